@@ -210,6 +210,10 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
                 true => [1, 1, 1, 2, 1, 3, 2, 1][geometry.slots as usize % 8],
                 false => 1 + c.choose(3) as u8,
             },
+            promote_dirty_after: match limits.slots {
+                true => 1 + (geometry.slots / 8 % 3) as u8,
+                false => 1,
+            },
             give_up_copies: limits.slots && geometry.slots.is_multiple_of(2),
             admission: admission(c),
             line_blocks: 1,

@@ -273,6 +273,7 @@ impl Case {
                     Acknowledge::Dram if slots => 2,
                     _ => 1,
                 },
+                promote_dirty_after: if slots { 2 } else { 1 },
                 give_up_copies: slots && acknowledge == forebay_cache::Acknowledge::Flash,
                 line_blocks: if relation.has_lines() { 2 } else { 1 },
                 queues: QueueParameters { interval: 1, share: 50, history: 200, half_life: 1 },

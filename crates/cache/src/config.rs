@@ -106,6 +106,10 @@ pub struct FlashConfig {
     /// The reading of a block from flash at which it moves to DRAM, at least 1, and in the layout slots at most
     /// [`SLOTS_READINGS_MAX`](FlashConfig::SLOTS_READINGS_MAX). Before that it is read from flash each time.
     pub promote_after: u8,
+    /// The same of a block whose record is dirty, if that is more and the cache [heeds it](CacheConfig::dirty_waits),
+    /// while many of the blocks that leave flash return, and for a while after (`returns.rs`): such a record stays
+    /// when the block moves to DRAM.
+    pub promote_dirty_after: u8,
     /// Layout slots: dirty records of blocks that are also in DRAM give way early while many of the blocks that
     /// leave flash return (`returns.rs`).
     pub give_up_copies: bool,
@@ -222,6 +226,19 @@ impl CacheConfig {
         assert!(!slots || self.shards == 1, "the layout slots has one shard");
         let fits = Combination::of(self).check();
         assert!(fits.is_ok(), "{}: {fits:?}", self.relation);
+    }
+
+    /// Whether [`promote_dirty_after`](FlashConfig::promote_dirty_after) is heeded: in the layout slots, under the
+    /// relation exclusive, with at most a quarter as many blocks in DRAM as on flash. (A block that is read from flash
+    /// is remembered for as long as flash remembers, not for as long as both tiers do; so the more DRAM there is, the
+    /// more that costs.)
+    pub fn dirty_waits(&self) -> bool {
+        let in_slots = self.flash.as_ref().filter(|flash| flash.geometry.slots != 0);
+        self.relation == Relation::Exclusive
+            && in_slots.is_some_and(|flash| {
+                flash.promote_dirty_after > flash.promote_after
+                    && self.dram_blocks <= flash.blocks / 4
+            })
     }
 
     /// Usual [`extent_shift`](Self::extent_shift): 1 MiB.

@@ -73,6 +73,8 @@ pub(crate) struct FlashReplacement {
     pinned: List,
     leaving: List,
     returns: Option<Returns>,
+    /// Dirty copies give way first while many of the blocks that gave way return.
+    gives_up: bool,
     /// A block that leaves is dirty.
     pub destage_wanted: bool,
     /// The most steps that the policy has taken in one eviction.
@@ -80,15 +82,16 @@ pub(crate) struct FlashReplacement {
 }
 
 impl FlashReplacement {
-    /// For `blocks` blocks on flash, of an index with `entries` entries. With `returns`, dirty copies give way first
-    /// while many of the blocks that gave way return.
+    /// For `blocks` blocks on flash, of an index with `entries` entries; `returns`, if it matters whether blocks
+    /// that gave way return, and whether dirty copies give way first while many do.
     pub fn new(
         blocks: u32,
         entries: u32,
-        returns: Option<Returns>,
+        returns: Option<(Returns, bool)>,
         parameters: &Parameters,
     ) -> FlashReplacement {
         assert!(blocks > 0, "each shard needs at least one block of flash");
+        let gives_up = returns.as_ref().is_some_and(|&(_, gives_up)| gives_up);
         FlashReplacement {
             blocks,
             policy: Replacement::new(entries, blocks, parameters),
@@ -100,7 +103,8 @@ impl FlashReplacement {
             dirty_copies: List::EMPTY,
             pinned: List::EMPTY,
             leaving: List::EMPTY,
-            returns,
+            returns: returns.map(|(returns, _)| returns),
+            gives_up,
             destage_wanted: false,
             eviction_steps_most: 0,
         }
@@ -281,12 +285,17 @@ impl FlashReplacement {
     /// (Where no copy is dirty there is nothing to decide.)
     fn counted_returns(&mut self) -> Option<&mut Returns> {
         let none_dirty = self.dirty_copies.is_empty();
-        self.returns.as_mut().filter(|returns| !none_dirty || returns.are_many())
+        self.returns.as_mut().filter(|returns| !none_dirty || returns.were_many())
+    }
+
+    /// Whether dirty copies cost hits, as far as that is counted.
+    pub fn copies_cost_hits(&self) -> bool {
+        self.returns.as_ref().is_some_and(Returns::were_many)
     }
 
     /// Whether dirty copies give way before what flash alone has.
     pub fn gives_copies_up(&self) -> bool {
-        self.returns.as_ref().is_some_and(Returns::are_many)
+        self.gives_up && self.returns.as_ref().is_some_and(Returns::are_many)
     }
 
     /// Chooses who gives way, and lets it leave: also where it was. (Each block in memory is dropped from the policy's
@@ -393,8 +402,12 @@ mod tests {
 
     #[test]
     fn clean_copies_give_way_first_then_the_coldest_then_dirty_copies() {
-        let mut flash =
-            FlashReplacement::new(2, 8, Some(Returns::new(64)), &Parameters::new(Kind::Lru));
+        let mut flash = FlashReplacement::new(
+            2,
+            8,
+            Some((Returns::new(64), true)),
+            &Parameters::new(Kind::Lru),
+        );
         let put =
             |flash: &mut FlashReplacement, id, to| flash.put(id, BlockKey::new(0, id.into()), to);
         for (id, residence) in [
@@ -418,8 +431,12 @@ mod tests {
 
     #[test]
     fn dirty_copies_give_way_before_what_flash_alone_has_while_that_returns() {
-        let mut flash =
-            FlashReplacement::new(2, 8, Some(Returns::new(64)), &Parameters::new(Kind::Lru));
+        let mut flash = FlashReplacement::new(
+            2,
+            8,
+            Some((Returns::new(64), true)),
+            &Parameters::new(Kind::Lru),
+        );
         let key = |id: u32| BlockKey::new(0, id.into());
         for (id, residence) in [
             (0, Residence::DirtyCopy),

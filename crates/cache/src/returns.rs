@@ -1,10 +1,16 @@
 //! Whether dirty blocks that stand in memory and on flash cost hits, in the layout slots.
 //!
-//! Such a block takes the place of another on flash. To give its record up costs a write to the backing store, and
-//! one to flash when the block leaves memory; so that pays only where what gives way instead is soon wanted again, as
-//! in a loop that is a little longer than what both tiers hold. That is measured: a table remembers which blocks gave
-//! way on flash lately, as many as memory holds, and *the share that returns* is an average over the last of them. While
-//! it is high, dirty copies give way before anything that only flash has.
+//! Such a block takes the place of another on flash. That costs hits where what gives way instead is soon wanted again,
+//! as in a loop that is a little longer than what both tiers hold. It is measured: a table remembers which blocks gave
+//! way on flash lately, as many as memory holds, and *the share that returns* is an average over the last of them. Two
+//! things follow.
+//!
+//! - While it is high, and for a while after, a block with a dirty record comes to memory only at a later reading
+//!   ([`promote_dirty_after`](crate::FlashConfig::promote_dirty_after)): it is read from flash meanwhile. (For a while,
+//!   because copies stay for long once they are there, and the next turn of a loop may be far.)
+//! - While it is high, dirty copies give way before anything that only flash has
+//!   ([`give_up_copies`](crate::FlashConfig::give_up_copies)). That costs a write to the backing store, and one to flash
+//!   when the block leaves memory.
 //!
 //! The table has two places for each block of memory, found by a hash of the block's key; a block that takes the place
 //! of another hides that. A place is 16 bits of the hash and 16 of the time, counted in blocks that gave way.
@@ -18,6 +24,8 @@ const HIGH: u32 = ONE / 4;
 const LOW: u32 = ONE / 16;
 /// The average is over this many blocks, as a power of two, or over as many as memory holds.
 const AVERAGE: core::ops::RangeInclusive<u32> = 4..=10;
+/// Many returned lately if memory could be filled less often than this with what gave way since they did.
+const LATELY: u64 = 4;
 /// Bits of the time that the blocks of memory take to give way; a place has two more.
 const WINDOW_BITS: u32 = 14;
 
@@ -34,6 +42,8 @@ pub(crate) struct Returns {
     share: u32,
     average: u32,
     high: bool,
+    /// The last time at which it was high; 0 if never.
+    last_high: u64,
 }
 
 impl Returns {
@@ -49,11 +59,18 @@ impl Returns {
             share: 0,
             average: blocks.ilog2().clamp(*AVERAGE.start(), *AVERAGE.end()),
             high: false,
+            last_high: 0,
         }
     }
 
     pub fn memory_bytes(&self) -> u64 {
         size_of_val(&*self.places) as u64
+    }
+
+    /// Whether many of the blocks that gave way lately return or returned.
+    pub fn were_many(&self) -> bool {
+        let blocks = self.places.len() as u64 / 2;
+        self.last_high != 0 && self.time - self.last_high < LATELY * blocks
     }
 
     /// Whether many of the blocks that give way return.
@@ -86,6 +103,9 @@ impl Returns {
             more => (self.share + more).min(ONE),
         };
         self.high = self.share > if self.high { LOW } else { HIGH };
+        if self.high {
+            self.last_high = self.time;
+        }
     }
 
     fn now(&self) -> u16 {
@@ -144,6 +164,23 @@ mod tests {
         returns.came(key(1));
         assert!(once > 0);
         assert_eq!(returns.share, once);
+    }
+
+    #[test]
+    fn many_returned_lately_until_memory_could_have_been_filled_four_times() {
+        let mut returns = Returns::new(1000);
+        let mut turn = |n: u64, returned: bool| {
+            returns.left(key(n));
+            if returned {
+                returns.came(key(n));
+            }
+            (returns.are_many(), returns.were_many())
+        };
+        assert!((0..500).all(|n| turn(n, n % 8 == 0) == (false, false)));
+        assert_eq!((500..1000).map(|n| turn(n, true)).last(), Some((true, true)));
+        let last_high = (1000..).find(|&n| !turn(n, false).0).expect("few return in the end");
+        assert!((1..3999).all(|n| turn(last_high + n, false) == (false, true)));
+        assert_eq!(turn(last_high + 3999, false), (false, false));
     }
 
     #[test]

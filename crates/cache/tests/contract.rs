@@ -124,6 +124,15 @@ fn destages_that_wait_for_busy_blocks_ask_for_no_call_before_that_is_over() {
     assert_eq!(d.cache.dirty_blocks(), 0);
 }
 
+#[test]
+fn a_destage_depth_beyond_what_can_be_in_flight_takes_no_memory() {
+    let memory = |destage_depth| {
+        let config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash);
+        Driver::new(CacheConfig { destage_depth, ..config }).cache.memory_bytes()
+    };
+    assert_eq!(memory(u32::MAX), memory(CacheConfig::dram_only(4).bounce_frames));
+}
+
 fn backing_writes(d: &Driver) -> Vec<(char, u64, u64)> {
     let mut writes: Vec<_> =
         d.pending.iter().map(|(e, _)| e).filter(|e| is_write(e)).map(operation).collect();

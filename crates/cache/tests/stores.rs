@@ -197,6 +197,7 @@ fn requests_larger_than_flash_go_on_beside_a_store_that_takes_nothing() {
             cells: Default::default(),
             admission: forebay_cache::AdmissionParameters::default(),
             promote_after: 1,
+            promote_dirty_after: 1,
             give_up_copies: true,
             line_blocks: 1,
             queues: Default::default(),

@@ -179,6 +179,7 @@ fn nothing_of_a_block_is_owed_behind_the_end_of_its_volume() {
         cells: Default::default(),
         admission: forebay_cache::AdmissionParameters::default(),
         promote_after: 1,
+        promote_dirty_after: 1,
         give_up_copies: true,
         line_blocks: 1,
         queues: Default::default(),

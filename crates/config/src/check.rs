@@ -166,6 +166,8 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
     let most = if flash.layout() == FlashLayout::Slots { 31 } else { 255 };
     let message = format!("must be from 1 to {most}");
     problems.unless((1..=most).contains(&flash.promote_after), "flash.promote_after", message);
+    let dirty = flash.promote_dirty_after.is_none_or(|after| (1..=31).contains(&after));
+    problems.unless(dirty, "flash.promote_dirty_after", "must be from 1 to 31");
     if let Some(line) = flash.line_size.map(Size::bytes) {
         let good = line.is_power_of_two() && (block..=LINE_MAX).contains(&line);
         problems.unless(good, "flash.line_size", "must be a power of two from a block to 1MiB");
@@ -186,6 +188,8 @@ fn check_replacement(flash: &Flash, problems: &mut Problems) {
     let slots = flash.layout() == FlashLayout::Slots;
     let message = "is for the layout slots";
     problems.unless(slots || !flash.give_up_copies, "flash.give_up_copies", message);
+    let unset = flash.promote_dirty_after.is_none();
+    problems.unless(slots || unset, "flash.promote_dirty_after", message);
     let replacement = flash.replacement;
     if slots && replacement.is_some_and(|r| r.cells().is_none()) {
         let message =

@@ -154,6 +154,20 @@ const CASES: &[Case] = &[
         "is for the layout slots",
     ),
     (
+        "a reading for dirty records in the log",
+        "[flash]\npath = 'x'\nlayout = 'log'\npromote_dirty_after = 2",
+        4,
+        "flash.promote_dirty_after",
+        "is for the layout slots",
+    ),
+    (
+        "a reading for dirty records that is not counted",
+        "[flash]\npath = 'x'\npromote_dirty_after = 32",
+        3,
+        "flash.promote_dirty_after",
+        "must be from 1 to 31",
+    ),
+    (
         "replacement that flash does not have",
         "[flash]\npath = 'x'\nlayout = 'slots'\nreplacement = 'hr-lru'",
         4,

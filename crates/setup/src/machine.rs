@@ -213,6 +213,10 @@ fn flash_config(
         replacement,
         cells,
         promote_after: flash.promote_after as u8,
+        promote_dirty_after: match flash.layout() {
+            words::FlashLayout::Log => 1,
+            words::FlashLayout::Slots => flash.promote_dirty_after.unwrap_or(2) as u8,
+        },
         give_up_copies: flash.give_up_copies,
         line_blocks: (flash.line_size.map_or(LINE, |line| line.bytes()) / block_size.bytes())
             as u32,

@@ -124,6 +124,49 @@ fn requests_of_many_blocks_use_them_in_nearly_the_order_of_the_trace() {
     }
 }
 
+/// Goal: where many of the blocks that left flash return, dirty records are read from there before their blocks take a
+/// second place in memory, and that gains hits; where few return, nothing changes, so that the formulas hold. Method: a
+/// loop just longer than a list that holds copies, next to blocks that are read all the time; and a skewed workload.
+#[test]
+fn in_slots_dirty_records_wait_for_a_second_reading_only_where_copies_cost_hits() {
+    let length = 4096;
+    let request = |n: u64, op: Op, block: u64| Request {
+        time: forebay_block::Nanos(n),
+        volume: forebay_block::Volume(0),
+        op,
+        flags: forebay_block::Flags::NONE,
+        offset: block * length,
+        length,
+    };
+    for acknowledge in ["flash", "dram"] {
+        let run = |requests: &[Request], keys: &str| {
+            let keys = format!("layout = 'slots'\n{keys}");
+            let policy = format!("write-back'\nacknowledge = '{acknowledge}");
+            let result = untimed(&scenario_with(500, Some("16MiB"), &policy, &keys), requests);
+            let hits = result.run.cache.unwrap().hits;
+            (hits.tier1.sum(), hits.tier1.sum() + hits.tier2.sum(), result.events.read_through)
+        };
+        let first = "promote_dirty_after = 1";
+        // A few thousand blocks, some of which are written now and then, and a loop through others.
+        let looped: Vec<_> = (0..200_000_u64)
+            .map(|n| {
+                let hash = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+                let op = if hash / 2000 % 8 == 0 { Op::Write } else { Op::Read };
+                match n % 2 {
+                    0 => request(n, op, hash % 2000),
+                    _ => request(n, Op::Read, 2000 + n / 2 % 2300),
+                }
+            })
+            .collect();
+        let ((_, at_once, none), (_, later, through)) = (run(&looped, first), run(&looped, ""));
+        assert_eq!(none, 0, "each reading brings its block to memory");
+        assert!(through > 0, "{acknowledge}: no dirty record is read from flash");
+        assert!(later > at_once, "{acknowledge}: {later} hits, {at_once} without");
+        let skewed = zipf(120_000, 60_000, 4, 23);
+        assert_eq!(run(&skewed, first), run(&skewed, ""));
+    }
+}
+
 /// Goal: blocks that stand in memory and on flash cost no hits where these would be many, and no writes to the backing
 /// store where they would be few. Method: a loop a little longer than flash alone but shorter than both tiers, half
 /// written, hits nothing in a list that copies make too short; and a workload without such an edge.

@@ -98,14 +98,15 @@ impl Destager {
     /// For a shard with so many bounce frames.
     pub fn new(config: &CacheConfig, bounces: usize) -> Destager {
         let region_pages = config.flash.as_ref().map_or(0, |f| f.geometry.region_pages);
+        let depth = config.destage_depth.min(bounces as u32);
         Destager {
             job: None,
             chosen: Vec::with_capacity(region_pages as usize),
             skipped: 0,
             sorting: Sorting::new(region_pages as usize),
             busy: Vec::with_capacity(region_pages as usize),
-            depth: config.destage_depth.min(bounces as u32),
-            stretches: Slab::new(config.destage_depth),
+            depth,
+            stretches: Slab::new(depth),
             carrying: Carrying::new(region_pages),
             members_scratch: Vec::with_capacity(64),
             segments_scratch: Vec::with_capacity(64),

@@ -49,6 +49,7 @@ pub(super) struct FlashTier {
     popularity: Option<Popularity>,
     policy: LogReplacement,
     promote_after: u8,
+    promote_dirty_after: u8,
     /// Layout slots: who gives way.
     replacement: Option<FlashReplacement>,
     /// Layout slots: who leaves and who enters, if that is not decided by accesses alone.
@@ -65,18 +66,20 @@ pub(super) struct FlashTier {
 }
 
 impl FlashTier {
-    /// `config`: with whether queues choose what it holds. `entries`: those of the index that are there for blocks on flash; `all`: those of the index.
+    /// `config`: with whether queues choose what it holds, and whether dirty records [wait](CacheConfig::dirty_waits)
+    /// for a later reading. `entries`: those of the index that are there for blocks on flash; `all`: those of the index.
     pub fn new(
         shard: u8,
-        config: Option<(&FlashConfig, bool)>,
+        config: Option<(&FlashConfig, bool, bool)>,
         (entries, all): (u32, u32),
         replacement: Option<FlashReplacement>,
     ) -> FlashTier {
-        let queues = config.filter(|&(_, pulls)| pulls).map(|(flash, _)| {
+        let queues = config.filter(|&(_, pulls, _)| pulls).map(|(flash, ..)| {
             assert!(replacement.is_some(), "queues evict single blocks");
             Queues::new(flash.blocks, flash.entries_max, flash.queues)
         });
-        let config = config.map(|(flash, _)| flash);
+        let dirty_waits = config.is_some_and(|(.., dirty_waits)| dirty_waits);
+        let config = config.map(|(flash, ..)| flash);
         let in_log = config.is_some() && replacement.is_none();
         let policy = config.map_or(LogReplacement::Fifo, |f| f.replacement);
         let by_popularity = in_log && policy == LogReplacement::Popularity;
@@ -98,6 +101,9 @@ impl FlashTier {
             popularity: by_popularity.then(|| Popularity::new(all, entries)),
             policy,
             promote_after: config.map_or(1, |f| f.promote_after),
+            promote_dirty_after: config
+                .filter(|_| dirty_waits)
+                .map_or(1, |f| f.promote_dirty_after),
             replacement,
             queues: queues.map(Box::new),
             holding_cells: false,
@@ -339,9 +345,11 @@ impl FlashTier {
             Some(flash) => flash.readings(id),
             None => self.uses[id as usize],
         };
-        self.promote_after == 1
-            || readings().saturating_add(1) >= self.promote_after
-            || self.is_past_its_time(blocks, id)
+        // A dirty record stays, and would take a place that others miss.
+        let stays = blocks[id].flash_dirty != 0
+            && self.replacement.as_ref().is_some_and(FlashReplacement::copies_cost_hits);
+        let after = self.promote_after.max(if stays { self.promote_dirty_after } else { 1 });
+        after == 1 || readings().saturating_add(1) >= after || self.is_past_its_time(blocks, id)
     }
 
     /// How often the block's record was read, or how popular it is, if that makes it worth being inserted again.

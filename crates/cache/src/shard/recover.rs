@@ -115,6 +115,7 @@ mod tests {
             cells: Default::default(),
             admission: crate::AdmissionParameters::default(),
             promote_after: 1,
+            promote_dirty_after: 1,
             give_up_copies: true,
             line_blocks: 1,
             queues: Default::default(),

@@ -174,6 +174,7 @@ pub fn with_flash(write_policy: WritePolicy, acknowledge: Acknowledge) -> CacheC
             cells: Default::default(),
             admission: forebay_cache::AdmissionParameters::default(),
             promote_after: 1,
+            promote_dirty_after: 1,
             give_up_copies: true,
             line_blocks: 1,
             queues: Default::default(),
