@@ -28,8 +28,7 @@ impl Budget {
         self.take_many(1)
     }
 
-    /// Takes so many steps at once, or those that are left if these are fewer; false if none is left. For work
-    /// that cannot be divided.
+    /// Takes `steps` steps, or all that are left if fewer; false if none are. For work that cannot be divided.
     #[inline]
     pub fn take_many(&mut self, steps: u32) -> bool {
         if self.left == 0 {

@@ -106,8 +106,8 @@ pub struct FlashConfig {
     /// The reading of a block from flash at which it moves to DRAM, at least 1, and in the layout slots at most
     /// [`SLOTS_READINGS_MAX`](FlashConfig::SLOTS_READINGS_MAX). Before that it is read from flash each time.
     pub promote_after: u8,
-    /// The same of a block whose record is dirty, if that is more and the cache [heeds it](CacheConfig::dirty_waits),
-    /// while many of the blocks that leave flash return, and for a while after (`returns.rs`): such a record stays
+    /// `promote_after` for a block with a dirty record, if larger and [in effect](CacheConfig::dirty_waits), while
+    /// many of the blocks that leave flash return, and for a while after (`returns.rs`): such a record stays
     /// when the block moves to DRAM.
     pub promote_dirty_after: u8,
     /// Layout slots: dirty records of blocks that are also in DRAM give way early while many of the blocks that
@@ -228,8 +228,8 @@ impl CacheConfig {
         assert!(fits.is_ok(), "{}: {fits:?}", self.relation);
     }
 
-    /// Whether [`promote_dirty_after`](FlashConfig::promote_dirty_after) is heeded: in the layout slots, under the
-    /// relation exclusive, with at most a quarter as many blocks in DRAM as on flash. (A block that is read from flash
+    /// Whether [`promote_dirty_after`](FlashConfig::promote_dirty_after) is in effect: in the layout slots, under the
+    /// relation exclusive, with at most a quarter as many blocks in DRAM as on flash, as configured. (A block that is read from flash
     /// is remembered for as long as flash remembers, not for as long as both tiers do; so the more DRAM there is, the
     /// more that costs.)
     pub fn dirty_waits(&self) -> bool {

@@ -82,8 +82,8 @@ pub(crate) struct FlashReplacement {
 }
 
 impl FlashReplacement {
-    /// For `blocks` blocks on flash, of an index with `entries` entries; `returns`, if it matters whether blocks
-    /// that gave way return, and whether dirty copies give way first while many do.
+    /// For `blocks` blocks on flash, of an index with `entries` entries. `returns` counts blocks that return, if
+    /// anything depends on that; with its flag, dirty copies give way first while many do.
     pub fn new(
         blocks: u32,
         entries: u32,
@@ -282,7 +282,7 @@ impl FlashReplacement {
         }
     }
 
-    /// (Where no copy is dirty there is nothing to decide.)
+    /// (Without dirty copies nothing is to be decided, unless many returned lately.)
     fn counted_returns(&mut self) -> Option<&mut Returns> {
         let none_dirty = self.dirty_copies.is_empty();
         self.returns.as_mut().filter(|returns| !none_dirty || returns.were_many())

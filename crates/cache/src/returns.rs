@@ -24,7 +24,7 @@ const HIGH: u32 = ONE / 4;
 const LOW: u32 = ONE / 16;
 /// The average is over this many blocks, as a power of two, or over as many as memory holds.
 const AVERAGE: core::ops::RangeInclusive<u32> = 4..=10;
-/// Many returned lately if memory could be filled less often than this with what gave way since they did.
+/// Returns count as recent until this many memories of blocks have given way.
 const LATELY: u64 = 4;
 /// Bits of the time that the blocks of memory take to give way; a place has two more.
 const WINDOW_BITS: u32 = 14;

@@ -277,7 +277,7 @@ impl Stores {
         }
         let (jam, hopeless) = (jam && suspended != 0, hopeless && suspended != 0);
         self.hopeless = hopeless;
-        let tells = hopeless && world.somebody_waits_in_vain();
+        let tells = hopeless && world.somebody_waits();
         world.stats.jams += u64::from(tells);
         for shard in &mut world.shards {
             shard.set_jam(jam, hopeless);

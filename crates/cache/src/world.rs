@@ -280,8 +280,7 @@ impl World {
             || self.shards.iter().any(Shard::waits_for_an_entry)
     }
 
-    /// Whether anybody waits for room on flash, and no work that is half-way makes some: only then may data be
-    /// given up for it.
+    /// Whether somebody waits for room on flash and no unfinished work can make any. Only then may data be given up.
     pub fn somebody_waits_in_vain(&self) -> bool {
         let half_way = self.forgetting.is_some() || self.log.as_ref().is_some_and(Log::has_events);
         !half_way && self.somebody_waits()

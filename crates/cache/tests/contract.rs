@@ -85,7 +85,7 @@ fn call_while_half_way(d: &mut Driver) {
 #[test]
 fn destages_that_wait_for_busy_blocks_ask_for_no_call_before_that_is_over() {
     let mut config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Dram);
-    // (So many regions and extents that none is reclaimed.)
+    // (Enough regions and extents that none is reclaimed.)
     let geometry = &mut config.flash.as_mut().expect("a flash tier").geometry;
     (geometry.regions, geometry.active_extents_max) = (12, 20);
     // Two destages go on at a time, and a call has one step for both.

@@ -163,6 +163,11 @@ impl std::error::Error for DeviceError {}
 
 /// Hands to the kernel what was submitted to devices ([`Devices::send_apart`]).
 pub trait Sender: Send + Sync {
+    /// Whether anything was submitted since this was last asked, or could not be sent. Ask before others use the
+    /// devices, and then send: so each user sends its own operations, and nobody waits for a system call that
+    /// sends another's.
+    fn has_queued(&self) -> bool;
+
     /// Does it. If the kernel cannot take it now, the devices' bell rings, and the next call tries again.
     fn send(&self);
 }

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use forebay_effect::Device;
 use io_uring::{IoUring, opcode, squeue, types};
@@ -99,6 +99,8 @@ struct Slot {
 struct Ring {
     ring: IoUring,
     unsent: AtomicU32,
+    /// Something was queued since somebody asked.
+    queued: AtomicBool,
     bell: Arc<Doorbell>,
 }
 
@@ -116,6 +118,7 @@ impl Ring {
                 Err(_) => {
                     // Busy (completions are waiting to be reaped) or short of memory: the
                     // thread that waits on the bell tries again.
+                    self.queued.store(true, Ordering::Release);
                     self.bell.ring();
                     return false;
                 }
@@ -126,6 +129,10 @@ impl Ring {
 }
 
 impl Sender for Ring {
+    fn has_queued(&self) -> bool {
+        self.queued.load(Ordering::Relaxed) && self.queued.swap(false, Ordering::Acquire)
+    }
+
     fn send(&self) {
         _ = Ring::send(self);
     }
@@ -187,7 +194,12 @@ impl UringDevices {
         let files = Vec::with_capacity(if can_register { FILES_MAX as usize } else { 0 });
         let room = ring.params().cq_entries() as usize;
         Ok(UringDevices {
-            ring: Arc::new(Ring { ring, unsent: AtomicU32::new(0), bell }),
+            ring: Arc::new(Ring {
+                ring,
+                unsent: AtomicU32::new(0),
+                queued: AtomicBool::new(false),
+                bell,
+            }),
             apart: false,
             waiting: VecDeque::new(),
             room,
@@ -268,6 +280,7 @@ impl UringDevices {
             // its slot, and the file is closed after its last operation. `&mut self` is the only user of this
             // end of the queue.
             if unsafe { self.ring.ring.submission_shared().push(sqe) }.is_ok() {
+                self.ring.queued.store(true, Ordering::Release);
                 return;
             }
             let sent = self.ring.send();

@@ -270,7 +270,7 @@ fn more_operations_in_flight_than_the_ring_has_entries_all_complete() {
     }
 }
 
-/// A write of a byte to each of so many blocks.
+/// Writes of a byte to each of `count` blocks.
 fn write_blocks(world: &mut World, round: usize, count: usize) {
     for id in 0..count {
         let request = round * count + id;
@@ -282,7 +282,7 @@ fn write_blocks(world: &mut World, round: usize, count: usize) {
 }
 
 #[test]
-fn what_senders_in_other_threads_hand_over_completes_and_once() {
+fn operations_sent_by_other_threads_complete_exactly_once() {
     let mut world = World::new(Backend::Auto, DirectIo::Prefer, false);
     if !world.send_apart() {
         eprintln!("skipped: io_uring is not allowed here");

@@ -86,7 +86,7 @@ pub(crate) struct Shared {
     pub bell: Arc<Doorbell>,
     /// Tells where volumes have data.
     pub desk: Desk,
-    /// Sends on what goes to the devices, without the lock.
+    /// Hands to the kernel what is queued for the devices, without the lock.
     sender: Option<Arc<dyn Sender>>,
 }
 
@@ -147,6 +147,7 @@ impl Shared {
         let rings = core.wakes(own);
         let reaper = core.reaper_must_wake(self.clock);
         let noticed = !core.notices.is_empty();
+        let sender = self.sender.as_ref().filter(|sender| sender.has_queued());
         drop(core);
         for bell in rings {
             bell.ring();
@@ -157,7 +158,7 @@ impl Shared {
         if noticed {
             self.noticed.notify_all();
         }
-        if let Some(sender) = &self.sender {
+        if let Some(sender) = sender {
             sender.send();
         }
     }

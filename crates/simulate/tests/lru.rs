@@ -144,6 +144,7 @@ fn in_slots_dirty_records_wait_for_a_second_reading_only_where_copies_cost_hits(
             let policy = format!("write-back'\nacknowledge = '{acknowledge}");
             let result = untimed(&scenario_with(500, Some("16MiB"), &policy, &keys), requests);
             let hits = result.run.cache.unwrap().hits;
+            assert_eq!(result.events.copies_given_up, 0, "nobody asked for that");
             (hits.tier1.sum(), hits.tier1.sum() + hits.tier2.sum(), result.events.read_through)
         };
         let first = "promote_dirty_after = 1";

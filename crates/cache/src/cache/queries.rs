@@ -228,7 +228,7 @@ impl Cache {
     }
 
     /// Whether the last call has left work that needs nothing but another one: [`Cache::poll_timeout`] is due. A
-    /// driver whose results must agree with others' makes that call before it tells of the next completion.
+    /// driver whose results must agree with others' makes that call before it reports the next completion.
     #[inline]
     pub fn is_half_way(&self) -> bool {
         self.world.budget.is_short()

@@ -204,16 +204,24 @@ impl Destager {
         let Some(mut job) = self.job.take() else {
             return JobState::Written { volumes: 0, error: None, unreadable: false, failed: 0 };
         };
-        while job.in_flight < self.depth && self.next(tiers, context, &mut job) {}
-        let drained = job.in_flight == 0 && self.at(&job).is_none();
-        if drained {
-            // The ends of what busy blocks are busy with call again.
+        let mut all_tried = job.retry == 0;
+        let drained = loop {
+            while job.in_flight < self.depth && self.next(tiers, context, &mut job) {}
+            if job.in_flight > 0 || self.at(&job).is_some() {
+                break false;
+            }
             job.retry = 0;
             self.busy.retain(|&at| {
                 let (key, position) = self.chosen[at as usize];
                 tiers.blocks.find(key).is_some_and(|id| is_owed(tiers, &job, id, position))
             });
-        }
+            // Those that are still busy call again when they no longer are. Some may have done so while others
+            // were in flight.
+            if self.busy.is_empty() || all_tried {
+                break true;
+            }
+            all_tried = true;
+        };
         let state = match drained && self.busy.is_empty() {
             true => job.written(),
             false => JobState::Busy,

@@ -65,8 +65,8 @@ impl Destager {
         let (key, position) = self.chosen[at];
         let state = state_of(tiers, job, key, position);
         let RecordState::Ready { id, appending } = state else {
-            // (Only what brings the job on is charged: a call that is short is followed by another
-            // at once, and busy blocks are no less busy in that.)
+            // (Looking at a busy block again is not charged: a short call is repeated at once, and the block
+            // would still be busy.)
             let first_time = job.cursor < self.chosen.len();
             if first_time && !context.budget.take() {
                 return false;
@@ -100,7 +100,7 @@ impl Destager {
         }
     }
 
-    /// So many from there on are begun, or cannot be now, or need not be.
+    /// Moves past `count` records: begun, busy, or no longer owed.
     fn pass(&mut self, job: &mut Job, count: usize) {
         if job.cursor < self.chosen.len() {
             job.cursor += count;

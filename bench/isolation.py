@@ -1,0 +1,207 @@
+#!/usr/bin/env python3
+"""What other volumes notice when a store is dead, slow or full, as a Markdown table.
+
+    cargo build --release -p forebay && bench/isolation.py [--seconds S] [--layouts slots,log] [CASE...]
+
+One server with four volumes, whose stores are nbdkit's memory behind a delay of a millisecond, and one fio for
+each volume: requests of 4 KiB, three writes in ten, at a limited rate, so that the processors are not what is
+measured. In each CASE the store of the first volume fails after a while: `dead` (all its operations end in
+EIO), `slow` (each takes 100 times as long) or `full` (writes end in ENOSPC). The table compares the other three with
+a run in which nothing fails, made before it, then has what the first volume saw. Afterwards the store works
+again, and everything has to be destaged.
+
+Needs fio with its nbd engine, and nbdkit with its filters error and delay. FOREBAY=path of the binary
+(target/release/forebay).
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
+FOREBAY = os.environ.get("FOREBAY") or TARGET / "release" / "forebay"
+VOLUMES = ["vm1", "vm2", "vm3", "vm4"]
+CASES = ["dead", "slow", "full"]
+# Seconds before a store fails.
+BEFORE = 5
+
+
+def store(case, place, name):
+    """Starts a store: of the first volume one that fails as soon as `fails` exists."""
+    bad = case != "healthy" and name == VOLUMES[0]
+    filters, parameters = [], ["delay-read=1ms", "delay-write=1ms"]
+    if bad and case == "slow":
+        parameters = ["delay-read=100ms", "delay-write=100ms", "delay-zero=100ms"]
+    elif bad:
+        filters = ["--filter=error"]
+        kinds = ["pread", "pwrite", "trim", "zero"] if case == "dead" else ["pwrite"]
+        error = "EIO" if case == "dead" else "ENOSPC"
+        for kind in kinds:
+            parameters += [
+                f"error-{kind}={error}",
+                f"error-{kind}-rate=100%",
+                f"error-{kind}-file={place}/fails",
+            ]
+    socket = place / f"{name}.store"
+    command = [
+        "nbdkit",
+        "-f",
+        "-U",
+        socket,
+        *filters,
+        "--filter=delay",
+        "memory",
+        "257M",
+    ]
+    return subprocess.Popen([*command, *parameters])
+
+
+def configure(place, layout):
+    text = f"""[cache]
+dram = "32MiB"
+write_policy = "write-back"
+[flash]
+path = "{place}/flash.img"
+size = "256MiB"
+layout = "{layout}"
+[serve]
+nbd = "unix:{place}/nbd.sock"
+control = "unix:{place}/control.sock"
+"""
+    for name in VOLUMES:
+        uri = f"nbd+unix:///?socket={place}/{name}.store"
+        text += f'[[volume]]\nname = "{name}"\nbacking = "{uri}"\n'
+    path = place / "forebay.toml"
+    path.write_text(text)
+    return path
+
+
+def load(place, name, seconds, rate):
+    """A volume's requests, as fio does them; its report."""
+    return subprocess.Popen(
+        [
+            *["fio", f"--name={name}", "--ioengine=nbd", "--output-format=json"],
+            f"--uri=nbd+unix:///{name}?socket={place}/nbd.sock",
+            *["--rw=randrw", "--rwmixread=70", "--bs=4k", "--iodepth=4", "--size=256m"],
+            *[
+                "--random_distribution=zipf:0.9",
+                "--randseed=7",
+                "--continue_on_error=all",
+            ],
+            *[f"--rate_iops={rate * 7 // 10},{rate * 3 // 10}", "--norandommap"],
+            *["--time_based", f"--runtime={seconds}", f"--ramp_time={BEFORE}"],
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def report(printed):
+    """fio's report, without the errors that it prints before it."""
+    return json.loads(printed[printed.index("\n{") if printed[0] != "{" else 0 :])[
+        "jobs"
+    ][0]
+
+
+def wait_for(path, what):
+    for _ in range(600):
+        if path.exists():
+            return
+        time.sleep(0.05)
+    sys.exit(f"{what} did not start")
+
+
+def run(case, layout, seconds, rate):
+    """What fio reports of each volume, and whether everything was destaged in the end."""
+    with tempfile.TemporaryDirectory(prefix="forebay-bench-") as place:
+        place = Path(place)
+        children = [store(case, place, name) for name in VOLUMES]
+        try:
+            for name in VOLUMES:
+                wait_for(place / f"{name}.store", f"the store of {name}")
+            config = configure(place, layout)
+            log = (place / "log").open("w")
+            server = subprocess.Popen(
+                [FOREBAY, "-q", "serve", "--config", config],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+            children.append(server)
+            if not server.stdout.readline():
+                sys.exit((place / "log").read_text())
+            loads = [load(place, name, seconds, rate) for name in VOLUMES]
+            children += loads
+            time.sleep(BEFORE)
+            (place / "fails").touch()
+            reports = [report(load.communicate()[0]) for load in loads]
+            (place / "fails").unlink()
+            control = ["--control", f"unix:{place}/control.sock"]
+            subprocess.run([FOREBAY, "ctl", "resume", *control], capture_output=True)
+            destaged = subprocess.run(
+                [FOREBAY, "ctl", "destage", *control], capture_output=True
+            )
+            return reports, destaged.returncode == 0
+        finally:
+            for child in children:
+                child.kill()
+            for child in children:
+                child.wait()
+
+
+def seen(report):
+    """Requests per second that succeeded, the 99th percentile of reads and writes in microseconds, and errors."""
+    both = [report["read"], report["write"]]
+    p99 = [d["clat_ns"].get("percentile", {}).get("99.000000", 0) / 1e3 for d in both]
+    errors = report.get("total_err", 0)
+    return sum(d["iops"] for d in both), *p99, errors
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "cases", nargs="*", default=CASES, metavar="CASE", help="dead, slow or full"
+    )
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument(
+        "--rate", type=int, default=500, help="requests per second and volume"
+    )
+    parser.add_argument("--layouts", default="slots,log")
+    args = parser.parse_args()
+    for name in args.cases:
+        if name not in CASES:
+            parser.error(f"{name} is none of {', '.join(CASES)}")
+    columns = ["layout", "store of vm1", "requests/s", "p99 of reads", "p99 of writes"]
+    columns += ["errors", "of vm1: requests/s, errors", "all destaged afterwards"]
+    print("| " + " | ".join(columns) + " |")
+    print("| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |")
+    for layout in args.layouts.split(","):
+        healthy = None
+        for case in ["healthy", *args.cases]:
+            reports, destaged = run(case, layout, args.seconds, args.rate)
+            first, *others = map(seen, reports)
+            rate = sum(o[0] for o in others)
+            reads, writes = max(o[1] for o in others), max(o[2] for o in others)
+            errors = sum(o[3] for o in others)
+            healthy = healthy or (rate, reads, writes)
+
+            def against(value, unit, at):
+                ratio = f" ({value / healthy[at]:.2f})" if case != "healthy" else ""
+                return f"{value:,.0f}{unit}{ratio}"
+
+            cells = [layout, case, against(rate, "", 0), against(reads, " µs", 1)]
+            cells += [against(writes, " µs", 2), errors, f"{first[0]:,.0f}, {first[3]}"]
+            cells += ["yes" if destaged else "no"]
+            print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
