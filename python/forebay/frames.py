@@ -48,9 +48,9 @@ def mrc(*traces: PathLike, **options: Any) -> pl.DataFrame:
 
     Columns are ``volume``, ``size_blocks``, ``size_bytes``, hits and accesses by operation, and
     the miss ratios as fractions. Between two rows the ratio is that of the smaller size. With
-    ``slices=16``, ``miss_ratio_low`` and ``miss_ratio_high`` bound the ratio. With ``config``, a row
-    for each size of memory and of ``flash``, as the configured cache itself would do. With
-    ``policy=["lru", "arc", "opt"]``, a row for each replacement policy and size.
+    ``slices=16``, ``miss_ratio_bounds_low`` and ``miss_ratio_bounds_high`` bound the ratio. With
+    ``config``, a row for each size of memory and of ``flash``, as the configured cache itself would
+    do. With ``policy=["lru", "arc", "opt"]``, a row for each replacement policy and size.
 
     >>> curve = mrc(EXAMPLE)
     >>> curve.filter(pl.col("size_bytes") <= 100 << 20)["miss_ratio"].min().__round__(3)

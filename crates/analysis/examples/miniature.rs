@@ -29,7 +29,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
         let Some(ratios) = point.ratios else { continue };
         println!(
             "{:>3} MiB of memory: {:.1} % found there, {:.1} % on flash, {:.1} % missed",
-            point.size_bytes >> 20,
+            point.size.size_bytes >> 20,
             100.0 * ratios.tier1_hit_ratio,
             100.0 * ratios.tier2_hit_ratio,
             100.0 * ratios.miss_ratio

@@ -29,7 +29,7 @@ pub mod sample;
 pub mod simulation;
 mod traces;
 
-pub use columns::{Columns, Values};
+pub use columns::{Column, Columns, Values};
 pub use error::AnalysisError;
 pub use note::Note;
 pub use observer::{Interrupted, Meter, Observer, Unit, Unobserved};

@@ -11,7 +11,7 @@ use forebay_simulate::{
     Defaults, Options, Pacing, Scenario, SimulateError, Simulation, TracedVolume,
 };
 use forebay_trace::{Batch, SampleSpec, Sampler};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::note::tell_too_small;
 use crate::{AnalysisError, Columns, Described, Meter, Note, Observer, Traces, Unit, parallel};
@@ -74,19 +74,27 @@ pub struct Answer {
 /// A cache of one pair of sizes.
 #[derive(Serialize, Clone, Copy, PartialEq, Debug)]
 pub struct Point {
+    /// What it is the cache of.
+    #[serde(flatten)]
+    pub size: CacheSize,
+    /// None if there is no miniature of it.
+    #[serde(flatten)]
+    pub ratios: Option<Ratios>,
+}
+
+/// How large a cache is.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug)]
+pub struct CacheSize {
     /// Of memory.
     pub size_blocks: u64,
     /// Of memory.
     pub size_bytes: u64,
     /// Of flash; none without a flash tier.
     pub flash_bytes: Option<u64>,
-    /// None if there is no miniature of it.
-    #[serde(flatten)]
-    pub ratios: Option<Ratios>,
 }
 
 /// Shares of block accesses, and bytes in the whole trace.
-#[derive(Serialize, Clone, Copy, PartialEq, Debug)]
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug)]
 pub struct Ratios {
     /// Of all.
     pub miss_ratio: f64,
@@ -195,20 +203,7 @@ impl Question {
 impl Answer {
     /// A row for each pair of sizes.
     pub fn rows(&self) -> Columns {
-        let points = &self.points;
-        let real =
-            |pick: fn(&Ratios) -> f64| points.iter().map(move |p| p.ratios.as_ref().map(pick));
-        Columns::default()
-            .integers("memory_bytes", points.iter().map(|p| p.size_bytes))
-            .integers("flash_bytes", points.iter().map(|p| p.flash_bytes.unwrap_or(0)))
-            .optional_reals("miss_ratio", real(|r| r.miss_ratio))
-            .optional_reals("read_miss_ratio", real(|r| r.read_miss_ratio))
-            .optional_reals("write_miss_ratio", real(|r| r.write_miss_ratio))
-            .optional_reals("tier1_hit_ratio", real(|r| r.tier1_hit_ratio))
-            .optional_reals("tier2_hit_ratio", real(|r| r.tier2_hit_ratio))
-            .optional_reals("tier2_bytes_written", real(|r| r.tier2_bytes_written as f64))
-            .optional_reals("backing_read_bytes", real(|r| r.backing_read_bytes as f64))
-            .optional_reals("backing_write_bytes", real(|r| r.backing_write_bytes as f64))
+        Columns::of(self.points.iter().map(|point| (point.size, point.ratios)))
     }
 }
 
@@ -352,12 +347,9 @@ impl Miniature<'_> {
             error,
         };
         scenario(&full).map_err(named)?;
-        let mut point = Point {
-            size_blocks: sizes.dram / self.block_size.bytes(),
-            size_bytes: sizes.dram,
-            flash_bytes: sizes.flash,
-            ratios: None,
-        };
+        let size_blocks = sizes.dram / self.block_size.bytes();
+        let size = CacheSize { size_blocks, size_bytes: sizes.dram, flash_bytes: sizes.flash };
+        let mut point = Point { size, ratios: None };
         let scaled = match scenario(&self.config_of(sizes, self.rate)) {
             Ok(scaled) => scaled,
             Err(error) => {

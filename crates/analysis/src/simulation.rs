@@ -7,11 +7,11 @@ use forebay_block::{Nanos, Request};
 use forebay_config::{Config, ReplacementPolicy};
 use forebay_results::{TraceHasher, TraceIdentity};
 use forebay_simulate::{
-    Defaults, Options, Pacing, Row, Scenario, Simulation, SimulationResult, TracedVolume,
+    Defaults, Options, Pacing, Scenario, Simulation, SimulationResult, TracedVolume,
 };
 use forebay_trace::{Batch, TraceReader};
 use rustix::time::{ClockId, clock_gettime};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::{AnalysisError, Columns, Meter, Note, Observer, Traces, Unit, parallel};
@@ -194,7 +194,7 @@ impl Answer {
 
     /// A row for each interval.
     pub fn rows(&self) -> Columns {
-        rows(&[("", self)])
+        Columns::of(self.result.rows.iter().copied())
     }
 }
 
@@ -212,8 +212,13 @@ impl Comparison {
 
     /// A row for each policy and interval.
     pub fn rows(&self) -> Columns {
-        let answers: Vec<_> = self.answers.iter().map(|(policy, a)| (*policy, a)).collect();
-        rows(&answers)
+        #[derive(Serialize, Deserialize)]
+        struct Of<'a> {
+            policy: &'a str,
+        }
+        Columns::of(self.answers.iter().flat_map(|(policy, answer)| {
+            answer.result.rows.iter().map(|&row| (Of { policy }, row))
+        }))
     }
 }
 
@@ -254,48 +259,6 @@ impl Serialize for Document<'_> {
         }
         whole.serialize(to)
     }
-}
-
-/// The rows of one answer, or of several with the policy of each.
-fn rows(answers: &[(&str, &Answer)]) -> Columns {
-    let of_policies: Vec<(&str, &Row)> = answers
-        .iter()
-        .flat_map(|&(policy, answer)| answer.result.rows.iter().map(move |row| (policy, row)))
-        .collect();
-    let rows = || of_policies.iter().map(|&(_, row)| row);
-    type Count = fn(&Row) -> u64;
-    let counts: [(&'static str, Count); 13] = [
-        ("requests", |r| r.requests),
-        ("tier1_read_hits", |r| r.hits.tier1.read),
-        ("tier1_write_hits", |r| r.hits.tier1.write),
-        ("tier2_read_hits", |r| r.hits.tier2.read),
-        ("tier2_write_hits", |r| r.hits.tier2.write),
-        ("delayed_read_hits", |r| r.hits.delayed.read),
-        ("delayed_write_hits", |r| r.hits.delayed.write),
-        ("read_misses", |r| r.misses.read),
-        ("write_misses", |r| r.misses.write),
-        ("tier2_bytes_written", |r| r.tier2_bytes_written),
-        ("backing_read_bytes", |r| r.backing_read_bytes),
-        ("backing_write_bytes", |r| r.backing_write_bytes),
-        ("dirty_blocks", |r| r.dirty_blocks),
-    ];
-    let mut table = Columns::default();
-    if answers.iter().any(|(policy, _)| !policy.is_empty()) {
-        table = table.texts("policy", of_policies.iter().map(|&(policy, _)| policy));
-    }
-    table =
-        table.reals("start_s", rows().map(|r| r.start_s)).reals("end_s", rows().map(|r| r.end_s));
-    for (name, value) in counts {
-        table = table.integers(name, rows().map(value));
-    }
-    let timed = answers.iter().all(|(_, answer)| answer.is_timed());
-    let us = |of: fn(&Row) -> f64| rows().map(move |row| timed.then(|| of(row)));
-    table
-        .reals("flash_utilisation", rows().map(|r| r.flash_utilisation))
-        .optional_reals("latency_us_mean", us(|r| r.latency_us.mean))
-        .optional_reals("latency_us_p50", us(|r| r.latency_us.p50))
-        .optional_reals("latency_us_p99", us(|r| r.latency_us.p99))
-        .optional_reals("latency_us_max", us(|r| r.latency_us.max))
 }
 
 /// What is learnt of requests while they go by.

@@ -59,7 +59,7 @@ fn print(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
     }
     let has_flash = matches!(flash.first(), Some(Some(_)));
     let table = Table::of(&answer.points)
-        .column("memory", |p| Size(p.size_bytes).to_string())
+        .column("memory", |p| Size(p.size.size_bytes).to_string())
         .number("miss ratio", |p| cell(p, |r| r.miss_ratio))
         .number("of reads", |p| cell(p, |r| r.read_miss_ratio))
         .number("of writes", |p| cell(p, |r| r.write_miss_ratio))
@@ -75,10 +75,10 @@ fn report(shown: &Miniature<'_>) -> Report {
         .x(Axis::new("memory", Unit::Bytes).log())
         .y(Axis::new("miss ratio", Unit::Fraction).from_zero());
     for &bytes in &flash {
-        let points = || answer.points.iter().filter(move |p| p.flash_bytes == bytes);
+        let points = || answer.points.iter().filter(move |p| p.size.flash_bytes == bytes);
         lines = lines.line(
             bytes.map_or("memory only".to_owned(), |bytes| format!("{} of flash", Size(bytes))),
-            points().map(|p| p.size_bytes as f64),
+            points().map(|p| p.size.size_bytes as f64),
             points().map(|p| p.ratios.map_or(f64::NAN, |r| r.miss_ratio)),
         );
     }
@@ -111,21 +111,21 @@ fn name(flash_bytes: Option<u64>) -> String {
 fn flash_sizes(answer: &Answer) -> Vec<Option<u64>> {
     let mut sizes: Vec<Option<u64>> = Vec::new();
     for point in &answer.points {
-        if !sizes.contains(&point.flash_bytes) {
-            sizes.push(point.flash_bytes);
+        if !sizes.contains(&point.size.flash_bytes) {
+            sizes.push(point.size.flash_bytes);
         }
     }
     sizes
 }
 
 fn memory_sizes(answer: &Answer) -> Vec<u64> {
-    let mut sizes: Vec<u64> = answer.points.iter().map(|p| p.size_bytes).collect();
+    let mut sizes: Vec<u64> = answer.points.iter().map(|p| p.size.size_bytes).collect();
     sizes.dedup();
     sizes
 }
 
 fn of_memory(answer: &Answer, bytes: u64) -> impl Iterator<Item = &Point> {
-    answer.points.iter().filter(move |p| p.size_bytes == bytes)
+    answer.points.iter().filter(move |p| p.size.size_bytes == bytes)
 }
 
 fn facts(shown: &Miniature<'_>) -> Facts {

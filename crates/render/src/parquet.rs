@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use forebay_analysis::{Columns, Values};
+use forebay_analysis::{Column, Columns, Values};
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical, ZstdLevel};
-use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::data_type::{BoolType, ByteArrayType, DataType, DoubleType, Int64Type};
 pub use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
-use parquet::file::writer::SerializedFileWriter;
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::Type;
 
 /// The bytes of a Parquet file with these rows.
@@ -15,7 +15,7 @@ use parquet::schema::types::Type;
 /// # Errors
 /// If they cannot be encoded.
 pub fn parquet(rows: &Columns) -> Result<Vec<u8>, ParquetError> {
-    let fields = rows.iter().map(|(name, values)| Ok(Arc::new(field(name, values)?)));
+    let fields = rows.iter().map(|column| Ok(Arc::new(field(column)?)));
     let fields = fields.collect::<Result<_, ParquetError>>()?;
     let schema = Type::group_type_builder("rows").with_fields(fields).build()?;
     let zstd = Compression::ZSTD(ZstdLevel::default());
@@ -23,66 +23,190 @@ pub fn parquet(rows: &Columns) -> Result<Vec<u8>, ParquetError> {
     let mut bytes = Vec::new();
     let mut file = SerializedFileWriter::new(&mut bytes, Arc::new(schema), Arc::new(properties))?;
     let mut group = file.next_row_group()?;
-    for (_, values) in rows.iter() {
-        let Some(mut column) = group.next_column()? else { break };
-        match values {
-            Values::Integers(v) => column.typed::<Int64Type>().write_batch(v, None, None)?,
-            Values::Reals(v) => column.typed::<DoubleType>().write_batch(v, None, None)?,
-            Values::OptionalReals(v) => {
-                let there: Vec<f64> = v.iter().flatten().copied().collect();
-                let levels: Vec<i16> = v.iter().map(|v| v.is_some().into()).collect();
-                column.typed::<DoubleType>().write_batch(&there, Some(&levels), None)?
-            }
+    for column in rows.iter() {
+        let Some(mut to) = group.next_column()? else { break };
+        match &column.values {
+            Values::Booleans(v) => write::<BoolType>(&mut to, column, v.iter().copied())?,
+            Values::Integers(v) => write::<Int64Type>(&mut to, column, v.iter().copied())?,
+            Values::Reals(v) => write::<DoubleType>(&mut to, column, v.iter().copied())?,
             Values::Texts(v) => {
-                let texts: Vec<ByteArray> = v.iter().map(|v| v.as_str().into()).collect();
-                column.typed::<ByteArrayType>().write_batch(&texts, None, None)?
+                write::<ByteArrayType>(&mut to, column, v.iter().map(|v| v.as_str().into()))?
             }
-        };
-        column.close()?;
+        }
+        to.close()?;
     }
     group.close()?;
     file.close()?;
     Ok(bytes)
 }
 
-fn field(name: &str, values: &Values) -> Result<Type, ParquetError> {
-    let (physical, logical) = match values {
+fn write<T: DataType>(
+    to: &mut SerializedColumnWriter<'_>,
+    column: &Column,
+    values: impl Iterator<Item = T::T>,
+) -> Result<(), ParquetError> {
+    let Some(there) = &column.there else {
+        to.typed::<T>().write_batch(&values.collect::<Vec<_>>(), None, None)?;
+        return Ok(());
+    };
+    let levels: Vec<i16> = there.iter().map(|&there| there.into()).collect();
+    let values = values.zip(there).filter_map(|(value, there)| there.then_some(value));
+    to.typed::<T>().write_batch(&values.collect::<Vec<_>>(), Some(&levels), None)?;
+    Ok(())
+}
+
+fn field(column: &Column) -> Result<Type, ParquetError> {
+    let (physical, logical) = match column.values {
+        Values::Booleans(_) => (Physical::BOOLEAN, None),
         Values::Integers(_) => (Physical::INT64, None),
-        Values::Reals(_) | Values::OptionalReals(_) => (Physical::DOUBLE, None),
+        Values::Reals(_) => (Physical::DOUBLE, None),
         Values::Texts(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
     };
-    let field = Type::primitive_type_builder(name, physical);
-    let repetition = match values {
-        Values::OptionalReals(_) => Repetition::OPTIONAL,
-        _ => Repetition::REQUIRED,
-    };
+    let field = Type::primitive_type_builder(&column.name, physical);
+    let is_required = column.there.is_none();
+    let repetition = if is_required { Repetition::REQUIRED } else { Repetition::OPTIONAL };
     field.with_repetition(repetition).with_logical_type(logical).build()
 }
 
 #[cfg(test)]
 mod tests {
+    //! Goal: a file says what the JSON document says of the same rows. Method: rows with everything that a row
+    //! can have are written and read back, and compared with what serde_json makes of them.
+
+    use std::io::Write;
+
     use super::*;
     use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::Field;
+    use parquet::schema::types::ColumnDescPtr;
+    use serde::{Deserialize, Serialize};
+    use serde_json::{Map, Value, json};
+
+    type Both = (Key, Row);
+
+    #[derive(Serialize, Deserialize, Clone, Default)]
+    struct Key {
+        name: String,
+        size: u64,
+    }
+
+    #[derive(Serialize, Deserialize, Clone, Default)]
+    struct Row {
+        way: Way,
+        is_exact: bool,
+        jobs: u32,
+        hits: Hits,
+        ratio: f64,
+        target: Option<u64>,
+        said: Option<String>,
+        late: Option<Hits>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        bound: Option<f64>,
+        list: Vec<f64>,
+    }
+
+    #[derive(Serialize, Deserialize, Clone, Default)]
+    struct Hits {
+        read: u64,
+        share: Option<f64>,
+    }
+
+    #[derive(Serialize, Deserialize, Clone, Default)]
+    #[serde(rename_all = "kebab-case")]
+    enum Way {
+        #[default]
+        Grow,
+        AddTier,
+    }
+
+    const SCHEMA: &str = "name BYTE_ARRAY, size INT64, way BYTE_ARRAY, is_exact BOOLEAN, jobs INT64, \
+        hits_read INT64, hits_share DOUBLE or null, ratio DOUBLE, target INT64 or null, \
+        said BYTE_ARRAY or null, late_read INT64 or null, late_share DOUBLE or null, \
+        bound DOUBLE or null";
+
+    /// One of them has a value for all columns but `late_share`, the others no more than they must.
+    fn rows() -> [Both; 3] {
+        let full = Row {
+            way: Way::AddTier,
+            is_exact: true,
+            jobs: 2,
+            hits: Hits { read: 4, share: Some(0.25) },
+            ratio: 0.5,
+            target: Some(7),
+            said: Some("so".into()),
+            late: Some(Hits { read: 5, share: None }),
+            bound: Some(2.5),
+            list: vec![1.0],
+        };
+        [Both::default(), (Key { name: "ü".into(), size: 2 }, full), Both::default()]
+    }
+
+    /// The schema, and what is not null of each row.
+    fn read_back(rows: &[Both]) -> (String, Vec<Map<String, Value>>) {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&parquet(&Columns::of(rows.iter().cloned())).unwrap()).unwrap();
+        let file = SerializedFileReader::new(file).unwrap();
+        let column = |column: &ColumnDescPtr| {
+            let nullable = if column.self_type().is_optional() { " or null" } else { "" };
+            format!("{} {}{nullable}", column.name(), column.physical_type())
+        };
+        let schema = file.metadata().file_metadata().schema_descr().columns();
+        let schema: Vec<String> = schema.iter().map(column).collect();
+        let cell = |(name, field): (&String, &Field)| match field {
+            Field::Null => None,
+            Field::Bool(value) => Some((name.clone(), json!(value))),
+            Field::Long(value) => Some((name.clone(), json!(value))),
+            Field::Double(value) => Some((name.clone(), json!(value))),
+            Field::Str(value) => Some((name.clone(), json!(value))),
+            other => panic!("{name} is {other}"),
+        };
+        let rows = file.get_row_iter(None).unwrap();
+        let rows = rows.map(|row| row.unwrap().get_column_iter().filter_map(cell).collect());
+        (schema.join(", "), rows.collect())
+    }
+
+    /// What is not null of a JSON document, without its lists.
+    fn flat(prefix: &str, document: &Value) -> Map<String, Value> {
+        let mut flattened = Map::new();
+        for (name, value) in document.as_object().unwrap() {
+            match value {
+                Value::Null | Value::Array(_) => {}
+                Value::Object(_) => flattened.extend(flat(&format!("{prefix}{name}_"), value)),
+                _ => drop(flattened.insert(format!("{prefix}{name}"), value.clone())),
+            }
+        }
+        flattened
+    }
 
     #[test]
-    fn rows_are_read_back_as_they_were_written() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("x.parquet");
-        let rows = Columns::default()
-            .texts("name", ["a", "ü"].into_iter())
-            .integers("size", [1, u64::MAX].into_iter())
-            .reals("ratio", [0.5, 1.0].into_iter())
-            .optional_reals("late", [None, Some(2.5)].into_iter());
-        std::fs::write(&path, parquet(&rows).unwrap()).unwrap();
-        let file = SerializedFileReader::new(std::fs::File::open(&path).unwrap()).unwrap();
-        let rows: Vec<String> =
-            file.get_row_iter(None).unwrap().map(|r| r.unwrap().to_string()).collect();
-        assert_eq!(
-            rows,
-            [
-                r#"{name: "a", size: 1, ratio: 0.5, late: null}"#.to_string(),
-                format!(r#"{{name: "ü", size: {}, ratio: 1.0, late: 2.5}}"#, i64::MAX)
-            ]
-        );
+    fn rows_are_read_back_as_json_has_them() {
+        let (schema, found) = read_back(&rows());
+        assert_eq!(schema, SCHEMA);
+        let expected = rows().into_iter().map(|(key, row)| {
+            let mut expected = flat("", &serde_json::to_value(key).unwrap());
+            expected.extend(flat("", &serde_json::to_value(row).unwrap()));
+            expected
+        });
+        assert_eq!(found, expected.collect::<Vec<_>>());
+        assert_eq!(found[1].len(), SCHEMA.split(", ").count() - 1);
+    }
+
+    #[test]
+    fn the_schema_is_the_same_without_rows_and_without_values() {
+        assert_eq!(read_back(&[]), (SCHEMA.to_owned(), vec![]));
+        assert_eq!(read_back(&rows()[..1]).0, SCHEMA);
+    }
+
+    #[test]
+    fn numbers_that_json_or_parquet_lacks_are_as_near_as_can_be() {
+        let mut rows = rows();
+        (rows[0].0.size, rows[0].1.ratio) = (u64::MAX, f64::INFINITY);
+        rows[1].1.ratio = f64::NAN;
+        let columns = Columns::of(rows.iter().cloned());
+        let ratio = columns.iter().find(|column| column.name == "ratio").unwrap();
+        let Values::Reals(ratios) = &ratio.values else { panic!("{ratio:?}") };
+        assert!(ratios[0] == f64::INFINITY && ratios[1].is_nan() && ratio.there.is_none());
+        rows[0].1.ratio = 0.5;
+        assert_eq!(read_back(&rows[..1]).1[0]["size"], i64::MAX);
     }
 }

@@ -6,7 +6,7 @@ use forebay_analysis::Columns;
 use forebay_config::{Size, TimeSpan};
 use forebay_report::{Axis, Figure, Lines, Report, Section, Table, Unit};
 use forebay_trace::{ByOp, TraceInfo};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::format::{count, percent};
 use crate::{Facts, Shown, write_table};
@@ -25,10 +25,13 @@ impl Shown for Info<'_> {
     }
 
     fn rows(&self) -> Columns {
-        let features = &self.info.features.0;
-        Columns::default()
-            .texts("feature", features.iter().map(|(name, _)| name.as_str()))
-            .reals("value", features.iter().map(|(_, value)| *value))
+        #[derive(Serialize, Deserialize)]
+        struct Row<'a> {
+            feature: &'a str,
+            value: f64,
+        }
+        let features = self.info.features.0.iter();
+        Columns::of(features.map(|&(ref feature, value)| Row { feature, value }))
     }
 
     fn page(&self) -> Report {

@@ -3,7 +3,7 @@
 use forebay_block::{Nanos, Op};
 use forebay_effect::IoError;
 use forebay_results::{Latency, LatencyHistogram, LatencyRecorder};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The length of an interval at first, unless the user says otherwise.
 const INTERVAL_NS: u64 = 100_000_000;
@@ -11,7 +11,7 @@ const INTERVAL_NS: u64 = 100_000_000;
 const INTERVALS_MAX: usize = 1000;
 
 /// A piece of a run's time: what was completed in it.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Interval {
     /// When it began, seconds from the run's start.
     pub start_s: f64,
@@ -58,7 +58,7 @@ pub enum Intervals {
 }
 
 /// How many requests of a queue were in flight.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct QueueResult {
     /// The bound.
     pub depth: u32,

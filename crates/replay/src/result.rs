@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use forebay_block::{Nanos, Op};
 use forebay_results::{Components, Latency, LatencyHistogram, LatencyRecorder, RunResult};
 use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::placement::Adjusted;
 use crate::record::{Failures, Interval, QueueResult, merge};
@@ -59,7 +59,7 @@ pub struct RealRun {
 }
 
 /// Work per time, over the whole run.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Throughput {
     /// Bytes read and written per second.
     pub bytes_per_s: f64,

@@ -1,6 +1,6 @@
 //! What a run costs this process, and the machine it ran on.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Processor time and memory of this process.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -27,7 +27,7 @@ impl Usage {
 }
 
 /// A machine, as far as results depend on it.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's name.
     pub cpu: String,

@@ -3,7 +3,7 @@
 use forebay_block::Nanos;
 use forebay_results::{CacheResult, Hits, Latency, ReadWrite};
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::options::Interval;
 
@@ -15,7 +15,7 @@ const ROWS_MAX: usize = 512;
 const LATENCY_NS_MAX: u64 = 1 << 40;
 
 /// What happened in an interval.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Row {
     /// Seconds since the first request when it begins.
     pub start_s: f64,
@@ -27,8 +27,8 @@ pub struct Row {
     pub hits: Hits,
     /// Accesses to blocks that found them nowhere.
     pub misses: ReadWrite,
-    /// Latencies of all requests.
-    pub latency_us: Latency,
+    /// Latencies of all requests; none where operations take no time.
+    pub latency_us: Option<Latency>,
     /// Bytes written to the flash tier.
     pub tier2_bytes_written: u64,
     /// Bytes read from the backing stores.
@@ -113,16 +113,16 @@ impl Series {
         }
     }
 
-    /// All rows, the last one ending at `now`.
-    pub fn finish(mut self, now: Nanos, totals: Totals) -> Vec<Row> {
+    /// All rows, the last one ending at `now`; with latencies only if operations took time.
+    pub fn finish(mut self, now: Nanos, totals: Totals, is_timed: bool) -> Vec<Row> {
         if self.requests > 0 || self.rows.is_empty() {
             self.push(now, totals);
         }
         let with_latency = |(mut row, latency): (Row, Option<Histogram<u32>>)| {
             if let Some(latency) = latency {
-                row.latency_us = Latency::of(&latency);
+                row.latency_us = Some(Latency::of(&latency));
             }
-            row
+            Row { latency_us: row.latency_us.filter(|_| is_timed), ..row }
         };
         self.rows.into_iter().map(with_latency).collect()
     }
@@ -135,7 +135,7 @@ impl Series {
             requests: self.requests,
             hits: now.hits.zip(last.hits, |now, last| now - last),
             misses: now.misses - last.misses,
-            latency_us: Latency::default(),
+            latency_us: None,
             tier2_bytes_written: now.tier2_bytes_written - last.tier2_bytes_written,
             backing_read_bytes: now.backing.read_bytes - last.backing.read_bytes,
             backing_write_bytes: now.backing.write_bytes - last.backing.write_bytes,
@@ -148,7 +148,7 @@ impl Series {
                 self.rows.push((row, Some(latency)));
             }
             Interval::Time(_) => {
-                let latency_us = Latency::of(&self.latency);
+                let latency_us = Some(Latency::of(&self.latency));
                 self.rows.push((Row { latency_us, ..row }, None));
                 self.latency.reset();
             }
@@ -222,7 +222,7 @@ mod tests {
             }
             series.count(Some(Nanos(i * 1_000)));
         }
-        series.finish(Nanos(n * 1_000_000), totals(n))
+        series.finish(Nanos(n * 1_000_000), totals(n), true)
     }
 
     #[test]
@@ -235,8 +235,9 @@ mod tests {
         assert_eq!(rows.last().unwrap().dirty_blocks, n);
         assert!(rows.windows(2).all(|w| w[0].end_s == w[1].start_s));
         let (first, last) = (rows.first().unwrap(), rows.last().unwrap());
-        assert!(first.latency_us.max < first.end_s * 1e3 + 100.0);
-        assert!(last.latency_us.p50 > first.latency_us.max);
+        let longest = first.latency_us.unwrap().max;
+        assert!(longest < first.end_s * 1e3 + 100.0);
+        assert!(last.latency_us.unwrap().p50 > longest);
     }
 
     #[test]
@@ -248,7 +249,8 @@ mod tests {
             }
             series.count(None);
         }
-        let rows = series.finish(Nanos(38), totals(5));
+        let rows = series.finish(Nanos(38), totals(5), false);
+        assert!(rows.iter().all(|r| r.latency_us.is_none()));
         let seen: Vec<_> = rows
             .iter()
             .map(|r| ((r.start_s * 1e9).round(), (r.end_s * 1e9).round(), r.requests))

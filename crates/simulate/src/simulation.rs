@@ -668,7 +668,7 @@ impl Simulation {
         }
         let added = self.volumes.iter().map(|v| v.flushes_added).sum();
         let run = result::run_result(&sum, added, latency.summary(), duration_s, flash_bytes);
-        let totals = self.totals();
+        let (totals, is_timed) = (self.totals(), self.pacing != Pacing::Untimed);
         SimulationResult {
             throughput: Throughput::of(&run),
             run,
@@ -689,7 +689,7 @@ impl Simulation {
                 devices: self.assumptions.clone(),
             },
             volumes,
-            rows: self.series.finish(self.now.saturating_sub(self.epoch), totals),
+            rows: self.series.finish(self.now.saturating_sub(self.epoch), totals, is_timed),
         }
     }
 }

@@ -23,11 +23,11 @@ COLUMNS = (
     "latency_us.p99",
 )
 _HITS = [
-    f"{where}_{op}_hits"
+    f"hits_{where}_{op}"
     for where in ("tier1", "tier2", "delayed")
     for op in ("read", "write")
 ]
-_MISSES = ["read_misses", "write_misses"]
+_MISSES = ["misses_read", "misses_write"]
 
 
 class Series:

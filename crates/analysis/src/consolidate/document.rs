@@ -206,35 +206,14 @@ impl Answer {
 
     /// Every phase of every workload.
     pub fn rows(&self) -> Columns {
-        let rows: Vec<(&str, usize, PhaseDocument)> = self
-            .workloads
-            .iter()
-            .flat_map(|w| {
-                let number = 0..w.tree.phases.len();
-                number.map(|n| (w.name.as_str(), n, PhaseDocument::new(w, n)))
-            })
-            .collect();
-        let integers = |value: fn(&PhaseDocument) -> u64| rows.iter().map(move |r| value(&r.2));
-        let reals = |value: fn(&PhaseDocument) -> f64| rows.iter().map(move |r| value(&r.2));
-        let parent = |r: &(&str, usize, PhaseDocument)| r.2.parent.map(|p| p as f64);
-        Columns::default()
-            .texts("workload", rows.iter().map(|r| r.0))
-            .integers("phase", rows.iter().map(|r| r.1 as u64))
-            .optional_reals("parent", rows.iter().map(parent))
-            .texts("state", rows.iter().map(|r| r.2.state.as_str()))
-            .integers("repeats", integers(|p| p.repeats as u64))
-            .integers("start", integers(|p| p.start))
-            .integers("accesses", integers(|p| p.accesses))
-            .reals("start_s", reals(|p| p.start_s))
-            .reals("end_s", reals(|p| p.end_s))
-            .integers("found_blocks", integers(|p| p.found_blocks))
-            .integers("size_blocks", integers(|p| p.size_blocks))
-            .integers("erss_blocks", integers(|p| p.erss_blocks))
-            .integers("marginal_erss_blocks", integers(|p| p.marginal_erss_blocks))
-            .integers("in_use_blocks", integers(|p| p.in_use_blocks))
-            .integers("reuse_set_blocks", integers(|p| p.reuse_set_blocks))
-            .reals("reuse_rate", reals(|p| p.reuse_rate))
-            .reals("marginal_reuse_rate", reals(|p| p.marginal_reuse_rate))
-            .reals("flood_rate", reals(|p| p.flood_rate))
+        #[derive(Serialize, Deserialize)]
+        struct Of<'a> {
+            workload: &'a str,
+            phase: usize,
+        }
+        Columns::of(self.workloads.iter().flat_map(|w| {
+            let phases = 0..w.tree.phases.len();
+            phases.map(|phase| (Of { workload: &w.name, phase }, PhaseDocument::new(w, phase)))
+        }))
     }
 }

@@ -14,7 +14,7 @@ use forebay_locality::{
     SlicedHistogram, WorkloadHistograms, WorkloadLocality,
 };
 use forebay_trace::BlockContents;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::note::tell_without_data;
 use crate::{AnalysisError, Columns, Described, Note, Observer, Traces};
@@ -236,28 +236,29 @@ impl Answer {
 
     /// Every step of every curve.
     pub fn rows(&self) -> Columns {
-        let block_size = self.options.block_size;
-        let all = std::iter::once(("", &self.all));
+        #[derive(Serialize, Deserialize)]
+        struct Counts<'a> {
+            volume: &'a str,
+            size_bytes: u64,
+            read_hits: u64,
+            write_hits: u64,
+            reads: u64,
+            writes: u64,
+        }
+        let row = |(volume, h, size): (_, &ReuseHistogram, u64)| {
+            let counts = Counts {
+                volume,
+                size_bytes: size * self.options.block_size.bytes(),
+                read_hits: h.hits(Op::Read, size),
+                write_hits: h.hits(Op::Write, size),
+                reads: h.read.accesses(),
+                writes: h.write.accesses(),
+            };
+            (counts, Point::new(CurvePoint::at(h, size), self.bounds(size)))
+        };
         let volumes = self.volumes.iter().map(|(name, h)| (name.as_str(), h));
-        let rows: Vec<(&str, &ReuseHistogram, u64)> = all
-            .chain(volumes)
-            .flat_map(|(name, h)| h.breakpoints().map(move |size| (name, h, size)))
-            .collect();
-        let points: Vec<CurvePoint> = rows.iter().map(|&(_, h, c)| CurvePoint::at(h, c)).collect();
-        let bounds: Vec<Option<Interval>> = rows.iter().map(|row| self.bounds(row.2)).collect();
-        Columns::default()
-            .texts("volume", rows.iter().map(|row| row.0))
-            .integers("size_blocks", rows.iter().map(|row| row.2))
-            .integers("size_bytes", rows.iter().map(|row| row.2 * block_size.bytes()))
-            .integers("read_hits", rows.iter().map(|&(_, h, c)| h.hits(Op::Read, c)))
-            .integers("write_hits", rows.iter().map(|&(_, h, c)| h.hits(Op::Write, c)))
-            .integers("reads", rows.iter().map(|row| row.1.read.accesses()))
-            .integers("writes", rows.iter().map(|row| row.1.write.accesses()))
-            .reals("miss_ratio", points.iter().map(|p| p.miss_ratio))
-            .optional_reals("miss_ratio_low", bounds.iter().map(|b| b.map(|b| b.low)))
-            .optional_reals("miss_ratio_high", bounds.iter().map(|b| b.map(|b| b.high)))
-            .reals("read_miss_ratio", points.iter().map(|p| p.read_miss_ratio))
-            .reals("write_miss_ratio", points.iter().map(|p| p.write_miss_ratio))
+        let all = std::iter::once(("", &self.all)).chain(volumes);
+        Columns::of(all.flat_map(|(name, h)| h.breakpoints().map(move |size| row((name, h, size)))))
     }
 }
 
@@ -319,7 +320,7 @@ pub struct Curve {
 }
 
 /// A point of a curve. Ratios are of block accesses.
-#[derive(Serialize, Clone, Copy, Debug)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug)]
 pub struct Point {
     /// The cache.
     pub size_blocks: u64,
@@ -334,6 +335,13 @@ pub struct Point {
     pub write_miss_ratio: f64,
 }
 
+impl Point {
+    fn new(point: CurvePoint, miss_ratio_bounds: Option<Interval>) -> Self {
+        let CurvePoint { size_blocks, miss_ratio, read_miss_ratio, write_miss_ratio } = point;
+        Self { size_blocks, miss_ratio, miss_ratio_bounds, read_miss_ratio, write_miss_ratio }
+    }
+}
+
 impl Curve {
     fn new(
         histogram: &ReuseHistogram,
@@ -341,13 +349,7 @@ impl Curve {
         points: Vec<CurvePoint>,
     ) -> Self {
         let bounds = |size| sliced.and_then(|sliced| sliced.bounds(size));
-        let point = |p: CurvePoint| Point {
-            size_blocks: p.size_blocks,
-            miss_ratio: p.miss_ratio,
-            miss_ratio_bounds: bounds(p.size_blocks),
-            read_miss_ratio: p.read_miss_ratio,
-            write_miss_ratio: p.write_miss_ratio,
-        };
+        let point = |p: CurvePoint| Point::new(p, bounds(p.size_blocks));
         Self {
             accesses: histogram.accesses(),
             reads: histogram.read.accesses(),

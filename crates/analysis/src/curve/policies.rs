@@ -179,18 +179,13 @@ impl Question {
 impl Answer {
     /// A row for each policy and size.
     pub fn rows(&self) -> Columns {
-        let all: Vec<(&str, Point)> = self
-            .policies
-            .iter()
-            .flat_map(|curve| curve.points.iter().map(|&point| (curve.policy.as_str(), point)))
-            .collect();
-        Columns::default()
-            .texts("policy", all.iter().map(|row| row.0))
-            .integers("size_blocks", all.iter().map(|row| row.1.size_blocks))
-            .integers("size_bytes", all.iter().map(|row| row.1.size_bytes))
-            .reals("miss_ratio", all.iter().map(|row| row.1.miss_ratio))
-            .reals("read_miss_ratio", all.iter().map(|row| row.1.read_miss_ratio))
-            .reals("write_miss_ratio", all.iter().map(|row| row.1.write_miss_ratio))
+        #[derive(Serialize, Deserialize)]
+        struct Of<'a> {
+            policy: &'a str,
+        }
+        Columns::of(self.policies.iter().flat_map(|curve| {
+            curve.points.iter().map(|&point| (Of { policy: &curve.policy }, point))
+        }))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use forebay_locality::MissRatioCurve;
 use forebay_plan::partition::{LoadPoint, Outcome, Round, Sizes};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Answer, Division, Evaluate};
 use crate::Columns;
@@ -130,24 +130,20 @@ impl Answer<'_> {
 
     /// One row per division and volume.
     pub fn rows(&self) -> Columns {
-        let baselines: Vec<Baseline> = self.divisions.iter().map(|d| self.baseline(d)).collect();
-        let rows: Vec<(&Baseline, usize)> =
-            baselines.iter().flat_map(|b| (0..b.volumes.len()).map(move |v| (b, v))).collect();
-        let real =
-            |f: fn(&BaselineRow) -> Option<f64>| rows.iter().map(move |(b, v)| f(&b.volumes[*v]));
-        Columns::default()
-            .texts("division", rows.iter().map(|(b, _)| b.name))
-            .texts("volume", rows.iter().map(|(b, v)| b.volumes[*v].volume.as_str()))
-            .integers("requests", rows.iter().map(|&(_, v)| self.problem.curve(v).requests()))
-            .optional_reals("dram_bytes", real(|r| r.dram_bytes.map(|b| b as f64)))
-            .optional_reals("flash_bytes", real(|r| r.flash_bytes.map(|b| b as f64)))
-            .optional_reals("hit_ratio", real(|r| r.hit_ratio))
-            .optional_reals("predicted_latency_us", real(|r| r.predicted_latency_us))
-            .optional_reals("predicted_iops", real(|r| r.predicted_iops))
-            .optional_reals("simulated_hit_ratio", real(|r| r.simulated_hit_ratio))
-            .optional_reals("simulated_latency_us", real(|r| r.simulated_latency_us))
-            .optional_reals("simulated_iops", real(|r| r.simulated_iops))
-            .optional_reals("target_us", rows.iter().map(|&(_, v)| self.problem.target_us(v)))
+        #[derive(Serialize, Deserialize)]
+        struct Of<'a> {
+            division: &'a str,
+            requests: u64,
+            target_us: Option<f64>,
+        }
+        Columns::of(self.divisions.iter().flat_map(|division| {
+            let volumes = self.baseline(division).volumes.into_iter().enumerate();
+            volumes.map(|(v, volume)| {
+                let requests = self.problem.curve(v).requests();
+                let target_us = self.problem.target_us(v);
+                (Of { division: division.name, requests, target_us }, volume)
+            })
+        }))
     }
 
     /// Curves of each volume, with its share.
@@ -315,7 +311,7 @@ pub struct Baseline {
 }
 
 /// What is said of a volume in another division.
-#[derive(Serialize, Clone, Debug)]
+#[derive(Serialize, Deserialize, Clone, Debug)]
 pub struct BaselineRow {
     /// Its name.
     pub volume: String,

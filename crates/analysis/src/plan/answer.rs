@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use forebay_plan::{
     Catalogue, Choice, Combination, Hierarchy, Judge, Judged, Method, ParetoPoint, Plan, PlanError,
-    PlanOptions, Profile, Space, Units, judge_finalists, plan_with,
+    PlanOptions, Profile, Purchase, Space, Units, judge_finalists, plan_with,
 };
+use serde::{Deserialize, Serialize};
 
 use super::Evaluate;
 use crate::{AnalysisError, Columns};
@@ -147,51 +148,43 @@ impl Answer {
 
     /// One row per budget and combination, of the budgets asked for and of the sweep.
     pub fn rows(&self) -> Columns {
-        let rows: Vec<(&Plan, &Choice)> = self
-            .plans
-            .iter()
-            .chain(&self.sweep)
-            .flat_map(|plan| plan.choices.iter().map(move |choice| (plan, choice)))
-            .collect();
-        let names: Vec<String> = rows
-            .iter()
-            .map(|(_, c)| {
-                let names = c.purchase.tiers.iter().map(|t| t.device.as_str());
-                names.collect::<Vec<_>>().join("+")
-            })
-            .collect();
-        let bytes = |tier: usize| {
-            rows.iter().map(move |(_, c)| c.purchase.tiers.get(tier).map_or(0, |t| t.bytes))
-        };
-        let real = |f: fn(&Plan, &Choice) -> f64| rows.iter().map(move |(p, c)| f(p, c));
-        Columns::default()
-            .reals("budget_usd", real(|p, _| p.budget_usd))
-            .texts("tiers", names.iter().map(String::as_str))
-            .texts("backing", rows.iter().map(|(_, c)| c.purchase.backing.as_str()))
-            .integers("tier1_bytes", bytes(0))
-            .integers("tier2_bytes", bytes(1))
-            .integers("tier3_bytes", bytes(2))
-            .integers("tier4_bytes", bytes(3))
-            .reals("cost_usd", real(|_, c| c.purchase.cost_usd))
-            .reals("mean_latency_us", real(|_, c| c.purchase.mean_latency_us))
-            .reals("baseline_latency_us", real(|_, c| c.baseline.mean_latency_us))
-            .texts("judged_by", rows.iter().map(|(_, c)| &*c.purchase.judged_by))
-            .reals("analytic_latency_us", real(|_, c| c.purchase.analytic_latency_us))
-            .texts("class", rows.iter().map(|(_, c)| c.purchase.class.name()))
-            .reals("tier1_hit_ratio", real(|_, c| c.purchase.hit_ratio[0]))
-            .reals("hit_ratio", real(|_, c| c.purchase.hit_ratio.iter().sum()))
-            .reals(
-                "flash_bytes_written_per_day",
-                real(|_, c| c.purchase.flash_bytes_written_per_day.unwrap_or(f64::NAN)),
-            )
-            .optional_reals(
-                "drive_writes_per_day",
-                rows.iter().map(|(_, c)| c.purchase.drive_writes_per_day),
-            )
-            .reals("p99_latency_us", real(|_, c| c.purchase.p99_latency_us))
-            .reals("p999_latency_us", real(|_, c| c.purchase.p999_latency_us))
-            .integers("evaluations", rows.iter().map(|(_, c)| c.evaluations))
+        let plans = self.plans.iter().chain(&self.sweep);
+        Columns::of(plans.flat_map(|plan| plan.choices.iter().map(|choice| row(plan, choice))))
     }
+}
+
+/// What a row says in front of the purchase.
+#[derive(Serialize, Deserialize)]
+struct Chosen {
+    budget_usd: f64,
+    tiers: String,
+    tier1_bytes: u64,
+    tier2_bytes: u64,
+    tier3_bytes: u64,
+    tier4_bytes: u64,
+    tier1_hit_ratio: f64,
+    hit_ratio: f64,
+    baseline_latency_us: f64,
+    evaluations: u64,
+}
+
+fn row(plan: &Plan, choice: &Choice) -> (Chosen, Purchase) {
+    let purchase = &choice.purchase;
+    let bytes = |tier: usize| purchase.tiers.get(tier).map_or(0, |tier| tier.bytes);
+    let names: Vec<&str> = purchase.tiers.iter().map(|tier| tier.device.as_str()).collect();
+    let chosen = Chosen {
+        budget_usd: plan.budget_usd,
+        tiers: names.join("+"),
+        tier1_bytes: bytes(0),
+        tier2_bytes: bytes(1),
+        tier3_bytes: bytes(2),
+        tier4_bytes: bytes(3),
+        tier1_hit_ratio: purchase.hit_ratio[0],
+        hit_ratio: purchase.hit_ratio.iter().sum(),
+        baseline_latency_us: choice.baseline.mean_latency_us,
+        evaluations: choice.evaluations,
+    };
+    (chosen, purchase.clone())
 }
 
 /// The tiers that have a size.

@@ -175,25 +175,30 @@ impl Document {
 
     /// One row for each budget and combination.
     pub fn rows(&self) -> Columns {
-        let growth = &self.growth;
-        let real = |f: fn(&Growth) -> f64| growth.iter().map(f);
-        let bytes = |f: fn(&Growth) -> u64| growth.iter().map(f);
-        Columns::default()
-            .reals("budget_usd", real(|g| g.budget_usd))
-            .texts("tier1", growth.iter().map(|g| g.add.tiers[0].device.as_str()))
-            .texts("tier2", growth.iter().map(|g| g.add.tiers[1].device.as_str()))
-            .texts("backing", growth.iter().map(|g| g.now.backing.as_str()))
-            .integers("have_bytes", bytes(|g| g.now.tiers[0].bytes))
-            .reals("now_latency_us", real(|g| g.now.mean_latency_us))
-            .integers("grow_tier1_bytes", bytes(|g| g.grow.tiers[0].bytes))
-            .reals("grow_latency_us", real(|g| g.grow.mean_latency_us))
-            .integers("add_tier2_bytes", bytes(|g| g.add.tiers[1].bytes))
-            .reals("add_latency_us", real(|g| g.add.mean_latency_us))
-            .integers("divide_tier1_bytes", bytes(|g| g.divide.tiers[0].bytes))
-            .integers("divide_tier2_bytes", bytes(|g| g.divide.tiers[1].bytes))
-            .reals("divide_latency_us", real(|g| g.divide.mean_latency_us))
-            .texts("better", growth.iter().map(|g| g.better.name()))
-            .reals("price_ratio", real(|g| g.price_ratio))
-            .optional_reals("price_ratio_needed", growth.iter().map(|g| g.price_ratio_needed))
+        #[derive(Serialize, Deserialize)]
+        struct Tiers {
+            tier1: String,
+            tier2: String,
+            backing: String,
+            have_bytes: u64,
+            grow_tier1_bytes: u64,
+            add_tier2_bytes: u64,
+            divide_tier1_bytes: u64,
+            divide_tier2_bytes: u64,
+        }
+        Columns::of(self.growth.iter().map(|growth| {
+            let [first, second] = [0, 1].map(|tier| &growth.divide.tiers[tier]);
+            let tiers = Tiers {
+                tier1: first.device.clone(),
+                tier2: second.device.clone(),
+                backing: growth.now.backing.clone(),
+                have_bytes: growth.now.tiers[0].bytes,
+                grow_tier1_bytes: growth.grow.tiers[0].bytes,
+                add_tier2_bytes: growth.add.tiers[1].bytes,
+                divide_tier1_bytes: first.bytes,
+                divide_tier2_bytes: second.bytes,
+            };
+            (tiers, growth.clone())
+        }))
     }
 }

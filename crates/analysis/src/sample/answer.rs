@@ -209,14 +209,22 @@ impl Answer {
 
     /// Every feature of every sample.
     pub fn rows(&self) -> Columns {
-        let rows: Vec<(&str, &FeatureError)> = (self.samples.iter())
-            .flat_map(|s| s.features.iter().chain(&s.quantiles).map(|f| (s.output.as_str(), f)))
-            .collect();
-        Columns::default()
-            .texts("sample", rows.iter().map(|r| r.0))
-            .texts("feature", rows.iter().map(|r| r.1.name.as_str()))
-            .reals("full", rows.iter().map(|r| r.1.full))
-            .reals("value", rows.iter().map(|r| r.1.sample))
-            .reals("error", rows.iter().map(|r| r.1.error))
+        #[derive(Serialize, Deserialize)]
+        struct Row<'a> {
+            sample: &'a str,
+            feature: &'a str,
+            full: f64,
+            value: f64,
+            error: f64,
+        }
+        Columns::of(self.samples.iter().flat_map(|s| {
+            s.features.iter().chain(&s.quantiles).map(|f| Row {
+                sample: &s.output,
+                feature: &f.name,
+                full: f.full,
+                value: f.sample,
+                error: f.error,
+            })
+        }))
     }
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::{Shown, write_facts};
 
-pub use document::{Document, Echo, interval_rows};
+pub use document::{Document, Echo};
 pub(crate) use pictures::devices;
 
 impl Shown for Document {

@@ -49,9 +49,9 @@ fn chart(title: &str, y: Axis, rows: &[Row], lines: &[Series]) -> Lines {
 fn latency_over_time(rows: &[Row]) -> Lines {
     let y = Axis::new("latency", Unit::Micros).log();
     let latency: [Series; 3] = [
-        ("mean", |r| r.latency_us.mean),
-        ("p99", |r| r.latency_us.p99),
-        ("max", |r| r.latency_us.max),
+        ("mean", |r| r.latency_us.map_or(f64::NAN, |l| l.mean)),
+        ("p99", |r| r.latency_us.map_or(f64::NAN, |l| l.p99)),
+        ("max", |r| r.latency_us.map_or(f64::NAN, |l| l.max)),
     ];
     chart("Latency over time", y, rows, &latency)
 }

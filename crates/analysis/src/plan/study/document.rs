@@ -1,6 +1,6 @@
 //! A study for programs: the JSON document and its rows.
 
-use forebay_plan::{Class, StudyPoint, StudySummary};
+use forebay_plan::{Class, StudySummary};
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, POLICIES, Studied};
@@ -151,30 +151,29 @@ impl Answer {
 
     /// One row per trace, policy, combination and budget.
     pub fn rows(&self) -> Columns {
-        let names: Vec<String> =
-            self.combinations.iter().map(|c| name(&c.tiers, &c.backing)).collect();
-        let mut found: Vec<(&str, &'static str, &str, f64, &StudyPoint)> = Vec::new();
+        #[derive(Serialize, Deserialize)]
+        struct Case {
+            trace: String,
+            policy: String,
+            combination: String,
+            scaled_budget: f64,
+        }
+        let mut rows = Vec::new();
         for trace in &self.traces {
             for (policy, by_combination) in POLICIES.iter().zip(&trace.points) {
-                for (name, by_budget) in names.iter().zip(by_combination) {
-                    for (&share, point) in self.scaled_budgets.iter().zip(by_budget) {
-                        let Some(point) = point else { continue };
-                        found.push((&trace.trace, policy.name(), name, share, point));
+                for (combination, by_budget) in self.combinations.iter().zip(by_combination) {
+                    for (&scaled_budget, point) in self.scaled_budgets.iter().zip(by_budget) {
+                        let case = Case {
+                            trace: trace.trace.clone(),
+                            policy: policy.name().to_owned(),
+                            combination: name(&combination.tiers, &combination.backing),
+                            scaled_budget,
+                        };
+                        rows.extend(point.map(|point| (case, point)));
                     }
                 }
             }
         }
-        let real = |f: fn(&StudyPoint) -> f64| found.iter().map(move |row| f(row.4));
-        Columns::default()
-            .texts("trace", found.iter().map(|row| row.0))
-            .texts("policy", found.iter().map(|row| row.1))
-            .texts("combination", found.iter().map(|row| row.2))
-            .reals("scaled_budget", found.iter().map(|row| row.3))
-            .reals("budget_usd", real(|p| p.budget_usd))
-            .texts("class", found.iter().map(|row| row.4.class.name()))
-            .reals("single_latency_us", real(|p| p.single_us))
-            .reals("best_latency_us", real(|p| p.best_us))
-            .reals("cydonia_latency_us", real(|p| p.cydonia_us))
-            .texts("cydonia_class", found.iter().map(|row| row.4.cydonia_class.name()))
+        Columns::of(rows)
     }
 }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use forebay_analysis::{Meter, Observer, Unit};
+use forebay_analysis::{Columns, Meter, Observer, Unit};
 use forebay_render::format::count;
-use forebay_render::run::{Document, Echo, interval_rows};
+use forebay_render::run::{Document, Echo};
 use forebay_replay::{Finished, Hooks, Machine, RealRun, VerifyResult, Written};
 use forebay_results::TraceIdentity;
 
@@ -64,7 +64,7 @@ impl Answer {
     pub fn give(self, output: &OutputArgs, intervals: Option<&Path>) -> Result<(), CliError> {
         let Answer { document, failure } = self;
         if let Some(path) = intervals {
-            write_parquet(path, &interval_rows(&document.result.intervals))?;
+            write_parquet(path, &Columns::of(document.result.intervals.iter().copied()))?;
         }
         output.give(&document)?;
         failure.map_or(Ok(()), Err)
