@@ -9,7 +9,7 @@ the figures.
 >>> import forebay
 >>> rows = forebay.mrc(EXAMPLE)
 >>> rows.columns[:3]
-['volume', 'size_blocks', 'size_bytes']
+['volume', 'size_bytes', 'read_hits']
 """
 
 from forebay._run import ForebayError, Result, run
