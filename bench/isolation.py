@@ -5,10 +5,11 @@
 
 One server with four volumes, whose stores are nbdkit's memory behind a delay of a millisecond, and one fio for
 each volume: requests of 4 KiB, three writes in ten, at a limited rate, so that the processors are not what is
-measured. In each CASE the store of the first volume fails after a while: `dead` (all its operations end in
-EIO), `slow` (each takes 100 times as long) or `full` (writes end in ENOSPC). The table compares the other three with
-a run in which nothing fails, made before it, then has what the first volume saw. Afterwards the store works
-again, and everything has to be destaged.
+measured. In each CASE the store of the first volume fails: `dead` (after five seconds all its operations end in
+EIO), `full` (after five seconds its writes end in ENOSPC) or `slow` (each takes 100 times as long, from the start).
+The table compares the other three with a run in which nothing fails, made before it, then has what the first
+volume saw. Afterwards the store works again, or is still slow, and everything has to be destaged. What the volumes
+hold is not read back.
 
 Needs fio with its nbd engine, and nbdkit with its filters error and delay. FOREBAY=path of the binary
 (target/release/forebay).
@@ -102,11 +103,9 @@ def load(place, name, seconds, rate):
     )
 
 
-def report(printed):
-    """fio's report, without the errors that it prints before it."""
-    return json.loads(printed[printed.index("\n{") if printed[0] != "{" else 0 :])[
-        "jobs"
-    ][0]
+def job(printed):
+    """The job of fio's report, without the messages that fio prints before it."""
+    return json.loads(printed[printed.index("{\n") :])["jobs"][0]
 
 
 def wait_for(path, what):
@@ -140,7 +139,7 @@ def run(case, layout, seconds, rate):
             children += loads
             time.sleep(BEFORE)
             (place / "fails").touch()
-            reports = [report(load.communicate()[0]) for load in loads]
+            reports = [job(load.communicate()[0]) for load in loads]
             (place / "fails").unlink()
             control = ["--control", f"unix:{place}/control.sock"]
             subprocess.run([FOREBAY, "ctl", "resume", *control], capture_output=True)
@@ -156,7 +155,7 @@ def run(case, layout, seconds, rate):
 
 
 def seen(report):
-    """Requests per second that succeeded, the 99th percentile of reads and writes in microseconds, and errors."""
+    """Requests per second with those that failed, the 99th percentile of reads and writes in microseconds, errors."""
     both = [report["read"], report["write"]]
     p99 = [d["clat_ns"].get("percentile", {}).get("99.000000", 0) / 1e3 for d in both]
     errors = report.get("total_err", 0)

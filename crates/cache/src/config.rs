@@ -229,9 +229,9 @@ impl CacheConfig {
     }
 
     /// Whether [`promote_dirty_after`](FlashConfig::promote_dirty_after) is in effect: in the layout slots, under the
-    /// relation exclusive, with at most a quarter as many blocks in DRAM as on flash, as configured. (A block that is read from flash
-    /// is remembered for as long as flash remembers, not for as long as both tiers do; so the more DRAM there is, the
-    /// more that costs.)
+    /// relation exclusive, with at most a quarter as many blocks in DRAM as on flash, as configured. (A block that
+    /// is read from flash is remembered for as long as flash remembers, not for as long as both tiers do; so the more
+    /// DRAM there is, the more that costs.)
     pub fn dirty_waits(&self) -> bool {
         let in_slots = self.flash.as_ref().filter(|flash| flash.geometry.slots != 0);
         self.relation == Relation::Exclusive

@@ -74,7 +74,7 @@ pub(crate) struct FlashReplacement {
     leaving: List,
     returns: Option<Returns>,
     /// Dirty copies give way first while many of the blocks that gave way return.
-    gives_up: bool,
+    pub gives_up: bool,
     /// A block that leaves is dirty.
     pub destage_wanted: bool,
     /// The most steps that the policy has taken in one eviction.
@@ -83,15 +83,14 @@ pub(crate) struct FlashReplacement {
 
 impl FlashReplacement {
     /// For `blocks` blocks on flash, of an index with `entries` entries. `returns` counts blocks that return, if
-    /// anything depends on that; with its flag, dirty copies give way first while many do.
+    /// anything depends on that.
     pub fn new(
         blocks: u32,
         entries: u32,
-        returns: Option<(Returns, bool)>,
+        returns: Option<Returns>,
         parameters: &Parameters,
     ) -> FlashReplacement {
         assert!(blocks > 0, "each shard needs at least one block of flash");
-        let gives_up = returns.as_ref().is_some_and(|&(_, gives_up)| gives_up);
         FlashReplacement {
             blocks,
             policy: Replacement::new(entries, blocks, parameters),
@@ -103,8 +102,8 @@ impl FlashReplacement {
             dirty_copies: List::EMPTY,
             pinned: List::EMPTY,
             leaving: List::EMPTY,
-            returns: returns.map(|(returns, _)| returns),
-            gives_up,
+            returns,
+            gives_up: false,
             destage_wanted: false,
             eviction_steps_most: 0,
         }
@@ -385,7 +384,7 @@ impl core::fmt::Display for FlashReplacement {
         write!(
             f,
             "room for {blocks} blocks, {} there, {} copies, {} dirty copies, {} pinned, {} leave, \
-             destage wanted: {destage_wanted}, many return: {}",
+             destage wanted: {destage_wanted}, gives copies up: {}",
             flash_only,
             copies.len(),
             dirty_copies.len(),
@@ -402,12 +401,9 @@ mod tests {
 
     #[test]
     fn clean_copies_give_way_first_then_the_coldest_then_dirty_copies() {
-        let mut flash = FlashReplacement::new(
-            2,
-            8,
-            Some((Returns::new(64), true)),
-            &Parameters::new(Kind::Lru),
-        );
+        let mut flash =
+            FlashReplacement::new(2, 8, Some(Returns::new(64)), &Parameters::new(Kind::Lru));
+        flash.gives_up = true;
         let put =
             |flash: &mut FlashReplacement, id, to| flash.put(id, BlockKey::new(0, id.into()), to);
         for (id, residence) in [
@@ -431,12 +427,9 @@ mod tests {
 
     #[test]
     fn dirty_copies_give_way_before_what_flash_alone_has_while_that_returns() {
-        let mut flash = FlashReplacement::new(
-            2,
-            8,
-            Some((Returns::new(64), true)),
-            &Parameters::new(Kind::Lru),
-        );
+        let mut flash =
+            FlashReplacement::new(2, 8, Some(Returns::new(64)), &Parameters::new(Kind::Lru));
+        flash.gives_up = true;
         let key = |id: u32| BlockKey::new(0, id.into());
         for (id, residence) in [
             (0, Residence::DirtyCopy),

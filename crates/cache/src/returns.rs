@@ -19,7 +19,7 @@ use forebay_flash::BlockKey;
 
 /// A share of one.
 const ONE: u32 = 1 << 24;
-/// The share above which dirty copies give way first, and the one below which they no longer do so.
+/// The share above which many return, and the one below which that ends.
 const HIGH: u32 = ONE / 4;
 const LOW: u32 = ONE / 16;
 /// The average is over this many blocks, as a power of two, or over as many as memory holds.

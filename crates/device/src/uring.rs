@@ -457,3 +457,50 @@ impl std::fmt::Debug for UringDevices {
 fn short(length: usize) -> u32 {
     length.min(0x7FFF_F000) as u32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::OpenOptions;
+
+    #[test]
+    #[allow(clippy::print_stderr)] // says what it skips
+    fn what_was_sent_is_counted_also_if_the_end_of_the_devices_sent_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut options = OpenOptions::existing(directory.path().join("image"));
+        options.create = Some(8192);
+        let target = Target::open(&options).unwrap().0;
+        let bell = Arc::new(Doorbell::new().unwrap());
+        let ring = Options { entries: 8, register_memory: false };
+        let Ok(mut devices) = UringDevices::new(ring, bell) else {
+            eprintln!("skipped: io_uring is not allowed here");
+            return;
+        };
+        devices.add(Device::Flash, target);
+        let sender = devices.send_apart().unwrap();
+        let unsent = devices.ring.clone();
+        let submit = |devices: &mut UringDevices, count: u64| {
+            for tag in 0..count {
+                let io = Io {
+                    tag: IoTag(tag),
+                    device: Device::Flash,
+                    verb: Verb::Sync,
+                    offset: 0,
+                    length: 0,
+                    memory: &[],
+                };
+                // SAFETY: a sync has no memory.
+                unsafe { devices.submit(io) };
+            }
+        };
+        submit(&mut devices, 5);
+        assert_eq!(unsent.unsent.load(Ordering::Relaxed), 5);
+        assert!(sender.has_queued() && !sender.has_queued());
+        devices.abandon();
+        assert_eq!(unsent.unsent.load(Ordering::Relaxed), 0);
+        // More than there are entries: some are sent to make room.
+        submit(&mut devices, 20);
+        sender.send();
+        assert_eq!(unsent.unsent.load(Ordering::Relaxed), 0);
+    }
+}

@@ -326,7 +326,7 @@ fn devices_end_though_nobody_has_sent_what_was_submitted_and_a_sender_outlives_t
     for count in [5, 100] {
         write_blocks(&mut world, 0, count);
         world.executor.run(&mut world.script, &mut world.requests);
-        assert!(count > 8 || world.executor.in_flight() == count as u32);
+        assert!(world.executor.in_flight() > 0, "there is something to end");
         world.executor.devices_mut().abandon();
         // (That executor would wait for what never comes.)
         let sender = world.sender.take().unwrap();

@@ -7,9 +7,9 @@
 //!   | being forgotten |  given back  |  cache is asked |    sealed    | open (or the next to open)
 //! ```
 //!
-//! The tail is the oldest region that may not be written; what lies before it is free. A region is freed when the superblock that says so is durable, and
-//! that is written only when every record that supersedes something in the regions given back is durable,
-//! too. The tail follows when the cache has forgotten the region's records: until then its index may
+//! The tail is the oldest region that may not be written; what lies before it is free. A region is freed when
+//! the superblock that says so is durable, and that is written only when every record that supersedes something
+//! in the regions given back is durable, too. The tail follows when the cache has forgotten the region's records: until then its index may
 //! lead readers there.
 
 use crate::geometry::Geometry;

@@ -10,7 +10,7 @@ use forebay_flash::{BlockKey, Log, Position};
 use super::blocks::{Blocks, FlashRecord};
 use super::regions::Regions;
 use super::{ShardContext, UNREADABLE_MAX, volume_bit};
-use crate::config::{FlashConfig, LogReplacement};
+use crate::config::{CacheConfig, LogReplacement};
 use crate::entry::{DOUBTFUL, Entry, EntryId, LEAVING, UNREADABLE};
 use crate::flash_replacement::FlashReplacement;
 use forebay_replacement::{Offer, Popularity, Queues};
@@ -66,20 +66,20 @@ pub(super) struct FlashTier {
 }
 
 impl FlashTier {
-    /// `config`: with whether queues choose what it holds, and whether dirty records [wait](CacheConfig::dirty_waits)
-    /// for a later reading. `entries`: those of the index that are there for blocks on flash; `all`: those of the index.
+    /// `entries`: those of the index that are there for blocks on flash; `all`: those of the index.
     pub fn new(
         shard: u8,
-        config: Option<(&FlashConfig, bool, bool)>,
+        config: &CacheConfig,
         (entries, all): (u32, u32),
         replacement: Option<FlashReplacement>,
     ) -> FlashTier {
-        let queues = config.filter(|&(_, pulls, _)| pulls).map(|(flash, ..)| {
+        let dirty_waits = config.dirty_waits();
+        let has_queues = config.relation.has_queues();
+        let config = config.flash.as_ref();
+        let queues = config.filter(|_| has_queues).map(|flash| {
             assert!(replacement.is_some(), "queues evict single blocks");
             Queues::new(flash.blocks, flash.entries_max, flash.queues)
         });
-        let dirty_waits = config.is_some_and(|(.., dirty_waits)| dirty_waits);
-        let config = config.map(|(flash, ..)| flash);
         let in_log = config.is_some() && replacement.is_none();
         let policy = config.map_or(LogReplacement::Fifo, |f| f.replacement);
         let by_popularity = in_log && policy == LogReplacement::Popularity;

@@ -102,20 +102,16 @@ impl Tiers {
         let entries = on_flash + frames + 1;
         let replacement = in_slots.map(|f| {
             let counts = f.give_up_copies || config.dirty_waits();
-            let returns = counts.then(|| (Returns::new(frames), f.give_up_copies));
-            FlashReplacement::new(share(f.blocks), entries, returns, &f.cells)
+            let returns = counts.then(|| Returns::new(frames));
+            let mut flash = FlashReplacement::new(share(f.blocks), entries, returns, &f.cells);
+            flash.gives_up = f.give_up_copies;
+            flash
         });
         let bounce = Frames::new(working + base(config.bounce_frames), bounce, 0);
-        let (pulls, dirty_waits) = (config.relation.has_queues(), config.dirty_waits());
         Tiers {
             blocks: Blocks::new(config, entries, Frames::new(base(working), frames, 0)),
             dram: Dram::new(config, frames, share(config.dram_blocks), on_flash),
-            flash: FlashTier::new(
-                shard,
-                config.flash.as_ref().map(|flash| (flash, pulls, dirty_waits)),
-                (on_flash, entries),
-                replacement,
-            ),
+            flash: FlashTier::new(shard, config, (on_flash, entries), replacement),
             transfers: Transfers::new(shard, frames, bounce, config.transfers_spare),
             flushes: Flushes::default(),
             policy: config.write_policy,
