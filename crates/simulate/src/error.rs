@@ -31,6 +31,14 @@ pub enum SimulateError {
     /// The options make no sense.
     #[error("{0}")]
     Options(&'static str),
+    /// An outage is of a volume that there is not.
+    #[error("there is no volume `{name}` whose store could fail: the trace has {known}")]
+    UnknownOutage {
+        /// The volume's name.
+        name: String,
+        /// The names of those that there are.
+        known: String,
+    },
     /// A request addresses a volume that there is not.
     #[error("request {request} is for volume {volume}, and there are {volumes}")]
     UnknownVolume {

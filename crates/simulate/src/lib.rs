@@ -29,6 +29,7 @@ mod calls;
 mod error;
 mod flush;
 mod options;
+mod outage;
 mod result;
 mod scenario;
 mod series;
@@ -37,7 +38,10 @@ mod timing;
 
 pub use error::SimulateError;
 pub use options::{AssumeFlush, Interval, Options, Pacing};
-pub use result::{Assumed, Capacity, Overload, SimulationResult, Throughput, VolumeResult};
+pub use outage::{Outage, Trouble};
+pub use result::{
+    AfterOutages, Assumed, Capacity, Overload, SimulationResult, Throughput, VolumeResult,
+};
 pub use scenario::{Defaults, Memory, Scenario, SimulatedVolume, TracedVolume, measure_volumes};
 pub use series::Row;
 pub use simulation::{Answer, Simulation, simulate};

@@ -3,6 +3,7 @@
 use forebay_block::Nanos;
 
 use crate::error::SimulateError;
+use crate::outage::Outage;
 
 /// How requests are paced, what is added to them, and what is kept of the run.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -15,6 +16,8 @@ pub struct Options {
     pub interval: Interval,
     /// Seed of the devices' random numbers.
     pub seed: u64,
+    /// Backing stores that fail or are slow. Of two of a store at the same time, the first counts.
+    pub outages: Vec<Outage>,
 }
 
 /// When requests arrive.
@@ -100,6 +103,9 @@ impl Options {
                 return bad("the rate of a replay must be above 0");
             }
             Pacing::ClosedLoop { queue_depth: 0 } => return bad("a queue depth is at least 1"),
+            Pacing::Quiesced | Pacing::Untimed if !self.outages.is_empty() => {
+                return bad("outages need requests that arrive at their times, or a queue depth");
+            }
             _ => {}
         }
         match (self.assume_flush, self.interval) {

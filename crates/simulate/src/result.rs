@@ -35,6 +35,8 @@ pub struct SimulationResult {
     pub capacity_blocks: Capacity,
     /// What could not keep up, where requests came at the trace's times; empty if all could.
     pub overloaded: Vec<Overload>,
+    /// What became of dirty blocks after outages; none without outages.
+    pub after_outages: Option<AfterOutages>,
     /// What was taken for granted.
     pub assumed: Assumed,
     /// Each volume that the trace has.
@@ -55,6 +57,18 @@ pub struct Overload {
     pub seconds: f64,
     /// As a share of the run.
     pub share: f64,
+}
+
+/// A destage of everything after the last request, when the outages that end have ended. Nothing of it is in the
+/// other counters.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct AfterOutages {
+    /// Whether everything reached the backing stores.
+    pub destaged: bool,
+    /// Seconds that this took.
+    pub seconds: f64,
+    /// Blocks that are still newer than the backing store.
+    pub dirty_blocks: u64,
 }
 
 /// Rates over the duration of the run; 0 where no time passed.

@@ -1,23 +1,25 @@
 //! The run: hands requests to the cache, executes its effects, and moves time on.
 
+mod outcome;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_block::{Flags, Nanos, Op, Request, SECTOR_BYTES, Volume};
-use forebay_cache::{AdmissionKind, Cache, Notice, Open, VolumeConfig, VolumeStats};
+use forebay_cache::{AdmissionKind, Cache, Notice, Open, VolumeConfig};
 use forebay_effect::{Effect, Outcome, Place, RequestId, Segment};
-use forebay_flash::{Binding, LogStats};
-use forebay_results::{FlashResult, LatencyRecorder};
+use forebay_flash::Binding;
+use forebay_results::LatencyRecorder;
 
 use crate::calls::timed;
 use crate::error::SimulateError;
 use crate::flush::FlushInserter;
 use crate::options::{AssumeFlush, Options, Pacing};
-use crate::result::{
-    self, Assumed, Capacity, Overload, SimulationResult, Throughput, VolumeResult,
-};
+use crate::outage::{self, Outage};
+use crate::result::{Capacity, SimulationResult};
 use crate::scenario::{Scenario, SimulatedVolume, whole_sectors};
-use crate::series::{Series, Totals};
+use crate::series::Series;
 use crate::timing::{FlashDevice, Timing};
 
 /// Requests that are looked up ahead of the one at hand.
@@ -67,11 +69,16 @@ pub struct Simulation {
     segments: Vec<Segment>,
     assumptions: Vec<String>,
     capacity: Capacity,
+    /// By volume: requests that have arrived and that the cache has no room for. A volume whose store is slow
+    /// holds up no other.
+    waiting: Vec<VecDeque<(Request, InFlight)>>,
+    waiting_count: usize,
     /// Answers not yet taken, if they are kept.
     answers: Option<Vec<Answer>>,
     late: Late,
     /// Nanoseconds that each call to the cache took, if that is measured.
     calls: Option<Vec<u32>>,
+    outages: Vec<Outage>,
     /// Set from outside to end the run.
     stop: Option<Arc<AtomicBool>>,
 }
@@ -143,6 +150,7 @@ impl Simulation {
         flash: Option<&FlashDevice>,
     ) -> Result<Simulation, SimulateError> {
         options.check()?;
+        outage::check(scenario, &options.outages)?;
         forebay_setup::check_bookkeeping(&scenario.cache)?;
         let mut cache = Cache::new(scenario.cache.clone());
         for volume in &scenario.volumes {
@@ -169,7 +177,7 @@ impl Simulation {
             flushes_added: 0,
         };
         let mut simulation = Simulation {
-            timing: Timing::new(scenario, options.seed, options.pacing, flash),
+            timing: Timing::new(scenario, options, flash),
             now: Nanos(0),
             epoch: Nanos(0),
             memory: if untimed { Default::default() } else { scenario.memory },
@@ -191,9 +199,12 @@ impl Simulation {
                 tier1: scenario.cache.dram_blocks,
                 tier2: scenario.cache.flash.as_ref().map_or(0, |flash| flash.blocks),
             },
+            waiting: scenario.volumes.iter().map(|_| VecDeque::new()).collect(),
+            waiting_count: 0,
             answers: None,
             late: Late::default(),
             calls: None,
+            outages: options.outages.clone(),
             stop: None,
             cache,
         };
@@ -323,11 +334,7 @@ impl Simulation {
     /// If the cache stops answering.
     pub fn settle_all(&mut self) -> Result<(), SimulateError> {
         self.settle();
-        if self.in_flight.len() == self.free.len() && !self.is_stopped() {
-            Ok(())
-        } else {
-            Err(self.stuck())
-        }
+        if !self.is_busy() && !self.is_stopped() { Ok(()) } else { Err(self.stuck()) }
     }
 
     /// Requests answered so far, assumed flushes among them.
@@ -356,7 +363,9 @@ impl Simulation {
     /// If the cache stops answering.
     pub fn finish(mut self) -> Result<SimulationResult, SimulateError> {
         self.settle_all()?;
-        Ok(self.result())
+        let mut result = self.result();
+        result.after_outages = self.destage()?;
+        Ok(result)
     }
 
     // ---- time ----
@@ -412,6 +421,16 @@ impl Simulation {
                 self.now
             }
         };
+        let state = self.state_of(request, arrived, added);
+        if matches!(self.pacing, Pacing::OpenLoop { .. }) {
+            let volume = request.volume.0 as usize;
+            let queue = &mut self.waiting[volume];
+            if !queue.is_empty() || !self.cache.has_room_for(request.volume) {
+                queue.push_back((*request, state));
+                self.waiting_count += 1;
+                return Ok(());
+            }
+        }
         while !self.cache.has_room() {
             self.step_or_stuck()?;
         }
@@ -420,10 +439,7 @@ impl Simulation {
             let totals = self.totals();
             self.series.close(since, totals);
         }
-        if self.hit(request, arrived, added) {
-            return Ok(());
-        }
-        self.submit(request, arrived, added);
+        self.hand_in(request, state);
         if matches!(self.pacing, Pacing::Quiesced | Pacing::Untimed) {
             self.settle();
             if self.in_flight.len() != self.free.len() {
@@ -433,15 +449,35 @@ impl Simulation {
         Ok(())
     }
 
+    /// Hands the request in.
+    #[inline]
+    fn hand_in(&mut self, request: &Request, state: InFlight) {
+        if !self.hit(request, state) {
+            self.submit(request, state);
+        }
+    }
+
+    /// Hands in requests that have waited for room, those of one volume in their order.
+    fn hand_in_waiting(&mut self) {
+        for volume in 0..self.waiting.len() {
+            while self.cache.has_room_for(Volume(volume as u32))
+                && let Some((request, state)) = self.waiting[volume].pop_front()
+            {
+                self.waiting_count -= 1;
+                self.hand_in(&request, state);
+            }
+        }
+    }
+
     /// Has a read answered by the door that servers use for hits, if it is one: nothing is under way for
     /// it, and nothing follows from it.
-    fn hit(&mut self, request: &Request, arrived: Nanos, added: bool) -> bool {
+    fn hit(&mut self, request: &Request, state: InFlight) -> bool {
         let Request { volume, op, offset, length, .. } = *request;
         if op != Op::Read || self.cache.handle_hit(self.now, volume, offset, length).is_none() {
             return false;
         }
         self.now.0 += in_proportion(self.memory.read, length as u32);
-        self.count_answer(self.state_of(request, arrived, added));
+        self.count_answer(state);
         true
     }
 
@@ -450,8 +486,7 @@ impl Simulation {
         InFlight { arrived, volume, op, added, number }
     }
 
-    fn submit(&mut self, request: &Request, arrived: Nanos, added: bool) {
-        let state = self.state_of(request, arrived, added);
+    fn submit(&mut self, request: &Request, state: InFlight) {
         let number = match self.free.pop() {
             Some(number) => {
                 self.in_flight[number as usize] = state;
@@ -476,9 +511,17 @@ impl Simulation {
         self.now = self.now.max(time);
     }
 
-    /// Lets everything happen that is under way.
+    /// Lets everything happen that is under way; where stores fail, which are tried again and again, only until
+    /// all requests are answered.
     fn settle(&mut self) {
-        while self.step() {}
+        let all = self.outages.is_empty();
+        let goes_on = |s: &Self| all || !s.cache.is_ready() || s.is_busy();
+        while goes_on(self) && self.step() {}
+    }
+
+    /// Whether requests are not answered yet.
+    fn is_busy(&self) -> bool {
+        self.in_flight.len() > self.free.len() || self.waiting_count > 0
     }
 
     fn next_at(&self) -> Option<Nanos> {
@@ -495,12 +538,20 @@ impl Simulation {
 
     /// The next thing that happens (what the cache left half-way first); false if nothing will, or the run is to end.
     fn step(&mut self) -> bool {
-        if self.is_stopped() {
+        if self.is_stopped() || !self.call_next() {
             return false;
         }
+        self.execute();
+        if self.waiting_count > 0 && !self.cache.is_half_way() {
+            self.hand_in_waiting();
+        }
+        true
+    }
+
+    /// Tells the cache what happens next; false if nothing will.
+    fn call_next(&mut self) -> bool {
         if self.cache.is_half_way() {
             timed(&mut self.calls, || self.cache.handle_timeout(self.now));
-            self.execute();
             return true;
         }
         let device = self.timing.next_at(self.now);
@@ -509,9 +560,9 @@ impl Simulation {
             (None, None) => return false,
             (Some(at), timeout) if timeout.is_none_or(|t| at <= t) => {
                 self.now = self.now.max(at);
-                let token = self.timing.pop().expect("something ends at that time");
+                let (token, result) = self.timing.pop().expect("something ends at that time");
                 timed(&mut self.calls, || {
-                    self.cache.handle_completion(self.now, token, Ok(()));
+                    self.cache.handle_completion(self.now, token, result);
                 });
             }
             (_, timeout) => {
@@ -519,7 +570,6 @@ impl Simulation {
                 timed(&mut self.calls, || self.cache.handle_timeout(self.now));
             }
         }
-        self.execute();
         true
     }
 
@@ -619,78 +669,6 @@ impl Simulation {
         let mut state = self.cache.describe();
         state.truncate((0..=STATE_BYTES_MAX).rfind(|&at| state.is_char_boundary(at)).unwrap_or(0));
         SimulateError::Stuck { requests: self.requests_answered, state }
-    }
-
-    // ---- results ----
-
-    fn stats(&self) -> impl Iterator<Item = &VolumeStats> {
-        (0..self.volumes.len() as u32).filter_map(|n| self.cache.volume_stats(Volume(n)))
-    }
-
-    /// The device that was busiest, if requests waited for longer than they should. Nobody waits for
-    /// a full queue of the run's own making.
-    fn overloaded(&self, duration_s: f64) -> Vec<Overload> {
-        if !matches!(self.pacing, Pacing::OpenLoop { .. }) || self.late.total == Nanos(0) {
-            return Vec::new();
-        }
-        let names = self.volumes.iter().map(|v| v.name.as_str()).chain(["flash"]);
-        let busiest = names.zip(self.timing.busy()).max_by_key(|(_, time)| *time);
-        let share = |time: Nanos| time.as_secs_f64() / duration_s.max(1e-9);
-        let overload = |(device, busy): (&str, Nanos)| Overload {
-            device: device.to_owned(),
-            busy_share: share(busy),
-            seconds: self.late.total.as_secs_f64(),
-            share: share(self.late.total),
-        };
-        busiest.map(overload).into_iter().collect()
-    }
-
-    fn totals(&self) -> Totals {
-        result::totals(&self.stats().sum(), self.cache.log_stats())
-    }
-
-    fn result(self) -> SimulationResult {
-        let duration_s = self.last_answer.saturating_sub(self.epoch).as_secs_f64();
-        let log = self.cache.log_stats();
-        let flash_bytes = log.map_or(0, LogStats::bytes_written);
-        let mut sum: VolumeStats = self.stats().sum();
-        // With one volume the cache's own maximum is exact to the effect.
-        if self.volumes.len() > 1 {
-            sum.dirty_blocks_max = self.dirty_blocks_max;
-        }
-        let mut latency = LatencyRecorder::default();
-        let mut volumes = Vec::new();
-        for (tally, stats) in self.volumes.iter().zip(self.stats()) {
-            latency.add(&tally.latency);
-            let own = tally.latency.summary();
-            let (name, size_bytes) = (&tally.name, tally.size_bytes);
-            volumes.push(VolumeResult::new(name, size_bytes, stats, tally.flushes_added, own));
-        }
-        let added = self.volumes.iter().map(|v| v.flushes_added).sum();
-        let run = result::run_result(&sum, added, latency.summary(), duration_s, flash_bytes);
-        let (totals, is_timed) = (self.totals(), self.pacing != Pacing::Untimed);
-        SimulationResult {
-            throughput: Throughput::of(&run),
-            run,
-            pacing: self.pacing.name(),
-            component_latency_us: self.timing.components().summary(
-                self.volumes.iter().zip(0..).map(|(v, number)| (Volume(number), v.name.as_str())),
-            ),
-            dirty_blocks: sum.dirty_blocks,
-            flash: log.map(FlashResult::from),
-            events: *self.cache.stats(),
-            metadata_bytes: self.cache.memory_bytes(),
-            capacity_blocks: self.capacity,
-            overloaded: self.overloaded(duration_s),
-            assumed: Assumed {
-                flush: self.assume_flush.to_string(),
-                flushes_added: added,
-                flushes_traced: sum.flushes - added,
-                devices: self.assumptions.clone(),
-            },
-            volumes,
-            rows: self.series.finish(self.now.saturating_sub(self.epoch), totals, is_timed),
-        }
     }
 }
 

@@ -1,15 +1,16 @@
 //! The executor's half that is about time: what is under way on devices, and when it ends.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_block::{Nanos, Op};
-use forebay_effect::{Device, Effect, Token};
+use forebay_effect::{Device, Effect, Outcome, Token};
 use forebay_model::{Access, Model, Profile};
 use forebay_results::{ComponentRecorder, Operation};
 
-use crate::options::Pacing;
+use crate::options::{Options, Pacing};
+use crate::outage::{Outage, Trouble};
 use crate::scenario::Scenario;
 
 /// Devices and what is under way on them.
@@ -50,10 +51,36 @@ pub(crate) struct Timed {
     in_order: bool,
     latest: Nanos,
     flash: FlashDevice,
-    backing: Vec<Model>,
+    backing: Vec<Store>,
     latency: ComponentRecorder,
     /// Of the backing stores by volume, and last of flash.
     busy: Vec<Busy>,
+}
+
+/// A backing store at work.
+#[derive(Debug)]
+struct Store {
+    model: Model,
+    /// With a model for each: while a store is slow, it has a clock of its own.
+    outages: Vec<(Outage, Model)>,
+}
+
+impl Store {
+    /// When an operation that begins now ends, and how.
+    fn complete(&mut self, now: Nanos, access: Access) -> (Nanos, Outcome) {
+        let Some((outage, model)) = self.outages.iter_mut().find(|(o, _)| o.covers(now)) else {
+            return (self.model.complete(now, access), Ok(()));
+        };
+        let end = match outage.trouble {
+            Trouble::Slow(times) => {
+                let since = now.saturating_sub(outage.from).0 as f64 / times;
+                let end = model.complete(Nanos(since as u64), access);
+                outage.from.saturating_add(Nanos((end.0 as f64 * times) as u64)).max(now)
+            }
+            Trouble::Dead | Trouble::Full => self.model.complete(now, access),
+        };
+        (end, outage.trouble.outcome(access.op))
+    }
 }
 
 /// How long a device was at work.
@@ -72,21 +99,44 @@ impl Busy {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Ending {
     at: Nanos,
     sequence: u64,
     token: Token,
+    result: Outcome,
+}
+
+impl Ending {
+    fn order(&self) -> (Nanos, u64) {
+        (self.at, self.sequence)
+    }
+}
+
+impl PartialEq for Ending {
+    fn eq(&self, other: &Ending) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl Eq for Ending {}
+
+impl PartialOrd for Ending {
+    fn partial_cmp(&self, other: &Ending) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ending {
+    fn cmp(&self, other: &Ending) -> Ordering {
+        self.order().cmp(&other.order())
+    }
 }
 
 impl Timing {
     /// Devices at rest, or a flash device that works for others too.
-    pub fn new(
-        scenario: &Scenario,
-        seed: u64,
-        pacing: Pacing,
-        flash: Option<&FlashDevice>,
-    ) -> Timing {
+    pub fn new(scenario: &Scenario, options: &Options, flash: Option<&FlashDevice>) -> Timing {
+        let Options { seed, pacing, ref outages, .. } = *options;
         if pacing == Pacing::Untimed {
             return Timing::Untimed(VecDeque::with_capacity(1024));
         }
@@ -101,7 +151,12 @@ impl Timing {
                 .cloned()
                 .unwrap_or_else(|| FlashDevice::new(&scenario.flash, flash_bytes, seed)),
             backing: backing
-                .map(|(v, n)| Model::new(&v.backing, v.size_bytes, seed ^ n << 32))
+                .map(|(v, n)| {
+                    let model = Model::new(&v.backing, v.size_bytes, seed ^ n << 32);
+                    let own = outages.iter().filter(|o| o.volume == v.name);
+                    let outages = own.map(|o| (o.clone(), model.clone())).collect();
+                    Store { model, outages }
+                })
                 .collect(),
             latency: Default::default(),
             busy: vec![Busy::default(); scenario.volumes.len() + 1],
@@ -126,12 +181,12 @@ impl Timing {
         }
     }
 
-    /// Takes the next effect that ends.
+    /// Takes the next effect that ends, and how it does.
     #[inline]
-    pub fn pop(&mut self) -> Option<Token> {
+    pub fn pop(&mut self) -> Option<(Token, Outcome)> {
         match self {
-            Timing::Untimed(queue) => queue.pop_front(),
-            Timing::Timed(timed) => timed.queue.pop().map(|e| e.0.token),
+            Timing::Untimed(queue) => queue.pop_front().map(|token| (token, Ok(()))),
+            Timing::Timed(timed) => timed.queue.pop().map(|e| (e.0.token, e.0.result)),
         }
     }
 
@@ -180,8 +235,8 @@ impl Timed {
             | Effect::Checksum { .. }
             | Effect::Reply { .. } => unreachable!("an immediate effect has no end to wait for"),
         };
-        let mut at = match device {
-            Device::Flash => self.flash.complete(now, access),
+        let (mut at, result) = match device {
+            Device::Flash => (self.flash.complete(now, access), Ok(())),
             Device::Backing(volume) => self.backing[volume.0 as usize].complete(now, access),
         };
         self.latency.record(device, kind, at.saturating_sub(now));
@@ -195,7 +250,7 @@ impl Timed {
             self.latest = at;
         }
         self.sequence += 1;
-        self.queue.push(Reverse(Ending { at, sequence: self.sequence, token }));
+        self.queue.push(Reverse(Ending { at, sequence: self.sequence, token, result }));
     }
 }
 
@@ -218,7 +273,7 @@ mod tests {
         let mut scenario =
             Scenario::new(&Config::default(), &traced, &Defaults::default()).unwrap();
         scenario.volumes[0].backing = Profile::fixed(Nanos(100), Nanos(300), 2);
-        Timing::new(&scenario, 1, Pacing::default(), None)
+        Timing::new(&scenario, &Options::default(), None)
     }
 
     fn read(index: u32) -> Effect {
@@ -244,7 +299,7 @@ mod tests {
         }
         let mut ends = Vec::new();
         while let Some(at) = timing.next_at(Nanos(0)) {
-            ends.push((at.0, timing.pop().unwrap().index));
+            ends.push((at.0, timing.pop().unwrap().0.index));
         }
         assert_eq!(ends, [(100, 7), (100, 3), (200, 5), (200, 1)]);
     }
@@ -254,7 +309,7 @@ mod tests {
         let traced = [TracedVolume { name: "a".into(), bytes: 1 << 20 }];
         let scenario = Scenario::new(&Config::default(), &traced, &Defaults::default()).unwrap();
         let device = FlashDevice::new(&Profile::fixed(Nanos(100), Nanos(300), 1), 1 << 20, 1);
-        let timing = || Timing::new(&scenario, 1, Pacing::default(), Some(&device));
+        let timing = || Timing::new(&scenario, &Options::default(), Some(&device));
         let (mut one, mut other) = (timing(), timing());
         let read = |index| {
             let token = Token { owner: Owner::Front, index };
@@ -264,6 +319,29 @@ mod tests {
         other.begin(Nanos(50), &read(2));
         assert_eq!(one.next_at(Nanos(50)), Some(Nanos(100)));
         assert_eq!(other.next_at(Nanos(50)), Some(Nanos(200)));
+    }
+
+    #[test]
+    fn a_slow_store_has_a_slow_clock_and_one_that_fails_says_so() {
+        let traced = [TracedVolume { name: "a".into(), bytes: 1 << 20 }];
+        let mut scenario =
+            Scenario::new(&Config::default(), &traced, &Defaults::default()).unwrap();
+        scenario.volumes[0].backing = Profile::fixed(Nanos(100), Nanos(300), 1);
+        let outages = ["a=slow:10@1us..2us", "a=dead@2us..3us"].map(|o| o.parse().unwrap());
+        let options = Options { outages: outages.to_vec(), ..Options::default() };
+        let mut timing = Timing::new(&scenario, &options, None);
+        // Before, while it is slow (one waits for the other), while it fails, and after.
+        for (begun, index) in [(0, 0), (1000, 1), (1100, 2), (2500, 3), (9000, 4)] {
+            timing.begin(Nanos(begun), &read(index));
+        }
+        let mut ends = Vec::new();
+        while let Some(at) = timing.next_at(Nanos(0)) {
+            let (token, result) = timing.pop().unwrap();
+            ends.push((token.index, at.0, result.is_ok()));
+        }
+        let expected =
+            [(0, 100, true), (1, 2000, true), (3, 2600, false), (2, 3000, true), (4, 9100, true)];
+        assert_eq!(ends, expected);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use forebay_analysis::simulation::Question;
 use forebay_config::{ReplacementPolicy, TimeSpan};
 use forebay_render::simulation::{Compared, Simulated};
 use forebay_replacement::Kind;
-use forebay_simulate::{AssumeFlush, Defaults, Interval, Options, Pacing};
+use forebay_simulate::{AssumeFlush, Defaults, Interval, Options, Outage, Pacing};
 
 use crate::args::{ConfigArgs, TraceArgs, check_unique, load_config};
 use crate::context::Context;
@@ -17,7 +17,8 @@ use crate::output::OutputArgs;
   $ printf '[cache]\\ndram = \"64MiB\"\\n' > cache.toml
   $ forebay trace synth zipf -o zipf.parquet
   $ forebay simulate zipf.parquet --config cache.toml --queue-depth 16
-  $ forebay simulate zipf.parquet --config cache.toml --untimed --policy lru,arc")]
+  $ forebay simulate zipf.parquet --config cache.toml --untimed --policy lru,arc
+  $ forebay simulate four-volumes.parquet --config cache.toml --outage vm1=dead@10s..60s")]
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
@@ -53,6 +54,10 @@ pub struct Args {
     /// The backing store of volumes without a shape
     #[arg(long, value_name = "DEVICE", default_value = "hdd-7200", help_heading = "Devices")]
     pub backing_device: String,
+    /// A backing store that fails for the whole run, or a part of it: VOLUME=dead, VOLUME=full or
+    /// VOLUME=slow:TIMES, and @FROM.. or @FROM..UNTIL; may be given several times
+    #[arg(long = "outage", value_name = "VOLUME=TROUBLE", help_heading = "Devices")]
+    pub outages: Vec<Outage>,
     /// Seed of the devices' random numbers
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Devices")]
     pub seed: u64,
@@ -73,7 +78,8 @@ impl Args {
             None => Pacing::OpenLoop { rate: self.rate },
         };
         let interval = self.interval.map_or(Interval::Adaptive, |t| Interval::Time(t.nanos()));
-        Options { pacing, assume_flush: self.assume_flush, interval, seed: self.seed }
+        let (assume_flush, seed, outages) = (self.assume_flush, self.seed, self.outages.clone());
+        Options { pacing, assume_flush, interval, seed, outages }
     }
 
     /// The devices that the configuration does not name.

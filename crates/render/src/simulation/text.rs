@@ -50,6 +50,13 @@ pub(super) fn facts(answer: &Answer) -> Facts {
     if run.errors > 0 {
         facts.push(("errors", count(run.errors)));
     }
+    if let Some(after) = &result.after_outages {
+        let text = match after.destaged {
+            true => format!("everything was destaged in {}", Unit::Seconds.show(after.seconds)),
+            false => format!("{} blocks could not be destaged", count(after.dirty_blocks)),
+        };
+        facts.push(("after the outages", text));
+    }
     for device in &result.overloaded {
         let name = match device.device.as_str() {
             "flash" => "flash".to_owned(),
@@ -101,9 +108,11 @@ fn micros(us: f64) -> String {
 
 pub(super) fn volumes(answer: &Answer) -> Table {
     let us = |us| if answer.is_timed() { Unit::Micros.show(us) } else { "-".to_owned() };
+    let has_errors = answer.result.run.errors > 0;
     Table::of(&answer.result.volumes)
         .column("volume", |v| v.volume.clone())
         .number("requests", |v| count(v.requests))
+        .number_if(has_errors, "errors", |v| count(v.errors))
         .number("hit ratio", |v| percent(v.hit_ratio))
         .number("mean latency", |v| us(v.latency_us.all.mean))
         .number("p99", |v| us(v.latency_us.all.p99))

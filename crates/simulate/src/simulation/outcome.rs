@@ -1,0 +1,112 @@
+//! What comes of a run: its result, and what outages left behind.
+
+use forebay_block::{Nanos, Volume};
+use forebay_cache::{Notice, VolumeStats};
+use forebay_flash::LogStats;
+use forebay_results::{FlashResult, LatencyRecorder};
+
+use super::Simulation;
+use crate::error::SimulateError;
+use crate::options::{Interval, Pacing};
+use crate::result::{
+    self, AfterOutages, Assumed, Overload, SimulationResult, Throughput, VolumeResult,
+};
+use crate::series::{Series, Totals};
+
+impl Simulation {
+    /// Destages everything once the outages that end have ended.
+    pub(super) fn destage(&mut self) -> Result<Option<AfterOutages>, SimulateError> {
+        if self.outages.is_empty() {
+            return Ok(None);
+        }
+        let ends = self.outages.iter().filter_map(|outage| outage.until);
+        let begin = self.now.max(self.epoch.saturating_add(ends.max().unwrap_or_default()));
+        self.advance(begin);
+        self.cache.destage();
+        self.execute();
+        let ended = loop {
+            match self.cache.poll_notice() {
+                Some(Notice::Destaged(result)) => break result.is_ok(),
+                Some(_) => {}
+                None => self.step_or_stuck()?,
+            }
+        };
+        Ok(Some(AfterOutages {
+            destaged: ended,
+            seconds: self.now.saturating_sub(begin).as_secs_f64(),
+            dirty_blocks: self.cache.dirty_blocks(),
+        }))
+    }
+
+    fn stats(&self) -> impl Iterator<Item = &VolumeStats> {
+        (0..self.volumes.len() as u32).filter_map(|n| self.cache.volume_stats(Volume(n)))
+    }
+
+    /// The device that was busiest, if requests waited for longer than they should. Nobody waits for
+    /// a full queue of the run's own making.
+    fn overloaded(&self, duration_s: f64) -> Vec<Overload> {
+        if !matches!(self.pacing, Pacing::OpenLoop { .. }) || self.late.total == Nanos(0) {
+            return Vec::new();
+        }
+        let names = self.volumes.iter().map(|v| v.name.as_str()).chain(["flash"]);
+        let busiest = names.zip(self.timing.busy()).max_by_key(|(_, time)| *time);
+        let share = |time: Nanos| time.as_secs_f64() / duration_s.max(1e-9);
+        let overload = |(device, busy): (&str, Nanos)| Overload {
+            device: device.to_owned(),
+            busy_share: share(busy),
+            seconds: self.late.total.as_secs_f64(),
+            share: share(self.late.total),
+        };
+        busiest.map(overload).into_iter().collect()
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        result::totals(&self.stats().sum(), self.cache.log_stats())
+    }
+
+    pub(super) fn result(&mut self) -> SimulationResult {
+        let duration_s = self.last_answer.saturating_sub(self.epoch).as_secs_f64();
+        let log = self.cache.log_stats();
+        let flash_bytes = log.map_or(0, LogStats::bytes_written);
+        let mut sum: VolumeStats = self.stats().sum();
+        // With one volume the cache's own maximum is exact to the effect.
+        if self.volumes.len() > 1 {
+            sum.dirty_blocks_max = self.dirty_blocks_max;
+        }
+        let mut latency = LatencyRecorder::default();
+        let mut volumes = Vec::new();
+        for (tally, stats) in self.volumes.iter().zip(self.stats()) {
+            latency.add(&tally.latency);
+            let own = tally.latency.summary();
+            let (name, size_bytes) = (&tally.name, tally.size_bytes);
+            volumes.push(VolumeResult::new(name, size_bytes, stats, tally.flushes_added, own));
+        }
+        let series = std::mem::replace(&mut self.series, Series::new(Interval::Adaptive));
+        let added = self.volumes.iter().map(|v| v.flushes_added).sum();
+        let run = result::run_result(&sum, added, latency.summary(), duration_s, flash_bytes);
+        let (totals, is_timed) = (self.totals(), self.pacing != Pacing::Untimed);
+        SimulationResult {
+            throughput: Throughput::of(&run),
+            run,
+            pacing: self.pacing.name(),
+            component_latency_us: self.timing.components().summary(
+                self.volumes.iter().zip(0..).map(|(v, number)| (Volume(number), v.name.as_str())),
+            ),
+            dirty_blocks: sum.dirty_blocks,
+            flash: log.map(FlashResult::from),
+            events: *self.cache.stats(),
+            metadata_bytes: self.cache.memory_bytes(),
+            capacity_blocks: self.capacity,
+            overloaded: self.overloaded(duration_s),
+            assumed: Assumed {
+                flush: self.assume_flush.to_string(),
+                flushes_added: added,
+                flushes_traced: sum.flushes - added,
+                devices: self.assumptions.clone(),
+            },
+            after_outages: None,
+            volumes,
+            rows: series.finish(self.now.saturating_sub(self.epoch), totals, is_timed),
+        }
+    }
+}
