@@ -130,6 +130,32 @@ fn what_a_store_that_stays_dead_lacks_is_dirty_to_the_end() {
 }
 
 #[test]
+fn a_store_that_is_dead_from_the_start_worked_while_the_cache_was_set_up() {
+    for layout in LAYOUTS {
+        // A store that cannot be synced at the start is never believed again.
+        let result =
+            simulate(&shared("write-back", layout), load(3), &with(&["vm1=dead@0s..1s"])).unwrap();
+        assert!(result.volumes[0].errors > 0, "{layout}");
+        assert!(result.after_outages.unwrap().destaged, "{layout}");
+    }
+}
+
+#[test]
+fn a_store_whose_sync_failed_is_not_called_destaged_though_nothing_is_dirty() {
+    // Writes go past the cache, and a flush fails.
+    let s = named(scenario(1000, None, "write-through"));
+    let at = |op, seconds| Request {
+        time: Nanos(seconds * SECOND),
+        ..request(op, 0, u64::from(op == Op::Write))
+    };
+    let requests = [at(Op::Write, 1), at(Op::Flush, 3), at(Op::Flush, 6)];
+    let result = simulate(&s, requests, &with(&["vm1=dead@2s..5s"])).unwrap();
+    assert_eq!(errors(&result), [2, 0, 0], "a later flush is believed");
+    let after = result.after_outages.unwrap();
+    assert_eq!((after.destaged, after.dirty_blocks), (false, 0));
+}
+
+#[test]
 fn without_outages_nothing_is_said_of_them_and_nothing_destaged() {
     let result = simulate(&shared("write-back", "slots"), load(2), &with(&[])).unwrap();
     assert_eq!(result.after_outages, None);
