@@ -293,12 +293,13 @@ const SPECS: [&str; 9] = [
     "uniform:blocks=0,requests=0",
 ];
 /// Most of the first volume of `plain.csv` and `one.csv`, and of one of `many.csv`.
-const OUTAGES: [&str; 12] = [
+const OUTAGES: [&str; 13] = [
     "a=dead",
     "a=dead@0s..1us",
     "a=dead@10us..50us",
     "a=full",
     "a=full@1us..5h",
+    "a=dead@1us..18446744073s",
     "a=slow:1",
     "a=slow:100@5us..",
     "a=slow:1e6",
