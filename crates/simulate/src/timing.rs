@@ -68,8 +68,8 @@ struct Store {
 }
 
 impl Store {
-    /// When an operation that begins now ends, and how.
-    fn complete(&mut self, now: Nanos, access: Access) -> (Nanos, Outcome) {
+    /// When an operation that begins now ends, and how. One that may punch a hole needs no space.
+    fn complete(&mut self, now: Nanos, access: Access, punches: bool) -> (Nanos, Outcome) {
         let epoch = self.epoch.unwrap_or_default();
         let running = now.saturating_sub(epoch);
         let begun = self.epoch.is_some();
@@ -86,7 +86,7 @@ impl Store {
             }
             Trouble::Dead | Trouble::Full => self.model.complete(now, access),
         };
-        (end, outage.trouble.outcome(access.op))
+        (end, outage.trouble.outcome(if punches { Op::Trim } else { access.op }))
     }
 }
 
@@ -245,7 +245,10 @@ impl Timed {
         };
         let (mut at, result) = match device {
             Device::Flash => (self.flash.complete(now, access), Ok(())),
-            Device::Backing(volume) => self.backing[volume.0 as usize].complete(now, access),
+            Device::Backing(volume) => {
+                let punches = matches!(effect, Effect::WriteZeroes { punch: true, .. });
+                self.backing[volume.0 as usize].complete(now, access, punches)
+            }
         };
         self.latency.record(device, kind, at.saturating_sub(now));
         let busy = match device {

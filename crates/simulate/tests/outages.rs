@@ -8,7 +8,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::{fixed, request, scenario, zipf};
-use forebay_block::{Nanos, Op, Request, Volume};
+use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_model::Profile;
 use forebay_simulate::{
     Answer, Options, Pacing, Scenario, SimulateError, Simulation, SimulationResult, simulate,
@@ -97,6 +97,20 @@ fn a_full_store_fails_the_writes_that_reach_it_and_no_reads() {
     assert!(expected > 100);
     let result = simulate(&s, requests, &with(&["vm1=full@5s..10s"])).unwrap();
     assert_eq!(errors(&result), [expected, 0, 0]);
+}
+
+#[test]
+fn a_full_store_punches_holes_and_writes_no_zeroes() {
+    let s = named(scenario(1000, None, "write-through"));
+    for (op, flags, fails) in [
+        (Op::Trim, Flags::NONE, 0),
+        (Op::WriteZeroes, Flags::NONE, 0),
+        (Op::WriteZeroes, Flags::NO_HOLE, 1),
+    ] {
+        let requests = [Request { flags, ..request(op, 7, 2) }];
+        let result = simulate(&s, requests, &with(&["vm1=full@0s..1s"])).unwrap();
+        assert_eq!(errors(&result), [fails, 0, 0], "{op:?} {flags:?}");
+    }
 }
 
 #[test]
