@@ -2,6 +2,7 @@
 """What other volumes notice when a store is dead, slow or full, as a Markdown table.
 
     cargo build --release -p forebay && bench/isolation.py [--seconds S] [--layouts slots,log] [CASE...]
+    cargo build --release -p forebay && bench/isolation.py --simulated [--backing DEVICE] [CASE...]
 
 One server with four volumes, whose stores are nbdkit's memory behind a delay of a millisecond, and one fio for
 each volume: requests of 4 KiB, three writes in ten, at a limited rate, so that the processors are not what is
@@ -11,11 +12,18 @@ The table compares the other three with a run in which nothing fails, made befor
 volume saw. Afterwards the store works again, or is still slow, and everything has to be destaged. What the volumes
 hold is not read back.
 
+With `--simulated` the same is simulated, without noise: `forebay simulate` with four stores of the catalogue, by
+default of a SAN, and 1,000 requests a second and volume, which arrive at random (Poisson). In each CASE the first
+store fails from 10 s to the end; afterwards it works again, and everything has to be destaged. All requests are
+answered, however late, so the table has how many were answered without an error, instead of how many a second. It
+needs no other program.
+
 Needs fio with its nbd engine, and nbdkit with its filters error and delay. FOREBAY=path of the binary
 (target/release/forebay).
 """
 
 import argparse
+import functools
 import json
 import os
 import subprocess
@@ -29,8 +37,18 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target")
 FOREBAY = os.environ.get("FOREBAY") or TARGET / "release" / "forebay"
 VOLUMES = ["vm1", "vm2", "vm3", "vm4"]
 CASES = ["dead", "slow", "full"]
-# Seconds before a store fails.
-BEFORE = 5
+# Seconds before a store fails, and when it does in a simulation.
+BEFORE, BEFORE_SIMULATED = 5, 10
+# What the first store does, in words of `forebay simulate --outage`.
+TROUBLE = {"dead": "dead", "slow": "slow:100", "full": "full"}
+TIERS = """[cache]
+dram = "32MiB"
+write_policy = "write-back"
+[flash]
+path = "{place}/flash.img"
+size = "256MiB"
+layout = "{layout}"
+"""
 
 
 def store(case, place, name):
@@ -64,14 +82,8 @@ def store(case, place, name):
 
 
 def configure(place, layout):
-    text = f"""[cache]
-dram = "32MiB"
-write_policy = "write-back"
-[flash]
-path = "{place}/flash.img"
-size = "256MiB"
-layout = "{layout}"
-[serve]
+    text = TIERS.format(place=place, layout=layout)
+    text += f"""[serve]
 nbd = "unix:{place}/nbd.sock"
 control = "unix:{place}/control.sock"
 """
@@ -162,31 +174,58 @@ def seen(report):
     return sum(d["iops"] for d in both), *p99, errors
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+def measured(case, layout, args):
+    """What each volume sees of a real run, and whether all was destaged afterwards."""
+    reports, destaged = run(case, layout, args.seconds, args.rate)
+    return list(map(seen, reports)), "yes" if destaged else "no"
+
+
+def synthesize(path, seconds, rate):
+    """The requests of all volumes, as a trace."""
+    phase = f"rate={rate * len(VOLUMES)},arrival=poisson,duration={seconds}s"
+    # It ends with the time, not with a number of requests.
+    phase += f",requests={2 * seconds * rate * len(VOLUMES)}"
+    volume = "zipf:volume={},blocks=65536,theta=0.9,write=0.3"
+    components = [volume.format(name) for name in VOLUMES]
+    components[0] += f",{phase}"
+    command = [FOREBAY, "-q", "trace", "synth", " + ".join(components), "-o", path]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def simulated(trace, case, layout, args):
+    """What each volume sees of a simulated run, and whether all was destaged afterwards."""
+    config = trace.parent / f"{layout}.toml"
+    config.write_text(TIERS.format(place=trace.parent, layout=layout))
+    command = [FOREBAY, "-q", "simulate", trace, "--config", config, "--json"]
+    command += ["--backing-device", args.backing]
+    if case != "healthy":
+        # It ends before everything is destaged.
+        span = f"{BEFORE_SIMULATED}s..{args.seconds + BEFORE_SIMULATED}s"
+        command += ["--outage", f"{VOLUMES[0]}={TROUBLE[case]}@{span}"]
+    answer = json.loads(
+        subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
     )
-    parser.add_argument(
-        "cases", nargs="*", default=CASES, metavar="CASE", help="dead, slow or full"
-    )
-    parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument(
-        "--rate", type=int, default=500, help="requests per second and volume"
-    )
-    parser.add_argument("--layouts", default="slots,log")
-    args = parser.parse_args()
-    for name in args.cases:
-        if name not in CASES:
-            parser.error(f"{name} is none of {', '.join(CASES)}")
-    columns = ["layout", "store of vm1", "requests/s", "p99 of reads", "p99 of writes"]
-    columns += ["errors", "of vm1: requests/s, errors", "all destaged afterwards"]
+    of_each = []
+    for volume in sorted(answer["volumes"], key=lambda v: VOLUMES.index(v["volume"])):
+        p99 = [volume["latency_us"][kind]["p99"] for kind in ("read", "write")]
+        answered = volume["requests"] - volume["errors"]
+        of_each.append((answered, *p99, volume["errors"]))
+    after = answer["after_outages"]
+    if after is None:
+        return of_each, "-"
+    return of_each, "yes" if after["destaged"] else f"no, {after['dirty_blocks']} left"
+
+
+def table(args, rates, one_case):
+    """Prints a row for each layout and case; `rates` is what the first numbers are."""
+    columns = ["layout", "store of vm1", rates, "p99 of reads", "p99 of writes"]
+    columns += ["errors", f"of vm1: {rates}, errors", "all destaged afterwards"]
     print("| " + " | ".join(columns) + " |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |")
     for layout in args.layouts.split(","):
         healthy = None
         for case in ["healthy", *args.cases]:
-            reports, destaged = run(case, layout, args.seconds, args.rate)
-            first, *others = map(seen, reports)
+            (first, *others), destaged = one_case(case, layout, args)
             rate = sum(o[0] for o in others)
             reads, writes = max(o[1] for o in others), max(o[2] for o in others)
             errors = sum(o[3] for o in others)
@@ -198,8 +237,40 @@ def main():
 
             cells = [layout, case, against(rate, "", 0), against(reads, " µs", 1)]
             cells += [against(writes, " µs", 2), errors, f"{first[0]:,.0f}, {first[3]}"]
-            cells += ["yes" if destaged else "no"]
+            cells += [destaged]
             print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "cases", nargs="*", default=CASES, metavar="CASE", help="dead, slow or full"
+    )
+    parser.add_argument("--simulated", action="store_true")
+    parser.add_argument(
+        "--seconds", type=int, help="of each run: 60, of a simulated one 600"
+    )
+    parser.add_argument(
+        "--rate", type=int, help="requests per second and volume: 500, simulated 1000"
+    )
+    parser.add_argument("--layouts", default="slots,log")
+    parser.add_argument(
+        "--backing", default="san", help="the stores of a simulated run"
+    )
+    args = parser.parse_args()
+    for name in args.cases:
+        if name not in CASES:
+            parser.error(f"{name} is none of {', '.join(CASES)}")
+    args.seconds = args.seconds or (600 if args.simulated else 60)
+    args.rate = args.rate or (1000 if args.simulated else 500)
+    if not args.simulated:
+        return table(args, "requests/s", measured)
+    with tempfile.TemporaryDirectory(prefix="forebay-bench-") as place:
+        trace = Path(place) / "volumes.parquet"
+        synthesize(trace, args.seconds, args.rate)
+        table(args, "requests answered", functools.partial(simulated, trace))
 
 
 if __name__ == "__main__":

@@ -292,6 +292,22 @@ const SPECS: [&str; 9] = [
     "loop:blocks=10,requests=100,theta=-1",
     "uniform:blocks=0,requests=0",
 ];
+/// Most of the first volume of `plain.csv` and `one.csv`, and of one of `many.csv`.
+const OUTAGES: [&str; 13] = [
+    "a=dead",
+    "a=dead@0s..1us",
+    "a=dead@10us..50us",
+    "a=full",
+    "a=full@1us..5h",
+    "a=dead@1us..18446744073s",
+    "a=slow:1",
+    "a=slow:100@5us..",
+    "a=slow:1e6",
+    "v1=dead@1ns..20ns",
+    "v1=full@18446744073s..",
+    "x=dead",
+    "a=slow:nan@1s",
+];
 
 /// One command line and its files.
 struct Case<'a> {
@@ -361,6 +377,7 @@ impl Case<'_> {
             (_, "VOLUME,...") => random.pick(&["0", "a", "v1,v2", "64", "-1", ""]).into(),
             (_, "NAME=VOLUME,...") => random.pick(&["x=v1,v2", "x=", "=", "x=a", "v1=v1"]).into(),
             (_, "VOLUME=TIME") => random.pick(&["a=1ms", "v1=0s", "x=1s", "v1"]).into(),
+            (_, "VOLUME=TROUBLE") => random.pick(&OUTAGES).into(),
             (_, "N|none|TIME") => random.pick(&["none", "0", "1", "100", "1ns", "5s"]).into(),
             (_, "BYTES,...") => random.pick(&["0", "31", "76,48", "1,2,3,4", "-1", "1e9"]).into(),
             (_, "BITS,...") => random.pick(&["0", "4", "4,5,6", "30", "63", "64", "-1"]).into(),

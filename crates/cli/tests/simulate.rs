@@ -227,3 +227,52 @@ fn a_write_that_drops_a_block_is_no_hit_under_any_policy_that_drops_it() {
         assert!((answer["hit_ratio"].as_f64().unwrap() - ratio).abs() < 1e-9, "{policy}");
     }
 }
+
+/// `trace` under write-back, with --outage, as text.
+fn with_outage(more: &[&str]) -> std::process::Output {
+    let dir = tempfile::tempdir().unwrap();
+    let (trace, config) = (trace(&dir), file(&dir, "c.toml", TWO_TIERS));
+    forebay(&[&["simulate", "-q", trace.as_str(), "--config", &config], more].concat())
+}
+
+#[test]
+fn errors_are_shown_by_volume_and_what_becomes_of_dirty_blocks_after_an_outage() {
+    // Disk 0 only reads; disk 1 only writes, which flash takes.
+    let text = |more: &[&str]| String::from_utf8(with_outage(more).stdout).unwrap();
+    let healthy = text(&[]);
+    assert!(!healthy.contains("errors") && !healthy.contains("after the outages"), "{healthy}");
+    let dead = text(&["--outage", "host_0=dead@0s..100ms", "--outage=host_1=full@0s..5s"]);
+    let cells = |of: &str| -> Vec<String> {
+        let line =
+            dead.lines().rfind(|line| line.starts_with(of)).unwrap_or_else(|| panic!("{dead}"));
+        line.split_whitespace().map(str::to_owned).collect()
+    };
+    assert_eq!(cells("volume")[..3], ["volume", "requests", "errors"], "{dead}");
+    // Ten requests arrive in 100 ms, of which disk 0 gets the first three of four, none of them a hit.
+    assert_eq!(cells("host_0")[1..3], ["750", "8"], "{dead}");
+    assert_eq!(cells("host_1")[1..3], ["250", "0"], "{dead}");
+    assert_eq!(cells("errors"), ["errors", "8"], "{dead}");
+    assert!(dead.contains("after the outages") && dead.contains("everything was destaged in"));
+    let for_ever = text(&["--outage", "host_1=dead"]);
+    assert!(for_ever.contains("250 blocks could not be destaged"), "{for_ever}");
+}
+
+#[test]
+fn an_outage_that_makes_no_sense_is_bad_usage_and_says_what_to_write() {
+    for (outage, more, says) in [
+        ("host_0", "--seed=1", "write VOLUME=dead, VOLUME=full or VOLUME=slow:100"),
+        ("host_0=slow:0.5", "--seed=1", "1 to 1000000 times"),
+        ("host_0=dead@5s", "--seed=1", "@FROM..UNTIL"),
+        ("host_0=dead@5..6s", "--seed=1", "`5` is not a time"),
+        ("host_0=dead@5s..4s", "--seed=1", "it ends before it begins"),
+        ("host_7=dead", "--seed=1", "no volume `host_7` whose store could fail"),
+        ("host_0=dead", "--untimed", "a queue depth"),
+        ("host_0=dead", "--quiesce", "a queue depth"),
+    ] {
+        let output = with_outage(&["--outage", outage, more]);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains(says), "{outage}: {text}");
+        assert_eq!(output.status.code(), Some(2), "{outage}: {text}");
+        assert!(output.stdout.is_empty(), "{outage}");
+    }
+}

@@ -31,7 +31,7 @@ pub struct Outage {
 pub enum Trouble {
     /// All operations fail, after the usual time.
     Dead,
-    /// Writes and zeroings fail for want of space, after the usual time.
+    /// Writes, and zeroings that may not punch holes, fail for want of space, after the usual time.
     Full,
     /// Operations take so many times as long, and transfers too.
     Slow(f64),

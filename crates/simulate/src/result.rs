@@ -63,7 +63,7 @@ pub struct Overload {
 /// other counters.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct AfterOutages {
-    /// Whether everything reached the backing stores.
+    /// Whether everything reached the backing stores, durably: after a sync that failed none is believed.
     pub destaged: bool,
     /// Seconds that this took.
     pub seconds: f64,

@@ -384,7 +384,7 @@ impl Simulation {
         if !self.cache.is_ready() {
             return Err(self.stuck());
         }
-        self.timing.clear_latencies();
+        self.timing.begin_run(self.now);
         (self.epoch, self.last_answer) = (self.now, self.now);
         Ok(())
     }

@@ -63,23 +63,30 @@ struct Store {
     model: Model,
     /// With a model for each: while a store is slow, it has a clock of its own.
     outages: Vec<(Outage, Model)>,
+    /// When the run began: outages count from there, and while the cache is set up there are none.
+    epoch: Option<Nanos>,
 }
 
 impl Store {
-    /// When an operation that begins now ends, and how.
-    fn complete(&mut self, now: Nanos, access: Access) -> (Nanos, Outcome) {
-        let Some((outage, model)) = self.outages.iter_mut().find(|(o, _)| o.covers(now)) else {
+    /// When an operation that begins now ends, and how. One that may punch a hole needs no space.
+    fn complete(&mut self, now: Nanos, access: Access, punches: bool) -> (Nanos, Outcome) {
+        let epoch = self.epoch.unwrap_or_default();
+        let running = now.saturating_sub(epoch);
+        let begun = self.epoch.is_some();
+        let covers = |outage: &Outage| begun && outage.covers(running);
+        let Some((outage, model)) = self.outages.iter_mut().find(|(o, _)| covers(o)) else {
             return (self.model.complete(now, access), Ok(()));
         };
         let end = match outage.trouble {
             Trouble::Slow(times) => {
-                let since = now.saturating_sub(outage.from).0 as f64 / times;
+                let from = epoch.saturating_add(outage.from);
+                let since = now.saturating_sub(from).0 as f64 / times;
                 let end = model.complete(Nanos(since as u64), access);
-                outage.from.saturating_add(Nanos((end.0 as f64 * times) as u64)).max(now)
+                from.saturating_add(Nanos((end.0 as f64 * times) as u64)).max(now)
             }
             Trouble::Dead | Trouble::Full => self.model.complete(now, access),
         };
-        (end, outage.trouble.outcome(access.op))
+        (end, outage.trouble.outcome(if punches { Op::Trim } else { access.op }))
     }
 }
 
@@ -155,7 +162,7 @@ impl Timing {
                     let model = Model::new(&v.backing, v.size_bytes, seed ^ n << 32);
                     let own = outages.iter().filter(|o| o.volume == v.name);
                     let outages = own.map(|o| (o.clone(), model.clone())).collect();
-                    Store { model, outages }
+                    Store { model, outages, epoch: None }
                 })
                 .collect(),
             latency: Default::default(),
@@ -206,11 +213,12 @@ impl Timing {
         }
     }
 
-    /// Forgets the latencies so far.
-    pub fn clear_latencies(&mut self) {
+    /// The run begins: outages count from now, and latencies so far are forgotten.
+    pub fn begin_run(&mut self, now: Nanos) {
         if let Timing::Timed(timed) = self {
             timed.latency.clear();
             timed.busy.fill(Busy::default());
+            timed.backing.iter_mut().for_each(|store| store.epoch = Some(now));
         }
     }
 }
@@ -237,7 +245,10 @@ impl Timed {
         };
         let (mut at, result) = match device {
             Device::Flash => (self.flash.complete(now, access), Ok(())),
-            Device::Backing(volume) => self.backing[volume.0 as usize].complete(now, access),
+            Device::Backing(volume) => {
+                let punches = matches!(effect, Effect::WriteZeroes { punch: true, .. });
+                self.backing[volume.0 as usize].complete(now, access, punches)
+            }
         };
         self.latency.record(device, kind, at.saturating_sub(now));
         let busy = match device {
@@ -330,14 +341,19 @@ mod tests {
         let outages = ["a=slow:10@1us..2us", "a=dead@2us..3us"].map(|o| o.parse().unwrap());
         let options = Options { outages: outages.to_vec(), ..Options::default() };
         let mut timing = Timing::new(&scenario, &options, None);
+        // While the cache is set up, however long that takes; the run begins at 10 us.
+        timing.begin(Nanos(1500), &read(9));
+        assert_eq!(timing.next_at(Nanos(0)), Some(Nanos(1600)));
+        assert!(timing.pop().unwrap().1.is_ok());
+        timing.begin_run(Nanos(10_000));
         // Before, while it is slow (one waits for the other), while it fails, and after.
         for (begun, index) in [(0, 0), (1000, 1), (1100, 2), (2500, 3), (9000, 4)] {
-            timing.begin(Nanos(begun), &read(index));
+            timing.begin(Nanos(10_000 + begun), &read(index));
         }
         let mut ends = Vec::new();
         while let Some(at) = timing.next_at(Nanos(0)) {
             let (token, result) = timing.pop().unwrap();
-            ends.push((token.index, at.0, result.is_ok()));
+            ends.push((token.index, at.0 - 10_000, result.is_ok()));
         }
         let expected =
             [(0, 100, true), (1, 2000, true), (3, 2600, false), (2, 3000, true), (4, 9100, true)];
@@ -353,7 +369,7 @@ mod tests {
         assert_eq!(components.backing_read.count, 3);
         assert_eq!(components.backing_read.latency.max, 0.2);
         assert_eq!(components.backing_write.count + components.tier2_read.count, 0);
-        timing.clear_latencies();
+        timing.begin_run(Nanos(0));
         assert_eq!(summary(&timing), Components::default());
     }
 }

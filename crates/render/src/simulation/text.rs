@@ -53,6 +53,9 @@ pub(super) fn facts(answer: &Answer) -> Facts {
     if let Some(after) = &result.after_outages {
         let text = match after.destaged {
             true => format!("everything was destaged in {}", Unit::Seconds.show(after.seconds)),
+            false if after.dirty_blocks == 0 => {
+                "everything was written, but a sync has failed: it may not be durable".to_owned()
+            }
             false => format!("{} blocks could not be destaged", count(after.dirty_blocks)),
         };
         facts.push(("after the outages", text));
