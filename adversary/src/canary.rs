@@ -23,16 +23,18 @@ pub fn kind_for(bug: Bug) -> &'static str {
     match bug {
         Bug::TransitFrameReusedEarly => "etica",
         Bug::TombstoneForgotten | Bug::ActivityMarkSkipped | Bug::LineOverWrites => "through",
-        Bug::VoidSkipped => "back-full",
+        Bug::VoidSkipped | Bug::EpochsForgotten => "back-full",
         Bug::BackingSyncSkipped => "dram",
         Bug::ChecksumIgnoredOnRead => "back-media",
         Bug::SyncFailureIgnored => "dram-errors",
+        Bug::GapWrittenOver => "back-slots-unreadable",
         Bug::CellReusedEarly
         | Bug::TailUnverified
         | Bug::UnmapForgotten
         | Bug::MappingLeftBehind
         | Bug::ChosenCellsUsedAgain
         | Bug::CleansAfterStop => "back-slots",
+        Bug::ApartOvertaken | Bug::ApartUnsynced => "back-slots-late",
         _ => "back",
     }
 }

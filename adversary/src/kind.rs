@@ -154,6 +154,18 @@ pub fn outages() -> [Kind; 3] {
     .map(|kind| Kind { limits: Limits { gives_up: true, ..kind.limits }, ..kind })
 }
 
+/// Cuts, kills and stops, and stores that are late: others do many operations for each of theirs.
+pub fn late() -> [Kind; 3] {
+    let plan = Plan { late: true, steps: 300, ..Plan::CUTS };
+    let errors = errors().iter().find(|k| k.name == "back-slots-errors").map(|k| k.plan);
+    let errors = Plan { late: true, steps: 300, ..errors.expect("that kind") };
+    [
+        kind("back-late", true, Some(true), plan),
+        slots("back-slots-late", true, plan),
+        slots("back-slots-late-errors", true, errors),
+    ]
+}
+
 /// Cuts, and flash that is gone from some moment of a life to the next start.
 pub fn flash_gone() -> [Kind; 3] {
     let plan = Plan { flash_end: Some(FlashEnd::Gone), ..Plan::CUTS };
@@ -215,6 +227,7 @@ pub fn all() -> impl Iterator<Item = Kind> {
         .chain(unreadable())
         .chain(media())
         .chain(outages())
+        .chain(late())
         .chain(full_flash())
         .chain(flash_gone())
         .chain(relations())

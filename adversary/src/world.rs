@@ -29,6 +29,8 @@ pub struct World {
     pub requests: OwnedRequests,
     /// The time.
     pub now: Nanos,
+    /// The volume whose store is late: others complete many operations for each of its own.
+    pub late: Option<Volume>,
     /// Of all effects and completions so far.
     pub digest: Digest,
     /// What the last start found, or why it was refused.
@@ -129,6 +131,7 @@ impl World {
             executor: Executor::new(devices, arena),
             requests: OwnedRequests::default(),
             now: Nanos(0),
+            late: None,
             digest: Digest::default(),
             found: Found::Nothing,
             sabotage: Sabotage::NONE,
@@ -480,7 +483,14 @@ impl World {
         if stamping && choices.choose(4) == 3 {
             return self.write_stamps(choices);
         }
-        if self.executor.devices_mut().complete_any(choices) {
+        let completed = match self.late {
+            Some(late) => match self.complete_beside(late, choices) {
+                Some(completed) => completed,
+                None => return true,
+            },
+            None => self.executor.devices_mut().complete_any(choices),
+        };
+        if completed {
             if let Some(trace) = self.trace {
                 let after: Vec<_> = (0..self.executor.devices().pending())
                     .filter_map(|i| self.executor.devices().pending_io(i))
@@ -494,11 +504,36 @@ impl World {
         if self.write_stamps(choices) {
             return true;
         }
+        self.pass_time()
+    }
+
+    /// Lets time pass to the next timeout; whether there is one.
+    fn pass_time(&mut self) -> bool {
         let Some(at) = self.cache.poll_timeout() else { return false };
         self.now = self.now.max(at);
         self.cache.handle_timeout(self.now);
         self.run();
         true
+    }
+
+    /// Completes an operation of another device than a store that is late, or of that, or lets time pass while
+    /// operations are in flight. Whether one was completed; `None` if time has passed instead.
+    fn complete_beside(&mut self, late: Volume, choices: &mut dyn Choices) -> Option<bool> {
+        let own = Device::Backing(late);
+        let draw = choices.choose(16);
+        if draw == 15 && self.pass_time() {
+            return None;
+        }
+        let devices = self.executor.devices_mut();
+        if draw == 0 && devices.complete_any_of(choices, |device| device == own)
+            || devices.complete_any_of(choices, |device| device != own)
+        {
+            return Some(true);
+        }
+        if devices.pending() > 0 && choices.choose(2) == 0 && self.pass_time() {
+            return None;
+        }
+        Some(self.executor.devices_mut().complete_any(choices))
     }
 
     /// Hands in a request; `fill` writes its data.

@@ -12,7 +12,7 @@ use super::single::shrunk;
 use super::table::{Row, head, measure};
 
 /// Seeds of each kind of random run.
-const SEEDS: [(&str, u64); 49] = [
+const SEEDS: [(&str, u64); 52] = [
     ("dram", 600),
     ("back", 2_400),
     ("through", 2_000),
@@ -48,6 +48,9 @@ const SEEDS: [(&str, u64); 49] = [
     ("back-outages", 1_200),
     ("back-slots-outages", 600),
     ("switch-outages", 600),
+    ("back-late", 300),
+    ("back-slots-late", 400),
+    ("back-slots-late-errors", 200),
     ("through-others", 400),
     ("switch-others", 400),
     ("back-slots-others", 400),

@@ -119,6 +119,9 @@ impl Runner<'_> {
         if self.plan.outages && self.choices.one_in(20) {
             return self.outage();
         }
+        if self.plan.late && self.choices.one_in(24) {
+            self.be_late();
+        }
         let room = self.open.len() < self.scenario.depth && self.world.cache.has_room();
         if room && (self.choices.choose(2) == 0 || self.open.is_empty()) {
             self.request();
@@ -127,6 +130,13 @@ impl Runner<'_> {
         }
         self.hear()?;
         self.ask_contents()
+    }
+
+    /// A store is late from now on, or none is.
+    fn be_late(&mut self) {
+        let volume = self.choices.choose(1 + self.oracles.len() as u64);
+        self.world.late = volume.checked_sub(1).map(|volume| Volume(volume as u32));
+        self.tell(|| format!("late from now on: {:?}", self.world.late));
     }
 
     pub(super) fn draw_policy(&mut self) -> (WritePolicy, Acknowledge) {

@@ -47,6 +47,8 @@ pub struct Plan {
     pub others: bool,
     /// Whether stores fail for long, one at a time, while others are used.
     pub outages: bool,
+    /// Whether stores are late for long, one at a time, while others are used.
+    pub late: bool,
     /// How flash comes to its end, if it does. Of write-through, no request may fail for that; nor of
     /// write-back, where it is full.
     pub flash_end: Option<FlashEnd>,
@@ -73,6 +75,7 @@ impl Plan {
         flash_lost: false,
         others: false,
         outages: false,
+        late: false,
         flash_end: None,
         older: false,
         header_faults: false,

@@ -6,12 +6,16 @@
 //! In the layout slots a region is reclaimed by moving its mappings to another, if there is room;
 //! and blocks that give way on flash are cleaned in rounds of their own, in the order of
 //! replacement.
+//!
+//! What a cleaning has begun to write to stores that are late is not waited for: it ends apart (`apart.rs`).
 
+mod apart;
 mod cleaning;
 mod reclaim;
 
 pub(crate) use cleaning::Surroundings;
 
+use apart::Apart;
 use forebay_block::Nanos;
 use forebay_effect::{IoError, Outcome};
 use std::collections::VecDeque;
@@ -30,6 +34,8 @@ pub(crate) enum Purpose {
     Destage,
     /// Blocks give way on flash (no region is meant).
     Evict,
+    /// What is dirty of stores that are late is brought there.
+    Late,
 }
 
 /// Where the region being cleaned stands.
@@ -76,10 +82,15 @@ struct Cleaning {
     /// Volumes (bits) to which a write failed, and those that were not tried.
     failed: u64,
     skipped: u64,
+    /// It is a part of a destage of everything.
+    whole: bool,
     /// The newest batch that may hold a record that was chosen.
     newest: u64,
     /// The front's count of failed syncs when the region was begun.
     sync_failures: u64,
+    /// When writing began, and the volumes (bits) that have not taken all.
+    since: Nanos,
+    awaited: u64,
 }
 
 /// First pause after a failure; it doubles up to the last.
@@ -100,6 +111,12 @@ pub(crate) struct Cleaner {
     /// A region was reclaimed last: then it is the turn of blocks that give way.
     moved_last: bool,
     active: Option<Cleaning>,
+    /// What is destaged apart from it.
+    apart: Apart,
+    /// No other cleaning begins before that has ended.
+    waits_for_apart: bool,
+    /// When a store that it waits for is late.
+    late_at: Option<Nanos>,
     /// Failures in a row, and how the last.
     failures: u32,
     error: IoError,
@@ -124,6 +141,9 @@ impl Cleaner {
             moves,
             moved_last: false,
             active: None,
+            apart: Apart::new(),
+            waits_for_apart: false,
+            late_at: None,
             failures: 0,
             error: IoError::Device,
             unreadable: 0,
@@ -143,12 +163,21 @@ impl Cleaner {
                 self.wanted[region as usize] = true;
                 self.queue.push_back((region, purpose));
             }
-            Purpose::Evict => self.queue.push_back((region, purpose)),
+            Purpose::Evict | Purpose::Late => self.queue.push_back((region, purpose)),
         }
     }
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.active.is_none() && self.queue.is_empty()
+        self.active.is_none() && self.queue.is_empty() && self.apart.volumes() == 0
+    }
+    /// The volumes (bits) that are destaged apart from cleanings.
+    pub fn apart(&self) -> u64 {
+        self.apart.volumes()
+    }
+    /// Whether stores that are late are being destaged to, or will be.
+    pub fn has_late(&self) -> bool {
+        self.active.is_some_and(|a| a.purpose == Purpose::Late)
+            || self.queue.iter().any(|q| q.1 == Purpose::Late)
     }
     /// Whether a round for blocks that give way is under way or waits.
     fn is_evicting(&self) -> bool {
@@ -217,12 +246,13 @@ impl Cleaner {
         }
         let first = *self.queue.front()?;
         let destage = (first.0, Purpose::Destage);
-        let reclaims = self.moves && first.1 == Purpose::Reclaim;
-        let evict = self.queue.iter().position(|q| q.1 == Purpose::Evict);
+        let reclaim = first.1 == Purpose::Reclaim;
+        let reclaims = self.moves && reclaim;
+        let evict = self.queue.iter().position(|q| matches!(q.1, Purpose::Evict | Purpose::Late));
         let at = match self.queue.iter().position(|&q| q == destage) {
             // What is wanted clean must not move on before it is.
             Some(at) if reclaims => at,
-            _ => evict.filter(|_| reclaims && self.moved_last).unwrap_or(0),
+            _ => evict.filter(|_| reclaim && self.moved_last).unwrap_or(0),
         };
         let (region, purpose) = self.queue.remove(at)?;
         if purpose == Purpose::Destage {
@@ -239,8 +269,11 @@ impl Cleaner {
             volumes: 0,
             failed: 0,
             skipped: 0,
+            whole: false,
             newest: 0,
             sync_failures,
+            since: Nanos(0),
+            awaited: 0,
         });
         Some(region)
     }
@@ -265,6 +298,11 @@ impl Cleaner {
                     return done;
                 }
             }
+            // (What is late is tried now and then anyway.)
+            Err(error) if done.purpose == Purpose::Late => {
+                self.error = error;
+                return done;
+            }
             Err(error) if tentative && done.purpose == Purpose::Destage => {
                 self.error = error;
                 return done;
@@ -284,7 +322,7 @@ impl Cleaner {
                             self.push_again(again);
                         }
                     }
-                    Purpose::Evict => self.push_again(again),
+                    Purpose::Evict | Purpose::Late => self.push_again(again),
                 }
             }
         }
@@ -298,13 +336,13 @@ impl Cleaner {
         if purpose != Purpose::Destage || !self.is_wanted_clean(region) {
             match purpose {
                 Purpose::Reclaim => self.queue.push_back((region, purpose)),
-                Purpose::Destage | Purpose::Evict => self.push(region, purpose),
+                Purpose::Destage | Purpose::Evict | Purpose::Late => self.push(region, purpose),
             }
         }
     }
     /// Whether a region is being cleaned; whether it is this one.
     pub fn is_active(&self) -> bool {
-        self.active.is_some()
+        self.active.is_some() || self.apart.volumes() != 0
     }
     pub fn is_cleaning(&self, region: u32) -> bool {
         self.active.is_some_and(|active| active.region == region)
@@ -320,14 +358,14 @@ impl Cleaner {
     pub fn retry_now(&mut self) {
         self.retry_at = None;
     }
-    /// When what failed is tried again.
+    /// When what failed is tried again, or a store is late.
     pub fn timeout(&self) -> Option<Nanos> {
-        self.retry_at
+        [self.retry_at, self.late_at].into_iter().flatten().min()
     }
     /// The time has come, or may have.
     pub fn pass_timeout(&mut self, now: Nanos) {
-        if self.retry_at.is_some_and(|at| at <= now) {
-            self.retry_at = None;
+        for at in [&mut self.retry_at, &mut self.late_at] {
+            *at = at.filter(|&at| at > now);
         }
     }
     /// Whether the region is not tried again in this destage.

@@ -17,6 +17,7 @@ mod flushes;
 mod frames;
 mod front;
 mod index;
+mod late;
 mod load;
 mod machine;
 mod notice;

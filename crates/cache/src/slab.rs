@@ -27,6 +27,10 @@ impl<T> Slab<T> {
     pub fn capacity(&self) -> usize {
         self.capacity as usize
     }
+    /// One more than the highest number that an item has had.
+    pub fn numbers(&self) -> u32 {
+        self.items.len() as u32
+    }
     /// Bytes of memory touched so far.
     pub fn memory_bytes(&self) -> u64 {
         (self.items.len() * (size_of::<Option<T>>() + size_of::<u32>())) as u64

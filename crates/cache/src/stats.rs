@@ -207,6 +207,8 @@ pub struct CacheStats {
     /// Entries written to say that a block's newest data is lost, because the region of its record was
     /// to be used again.
     pub carried_lost: u64,
+    /// Cleanings that went on without stores that are late.
+    pub cleanings_parted: u64,
     /// Records of volumes whose backing store fails that were carried on from a region to be used again.
     pub carried: u64,
     /// Requests that waited because their volume had its share of flash dirty.

@@ -19,11 +19,16 @@ use forebay_block::{Nanos, Volume};
 use forebay_effect::IoError;
 
 use crate::cleaner::{Cleaner, FAILURES_MAX, Purpose};
+use crate::late::Late;
+use crate::shard::{apart, owed};
 use crate::volume::VolumeState;
 use crate::world::{State, Turn, World, around};
 
 /// Time between probes of stores that are known to fail.
 const PROBE_PERIOD: Nanos = Nanos(5_000_000_000);
+
+/// Of flash, the part that may be dirty of a store that is late before it is destaged to all the time.
+const LATE_SHARE: u64 = 8;
 
 /// The volumes' shares of flash, and who waits for them.
 #[derive(Debug)]
@@ -90,12 +95,64 @@ pub(crate) struct Stores {
     /// else had been written.
     in_vain: u32,
     entries: u64,
+    late: Late,
 }
 
 impl Stores {
     /// A volume is attached.
     pub fn attach(&mut self) {
         self.health.push(StoreHealth::GOOD);
+        self.late.attach();
+    }
+
+    /// Those that are late (bits).
+    #[inline]
+    pub fn late(&self) -> u64 {
+        self.late.volumes()
+    }
+
+    /// When a volume's store is late that has been given so many writes since `since`, if others are known.
+    pub fn late_at(&self, volume: usize, since: Nanos, writes: u32) -> Option<Nanos> {
+        self.late.due(volume, since, writes)
+    }
+
+    /// A volume's store has taken so many writes that a cleaning has begun since `since`.
+    pub fn note_pace(&mut self, world: &mut World, volume: usize, since: Nanos, writes: u32) {
+        if self.late.note(volume, since, writes, world.now) {
+            self.pin(world);
+        }
+    }
+
+    /// These volumes' stores (bits) are late.
+    pub fn note_late(&mut self, world: &mut World, volumes: u64) {
+        if self.late.add(volumes, world.now) {
+            self.pin(world);
+        }
+    }
+
+    /// What is dirty of stores that fail or are late does not give way on flash.
+    fn pin(&mut self, world: &mut World) {
+        for shard in &mut world.shards {
+            shard.set_failing(&mut around!(world), self.failing, self.failing | self.late());
+        }
+    }
+
+    /// Has one of the stores that are late destaged to, if much is dirty of it, or if it is time; whether it does.
+    fn tend_late(&mut self, world: &mut World, cleaner: &mut Cleaner) -> bool {
+        let late = self.late() & !self.failing & !cleaner.apart();
+        let busy = cleaner.has_late() || !may_tend(world) || self.late.pauses(world.now);
+        let cramped = || !world.shards.iter().all(apart::has_frames);
+        let Some(most) = world.dirty_blocks_max().filter(|_| late != 0 && !busy && !cramped())
+        else {
+            return false;
+        };
+        let volumes = || world.front.volumes.iter().enumerate().filter(|(n, _)| late >> n & 1 == 1);
+        let owed: u64 = volumes().map(|(_, v)| v.owed).sum();
+        let all = self.late.is_time(world.now) || world.somebody_waits() || owed > most / 4;
+        let least = if all { 0 } else { most / LATE_SHARE };
+        let wanted = volumes().filter(|(_, v)| v.owed > least);
+        let wanted = wanted.fold(0, |bits, (n, _)| bits | 1 << n);
+        wanted != 0 && clean_oldest(world, cleaner, !wanted, Purpose::Late)
     }
 
     /// Those that are known to fail (bits).
@@ -124,8 +181,9 @@ impl Stores {
     pub fn has_work(&self, world: &World, stops: impl FnOnce() -> bool) -> bool {
         let shares = &world.front.shares;
         shares.held > 0
-            || shares.crowded & !self.failing != 0
+            || shares.crowded & !self.failing & !self.late() != 0
             || self.failing != 0 && (world.hurry || stops())
+            || self.late() != 0
     }
 
     /// One turn: who waits for a share goes on, and the crowded are destaged.
@@ -141,11 +199,15 @@ impl Stores {
         if shares.held > 0 && self.failing & shares.crowded != 0 {
             self.consider_suspending(world);
         }
-        let crowded = world.front.shares.crowded & !self.failing != 0;
+        if self.late() != 0 {
+            any |= self.tend_late(world, cleaner);
+        }
+        let apart = self.failing | self.late();
+        let crowded = world.front.shares.crowded & !apart != 0;
         // (Beside probes.)
         let probes = self.probing.count_ones() as usize;
         if crowded && cleaner.destages() <= probes && world.state == State::Ready {
-            any |= clean_oldest(world, cleaner, self.failing);
+            any |= clean_oldest(world, cleaner, apart, Purpose::Destage);
         }
         match self.stops_in_vain(world, cleaner) {
             true => Turn::GiveUp,
@@ -166,8 +228,11 @@ impl Stores {
     /// The volumes (bits) that a cleaning that begins now does not try; `destage`: a destage of everything is
     /// cleaning regions.
     pub fn to_skip(&self, world: &World, purpose: Purpose, destage: bool) -> u64 {
-        let known = self.failing & !self.probing;
+        // (A stop waits for stores that are late.)
+        let late = if world.state == State::Ready { self.late() } else { 0 };
+        let known = (self.failing | late) & !self.probing;
         match purpose {
+            Purpose::Late => !self.late() | self.failing,
             // A destage tries each store again, until that has failed as often as it takes.
             Purpose::Destage if destage => self.hopeless(),
             Purpose::Destage => known,
@@ -193,12 +258,23 @@ impl Stores {
     /// Whether there is room in the log for carrying on what stores that fail do not take: with it and
     /// nothing else, regions would go round for ever.
     pub fn may_carry_failing(&self, world: &World) -> bool {
+        self.may_carry(world, 0)
+    }
+
+    /// The same, if some more (bits) did not take anything.
+    pub fn may_carry(&self, world: &World, more: u64) -> bool {
         let Some(most) = world.dirty_blocks_max() else { return false };
-        let failing = |&(n, _): &(usize, _)| self.failing >> n & 1 == 1;
-        let volumes = world.front.volumes.iter().enumerate().filter(failing);
+        let carried = self.failing | self.late() | more;
+        let carried_on = |&(n, _): &(usize, _)| carried >> n & 1 == 1;
+        let volumes = world.front.volumes.iter().enumerate().filter(carried_on);
         let owed: u64 = volumes.map(|(_, v)| v.owed).sum();
         let regions = world.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
-        self.failing != 0 && owed * 4 <= most * 3 && self.in_vain <= regions
+        carried != 0 && owed * 4 <= most * 3 && self.in_vain <= regions
+    }
+
+    /// Whether the last region that was carried on made no room.
+    pub fn carries_in_vain(&self) -> bool {
+        self.in_vain > 0
     }
 
     /// What was left of a region has been carried on.
@@ -218,6 +294,9 @@ impl Stores {
     /// A cleaning has written to volumes (bits), of which some have failed.
     pub fn note_cleaned(&mut self, world: &mut World, written: u64, failed: u64, error: IoError) {
         self.probing &= !(written | failed);
+        if failed & self.late() != 0 {
+            self.late.pause(world.now);
+        }
         for (n, health) in self.health.iter_mut().enumerate() {
             let bit = 1 << n;
             if failed & bit != 0 {
@@ -240,11 +319,9 @@ impl Stores {
         if self.failing == 0 {
             (self.jam_since, self.hopeless) = (None, false);
         }
-        for shard in &mut world.shards {
-            shard.set_failing(&mut around!(world), self.failing);
-            if self.failing == 0 {
-                shard.set_jam(false, false);
-            }
+        self.pin(world);
+        if self.failing == 0 {
+            world.shards.iter_mut().for_each(|shard| shard.set_jam(false, false));
         }
     }
 
@@ -306,7 +383,15 @@ impl Stores {
     /// When something is to be done about stores that fail.
     #[inline]
     pub fn timeout(&self, world: &World) -> Option<Nanos> {
-        if self.failing == 0 { None } else { self.timeout_of_failing(world) }
+        let failing = if self.failing == 0 { None } else { self.timeout_of_failing(world) };
+        let late = if self.late() == 0 { None } else { self.timeout_of_late(world) };
+        [failing, late].into_iter().flatten().min()
+    }
+
+    fn timeout_of_late(&self, world: &World) -> Option<Nanos> {
+        let volumes = world.front.volumes.iter().enumerate();
+        let owes = volumes.filter(|&(n, _)| self.late() >> n & 1 == 1).any(|(_, v)| v.owed > 0);
+        self.late.timeout().filter(|&at| owes && may_tend(world) && at > world.now)
     }
 
     fn timeout_of_failing(&self, world: &World) -> Option<Nanos> {
@@ -359,19 +444,32 @@ impl Stores {
         while failing != 0 {
             let bit = 1 << failing.trailing_zeros();
             failing &= !bit;
-            clean_oldest(world, cleaner, !bit);
+            clean_oldest(world, cleaner, !bit, Purpose::Destage);
         }
     }
 }
 
+/// Whether stores that are late are destaged to: a stop may need the room, too.
+fn may_tend(world: &World) -> bool {
+    let serves =
+        matches!(world.state, State::Ready | State::Draining | State::Flushing | State::Destaging);
+    serves && !world.log_lost
+}
+
 /// Has the oldest region with something dirty destaged, of volumes other than these (bits).
-fn clean_oldest(world: &World, cleaner: &mut Cleaner, but: u64) -> bool {
+fn clean_oldest(world: &World, cleaner: &mut Cleaner, but: u64, purpose: Purpose) -> bool {
     let Some(log) = world.log.as_ref().filter(|log| log.error().is_none()) else { return false };
     let dirty = |region: &u32| world.shards.iter().any(|s| s.region_is_dirty_but(*region, but));
-    let Some(region) = log.regions_in_use().find(dirty) else { return false };
-    if cleaner.is_cleaning(region) || cleaner.is_wanted_clean(region) {
-        return false;
-    }
-    cleaner.push(region, Purpose::Destage);
+    let under_way = |region| cleaner.is_cleaning(region) || cleaner.is_wanted_clean(region);
+    // (What is busy calls again. A store that is late is not to be tried in vain all the time.)
+    let ready = |region: &u32| {
+        !under_way(*region) && world.shards.iter().any(|s| owed::has_ready(s, *region, but))
+    };
+    let found = match purpose {
+        Purpose::Late => log.regions_in_use().find(ready),
+        _ => log.regions_in_use().find(dirty).filter(|&region| !under_way(region)),
+    };
+    let Some(region) = found else { return false };
+    cleaner.push(region, purpose);
     true
 }

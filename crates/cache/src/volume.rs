@@ -21,6 +21,8 @@ pub(crate) enum SyncWaiter {
     Request(u32),
     /// The destage round of the cleaner.
     Cleaner,
+    /// What was destaged apart from its rounds.
+    Apart,
     /// Nobody: what an earlier process has left in the device's cache is made durable.
     Start,
     /// The log retires an extent from its activity table.

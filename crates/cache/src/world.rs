@@ -11,7 +11,7 @@ use crate::budget::Budget;
 use crate::config::CacheConfig;
 use crate::front::Front;
 use crate::notice::Notice;
-use crate::shard::Shard;
+use crate::shard::{Shard, owed};
 use crate::stats::CacheStats;
 use crate::volume::Past;
 
@@ -269,7 +269,7 @@ impl World {
         }
         // Without the region being filled, and what is kept for carrying.
         let regions = u64::from(flash.geometry.regions - 1 - flash.geometry.regions_kept());
-        let batch = self.shards.iter().map(|shard| shard.carry_batch(&flash.geometry)).min()?;
+        let batch = self.shards.iter().map(|shard| owed::batch(shard, &flash.geometry)).min()?;
         let blocks = regions * flash.geometry.region_blocks(batch as u32);
         Some(blocks.min(flash.entries_max.into()))
     }

@@ -10,10 +10,12 @@ use forebay_flash::Geometry;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Two volumes on flash; what is written to the stores of those in `dead` (bits) fails.
+/// Two volumes on flash; what is written to the stores of those in `dead` (bits) fails, and what those in `silent` are
+/// asked for has no end.
 struct Stores {
     d: Driver,
     dead: u64,
+    silent: u64,
     next: u64,
 }
 
@@ -21,7 +23,12 @@ impl Stores {
     fn new(acknowledge: Acknowledge) -> Stores {
         let config = with_flash(WritePolicy::WRITE_BACK, acknowledge);
         let give_up_after = Nanos(60 * SECOND);
-        Stores { d: Driver::new(CacheConfig { give_up_after, ..config }), dead: 1, next: 5000 }
+        Stores {
+            d: Driver::new(CacheConfig { give_up_after, ..config }),
+            dead: 1,
+            silent: 0,
+            next: 5000,
+        }
     }
 
     fn request(&mut self, volume: u32, op: Op, block: u64) -> u64 {
@@ -45,13 +52,18 @@ impl Stores {
             Effect::Write { device: Device::Backing(Volume(v)), .. } => dead >> v & 1 == 1,
             _ => false,
         };
+        let silent = self.silent;
+        let answers = |effect: &Effect| match device_of(effect) {
+            Some(Device::Backing(Volume(v))) => silent >> v & 1 == 0,
+            _ => true,
+        };
         for turn in 0.. {
-            if self.d.pending.is_empty() {
+            let Some(next) = self.d.pending.iter().find(|(effect, _)| answers(effect)) else {
                 break;
-            }
+            };
             assert!(turn < 100_000, "no end: {}", self.d.cache.describe());
-            let bad = fails(&self.d.pending[0].0);
-            self.d.complete_first(|_| true, if bad { Err(IoError::NoSpace) } else { Ok(()) });
+            let bad = fails(&next.0);
+            self.d.complete_first(answers, if bad { Err(IoError::NoSpace) } else { Ok(()) });
         }
     }
 
@@ -70,6 +82,56 @@ impl Stores {
     fn dirty(&self, volume: u32) -> u64 {
         self.d.cache.volume_stats(Volume(volume)).unwrap().dirty_blocks
     }
+}
+
+fn device_of(effect: &Effect) -> Option<Device> {
+    match *effect {
+        Effect::Read { device, .. }
+        | Effect::Write { device, .. }
+        | Effect::WriteZeroes { device, .. }
+        | Effect::Sync { device, .. } => Some(device),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_store_that_does_not_answer_holds_up_nobody_elses_writes_and_is_destaged_to_when_it_does() {
+    let mut s = Stores::new(Acknowledge::Flash);
+    s.dead = 0;
+    // So that it is known how long both stores take.
+    for n in 0..200 {
+        s.write((n % 2) as u32, n / 2 % 60);
+        s.wait(1);
+    }
+    for block in 0..8 {
+        s.write(0, block);
+    }
+    s.silent = 1;
+    let mut waited = 0;
+    for n in 0..600 {
+        let id = s.write(1, n % 60);
+        if s.d.reply_to(id).is_none() {
+            waited += 1;
+            s.wait(1);
+        }
+        assert_eq!(s.d.reply_to(id), Some(Ok(())), "write {n}");
+    }
+    assert!(waited <= 1, "{waited} writes waited");
+    let stats = *s.d.cache.stats();
+    assert_eq!(
+        stats.cleanings_parted, 1,
+        "nothing more is written to a store that does not answer"
+    );
+    assert!(s.dirty(0) > 0 && s.d.pending.iter().any(|(effect, _)| is_write(effect)));
+    // It answers again: what is dirty goes there.
+    s.silent = 0;
+    s.settle();
+    s.wait(30);
+    assert_eq!(s.dirty(0), 0);
+    s.d.cache.destage();
+    s.d.poll();
+    s.settle();
+    assert_eq!((s.dirty(0), s.dirty(1)), (0, 0));
 }
 
 #[test]
@@ -167,7 +229,7 @@ fn a_volume_that_is_alone_in_what_it_fills_resumes_without_a_restart() {
     let flash = forebay_cache::FlashConfig { entries_max: 4, ..config.flash.clone().unwrap() };
     let give_up_after = Nanos(60 * SECOND);
     let d = Driver::new(CacheConfig { flash: Some(flash), give_up_after, ..config });
-    let mut s = Stores { d, dead: 1, next: 5000 };
+    let mut s = Stores { d, dead: 1, silent: 0, next: 5000 };
     let writes: Vec<u64> = (0..64).map(|block| s.write(0, block)).collect();
     s.wait(70);
     assert!(writes.iter().all(|&id| s.d.reply_to(id).is_some()), "nobody waits any more");
@@ -208,7 +270,7 @@ fn requests_larger_than_flash_go_on_beside_a_store_that_takes_nothing() {
         ..CacheConfig::dram_only(256)
     };
     let d = Driver::with_volumes(config, 64 << 20);
-    let mut s = Stores { d, dead: 1, next: 5000 };
+    let mut s = Stores { d, dead: 1, silent: 0, next: 5000 };
     let long = |s: &mut Stores, volume: u32, blocks: u64| {
         s.next += 1;
         let (id, now) = (RequestId(s.next), Nanos(s.d.next));
@@ -260,7 +322,7 @@ fn jammed(acknowledge: Acknowledge) -> (Stores, u64) {
     let config = with_flash(WritePolicy::WRITE_BACK, acknowledge);
     let config = CacheConfig { give_up_after: Nanos(60 * SECOND), ..config };
     let d = Driver::with_so_many_volumes(config, 1 << 20, 3);
-    let mut s = Stores { d, dead: 0b01, next: 5000 };
+    let mut s = Stores { d, dead: 0b01, silent: 0, next: 5000 };
     (0..64).for_each(|block| _ = s.write(0, block));
     s.wait(200);
     assert!(s.d.cache.suspended(Volume(0)).is_some(), "it is waited for");

@@ -49,6 +49,10 @@ pub enum Bug {
     RegionFreedBeforeSync,
     /// Cache: records that are destaged together are written as one though one of them has left.
     GapWrittenOver,
+    /// Cache: a volume is cleaned while what was destaged of it apart has not ended.
+    ApartOvertaken,
+    /// Cache: what was destaged apart counts as clean before its store is synced.
+    ApartUnsynced,
     /// Cache: a record counts as clean as soon as it is written to the backing store.
     DirtyForgottenBeforeSync,
     /// Cache: a failed sync of the backing store counts as a good one.
@@ -83,7 +87,7 @@ pub enum Bug {
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Bug; 35] = [
+    pub const ALL: [Bug; 37] = [
         Bug::LogSyncSkipped,
         Bug::SyncCoversTooMuch,
         Bug::BatchesSwapped,
@@ -104,6 +108,8 @@ impl Bug {
         Bug::SlotWrittenUnderSpill,
         Bug::RegionFreedBeforeSync,
         Bug::GapWrittenOver,
+        Bug::ApartOvertaken,
+        Bug::ApartUnsynced,
         Bug::DirtyForgottenBeforeSync,
         Bug::SyncFailureIgnored,
         Bug::TrimLeavesOldData,

@@ -258,3 +258,33 @@ fn every_request_is_answered_once_though_those_of_a_volume_wait_for_room() {
     assert_eq!((answers.len(), numbers.len()), (requests.len(), requests.len()));
     assert_eq!(simulation.finish().unwrap().run.requests, requests.len() as u64);
 }
+
+/// The worst 99th percentile of the other volumes' reads and writes, in microseconds.
+fn p99_of_others(result: &SimulationResult) -> [f64; 2] {
+    let of = |pick: fn(&forebay_results::LatencyByOp) -> f64| {
+        result.volumes[1..].iter().map(|v| pick(&v.latency_us)).fold(0.0, f64::max)
+    };
+    [of(|l| l.read.p99), of(|l| l.write.p99)]
+}
+
+#[test]
+fn others_do_not_wait_for_a_store_that_is_dead_full_or_slow() {
+    // Flash is full long before the end, and the store is: the volume's share of flash is dirty.
+    for layout in LAYOUTS {
+        let mut s = shared("write-back", layout);
+        for volume in &mut s.volumes {
+            volume.backing = Profile::fixed(Nanos(MILLISECOND), Nanos(MILLISECOND), 32);
+        }
+        let run = |outages: &[&str]| simulate(&s, load(120), &with(outages)).unwrap();
+        let healthy = p99_of_others(&run(&[]));
+        for trouble in ["dead", "full", "slow:100", "slow:1000"] {
+            let result = run(&[&format!("vm1={trouble}@10s..130s")]);
+            let ratios = [0, 1].map(|n| p99_of_others(&result)[n] / healthy[n]);
+            assert!(ratios.iter().all(|&r| r < 1.3), "{layout}, {trouble}: {ratios:?}");
+            assert!(errors(&result)[1..].iter().all(|&n| n == 0), "{layout}, {trouble}");
+            assert!(result.after_outages.unwrap().destaged, "{layout}, {trouble}");
+            let parted = result.events.cleanings_parted;
+            assert_eq!(parted > 0, trouble.starts_with("slow"), "{layout}, {trouble}: {parted}");
+        }
+    }
+}

@@ -333,9 +333,10 @@ impl Cache {
     }
 
     fn handle_syncs(&mut self) {
-        while let Some((_, waiter, result)) = self.world.front.synced.pop() {
+        while let Some((volume, waiter, result)) = self.world.front.synced.pop() {
             match waiter {
                 SyncWaiter::Cleaner => self.cleaner.synced(),
+                SyncWaiter::Apart => self.cleaner.synced_apart(volume),
                 SyncWaiter::Retire(extent) => {
                     let log = self.world.log.as_mut().expect("only a log retires extents");
                     match result {

@@ -5,9 +5,10 @@ use forebay_effect::{IoError, Outcome};
 use forebay_flash::Layout;
 use forebay_flash::sabotage::Bug;
 
+use super::apart::{is_whole, note_taken, part_late};
 use super::{CLEANER, Cleaner, Cleaning, FAILURES_MAX, Phase, Purpose};
 use crate::destage::Destages;
-use crate::shard::{JobState, Shard, Target};
+use crate::shard::{JobState, Shard, Target, owed};
 use crate::stamp::Stamps;
 use crate::stores::Stores;
 use crate::volume::SyncWaiter;
@@ -17,7 +18,7 @@ use crate::world::{State, Turn, World, around};
 fn target(active: &Cleaning) -> Target {
     match active.purpose {
         Purpose::Evict => Target::Coldest,
-        Purpose::Reclaim | Purpose::Destage => Target::Region(active.region),
+        Purpose::Reclaim | Purpose::Destage | Purpose::Late => Target::Region(active.region),
     }
 }
 
@@ -65,12 +66,15 @@ impl Cleaner {
     }
 
     /// What was chosen goes to the stores.
-    fn write_chosen(&mut self, world: &mut World) {
+    fn write_chosen(&mut self, s: &mut Surroundings<'_>) {
         let Some(active) = &mut self.active else { return };
         active.phase = Phase::Writing;
-        let skipped = active.skipped | active.failed;
-        for shard in &mut world.shards {
-            shard.clean_begin(skipped);
+        active.since = s.world.now;
+        let (skipped, late) = (active.skipped | active.failed, s.stores.late());
+        let several = s.world.front.volumes.len() > 1;
+        for shard in &mut s.world.shards {
+            active.awaited |= shard.chosen_volumes() & !skipped;
+            shard.clean_begin(skipped, several, late);
         }
     }
 
@@ -82,7 +86,8 @@ impl Cleaner {
         }
         self.forget();
         self.retry_at = None;
-        let Some(active) = self.active else { return true };
+        let apart = self.apart.volumes() != 0;
+        let Some(active) = self.active else { return !apart };
         match active.phase {
             Phase::Choosing | Phase::Logging | Phase::Stamping => {
                 self.active = None;
@@ -97,7 +102,7 @@ impl Cleaner {
             // They only ask the log, which refuses.
             Phase::Moving | Phase::Carrying | Phase::Picking { .. } | Phase::Reinserting => {}
         }
-        true
+        !apart
     }
 
     /// One turn.
@@ -112,7 +117,14 @@ impl Cleaner {
         if owes && !self.is_evicting() {
             self.push(0, Purpose::Evict);
         }
+        if self.apart.volumes() != 0 {
+            any |= self.apart.step(s);
+        }
         let wanted = s.world.somebody_waits();
+        // (A destage of everything, or a stop, leaves nothing out.)
+        self.waits_for_apart &= self.apart.volumes() != 0;
+        let whole = is_whole(s) || self.waits_for_apart;
+        let may = may && (self.apart.volumes() == 0 || !whole);
         if may && self.begin(s.world.front.sync_failures, wanted).is_some() {
             if !self.begin_moving(s.world) {
                 self.begin_choosing(s);
@@ -140,8 +152,12 @@ impl Cleaner {
             }
             self.active = Some(active);
             if active.written.count_ones() as usize != s.world.shards.len() {
-                return Turn::from(any);
+                return Turn::from(any | part_late(self, s));
             }
+            if !is_whole(s) {
+                note_taken(self, s, 0);
+            }
+            self.late_at = None;
             if s.world.front.sabotage.is(Bug::RegionFreedBeforeSync) {
                 active.volumes = 0;
             }
@@ -172,11 +188,21 @@ impl Cleaner {
         }
     }
 
+    /// A store that was written apart is synced, or that has failed.
+    pub fn synced_apart(&mut self, volume: u16) {
+        self.apart.note_synced(volume);
+    }
+
     /// Begins to choose what is destaged.
     fn begin_choosing(&mut self, s: &mut Surroundings<'_>) {
         let Some(active) = &mut self.active else { return };
         let (target, dirty) = (target(active), s.world.front.dirty_blocks > 0);
-        active.skipped = s.stores.to_skip(s.world, active.purpose, s.destages.is_cleaning());
+        active.whole = s.destages.is_cleaning();
+        active.skipped = s.stores.to_skip(s.world, active.purpose, active.whole);
+        // An older version must not reach a store after a newer one.
+        if !s.world.front.sabotage.is(Bug::ApartOvertaken) {
+            active.skipped |= self.apart.volumes();
+        }
         for shard in &mut s.world.shards {
             shard.clean_choose(target, dirty, active.skipped);
         }
@@ -233,10 +259,11 @@ impl Cleaner {
             Phase::Releasing => true,
             _ => return Turn::Nothing,
         };
-        if s.stamps.is_under_way() {
+        let wanted = self.stamps_wanted(s);
+        // (Who lacks no stamp does not wait for those of others.)
+        if s.stamps.is_under_way() && (releases || wanted != 0) {
             return Turn::Nothing;
         }
-        let wanted = self.stamps_wanted(s);
         let failed = s.stamps.take_failed(wanted);
         if failed != 0 && releases {
             s.stores.note_cleaned(s.world, 0, failed, IoError::Device);
@@ -257,7 +284,7 @@ impl Cleaner {
         }
         match releases {
             true => self.release_region(s),
-            false => self.write_chosen(s.world),
+            false => self.write_chosen(s),
         }
         Turn::Something
     }
@@ -293,11 +320,7 @@ impl Cleaner {
             self.note_unread(region);
         }
         let left = owes && reclaims;
-        if owes
-            && active.skipped != 0
-            && active.purpose == Purpose::Destage
-            && s.destages.is_cleaning()
-        {
+        if owes && active.skipped != 0 && active.purpose == Purpose::Destage && active.whole {
             s.destages.fail(self.error);
         }
         // Who is known to fail now holds nobody up.
@@ -305,9 +328,9 @@ impl Cleaner {
         let carried = if s.stores.may_carry_failing(s.world) { failed | active.skipped } else { 0 };
         if left
             && (written.is_ok() || known && carried != 0)
-            && self.may_carry(s.world, region, carried)
+            && self.may_carry(s.world, region, carried, false)
         {
-            if carried != 0 && !s.world.somebody_waits() {
+            if carried != 0 && !s.world.somebody_waits() && s.stores.carries_in_vain() {
                 self.park();
                 return Turn::Something;
             }
@@ -320,6 +343,9 @@ impl Cleaner {
         }
         // What was not tried can have no better end than what was.
         let untried = left && active.skipped != 0 && !holds_unreadable(s.world, region);
+        if untried && written.is_ok() && active.skipped & !s.stores.failing() != 0 {
+            return self.postpone(s);
+        }
         let result = match (left, untried) {
             (true, true) => written.and(Err(self.error)),
             (true, false) => written.and(Err(IoError::Corrupt)),
@@ -331,6 +357,17 @@ impl Cleaner {
         }
         let tentative = !s.destages.is_under_way() && failed != 0 && known;
         self.leave_region(s, result, tentative)
+    }
+
+    /// What is left of the region is of stores that are late, and there is no room to carry it on: it is cleaned again
+    /// when they have taken what they were given, and that time with them.
+    fn postpone(&mut self, s: &mut Surroundings<'_>) -> Turn {
+        if let Some(active) = self.active.take() {
+            self.queue.push_front((active.region, active.purpose));
+        }
+        self.waits_for_apart = true;
+        s.stores.note_reclaimed(false);
+        Turn::Something
     }
 
     /// The region under way is not clean, or need not be given back.
@@ -387,5 +424,5 @@ fn may_clean(world: &World) -> bool {
 }
 
 fn holds_unreadable(world: &World, region: u32) -> bool {
-    world.shards.iter().any(|shard| shard.region_is_unreadable(region))
+    world.shards.iter().any(|shard| owed::is_unreadable(shard, region))
 }

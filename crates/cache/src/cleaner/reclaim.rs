@@ -5,7 +5,8 @@ use forebay_effect::IoError;
 use forebay_flash::{Geometry, Layout, LogStats};
 
 use super::{Cleaner, FAILURES_MAX, Phase, Purpose, Surroundings};
-use crate::shard::{CarryState, MoveState, Owed, Shard};
+use crate::shard::owed::{self, Owed};
+use crate::shard::{CarryState, MoveState, Shard};
 use crate::world::{State, Turn, World, around};
 
 /// Most unreadable records of a region that are given up for lost, for want of room.
@@ -127,11 +128,17 @@ impl Cleaner {
     /// Whether what cleaning has left of the region is to be carried on. What could not be read is
     /// given up for lost only if room is needed, several attempts have failed, and it is little: much
     /// is rather a device that may come back.
-    pub(super) fn may_carry(&self, world: &World, region: u32, carried: u64) -> bool {
+    pub(super) fn may_carry(
+        &self,
+        world: &World,
+        region: u32,
+        carried: u64,
+        settles: bool,
+    ) -> bool {
         let Some(log) = &world.log else { return false };
         let mut sum = Owed::default();
         for shard in &world.shards {
-            match shard.carry_needs(region, carried, log.geometry()) {
+            match owed::needs(shard, region, carried, settles, log.geometry()) {
                 Some(owed) => {
                     sum.lost += owed.lost;
                     sum.pages += owed.pages;

@@ -10,7 +10,9 @@
 //! records count as clean: a dirty record may not be forgotten, and its region not be reused,
 //! before its data is durable elsewhere. What cannot be destaged is carried on (`carry.rs`).
 
+pub(crate) mod apart;
 pub(super) mod carry;
+pub(crate) mod owed;
 mod stretch;
 
 use forebay_effect::{IoError, Outcome, Segment};
@@ -19,13 +21,15 @@ use forebay_flash::{BlockKey, Position};
 
 use super::tiers::Tiers;
 use super::transfer::Kind;
-use super::{ShardContext, volume_bit};
+use super::{ShardContext, volume_bit, volume_index};
+use crate::cache::VOLUMES_MAX;
 use crate::config::CacheConfig;
 use crate::entry::{DESTAGED, EntryId, UNREADABLE};
 use crate::slab::Slab;
 use crate::sorting::Sorting;
+use apart::Apart;
+pub(crate) use carry::CarryState;
 use carry::Carrying;
-pub(crate) use carry::{CarryState, Owed};
 pub(super) use stretch::Unread;
 use stretch::{Member, Stretch};
 
@@ -40,13 +44,10 @@ pub(crate) enum Target {
 /// A cleaning, in this shard.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// Next of those chosen to look at; and of the busy ones, which have their turn when nothing is in flight.
-    pub(super) cursor: usize,
+    /// Next of the busy ones to look at, which have their turn when nothing is in flight.
     pub(super) retry: usize,
     /// Those that count as clean already, once all are written and synced.
     settled: usize,
-    /// Writes under way, those that still wait for their bytes included.
-    pub(super) in_flight: u32,
     /// A dirty record could not be read from flash. It stays dirty; the others go on.
     pub(super) unreadable: bool,
     /// How the last write that failed did, and to which volumes there were such (bits, as
@@ -55,9 +56,22 @@ pub(crate) struct Job {
     pub(super) failed_volumes: u64,
     /// Volumes written to, a bit each for the first 64; all of them if more.
     pub volumes: u64,
+    /// There are several volumes; and those whose stores are known to be late (bits): half of what may be in flight is
+    /// for others.
+    several: bool,
+    late: u64,
 }
 
 impl Job {
+    /// The part of so many that a volume may have.
+    fn part_of(&self, volume: usize, all: u32) -> u32 {
+        match () {
+            () if self.late >> volume & 1 == 1 => all / 2,
+            () if self.several => all - all / 4,
+            () => all,
+        }
+    }
+
     fn written(&self) -> JobState {
         let Job { volumes, error, unreadable, failed_volumes: failed, .. } = *self;
         JobState::Written { volumes, error, unreadable, failed }
@@ -84,14 +98,41 @@ pub(super) struct Destager {
     /// What is not chosen: volumes (bits).
     skipped: u64,
     sorting: Sorting<(BlockKey, Position)>,
+    /// Of those chosen, what of each volume has not been looked at.
+    parts: Vec<Part>,
+    /// Volumes (bits) whose next record waits for bounce frames.
+    starved: u64,
     /// Which of those chosen were busy with something else, and are to be tried again.
     busy: Vec<u32>,
-    /// Writes under way at a time.
+    /// Writes in flight at a time.
     depth: u32,
+    writes: Writes,
+    /// Volumes whose writes the job does not wait for.
+    apart: Apart,
     stretches: Slab<Stretch>,
     carrying: Carrying,
     members_scratch: Vec<Member>,
     segments_scratch: Vec<Segment>,
+}
+
+/// The records that were chosen of one volume: those before `at` have been looked at.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    volume: usize,
+    at: usize,
+    end: usize,
+}
+
+/// Writes in flight, those that still wait for their bytes included.
+#[derive(Debug)]
+struct Writes {
+    all: u32,
+    /// By volume: those, the bounce frames that they have, and what the job has begun.
+    in_flight: [u32; VOLUMES_MAX],
+    frames: [u32; VOLUMES_MAX],
+    begun: [u32; VOLUMES_MAX],
+    /// Reads of records from flash among them.
+    reading: u32,
 }
 
 impl Destager {
@@ -104,8 +145,18 @@ impl Destager {
             chosen: Vec::with_capacity(region_pages as usize),
             skipped: 0,
             sorting: Sorting::new(region_pages as usize),
+            parts: Vec::with_capacity(VOLUMES_MAX),
+            starved: 0,
             busy: Vec::with_capacity(region_pages as usize),
             depth,
+            writes: Writes {
+                all: 0,
+                in_flight: [0; VOLUMES_MAX],
+                frames: [0; VOLUMES_MAX],
+                begun: [0; VOLUMES_MAX],
+                reading: 0,
+            },
+            apart: Apart::new(region_pages),
             stretches: Slab::new(depth),
             carrying: Carrying::new(region_pages),
             members_scratch: Vec::with_capacity(64),
@@ -116,6 +167,7 @@ impl Destager {
     pub fn memory_bytes(&self) -> u64 {
         let chosen = self.chosen.capacity() * size_of::<(BlockKey, Position)>();
         let carrying = self.carrying.memory_bytes() + 4 * self.busy.capacity() as u64;
+        let carrying = carrying + self.apart.memory_bytes();
         self.stretches.memory_bytes() + chosen as u64 + self.sorting.memory_bytes() + carrying
     }
 
@@ -152,20 +204,67 @@ impl Destager {
         self.sorting.step(&mut self.chosen, context.budget)
     }
 
-    /// Begins to write what was chosen, but for the volumes (bits) to be skipped.
-    pub fn begin(&mut self, skipped: u64) {
+    /// Begins to write what was chosen, but for the volumes (bits) to be skipped, `several` or not. The stores of some
+    /// are known to be `late` (bits).
+    pub fn begin(&mut self, skipped: u64, several: bool, late: u64) {
         assert!(self.job.is_none(), "one cleaning job at a time");
         self.busy.clear();
+        self.parts.clear();
+        self.writes.begun = [0; VOLUMES_MAX];
+        for (at, (key, _)) in self.chosen.iter().enumerate() {
+            let volume = volume_index(*key);
+            match self.parts.last_mut() {
+                Some(part) if part.volume == volume => part.end = at + 1,
+                // (Chosen by address: a volume has one part.)
+                _ => self.parts.push(Part { volume, at, end: at + 1 }),
+            }
+        }
         self.job = Some(Job {
-            cursor: 0,
             retry: usize::MAX,
             settled: 0,
-            in_flight: 0,
             unreadable: false,
             error: None,
             failed_volumes: skipped,
             volumes: 0,
+            several,
+            late,
         });
+    }
+
+    /// Writes in flight that the job waits for.
+    fn in_flight(&self) -> u32 {
+        self.writes.all - self.apart.in_flight
+    }
+
+    /// Those that there may be.
+    fn depth(&self) -> u32 {
+        self.depth.saturating_sub(self.apart.in_flight).max(1)
+    }
+
+    /// Whether another write to the volume may begin. Of several none takes all places or frames: else the first that
+    /// is slow would leave nothing to the others.
+    fn may_begin(&self, tiers: &Tiers, job: &Job, volume: usize) -> bool {
+        let depth = job.part_of(volume, self.depth()).max(1);
+        let frames = job.part_of(volume, self.frames(tiers)).max(1);
+        self.writes.in_flight[volume] < depth && self.writes.frames[volume] < frames
+    }
+
+    /// Bounce frames that the next write to the volume may take.
+    fn frames_for(&self, tiers: &Tiers, job: &Job, volume: usize) -> usize {
+        let own = self.writes.frames[volume] as usize;
+        let most = job.part_of(volume, self.frames(tiers)).max(1) as usize;
+        tiers.transfers.bounces_free().min(most.saturating_sub(own))
+    }
+
+    /// Bounce frames, but for those of writes that the job does not wait for.
+    fn frames(&self, tiers: &Tiers) -> u32 {
+        let apart = self.apart.numbers().map(|volume| self.writes.frames[volume]).sum::<u32>();
+        (tiers.transfers.bounces() as u32).saturating_sub(apart)
+    }
+
+    /// Whether not all of what was chosen has been looked at.
+    fn has_left(&self) -> bool {
+        self.parts.iter().any(|part| part.at < part.end)
     }
 
     /// The volumes (bits) of what was chosen.
@@ -205,9 +304,10 @@ impl Destager {
             return JobState::Written { volumes: 0, error: None, unreadable: false, failed: 0 };
         };
         let mut all_tried = job.retry == 0;
+        self.starved = 0;
         let drained = loop {
-            while job.in_flight < self.depth && self.next(tiers, context, &mut job) {}
-            if job.in_flight > 0 || self.at(&job).is_some() {
+            while self.in_flight() < self.depth() && self.next(tiers, context, &mut job) {}
+            if self.in_flight() > 0 || self.has_left() || self.at(tiers, &job).is_some() {
                 break false;
             }
             job.retry = 0;
@@ -232,10 +332,8 @@ impl Destager {
 
     /// Nothing more of what was chosen is begun.
     pub fn cut(&mut self) {
-        if let Some(job) = &mut self.job {
-            job.cursor = self.chosen.len();
-            self.busy.clear();
-        }
+        self.parts.clear();
+        self.busy.clear();
     }
 
     /// The volumes are synced (or not): what was destaged is clean (or to be done again).
@@ -252,6 +350,9 @@ impl Destager {
                 tiers.blocks.prefetch(ahead);
             }
             job.settled += 1;
+            if self.apart.has(key) {
+                continue;
+            }
             if let Some(id) = tiers.blocks.find(key) {
                 settle_destaged(tiers, context, id, failed & volume_bit(key) == 0);
             }
@@ -273,17 +374,41 @@ impl Destager {
 
     /// A write to the backing store, of a record or of several, has ended, well or not.
     pub fn written(&mut self, tiers: &Tiers, t: u32, result: Outcome) {
-        if let (Some(job), Err(error)) = (&mut self.job, result) {
-            job.failed_volumes |= volume_bit(tiers.transfers[t].key);
-            job.error = Some(error);
+        let key = tiers.transfers[t].key;
+        if let Err(error) = result {
+            if self.apart.has(key) {
+                self.apart.note_failed(key, error);
+            } else if let Some(job) = &mut self.job {
+                job.failed_volumes |= volume_bit(key);
+                job.error = Some(error);
+            }
         }
-        self.write_ended();
+        self.write_ended(key);
     }
 
-    fn write_ended(&mut self) {
-        if let Some(job) = &mut self.job {
-            job.in_flight -= 1;
-        }
+    /// A write begins.
+    fn write_begins(&mut self, key: BlockKey) {
+        self.writes.all += 1;
+        self.writes.in_flight[volume_index(key)] += 1;
+        self.apart.in_flight += u32::from(self.apart.has(key));
+    }
+
+    /// A record is read into a bounce frame.
+    fn frame_taken(&mut self, key: BlockKey) {
+        self.writes.frames[volume_index(key)] += 1;
+        self.writes.reading += 1;
+    }
+
+    /// A record's transfer ends, and with it its bounce frame is free, if it has one.
+    pub fn record_ends(&mut self, tiers: &Tiers, t: u32) {
+        let transfer = &tiers.transfers[t];
+        self.writes.frames[volume_index(transfer.key)] -= u32::from(transfer.bounce.is_some());
+    }
+
+    fn write_ended(&mut self, key: BlockKey) {
+        self.writes.all -= 1;
+        self.writes.in_flight[volume_index(key)] -= 1;
+        self.apart.in_flight -= u32::from(self.apart.has(key));
     }
 }
 

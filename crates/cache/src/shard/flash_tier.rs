@@ -37,6 +37,8 @@ pub(super) struct FlashTier {
     hopeless: bool,
     /// Volumes (bits) whose store fails.
     failing: u64,
+    /// Volumes (bits) whose dirty records do not give way.
+    pinned: u64,
     regions: Regions,
     /// Bytes of the device.
     size: u64,
@@ -94,6 +96,7 @@ impl FlashTier {
             jam: false,
             hopeless: false,
             failing: 0,
+            pinned: 0,
             regions: Regions::new(config.map_or(0, |f| f.geometry.regions)),
             size: config.map_or(0, |f| f.geometry.device_bytes()),
             unreadable: Vec::with_capacity(UNREADABLE_MAX),

@@ -33,7 +33,7 @@ mod waiting;
 
 use forebay_block::Nanos;
 use forebay_effect::EffectQueue;
-use forebay_flash::{BlockKey, Geometry, Log, Position};
+use forebay_flash::{BlockKey, Log, Position};
 
 use crate::budget::Budget;
 use crate::config::CacheConfig;
@@ -42,8 +42,9 @@ use crate::front::Front;
 use crate::policy::{Acknowledge, WritePolicy};
 use crate::stats::CacheStats;
 use blocks::FlashRecord;
-pub(crate) use destager::{CarryState, JobState, Owed, Target};
-use destager::{Destager, carry};
+use destager::Destager;
+pub(crate) use destager::{CarryState, JobState, Target};
+pub(crate) use destager::{apart, owed};
 pub(crate) use flash_tier::{Forgotten, MoveState};
 pub(crate) use flush::FlushState;
 pub(crate) use pieces::Access;
@@ -64,7 +65,12 @@ pub(crate) struct ShardContext<'a> {
 
 /// A volume's bit among those of a set of volumes: one each for the first 63; all others share one.
 fn volume_bit(key: BlockKey) -> u64 {
-    1 << key.volume().min(63)
+    1 << volume_index(key)
+}
+
+/// Which bit that is.
+fn volume_index(key: BlockKey) -> usize {
+    usize::from(key.volume().min(63))
 }
 
 /// See the module.
@@ -214,9 +220,10 @@ impl Shard {
         self.tiers.flash.wants_destage()
     }
 
-    /// The stores of these volumes (bits) fail: what is dirty of them does not give way on flash.
-    pub fn set_failing(&mut self, context: &mut ShardContext<'_>, volumes: u64) {
-        self.tiers.flash.set_failing(&self.tiers.blocks, &self.tiers.transfers, context, volumes);
+    /// The stores of these volumes (bits) fail, and what is dirty of those that are `pinned` does not give way on flash.
+    pub fn set_failing(&mut self, context: &mut ShardContext<'_>, failing: u64, pinned: u64) {
+        let Tiers { flash, blocks, transfers, .. } = &mut self.tiers;
+        flash.set_failing(blocks, transfers, context, (failing, pinned));
     }
 
     /// A record is durably forgotten.
@@ -323,8 +330,8 @@ impl Shard {
     }
 
     /// Begins to write what was chosen, but for the volumes (bits) to be skipped.
-    pub fn clean_begin(&mut self, skipped: u64) {
-        self.destager.begin(skipped);
+    pub fn clean_begin(&mut self, skipped: u64, several: bool, late: u64) {
+        self.destager.begin(skipped, several, late);
     }
 
     /// The volumes (bits) of what was chosen.
@@ -352,21 +359,6 @@ impl Shard {
     /// What was chosen will not be cleaned.
     pub fn clean_abandon(&mut self, context: &mut ShardContext<'_>) {
         self.destager.abandon(&mut self.tiers, context);
-    }
-
-    /// What it comes to if all that is dirty in the region is carried on; `None` if that must not be.
-    pub fn carry_needs(&self, region: u32, carried: u64, geometry: &Geometry) -> Option<Owed> {
-        carry::needs(&self.tiers, region, carried, geometry)
-    }
-
-    /// Records that are carried on together at least, unless fewer are left.
-    pub fn carry_batch(&self, geometry: &Geometry) -> usize {
-        carry::batch(&self.tiers, geometry)
-    }
-
-    /// Whether a dirty record of the region could not be read.
-    pub fn region_is_unreadable(&self, region: u32) -> bool {
-        carry::is_unreadable(&self.tiers, region)
     }
 
     /// Begins to carry on what cleaning has left of a region, of volumes whose store fails (bits) or

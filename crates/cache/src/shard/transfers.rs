@@ -160,7 +160,12 @@ impl Transfers {
 
     /// All transfers under way.
     pub fn iter(&self) -> impl Iterator<Item = &Transfer> {
-        (0..self.under_way.capacity() as u32).filter_map(|t| self.under_way.get(t))
+        self.numbers().filter_map(|t| self.under_way.get(t))
+    }
+
+    /// The numbers that transfers under way have among them.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
+        0..self.under_way.numbers()
     }
 
     /// The name under which drivers answer to a transfer.

@@ -18,8 +18,8 @@ use crate::output::OutputArgs;
   $ forebay trace synth zipf -o zipf.parquet
   $ forebay simulate zipf.parquet --config cache.toml --queue-depth 16
   $ forebay simulate zipf.parquet --config cache.toml --untimed --policy lru,arc
-  $ forebay trace synth 'zipf:volume=vm1,requests=20k + zipf:volume=vm2' -o vms.parquet
-  $ forebay simulate vms.parquet --config cache.toml --backing-device san --outage vm1=dead@1s..2s")]
+  $ forebay trace synth 'zipf:volume=a,requests=9k + zipf:volume=b' -o a.parquet
+  $ forebay simulate a.parquet --config cache.toml --outage a=dead@0.1s..0.5s")]
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,

@@ -279,14 +279,28 @@ impl MemoryDevices {
 
     /// Completes some operation in flight, slow ones last. Returns whether there was one.
     pub fn complete_any(&mut self, choices: &mut dyn Choices) -> bool {
-        let ready = self.pending.iter().filter(|pending| pending.delay == 0).count();
+        self.complete_any_of(choices, |_| true)
+    }
+
+    /// The same of some devices only.
+    pub fn complete_any_of(
+        &mut self,
+        choices: &mut dyn Choices,
+        which: impl Fn(Device) -> bool,
+    ) -> bool {
+        let which = &which;
+        let among = |slow_too: bool| {
+            let pending = self.pending.iter().enumerate();
+            pending.filter(move |(_, p)| which(p.io.device) && (slow_too || p.delay == 0))
+        };
+        let ready = among(false).count();
         let slow_too = ready == 0;
-        let among = if slow_too { self.pending.len() } else { ready };
-        let chosen = choices.choose(among as u64) as usize;
-        let index = (self.pending.iter().enumerate())
-            .filter(|(_, pending)| slow_too || pending.delay == 0)
-            .nth(chosen)
-            .map(|(index, _)| index);
+        let count = if slow_too { among(true).count() } else { ready };
+        if count == 0 {
+            return false;
+        }
+        let chosen = choices.choose(count as u64) as usize;
+        let index = among(slow_too).nth(chosen).map(|(index, _)| index);
         if let Some(index) = index {
             self.complete(index);
         }

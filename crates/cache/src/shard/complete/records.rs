@@ -50,5 +50,6 @@ fn end_record(shard: &mut Shard, context: &mut ShardContext<'_>, t: u32, written
     if written {
         note_destaged(&mut shard.tiers, context, t);
     }
+    shard.destager.record_ends(&shard.tiers, t);
     shard.finish(context, t, |_, _, _| {});
 }

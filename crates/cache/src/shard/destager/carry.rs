@@ -16,7 +16,7 @@ use forebay_effect::IoError;
 use forebay_flash::sabotage::{Bug, Sabotage};
 use forebay_flash::{Append, BlockKey, Geometry, Position};
 
-use super::Destager;
+use super::{Destager, owed};
 use crate::entry::{DOUBTFUL, Entry, EntryId, UNREADABLE};
 use crate::frames::Frame;
 use crate::shard::blocks::FlashRecord;
@@ -25,12 +25,8 @@ use crate::shard::transfer::Kind;
 use crate::shard::{ShardContext, volume_bit};
 use crate::sorting::Sorting;
 
-/// At most 1/4 of the blocks that flash can hold may be lost ones.
-const LOST_SHARE: u32 = 4;
-
-/// Records of a batch of what is carried on, where there are as many frames: batches are not so small that
-/// their headers fill what is kept free.
-const CARRY_BATCH: usize = 16;
+/// Records that are looked at in one step, of those that are being carried on or can be.
+const CARRY_WINDOW: usize = 64;
 
 /// How carrying a region's records on stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,15 +39,6 @@ pub(crate) enum CarryState {
     Unreadable,
     /// The log has failed.
     Failed,
-}
-
-/// What carrying a region on comes to.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Owed {
-    /// Blocks that would be lost, and are not yet.
-    pub lost: u64,
-    /// Pages of the log, at most.
-    pub pages: u64,
 }
 
 /// A record that may be inserted again, in the order in which they are taken.
@@ -132,6 +119,8 @@ impl Destager {
                 left.push((e.key(), position));
             }
         }
+        // (The first to be taken last.)
+        left.reverse();
         self.chosen = left;
         (self.carrying.unread, self.carrying.again) = (false, false);
     }
@@ -142,23 +131,14 @@ impl Destager {
             return CarryState::Failed;
         }
         let mut left = core::mem::take(&mut self.chosen);
-        left.retain(|&(key, position)| {
-            let id = tiers.blocks.find_at(key, position);
-            if let Some(id) = id
-                && !self.carrying.unread
-                && self.may_carry(tiers, context, id)
-            {
-                self.carry(tiers, context, id, position);
-            }
-            id.is_some()
-        });
+        self.carry_some(tiers, context, &mut left);
         let state = match (left.is_empty(), self.carrying.unread) {
             (true, _) => CarryState::Done,
             (_, true) if self.carrying.blocks.is_empty() => CarryState::Unreadable,
             _ => CarryState::Busy,
         };
         let log = context.log.as_deref_mut().expect("a record needs a log");
-        let together = batch(tiers, log.geometry()).min(left.len());
+        let together = owed::together(tiers, log.geometry()).min(left.len());
         let enough = self.carrying.blocks.len() >= together.max(1) || self.carrying.unread;
         // (If there are fewer, others hold frames, or blocks, that they will give back; but what is lost
         // needs places that it takes itself.)
@@ -168,6 +148,34 @@ impl Destager {
         }
         self.chosen = left;
         state
+    }
+
+    /// Carries on what can be now of what is left, and forgets what is no longer there: of as many as fill a few
+    /// batches, or all if they are not in the way of each other.
+    fn carry_some(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+        left: &mut Vec<(BlockKey, Position)>,
+    ) {
+        let (mut seen, mut at) = (0, left.len());
+        while at > 0 && seen < CARRY_WINDOW {
+            at -= 1;
+            let (key, position) = left[at];
+            // (What was destaged apart may have become clean.)
+            let carries = self.carrying.blocks.contains(&key);
+            let owed = |&id: &EntryId| carries || tiers.blocks[id].flash_dirty != 0;
+            let Some(id) = tiers.blocks.find_at(key, position).filter(owed) else {
+                left.remove(at);
+                continue;
+            };
+            if !self.carrying.unread && self.may_carry(tiers, context, id) {
+                self.carry(tiers, context, id, position);
+                seen += 1;
+            } else {
+                seen += usize::from(carries);
+            }
+        }
     }
 
     /// Begins to choose which clean records of a region are inserted again: those that are worth most, in `pages`
@@ -364,52 +372,15 @@ impl Destager {
             return None;
         }
         if let Some(id) = id {
+            if to.valid != 0 {
+                follow_record(tiers, id, (from, to.position));
+            }
             context.stats.carried_lost += u64::from(to.valid == 0);
             context.stats.carried += u64::from(to.valid != 0);
             tiers.flash.set_record(&mut tiers.blocks, context, id, Some(to));
         }
         moved
     }
-}
-
-/// What it comes to if all that is dirty in the region is carried on; `None` if that must not be:
-/// because a record is to be destaged, being of a volume that is none of `carried` (bits), or
-/// because too much is lost (that keeps its entry in the index, and others need some).
-pub(in crate::shard) fn needs(
-    tiers: &Tiers,
-    region: u32,
-    carried: u64,
-    geometry: &Geometry,
-) -> Option<Owed> {
-    let mut owed = Owed::default();
-    let mut records: u64 = 0;
-    let block = geometry.block_pages();
-    for e in tiers.flash.blocks_of(&tiers.blocks, region).map(|id| &tiers.blocks[id]) {
-        if e.flash_dirty == 0 {
-            continue;
-        }
-        if is_lost(e) {
-            // Each may come to stand in a batch of its own.
-            owed.pages += 1;
-            owed.lost += u64::from(e.owed() != 0 && e.lost_on_flash() == 0);
-        } else if carried & volume_bit(e.key()) != 0 {
-            owed.pages += u64::from(block);
-            records += 1;
-        } else {
-            return None;
-        }
-    }
-    // With the headers of batches, and what may be left at the end of a region.
-    owed.pages += records.div_ceil(batch(tiers, geometry) as u64) + 2;
-    let most = tiers.flash.entries() / LOST_SHARE;
-    (owed.lost == 0 || tiers.blocks.lost() + owed.lost as u32 <= most).then_some(owed)
-}
-
-/// Records that are carried on together at least, unless fewer are left.
-pub(in crate::shard) fn batch(tiers: &Tiers, geometry: &Geometry) -> usize {
-    let most =
-        geometry.batch_entries_max.min((geometry.batch_pages_max - 1) / geometry.block_pages());
-    (most.max(1) as usize).min(CARRY_BATCH).min(tiers.transfers.bounces())
 }
 
 /// Records that are inserted again together: half the frames that they pass through, so that others find some.
@@ -444,10 +415,14 @@ fn is_reinsertable(e: &Entry, sabotage: Sabotage) -> bool {
         && !e.has(DOUBTFUL)
 }
 
-/// Whether a dirty record of the region could not be read.
-pub(in crate::shard) fn is_unreadable(tiers: &Tiers, region: u32) -> bool {
-    let dirty = |e: &Entry| e.flash_dirty != 0 && is_lost(e);
-    tiers.flash.region_has_dirty(&tiers.blocks, region, dirty)
+/// The block's record has moved. A write of it to a store that is late goes on, of the same version.
+fn follow_record(tiers: &mut Tiers, id: EntryId, (from, to): (Position, Position)) {
+    if let Some(t) = tiers.blocks[id].transfer()
+        && let Kind::DestageRecord { position, .. } = &mut tiers.transfers[t].kind
+        && *position == from
+    {
+        *position = to;
+    }
 }
 
 /// Whether the block's record can be carried on now, by a transfer of its `own`. While a newer record
@@ -459,7 +434,12 @@ fn comes_before(tiers: &Tiers, context: &ShardContext<'_>, id: EntryId, own: Opt
     e.transfer() == own
         || e.transfer().is_none_or(|t| {
             let log = context.log.as_deref().expect("a record needs a log");
-            matches!(tiers.transfers[t].kind, Kind::Append { .. }) && log.is_waiting(e.key())
+            match tiers.transfers[t].kind {
+                Kind::Append { .. } => log.is_waiting(e.key()),
+                // (Of a store that is late.)
+                Kind::DestageRecord { .. } => true,
+                _ => false,
+            }
         })
 }
 
@@ -475,6 +455,6 @@ fn hand_on(tiers: &Tiers, context: &mut ShardContext<'_>, t: u32, frame: Frame, 
 }
 
 /// Whether what is carried on of the record is that it is lost.
-fn is_lost(e: &Entry) -> bool {
+pub(super) fn is_lost(e: &Entry) -> bool {
     e.owed() == 0 || e.has(UNREADABLE)
 }

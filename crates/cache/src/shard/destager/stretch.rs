@@ -9,13 +9,13 @@ use forebay_effect::{Effect, Place, Segment};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
-use super::{Destager, Job, is_owed};
+use super::{Destager, Job, Part, is_owed};
 use crate::entry::{EntryId, WANTS_APPEND};
 use crate::frames::Frame;
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::Kind;
 use crate::shard::transfers::backing;
-use crate::shard::{ShardContext, volume_bit};
+use crate::shard::{ShardContext, volume_bit, volume_index};
 use crate::slab::NONE;
 
 /// Longest stretch, in blocks and in bytes.
@@ -27,6 +27,8 @@ const STRETCH_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Stretch {
     first: u32,
+    /// One of its blocks.
+    key: BlockKey,
     /// Reads of flash under way.
     reading: u32,
 }
@@ -61,49 +63,61 @@ impl Destager {
         context: &mut ShardContext<'_>,
         job: &mut Job,
     ) -> bool {
-        let Some(at) = self.at(job) else { return false };
+        let Some((at, part)) = self.at(tiers, job) else { return false };
         let (key, position) = self.chosen[at];
         let state = state_of(tiers, job, key, position);
         let RecordState::Ready { id, appending } = state else {
             // (Looking at a busy block again is not charged: a short call is repeated at once, and the block
             // would still be busy.)
-            let first_time = job.cursor < self.chosen.len();
+            let first_time = part.is_some();
             if first_time && !context.budget.take() {
                 return false;
             }
             if first_time && matches!(state, RecordState::Busy) {
                 self.busy.push(at as u32);
             }
-            self.pass(job, 1);
+            self.pass(job, part, 1);
             return true;
         };
         let taken = if tiers.blocks[id].owed() == tiers.blocks.granules().all() {
             self.destage_stretch(tiers, context, job, at)
         } else {
-            destage_parts(tiers, context, id, appending)
+            self.destage_parts(tiers, context, job, (id, appending))
         };
         if taken == 0 {
-            return false;
+            // Other volumes may need no frames.
+            self.starved |= volume_bit(key);
+            return part.is_some();
         }
-        self.pass(job, taken);
-        job.in_flight += 1;
+        self.pass(job, part, taken);
+        self.writes.begun[volume_index(key)] += 1;
         job.volumes |= volume_bit(key);
         true
     }
 
-    /// The next of those chosen to look at: first all; then, whenever nothing is in flight, those that were busy. (A
-    /// record in flight beside an append cannot be told from one that is ready.)
-    pub(super) fn at(&self, job: &Job) -> Option<usize> {
-        match job.cursor < self.chosen.len() {
-            true => Some(job.cursor),
-            false => self.busy.get(job.retry).map(|&at| at as usize),
+    /// The next of those chosen to look at, and which part it is the next of: first all, volume by volume; then,
+    /// whenever nothing is in flight, those that were busy. (A record in flight beside an append cannot be told from
+    /// one that is ready.)
+    pub(super) fn at(&self, tiers: &Tiers, job: &Job) -> Option<(usize, Option<usize>)> {
+        // (A volume that has few writes in flight comes first.)
+        let startable = |&(_, part): &(usize, &Part)| {
+            part.at < part.end
+                && self.starved >> part.volume & 1 == 0
+                && self.may_begin(tiers, job, part.volume)
+        };
+        let parts = self.parts.iter().enumerate().filter(startable);
+        let next = parts.min_by_key(|(_, part)| self.writes.in_flight[part.volume]);
+        if let Some((n, part)) = next {
+            return Some((part.at, Some(n)));
         }
+        let busy = self.busy.get(job.retry).filter(|_| !self.has_left());
+        busy.map(|&at| (at as usize, None))
     }
 
     /// Moves past `count` records: begun, busy, or no longer owed.
-    fn pass(&mut self, job: &mut Job, count: usize) {
-        if job.cursor < self.chosen.len() {
-            job.cursor += count;
+    fn pass(&mut self, job: &mut Job, part: Option<usize>, count: usize) {
+        if let Some(part) = part {
+            self.parts[part].at += count;
             return;
         }
         let end = self.busy[job.retry] as usize + count;
@@ -126,6 +140,7 @@ impl Destager {
         let most = STRETCH_BLOCKS_MAX
             .min((STRETCH_BYTES_MAX >> tiers.blocks.granules().block_shift()).max(1));
         let first = self.chosen[at].0;
+        let frames = self.frames_for(tiers, job, volume_index(first));
         let mut reads = 0;
         for (n, &(key, position)) in self.chosen[at..].iter().take(most).enumerate() {
             let follows =
@@ -137,8 +152,8 @@ impl Destager {
                 break;
             }
             let frame = frame_of_record(tiers, id, appending);
-            if frame.is_none() && reads == tiers.transfers.bounces_free() {
-                if job.in_flight > 0 {
+            if frame.is_none() && reads == frames {
+                if self.in_flight() > 0 {
                     // More will be free; a stretch is not cut short for that.
                     members.clear();
                 }
@@ -163,7 +178,10 @@ impl Destager {
         members: &[Member],
         reading: u32,
     ) {
-        let stretch = self.stretches.insert(Stretch { first: NONE, reading });
+        let key = tiers.blocks[members[0].0].key();
+        let stretch = self.stretches.insert(Stretch { first: NONE, key, reading });
+        self.write_begins(key);
+        (0..reading).for_each(|_| self.frame_taken(key));
         let mut last = NONE;
         for &(id, appending, frame) in members {
             let t = start_record(tiers, context, id, appending, frame);
@@ -184,6 +202,7 @@ impl Destager {
 
     /// The record is in its bounce frame: on to the backing store.
     pub fn record_read(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>, t: u32) {
+        self.writes.reading -= 1;
         let key: BlockKey = tiers.transfers[t].key;
         let id = tiers.blocks.entry_of(key);
         let from: Frame = tiers.transfers[t].bounce.expect("a bounce frame was read into");
@@ -207,6 +226,7 @@ impl Destager {
         t: u32,
         overtaken: bool,
     ) -> Option<Unread> {
+        self.writes.reading -= 1;
         let key = tiers.transfers[t].key;
         let Kind::DestageRead { position } = tiers.transfers[t].kind else {
             unreachable!("a record is read")
@@ -235,7 +255,7 @@ impl Destager {
         }
         let stretch = tiers.transfers[t].stretch;
         match stretch {
-            NONE => self.write_ended(),
+            NONE => self.write_ended(key),
             stretch => {
                 self.leave_stretch(tiers, stretch, t);
                 context.stats.destage_gaps += 1;
@@ -263,9 +283,7 @@ impl Destager {
             self.leave_stretch(tiers, stretch, t);
             tiers.transfers[t].next = NONE;
             context.stats.destage_gaps += 1;
-            if let Some(job) = &mut self.job {
-                job.in_flight += 1;
-            }
+            self.write_begins(key);
         }
         tiers.transfers.destage_step(&tiers.blocks, context, t, frame);
         if stretch != NONE {
@@ -302,18 +320,13 @@ impl Destager {
 
     /// Everything is there: one write for each part without a gap.
     fn write_stretch(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>, stretch: u32) {
-        let mut first = self.stretches.remove(stretch).first;
-        // The stretch itself was counted as one.
-        let mut writes = 0;
+        let Stretch { mut first, key, .. } = self.stretches.remove(stretch);
         while first != NONE {
             first = self.write_part(tiers, context, first);
-            writes += 1;
+            self.write_begins(key);
         }
-        match (writes, &mut self.job) {
-            (0, _) => self.write_ended(),
-            (more, Some(job)) => job.in_flight += more - 1,
-            _ => {}
-        }
+        // The stretch itself was counted as one.
+        self.write_ended(key);
     }
 
     /// Writes what follows on `first` without a gap; the transfer after that, or [`NONE`].
@@ -347,6 +360,33 @@ impl Destager {
         self.segments_scratch = segments;
         after
     }
+
+    /// Starts to write one record's dirty granules, run by run; 0 without a bounce frame.
+    fn destage_parts(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+        job: &Job,
+        (id, appending): (EntryId, bool),
+    ) -> usize {
+        let key = tiers.blocks[id].key();
+        let frames = self.frames_for(tiers, job, volume_index(key));
+        match frame_of_record(tiers, id, appending) {
+            Some(frame) => {
+                let t = start_record(tiers, context, id, appending, Some(frame));
+                self.write_begins(key);
+                tiers.transfers.destage_step(&tiers.blocks, context, t, frame);
+            }
+            None if frames == 0 => return 0,
+            None => {
+                let t = start_record(tiers, context, id, appending, None);
+                self.write_begins(key);
+                self.frame_taken(key);
+                read_record(tiers, context, id, t);
+            }
+        }
+        1
+    }
 }
 
 /// A block whose newer version is being appended is not waited for: that append may itself
@@ -371,27 +411,6 @@ fn frame_of_record(tiers: &Tiers, id: EntryId, appending: bool) -> Option<Frame>
     let e = &tiers.blocks[id];
     let same = !appending && e.dirty == 0 && e.owed() & !e.valid == 0;
     e.frame().filter(|_| same)
-}
-
-/// Starts to write one record's dirty granules, run by run; 0 without a bounce frame.
-fn destage_parts(
-    tiers: &mut Tiers,
-    context: &mut ShardContext<'_>,
-    id: EntryId,
-    appending: bool,
-) -> usize {
-    match frame_of_record(tiers, id, appending) {
-        Some(frame) => {
-            let t = start_record(tiers, context, id, appending, Some(frame));
-            tiers.transfers.destage_step(&tiers.blocks, context, t, frame);
-        }
-        None if tiers.transfers.bounces_free() == 0 => return 0,
-        None => {
-            let t = start_record(tiers, context, id, appending, None);
-            read_record(tiers, context, id, t);
-        }
-    }
-    1
 }
 
 /// A transfer of the block's record, from a frame or by way of a bounce frame.

@@ -24,10 +24,10 @@ impl FlashTier {
         let on_its_way = e.frame().is_some() && e.has(LEAVING) && self.queues.is_none();
         let resident = e.frame().is_some() && !e.has(LEAVING);
         let record = e.position().is_some() && !flash.is_unmapping(id);
-        let fails = e.flash_dirty != 0 && self.failing & volume_bit(e.key()) != 0;
+        let pinned = e.flash_dirty != 0 && self.pinned & volume_bit(e.key()) != 0;
         let to = if !record && !on_its_way {
             Residence::Uncounted
-        } else if e.has(UNREADABLE) || fails {
+        } else if e.has(UNREADABLE) || pinned {
             Residence::Pinned
         } else if flash.residence(id) == Residence::Leaving && !anew {
             Residence::Leaving
@@ -107,7 +107,7 @@ impl FlashTier {
 
     /// Whether nothing on flash can give way: all of it is dirty and cannot be read.
     pub fn is_exhausted(&self) -> bool {
-        self.failing == 0 && self.replacement.as_ref().is_some_and(FlashReplacement::is_exhausted)
+        self.pinned == 0 && self.replacement.as_ref().is_some_and(FlashReplacement::is_exhausted)
     }
 
     /// Whether the cleaner should bring the coldest blocks to their backing stores.
@@ -241,15 +241,16 @@ impl FlashTier {
         self.evict(blocks, transfers, context);
     }
 
-    /// The stores of these volumes (bits) fail: what is dirty of them does not give way.
+    /// The stores of these volumes (bits) fail; what is dirty of those that are pinned does not give way.
     pub fn set_failing(
         &mut self,
         blocks: &Blocks,
         transfers: &Transfers,
         context: &mut ShardContext<'_>,
-        volumes: u64,
+        (failing, pinned): (u64, u64),
     ) {
-        let changed = core::mem::replace(&mut self.failing, volumes) ^ volumes;
+        self.failing = failing;
+        let changed = core::mem::replace(&mut self.pinned, pinned) ^ pinned;
         if changed == 0 || self.replacement.is_none() {
             return;
         }

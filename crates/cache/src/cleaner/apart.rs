@@ -1,0 +1,245 @@
+//! What is destaged apart from cleanings: the writes to stores that are late (`late.rs`), which a cleaning has begun
+//! and does not wait for. When they have ended the stores are synced, and then what was destaged is clean, as at the
+//! end of a cleaning. No cleaning writes to such a volume before that.
+
+use forebay_block::Nanos;
+use forebay_effect::IoError;
+use forebay_flash::sabotage::Bug;
+
+use super::{Cleaner, Purpose, Surroundings};
+use crate::cache::VOLUMES_MAX;
+use crate::shard::apart;
+use crate::volume::SyncWaiter;
+use crate::world::{State, World, around};
+
+/// A cleaning that would have to carry on more than it may asks again after so long.
+const ASK_AGAIN: Nanos = Nanos(100_000_000);
+
+/// A cleaning's part of one volume.
+#[derive(Clone, Copy, Default, Debug)]
+struct Begun {
+    /// When the cleaning began to write.
+    since: Nanos,
+    /// Its writes to the volume.
+    writes: u32,
+    /// The front's count of failed syncs when the cleaning began.
+    sync_failures: u64,
+}
+
+/// See the module. Sets of volumes are bits.
+#[derive(Debug)]
+pub(super) struct Apart {
+    writing: u64,
+    syncing: u64,
+    synced: u64,
+    /// What was destaged comes to count as clean, or to be dirty as before.
+    settling: u64,
+    /// Of these, those that a write or the sync of has failed, and how.
+    failed: u64,
+    unsynced: u64,
+    error: IoError,
+    /// By volume.
+    begun: [Begun; VOLUMES_MAX],
+}
+
+/// The numbers of some volumes.
+fn numbers(mut volumes: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let next = (volumes != 0).then(|| volumes.trailing_zeros() as usize)?;
+        volumes &= volumes - 1;
+        Some(next)
+    })
+}
+
+impl Apart {
+    pub fn new() -> Apart {
+        Apart {
+            writing: 0,
+            syncing: 0,
+            synced: 0,
+            settling: 0,
+            failed: 0,
+            unsynced: 0,
+            error: IoError::Device,
+            begun: [Begun::default(); VOLUMES_MAX],
+        }
+    }
+
+    /// Those that are apart.
+    #[inline]
+    pub fn volumes(&self) -> u64 {
+        self.writing | self.syncing | self.synced | self.settling
+    }
+
+    /// A cleaning goes on without a volume.
+    fn add(&mut self, volume: usize, begun: Begun) {
+        self.writing |= 1 << volume;
+        self.begun[volume] = begun;
+    }
+
+    /// A volume is synced, or that has failed.
+    pub fn note_synced(&mut self, volume: u16) {
+        self.syncing &= !(1 << volume);
+        self.synced |= 1 << volume;
+    }
+
+    /// One turn; whether it came to anything.
+    pub fn step(&mut self, s: &mut Surroundings<'_>) -> bool {
+        let mut any = false;
+        for volume in numbers(self.writing) {
+            if is_writing(s.world, volume) {
+                continue;
+            }
+            any = true;
+            self.writing &= !(1 << volume);
+            let careless = s.world.front.sabotage.is(Bug::ApartUnsynced);
+            if self.begun[volume].writes == 0 || careless {
+                self.synced |= 1 << volume;
+            } else {
+                self.syncing |= 1 << volume;
+                s.world.front.sync(volume as u16, SyncWaiter::Apart, &mut s.world.effects);
+            }
+        }
+        if self.settling == 0 && self.synced != 0 {
+            any = true;
+            self.settling = core::mem::take(&mut self.synced);
+            self.end_writing(s.world);
+            // (Before the first record counts as clean: its region may be given back then.)
+            s.stamps.note_taken_over(self.settling & !self.unsynced);
+        }
+        if self.settling != 0 {
+            any |= self.settle(s);
+        }
+        any
+    }
+
+    /// How the writes and syncs of what is about to settle have ended.
+    fn end_writing(&mut self, world: &World) {
+        self.failed = 0;
+        for shard in &world.shards {
+            let (failed, error) = apart::failed(shard, self.settling);
+            if failed != 0 {
+                (self.failed, self.error) = (self.failed | failed, error);
+            }
+        }
+        self.unsynced = 0;
+        for volume in numbers(self.settling) {
+            // (Data written before a failed sync may be gone though a later one succeeded.)
+            let failures = self.begun[volume].sync_failures;
+            self.unsynced |= world.front.failed_since(failures) & 1 << volume;
+        }
+        if self.failed == 0 {
+            self.error = IoError::Device;
+        }
+    }
+
+    fn settle(&mut self, s: &mut Surroundings<'_>) -> bool {
+        let (volumes, synced) = (self.settling, !self.unsynced);
+        for n in 0..s.world.shards.len() {
+            let context = &mut around!(s.world);
+            if !apart::settle(&mut s.world.shards[n], context, volumes, synced) {
+                return false;
+            }
+        }
+        self.settling = 0;
+        let begun = numbers(volumes).filter(|&volume| self.begun[volume].writes > 0);
+        let written = begun.fold(0, |bits, volume| bits | 1 << volume);
+        for volume in numbers(written) {
+            let Begun { since, writes, .. } = self.begun[volume];
+            s.stores.note_pace(s.world, volume, since, writes);
+        }
+        let failed = (self.failed | self.unsynced) & written;
+        s.stores.note_cleaned(s.world, written, failed, self.error);
+        true
+    }
+}
+
+/// Whether writes of a cleaning to the volume are in flight.
+fn is_writing(world: &World, volume: usize) -> bool {
+    world.shards.iter().any(|shard| apart::is_writing(shard, volume))
+}
+
+/// Whether nothing may be left out: a destage of everything is under way, or a stop.
+pub(super) fn is_whole(s: &Surroundings<'_>) -> bool {
+    s.destages.is_under_way() || s.world.state != State::Ready
+}
+
+/// Some volumes (bits) have not taken all of their part: what is known of the pace of the others.
+pub(super) fn note_taken(cleaner: &mut Cleaner, s: &mut Surroundings<'_>, awaited: u64) {
+    let Some(active) = &mut cleaner.active else { return };
+    let taken = core::mem::replace(&mut active.awaited, awaited) & !awaited;
+    let since = active.since;
+    for volume in numbers(taken) {
+        match begun(s.world, volume) {
+            0 => {}
+            writes => s.stores.note_pace(s.world, volume, since, writes),
+        }
+    }
+}
+
+/// If stores that are late are all that the cleaning waits for, it goes on without them; whether it does.
+pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool {
+    let Some(active) = cleaner.active else { return false };
+    if is_whole(s) || s.world.log_lost || s.world.front.volumes.len() < 2 {
+        cleaner.late_at = None;
+        return false;
+    }
+    let mut awaited = 0;
+    for (n, shard) in s.world.shards.iter().enumerate() {
+        if active.written >> n & 1 == 0 {
+            let Some(volumes) = apart::awaited(shard) else { return false };
+            awaited |= volumes;
+        }
+    }
+    note_taken(cleaner, s, awaited);
+    let reclaims = active.purpose == Purpose::Reclaim;
+    if reclaims && cleaner.late_at.is_some_and(|at| at > s.world.now) {
+        return false;
+    }
+    cleaner.late_at = None;
+    let (mut due, mut known) = (None, awaited != 0);
+    for volume in numbers(awaited & !s.stores.late()) {
+        match s.stores.late_at(volume, active.since, begun(s.world, volume)) {
+            Some(at) => due = due.max(Some(at)),
+            None => known = false,
+        }
+    }
+    // (Compared with others.)
+    let late = (s.stores.late() | awaited).count_ones() as usize;
+    if !known || late == s.world.front.volumes.len() {
+        return false;
+    }
+    if due.is_some_and(|due| due > s.world.now) {
+        cleaner.late_at = due;
+        return false;
+    }
+    let carried = active.failed | active.skipped | awaited;
+    if reclaims
+        && !(s.stores.may_carry(s.world, awaited)
+            && cleaner.may_carry(s.world, active.region, carried, true))
+    {
+        cleaner.late_at = Some(s.world.now.saturating_add(ASK_AGAIN));
+        return false;
+    }
+    let mut writing = 0;
+    for volume in numbers(awaited) {
+        writing |= u64::from(is_writing(s.world, volume)) << volume;
+        let (writes, sync_failures) = (begun(s.world, volume), active.sync_failures);
+        cleaner.apart.add(volume, Begun { since: active.since, writes, sync_failures });
+    }
+    s.world.shards.iter_mut().for_each(|shard| apart::part(shard, awaited));
+    if let Some(active) = &mut cleaner.active {
+        active.skipped |= awaited;
+        active.volumes &= !awaited;
+        active.awaited = 0;
+    }
+    s.world.stats.cleanings_parted += 1;
+    // (Others have had no place, or were busy with something else.)
+    s.stores.note_late(s.world, writing);
+    true
+}
+
+/// Writes to the volume that the cleaning has begun.
+fn begun(world: &World, volume: usize) -> u32 {
+    world.shards.iter().map(|shard| apart::begun(shard, volume)).sum()
+}

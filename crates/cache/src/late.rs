@@ -1,0 +1,156 @@
+//! Stores that are late: what a cleaning writes to them takes many times as long as what it writes to others.
+//!
+//! A cleaning is for all volumes, and ends when the slowest store has taken its part; meanwhile nobody gets room. So
+//! a cleaning goes on without the volumes whose stores are late (`cleaner/apart.rs`), and as long as a store is known
+//! to be late, cleanings that make room leave its volume out, as if the store failed. What is dirty of the volume
+//! stays on flash, up to its share, and is destaged by cleanings of its own.
+//!
+//! A store is late compared with the slowest of the others, by the time that a destage took, for as many writes as are
+//! in flight together. (What syncs take is not compared, and a store whose stamp is slow to write holds others up.)
+
+use forebay_block::Nanos;
+
+/// Writes that a store takes together, about.
+const TOGETHER: u32 = 16;
+/// A store is late that takes so many times as long for those as the slowest other one.
+const TIMES: u64 = 16;
+/// And for so long at least.
+const LEAST: Nanos = Nanos(250_000_000);
+/// After a failure it is not tried for so long.
+const PAUSE: Nanos = Nanos(100_000_000);
+/// A late store is tried so often even if little is dirty of it.
+const PERIOD: Nanos = Nanos(5_000_000_000);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Late {
+    /// Volumes (bits) whose stores are late.
+    volumes: u64,
+    /// By volume: nanoseconds for writes that are in flight together, in the last destages, if there were any.
+    pace: Vec<Option<u64>>,
+    /// When late stores are tried even if little is dirty of them.
+    try_at: Nanos,
+    /// Not before then.
+    pause_until: Nanos,
+}
+
+impl Late {
+    /// A volume is attached.
+    pub fn attach(&mut self) {
+        self.pace.push(None);
+    }
+
+    /// Volumes (bits) whose stores are late.
+    #[inline]
+    pub fn volumes(&self) -> u64 {
+        self.volumes
+    }
+
+    /// When a volume's store is late that has been given so many writes since `since`; never if nothing is known of
+    /// others.
+    pub fn due(&self, volume: usize, since: Nanos, writes: u32) -> Option<Nanos> {
+        let others = self.pace.iter().enumerate().filter(|&(other, _)| other != volume);
+        let others = others.filter(|&(other, _)| self.volumes >> other & 1 == 0);
+        let slowest = others.filter_map(|(_, pace)| *pace).max()?;
+        let time = slowest.saturating_mul(TIMES).max(LEAST.0).saturating_mul(rounds(writes));
+        Some(since.saturating_add(Nanos(time)))
+    }
+
+    /// A volume's store has taken what it was given, so many writes since `since`. Whether it is no longer late.
+    pub fn note(&mut self, volume: usize, since: Nanos, writes: u32, now: Nanos) -> bool {
+        let time = now.saturating_sub(since);
+        // (Half, so that a store at the limit does not go back and forth.)
+        let half = self.due(volume, since, writes).map(|due| due.saturating_sub(since).0 / 2);
+        let recovers = self.volumes >> volume & 1 == 1 && half.is_none_or(|half| time.0 < half);
+        if recovers {
+            self.volumes &= !(1 << volume);
+        }
+        let last = time.0 / rounds(writes);
+        let pace = &mut self.pace[volume];
+        *pace = Some(pace.map_or(last, |pace| pace - pace / 4 + last / 4));
+        recovers
+    }
+
+    /// These volumes' stores (bits) are late; whether that is news.
+    pub fn add(&mut self, volumes: u64, now: Nanos) -> bool {
+        let news = volumes & !self.volumes != 0;
+        if news {
+            self.try_at = now.saturating_add(PERIOD);
+        }
+        self.volumes |= volumes;
+        news
+    }
+
+    /// When late stores are tried, if there are any.
+    pub fn timeout(&self) -> Option<Nanos> {
+        (self.volumes != 0).then_some(self.try_at.max(self.pause_until))
+    }
+
+    /// A late store has failed.
+    pub fn pause(&mut self, now: Nanos) {
+        self.pause_until = now.saturating_add(PAUSE);
+    }
+
+    /// Whether late stores are not tried for now.
+    pub fn pauses(&self, now: Nanos) -> bool {
+        now < self.pause_until
+    }
+
+    /// Whether it is time to try them; if so, the next time is later.
+    pub fn is_time(&mut self, now: Nanos) -> bool {
+        let time = self.try_at <= now;
+        if time {
+            self.try_at = now.saturating_add(PERIOD);
+        }
+        time
+    }
+}
+
+/// How often as many writes as are in flight together make so many.
+fn rounds(writes: u32) -> u64 {
+    u64::from(1 + writes / TOGETHER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn three() -> Late {
+        let mut late = Late::default();
+        (0..3).for_each(|_| late.attach());
+        late
+    }
+
+    #[test]
+    fn nobody_is_late_before_others_are_known() {
+        let mut late = three();
+        assert_eq!(late.due(0, Nanos(0), 1), None);
+        late.note(0, Nanos(0), 100, Nanos(700 * MS));
+        assert_eq!(late.due(0, Nanos(0), 1), None, "its own pace is none of another");
+        assert_eq!(late.due(1, Nanos(0), 1), Some(Nanos(1600 * MS)), "16 times 100 ms");
+        assert_eq!(late.due(1, Nanos(0), 16), Some(Nanos(3200 * MS)), "for each 16 writes");
+    }
+
+    #[test]
+    fn a_store_is_late_compared_with_the_slowest_other_one_that_is_not_late() {
+        let mut late = three();
+        late.note(1, Nanos(0), 1, Nanos(MS));
+        late.note(2, Nanos(0), 1, Nanos(50 * MS));
+        assert_eq!(late.due(0, Nanos(7), 2), Some(Nanos(7 + 800 * MS)));
+        assert!(late.add(0b100, Nanos(0)) && !late.add(0b100, Nanos(0)));
+        assert_eq!(late.due(0, Nanos(7), 2), Some(Nanos(7 + 250 * MS)), "at least 250 ms");
+    }
+
+    #[test]
+    fn a_late_store_recovers_at_half_the_limit() {
+        let mut late = three();
+        late.note(1, Nanos(0), 1, Nanos(100 * MS));
+        late.add(0b001, Nanos(0));
+        assert!(!late.note(0, Nanos(0), 1, Nanos(800 * MS)));
+        assert!(late.note(0, Nanos(0), 1, Nanos(799 * MS)));
+        assert_eq!((late.volumes(), late.timeout()), (0, None));
+        assert!(!late.note(0, Nanos(0), 1, Nanos(1)), "it was not late");
+    }
+}

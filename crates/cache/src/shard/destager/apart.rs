@@ -1,0 +1,169 @@
+//! Volumes whose stores are late, in this shard: a job goes on without their writes. These end when they do, and
+//! only then, and when the store is synced, are their records clean. Until that is so no job writes to such a
+//! volume: an older version must not reach a store after a newer one.
+
+use forebay_effect::IoError;
+use forebay_flash::{BlockKey, Position};
+
+use super::settle_destaged;
+use crate::cache::VOLUMES_MAX;
+use crate::shard::transfer::Kind;
+use crate::shard::{Shard, ShardContext, volume_bit, volume_index};
+
+/// Where no record is.
+const NOWHERE: Position = Position(u32::MAX);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Apart {
+    /// Volumes (bits) that are apart.
+    volumes: u64,
+    /// Their writes in flight.
+    pub in_flight: u32,
+    /// Those of which a write has failed, and how the last.
+    failed: u64,
+    error: IoError,
+    /// What was chosen of them and has been looked at. Not all of it was begun.
+    keys: Vec<BlockKey>,
+    /// How far settling is.
+    at: usize,
+}
+
+impl Apart {
+    /// For regions of so many pages.
+    pub fn new(region_pages: u32) -> Apart {
+        let keys = Vec::with_capacity(2 * region_pages as usize);
+        Apart { volumes: 0, in_flight: 0, failed: 0, error: IoError::Device, keys, at: 0 }
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        (self.keys.capacity() * size_of::<BlockKey>()) as u64
+    }
+
+    /// Whether the block's volume is apart.
+    #[inline]
+    pub fn has(&self, key: BlockKey) -> bool {
+        self.volumes != 0 && self.volumes & volume_bit(key) != 0
+    }
+
+    /// Their numbers.
+    pub fn numbers(&self) -> impl Iterator<Item = usize> + use<> {
+        let volumes = self.volumes;
+        (0..if volumes == 0 { 0 } else { VOLUMES_MAX }).filter(move |n| volumes >> n & 1 == 1)
+    }
+
+    /// A write to the block's volume has failed.
+    pub fn note_failed(&mut self, key: BlockKey, error: IoError) {
+        self.failed |= volume_bit(key);
+        self.error = error;
+    }
+}
+
+/// The volumes (bits) of which the job has not done all; `None` if it waits for flash, too.
+pub(crate) fn awaited(shard: &Shard) -> Option<u64> {
+    if shard.destager.writes.reading > 0 {
+        return None;
+    }
+    let left = shard.destager.parts.iter().filter(|part| part.at < part.end);
+    let left = left.fold(0, |bits, part| bits | 1 << part.volume);
+    let busy =
+        shard.destager.busy.iter().map(|&at| volume_bit(shard.destager.chosen[at as usize].0));
+    let written = (0..shard.destager.writes.in_flight.len())
+        .filter(|&volume| shard.destager.writes.in_flight[volume] > 0)
+        .fold(0, |bits, volume| bits | 1 << volume);
+    Some(busy.fold(left | written & !shard.destager.apart.volumes, |bits, bit| bits | bit))
+}
+
+/// Whether frames are left for another late volume.
+pub(crate) fn has_frames(shard: &Shard) -> bool {
+    let (all, left) = (shard.tiers.transfers.bounces() as u32, shard.destager.frames(&shard.tiers));
+    left == all || left >= 2
+}
+
+/// Writes to the volume that the job has begun.
+pub(crate) fn begun(shard: &Shard, volume: usize) -> u32 {
+    shard.destager.writes.begun[volume]
+}
+
+/// Whether writes of the volume are in flight.
+pub(crate) fn is_writing(shard: &Shard, volume: usize) -> bool {
+    shard.destager.writes.in_flight[volume] > 0
+}
+
+/// How a write to one of these volumes (bits) has failed, if one has.
+pub(crate) fn failed(shard: &Shard, volumes: u64) -> (u64, IoError) {
+    (shard.destager.apart.failed & volumes, shard.destager.apart.error)
+}
+
+/// The job goes on without these volumes (bits): nothing more is begun of them, and what is in flight ends
+/// apart.
+pub(crate) fn part(shard: &mut Shard, volumes: u64) {
+    let Shard { destager, tiers, .. } = shard;
+    let Some(job) = &mut destager.job else { return };
+    debug_assert_eq!(destager.apart.volumes & volumes, 0, "a volume that is apart is not cleaned");
+    // (How a write has failed before counts at their end.)
+    destager.apart.failed |= job.failed_volumes & volumes;
+    destager.apart.error = job.error.unwrap_or(destager.apart.error);
+    job.failed_volumes |= volumes;
+    job.volumes &= !volumes;
+    let of = |key: BlockKey| volumes & volume_bit(key) != 0;
+    let looked_at = |at: usize, key: BlockKey| {
+        let part = destager.parts.iter().find(|part| part.volume == volume_index(key));
+        part.is_none_or(|part| at < part.at)
+    };
+    let chosen = destager.chosen.iter().enumerate().map(|(at, (key, _))| (at, *key));
+    let mine = chosen.filter(|&(at, key)| of(key) && looked_at(at, key)).map(|(_, key)| key);
+    destager.apart.keys.extend(mine);
+    destager.parts.retain(|part| volumes >> part.volume & 1 == 0);
+    destager.busy.retain(|&at| !of(destager.chosen[at as usize].0));
+    job.retry = job.retry.min(destager.busy.len());
+    destager.apart.volumes |= volumes;
+    // What is written beside the append of a newer version marks nothing as destaged: once the job is over, its cell
+    // may hold another version.
+    for t in tiers.transfers.numbers() {
+        let Some(transfer) = tiers.transfers.get(t).filter(|transfer| of(transfer.key)) else {
+            continue;
+        };
+        let Kind::DestageRecord { rest, from, .. } = transfer.kind else { continue };
+        let id = tiers.blocks.find(transfer.key);
+        if id.is_none_or(|id| tiers.blocks[id].transfer() != Some(t)) {
+            tiers.transfers[t].kind = Kind::DestageRecord { rest, from, position: NOWHERE };
+        }
+    }
+    let in_flight = destager.writes.in_flight.iter().enumerate();
+    let moved = in_flight.filter(|(volume, _)| volumes >> volume & 1 == 1).map(|(_, n)| n);
+    destager.apart.in_flight += moved.sum::<u32>();
+}
+
+/// All writes of these volumes (bits) have ended, and what was destaged of those that are `synced` is clean. Goes
+/// as far as the budget of the call; whether that was all of it. The same volumes until it was.
+pub(crate) fn settle(
+    shard: &mut Shard,
+    context: &mut ShardContext<'_>,
+    volumes: u64,
+    synced: u64,
+) -> bool {
+    let Shard { destager, tiers, .. } = shard;
+    if destager.apart.volumes & volumes == 0 {
+        return true;
+    }
+    while let Some(&key) = destager.apart.keys.get(destager.apart.at) {
+        if !context.budget.take() {
+            return false;
+        }
+        if volumes & volume_bit(key) == 0 {
+            destager.apart.at += 1;
+            continue;
+        }
+        destager.apart.keys.swap_remove(destager.apart.at);
+        if let Some(id) = tiers.blocks.find(key) {
+            settle_destaged(tiers, context, id, synced & volume_bit(key) != 0);
+        }
+    }
+    destager.apart.at = 0;
+    destager.apart.volumes &= !volumes;
+    destager.apart.failed &= !volumes;
+    tiers.flash.leave_all(&tiers.blocks, &tiers.transfers, context);
+    tiers.flash.evict(&tiers.blocks, &tiers.transfers, context);
+    true
+}
