@@ -117,6 +117,8 @@ pub(crate) struct Cleaner {
     waits_for_apart: bool,
     /// When a store that it waits for is late.
     late_at: Option<Nanos>,
+    /// Whether it may go on without them is not asked again before then.
+    refused_until: Option<Nanos>,
     /// Failures in a row, and how the last.
     failures: u32,
     error: IoError,
@@ -144,6 +146,7 @@ impl Cleaner {
             apart: Apart::new(),
             waits_for_apart: false,
             late_at: None,
+            refused_until: None,
             failures: 0,
             error: IoError::Device,
             unreadable: 0,

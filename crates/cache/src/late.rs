@@ -14,8 +14,9 @@ use forebay_block::Nanos;
 const TOGETHER: u32 = 16;
 /// A store is late that takes so many times as long for those as the slowest other one.
 const TIMES: u64 = 16;
-/// And for so long at least.
+/// And for so long at least; or so long if somebody waits for room.
 const LEAST: Nanos = Nanos(250_000_000);
+const LEAST_WAITED: Nanos = Nanos(50_000_000);
 /// After a failure it is not tried for so long.
 const PAUSE: Nanos = Nanos(100_000_000);
 /// A late store is tried so often even if little is dirty of it.
@@ -46,26 +47,30 @@ impl Late {
         self.volumes
     }
 
-    /// When a volume's store is late that has been given so many writes since `since`; never if nothing is known of
-    /// others.
-    pub fn due(&self, volume: usize, since: Nanos, writes: u32) -> Option<Nanos> {
+    /// When a volume's store is late that has been given so many writes since `since`, if somebody `waits` for room or
+    /// not; never if nothing is known of others.
+    pub fn due(&self, volume: usize, since: Nanos, writes: u32, waits: bool) -> Option<Nanos> {
+        let least = if waits { LEAST_WAITED } else { LEAST };
+        let time = self.slowest_but(volume)?.saturating_mul(TIMES).max(least.0);
+        Some(since.saturating_add(Nanos(time.saturating_mul(rounds(writes)))))
+    }
+
+    /// How long the slowest other store that is not late takes.
+    fn slowest_but(&self, volume: usize) -> Option<u64> {
         let others = self.pace.iter().enumerate().filter(|&(other, _)| other != volume);
         let others = others.filter(|&(other, _)| self.volumes >> other & 1 == 0);
-        let slowest = others.filter_map(|(_, pace)| *pace).max()?;
-        let time = slowest.saturating_mul(TIMES).max(LEAST.0).saturating_mul(rounds(writes));
-        Some(since.saturating_add(Nanos(time)))
+        others.filter_map(|(_, pace)| *pace).max()
     }
 
     /// A volume's store has taken what it was given, so many writes since `since`. Whether it is no longer late.
     pub fn note(&mut self, volume: usize, since: Nanos, writes: u32, now: Nanos) -> bool {
-        let time = now.saturating_sub(since);
-        // (Half, so that a store at the limit does not go back and forth.)
-        let half = self.due(volume, since, writes).map(|due| due.saturating_sub(since).0 / 2);
-        let recovers = self.volumes >> volume & 1 == 1 && half.is_none_or(|half| time.0 < half);
+        let last = now.saturating_sub(since).0 / rounds(writes);
+        // (Half as long, and compared with others only: else one that is slow goes back and forth.)
+        let limit = self.slowest_but(volume).map(|slowest| slowest.saturating_mul(TIMES / 2));
+        let recovers = self.volumes >> volume & 1 == 1 && limit.is_none_or(|limit| last < limit);
         if recovers {
             self.volumes &= !(1 << volume);
         }
-        let last = time.0 / rounds(writes);
         let pace = &mut self.pace[volume];
         *pace = Some(pace.map_or(last, |pace| pace - pace / 4 + last / 4));
         recovers
@@ -126,11 +131,11 @@ mod tests {
     #[test]
     fn nobody_is_late_before_others_are_known() {
         let mut late = three();
-        assert_eq!(late.due(0, Nanos(0), 1), None);
+        assert_eq!(late.due(0, Nanos(0), 1, false), None);
         late.note(0, Nanos(0), 100, Nanos(700 * MS));
-        assert_eq!(late.due(0, Nanos(0), 1), None, "its own pace is none of another");
-        assert_eq!(late.due(1, Nanos(0), 1), Some(Nanos(1600 * MS)), "16 times 100 ms");
-        assert_eq!(late.due(1, Nanos(0), 16), Some(Nanos(3200 * MS)), "for each 16 writes");
+        assert_eq!(late.due(0, Nanos(0), 1, false), None, "its own pace is none of another");
+        assert_eq!(late.due(1, Nanos(0), 1, false), Some(Nanos(1600 * MS)), "16 times 100 ms");
+        assert_eq!(late.due(1, Nanos(0), 16, true), Some(Nanos(3200 * MS)), "for each 16 writes");
     }
 
     #[test]
@@ -138,13 +143,14 @@ mod tests {
         let mut late = three();
         late.note(1, Nanos(0), 1, Nanos(MS));
         late.note(2, Nanos(0), 1, Nanos(50 * MS));
-        assert_eq!(late.due(0, Nanos(7), 2), Some(Nanos(7 + 800 * MS)));
+        assert_eq!(late.due(0, Nanos(7), 2, false), Some(Nanos(7 + 800 * MS)));
         assert!(late.add(0b100, Nanos(0)) && !late.add(0b100, Nanos(0)));
-        assert_eq!(late.due(0, Nanos(7), 2), Some(Nanos(7 + 250 * MS)), "at least 250 ms");
+        assert_eq!(late.due(0, Nanos(7), 2, false), Some(Nanos(7 + 250 * MS)), "at least 250 ms");
+        assert_eq!(late.due(0, Nanos(7), 2, true), Some(Nanos(7 + 50 * MS)), "or 50");
     }
 
     #[test]
-    fn a_late_store_recovers_at_half_the_limit() {
+    fn a_late_store_recovers_when_it_takes_less_than_eight_times_as_long_as_others() {
         let mut late = three();
         late.note(1, Nanos(0), 1, Nanos(100 * MS));
         late.add(0b001, Nanos(0));
@@ -152,5 +158,14 @@ mod tests {
         assert!(late.note(0, Nanos(0), 1, Nanos(799 * MS)));
         assert_eq!((late.volumes(), late.timeout()), (0, None));
         assert!(!late.note(0, Nanos(0), 1, Nanos(1)), "it was not late");
+    }
+
+    #[test]
+    fn after_a_failure_a_late_store_is_left_alone_for_a_while() {
+        let mut late = three();
+        late.add(0b001, Nanos(0));
+        assert!(!late.pauses(Nanos(0)) && late.is_time(PERIOD) && !late.is_time(PERIOD));
+        late.pause(PERIOD);
+        assert!(late.pauses(PERIOD) && !late.pauses(Nanos(PERIOD.0 + PAUSE.0)));
     }
 }

@@ -112,8 +112,14 @@ impl Stores {
     }
 
     /// When a volume's store is late that has been given so many writes since `since`, if others are known.
-    pub fn late_at(&self, volume: usize, since: Nanos, writes: u32) -> Option<Nanos> {
-        self.late.due(volume, since, writes)
+    pub fn late_at(
+        &self,
+        world: &World,
+        volume: usize,
+        since: Nanos,
+        writes: u32,
+    ) -> Option<Nanos> {
+        self.late.due(volume, since, writes, world.somebody_waits())
     }
 
     /// A volume's store has taken so many writes that a cleaning has begun since `since`.

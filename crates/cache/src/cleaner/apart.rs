@@ -193,13 +193,14 @@ pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool
     }
     note_taken(cleaner, s, awaited);
     let reclaims = active.purpose == Purpose::Reclaim;
-    if reclaims && cleaner.late_at.is_some_and(|at| at > s.world.now) {
+    cleaner.late_at = cleaner.refused_until.filter(|&until| until > s.world.now);
+    if cleaner.late_at.is_some() {
         return false;
     }
-    cleaner.late_at = None;
+    cleaner.refused_until = None;
     let (mut due, mut known) = (None, awaited != 0);
     for volume in numbers(awaited & !s.stores.late()) {
-        match s.stores.late_at(volume, active.since, begun(s.world, volume)) {
+        match s.stores.late_at(s.world, volume, active.since, begun(s.world, volume)) {
             Some(at) => due = due.max(Some(at)),
             None => known = false,
         }
@@ -218,7 +219,8 @@ pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool
         && !(s.stores.may_carry(s.world, awaited)
             && cleaner.may_carry(s.world, active.region, carried, true))
     {
-        cleaner.late_at = Some(s.world.now.saturating_add(ASK_AGAIN));
+        cleaner.refused_until = Some(s.world.now.saturating_add(ASK_AGAIN));
+        cleaner.late_at = cleaner.refused_until;
         return false;
     }
     let mut writing = 0;

@@ -157,7 +157,7 @@ impl Cleaner {
             if !is_whole(s) {
                 note_taken(self, s, 0);
             }
-            self.late_at = None;
+            (self.late_at, self.refused_until) = (None, None);
             if s.world.front.sabotage.is(Bug::RegionFreedBeforeSync) {
                 active.volumes = 0;
             }
