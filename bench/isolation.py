@@ -46,7 +46,7 @@ dram = "32MiB"
 write_policy = "write-back"
 [flash]
 path = "{place}/flash.img"
-size = "256MiB"
+size = "{flash}"
 layout = "{layout}"
 """
 
@@ -81,8 +81,8 @@ def store(case, place, name):
     return subprocess.Popen([*command, *parameters])
 
 
-def configure(place, layout):
-    text = TIERS.format(place=place, layout=layout)
+def configure(place, layout, flash):
+    text = TIERS.format(place=place, layout=layout, flash=flash)
     text += f"""[serve]
 nbd = "unix:{place}/nbd.sock"
 control = "unix:{place}/control.sock"
@@ -128,7 +128,7 @@ def wait_for(path, what):
     sys.exit(f"{what} did not start")
 
 
-def run(case, layout, seconds, rate):
+def run(case, layout, seconds, rate, flash):
     """What fio reports of each volume, and whether everything was destaged in the end."""
     with tempfile.TemporaryDirectory(prefix="forebay-bench-") as place:
         place = Path(place)
@@ -136,7 +136,7 @@ def run(case, layout, seconds, rate):
         try:
             for name in VOLUMES:
                 wait_for(place / f"{name}.store", f"the store of {name}")
-            config = configure(place, layout)
+            config = configure(place, layout, flash)
             log = (place / "log").open("w")
             server = subprocess.Popen(
                 [FOREBAY, "-q", "serve", "--config", config],
@@ -176,7 +176,7 @@ def seen(report):
 
 def measured(case, layout, args):
     """What each volume sees of a real run, and whether all was destaged afterwards."""
-    reports, destaged = run(case, layout, args.seconds, args.rate)
+    reports, destaged = run(case, layout, args.seconds, args.rate, args.flash)
     return list(map(seen, reports)), "yes" if destaged else "no"
 
 
@@ -195,7 +195,7 @@ def synthesize(path, seconds, rate):
 def simulated(trace, case, layout, args):
     """What each volume sees of a simulated run, and whether all was destaged afterwards."""
     config = trace.parent / f"{layout}.toml"
-    config.write_text(TIERS.format(place=trace.parent, layout=layout))
+    config.write_text(TIERS.format(place=trace.parent, layout=layout, flash=args.flash))
     command = [FOREBAY, "-q", "simulate", trace, "--config", config, "--json"]
     command += ["--backing-device", args.backing]
     if case != "healthy":
@@ -256,6 +256,7 @@ def main():
         "--rate", type=int, help="requests per second and volume: 500, simulated 1000"
     )
     parser.add_argument("--layouts", default="slots,log")
+    parser.add_argument("--flash", default="256MiB", help="the size of flash")
     parser.add_argument(
         "--backing", default="san", help="the stores of a simulated run"
     )

@@ -267,6 +267,7 @@ documents! {
         queue_rounds, queue_evictions, queue_promotions, queue_skips, bypassed_reads, bypassed_writes, evictions, reclaim_dropped, reinserted,
         reinsertions_refused, records_outdated, destaged, flash_corrupt, transfer_errors,
         destage_retries, poisoned, merges, read_modify_writes,
+        waits_share, suspensions, appends_refused, probes, stores_recovered, jams, carried, cleanings_parted,
     }
 
     /// What a simulation reports.
@@ -277,5 +278,6 @@ documents! {
         bypassed_reads, bypassed_writes, evictions, reclaim_dropped,
         reinserted, reinsertions_refused, records_outdated, destaged, rescued, flash_evictions,
         copies_given_up, flash_rescued, waits_block, waits_room, merges, read_modify_writes, transfer_errors,
+        waits_share, suspensions, appends_refused, probes, stores_recovered, jams, carried, cleanings_parted,
     }
 }

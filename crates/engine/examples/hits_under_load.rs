@@ -1,13 +1,15 @@
 //! How long a hit takes while regions seal, are reclaimed and destaged, beside an engine that does nothing else:
-//! `cargo run --release -p forebay-engine --example hits_under_load [slots|log] [rounds] [directory]`.
+//! `cargo run --release -p forebay-engine --example hits_under_load [slots|log] [rounds] [directory] [apart]`.
 //!
 //! One session reads blocks that are in memory, one at a time. In every second phase another one writes blocks at
 //! random over four times the size of flash, 16 at a time and 8,000 a second, so that flash, which is full, makes
-//! room all the time. Prints percentiles of the reads of both kinds of phases, taken in turns, and their ratio.
+//! room all the time. With `apart` it writes to another engine in the same process: what the reads take then is what
+//! the processors are lacking, and not the cache. Prints percentiles of the reads of both kinds of phases, taken in turns, and their ratio.
 
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -29,28 +31,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     let rounds = arguments.get(1).and_then(|n| n.parse().ok()).unwrap_or(5);
     let base = arguments.get(2).map_or_else(std::env::temp_dir, Into::into);
     let directory = tempfile::tempdir_in(base)?;
-    let path = |name: &str| directory.path().join(name).display().to_string();
-    let config = Config::from_toml(&format!(
-        "[cache]\ndram = '64MiB'\nwrite_policy = 'write-back'\n\
-         [flash]\npath = '{}'\nsize = '512MiB'\nlayout = '{layout}'\n\
-         [[volume]]\nname = 'a'\nbacking = '{}'\nsize = '{}'\n",
-        path("flash.img"),
-        path("disk.img"),
-        BLOCKS * BLOCK,
-    ))?;
-    let engine = Engine::open(&config, EngineOptions::default())?;
+    let engine = open(directory.path(), "read", layout)?;
+    let other = match arguments.get(3).is_some_and(|word| word == "apart") {
+        true => Some(open(directory.path(), "written", layout)?),
+        false => None,
+    };
+    let written = other.as_ref().unwrap_or(&engine);
     let mut reader = engine.session()?;
     let mut random = Random(1);
     let (end, busy) = (AtomicBool::new(false), AtomicBool::new(true));
     let (mut idle, mut loaded) = (Vec::new(), Vec::new());
     std::thread::scope(|threads| {
-        let mut writer = engine.session()?;
+        let mut writer = written.session()?;
         threads.spawn({
             let (end, busy) = (&end, &busy);
             move || write(&mut writer, end, busy)
         });
         // Until flash is full.
-        let full = || engine.counters().volumes[0].writes > 160_000;
+        let full = || written.counters().volumes[0].writes > 160_000;
         while !full() {
             read(&mut reader, &mut random, Duration::from_millis(100));
         }
@@ -66,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         end.store(true, Ordering::Relaxed);
         Ok::<_, Box<dyn Error>>(())
     })?;
-    let (log, cache) = (engine.counters().log.unwrap_or_default(), engine.counters().cache);
+    let (log, cache) = (written.counters().log.unwrap_or_default(), written.counters().cache);
     println!("{layout}: {} regions reclaimed, {} destaged", log.regions_reclaimed, cache.destaged);
     println!("{:>12} {:>10} {:>10} {:>8}", "hits, us", "idle", "loaded", "ratio");
     idle.sort_unstable();
@@ -78,7 +76,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     drop(reader);
     engine.kill();
+    other.into_iter().for_each(Engine::kill);
     Ok(())
+}
+
+/// An engine with files of its own.
+fn open(directory: &Path, name: &str, layout: &str) -> Result<Engine, Box<dyn Error>> {
+    let path = |kind: &str| directory.join(format!("{name}-{kind}.img")).display().to_string();
+    let config = Config::from_toml(&format!(
+        "[cache]\ndram = '64MiB'\nwrite_policy = 'write-back'\n\
+         [flash]\npath = '{}'\nsize = '512MiB'\nlayout = '{layout}'\n\
+         [[volume]]\nname = 'a'\nbacking = '{}'\nsize = '{}'\n",
+        path("flash"),
+        path("disk"),
+        BLOCKS * BLOCK,
+    ))?;
+    Ok(Engine::open(&config, EngineOptions::default())?)
 }
 
 /// Reads hot blocks, one every 150 us or so: how long each took, in ns.

@@ -294,3 +294,28 @@ fn others_do_not_wait_for_a_store_that_is_dead_full_or_slow() {
         }
     }
 }
+
+#[test]
+fn what_stores_that_fail_cause_is_among_the_events() {
+    let result =
+        simulate(&shared("write-back", "log"), load(5), &with(&["vm1=dead@1s.."])).unwrap();
+    let events: Vec<_> = result.events.simulated().filter(|&(_, n)| n > 0).map(|e| e.0).collect();
+    assert!(events.contains(&"transfer_errors"), "{events:?}");
+    for name in [
+        "waits_share",
+        "suspensions",
+        "appends_refused",
+        "probes",
+        "stores_recovered",
+        "jams",
+        "carried",
+        "cleanings_parted",
+    ] {
+        for mut events in [
+            Box::new(result.events.simulated()) as Box<dyn Iterator<Item = (&str, u64)>>,
+            Box::new(result.events.served()),
+        ] {
+            assert!(events.any(|(event, _)| event == name), "{name}");
+        }
+    }
+}
