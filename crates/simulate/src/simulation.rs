@@ -434,11 +434,6 @@ impl Simulation {
         while !self.cache.has_room() {
             self.step_or_stuck()?;
         }
-        let since = self.now.saturating_sub(self.epoch);
-        if self.series.is_due(since) {
-            let totals = self.totals();
-            self.series.close(since, totals);
-        }
         self.hand_in(request, state);
         if matches!(self.pacing, Pacing::Quiesced | Pacing::Untimed) {
             self.settle();
@@ -452,6 +447,11 @@ impl Simulation {
     /// Hands the request in.
     #[inline]
     fn hand_in(&mut self, request: &Request, state: InFlight) {
+        let since = self.now.saturating_sub(self.epoch);
+        if self.series.is_due(since) {
+            let totals = self.totals();
+            self.series.close(since, totals);
+        }
         if !self.hit(request, state) {
             self.submit(request, state);
         }

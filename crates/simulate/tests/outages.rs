@@ -319,3 +319,15 @@ fn what_stores_that_fail_cause_is_among_the_events() {
         }
     }
 }
+
+#[test]
+fn requests_that_wait_for_room_are_in_the_rows_of_the_time_at_which_they_begin() {
+    // Far more than the stores can do: nearly all requests wait, and are handed in long after the last has arrived.
+    let mut s = shared("write-through", "log");
+    for volume in &mut s.volumes {
+        volume.backing = Profile::fixed(Nanos(10 * MILLISECOND), Nanos(10 * MILLISECOND), 1);
+    }
+    let result = simulate(&s, load(10), &Options::default()).unwrap();
+    let taken: u64 = result.rows.iter().map(|row| row.requests).sum();
+    assert!(result.rows.len() > 2 && taken == result.run.requests, "{} rows", result.rows.len());
+}
