@@ -5,21 +5,20 @@
 //! to be late, cleanings that make room leave its volume out, as if the store failed. What is dirty of the volume
 //! stays on flash, up to its share, and is destaged by cleanings of its own.
 //!
-//! A store is late compared with the slowest of the others, by the time that a destage took, for as many writes as are
-//! in flight together. (What syncs take is not compared, and a store whose stamp is slow to write holds others up.)
+//! A store is late compared with the slowest of the others, by the time that a round of writes took. (What syncs take is not compared, and a store whose stamp is slow to write holds others up.)
 
 use forebay_block::Nanos;
 
-/// Writes that a store takes together, about.
-const TOGETHER: u32 = 16;
-/// A store is late that takes so many times as long for those as the slowest other one.
+/// Writes in a round: about as many as a store has in flight.
+const ROUND: u32 = 16;
+/// A store is late if a round takes it this many times as long as the slowest other store.
 const TIMES: u64 = 16;
-/// And for so long at least; or so long if somebody waits for room.
+/// A round that takes less time than this is never late; the second value holds while somebody waits for room.
 const LEAST: Nanos = Nanos(250_000_000);
 const LEAST_WAITED: Nanos = Nanos(50_000_000);
-/// After a failure it is not tried for so long.
+/// Time without attempts after a late store has failed.
 const PAUSE: Nanos = Nanos(100_000_000);
-/// A late store is tried so often even if little is dirty of it.
+/// Time between attempts if few blocks of a late store's volume are dirty.
 const PERIOD: Nanos = Nanos(5_000_000_000);
 
 /// See the module.
@@ -27,11 +26,11 @@ const PERIOD: Nanos = Nanos(5_000_000_000);
 pub(crate) struct Late {
     /// Volumes (bits) whose stores are late.
     volumes: u64,
-    /// By volume: nanoseconds for writes that are in flight together, in the last destages, if there were any.
+    /// By volume: nanoseconds for a round of writes, smoothed over the last destages, if there were any.
     pace: Vec<Option<u64>>,
-    /// When late stores are tried even if little is dirty of them.
+    /// The time of the next attempt if few blocks are dirty.
     try_at: Nanos,
-    /// Not before then.
+    /// No attempt is made before this time.
     pause_until: Nanos,
 }
 
@@ -47,8 +46,8 @@ impl Late {
         self.volumes
     }
 
-    /// When a volume's store is late that has been given so many writes since `since`, if somebody `waits` for room or
-    /// not; never if nothing is known of others.
+    /// The time from which a volume's store is late, if it has not ended `writes` that began at `since`. Sooner if
+    /// somebody `waits` for room. None if nothing is known of other stores.
     pub fn due(&self, volume: usize, since: Nanos, writes: u32, waits: bool) -> Option<Nanos> {
         let least = if waits { LEAST_WAITED } else { LEAST };
         let time = self.slowest_but(volume)?.saturating_mul(TIMES).max(least.0);
@@ -62,7 +61,7 @@ impl Late {
         others.filter_map(|(_, pace)| *pace).max()
     }
 
-    /// A volume's store has taken what it was given, so many writes since `since`. Whether it is no longer late.
+    /// A volume's store has ended `writes` that began at `since`. True if it was late and no longer is.
     pub fn note(&mut self, volume: usize, since: Nanos, writes: u32, now: Nanos) -> bool {
         let last = now.saturating_sub(since).0 / rounds(writes);
         // (Half as long, and compared with others only: else one that is slow goes back and forth.)
@@ -111,9 +110,9 @@ impl Late {
     }
 }
 
-/// How often as many writes as are in flight together make so many.
+/// The rounds in a number of writes, the last one started counted as whole.
 fn rounds(writes: u32) -> u64 {
-    u64::from(1 + writes / TOGETHER)
+    u64::from(1 + writes / ROUND)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use forebay_flash::sabotage::Bug;
 use super::{Cleaner, Purpose, Surroundings};
 use crate::cache::VOLUMES_MAX;
 use crate::shard::apart;
-use crate::volume::SyncWaiter;
+use crate::volume::{SyncWaiter, numbers};
 use crate::world::{State, World, around};
 
 /// A cleaning that would have to carry on more than it may asks again after so long.
@@ -40,15 +40,6 @@ pub(super) struct Apart {
     error: IoError,
     /// By volume.
     begun: [Begun; VOLUMES_MAX],
-}
-
-/// The numbers of some volumes.
-fn numbers(mut volumes: u64) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        let next = (volumes != 0).then(|| volumes.trailing_zeros() as usize)?;
-        volumes &= volumes - 1;
-        Some(next)
-    })
 }
 
 impl Apart {

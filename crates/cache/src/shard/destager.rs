@@ -63,7 +63,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// The part of so many that a volume may have.
+    /// A volume's share of all places, or of all frames.
     fn part_of(&self, volume: usize, all: u32) -> u32 {
         match () {
             () if self.late >> volume & 1 == 1 => all / 2,

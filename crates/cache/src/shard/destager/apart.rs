@@ -6,9 +6,9 @@ use forebay_effect::IoError;
 use forebay_flash::{BlockKey, Position};
 
 use super::settle_destaged;
-use crate::cache::VOLUMES_MAX;
 use crate::shard::transfer::Kind;
 use crate::shard::{Shard, ShardContext, volume_bit, volume_index};
+use crate::volume::numbers;
 
 /// Where no record is.
 const NOWHERE: Position = Position(u32::MAX);
@@ -30,7 +30,7 @@ pub(super) struct Apart {
 }
 
 impl Apart {
-    /// For regions of so many pages.
+    /// With memory for the keys of two regions of `region_pages`.
     pub fn new(region_pages: u32) -> Apart {
         let keys = Vec::with_capacity(2 * region_pages as usize);
         Apart { volumes: 0, in_flight: 0, failed: 0, error: IoError::Device, keys, at: 0 }
@@ -48,8 +48,7 @@ impl Apart {
 
     /// Their numbers.
     pub fn numbers(&self) -> impl Iterator<Item = usize> + use<> {
-        let volumes = self.volumes;
-        (0..if volumes == 0 { 0 } else { VOLUMES_MAX }).filter(move |n| volumes >> n & 1 == 1)
+        numbers(self.volumes)
     }
 
     /// A write to the block's volume has failed.
@@ -118,8 +117,8 @@ pub(crate) fn part(shard: &mut Shard, volumes: u64) {
     destager.busy.retain(|&at| !of(destager.chosen[at as usize].0));
     job.retry = job.retry.min(destager.busy.len());
     destager.apart.volumes |= volumes;
-    // What is written beside the append of a newer version marks nothing as destaged: once the job is over, its cell
-    // may hold another version.
+    // A record whose newer version is being appended must not be marked as destaged when its write ends: from the end
+    // of the job its cell may hold that newer version.
     for t in tiers.transfers.numbers() {
         let Some(transfer) = tiers.transfers.get(t).filter(|transfer| of(transfer.key)) else {
             continue;
