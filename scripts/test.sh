@@ -144,7 +144,7 @@ step_python() {
 # Shows what matters of a step's output while it runs; the log has all of it.
 filter() {
     grep --line-buffered --text -vE \
-        '^ *(Compiling|Downloaded|Downloading|Checking|Documenting|Adding|Updating|Locking|Blocking|Doc-tests) |^test .*(\.\.\. ok|\.\.\. ignored)$|^running [0-9]+ tests?$|^$' \
+        '^processor time: |^ *(Compiling|Downloaded|Downloading|Checking|Documenting|Adding|Updating|Locking|Blocking|Doc-tests) |^test .*(\.\.\. ok|\.\.\. ignored)$|^running [0-9]+ tests?$|^$' \
         || true
 }
 
@@ -163,7 +163,8 @@ begin() {
     : >"$logs/$step.log"
     export -f say has missing skip compiled_once build_forebay "step_$step"
     export SKIP
-    timeout -k 30 "$STEP_SECONDS_MAX" "${@:2}" bash -uo pipefail -c "step_$step" \
+    timeout -k 30 "$STEP_SECONDS_MAX" "${@:2}" bash -uo pipefail -c \
+        "TIMEFORMAT='processor time: %0U %0S'; time step_$step" \
         </dev/null >"$logs/$step.log" 2>&1 &
     runner[$step]=$!
 }
@@ -178,13 +179,18 @@ follow() {
     esac
 }
 
+# What a step and all it started took of the processors, in seconds.
+processor_seconds() {
+    sed -nE 's/^processor time: //p' "$1" | tail -n 1 | awk '{n = $1 + $2} END {print n + 0 " s"}'
+}
+
 # Waits for a step and says how it ended.
 finish() {
     local step=$1 log=$logs/$1.log status took line
     wait "${runner[$step]}"
     status=$?
     unset "runner[$step]"
-    took="$((SECONDS - began[$step])) s"
+    took="$((SECONDS - began[$step])) s, $(processor_seconds "$log") of processors"
     case "$status" in
         0)
             passed=$((passed + 1))
