@@ -11,6 +11,12 @@ pub trait Machine {
     /// Takes the next effect; its memory operands replace what `segments` holds.
     fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect>;
 
+    /// Whether the driver has something more urgent to do than to hand in the next completion: asked when
+    /// nothing is left of the last one.
+    fn should_pause(&mut self) -> bool {
+        false
+    }
+
     /// A device effect has ended. For a read that succeeded, the bytes are in place, those of
     /// metadata buffers too.
     fn handle_completion(&mut self, token: Token, outcome: Outcome);

@@ -1,8 +1,7 @@
 //! What one lock protects: the machine, the executor, and the requests in flight.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_block::{ContentRun, Nanos, Op, Volume};
@@ -16,13 +15,12 @@ use smallvec::smallvec;
 use crate::clock::Clock;
 use crate::desk::{Contents, Desk, Question};
 use crate::devices::AnyDevices;
+use crate::lock::{Hold, Waiters};
 use crate::machine::Driven;
 use crate::table::{Done, Loans, Submission, Table};
 use crate::tape::{Record, Recorder};
 use crate::waiting::Waiting;
 
-/// For how long a thread that has more to do lets others take the lock first, at most.
-const LOCK_WAIT: Duration = Duration::from_micros(200);
 /// How often a thread that waits for a notice looks at something else.
 const WAIT_PERIOD: Duration = Duration::from_millis(100);
 /// Parts in which latencies are recorded. A recorder takes 200 KiB: too much for each of many sessions.
@@ -57,6 +55,7 @@ pub(crate) struct Core {
     /// The reaper is to leave.
     pub quit: bool,
     pub last_request: Nanos,
+    hold: Hold,
 }
 
 /// What there is to do for the stamper.
@@ -77,8 +76,7 @@ pub(crate) enum Work {
 /// The lock, and what is around it.
 pub(crate) struct Shared {
     core: Mutex<Core>,
-    /// Threads that wait for the lock.
-    waiting: AtomicU32,
+    waiters: Arc<Waiters>,
     /// A notice has come.
     noticed: Condvar,
     pub clock: Clock,
@@ -94,8 +92,8 @@ impl Shared {
     pub fn new(mut core: Core, clock: Clock, bell: Arc<Doorbell>, desk: Desk) -> Shared {
         let sender = core.executor.devices_mut().send_apart();
         Shared {
+            waiters: core.hold.waiters.clone(),
             core: Mutex::new(core),
-            waiting: AtomicU32::new(0),
             noticed: Condvar::new(),
             clock,
             bell,
@@ -115,26 +113,14 @@ impl Shared {
     /// Locks. A panic under the lock means that the machine's contract was broken; the next
     /// thread panics, too, rather than serve from a machine in an unknown state.
     pub fn lock(&self) -> MutexGuard<'_, Core> {
-        let core = match self.core.try_lock() {
-            Err(TryLockError::WouldBlock) => {
-                self.waiting.fetch_add(1, Ordering::Relaxed);
-                let core = self.core.lock();
-                self.waiting.fetch_sub(1, Ordering::Relaxed);
-                core
-            }
-            Ok(core) => Ok(core),
-            Err(TryLockError::Poisoned(error)) => Err(error),
-        };
-        core.expect("a fault under the engine's lock has been reported before")
+        self.waiters
+            .lock(&self.core)
+            .expect("a fault under the engine's lock has been reported before")
     }
 
-    /// Gives threads that wait for the lock the time to take it. (It is nobody's by right, and whoever lets go of it and
-    /// takes it again at once would mostly have it.)
+    /// Gives threads that wait for the lock the time to take it.
     pub fn let_others_lock(&self) {
-        let until = Instant::now() + LOCK_WAIT;
-        while self.waiting.load(Ordering::Relaxed) > 0 && Instant::now() < until {
-            std::thread::yield_now();
-        }
+        self.waiters.give_way();
     }
 
     /// As [`Shared::lock`], for what has to end even then.
@@ -148,6 +134,7 @@ impl Shared {
         let reaper = core.reaper_must_wake(self.clock);
         let noticed = !core.notices.is_empty();
         let sender = self.sender.as_ref().filter(|sender| sender.has_queued());
+        core.hold.end();
         drop(core);
         for bell in rings {
             bell.ring();
@@ -237,6 +224,7 @@ impl Core {
             again: false,
             quit: false,
             last_request: Nanos(0),
+            hold: Hold::default(),
         }
     }
 
@@ -268,6 +256,7 @@ impl Core {
                 self.cache.prefetch_entry(r.volume, r.offset);
             });
         }
+        let mut only_hits = !requests.is_empty();
         for mut request in requests.drain(..) {
             let at_once = !self.waiting.has(session) && self.may_take(request.volume);
             if at_once && let Some(lent) = self.read_hit(now, session, &mut request) {
@@ -276,6 +265,7 @@ impl Core {
                 mailbox.done.push(Done { request, result: Ok(()), arrived: now, lent });
                 continue;
             }
+            only_hits = false;
             let id = self.table.enter(session, request, now);
             if at_once {
                 self.hand_in(now, id);
@@ -283,7 +273,12 @@ impl Core {
                 self.waiting.push(session, id);
             }
         }
-        self.drive(now);
+        // Who has only hits does not wait for what others have asked for: the reaper sees to that.
+        if !only_hits {
+            self.drive(now);
+        } else if let Some(tape) = &mut self.tape {
+            tape.pause();
+        }
     }
 
     /// Answers a read of one block in memory, without entering it anywhere; `None`, with nothing
@@ -409,6 +404,10 @@ impl Core {
             let fits = |id: RequestId| cache.has_room_for(table.request(id).volume);
             let Some(id) = self.waiting.pop(fits) else { break };
             self.hand_in(now, id);
+            if self.hold.should_end() {
+                self.again = true;
+                break;
+            }
         }
         if let Some(tape) = &mut self.tape {
             tape.pause();
@@ -482,8 +481,8 @@ impl Core {
     /// One run of the executor; true when another may find something.
     fn run(&mut self, now: Nanos) -> bool {
         let tape = self.tape.as_mut();
-        let in_order = self.one_at_a_time;
-        let mut machine = Driven { cache: &mut self.cache, now, tape, in_order };
+        let (in_order, hold) = (self.one_at_a_time, &mut self.hold);
+        let mut machine = Driven { cache: &mut self.cache, now, tape, in_order, hold };
         self.executor.run(&mut machine, &mut self.table).more
     }
 
@@ -535,6 +534,8 @@ fn add_latency(sum: &mut Vec<LatencyRecorder>, more: &[LatencyRecorder]) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use forebay_block::Flags;
     use forebay_cache::CacheConfig;
     use forebay_device::{AlignedBuffer, Arena, Capabilities, Completion, HugePages, Io};
@@ -542,7 +543,11 @@ pub(crate) mod tests {
 
     /// A device that ends everything at once and rings no bell.
     #[derive(Default)]
-    struct Silent(Vec<Completion>);
+    struct Silent {
+        ended: Vec<Completion>,
+        /// How often somebody has asked what has ended.
+        asked: Arc<AtomicU32>,
+    }
 
     impl Devices for Silent {
         fn capabilities(&self, _: Device) -> Option<Capabilities> {
@@ -552,15 +557,16 @@ pub(crate) mod tests {
         }
 
         unsafe fn submit(&mut self, io: Io<'_>) {
-            self.0.push(Completion { tag: io.tag, result: Ok(io.length) });
+            self.ended.push(Completion { tag: io.tag, result: Ok(io.length) });
         }
 
         fn reap(&mut self, done: &mut Vec<Completion>) {
-            done.append(&mut self.0);
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            done.append(&mut self.ended);
         }
 
         fn abandon(&mut self) {
-            self.0.clear();
+            self.ended.clear();
         }
     }
 
@@ -568,9 +574,13 @@ pub(crate) mod tests {
 
     /// One that has started, over such a device.
     pub fn started() -> Core {
+        started_over(Silent::default())
+    }
+
+    fn started_over(device: Silent) -> Core {
         let config = CacheConfig::dram_only(4);
         let arena = Arena::new(config.frames(), 4096, HugePages::Never).unwrap();
-        let executor = Executor::new(AnyDevices::new(Silent::default()), arena);
+        let executor = Executor::new(AnyDevices::new(device), arena);
         let mut core = Core::new(executor, Cache::new(config), None);
         core.attach(VolumeConfig::new(SIZE));
         core.start(Nanos(0), Open::RECOVER);
@@ -602,6 +612,23 @@ pub(crate) mod tests {
             (0, 3),
             "some wait for another request"
         );
+    }
+
+    #[test]
+    fn a_session_that_has_only_hits_does_not_work_for_others() {
+        let device = Silent::default();
+        let asked = device.asked.clone();
+        let mut core = started_over(device);
+        let session = core.table.open_session();
+        core.submit(Nanos(1), session, &mut vec![write(0), write(1)]);
+        let read = |block| Submission { op: Op::Read, ..write(block) };
+        let before = asked.load(Ordering::Relaxed);
+        core.submit(Nanos(2), session, &mut vec![read(0), read(1)]);
+        assert_eq!(core.table.session(session).done.len(), 4);
+        assert_eq!(asked.load(Ordering::Relaxed), before);
+        core.submit(Nanos(3), session, &mut vec![read(0), read(9)]);
+        assert_eq!(core.table.session(session).done.len(), 6);
+        assert!(asked.load(Ordering::Relaxed) > before);
     }
 
     #[test]

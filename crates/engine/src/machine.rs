@@ -4,6 +4,7 @@ use forebay_block::Nanos;
 use forebay_cache::Cache;
 use forebay_effect::{Effect, Machine, MetaBuffer, Outcome, Segment, Token};
 
+use crate::lock::Hold;
 use crate::tape::{Record, Recorder};
 
 /// A cache during one call: completions carry the call's time, and the tape (if there is one)
@@ -14,6 +15,7 @@ pub(crate) struct Driven<'a> {
     pub tape: Option<&'a mut Recorder>,
     /// What a call leaves to the next one is done before the next completion, as in a simulation.
     pub in_order: bool,
+    pub hold: &'a mut Hold,
 }
 
 impl Machine for Driven<'_> {
@@ -31,6 +33,10 @@ impl Machine for Driven<'_> {
             tape.effect(effect, segments);
         }
         effect
+    }
+
+    fn should_pause(&mut self) -> bool {
+        self.hold.should_end()
     }
 
     fn handle_completion(&mut self, token: Token, outcome: Outcome) {

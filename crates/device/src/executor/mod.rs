@@ -254,8 +254,9 @@ impl<D: Devices> Executor<D> {
     }
 
     /// Performs what can be performed now: effects, completions that have arrived, and the effects that follow
-    /// from them. Either nothing is left but waiting, or [`Progress::more`] says that completions are: a run tells
-    /// the machine of no more than 32, so that its caller can let go of a lock in between.
+    /// from them. Either nothing is left but waiting, or [`Progress::more`] says that completions may be: a run tells
+    /// the machine of no more than 32, and of one at least before [`Machine::should_pause`] ends it, so that its
+    /// caller can let go of a lock in between.
     ///
     /// # Panics
     /// If the machine names a place that does not exist: that is a fault of the program, and to
@@ -272,6 +273,9 @@ impl<D: Devices> Executor<D> {
             self.devices.flush();
             if !self.feed(machine, requests, &mut progress, &mut left) {
                 return progress;
+            }
+            if machine.should_pause() {
+                break;
             }
         }
         self.devices.flush();
@@ -406,6 +410,7 @@ impl<D: Devices> Executor<D> {
         self.done.extend(self.arrived.drain(..));
         let mut any = false;
         while *left > 0
+            && !(any && machine.should_pause())
             && let Some(completion) = self.done.pop_front()
         {
             (any, *left) = (true, *left - 1);
@@ -414,6 +419,7 @@ impl<D: Devices> Executor<D> {
             }
         }
         while *left > 0
+            && !(any && machine.should_pause())
             && let Some((index, outcome)) = self.ended.pop_front()
         {
             (any, *left) = (true, *left - 1);

@@ -23,6 +23,7 @@ struct Script {
     told: VecDeque<(u32, Outcome)>,
     checksums: Vec<(u32, u32)>,
     next: u32,
+    pause: bool,
 }
 
 impl Script {
@@ -63,6 +64,9 @@ impl Script {
 impl Machine for Script {
     fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
         self.queue.pop(segments)
+    }
+    fn should_pause(&mut self) -> bool {
+        self.pause
     }
     fn handle_completion(&mut self, token: Token, outcome: Outcome) {
         self.told.push_back((token.index, outcome));
@@ -643,4 +647,24 @@ fn a_read_may_be_answered_with_lent_memory() {
     assert!(data[..4096].iter().all(|&b| b == 0x55) && data[4096..].iter().all(|&b| b == 0x22));
     assert_eq!((world.frame_bytes(2)[0], world.frame_bytes(5)[0]), (0, 0));
     world.requests.clear();
+}
+
+#[test]
+fn a_run_that_should_pause_hands_in_one_completion_and_leaves_the_rest_to_the_next() {
+    let mut world = World::new(DeviceOptions::sized(64 << 10));
+    for number in 0..3 {
+        world.script.read(FLASH, 4096 * u64::from(number), &[frame(number, 0, 4096)]);
+    }
+    world.run();
+    while world.executor.devices_mut().complete_any(&mut Seeded::new(5)) {}
+    // Two more that have ended before they begin: there is no such store.
+    (0..2).for_each(|_| {
+        world.script.sync(Device::Backing(Volume(1)));
+    });
+    world.script.pause = true;
+    for told in 1..=5 {
+        assert!(world.run().more);
+        assert_eq!(world.script.told.len(), told);
+    }
+    assert!(!world.run().more && world.executor.in_flight() == 0);
 }

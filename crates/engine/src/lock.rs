@@ -1,0 +1,146 @@
+//! Who waits for the engine's lock, so that nobody has to wait for long.
+//!
+//! What a thread does under it with the completions that have come can take half a millisecond. It is cut off between
+//! two completions once another thread has waited for a while.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LockResult, Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+/// For how long a thread that could let go of the lock lets others wait.
+const PATIENCE: Duration = Duration::from_micros(20);
+/// For how long a thread looks again and again whether the lock is free, before it sleeps until it is.
+const SPIN: Duration = Duration::from_micros(20);
+/// For how long a thread that has more to do lets others take the lock first, at most.
+const GIVE_WAY: Duration = Duration::from_micros(200);
+
+/// Threads that wait for the lock.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters(AtomicU32);
+
+impl Waiters {
+    /// Locks.
+    pub fn lock<'a, T>(&self, mutex: &'a Mutex<T>) -> LockResult<MutexGuard<'a, T>> {
+        if let Some(guard) = try_lock(mutex) {
+            return guard;
+        }
+        self.0.fetch_add(1, Ordering::Relaxed);
+        let guard = spin(mutex).unwrap_or_else(|| mutex.lock());
+        self.0.fetch_sub(1, Ordering::Relaxed);
+        guard
+    }
+
+    fn any(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+
+    /// Gives threads that wait the time to take the lock. (It is nobody's by right, and whoever lets go of it and
+    /// takes it again at once would mostly have it.)
+    pub fn give_way(&self) {
+        let until = Instant::now() + GIVE_WAY;
+        while self.any() && Instant::now() < until {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// None if another thread holds it.
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<LockResult<MutexGuard<'_, T>>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(Ok(guard)),
+        Err(TryLockError::Poisoned(error)) => Some(Err(error)),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Locks if the lock becomes free soon.
+fn spin<T>(mutex: &Mutex<T>) -> Option<LockResult<MutexGuard<'_, T>>> {
+    let until = Instant::now() + SPIN;
+    while Instant::now() < until {
+        let guard = try_lock(mutex);
+        if guard.is_some() {
+            return guard;
+        }
+        std::hint::spin_loop();
+    }
+    None
+}
+
+/// What the thread that holds the lock knows of those that wait for it.
+#[derive(Debug, Default)]
+pub(crate) struct Hold {
+    pub waiters: Arc<Waiters>,
+    /// Since when it has known that some wait.
+    since: Option<Instant>,
+}
+
+impl Hold {
+    /// Whether others have waited for long enough.
+    pub fn should_end(&mut self) -> bool {
+        if !self.waiters.any() {
+            self.since = None;
+            return false;
+        }
+        self.since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE
+    }
+
+    /// The lock is let go.
+    pub fn end(&mut self) {
+        self.since = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hold_should_end_only_while_others_wait_and_have_waited_for_a_while() {
+        let mut hold = Hold::default();
+        std::thread::sleep(PATIENCE);
+        assert!(!hold.should_end(), "nobody waits");
+        hold.waiters.0.store(1, Ordering::Relaxed);
+        hold.should_end();
+        std::thread::sleep(PATIENCE);
+        assert!(hold.should_end());
+        hold.end();
+        assert!(hold.since.is_none());
+        hold.should_end();
+        hold.waiters.0.store(0, Ordering::Relaxed);
+        std::thread::sleep(PATIENCE);
+        assert!(!hold.should_end(), "those that waited have had it");
+    }
+
+    #[test]
+    fn a_thread_that_waits_is_counted_until_it_has_the_lock() {
+        let (mutex, waiters) = (Mutex::new(0), Waiters::default());
+        std::thread::scope(|threads| {
+            let guard = mutex.lock().unwrap();
+            threads.spawn(|| *waiters.lock(&mutex).unwrap() += 1);
+            while !waiters.any() {
+                std::thread::yield_now();
+            }
+            drop(guard);
+        });
+        assert!(!waiters.any());
+        assert_eq!(*waiters.lock(&mutex).unwrap(), 1);
+    }
+
+    #[test]
+    fn a_panic_under_the_lock_is_an_error_for_all_that_wait_and_come() {
+        let (mutex, waiters) = (Mutex::new(0), Waiters::default());
+        std::thread::scope(|threads| {
+            let guard = waiters.lock(&mutex).unwrap();
+            let waiting = threads.spawn(|| waiters.lock(&mutex).is_err());
+            while !waiters.any() {
+                std::thread::yield_now();
+            }
+            let holder = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                let _held = guard;
+                panic!("as expected");
+            }));
+            assert!(holder.is_err() && waiting.join().unwrap());
+        });
+        assert!(waiters.lock(&mutex).is_err());
+    }
+}
