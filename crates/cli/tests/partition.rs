@@ -181,6 +181,23 @@ fn prediction_and_simulation_come_to_agree() {
     }
 }
 
+/// Its bookkeeping would take more than most machines have.
+#[test]
+fn more_flash_than_volumes_have_blocks_is_simulated_like_flash_for_all_of_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    let simulated = |flash: &str| {
+        let answer = json(&[&trace, "--flash", flash, "--evaluate", "simulate"]);
+        let volumes = answer["volumes"].as_array().unwrap().clone();
+        let fields = ["simulated_hit_ratio", "simulated_latency_us"];
+        volumes.iter().map(|v| fields.map(|field| number(v, field))).collect::<Vec<_>>()
+    };
+    for (much, enough) in simulated("3TiB").iter().zip(simulated("1GiB")) {
+        assert_eq!(much[0], enough[0]);
+        assert!((much[1] / enough[1] - 1.0).abs() < 0.01, "{much:?} {enough:?}");
+    }
+}
+
 #[test]
 fn several_traces_and_standard_input_are_divided_for_and_pictures_and_rows_written() {
     let dir = tempfile::tempdir().unwrap();

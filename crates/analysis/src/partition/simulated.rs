@@ -29,6 +29,9 @@ use crate::kept::Kept;
 pub const TRANSIT_BLOCKS: u64 = 16;
 /// Blocks of both tiers together at most: what comes on top has to fit into an index, too.
 pub const BLOCKS_MAX: u64 = 1 << 30;
+/// A simulated tier has room for so many times the blocks of its volumes at most: nothing leaves it and it is never full
+/// of dirty blocks, so more room would change nothing, and its bookkeeping would take gigabytes.
+const ROOM_TIMES: u64 = 4;
 /// Batches of the log that a share holds at least.
 const BATCHES_MIN: u64 = 64;
 /// Cells for blocks on their way off flash, for each block of a batch. What lies there is still
@@ -131,8 +134,10 @@ impl Simulator<'_> {
     /// A cache with room for as many blocks as `sizes` hold.
     fn scenario(&self, members: &[usize], sizes: Sizes) -> Result<Scenario, BoxError> {
         let block = self.question.block_size.bytes();
-        let all = (sizes.dram_bytes + sizes.flash_bytes) / block;
-        let dram = (sizes.dram_bytes / block).max(TRANSIT_BLOCKS).min(all).max(1);
+        let known = members.iter().map(|&volume| &self.known.volumes[volume]);
+        let most = known.map(|v| v.bytes / block).sum::<u64>().saturating_mul(ROOM_TIMES);
+        let all = ((sizes.dram_bytes + sizes.flash_bytes) / block).min(most.saturating_mul(2));
+        let dram = (sizes.dram_bytes / block).min(most).max(TRANSIT_BLOCKS).min(all).max(1);
         let flash = all.saturating_sub(dram);
         // Blocks in a batch that is not full are cached, too: not too many for the share.
         let batch = (flash / BATCHES_MIN).clamp(16, 128);
