@@ -16,6 +16,11 @@ target/python/bin/pip install -q --disable-pip-version-check --force-reinstall -
 unset FOREBAY
 target/python/bin/python -m pytest -q python
 [ "$(target/python/bin/forebay --version)" = "$("$target/debug/forebay" --version)" ]
-for command in representatives study fleet advise; do
+commands="representatives study fleet advise"
+for command in $commands; do
     PATH="$PWD/target/python/bin:$PATH" forebay "$command" --help >/dev/null
 done
+# Their examples, which the tests in Rust leave out where the package is missing.
+examples="$(PATH="$PWD/target/python/bin:$PATH" EXAMPLES="$commands" cargo test --workspace \
+    --test command_line the_example_of_every_command -- --nocapture)"
+grep -q ' 1 passed' <<<"$examples" && ! grep 'left to' <<<"$examples"

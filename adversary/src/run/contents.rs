@@ -149,8 +149,9 @@ impl Runner<'_> {
     }
 }
 
+/// (To compare is ten times as fast as to look at each byte, and this was a tenth of all the time.)
 fn is_zero(sector: &[u8]) -> bool {
-    sector.iter().all(|&byte| byte == 0)
+    sector == &[0; SECTOR as usize][..sector.len()]
 }
 
 /// A store that knows of each sector whether it is zeroes.

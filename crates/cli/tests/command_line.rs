@@ -224,10 +224,16 @@ fn end_group(group: u32) {
 #[test]
 fn the_example_of_every_command_works_when_pasted() {
     let mut failures = Vec::new();
+    // With EXAMPLES, of these only: scripts/test-python.sh runs those that need the package.
+    let wanted = std::env::var("EXAMPLES").ok();
     for words in commands() {
+        if wanted.as_ref().is_some_and(|w| !w.split_whitespace().any(|w| w == words[0])) {
+            continue;
+        }
         let mut args = words.clone();
         args.push("--help".into());
-        let help = stdout(&Command::new(FOREBAY).args(&args).output().unwrap());
+        // (Without a path, the Python package is not found and says nothing itself.)
+        let help = stdout(&Command::new(FOREBAY).args(&args).env("PATH", "").output().unwrap());
         let lines: Vec<_> = help.lines().filter_map(|l| l.strip_prefix("  $ ")).collect();
         if lines.is_empty() {
             failures.push(format!("forebay {}: no example", words.join(" ")));
@@ -236,7 +242,7 @@ fn the_example_of_every_command_works_when_pasted() {
         let of_python =
             ["representatives", "study", "fleet", "advise"].contains(&words[0].as_str());
         if of_python && !paste(&format!("type forebay-{}", words[0])).0.success() {
-            println!("skipped: the example of {}: the Python package is missing", words[0]);
+            println!("left to scripts/test-python.sh: the example of {}", words[0]);
             continue;
         }
         let (status, errors) = paste(&(prepared(&words[0]) + &lines.join("\n")));

@@ -56,7 +56,7 @@ def fleet(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="forebay fleet",
         description="Features, curves and plans of all traces below a directory, a row a volume.",
-        epilog="Example:  forebay fleet traces -o fleet --budget 5%%",
+        epilog="Example:  forebay fleet traces -o fleet --budget 5%",
     )
     parser.add_argument("source", type=Path, metavar="DIR", help="where the traces are")
     arguments.add_directory(parser, "where tables and report go", required=True)
