@@ -273,7 +273,7 @@ impl Core {
                 self.waiting.push(session, id);
             }
         }
-        // Who has only hits does not wait for what others have asked for: the reaper sees to that.
+        // A session with only hits does not work on requests of others: the reaper does.
         if !only_hits {
             self.drive(now);
         } else if let Some(tape) = &mut self.tape {

@@ -29,8 +29,8 @@ use crate::kept::Kept;
 pub const TRANSIT_BLOCKS: u64 = 16;
 /// Blocks of both tiers together at most: what comes on top has to fit into an index, too.
 pub const BLOCKS_MAX: u64 = 1 << 30;
-/// A simulated tier has room for so many times the blocks of its volumes at most: nothing leaves it and it is never full
-/// of dirty blocks, so more room would change nothing, and its bookkeeping would take gigabytes.
+/// A simulated tier has room for at most this many times the blocks of its volumes: no block leaves such a tier, and it
+/// never fills with dirty blocks, so more room would only cost memory.
 const ROOM_TIMES: u64 = 4;
 /// Batches of the log that a share holds at least.
 const BATCHES_MIN: u64 = 64;
