@@ -179,9 +179,9 @@ follow() {
     esac
 }
 
-# What a step and all it started took of the processors, in seconds.
+# What a step and all it started took of the processors; nothing if the step did not come to its end.
 processor_seconds() {
-    sed -nE 's/^processor time: //p' "$1" | tail -n 1 | awk '{n = $1 + $2} END {print n + 0 " s"}'
+    sed -nE 's/^processor time: //p' "$1" | tail -n 1 | awk '{print ", " $1 + $2 " s of processors"}'
 }
 
 # Waits for a step and says how it ended.
@@ -190,7 +190,7 @@ finish() {
     wait "${runner[$step]}"
     status=$?
     unset "runner[$step]"
-    took="$((SECONDS - began[$step])) s, $(processor_seconds "$log") of processors"
+    took="$((SECONDS - began[$step])) s$(processor_seconds "$log")"
     case "$status" in
         0)
             passed=$((passed + 1))

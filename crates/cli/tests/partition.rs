@@ -192,7 +192,9 @@ fn more_flash_than_volumes_have_blocks_is_simulated_like_flash_for_all_of_them()
         let fields = ["simulated_hit_ratio", "simulated_latency_us"];
         volumes.iter().map(|v| fields.map(|field| number(v, field))).collect::<Vec<_>>()
     };
-    for (much, enough) in simulated("3TiB").iter().zip(simulated("1GiB")) {
+    let (much, enough) = (simulated("3TiB"), simulated("1GiB"));
+    assert_eq!((much.len(), enough.len()), (3, 3));
+    for (much, enough) in much.iter().zip(enough) {
         assert_eq!(much[0], enough[0]);
         assert!((much[1] / enough[1] - 1.0).abs() < 0.01, "{much:?} {enough:?}");
     }

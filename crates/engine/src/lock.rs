@@ -34,8 +34,8 @@ impl Waiters {
         self.0.load(Ordering::Relaxed) > 0
     }
 
-    /// Gives threads that wait the time to take the lock. (It is nobody's by right, and whoever lets go of it and
-    /// takes it again at once would mostly have it.)
+    /// Gives threads that wait the time to take the lock. (The mutex is not fair: a thread that unlocks it and locks
+    /// it again at once mostly succeeds.)
     pub fn give_way(&self) {
         let until = Instant::now() + GIVE_WAY;
         while self.any() && Instant::now() < until {

@@ -135,10 +135,12 @@ impl Simulator<'_> {
     fn scenario(&self, members: &[usize], sizes: Sizes) -> Result<Scenario, BoxError> {
         let block = self.question.block_size.bytes();
         let known = members.iter().map(|&volume| &self.known.volumes[volume]);
-        let most = known.map(|v| v.bytes / block).sum::<u64>().saturating_mul(ROOM_TIMES);
-        let all = ((sizes.dram_bytes + sizes.flash_bytes) / block).min(most.saturating_mul(2));
-        let dram = (sizes.dram_bytes / block).min(most).max(TRANSIT_BLOCKS).min(all).max(1);
-        let flash = all.saturating_sub(dram);
+        let blocks = known.map(|v| v.bytes / block).sum::<u64>();
+        let most = blocks.saturating_mul(ROOM_TIMES).max(TRANSIT_BLOCKS);
+        let all = (sizes.dram_bytes + sizes.flash_bytes) / block;
+        let dram = (sizes.dram_bytes / block).max(TRANSIT_BLOCKS).min(all).max(1);
+        let flash = all.saturating_sub(dram).min(most);
+        let dram = dram.min(most);
         // Blocks in a batch that is not full are cached, too: not too many for the share.
         let batch = (flash / BATCHES_MIN).clamp(16, 128);
         let mut text = format!("[cache]\nblock_size = {block}\n");
