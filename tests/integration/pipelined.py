@@ -5,10 +5,18 @@ Usage: pipelined.py SOCKET
 
 import struct
 import sys
+import threading
+import time
 
 from nbdsocket import BLOCK, connect, request, take
 
 COUNT = 4000
+# Replies that wait for their client may hold 12 MiB where it has no rivals; a block and its reply hold 4.5 KiB.
+READS_MAX = 2700
+# More than that, and 64 KiB of requests, and what both sockets keep.
+READS_TOO_MANY = 8000
+# The server takes back the memory of a connection at rest.
+REST = 1.5
 
 
 def reply(s):
@@ -21,18 +29,35 @@ def content(block):
     return struct.pack(">QQ", block, ~block & (1 << 64) - 1) * (BLOCK // 16)
 
 
+def send_reads(s, count):
+    for n in range(count):
+        s.sendall(request(0, n % COUNT * BLOCK, BLOCK, n))
+
+
+def take_reads(s, count):
+    seen = set()
+    for _ in range(count):
+        n = reply(s)
+        assert take(s, BLOCK) == content(n % COUNT), f"block {n % COUNT}"
+        seen.add(n)
+    assert len(seen) == count
+
+
 s = connect(sys.argv[1])
 for block in range(COUNT):
     s.sendall(request(1, block * BLOCK, BLOCK, block) + content(block))
 assert sorted(reply(s) for _ in range(COUNT)) == list(range(COUNT))
-for block in range(COUNT):
-    s.sendall(request(0, block * BLOCK, BLOCK, block))
-seen = set()
-for _ in range(COUNT):
-    block = reply(s)
-    assert take(s, BLOCK) == content(block), f"block {block}"
-    seen.add(block)
-assert len(seen) == COUNT
+time.sleep(REST)
+send_reads(s, READS_MAX)
+take_reads(s, READS_MAX)
+# Of more than that the server reads the rest once replies are taken.
+time.sleep(REST)
+sender = threading.Thread(target=send_reads, args=(s, READS_TOO_MANY))
+sender.start()
+sender.join(REST)
+assert sender.is_alive(), "the memory of a connection has no bound"
+take_reads(s, READS_TOO_MANY)
+sender.join()
 # Bad requests, too.
 for n in range(COUNT):
     s.sendall(request(99, 0, 512, n))
