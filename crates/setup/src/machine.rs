@@ -103,7 +103,10 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
         transfers_spare: CacheConfig::TRANSFERS_SPARE,
         give_up_after: config.flush.give_up_after.nanos(),
     };
-    check_combination(&Combination::of(&cache))?;
+    // (Of a flash tier that is not open yet nothing is known.)
+    if flash_bytes.is_some() || config.flash.is_none() {
+        check_combination(&Combination::of(&cache))?;
+    }
     if cache.transfers() > CacheConfig::TRANSFERS_MAX {
         let per_shard =
             CacheConfig::TRANSFERS_MAX - BOUNCE_FRAMES_PER_SHARD - cache.transfers_spare;
