@@ -166,7 +166,7 @@ impl Check {
             let model = &mut self.bytes[o.volume][o.first..o.end];
             match o.op {
                 Op::Read => {
-                    if let Some(wrong) = model.iter().zip(&data).position(|(a, b)| a != b) {
+                    if let Some(wrong) = model.iter().zip(&data[..]).position(|(a, b)| a != b) {
                         return Err(format!(
                             "byte {} of volume {} is read as {:#x}; {:#x} would be right",
                             o.first + wrong,
@@ -180,6 +180,7 @@ impl Check {
                 Op::Trim | Op::WriteZeroes => model.fill(0),
                 Op::Flush => {}
             }
+            self.world.requests.put_back(data);
         }
         Ok(())
     }

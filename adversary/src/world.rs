@@ -6,7 +6,7 @@ use forebay_cache::{
 };
 use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, Happening, MemoryDevices, PendingIo};
-use forebay_device::{Arena, Executor, HugePages, OwnedRequests, Verb};
+use forebay_device::{AlignedBuffer, Arena, Executor, HugePages, OwnedRequests, Verb};
 use forebay_effect::{Device, IoError, Outcome, RequestId};
 use forebay_flash::sabotage::Sabotage;
 use forebay_flash::{LogError, RecoveryReport, Stamp, StoreStamp};
@@ -561,13 +561,14 @@ impl World {
         id
     }
 
-    /// Replies that have come, with read data.
-    pub fn replies(&mut self) -> Vec<(RequestId, Outcome, Vec<u8>)> {
+    /// Replies that have come, with their data, whose memory may be put back (see
+    /// [`OwnedRequests::put_back`]).
+    pub fn replies(&mut self) -> Vec<(RequestId, Outcome, AlignedBuffer)> {
         let replies = self.requests.take_replies();
         replies
             .into_iter()
             .map(|(id, result)| {
-                let data = self.requests.take_data(id).map(|b| b.to_vec()).unwrap_or_default();
+                let data = self.requests.take_data(id).expect("a reply to a request that was open");
                 (id, result, data)
             })
             .collect()

@@ -505,6 +505,7 @@ impl Runner<'_> {
                     let checked = self.oracles[volume].read_done(&ticket, &values, when);
                     checked.map_err(|x| x.to_string())?;
                 }
+                self.world.requests.put_back(data);
                 first += count;
             }
         }

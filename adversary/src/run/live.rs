@@ -238,6 +238,7 @@ impl Runner<'_> {
     pub(crate) fn hear(&mut self) -> Result<(), String> {
         for (id, result, data) in self.world.replies() {
             self.reply(id, result, &data)?;
+            self.world.requests.put_back(data);
         }
         self.hear_destage()?;
         self.check_watch()

@@ -44,6 +44,9 @@ pub unsafe trait Requests {
 /// Loans that [`OwnedRequests`] holds at a time.
 const HELD_MAX: usize = 8;
 
+/// Buffers that it keeps for further requests.
+const SPARE_MAX: usize = 16;
+
 /// Requests whose buffers are owned by a table: for one-threaded drivers and tests. Lent memory is
 /// copied, and then held for some time, to see that nobody writes to it.
 #[derive(Debug, Default)]
@@ -54,6 +57,7 @@ pub struct OwnedRequests {
     borrow_at: u32,
     replies: Vec<(RequestId, Outcome)>,
     done: BTreeMap<u64, AlignedBuffer>,
+    spare: VecDeque<AlignedBuffer>,
 }
 
 impl OwnedRequests {
@@ -62,7 +66,15 @@ impl OwnedRequests {
     /// # Panics
     /// If that number is open already.
     pub fn open(&mut self, request: RequestId, bytes: usize) -> &mut [u8] {
-        let old = self.open.insert(request.0, AlignedBuffer::new(bytes));
+        let spare = self.spare.iter().rposition(|buffer| buffer.len() == bytes);
+        let buffer = match spare.and_then(|at| self.spare.remove(at)) {
+            Some(mut buffer) => {
+                buffer.fill(0);
+                buffer
+            }
+            None => AlignedBuffer::new(bytes),
+        };
+        let old = self.open.insert(request.0, buffer);
         assert!(old.is_none(), "request {} is open already", request.0);
         self.open.get_mut(&request.0).expect("just inserted")
     }
@@ -77,10 +89,19 @@ impl OwnedRequests {
         self.done.remove(&request.0)
     }
 
+    /// Keeps a buffer that is not used any more, for a further request.
+    pub fn put_back(&mut self, buffer: AlignedBuffer) {
+        if self.spare.len() == SPARE_MAX {
+            self.spare.pop_front();
+        }
+        self.spare.push_back(buffer);
+    }
+
     /// Forgets everything, after a crash.
     pub fn clear(&mut self) {
         self.end_loans(0);
-        *self = OwnedRequests::default();
+        let spare = std::mem::take(&mut self.spare);
+        *self = OwnedRequests { spare, ..OwnedRequests::default() };
     }
 
     /// Ends the oldest loans until `left` are left.
@@ -94,7 +115,7 @@ impl OwnedRequests {
 }
 
 // SAFETY: buffers are heap memory that moves with neither the table nor the map's nodes, and
-// they are freed only by `take_data` after the reply, by `clear` or on drop, whose callers reset
+// they are given up only by `take_data` after the reply, by `clear` or on drop, whose callers reset
 // the executor first.
 unsafe impl Requests for OwnedRequests {
     fn data(&mut self, request: RequestId) -> MemorySlice {

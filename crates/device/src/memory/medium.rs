@@ -4,6 +4,7 @@
 use forebay_effect::Device;
 
 use super::DeviceOptions;
+use super::changes::{Changes, Moment};
 use super::cut::{self, Candidate, CutStyle};
 use super::faults::{FaultCounts, FaultRates};
 use crate::choices::Choices;
@@ -62,7 +63,7 @@ pub(super) struct Unsynced {
 }
 
 /// A device.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Medium {
     pub name: Device,
     pub options: DeviceOptions,
@@ -76,12 +77,19 @@ pub(super) struct Medium {
     pub current: Vec<u8>,
     pub unsynced: Vec<Unsynced>,
     bad: Vec<bool>,
+    /// Of `durable`, `current` or both.
+    changes: Changes,
+    /// When both were last known to be the same.
+    same: Moment,
+    /// If this is a copy after a cut: of which moment of which device, and when it was made.
+    copied: Option<(Moment, Moment)>,
 }
 
 impl Medium {
     pub fn new(name: Device, options: DeviceOptions, image: Vec<u8>) -> Medium {
         let bad = vec![false; image.len() / SECTOR as usize];
         let current = image.clone();
+        let changes = Changes::new(image.len());
         Medium {
             name,
             options,
@@ -92,6 +100,9 @@ impl Medium {
             current,
             unsynced: Vec::new(),
             bad,
+            same: changes.now(),
+            changes,
+            copied: None,
         }
     }
 
@@ -111,28 +122,32 @@ impl Medium {
 
     /// A write lands in the cache, but for the sectors that `keep` (sector number within the
     /// write) refuses.
-    pub fn land(&mut self, offset: u64, data: &Data, now: u64, keep: impl FnMut(u64) -> bool) {
+    pub fn land(&mut self, offset: u64, data: Data, now: u64, mut keep: impl FnMut(u64) -> bool) {
         let length = data.length();
-        let kept: Vec<bool> = (0..length.div_ceil(SECTOR)).map(keep).collect();
-        let mut sector = 0;
-        while sector < kept.len() {
-            let run = kept[sector..].iter().take_while(|&&kept| kept).count();
+        let sectors = length.div_ceil(SECTOR);
+        let mut first = 0;
+        while first < sectors {
+            let run = (first..sectors).take_while(|&sector| keep(sector)).count() as u64;
+            let from = first * SECTOR;
+            // (The sector after the run is one that was refused.)
+            first += run + 1;
             if run == 0 {
-                sector += 1;
                 continue;
             }
-            let from = sector as u64 * SECTOR;
-            let part_length = (run as u64 * SECTOR).min(length - from);
+            let part_length = (run * SECTOR).min(length - from);
             data.put(&mut self.current, offset, from, part_length);
-            let first = ((offset + from) / SECTOR) as usize;
-            self.bad[first..first + run].fill(false);
-            if self.options.volatile_cache {
+            self.changes.note(offset + from, part_length);
+            let at = ((offset + from) / SECTOR) as usize;
+            self.bad[at..at + run as usize].fill(false);
+            if !self.options.volatile_cache {
+                data.put(&mut self.durable, offset, from, part_length);
+            } else if part_length == length {
+                self.unsynced.push(Unsynced { offset, data, completed: now });
+                break;
+            } else {
                 let data = data.part(from, part_length);
                 self.unsynced.push(Unsynced { offset: offset + from, data, completed: now });
-            } else {
-                data.put(&mut self.durable, offset, from, part_length);
             }
-            sector += run;
         }
         if self.unsynced.len() > UNSYNCED_MAX {
             let cut = self.unsynced[UNSYNCED_MAX / 2].completed;
@@ -142,11 +157,12 @@ impl Medium {
 
     /// What completed before `submitted` becomes durable.
     pub fn sync(&mut self, submitted: u64) {
-        let durable = &mut self.durable;
+        let (durable, changes) = (&mut self.durable, &mut self.changes);
         self.unsynced.retain(|write| {
             let covered = write.completed < submitted;
             if covered {
                 write.data.put(durable, write.offset, 0, write.data.length());
+                changes.note(write.offset, write.data.length());
             }
             !covered
         });
@@ -160,6 +176,7 @@ impl Medium {
         unsynced.retain(|write| {
             let covered = write.completed < submitted;
             let length = write.data.length();
+            self.changes.note(write.offset, length);
             for from in (0..length).step_by(SECTOR as usize).filter(|_| covered) {
                 let part = SECTOR.min(length - from);
                 let at = (write.offset + from) as usize..(write.offset + from + part) as usize;
@@ -195,6 +212,7 @@ impl Medium {
     }
 
     pub fn flip(&mut self, at: usize, mask: u8) {
+        self.changes.note(at as u64, 1);
         self.current[at] ^= mask;
         self.durable[at] ^= mask;
         for write in &mut self.unsynced {
@@ -214,6 +232,8 @@ impl Medium {
         self.durable = image;
         self.unsynced.clear();
         self.bad.fill(false);
+        self.changes.note(0, self.durable.len() as u64);
+        self.same = self.changes.now();
     }
 
     /// The power fails and returns. Writes in flight are decided about after those in the cache;
@@ -227,12 +247,21 @@ impl Medium {
     ) {
         let unsynced = std::mem::take(&mut self.unsynced);
         decide(self, &unsynced, in_flight, style, choices, counts);
-        self.current.copy_from_slice(&self.durable);
+        self.settle();
         self.unsynced = unsynced;
         self.unsynced.clear();
     }
 
-    /// A copy of this device after a cut, in the memory of `copy`.
+    /// Reads see what is durable.
+    fn settle(&mut self) {
+        for range in self.changes.since(self.same) {
+            self.current[range.clone()].copy_from_slice(&self.durable[range]);
+        }
+        self.same = self.changes.now();
+    }
+
+    /// A copy of this device after a cut, in the memory of `copy`. If that was such a copy before, only
+    /// what either has changed since is copied.
     pub fn cut_into(
         &self,
         copy: &mut Medium,
@@ -243,11 +272,31 @@ impl Medium {
     ) {
         (copy.name, copy.options, copy.rates) = (self.name, self.options, self.rates);
         (copy.present, copy.full_from) = (self.present, u64::MAX);
-        copy.durable.clone_from(&self.durable);
         copy.bad.clone_from(&self.bad);
         copy.unsynced.clear();
+        copy.take_durable(self);
         decide(copy, &self.unsynced, in_flight, style, choices, counts);
-        copy.current.clone_from(&copy.durable);
+        copy.settle();
+    }
+
+    fn take_durable(&mut self, from: &Medium) {
+        let now = from.changes.now();
+        match self.copied {
+            Some((of, made)) if of.is_of(now) => {
+                let changed = self.changes.since(made).chain(from.changes.since(of));
+                for range in changed.collect::<Vec<_>>() {
+                    self.durable[range.clone()].copy_from_slice(&from.durable[range.clone()]);
+                    self.changes.note(range.start as u64, range.len() as u64);
+                }
+            }
+            _ => {
+                self.durable.clone_from(&from.durable);
+                self.current.clone_from(&from.durable);
+                self.changes = Changes::new(self.durable.len());
+                self.same = self.changes.now();
+            }
+        }
+        self.copied = Some((now, self.changes.now()));
     }
 
     /// Another place of the same length, for misdirected operations.
@@ -274,5 +323,8 @@ fn decide(
     // A logical block is written whole, whatever the caller says.
     let atomic = medium.options.tear_bytes.max(medium.options.logical_block);
     let tearing = (atomic, medium.options.garbage);
+    for candidate in &candidates {
+        medium.changes.note(candidate.offset, candidate.data.length());
+    }
     cut::decide(&mut medium.durable, tearing, &candidates, style, choices, counts);
 }

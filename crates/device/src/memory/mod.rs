@@ -25,6 +25,7 @@
 //! assert_eq!(devices.pending(), 0);
 //! ```
 
+mod changes;
 mod cut;
 mod faults;
 mod journal;
@@ -129,6 +130,7 @@ pub struct MemoryDevices {
     pending: Vec<Pending>,
     done: Vec<Completion>,
     spare: Vec<Vec<MemorySlice>>,
+    spare_bytes: Vec<Vec<u8>>,
     contenders: Vec<Contender>,
     plans: Vec<(u64, Fault)>,
     random: Seeded,
@@ -158,6 +160,7 @@ impl MemoryDevices {
             pending: Vec::new(),
             done: Vec::new(),
             spare: Vec::new(),
+            spare_bytes: Vec::new(),
             contenders: Vec::new(),
             plans: Vec::new(),
             random: Seeded::new(seed),
@@ -266,15 +269,15 @@ impl MemoryDevices {
     /// # Panics
     /// If there is none.
     pub fn complete(&mut self, index: usize) {
-        let pending = self.pending.remove(index);
+        let mut pending = self.pending.remove(index);
         self.clock += 1;
         for other in &mut self.pending {
             other.delay = other.delay.saturating_sub(1);
         }
-        let result = self.carry_out(&pending);
+        let result = self.carry_out(&mut pending);
         self.note_happening(|| Happening::Completed { io: pending.io, done: result.ok() });
         self.done.push(Completion { tag: pending.tag, result });
-        self.spare.push(pending.memory);
+        self.put_back(pending);
     }
 
     /// Completes some operation in flight, slow ones last. Returns whether there was one.
@@ -456,9 +459,17 @@ impl MemoryDevices {
             .collect()
     }
 
+    /// Keeps what an operation that is over had allocated.
+    fn put_back(&mut self, pending: Pending) {
+        self.spare.push(pending.memory);
+        if pending.before.capacity() > 0 {
+            self.spare_bytes.push(pending.before);
+        }
+    }
+
     fn forget_pending(&mut self) {
-        for pending in self.pending.drain(..) {
-            self.spare.push(pending.memory);
+        while let Some(pending) = self.pending.pop() {
+            self.put_back(pending);
         }
         self.done.clear();
         self.contenders.clear();

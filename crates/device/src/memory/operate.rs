@@ -52,12 +52,12 @@ impl Devices for MemoryDevices {
             submitted: self.clock,
             fault,
             delay,
-            checksum: 0,
             contended: false,
-            before: Vec::new(),
+            before: self.spare_bytes.pop().unwrap_or_default(),
         };
+        pending.before.clear();
         match verb {
-            Verb::Write => pending.checksum = pending.crc(),
+            Verb::Write => pending.note_source(),
             Verb::Read => {
                 pending.spoil();
                 let medium = &self.media[self.index_of(device)];
@@ -68,10 +68,7 @@ impl Devices for MemoryDevices {
         self.note_overlaps(&mut pending);
         self.note_happening(|| Happening::Submitted {
             io: pending.io,
-            data: match (verb, pending.data()) {
-                (Verb::Write, Data::Bytes(bytes)) => bytes,
-                _ => Vec::new(),
-            },
+            data: if verb == Verb::Write { pending.before.clone() } else { Vec::new() },
         });
         self.pending.push(pending);
     }
@@ -87,11 +84,12 @@ impl Devices for MemoryDevices {
 
 impl MemoryDevices {
     /// What the operation does, now that it completes.
-    pub(super) fn carry_out(&mut self, pending: &Pending) -> Result<u64, DeviceError> {
+    pub(super) fn carry_out(&mut self, pending: &mut Pending) -> Result<u64, DeviceError> {
         let PendingIo { device, verb, offset, length, .. } = pending.io;
         let index = self.index_of(device);
-        if verb == Verb::Write && pending.checksum != pending.crc() {
+        if verb == Verb::Write && pending.is_source_changed() {
             self.hazards.sources_changed += 1;
+            pending.note_source();
         }
         if !self.media[index].present || pending.fault == Some(Fault::Vanished) {
             return Err(DeviceError::Gone);
@@ -122,11 +120,13 @@ impl MemoryDevices {
                     pending.fill(&mixed);
                 }
             }
-            Verb::Write => self.land(index, offset, &pending.data(), pending),
             Verb::WriteZeroes { .. } if !self.media[index].options.zeroes => {
                 return Err(DeviceError::Unsupported);
             }
-            Verb::WriteZeroes { .. } => self.land(index, offset, &pending.data(), pending),
+            Verb::Write | Verb::WriteZeroes { .. } => {
+                let data = pending.take_data();
+                self.land(index, offset, data, pending);
+            }
             Verb::Sync => self.media[index].sync(pending.submitted),
         }
         Ok(length)
@@ -135,7 +135,7 @@ impl MemoryDevices {
     fn carry_out_badly(
         &mut self,
         index: usize,
-        pending: &Pending,
+        pending: &mut Pending,
         fault: Fault,
     ) -> Result<u64, DeviceError> {
         let PendingIo { offset, length, verb, .. } = pending.io;
@@ -150,7 +150,7 @@ impl MemoryDevices {
             }
             Fault::MisdirectedWrite => {
                 let elsewhere = medium.elsewhere(offset, length, random);
-                medium.land(elsewhere, &pending.data(), self.clock, |_| true);
+                medium.land(elsewhere, pending.take_data(), self.clock, |_| true);
                 self.note_happening(|| harmed(offset, length));
                 self.note_happening(|| harmed(elsewhere, length));
                 Ok(length)
@@ -178,7 +178,7 @@ impl MemoryDevices {
                     pending.fill(medium.read(offset, some)?);
                 } else {
                     let kept = some / SECTOR;
-                    medium.land(offset, &pending.data(), self.clock, |sector| sector < kept);
+                    medium.land(offset, pending.take_data(), self.clock, |sector| sector < kept);
                 }
                 Ok(some)
             }
@@ -189,7 +189,7 @@ impl MemoryDevices {
             Fault::TransientError | Fault::NoSpace => {
                 if modifies(verb) {
                     let way = random.choose(3);
-                    medium.land(offset, &pending.data(), self.clock, |_| match way {
+                    medium.land(offset, pending.take_data(), self.clock, |_| match way {
                         0 => false,
                         1 => true,
                         _ => random.choose(2) == 0,
@@ -204,8 +204,8 @@ impl MemoryDevices {
 
     /// A write lands. Where another write over the same bytes completed while this one was in
     /// flight, either may have been the last.
-    fn land(&mut self, index: usize, offset: u64, data: &Data, pending: &Pending) {
-        let now = self.clock;
+    fn land(&mut self, index: usize, offset: u64, data: Data, pending: &Pending) {
+        let (now, end) = (self.clock, offset + data.length());
         if !pending.contended {
             return self.media[index].land(offset, data, now, |_| true);
         }
@@ -219,7 +219,6 @@ impl MemoryDevices {
             let at = offset + sector * SECTOR;
             !rivals.iter().any(|&(start, end)| at < end && at + SECTOR > start)
         });
-        let end = offset + data.length();
         self.contenders.push(Contender { device, offset, end, completed: now });
         if !self.pending.iter().any(|pending| pending.contended) {
             self.contenders.clear();

@@ -14,20 +14,36 @@ pub(super) struct Pending {
     pub fault: Option<Fault>,
     /// Other completions that a slow operation waits for.
     pub delay: u64,
-    /// CRC-32C of a write's memory at submission.
-    pub checksum: u32,
     pub contended: bool,
-    /// What a read would have seen at submission.
+    /// What a read would have seen at submission, or what a write's memory held.
     pub before: Vec<u8>,
 }
 
 impl Pending {
-    pub fn crc(&self) -> u32 {
+    /// The pieces of its memory.
+    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         // SAFETY: valid until the completion, by the contract of `submit`.
-        let bytes = |slice: &MemorySlice| unsafe {
-            std::slice::from_raw_parts(slice.pointer, slice.length)
-        };
-        self.memory.iter().fold(0, |crc, slice| crc32c::crc32c_append(crc, bytes(slice)))
+        self.memory
+            .iter()
+            .map(|slice| unsafe { std::slice::from_raw_parts(slice.pointer, slice.length) })
+    }
+
+    /// Notes what a write's memory holds now.
+    pub fn note_source(&mut self) {
+        let mut bytes = std::mem::take(&mut self.before);
+        bytes.clear();
+        self.pieces().for_each(|piece| bytes.extend_from_slice(piece));
+        self.before = bytes;
+    }
+
+    /// Whether a write's memory is not as it was noted.
+    pub fn is_source_changed(&self) -> bool {
+        let mut rest = &self.before[..];
+        self.pieces().any(|piece| {
+            let (before, after) = rest.split_at(piece.len());
+            rest = after;
+            before != piece
+        })
     }
 
     /// What a write is about to write: its memory, as it is now.
@@ -36,13 +52,16 @@ impl Pending {
             return Data::Zeroes(self.io.length);
         }
         let mut bytes = Vec::with_capacity(self.io.length as usize);
-        for slice in &self.memory {
-            // SAFETY: valid until the completion, by the contract of `submit`.
-            bytes.extend_from_slice(unsafe {
-                std::slice::from_raw_parts(slice.pointer, slice.length)
-            });
-        }
+        self.pieces().for_each(|piece| bytes.extend_from_slice(piece));
         Data::Bytes(bytes)
+    }
+
+    /// The same of a write that completes, without a copy.
+    pub fn take_data(&mut self) -> Data {
+        match self.io.verb {
+            Verb::Write => Data::Bytes(std::mem::take(&mut self.before)),
+            _ => Data::Zeroes(self.io.length),
+        }
     }
 
     /// Puts `bytes` at the start of a read's memory.
