@@ -430,46 +430,32 @@ fn two_cuts_anywhere_leave_a_superblock_and_what_was_acknowledged() {
     let binding = |generation| Binding::new(1, [9; 16], generation);
     let mut cuts = 0;
     for first in 0.. {
-        let prepare = || {
-            let mut rig = Rig::formatted(tiny(), options());
-            rig.append(0, key(0), 1, true);
-            rig.log.sync(0);
-            rig.settle();
-            let mut acknowledged = 0;
-            let mut done = 0;
-            for generation in 1..=2 {
-                rig.log.bind(vec![binding(generation)], generation);
-                rig.poll();
-                while rig.under_way() > 0 && done < first {
-                    rig.complete(0);
-                    done += 1;
-                    while let Some(event) = rig.log.poll_event() {
-                        assert_eq!(event, Event::Bound { ticket: generation, result: Ok(()) });
-                        acknowledged = generation;
-                    }
+        let mut rig = Rig::formatted(tiny(), options());
+        rig.append(0, key(0), 1, true);
+        rig.log.sync(0);
+        rig.settle();
+        let mut acknowledged = 0;
+        let mut done = 0;
+        for generation in 1..=2 {
+            rig.log.bind(vec![binding(generation)], generation);
+            rig.poll();
+            while rig.under_way() > 0 && done < first {
+                rig.complete(0);
+                done += 1;
+                while let Some(event) = rig.log.poll_event() {
+                    assert_eq!(event, Event::Bound { ticket: generation, result: Ok(()) });
+                    acknowledged = generation;
                 }
             }
-            (rig, acknowledged, done < first)
-        };
-        let (rig, acknowledged, over) = prepare();
-        if over {
+        }
+        if done < first {
             break;
         }
         for fates in 0..4u64.pow(rig.at_risk()) {
-            let flash = prepare().0.cut_by(fates);
+            let mut rig = recover(rig.cut_by(fates), tiny(), options());
             for second in 0.. {
-                let recovering = || {
-                    let mut rig = recover(flash.clone(), tiny(), options());
-                    let mut left = second;
-                    while rig.under_way() > 0 && left > 0 {
-                        rig.complete(0);
-                        left -= 1;
-                    }
-                    rig
-                };
-                let rig = recovering();
                 for fates in 0..4u64.pow(rig.at_risk()) {
-                    let flash = recovering().cut_by(fates);
+                    let flash = rig.cut_by(fates);
                     let events = recover(flash, tiny(), options()).settle();
                     let [Event::Recovered(_), Event::Ready(report)] = &events[..] else {
                         panic!("cuts after {first} and {second}, fates {fates}: {events:?}")
@@ -481,6 +467,7 @@ fn two_cuts_anywhere_leave_a_superblock_and_what_was_acknowledged() {
                 if rig.under_way() == 0 {
                     break;
                 }
+                rig.complete(0);
             }
         }
     }
@@ -517,28 +504,20 @@ fn a_format_cut_short_leaves_the_former_log_or_the_new_one() {
     // Large enough for some of the places of second copies.
     let geometry = Geometry { regions: 8, ..tiny() };
     let (former, new) = (*b"0123456789abcdef", [7; 16]);
-    let (mut found, mut first) = ([0; 2], 0);
-    loop {
-        let formatting = || {
-            let mut rig = Rig::formatted(geometry, options());
-            rig.append(0, key(0), 1, true);
-            rig.log.sync(0);
-            rig.settle();
-            for ticket in 1..=3 {
-                rig.log.bind(Vec::new(), ticket);
-                rig.settle();
-            }
-            let mut rig = rig.restart(Start::Format { uuid: new, bindings: Vec::new() });
-            rig.poll();
-            for _ in 0..first {
-                if rig.under_way() > 0 {
-                    rig.complete(0);
-                }
-            }
-            rig
-        };
-        for fates in 0..4u64.pow(formatting().at_risk()) {
-            let events = recover(formatting().cut_by(fates), geometry, options()).settle();
+    let mut rig = Rig::formatted(geometry, options());
+    rig.append(0, key(0), 1, true);
+    rig.log.sync(0);
+    rig.settle();
+    for ticket in 1..=3 {
+        rig.log.bind(Vec::new(), ticket);
+        rig.settle();
+    }
+    let mut rig = rig.restart(Start::Format { uuid: new, bindings: Vec::new() });
+    rig.poll();
+    let mut found = [0; 2];
+    for first in 0.. {
+        for fates in 0..4u64.pow(rig.at_risk()) {
+            let events = recover(rig.cut_by(fates), geometry, options()).settle();
             let Some(Event::Ready(report)) = events.last() else { panic!("{first}: {events:?}") };
             let records = if report.uuid == former { 1 } else { 0 };
             assert_eq!(events.len(), records + 1, "{first}, fates {fates}: {events:?}");
@@ -547,10 +526,10 @@ fn a_format_cut_short_leaves_the_former_log_or_the_new_one() {
             assert!(report.uuid == new || first < 2, "{first}, fates {fates}: the former log");
             found[usize::from(report.uuid == new)] += 1;
         }
-        if formatting().under_way() == 0 {
+        if rig.under_way() == 0 {
             break;
         }
-        first += 1;
+        rig.complete(0);
     }
     assert!(found[0] > 1 && found[1] > 100, "{found:?}");
 }

@@ -59,28 +59,15 @@ fn other(block: u64) -> BlockKey {
 fn a_seal_after_a_stop_is_whole_or_not_there_wherever_the_power_goes() {
     let mut seen = [0; 2];
     for geometry in layouts() {
+        let mut rig = bound(geometry);
+        append(&mut rig, 1, key(1), false);
+        rig.log.stop();
+        rig.settle();
+        rig.log.seal(&[note(1, 7, false), note(2, 8, true)], 5);
+        rig.poll();
+        let mut noted = false;
         for patience in 0.. {
-            let prepare = || {
-                let mut rig = bound(geometry);
-                append(&mut rig, 1, key(1), false);
-                rig.log.stop();
-                rig.settle();
-                rig.log.seal(&[note(1, 7, false), note(2, 8, true)], 5);
-                rig.poll();
-                let mut noted = false;
-                for _ in 0..patience {
-                    if rig.under_way() > 0 {
-                        rig.complete(0);
-                    }
-                    while let Some(event) = rig.log.poll_event() {
-                        assert_eq!(event, Event::Bound { ticket: 5, result: Ok(()) });
-                        noted = true;
-                    }
-                }
-                (rig, noted)
-            };
-            for fates in 0..4_u64.pow(prepare().0.at_risk()) {
-                let (rig, noted) = prepare();
+            for fates in 0..4_u64.pow(rig.at_risk()) {
                 let mut after = Rig::new(rig.geometry, rig.options, rig.cut_by(fates));
                 after.log.start(Start::RECOVER);
                 let events = after.settle();
@@ -92,8 +79,13 @@ fn a_seal_after_a_stop_is_whole_or_not_there_wherever_the_power_goes() {
                 assert_eq!(after.log.bindings()[0].seal, [0; 32], "a start forgets seals");
                 seen[usize::from(whole)] += 1;
             }
-            if prepare().0.under_way() == 0 {
+            if rig.under_way() == 0 {
                 break;
+            }
+            rig.complete(0);
+            while let Some(event) = rig.log.poll_event() {
+                assert_eq!(event, Event::Bound { ticket: 5, result: Ok(()) });
+                noted = true;
             }
         }
     }

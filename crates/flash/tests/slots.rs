@@ -312,27 +312,15 @@ fn random_cuts_lose_nothing_synced_and_no_cell_is_used_twice() {
 #[test]
 fn a_new_version_is_there_or_the_old_one_is_wherever_the_power_goes() {
     let mut cuts = 0;
+    let mut rig = Rig::formatted(slots(), options());
+    rig.append(0, key(0), 1, true);
+    rig.log.sync(0);
+    rig.settle();
+    rig.append(1, key(0), 2, true);
+    rig.append(2, key(1), 3, true);
     for steps in 0.. {
-        let prepare = || {
-            let mut rig = Rig::formatted(slots(), options());
-            rig.append(0, key(0), 1, true);
-            rig.log.sync(0);
-            rig.settle();
-            rig.append(1, key(0), 2, true);
-            rig.append(2, key(1), 3, true);
-            let mut done = 0;
-            while rig.under_way() > 0 && done < steps {
-                rig.complete(0);
-                done += 1;
-            }
-            (rig, done < steps)
-        };
-        let (rig, over) = prepare();
-        if over {
-            break;
-        }
         for fates in 0..4_u64.pow(rig.at_risk()) {
-            let mut after = Rig::new(slots(), options(), prepare().0.cut_by(fates));
+            let mut after = Rig::new(slots(), options(), rig.cut_by(fates));
             after.log.start(Start::RECOVER);
             let events = after.settle();
             let found: BTreeMap<u64, u64> = events
@@ -345,6 +333,10 @@ fn a_new_version_is_there_or_the_old_one_is_wherever_the_power_goes() {
             assert!(matches!(found.get(&0), Some(1 | 2)), "{steps}, {fates}: {events:?}");
             cuts += 1;
         }
+        if rig.under_way() == 0 {
+            break;
+        }
+        rig.complete(0);
     }
     assert!(cuts > 100, "{cuts}");
 }

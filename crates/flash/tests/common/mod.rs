@@ -317,10 +317,10 @@ impl Rig {
 
     /// The power goes off, each write not yet durable having the fate given (see
     /// [`Flash::cut_by`]).
-    pub fn cut_by(mut self, fates: u64) -> Flash {
-        let under_way = self.writes_under_way();
-        self.flash.cut_by(fates, under_way);
-        self.flash
+    pub fn cut_by(&self, fates: u64) -> Flash {
+        let mut flash = self.flash.clone();
+        flash.cut_by(fates, self.writes_under_way());
+        flash
     }
 
     /// Writes that a cut now could keep, lose or tear.
@@ -329,12 +329,12 @@ impl Rig {
         (writes.count() + self.flash.volatile.len()) as u32
     }
 
-    fn writes_under_way(&mut self) -> Vec<(usize, Vec<u8>)> {
-        let write = |p| match p {
-            Pending::Write { offset, bytes } => Some((offset, bytes)),
+    fn writes_under_way(&self) -> Vec<(usize, Vec<u8>)> {
+        let write = |p: &Pending| match p {
+            Pending::Write { offset, bytes } => Some((*offset, bytes.clone())),
             _ => None,
         };
-        self.pending.drain(..).filter_map(|(_, p)| write(p)).collect()
+        self.pending.iter().filter_map(|(_, p)| write(p)).collect()
     }
 
     /// The process dies, the device lives on: writes under way may or may not have happened.
