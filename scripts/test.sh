@@ -3,7 +3,8 @@
 # the count. A step is skipped, with its reason, when this machine lacks what it needs.
 #
 # The adversary runs in the background at the lowest priority, and its result is reported last: it needs
-# minutes of CPU time, while the steps after it mostly wait for devices, clients and downloads.
+# minutes of CPU time, while the steps after it also wait for devices, clients and downloads. The scripts of
+# tests/integration mostly wait, too, and run in the background when everything is built.
 #
 #   scripts/test.sh                  all steps
 #   scripts/test.sh fmt clippy       these steps
@@ -12,8 +13,9 @@
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 
-STEPS="setup lock fmt clippy scripts ruff tidy tests adversary examples doc oracles integration readme python"
-BESIDE="adversary"
+STEPS="setup lock fmt clippy scripts ruff tidy build adversary tests examples doc integration oracles readme python"
+# These run in the background: the first at the lowest priority.
+declare -A BESIDE=([adversary]="nice -n 19" [integration]="")
 STEP_SECONDS_MAX="${STEP_SECONDS_MAX:-2400}"
 SKIP=77
 
@@ -86,6 +88,9 @@ step_ruff() {
 # Of the whole workspace, as everything below: a crate that is built alone has dependencies with
 # fewer features, so that they and all above them would be compiled again.
 step_tidy() { cargo test --workspace --test tidy; }
+
+# What most steps need, so that the adversary, which comes next, has only its own crates to build.
+step_build() { cargo test --workspace --no-run --lib --bins --tests; }
 
 # Unit tests and integration tests in Rust; their binary comes from the same build.
 step_tests() {
@@ -173,7 +178,7 @@ begin() {
 follow() {
     local step=$1
     tail --pid="${runner[$step]}" -n +1 -F "$logs/$step.log" 2>/dev/null | filter | case "$step" in
-        tests | tidy | examples) grep --line-buffered -E '^(error|test .*FAILED|thread .* panicked|---- .* stdout|test result: F|failures:|assertion | +(left|right): |    Finished)' || true ;;
+        build | tests | tidy | examples) grep --line-buffered -E '^(error|test .*FAILED|thread .* panicked|---- .* stdout|test result: F|failures:|assertion | +(left|right): |    Finished)' || true ;;
         readme) grep --line-buffered -E '^\++ [a-z]' || true ;;
         *) cat ;;
     esac
@@ -204,7 +209,7 @@ finish() {
         *)
             failed=$((failed + 1))
             case "$step" in
-                tests | tidy | examples | readme)
+                build | tests | tidy | examples | readme)
                     say "--- the end of $log"
                     tail -n 60 "$log"
                     ;;
@@ -230,13 +235,12 @@ for step in $list; do
         say "there is no step '$step'; there are: $STEPS"
         exit 2
     fi
-    case " $BESIDE " in
-        *" $step "*)
-            begin "$step" nice -n 19
-            beside="$beside $step"
-            continue
-            ;;
-    esac
+    if [ -n "${BESIDE[$step]+beside}" ]; then
+        read -ra how <<<"${BESIDE[$step]}"
+        begin "$step" "${how[@]}"
+        beside="$step $beside"
+        continue
+    fi
     say ""
     say "=== $step"
     begin "$step"
