@@ -14,6 +14,7 @@
 //!   read then rules out never comes back, not even after further cuts.
 
 use std::fmt;
+use std::hash::Hasher;
 
 use smallvec::{SmallVec, smallvec};
 
@@ -390,6 +391,17 @@ impl Oracle {
             }
             prune(s, horizon);
             assert!(!s.is_empty(), "a sector without a value");
+        }
+    }
+
+    /// Feeds to `hasher` what a power cut now would leave to be found: all that matters afterwards.
+    pub fn hash_survivors(&self, hasher: &mut impl Hasher) {
+        for s in &self.sectors {
+            hasher.write_u8(0xFF);
+            for v in s.iter().filter(|v| v.survivor) {
+                hasher.write_u32(v.id);
+                hasher.write_u8(u8::from(v.zero) | u8::from(v.failed) << 1);
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use forebay_adversary::kind::Kind;
 
 fn few(name: &str) -> Tally {
     let kind = Kind::find(name).expect("a kind of run");
-    let tally = sweep(2, 0..1000, |seed, tally| kind.tally(seed, tally));
+    let tally = sweep(2, 0..100, |seed, tally| kind.tally(seed, tally));
     assert_eq!(tally.failures, [], "{name}");
     tally
 }

@@ -1,5 +1,6 @@
 //! Every sequence of two operations, with every order of completion, cut after every completion,
-//! with every subset of what is not durable surviving.
+//! with every subset of what is not durable surviving. Where a cut leaves what an earlier one of the same
+//! sequence left, nothing is done again.
 //!
 //! The world is as small as it can be: three blocks of 4 KiB, one of them in DRAM, four regions
 //! of flash. Where there are more orders or subsets than the bounds allow, as many are drawn at
@@ -20,6 +21,7 @@ use crate::campaign::Tally;
 use crate::catch::catch;
 use crate::manage::other_policy;
 use crate::run::after::End;
+use crate::run::left::LookedAt;
 use crate::run::{Plan, Runner};
 
 /// Orders of completion walked through for a case; beyond it they are drawn.
@@ -53,10 +55,11 @@ pub fn play(case: u64, plan: Plan, tally: &mut Tally) {
 
 fn all_orders(case: &Case, plan: Plan, tally: &mut Tally) -> Result<(), String> {
     let walk = Walk::default();
+    let mut looked_at = LookedAt::default();
     for _ in 0..ORDERS_MAX {
         let mut choices = walk.clone();
         let new = walk.clone();
-        one_order(case, &mut choices, plan, tally, &|| new.is_new())
+        one_order(case, &mut choices, plan, (tally, &mut looked_at), &|| new.is_new())
             .map_err(|how| format!("order {:?}: {how}", walk.path()))?;
         tally.coverage.add("exhaustive: orders of completion", 1);
         if !walk.advance() {
@@ -65,7 +68,7 @@ fn all_orders(case: &Case, plan: Plan, tally: &mut Tally) -> Result<(), String> 
         }
     }
     for seed in 0..ORDERS_DRAWN {
-        one_order(case, &mut Seeded::new(seed), plan, tally, &|| true)
+        one_order(case, &mut Seeded::new(seed), plan, (tally, &mut looked_at), &|| true)
             .map_err(|how| format!("order drawn from {seed}: {how}"))?;
         tally.coverage.add("exhaustive: orders of completion", 1);
     }
@@ -76,11 +79,12 @@ fn one_order(
     case: &Case,
     choices: &mut dyn Choices,
     plan: Plan,
-    tally: &mut Tally,
+    (tally, looked_at): (&mut Tally, &mut LookedAt),
     is_new: &dyn Fn() -> bool,
 ) -> Result<(), String> {
     let mut fixed = First(choices);
     let mut run = Runner::new(&case.scenario(), plan, &mut fixed);
+    run.looked_at = std::mem::take(looked_at);
     let before = run.choices.enter_first();
     run.format()?;
     case.prelude(&mut run)?;
@@ -99,6 +103,7 @@ fn one_order(
     run.verify("in the end")?;
     run.choices.leave(before);
     run.cover();
+    *looked_at = std::mem::take(&mut run.looked_at);
     tally.add_seen(&run.finish()?);
     Ok(())
 }

@@ -81,7 +81,8 @@ impl Runner<'_> {
     }
 
     /// Looks at what a cut at this instant would leave, if `cut` decides what survives: the
-    /// cache starts, everything is read; with `again` it is killed, starts and is read again.
+    /// cache starts, everything is read; with `again` it is killed, starts and is read again. Not if an earlier cut
+    /// left the same.
     pub(crate) fn fork_at(
         &mut self,
         style: CutStyle,
@@ -90,6 +91,12 @@ impl Runner<'_> {
     ) -> Result<(), String> {
         let mut aside = self.take_aside();
         self.world.executor.devices().survivors_into(aside.executor.devices_mut(), style, cut);
+        let (devices, has_flash) = (aside.executor.devices(), self.has_flash());
+        if !self.looked_at.is_new(devices, has_flash, &self.oracles, self.world.now, again) {
+            self.seen.stats.add("exhaustive: cuts that left nothing new", 1);
+            self.aside = Some(aside);
+            return Ok(());
+        }
         let before = self.choices.enter_first();
         let result = self.look_aside(aside, |run| {
             run.restart()?;

@@ -3,6 +3,7 @@
 
 pub(crate) mod after;
 mod contents;
+pub(crate) mod left;
 mod live;
 mod older;
 mod others;
@@ -21,6 +22,7 @@ use crate::oracle::{FlushTicket, Oracle, ReadTicket};
 use crate::scenario::Scenario;
 use crate::tape::Source;
 use crate::world::{Started, World};
+use left::LookedAt;
 use older::Copies;
 use others::Others;
 
@@ -178,6 +180,8 @@ pub struct Runner<'a> {
     steps: u64,
     /// Where the consequences of a cut are looked at while the run goes on.
     aside: Option<Box<World>>,
+    /// What cuts that were decided about from without have left.
+    pub(crate) looked_at: LookedAt,
     /// Failed syncs that a loss of power has wiped out since.
     syncs_failed: u64,
     /// Faults that changed the flash medium, up to the beginning of this life.
@@ -257,6 +261,7 @@ impl<'a> Runner<'a> {
             asked: None,
             steps: 0,
             aside: None,
+            looked_at: LookedAt::default(),
             syncs_failed: 0,
             lies: 0,
             unsettled: false,
