@@ -34,7 +34,7 @@ use forebay_flash::{BlockKey, Geometry, Stamp};
 use smallvec::SmallVec;
 
 use crate::oracle::{Value, WriteId};
-use crate::world::value_of;
+use crate::sectors::value_of;
 
 const SECTOR: u64 = 512;
 

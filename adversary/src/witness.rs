@@ -2,9 +2,13 @@
 //! folds them into a digest, so that two runs can be compared by one number.
 
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use forebay_cache::Cache;
+use forebay_device::Published;
 use forebay_effect::{Effect, Machine, MetaBuffer, Outcome, Segment, Token};
+
+use crate::lookout::Lookout;
 
 /// A digest of a sequence of things; the same everywhere for the same sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,11 +40,21 @@ impl Hasher for Digest {
 pub(crate) struct Witness<'a> {
     pub cache: &'a mut Cache,
     pub digest: &'a mut Digest,
+    pub lookout: &'a mut Lookout,
+    pub published: Option<Arc<Published>>,
 }
 
 impl Machine for Witness<'_> {
     fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
-        let effect = self.cache.poll_effect(segments)?;
+        let effect = self.cache.poll_effect(segments);
+        if let Some(published) = &self.published {
+            while let Some(frame) = self.cache.poll_withdrawn() {
+                published.withdraw(frame.0);
+            }
+            self.lookout.look(published);
+        }
+        let effect = effect?;
+        self.lookout.pass(&effect);
         hash_effect(&effect, segments, self.digest);
         Some(effect)
     }

@@ -11,7 +11,8 @@ use forebay_effect::{Device, IoError, Outcome, RequestId};
 use forebay_flash::sabotage::Sabotage;
 use forebay_flash::{LogError, RecoveryReport, Stamp, StoreStamp};
 
-use crate::oracle::{Value, WriteId};
+use crate::lookout::Lookout;
+use crate::oracle::WriteId;
 use crate::watch::Watch;
 use crate::witness::{Digest, Witness};
 
@@ -31,6 +32,10 @@ pub struct World {
     pub now: Nanos,
     /// The volume whose store is late: others complete many operations for each of its own.
     pub late: Option<Volume>,
+    /// Reads that need no calls.
+    pub lookout: Lookout,
+    /// Replies that were taken in.
+    heard: u64,
     /// Of all effects and completions so far.
     pub digest: Digest,
     /// What the last start found, or why it was refused.
@@ -132,6 +137,8 @@ impl World {
             requests: OwnedRequests::default(),
             now: Nanos(0),
             late: None,
+            lookout: Lookout::default(),
+            heard: 0,
             digest: Digest::default(),
             found: Found::Nothing,
             sabotage: Sabotage::NONE,
@@ -464,8 +471,18 @@ impl World {
 
     /// Performs what can be performed now.
     pub fn run(&mut self) {
-        let mut witness = Witness { cache: &mut self.cache, digest: &mut self.digest };
+        let mut witness = Witness {
+            cache: &mut self.cache,
+            digest: &mut self.digest,
+            lookout: &mut self.lookout,
+            published: self.executor.published(),
+        };
         while self.executor.run(&mut witness, &mut self.requests).more {}
+        for (volume, offset) in self.lookout.watched() {
+            if let Some((key, frame)) = self.cache.publish(volume, offset) {
+                self.executor.publish(key, frame);
+            }
+        }
         self.observe();
         self.take_orders();
     }
@@ -556,6 +573,13 @@ impl World {
             // So that intervals end.
             self.now = self.now.saturating_add(Nanos(300_000));
         }
+        for (volume, at) in self.lookout.take_unreported() {
+            self.accesses += 1;
+            self.cache.note_hit(self.now, volume, at, block);
+        }
+        if op == Op::Read {
+            self.lookout.watch(Volume(volume), offset, block);
+        }
         self.cache.handle_request(self.now, id, Volume(volume), op, flags, offset, length);
         self.run();
         id
@@ -565,6 +589,7 @@ impl World {
     /// [`OwnedRequests::put_back`]).
     pub fn replies(&mut self) -> Vec<(RequestId, Outcome, AlignedBuffer)> {
         let replies = self.requests.take_replies();
+        self.heard += replies.len() as u64;
         replies
             .into_iter()
             .map(|(id, result)| {
@@ -572,6 +597,16 @@ impl World {
                 (id, result, data)
             })
             .collect()
+    }
+
+    /// Lets readers that need no calls find what is published, or not.
+    pub fn let_read(&mut self, open: bool) {
+        self.executor.published().iter().for_each(|published| published.set_open(open));
+    }
+
+    /// Replies that [`replies`](World::replies) has given so far.
+    pub fn replies_given(&self) -> u64 {
+        self.heard
     }
 
     /// Cuts the power: memory is lost, devices keep what they may.
@@ -597,6 +632,8 @@ impl World {
         self.executor.reset();
         self.executor.scribble(0xDB);
         self.requests.clear();
+        self.lookout.forget();
+        self.heard = self.lookout.replies();
         self.notices.clear();
         if config.frames() != self.config.frames() {
             let old = std::mem::replace(
@@ -632,50 +669,6 @@ fn fresh(config: &CacheConfig, volumes: &[VolumeConfig]) -> Cache {
 
 /// Frames that can be lent at a time.
 const LENT_MAX: u32 = 6;
-const SECTOR: usize = 512;
-const MAGIC: u64 = 0x666f_7265_6261_7921;
-
-/// Word `j` of a sector that write `id` wrote.
-fn stamp_word(j: usize, volume: u32, at: u64, id: u32) -> u64 {
-    match j {
-        0 => MAGIC,
-        1 => at << 8 | u64::from(volume),
-        2 => u64::from(id),
-        // Every word depends on all of it, so that a mixture of two writes shows.
-        _ => (u64::from(id) << 32 ^ at ^ (j as u64) << 56).wrapping_mul(MAGIC | 1),
-    }
-}
-
-/// Fills a write's sectors so that each says what it is.
-pub fn stamp(data: &mut [u8], volume: u32, first_sector: u64, id: u32) {
-    for (i, sector) in data.chunks_exact_mut(SECTOR).enumerate() {
-        for (j, word) in sector.chunks_exact_mut(8).enumerate() {
-            let w = stamp_word(j, volume, first_sector + i as u64, id);
-            word.copy_from_slice(&w.to_le_bytes());
-        }
-    }
-}
-
-/// What a sector holds.
-pub fn value_of(sector: &[u8], volume: u32, at: u64) -> Value {
-    let word = |j: usize| u64::from_le_bytes(sector[8 * j..8 * j + 8].try_into().expect("8 bytes"));
-    let words = sector.chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().expect("8 bytes")));
-    if word(0) == 0 {
-        let zero = words.fold(0, |any, w| any | w) == 0;
-        return if zero { Value::Zero } else { Value::Garbage };
-    }
-    let id = word(2) as u32;
-    let wrong =
-        words.enumerate().fold(0, |wrong, (j, w)| wrong | (w ^ stamp_word(j, volume, at, id)));
-    if wrong == 0 { Value::Write(id) } else { Value::Garbage }
-}
-
-/// The values of consecutive sectors.
-pub fn values_of(data: &[u8], volume: u32, first: u64) -> Vec<Value> {
-    (data.chunks_exact(SECTOR).enumerate())
-        .map(|(i, s)| value_of(s, volume, first + i as u64))
-        .collect()
-}
 
 /// Whether an error is one that a request may be answered with when devices fail.
 pub fn is_device_error(e: IoError) -> bool {

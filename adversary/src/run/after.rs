@@ -13,7 +13,8 @@ use forebay_flash::{Binding, LogError};
 
 use super::older::Accepted;
 use super::{Runner, Share};
-use crate::world::{Found, Started, World, values_of};
+use crate::sectors::values_of;
+use crate::world::{Found, Started, World};
 
 /// A start is cut so often at most before it may end.
 const CUTS_IN_RECOVERY_MAX: u32 = 5;

@@ -9,7 +9,8 @@ use forebay_effect::{Device, IoError, Outcome, RequestId};
 use super::after::End;
 use super::{Expect, Runner};
 use crate::oracle::Oracle;
-use crate::world::{is_device_error, stamp, value_of, values_of};
+use crate::sectors::{stamp, value_of, values_of};
+use crate::world::is_device_error;
 
 impl Runner<'_> {
     /// One life after another.
@@ -236,10 +237,13 @@ impl Runner<'_> {
 
     /// Takes in the replies that have come.
     pub(crate) fn hear(&mut self) -> Result<(), String> {
-        for (id, result, data) in self.world.replies() {
+        let (before, replies) = (self.world.replies_given(), self.world.replies());
+        for (reply, (id, result, data)) in (before..).zip(replies) {
+            self.judge_seen(reply)?;
             self.reply(id, result, &data)?;
             self.world.requests.put_back(data);
         }
+        self.judge_seen(u64::MAX)?;
         self.hear_destage()?;
         self.check_watch()
     }
@@ -290,6 +294,18 @@ impl Runner<'_> {
                 }
             }
             oracle.read_failed(ticket);
+        }
+        Ok(())
+    }
+
+    /// Judges what was read without calls before this reply, each as a read that began and ended at that moment.
+    pub(super) fn judge_seen(&mut self, reply: u64) -> Result<(), String> {
+        while let Some(seen) = self.world.lookout.take_seen(reply) {
+            let oracle = &mut self.oracles[seen.volume as usize];
+            let ticket = oracle.read_issued(seen.first, seen.values.len() as u64);
+            let judged = oracle.read_done(&ticket, &seen.values, "a read without a call");
+            judged.map_err(|v| v.to_string())?;
+            self.seen.stats.add("reads without a call", 1);
         }
         Ok(())
     }

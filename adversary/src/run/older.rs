@@ -17,7 +17,8 @@ use forebay_flash::{Older, SEAL_BYTES, Sealed};
 use super::others::TURNS_MAX;
 use super::{Runner, Share};
 use crate::oracle::{Oracle, Value};
-use crate::world::{Found, Header, values_of};
+use crate::sectors::values_of;
+use crate::world::{Found, Header};
 
 /// Copies that are kept of a life.
 const COPIES_MAX: usize = 8;

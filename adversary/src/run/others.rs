@@ -13,7 +13,7 @@ use forebay_flash::{Binding, SEAL_BYTES, Seal, Sealed};
 
 use super::Runner;
 use crate::oracle::Oracle;
-use crate::world::stamp;
+use crate::sectors::stamp;
 
 /// Completions that something may take before it counts as hanging.
 pub(super) const TURNS_MAX: u32 = 100_000;
@@ -274,6 +274,16 @@ impl Runner<'_> {
             return Ok(());
         }
         self.settle("a quiesce")?;
+        // As in an engine, no client reads anything until it goes on.
+        self.judge_seen(u64::MAX)?;
+        self.world.let_read(false);
+        let done = self.quiesce();
+        self.world.let_read(true);
+        done?;
+        self.hear()
+    }
+
+    fn quiesce(&mut self) -> Result<(), String> {
         self.oracles.iter_mut().for_each(|o| {
             let all = o.flush_issued();
             o.flush_done(&all);
@@ -304,7 +314,7 @@ impl Runner<'_> {
         }
         let zeroes = |index| Sealed { index, seal: [0; SEAL_BYTES], distrust: false, stamp: 0 };
         self.seal((0..self.oracles.len() as u16).map(zeroes).collect(), TURNS_MAX)?;
-        self.hear()
+        Ok(())
     }
 
     /// Looks at what a cut would leave now, some of the time.

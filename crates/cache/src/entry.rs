@@ -19,6 +19,9 @@ const TRANSFER_NONE: u32 = (1 << TRANSFER_BITS) - 1;
 /// Most transfers of a shard: an entry has 24 bits for the number of its own.
 pub(crate) const TRANSFERS_MAX: u32 = TRANSFER_NONE;
 
+/// In the number of a frame: reads are answered from it without a call.
+pub(crate) const PUBLISHED: u32 = 1 << 31;
+
 /// The block has left the replacement list and gives up its frame when nothing is in flight.
 pub(crate) const LEAVING: u8 = 1;
 /// An append is owed as soon as the transfer under way ends.
@@ -52,7 +55,7 @@ pub(crate) const UNREADABLE: u8 = 128;
 #[repr(C, packed(4))]
 pub(crate) struct Entry {
     key: u64,
-    /// Frame, or [`NONE`].
+    /// Frame, and perhaps [`PUBLISHED`]; or [`NONE`].
     frame: u32,
     /// First page of the newest record's payload, or [`NONE`].
     position: u32,
@@ -99,10 +102,21 @@ impl Entry {
         self.key >= NO_KEY
     }
     pub fn frame(&self) -> Option<Frame> {
-        (self.frame != NONE).then_some(Frame(self.frame))
+        (self.frame != NONE).then_some(Frame(self.frame & !PUBLISHED))
     }
     pub fn set_frame(&mut self, frame: Option<Frame>) {
         self.frame = frame.map_or(NONE, |s| s.0);
+    }
+    /// Whether reads are answered from its frame without a call.
+    #[inline]
+    pub fn is_published(&self) -> bool {
+        self.frame & PUBLISHED != 0 && self.frame != NONE
+    }
+    /// They are, or they are not.
+    pub fn set_published(&mut self, published: bool) {
+        if let Some(Frame(frame)) = self.frame() {
+            self.frame = frame | if published { PUBLISHED } else { 0 };
+        }
     }
     pub fn position(&self) -> Option<Position> {
         (self.position != NONE).then_some(Position(self.position))

@@ -9,7 +9,8 @@ use core::cell::Cell;
 
 use forebay_flash::BlockKey;
 
-use crate::entry::{Entry, EntryId, NONE, Record};
+use crate::entry::{Entry, EntryId, NONE, PUBLISHED, Record};
+use crate::frames::Frame;
 
 /// The table and the slab.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(crate) struct Index {
     extent_shift: u32,
     /// By entry: whether the newest version of the block is known to be zeroes as a whole (bits).
     zeroed: Box<[u64]>,
+    /// Frames that are not published any more. (No more than the driver has published since it asked.)
+    withdrawn: Vec<Frame>,
 }
 
 /// Entries for each count of an extent; and the fewest counts that there are.
@@ -85,7 +88,30 @@ impl Index {
             extents,
             extent_shift,
             zeroed: vec![0; capacity.div_ceil(64) as usize].into_boxed_slice(),
+            withdrawn: Vec::new(),
         }
+    }
+
+    /// Publishes the frame of a block.
+    pub fn publish(&mut self, id: EntryId) -> Option<Frame> {
+        let entry = &mut self.entries[id as usize];
+        let frame = entry.frame().filter(|frame| frame.0 < PUBLISHED)?;
+        entry.set_published(true);
+        Some(frame)
+    }
+
+    /// A frame that is not published any more.
+    #[inline]
+    pub fn poll_withdrawn(&mut self) -> Option<Frame> {
+        self.withdrawn.pop()
+    }
+
+    /// What is known of a block changes: its frame is not published any more.
+    #[cold]
+    fn withdraw(&mut self, id: EntryId) {
+        let entry = &mut self.entries[id as usize];
+        self.withdrawn.extend(entry.frame());
+        entry.set_published(false);
     }
 
     /// Whether the newest version of an entry's block is known to be zeroes as a whole. Not known of
@@ -304,7 +330,11 @@ impl core::ops::Index<EntryId> for Index {
 }
 
 impl core::ops::IndexMut<EntryId> for Index {
+    #[inline]
     fn index_mut(&mut self, id: EntryId) -> &mut Entry {
+        if self.entries[id as usize].is_published() {
+            self.withdraw(id);
+        }
         &mut self.entries[id as usize]
     }
 }

@@ -24,6 +24,7 @@ mod notice;
 mod pass_through;
 mod place;
 mod policy;
+mod published;
 mod requests;
 mod returns;
 mod seal;

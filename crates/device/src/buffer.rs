@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::devices::MemorySlice;
 use crate::loan::{Loan, Pieces};
+use crate::published::Published;
 
 /// Alignment of every buffer: enough for O_DIRECT on any device.
 pub(crate) const PAGE_BYTES: usize = 4096;
@@ -61,8 +62,8 @@ pub struct Arena {
     piece_of: Vec<u32>,
     /// Pieces that no frame has, of which some may still be lent; the longest free ones first.
     spare: VecDeque<u32>,
-    /// Pieces lent so far.
-    given: u64,
+    /// Frames that are read by others; none where nothing is lent.
+    published: Option<Arc<Published>>,
 }
 
 impl Arena {
@@ -118,9 +119,11 @@ impl Arena {
         let base = NonNull::new(base.cast()).ok_or_else(too_large)?;
         let lent = if spare > 0 { all } else { 0 };
         // SAFETY: just mapped, and handed to nobody else.
-        let pieces = Arc::new(unsafe { Pieces::new(base, bytes, lent) });
+        let pieces = Arc::new(unsafe { Pieces::new(base, bytes, lent, spare) });
         let piece_of = if spare > 0 { (0..count).collect() } else { Vec::new() };
-        Ok(Arena { pieces, frame_bytes, count, piece_of, spare: (count..all).collect(), given: 0 })
+        let published = Published::new(pieces.clone(), count, frame_bytes);
+        let published = (spare > 0).then(|| Arc::new(published));
+        Ok(Arena { pieces, frame_bytes, count, piece_of, spare: (count..all).collect(), published })
     }
 
     /// Bytes per frame.
@@ -163,6 +166,9 @@ impl Arena {
     pub fn writable(&mut self, frame: u32, offset: u32, length: u32) -> MemorySlice {
         let slice = self.slice(frame, offset, length);
         let piece = self.piece_of(frame);
+        if let Some(published) = &self.published {
+            published.withdraw(frame);
+        }
         if !self.pieces.is_lent(piece) {
             return slice;
         }
@@ -175,23 +181,35 @@ impl Arena {
     /// # Panics
     /// As [`Arena::slice`].
     pub fn lend(&mut self, frame: u32, offset: u32, length: u32) -> Option<Loan> {
-        if self.given - self.pieces.returned() >= self.spare.len() as u64 {
-            return None;
-        }
         let memory = self.slice(frame, offset, length);
-        self.given += 1;
-        // SAFETY: within the piece. All writing to frames goes through `writable`, which leaves
-        // lent pieces alone.
-        Some(unsafe { self.pieces.lend(self.piece_of(frame), memory) })
+        let start = memory.pointer.addr() - self.pieces.memory().pointer.addr();
+        // All writing to frames goes through `writable`, which leaves lent pieces alone.
+        self.pieces.try_lend(self.piece_of(frame), start, memory.length)
+    }
+
+    /// Publishes a frame under a key: [`Published`]. Nothing happens where nothing is lent.
+    pub fn publish(&mut self, key: u64, frame: u32) {
+        if let Some(published) = &self.published {
+            published.publish(key, frame, self.piece_of(frame));
+        }
+    }
+
+    /// The frames that are read by others; `None` where nothing is lent.
+    pub fn published(&self) -> Option<Arc<Published>> {
+        self.published.clone()
     }
 
     /// Moves a frame that is lent to another piece.
     #[cold]
     fn give_another(&mut self, frame: u32, piece: u32, keep: bool) {
         // No more loans than spare pieces, and one of them is of a piece that is not spare: so at
-        // least one spare piece is not lent.
-        let free = self.spare.iter().position(|&spare| !self.pieces.is_lent(spare));
-        let free = free.expect("fewer spare pieces are lent than there are");
+        // least one spare piece is not lent at any time. (Loans come and go while they are counted.)
+        let free = loop {
+            match self.spare.iter().position(|&spare| !self.pieces.is_lent(spare)) {
+                Some(free) => break free,
+                None => std::hint::spin_loop(),
+            }
+        };
         let fresh = self.spare.remove(free).expect("it was just found");
         if keep {
             let (from, to) = (self.piece(piece).pointer, self.piece(fresh).pointer);
@@ -450,7 +468,9 @@ mod tests {
                 (2048 + 4096 + 512, Some(512))
             );
             drop(joined);
-            assert_eq!(arena.given, arena.pieces.returned());
+            let all: Vec<_> = (0..4).map_while(|frame| arena.lend(frame, 0, 512)).collect();
+            assert_eq!(all.len(), 4, "all of them are back");
+            drop(all);
             assert!((0..8).all(|piece| !arena.pieces.is_lent(piece)));
         }
     }

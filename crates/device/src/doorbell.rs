@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long before its end a wait stops sleeping and polls: about what a timer is late.
@@ -19,6 +20,8 @@ pub fn precise_timers() {
 #[derive(Debug)]
 pub struct Doorbell {
     fd: OwnedFd,
+    /// Whether it has probably rung.
+    rung: AtomicBool,
 }
 
 impl Doorbell {
@@ -33,11 +36,13 @@ impl Doorbell {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: `fd` is new and owned by nobody else.
-        Ok(Doorbell { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Doorbell { fd, rung: AtomicBool::new(false) })
     }
 
     /// Wakes the waiter, or lets its next wait return at once.
     pub fn ring(&self) {
+        self.rung.store(true, Ordering::Relaxed);
         let one = 1u64.to_ne_bytes();
         // SAFETY: writes 8 bytes from a live array. A full counter (EAGAIN) means it rings anyway.
         unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
@@ -77,8 +82,23 @@ impl Doorbell {
         ready > 0 && self.clear()
     }
 
+    /// Whether it has rung and was not cleared, as far as can be said without a system call: now and then it has and
+    /// this does not say so.
+    pub fn seems_rung(&self) -> bool {
+        self.rung.load(Ordering::Relaxed)
+    }
+
+    /// What it has rung for so far is looked at now: [`seems_rung`](Self::seems_rung) is false until it rings again. It
+    /// is not cleared: others may wait for it.
+    pub fn heed(&self) {
+        if self.seems_rung() {
+            self.rung.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// Clears the bell without waiting. Returns whether it had rung.
     pub fn clear(&self) -> bool {
+        self.rung.store(false, Ordering::Relaxed);
         let mut count = [0u8; 8];
         // SAFETY: reads 8 bytes into a live array.
         let n = unsafe { libc::read(self.fd.as_raw_fd(), count.as_mut_ptr().cast(), 8) };

@@ -6,7 +6,7 @@
 //! ([`Arena::writable`](crate::Arena::writable)), so a borrower sees the bytes as they were, for
 //! as long as it likes. Machines know nothing of that.
 //!
-//! Loans are made under the lock, and end anywhere.
+//! Loans are made under the lock, or without it of what is [`Published`](crate::Published), and end anywhere.
 
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -22,8 +22,9 @@ pub(crate) struct Pieces {
     bytes: usize,
     /// Loans of each piece; empty where nothing is lent.
     loans: Box<[AtomicU32]>,
-    /// Pieces given back so far, counted after they are free.
-    returned: AtomicU64,
+    /// Loans now. One counts here from before it counts at its piece until after that.
+    lent: AtomicU64,
+    lent_max: u64,
 }
 
 // SAFETY: the mapping is owned by this value. Who writes where is the arena's business, which is
@@ -33,37 +34,41 @@ unsafe impl Send for Pieces {}
 unsafe impl Sync for Pieces {}
 
 impl Pieces {
-    /// Takes over a mapping of `bytes` bytes, of which `lent` pieces may be lent.
+    /// Takes over a mapping of `bytes` bytes, of whose first `pieces` pieces `lent_max` may be lent at a time.
     ///
     /// # Safety
     /// It must be an anonymous private mapping that nobody else uses or unmaps.
-    pub unsafe fn new(base: NonNull<u8>, bytes: usize, lent: u32) -> Pieces {
-        let loans = (0..lent).map(|_| AtomicU32::new(0)).collect();
-        Pieces { base, bytes, loans, returned: AtomicU64::new(0) }
+    pub unsafe fn new(base: NonNull<u8>, bytes: usize, pieces: u32, lent_max: u32) -> Pieces {
+        let loans = (0..pieces).map(|_| AtomicU32::new(0)).collect();
+        Pieces { base, bytes, loans, lent: AtomicU64::new(0), lent_max: lent_max.into() }
     }
 
     pub fn memory(&self) -> MemorySlice {
         MemorySlice { pointer: self.base.as_ptr(), length: self.bytes }
     }
 
-    /// Pieces that have been given back so far; those are free as far as they are not lent again.
-    pub fn returned(&self) -> u64 {
-        self.returned.load(Ordering::Acquire)
-    }
-
     /// Whether somebody reads it. If not, whatever was read of it has been read.
     pub fn is_lent(&self, piece: u32) -> bool {
-        self.loans.get(piece as usize).is_some_and(|loans| loans.load(Ordering::Acquire) > 0)
+        // (In one order with those that look whether a frame is still published.)
+        self.loans.get(piece as usize).is_some_and(|loans| loans.load(Ordering::SeqCst) > 0)
     }
 
-    /// Lends a part of a piece.
+    /// Lends `length` bytes of the mapping from `start` on, which lie within this piece; `None` if as much is lent as
+    /// may be. To be read only if the piece is known not to have been written since: see
+    /// [`Published`](crate::Published).
     ///
-    /// # Safety
-    /// `memory` lies within the piece, and is not written until the loan has ended.
-    pub unsafe fn lend(self: &Arc<Self>, piece: u32, memory: MemorySlice) -> Loan {
-        self.loans[piece as usize].fetch_add(1, Ordering::Relaxed);
-        let pointer = memory.pointer.cast_const();
-        Loan { pieces: self.clone(), first: piece, count: 1, pointer, length: memory.length }
+    /// # Panics
+    /// If they lie outside the mapping.
+    #[inline]
+    pub fn try_lend(self: &Arc<Self>, piece: u32, start: usize, length: usize) -> Option<Loan> {
+        assert!(start.checked_add(length).is_some_and(|end| end <= self.bytes), "no such memory");
+        if self.lent.fetch_add(1, Ordering::Relaxed) >= self.lent_max {
+            self.lent.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        self.loans[piece as usize].fetch_add(1, Ordering::SeqCst);
+        let pointer = self.base.as_ptr().wrapping_add(start).cast_const();
+        Some(Loan { pieces: self.clone(), first: piece, count: 1, pointer, length })
     }
 }
 
@@ -120,6 +125,6 @@ impl Drop for Loan {
             // What was read is read before the piece can be written.
             self.pieces.loans[piece as usize].fetch_sub(1, Ordering::Release);
         }
-        self.pieces.returned.fetch_add(self.count.into(), Ordering::Release);
+        self.pieces.lent.fetch_sub(self.count.into(), Ordering::Release);
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use forebay_block::{ContentRun, Nanos, Op, Volume};
 use forebay_cache::{Acknowledge, Cache, Notice, Open, VolumeConfig, WritePolicy};
-use forebay_device::{Devices, Doorbell, Executor, Sender};
+use forebay_device::{Devices, Doorbell, Executor, Published, Sender};
 use forebay_effect::{Effect, Place, RequestId};
 use forebay_flash::{Sealed, Stamp};
 use forebay_results::LatencyRecorder;
@@ -15,6 +15,7 @@ use smallvec::smallvec;
 use crate::clock::Clock;
 use crate::desk::{Contents, Desk, Question};
 use crate::devices::AnyDevices;
+use crate::hits::Hits;
 use crate::lock::{Hold, Waiters};
 use crate::machine::Driven;
 use crate::table::{Done, Loans, Submission, Table};
@@ -33,6 +34,10 @@ pub(crate) struct Core {
     pub cache: Cache,
     pub table: Table,
     pub bells: Vec<Option<Arc<Doorbell>>>,
+    /// What sessions have read without the lock.
+    pub hits: Vec<Arc<Hits>>,
+    /// Where they find it; `None` where nothing can be lent.
+    pub published: Option<Arc<Published>>,
     pub tape: Option<Recorder>,
     /// Latencies by volume, in a few parts, so that sessions seldom wait for each other.
     pub latencies: [Arc<Mutex<Vec<LatencyRecorder>>>; LATENCIES],
@@ -43,7 +48,7 @@ pub(crate) struct Core {
     /// Requests that wait for room in the machine.
     waiting: Waiting,
     /// Whether all new ones have to wait.
-    held: bool,
+    pub held: bool,
     /// The stores' headers say how the stores are left: no stamps are asked for.
     pub noted: bool,
     /// Whether a request has to wait until nothing is left to do for those before it.
@@ -116,6 +121,16 @@ impl Shared {
         self.waiters
             .lock(&self.core)
             .expect("a fault under the engine's lock has been reported before")
+    }
+
+    /// Whether a thread has panicked under the lock: the next one that locks does so, too.
+    pub fn is_broken(&self) -> bool {
+        self.core.is_poisoned()
+    }
+
+    /// Locks, if the lock is free.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
+        self.core.try_lock().ok()
     }
 
     /// Gives threads that wait for the lock the time to take it.
@@ -208,10 +223,12 @@ impl Shared {
 impl Core {
     pub fn new(executor: Executor<AnyDevices>, cache: Cache, tape: Option<Recorder>) -> Core {
         Core {
+            published: executor.published(),
             executor,
             cache,
             table: Table::default(),
             bells: Vec::new(),
+            hits: Vec::new(),
             tape,
             latencies: Default::default(),
             notices: Vec::new(),
@@ -247,8 +264,14 @@ impl Core {
         self.drive(now);
     }
 
+    /// Whether requests of this session wait for room.
+    pub fn has_waiting(&self, session: u32) -> bool {
+        self.waiting.has(session)
+    }
+
     /// Takes requests in, in order, and does at once whatever can be done at once.
     pub fn submit(&mut self, now: Nanos, session: u32, requests: &mut Vec<Submission>) {
+        self.report_hits(session);
         self.last_request = now;
         if requests.len() > 1 {
             requests.iter().for_each(|r| self.cache.prefetch(r.volume, r.offset));
@@ -297,6 +320,7 @@ impl Core {
             tape.effect(&Effect::Copy { from, to, length: bytes }, &[]);
             tape.effect(&Effect::Reply { request: id, result: Ok(()) }, &[]);
         }
+        self.publish(r.volume, r.offset, frame);
         let borrows = self.table.session(session).borrows;
         match borrows.then(|| self.executor.lend(frame, at, bytes)).flatten() {
             Some(loan) => Some(smallvec![loan]),
@@ -310,6 +334,7 @@ impl Core {
     /// Holds requests back, or lets them go on.
     pub fn hold(&mut self, held: bool, now: Nanos) {
         self.held = held;
+        self.update_published();
         self.drive(now);
     }
 
@@ -415,6 +440,7 @@ impl Core {
         while let Some(notice) = self.cache.poll_notice() {
             self.notices.push(notice);
         }
+        self.update_published();
     }
 
     /// Whether there is something left to do at once.
@@ -482,7 +508,8 @@ impl Core {
     fn run(&mut self, now: Nanos) -> bool {
         let tape = self.tape.as_mut();
         let (in_order, hold) = (self.one_at_a_time, &mut self.hold);
-        let mut machine = Driven { cache: &mut self.cache, now, tape, in_order, hold };
+        let published = self.published.as_deref();
+        let mut machine = Driven { cache: &mut self.cache, now, tape, in_order, hold, published };
         self.executor.run(&mut machine, &mut self.table).more
     }
 
@@ -534,7 +561,7 @@ fn add_latency(sum: &mut Vec<LatencyRecorder>, more: &[LatencyRecorder]) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     use forebay_block::Flags;
     use forebay_cache::CacheConfig;
@@ -547,6 +574,8 @@ pub(crate) mod tests {
         ended: Vec<Completion>,
         /// How often somebody has asked what has ended.
         asked: Arc<AtomicU32>,
+        /// Whether nothing ends.
+        stuck: Arc<AtomicBool>,
     }
 
     impl Devices for Silent {
@@ -562,7 +591,9 @@ pub(crate) mod tests {
 
         fn reap(&mut self, done: &mut Vec<Completion>) {
             self.asked.fetch_add(1, Ordering::Relaxed);
-            done.append(&mut self.ended);
+            if !self.stuck.load(Ordering::Relaxed) {
+                done.append(&mut self.ended);
+            }
         }
 
         fn abandon(&mut self) {
@@ -574,12 +605,18 @@ pub(crate) mod tests {
 
     /// One that has started, over such a device.
     pub fn started() -> Core {
-        started_over(Silent::default())
+        started_over(Silent::default(), CacheConfig::dram_only(4))
     }
 
-    fn started_over(device: Silent) -> Core {
-        let config = CacheConfig::dram_only(4);
-        let arena = Arena::new(config.frames(), 4096, HugePages::Never).unwrap();
+    /// One with memory to lend, whose devices may be stuck.
+    pub fn lending(config: CacheConfig) -> (Core, Arc<AtomicBool>) {
+        let device = Silent::default();
+        let stuck = device.stuck.clone();
+        (started_over(device, config), stuck)
+    }
+
+    fn started_over(device: Silent, config: CacheConfig) -> Core {
+        let arena = Arena::lending(config.frames(), 4096, HugePages::Never, 4).unwrap();
         let executor = Executor::new(AnyDevices::new(device), arena);
         let mut core = Core::new(executor, Cache::new(config), None);
         core.attach(VolumeConfig::new(SIZE));
@@ -618,7 +655,7 @@ pub(crate) mod tests {
     fn a_session_that_has_only_hits_does_not_work_for_others() {
         let device = Silent::default();
         let asked = device.asked.clone();
-        let mut core = started_over(device);
+        let mut core = started_over(device, CacheConfig::dram_only(4));
         let session = core.table.open_session();
         core.submit(Nanos(1), session, &mut vec![write(0), write(1)]);
         let read = |block| Submission { op: Op::Read, ..write(block) };

@@ -259,7 +259,8 @@ impl Engine {
 
     /// Every counter of the machine. [`Engine::status`] is for people.
     pub fn counters(&self) -> Counters {
-        let core = self.shared.lock();
+        let mut core = self.shared.lock();
+        core.report_all_hits();
         let of = |v: &VolumeDescription| core.cache.volume_stats(v.volume).copied();
         Counters {
             cache: *core.cache.stats(),
@@ -603,6 +604,7 @@ impl Engine {
         core.quit = true;
         core.closing = true;
         let tape = core.tape.take();
+        core.update_published();
         drop(core);
         self.shared.desk.close();
         self.shared.bell.ring();

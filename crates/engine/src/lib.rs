@@ -32,6 +32,7 @@ mod fingerprint;
 mod flash_tier;
 mod former_header;
 mod header_area;
+mod hits;
 mod lock;
 mod machine;
 mod notice;

@@ -2,6 +2,7 @@
 
 use forebay_block::Nanos;
 use forebay_cache::Cache;
+use forebay_device::Published;
 use forebay_effect::{Effect, Machine, MetaBuffer, Outcome, Segment, Token};
 
 use crate::lock::Hold;
@@ -16,6 +17,16 @@ pub(crate) struct Driven<'a> {
     /// What a call leaves to the next one is done before the next completion, as in a simulation.
     pub in_order: bool,
     pub hold: &'a mut Hold,
+    pub published: Option<&'a Published>,
+}
+
+/// Withdraws what the cache does not publish any more.
+pub(crate) fn withdraw(cache: &mut Cache, published: Option<&Published>) {
+    if let Some(published) = published {
+        while let Some(frame) = cache.poll_withdrawn() {
+            published.withdraw(frame.0);
+        }
+    }
 }
 
 impl Machine for Driven<'_> {
@@ -29,6 +40,8 @@ impl Machine for Driven<'_> {
             self.cache.handle_timeout(self.now);
             effect = self.cache.poll_effect(segments);
         }
+        // Before the effect is performed.
+        withdraw(self.cache, self.published);
         if let (Some(tape), Some(effect)) = (&mut self.tape, &effect) {
             tape.effect(effect, segments);
         }

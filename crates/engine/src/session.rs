@@ -4,14 +4,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use forebay_block::{Nanos, Volume};
-use forebay_device::{AlignedBuffer, Doorbell};
+use forebay_device::{AlignedBuffer, Doorbell, Loan, Published};
 use forebay_results::LatencyRecorder;
 
 use crate::allocation;
 use crate::buffers::BufferPool;
 use crate::core::{LATENCIES, Shared};
 use crate::desk::{Contents, Question};
-use crate::table::{Done, Submission};
+use crate::hits::{self, Hits, Report};
+use crate::table::{Done, Loans, Submission};
 
 /// Unused buffers that a session keeps.
 const HELD_BYTES_MAX: usize = 16 << 20;
@@ -29,6 +30,13 @@ pub struct Session {
     latency: Arc<Mutex<Vec<LatencyRecorder>>>,
     in_flight: u32,
     contents: Vec<Contents>,
+    /// Where blocks are found without the lock, and what has been read of it.
+    published: Option<Arc<Published>>,
+    hits: Arc<Hits>,
+    found: Vec<Loan>,
+    borrows: bool,
+    /// Requests of its own may be waiting for room, and come first.
+    waits: bool,
 }
 
 impl Session {
@@ -40,10 +48,26 @@ impl Session {
             core.bells.resize_with(number as usize + 1, || None);
         }
         core.bells[number as usize] = Some(bell.clone());
+        let sessions = core.bells.len();
+        core.hits.resize_with(sessions, Arc::default);
+        let (hits, published) = (core.hits[number as usize].clone(), core.published.clone());
         let latency = core.latencies[number as usize % LATENCIES].clone();
         drop(core);
         let buffers = BufferPool::new(HELD_BYTES_MAX);
-        Ok(Session { shared, number, bell, buffers, latency, in_flight: 0, contents: Vec::new() })
+        Ok(Session {
+            shared,
+            number,
+            bell,
+            buffers,
+            latency,
+            in_flight: 0,
+            contents: Vec::new(),
+            published,
+            hits,
+            found: Vec::new(),
+            borrows: false,
+            waits: false,
+        })
     }
 
     /// A buffer of at least `bytes` bytes, for a request.
@@ -59,6 +83,7 @@ impl Session {
     /// From now on reads may be answered with memory of the cache itself, which saves a copy:
     /// [`Done::lent`]. To be dropped soon: as long as it lasts, less can be lent to others.
     pub fn borrow(&mut self) {
+        self.borrows = true;
         self.shared.lock().table.session(self.number).borrows = true;
     }
 
@@ -70,12 +95,57 @@ impl Session {
     pub fn submit(&mut self, requests: &mut Vec<Submission>, done: &mut Vec<Done>) -> u32 {
         let before = done.len();
         let now = self.shared.clock.now();
+        if self.answer_hits(now, requests, done) && requests.is_empty() {
+            self.count(&done[before..]);
+            return self.in_flight;
+        }
+        self.bell.heed();
         let mut core = self.shared.lock();
         core.submit(now, self.number, requests);
         self.in_flight = core.take_done(self.number, done, &mut self.contents);
+        self.waits = core.has_waiting(self.number);
         self.shared.unlock(core, Some(self.number));
         self.count(&done[before..]);
         self.in_flight
+    }
+
+    /// Answers those at the beginning of `requests` that need no lock; whether there were any.
+    fn answer_hits(
+        &mut self,
+        now: Nanos,
+        requests: &mut Vec<Submission>,
+        done: &mut Vec<Done>,
+    ) -> bool {
+        // (What has been answered is taken at once, for which the lock is needed.)
+        let Some(published) = &self.published else { return false };
+        if self.waits || self.bell.seems_rung() || self.shared.is_broken() {
+            return false;
+        }
+        self.found.extend(requests.iter().map_while(|r| hits::find(published, r)));
+        let found = self.found.len();
+        if found == 0 {
+            return false;
+        }
+        let report = self.hits.note(now, requests[..found].iter());
+        for (mut request, loan) in requests.drain(..found).zip(self.found.drain(..)) {
+            let mut lent = Loans::new();
+            if self.borrows {
+                lent.push(loan);
+            } else if let Some(buffer) = &mut request.buffer {
+                buffer[..loan.len()].copy_from_slice(&loan);
+            }
+            done.push(Done { request, result: Ok(()), arrived: now, lent });
+        }
+        let core = match report {
+            Report::Later => None,
+            Report::IfFree => self.shared.try_lock(),
+            Report::Now => Some(self.shared.lock()),
+        };
+        if let Some(mut core) = core {
+            core.report_hits(self.number);
+            self.shared.unlock(core, None);
+        }
+        true
     }
 
     /// Appends what has been answered since to `done`. Returns the number still in flight.
@@ -83,7 +153,9 @@ impl Session {
         let before = done.len();
         self.bell.clear();
         let mut core = self.shared.lock();
+        core.report_hits(self.number);
         self.in_flight = core.take_done(self.number, done, &mut self.contents);
+        self.waits = core.has_waiting(self.number);
         self.shared.unlock(core, Some(self.number));
         self.count(&done[before..]);
         self.in_flight
@@ -159,6 +231,7 @@ impl Drop for Session {
         if core.quit {
             return;
         }
+        core.report_hits(self.number);
         core.table.close_session(self.number);
         core.bells[self.number as usize] = None;
     }

@@ -237,14 +237,16 @@ pub(crate) fn given_up(cache: &Cache, volumes: &[VolumeDescription]) -> Option<S
 
 /// Takes a status under the lock, and puts it together outside.
 pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
-    let core = shared.lock();
+    let mut core = shared.lock();
+    core.report_all_hits();
     let cache = &core.cache;
     let stats: Vec<VolumeStats> =
         volumes.iter().map(|v| cache.volume_stats(v.volume).copied().unwrap_or_default()).collect();
     let latency = core.latency();
     let (config, events, log) =
         (cache.config().clone(), *cache.stats(), cache.log_stats().copied());
-    let (metadata_bytes, dirty_blocks) = (cache.memory_bytes(), cache.dirty_blocks());
+    let published = core.published.as_ref().map_or(0, |published| published.memory_bytes());
+    let (metadata_bytes, dirty_blocks) = (cache.memory_bytes() + published, cache.dirty_blocks());
     let unreadable = |v| cache.unreadable().filter(|&(volume, _)| volume == v).count() as u64;
     let suspended = |v| cache.suspended(v).is_some();
     let trouble = |v| (cache.backing_failure(v), suspended(v), unreadable(v));

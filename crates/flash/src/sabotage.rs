@@ -81,13 +81,15 @@ pub enum Bug {
     StaleReferenceRead,
     /// Cache: the rest of a line is fetched though a write or zeroing of it is on its way to the store.
     LineOverWrites,
+    /// Cache: a published block is not withdrawn when what is known of it changes.
+    NotWithdrawn,
     /// Cache: cleaning goes on after a stop has ended.
     CleansAfterStop,
 }
 
 impl Bug {
     /// Every bug.
-    pub const ALL: [Bug; 37] = [
+    pub const ALL: [Bug; 38] = [
         Bug::LogSyncSkipped,
         Bug::SyncCoversTooMuch,
         Bug::BatchesSwapped,
@@ -124,6 +126,7 @@ impl Bug {
         Bug::TransitFrameReusedEarly,
         Bug::StaleReferenceRead,
         Bug::LineOverWrites,
+        Bug::NotWithdrawn,
         Bug::CleansAfterStop,
     ];
 }

@@ -8,6 +8,8 @@ use crate::machine::SetupError;
 /// Bookkeeping of a block in memory, without what the replacement policy keeps of it;
 /// `docs/performance.md` has the measurements.
 const BYTES_IN_MEMORY: u64 = 48;
+/// Where it is found without the engine's lock.
+const BYTES_OF_PUBLISHED: u64 = 26;
 /// More of it where there is flash: what may be known of its record there.
 const BYTES_OF_RECORD: u64 = 13;
 /// Of a block in the flash log.
@@ -26,7 +28,8 @@ pub fn bookkeeping_bytes(cache: &CacheConfig) -> u64 {
         u64::from(flash.entries_max) * (each + bytes_of_admission(&flash.admission))
     });
     let record = cache.flash.as_ref().map_or(0, |_| BYTES_OF_RECORD);
-    memory * (BYTES_IN_MEMORY + record + bytes_of_policy(&cache.replacement)) + flash
+    let published = BYTES_OF_PUBLISHED;
+    memory * (BYTES_IN_MEMORY + published + record + bytes_of_policy(&cache.replacement)) + flash
 }
 
 /// What the replacement policy keeps of a block, ghosts and sketches included.

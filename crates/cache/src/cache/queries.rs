@@ -1,13 +1,15 @@
-//! Queries from outside: counters, failures, and what is under way; and hints, which decide nothing.
+//! Queries from outside: counters, failures, and what is under way; reads that are no calls; and hints, which decide nothing.
 
 use forebay_block::{Nanos, Volume};
-use forebay_effect::IoError;
+use forebay_effect::{Frame, IoError};
+use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Log, LogStats, Recovering, Stamp};
 
 use crate::allocation::Holdings;
 use crate::cache::Cache;
 use crate::config::CacheConfig;
 use crate::front::Front;
+use crate::published;
 use crate::shard::Shard;
 use crate::stats::{CacheStats, VolumeStats};
 use crate::world::{State, sooner};
@@ -276,6 +278,34 @@ impl Cache {
     /// it can say in one call.
     pub fn holdings(&self, volume: Volume, offset: u64, length: u64) -> Holdings {
         Holdings::look_up(&self.world, volume, offset, length)
+    }
+
+    // ---- reads that are no calls: see `published.rs` ----
+
+    /// The key under which a block would be published; `None` if there is no such block in any volume.
+    #[inline]
+    pub fn key_of(volume: Volume, block: u64) -> Option<u64> {
+        published::key_of(volume, block).map(|key| key.0)
+    }
+
+    /// Publishes the block of this byte, and says its key and its frame: until [`Cache::poll_withdrawn`] names that frame
+    /// the driver may answer reads from it without a call. `None` if not all of the block is in memory and in the volume,
+    /// or something is in flight. To be asked when no effect is left.
+    pub fn publish(&mut self, volume: Volume, offset: u64) -> Option<(u64, Frame)> {
+        published::publish(&mut self.world, volume, offset).map(|(key, frame)| (key.0, frame))
+    }
+
+    /// A frame that is not published any more. To be asked until there is none, after each call and before the next
+    /// effect is performed.
+    #[inline]
+    pub fn poll_withdrawn(&mut self) -> Option<Frame> {
+        let withdrawn = self.world.shards.iter_mut().find_map(Shard::poll_withdrawn);
+        withdrawn.filter(|_| !self.world.front.sabotage.is(Bug::NotWithdrawn))
+    }
+
+    /// A read of one published block has been answered, at this time: it counts as a hit of then.
+    pub fn note_hit(&mut self, now: Nanos, volume: Volume, offset: u64, length: u64) {
+        published::note_hit(&mut self.world, now, (volume, offset, length));
     }
 
     // ---- hints: what requests to come will look at is loaded before they are handed in ----

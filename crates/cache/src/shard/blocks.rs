@@ -13,7 +13,7 @@ use super::ShardContext;
 use super::granules::Granules;
 use crate::allocation::Held;
 use crate::config::CacheConfig;
-use crate::entry::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, NONE, Record, UNREADABLE};
+use crate::entry::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, LEAVING, NONE, Record, UNREADABLE};
 use crate::frames::{Frame, Frames};
 use crate::front::Front;
 use crate::index::Index;
@@ -168,6 +168,22 @@ impl Blocks {
     /// Starts loading what forgetting `id` and then the next of its list will look at.
     pub fn prefetch_chain(&self, id: EntryId) {
         self.index.prefetch_chain(id);
+    }
+
+    // ---- reads without calls ----
+
+    /// Publishes the frame of a block, if it holds all of it and nothing is in flight.
+    pub fn publish(&mut self, key: BlockKey) -> Option<Frame> {
+        let id = self.index.find(key)?;
+        let e = &self.index[id];
+        let settled = e.valid == self.granules.all() && !e.has(LEAVING) && e.transfer().is_none();
+        if settled { self.index.publish(id) } else { None }
+    }
+
+    /// A frame that is not published any more.
+    #[inline]
+    pub fn poll_withdrawn(&mut self) -> Option<Frame> {
+        self.index.poll_withdrawn()
     }
 
     // ---- frames ----

@@ -34,6 +34,17 @@ impl Shard {
         self.tiers.read_hit(key, start, length)
     }
 
+    /// Publishes the frame of a block, if it holds all of it and nothing is in flight.
+    pub fn publish(&mut self, key: BlockKey) -> Option<Frame> {
+        self.tiers.blocks.publish(key)
+    }
+
+    /// A frame that is not published any more.
+    #[inline]
+    pub fn poll_withdrawn(&mut self) -> Option<Frame> {
+        self.tiers.blocks.poll_withdrawn()
+    }
+
     /// Starts loading what an access to `key` will look at first.
     pub fn prefetch(&self, key: BlockKey) {
         self.tiers.blocks.prefetch(key);

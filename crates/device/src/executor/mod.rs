@@ -25,6 +25,7 @@ mod steps;
 mod transfer;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use forebay_block::Nanos;
 use forebay_effect::{Device, Effect, Frame, IoError, Machine, Outcome, Place, Segment};
@@ -34,6 +35,7 @@ use serde::Serialize;
 use crate::buffer::{AlignedBuffer, Arena, StagingPool};
 use crate::devices::{Capabilities, Completion, Devices, MemorySlice, Verb};
 use crate::loan::Loan;
+use crate::published::Published;
 use crate::requests::Requests;
 use memory::Places;
 use transfer::{Order, Transfer};
@@ -242,6 +244,16 @@ impl<D: Devices> Executor<D> {
         self.arena.lend(frame.0, offset, length)
     }
 
+    /// Publishes a frame under a key, for reads that do without the executor: [`Published`].
+    pub fn publish(&mut self, key: u64, frame: Frame) {
+        self.arena.publish(key, frame.0);
+    }
+
+    /// The frames that are published; `None` where nothing may be.
+    pub fn published(&self) -> Option<Arc<Published>> {
+        self.arena.published()
+    }
+
     /// Copies bytes of a frame to the beginning of `target`.
     ///
     /// # Panics
@@ -296,6 +308,9 @@ impl<D: Devices> Executor<D> {
         self.in_order.iter_mut().for_each(VecDeque::clear);
         self.ended.clear();
         self.done.clear();
+        if let Some(published) = self.arena.published() {
+            published.withdraw_all();
+        }
         // SAFETY: as in `new`.
         unsafe { self.devices.register(self.arena.memory()) };
     }

@@ -1,0 +1,51 @@
+//! Hits without calls: what the driver may answer reads from by itself, and for how long.
+//!
+//! The driver asks whether a block may be *published*: then it may answer reads of it from the block's frame, without a
+//! call, until it is told that the frame is withdrawn. It must ask that after each call and before it performs the next
+//! effect. Whatever changes what is known of a block withdraws it, so also changes that make no difference to readers;
+//! the next read of it that is a call may publish it again. What was read is reported later, in any order.
+
+use forebay_block::{Nanos, Op, Volume};
+use forebay_effect::Frame;
+use forebay_flash::BlockKey;
+
+use crate::world::{State, World};
+
+/// The key under which a block would be published; `None` if there is no such block in any volume.
+#[inline]
+pub(crate) fn key_of(volume: Volume, block: u64) -> Option<BlockKey> {
+    let index = u16::try_from(volume.0).ok()?;
+    (block < BlockKey::BLOCKS_MAX).then(|| BlockKey::new(index, block))
+}
+
+/// Publishes the block of this byte, if all of it is in memory and in the volume, and nothing is in flight.
+pub(crate) fn publish(world: &mut World, volume: Volume, offset: u64) -> Option<(BlockKey, Frame)> {
+    let size = world.config.block_size;
+    let v = world.front.volumes.get(volume.0 as usize)?;
+    let end = offset - size.within(offset) + size.bytes();
+    if world.state != State::Ready || end > v.size {
+        return None;
+    }
+    let (n, key) = world.place_of(volume, offset);
+    let frame = world.shards[n].publish(key)?;
+    Some((key, frame))
+}
+
+/// A read of one published block has been answered, at this time.
+pub(crate) fn note_hit(
+    world: &mut World,
+    now: Nanos,
+    (volume, offset, length): (Volume, u64, u64),
+) {
+    world.pass_time(now);
+    if world.read_hit(volume, offset, length).is_some() {
+        return;
+    }
+    // The block has left since, or leaves: the replacement policy knows nothing of it.
+    let Some(v) = world.front.volumes.get_mut(volume.0 as usize) else { return };
+    v.stats.reads += 1;
+    v.stats.read_bytes += length;
+    v.stats.read_hits.tier1 += 1;
+    v.is_streaming(Op::Read, (offset, length), world.front.bypass);
+    world.shards[0].count_request();
+}

@@ -1,0 +1,259 @@
+//! Reads that are answered without the engine's lock, and how the cache hears of them.
+//!
+//! A block that a read has found in memory is [`Published`]: further reads of it need no lock. What its session has
+//! read so is noted, and reported to the cache when the session has the lock anyway, or when enough has been noted; so
+//! for its replacement policy these hits come a little late, but in the session's order. Whoever shows counters reports
+//! what all sessions have noted first.
+//!
+//! There is none of this where each decision is to be as in a simulation, or on a tape.
+
+use std::sync::{Mutex, PoisonError};
+
+use forebay_block::{Nanos, Op, SECTOR_BYTES, Volume};
+use forebay_cache::Cache;
+use forebay_device::{Loan, Published};
+use forebay_effect::Frame;
+use smallvec::SmallVec;
+
+use crate::core::Core;
+use crate::machine::withdraw;
+use crate::table::Submission;
+
+/// So many hits are worth taking the lock, if that is free.
+const REPORT_MIN: usize = 8;
+/// So many are worth waiting for it.
+const REPORT_MAX: usize = 4096;
+/// So many are reported side by side.
+const TOGETHER: usize = 8;
+
+/// A read that has been answered.
+#[derive(Clone, Copy, Debug)]
+struct Hit {
+    at: Nanos,
+    volume: Volume,
+    offset: u64,
+    length: u64,
+}
+
+/// What a session has read and not reported.
+#[derive(Debug, Default)]
+pub(crate) struct Hits(Mutex<Vec<Hit>>);
+
+/// Whether a session is to report what it has noted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Report {
+    Later,
+    IfFree,
+    Now,
+}
+
+impl Hits {
+    /// Notes reads that have been answered now.
+    pub fn note<'a>(&self, at: Nanos, reads: impl Iterator<Item = &'a Submission>) -> Report {
+        let mut hits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        hits.extend(reads.map(|&Submission { volume, offset, length, .. }| Hit {
+            at,
+            volume,
+            offset,
+            length,
+        }));
+        match hits.len() {
+            ..REPORT_MIN => Report::Later,
+            REPORT_MIN..REPORT_MAX => Report::IfFree,
+            _ => Report::Now,
+        }
+    }
+
+    /// Reports them to the cache; when the last one was answered, if there was any.
+    pub fn report(&self, cache: &mut Cache) -> Option<Nanos> {
+        let mut hits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = hits.last()?.at;
+        for few in hits.chunks(TOGETHER) {
+            // What they will look at is loaded for all of them at once, a step at a time.
+            few.iter().for_each(|hit| cache.prefetch(hit.volume, hit.offset));
+            let sought: SmallVec<[_; TOGETHER]> =
+                few.iter().map(|hit| cache.prefetch_entry(hit.volume, hit.offset)).collect();
+            for near in [false, true] {
+                sought.iter().for_each(|&sought| cache.prefetch_policy(sought, near));
+            }
+            for (hit, &sought) in few.iter().zip(&sought) {
+                cache.expect(sought);
+                cache.note_hit(hit.at, hit.volume, hit.offset, hit.length);
+            }
+        }
+        hits.clear();
+        Some(last)
+    }
+}
+
+impl Core {
+    /// Reports to the cache what a session has read without the lock.
+    pub fn report_hits(&mut self, session: u32) {
+        if let Some(hits) = self.hits.get(session as usize)
+            && let Some(last) = hits.report(&mut self.cache)
+        {
+            self.last_request = self.last_request.max(last);
+        }
+    }
+
+    /// The same for all sessions.
+    pub fn report_all_hits(&mut self) {
+        (0..self.hits.len() as u32).for_each(|session| self.report_hits(session));
+    }
+
+    /// Whether sessions may read without the lock.
+    fn may_publish(&self) -> bool {
+        let as_simulated = self.one_at_a_time || self.tape.is_some();
+        !as_simulated && !self.held && !self.closing && self.cache.is_ready()
+    }
+
+    /// Lets sessions read without the lock, or does not.
+    pub fn update_published(&mut self) {
+        withdraw(&mut self.cache, self.published.as_deref());
+        if let Some(published) = &self.published {
+            published.set_open(self.may_publish());
+        }
+    }
+
+    /// From now on sessions read the block of this byte, which has been found in this frame, without the lock, if they
+    /// may.
+    pub fn publish(&mut self, volume: Volume, offset: u64, frame: Frame) {
+        if self.published.as_ref().is_some_and(|published| !published.has(frame.0))
+            && self.may_publish()
+            && let Some((key, frame)) = self.cache.publish(volume, offset)
+        {
+            self.executor.publish(key, frame);
+        }
+    }
+}
+
+/// The data of a read, if all of it is published.
+#[inline]
+pub(crate) fn find(published: &Published, r: &Submission) -> Option<Loan> {
+    let room = r.buffer.as_ref().is_some_and(|buffer| buffer.len() as u64 >= r.length);
+    let whole = r.length > 0 && (r.offset | r.length) & (SECTOR_BYTES - 1) == 0;
+    if r.op != Op::Read || !room || !whole {
+        return None;
+    }
+    let block_bytes = u64::from(published.frame_bytes());
+    let (block, start) = (r.offset / block_bytes, r.offset % block_bytes);
+    if r.length > block_bytes - start {
+        return None;
+    }
+    published.lend(Cache::key_of(r.volume, block)?, start as u32, r.length as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::core::Shared;
+    use crate::core::tests::{lending, write};
+    use crate::desk::Desk;
+    use crate::session::Session;
+    use crate::table::Done;
+    use forebay_cache::{CacheConfig, VolumeStats};
+    use forebay_device::Doorbell;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    fn read(block: u64) -> Submission {
+        Submission { op: Op::Read, ..write(block) }
+    }
+
+    fn shared(core: Core) -> Arc<Shared> {
+        let bell = Arc::new(Doorbell::new().unwrap());
+        Arc::new(Shared::new(core, Clock::start(), bell, Desk::new([None])))
+    }
+
+    fn stats(core: &Core) -> VolumeStats {
+        *core.cache.volume_stats(Volume(0)).unwrap()
+    }
+
+    /// One request of a session; whether it was answered at once.
+    fn ask(session: &mut Session, request: Submission) -> Vec<Done> {
+        let mut done = Vec::new();
+        session.submit(&mut vec![request], &mut done);
+        done
+    }
+
+    #[test]
+    fn a_second_hit_needs_no_lock_and_is_counted_when_somebody_looks() {
+        let shared = shared(lending(CacheConfig::dram_only(4)).0);
+        let mut session = Session::open(shared.clone()).unwrap();
+        for request in [write(1), read(1)] {
+            assert_eq!(ask(&mut session, request).len(), 1);
+        }
+        let mut borrower = Session::open(shared.clone()).unwrap();
+        borrower.borrow();
+        let locked = shared.lock();
+        // (It would wait for itself.)
+        let done = ask(&mut session, read(1));
+        assert!(done.len() == 1 && done[0].result.is_ok() && done[0].lent.is_empty());
+        assert_eq!(ask(&mut borrower, read(1))[0].lent.len(), 1);
+        drop(locked);
+        let mut core = shared.lock();
+        assert_eq!(stats(&core).reads, 1);
+        core.report_all_hits();
+        assert_eq!((stats(&core).reads, stats(&core).read_hits.tier1), (3, 3));
+    }
+
+    #[test]
+    fn the_policy_hears_of_hits_before_what_the_session_asks_for_next() {
+        let shared = shared(lending(CacheConfig::dram_only(4)).0);
+        let mut session = Session::open(shared.clone()).unwrap();
+        for request in [write(0), write(1), write(2), write(3), read(0), read(1), read(2), read(3)]
+        {
+            assert_eq!(ask(&mut session, request).len(), 1);
+        }
+        // The oldest is read again without the lock; two others come in, for which the next two leave.
+        assert_eq!(ask(&mut session, read(0)).len(), 1);
+        for block in [10, 11] {
+            session.submit(&mut vec![read(block)], &mut Vec::new());
+            let mut core = shared.lock();
+            core.pass_timeout(Nanos(9));
+        }
+        let mut core = shared.lock();
+        let here = [0, 1, 2, 3].map(|block| core.cache.publish(Volume(0), block * 4096).is_some());
+        assert_eq!(here, [true, false, false, true]);
+    }
+
+    #[test]
+    fn a_session_whose_requests_wait_is_not_answered_past_them() {
+        let config = CacheConfig { requests_max: 1, ..CacheConfig::dram_only(4) };
+        let (core, stuck) = lending(config);
+        let shared = shared(core);
+        let mut session = Session::open(shared.clone()).unwrap();
+        for request in [write(1), read(1)] {
+            assert_eq!(ask(&mut session, request).len(), 1);
+        }
+        stuck.store(true, Ordering::Relaxed);
+        // One that waits for its store, and one that waits for that.
+        session.submit(&mut vec![read(2), write(1)], &mut Vec::new());
+        assert!(ask(&mut session, read(1)).is_empty());
+        let mut other = Session::open(shared.clone()).unwrap();
+        assert_eq!(ask(&mut other, read(1)).len(), 1, "another one waits for nothing");
+        stuck.store(false, Ordering::Relaxed);
+        let mut done = Vec::new();
+        while session.reap(&mut done) > 0 {
+            shared.lock().pass_timeout(Nanos(9));
+        }
+        let order: Vec<_> = done.iter().map(|done| (done.request.op, done.request.tag)).collect();
+        assert_eq!(order, [(Op::Read, 2), (Op::Write, 1), (Op::Read, 1)]);
+    }
+
+    #[test]
+    fn requests_that_are_held_are_held_though_their_blocks_are_published() {
+        let shared = shared(lending(CacheConfig::dram_only(4)).0);
+        let mut session = Session::open(shared.clone()).unwrap();
+        for request in [write(1), read(1), read(1)] {
+            assert_eq!(ask(&mut session, request).len(), 1);
+        }
+        shared.hold(true);
+        assert!(ask(&mut session, read(1)).is_empty());
+        shared.hold(false);
+        let mut done = Vec::new();
+        session.reap(&mut done);
+        assert_eq!(done.len(), 1);
+    }
+}
