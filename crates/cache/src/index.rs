@@ -3,7 +3,7 @@
 //! One [`Entry`] of 40 bytes per cached block in a slab that never grows, found through an
 //! open-addressed table of 32-bit buckets (entry number and hash tag together) at a load of at
 //! most 0.8, so a cached block costs 45 bytes. Entries are named by number; lists between them
-//! are intrusive. Nothing here allocates after construction.
+//! are intrusive. Nothing here allocates after construction, but for the list of frames that are not published any more.
 
 use core::cell::Cell;
 
@@ -164,7 +164,9 @@ impl Index {
     /// Bytes of memory held.
     pub fn memory_bytes(&self) -> u64 {
         let tables = (self.buckets.len() + self.extents.len() + 2 * self.zeroed.len()) * 4;
-        let entries = self.entries.len() * size_of::<Entry>() + size_of_val(&*self.records);
+        let withdrawn = self.withdrawn.capacity() * size_of::<Frame>();
+        let entries =
+            self.entries.len() * size_of::<Entry>() + size_of_val(&*self.records) + withdrawn;
         (entries + tables) as u64
     }
 

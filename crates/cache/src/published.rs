@@ -22,7 +22,7 @@ pub(crate) fn key_of(volume: Volume, block: u64) -> Option<BlockKey> {
 pub(crate) fn publish(world: &mut World, volume: Volume, offset: u64) -> Option<(BlockKey, Frame)> {
     let size = world.config.block_size;
     let v = world.front.volumes.get(volume.0 as usize)?;
-    let end = offset - size.within(offset) + size.bytes();
+    let end = (offset - size.within(offset)).checked_add(size.bytes())?;
     if world.state != State::Ready || end > v.size {
         return None;
     }

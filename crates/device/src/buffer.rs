@@ -207,7 +207,7 @@ impl Arena {
         let free = loop {
             match self.spare.iter().position(|&spare| !self.pieces.is_lent(spare)) {
                 Some(free) => break free,
-                None => std::hint::spin_loop(),
+                None => std::thread::yield_now(),
             }
         };
         let fresh = self.spare.remove(free).expect("it was just found");

@@ -15,6 +15,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::devices::MemorySlice;
 
+/// One in so many pins is not for loans.
+const COPIERS_PART: u32 = 8;
+
 /// The mapping that frames lie in, and who reads it.
 #[derive(Debug)]
 pub(crate) struct Pieces {
@@ -22,9 +25,28 @@ pub(crate) struct Pieces {
     bytes: usize,
     /// Loans of each piece; empty where nothing is lent.
     loans: Box<[AtomicU32]>,
-    /// Loans now. One counts here from before it counts at its piece until after that.
-    lent: AtomicU64,
-    lent_max: u64,
+    /// Loans and pins now. One counts here from before it counts at its piece until after that.
+    lent: Apart<AtomicU64>,
+    /// Most of both, and of them most loans: those that only copy find some room also when clients keep all loans.
+    pins_max: u64,
+    loans_max: u64,
+}
+
+/// In a cache line of the processor by itself.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Apart<T>(T);
+
+/// A piece that is not written while this is there.
+pub(crate) struct Pin<'a> {
+    pieces: &'a Pieces,
+    piece: u32,
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        self.pieces.unpin(self.piece, 1);
+    }
 }
 
 // SAFETY: the mapping is owned by this value. Who writes where is the arena's business, which is
@@ -34,13 +56,14 @@ unsafe impl Send for Pieces {}
 unsafe impl Sync for Pieces {}
 
 impl Pieces {
-    /// Takes over a mapping of `bytes` bytes, of whose first `pieces` pieces `lent_max` may be lent at a time.
+    /// Takes over a mapping of `bytes` bytes, of whose first `pieces` pieces `pins_max` may be lent or pinned at a time.
     ///
     /// # Safety
     /// It must be an anonymous private mapping that nobody else uses or unmaps.
-    pub unsafe fn new(base: NonNull<u8>, bytes: usize, pieces: u32, lent_max: u32) -> Pieces {
+    pub unsafe fn new(base: NonNull<u8>, bytes: usize, pieces: u32, pins_max: u32) -> Pieces {
         let loans = (0..pieces).map(|_| AtomicU32::new(0)).collect();
-        Pieces { base, bytes, loans, lent: AtomicU64::new(0), lent_max: lent_max.into() }
+        let (pins_max, loans_max) = (pins_max.into(), (pins_max - pins_max / COPIERS_PART).into());
+        Pieces { base, bytes, loans, lent: Apart(AtomicU64::new(0)), pins_max, loans_max }
     }
 
     pub fn memory(&self) -> MemorySlice {
@@ -54,7 +77,7 @@ impl Pieces {
     }
 
     /// Lends `length` bytes of the mapping from `start` on, which lie within this piece; `None` if as much is lent as
-    /// may be. To be read only if the piece is known not to have been written since: see
+    /// may be. Not to be read unless the piece is known not to have been written since: see
     /// [`Published`](crate::Published).
     ///
     /// # Panics
@@ -62,13 +85,34 @@ impl Pieces {
     #[inline]
     pub fn try_lend(self: &Arc<Self>, piece: u32, start: usize, length: usize) -> Option<Loan> {
         assert!(start.checked_add(length).is_some_and(|end| end <= self.bytes), "no such memory");
-        if self.lent.fetch_add(1, Ordering::Relaxed) >= self.lent_max {
-            self.lent.fetch_sub(1, Ordering::Relaxed);
+        if !self.count_pin(piece, self.loans_max) {
             return None;
         }
-        self.loans[piece as usize].fetch_add(1, Ordering::SeqCst);
         let pointer = self.base.as_ptr().wrapping_add(start).cast_const();
         Some(Loan { pieces: self.clone(), first: piece, count: 1, pointer, length })
+    }
+
+    /// Pins a piece for as long as it takes to copy some of it; `None` if as much is pinned as may be.
+    #[inline]
+    pub fn pin(&self, piece: u32) -> Option<Pin<'_>> {
+        self.count_pin(piece, self.pins_max).then(|| Pin { pieces: self, piece })
+    }
+
+    fn count_pin(&self, piece: u32, most: u64) -> bool {
+        if self.lent.0.fetch_add(1, Ordering::Relaxed) >= most {
+            self.lent.0.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        self.loans[piece as usize].fetch_add(1, Ordering::SeqCst);
+        true
+    }
+
+    fn unpin(&self, first: u32, count: u32) {
+        for piece in first..first + count {
+            // What was read is read before the piece can be written.
+            self.loans[piece as usize].fetch_sub(1, Ordering::Release);
+        }
+        self.lent.0.fetch_sub(count.into(), Ordering::Release);
     }
 }
 
@@ -121,10 +165,6 @@ impl Drop for Loan {
         if self.count == 0 {
             return; // joined to another
         }
-        for piece in self.first..self.first + self.count {
-            // What was read is read before the piece can be written.
-            self.pieces.loans[piece as usize].fetch_sub(1, Ordering::Release);
-        }
-        self.pieces.lent.fetch_sub(self.count.into(), Ordering::Release);
+        self.pieces.unpin(self.first, self.count);
     }
 }

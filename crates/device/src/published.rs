@@ -1,14 +1,14 @@
 //! Frames that any thread may read without the lock under which the executor works.
 //!
 //! A hit needs the lock only to find its frame. A frame that is *published* under a key is found here instead, and its
-//! memory is lent ([`Loan`]). The executor's owner publishes a frame when its machine says that the frame holds all of
-//! the key's newest data, and withdraws it before the first effect after the machine has changed its mind; a frame that
-//! is to be written is withdrawn in any case ([`Arena::writable`](crate::Arena::writable)).
+//! memory is lent ([`Loan`]) or copied. The executor's owner publishes a frame when its machine says that the frame holds
+//! all of the key's newest data, and withdraws it before the first effect after the machine has changed its mind; a frame
+//! that is to be written is withdrawn in any case ([`Arena::writable`](crate::Arena::writable)).
 //!
 //! A reader and the owner agree without waiting for each other. The reader counts its loan, and then looks whether the
-//! frame is still published as before. The owner withdraws the frame, and then looks whether its memory is lent. All
-//! four steps are sequentially consistent: either the reader sees that the frame is withdrawn, and gives the loan back,
-//! or the owner sees the loan, and lets the memory be (Dekker's algorithm).
+//! same publication still stands. The owner withdraws the frame, and then looks whether its memory is lent. All
+//! four steps are sequentially consistent: either the reader sees that the frame is withdrawn, and gives the loan back
+//! unread, or the owner sees the loan, and lets the memory be (Dekker's algorithm).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -19,8 +19,9 @@ use crate::loan::{Loan, Pieces};
 const WAYS: usize = 4;
 /// Frames for each set. (With as many as ways a fifth of them would find their sets full.)
 const FRAMES_PER_SET: usize = 3;
-/// No key, and no place.
+/// No key, no frame, and no place.
 const NO_KEY: u64 = u64::MAX;
+const NO_FRAME: u32 = u32::MAX;
 const NOWHERE: u32 = u32::MAX;
 
 /// See the module. Changed under the lock only, read by all.
@@ -30,8 +31,10 @@ pub struct Published {
     frame_bytes: u32,
     open: AtomicBool,
     sets: Box<[Set]>,
-    /// By frame: its set and way, or [`NOWHERE`]. For the owner only.
+    /// For the owner only: by set and way, the frame; by frame, its set and way; publications so far.
+    frames: Box<[AtomicU32]>,
     places: Box<[AtomicU32]>,
+    count: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -41,7 +44,8 @@ struct Set([Way; WAYS]);
 #[derive(Debug)]
 struct Way {
     key: AtomicU64,
-    /// The frame in the lower half, its piece in the upper.
+    /// The piece of the frame in the upper half; in the lower the number of the publication, so that the same value
+    /// means the same publication. (A reader would have to sleep through exactly 2^32 of them to mistake one.)
     at: AtomicU64,
 }
 
@@ -50,12 +54,15 @@ impl Published {
     pub(crate) fn new(pieces: Arc<Pieces>, frames: u32, frame_bytes: u32) -> Published {
         let way = || Way { key: AtomicU64::new(NO_KEY), at: AtomicU64::new(0) };
         let sets = (frames as usize).div_ceil(FRAMES_PER_SET).max(1);
+        let numbers = |count, none| (0..count).map(|_| AtomicU32::new(none)).collect();
         Published {
             pieces,
             frame_bytes,
             open: AtomicBool::new(true),
             sets: (0..sets).map(|_| Set([way(), way(), way(), way()])).collect(),
-            places: (0..frames).map(|_| AtomicU32::new(NOWHERE)).collect(),
+            frames: numbers(sets * WAYS, NO_FRAME),
+            places: numbers(frames as usize, NOWHERE),
+            count: AtomicU32::new(0),
         }
     }
 
@@ -67,7 +74,8 @@ impl Published {
 
     /// Bytes of memory held.
     pub fn memory_bytes(&self) -> u64 {
-        (size_of_val(&*self.sets) + size_of_val(&*self.places)) as u64
+        let numbers = size_of_val(&*self.frames) + size_of_val(&*self.places);
+        (size_of_val(&*self.sets) + numbers) as u64
     }
 
     /// Whether reads find anything at all. Under the lock only.
@@ -81,19 +89,48 @@ impl Published {
     /// much is lent as may be.
     #[inline]
     pub fn lend(&self, key: u64, offset: u32, length: u32) -> Option<Loan> {
+        let found = self.find(key, offset, length)?;
+        // Counted first, looked at afterwards.
+        let loan = self.pieces.try_lend(found.piece, found.start, length as usize)?;
+        self.stands(&found).then_some(loan)
+    }
+
+    /// Copies the same to the beginning of `target`, which is long enough; whether there was anything to copy.
+    #[inline]
+    pub fn copy(&self, key: u64, offset: u32, target: &mut [u8]) -> bool {
+        let Some(found) = self.find(key, offset, target.len() as u32) else { return false };
+        let Some(pin) = self.pieces.pin(found.piece) else { return false };
+        let stands = self.stands(&found);
+        if stands {
+            let from = self.pieces.memory().pointer.wrapping_add(found.start);
+            // SAFETY: within the mapping (`find`), which nobody writes there: the publication stands, and the pin counts.
+            // `target` is other memory.
+            unsafe { from.copy_to_nonoverlapping(target.as_mut_ptr(), target.len()) };
+        }
+        drop(pin);
+        stands
+    }
+
+    #[inline]
+    fn find(&self, key: u64, offset: u32, length: u32) -> Option<Found<'_>> {
         let within = offset.checked_add(length).is_some_and(|end| end <= self.frame_bytes);
         if !within || key == NO_KEY || !self.open.load(Ordering::Acquire) {
             return None;
         }
-        let way = self.ways(key).iter().find(|way| way.key.load(Ordering::Acquire) == key)?;
+        let ways = &self.sets[self.set_of(key)].0;
+        let way = ways.iter().find(|way| way.key.load(Ordering::Acquire) == key)?;
         let at = way.at.load(Ordering::Acquire);
-        let start = (at >> 32) as usize * self.frame_bytes as usize + offset as usize;
-        // Counted first, looked at afterwards.
-        let loan = self.pieces.try_lend((at >> 32) as u32, start, length as usize)?;
-        let unchanged = way.key.load(Ordering::SeqCst) == key
-            && way.at.load(Ordering::SeqCst) == at
-            && self.open.load(Ordering::SeqCst);
-        unchanged.then_some(loan)
+        let piece = (at >> 32) as u32;
+        let start = piece as usize * self.frame_bytes as usize + offset as usize;
+        Some(Found { way, key, at, piece, start })
+    }
+
+    /// Whether the same publication still stands. (A later one under the same key has stored its `at` before the key.)
+    #[inline]
+    fn stands(&self, found: &Found<'_>) -> bool {
+        found.way.key.load(Ordering::SeqCst) == found.key
+            && found.way.at.load(Ordering::SeqCst) == found.at
+            && self.open.load(Ordering::SeqCst)
     }
 
     /// Publishes a frame, whose memory is this piece, instead of what was published under the key, or of another frame
@@ -104,13 +141,16 @@ impl Published {
         let ways = &self.sets[set].0;
         let with = |key: u64| ways.iter().position(|way| way.key.load(Ordering::Relaxed) == key);
         let chosen = with(key).or_else(|| with(NO_KEY)).unwrap_or(frame as usize % WAYS);
-        let way = &ways[chosen];
-        if way.key.load(Ordering::Relaxed) != NO_KEY {
-            self.withdraw(way.at.load(Ordering::Relaxed) as u32);
+        let (way, place) = (&ways[chosen], set * WAYS + chosen);
+        let former = self.frames[place].load(Ordering::Relaxed);
+        if former != NO_FRAME {
+            self.withdraw(former);
         }
-        way.at.store(u64::from(piece) << 32 | u64::from(frame), Ordering::SeqCst);
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        way.at.store(u64::from(piece) << 32 | u64::from(number), Ordering::SeqCst);
         way.key.store(key, Ordering::SeqCst);
-        self.places[frame as usize].store((set * WAYS + chosen) as u32, Ordering::Relaxed);
+        self.frames[place].store(frame, Ordering::Relaxed);
+        self.places[frame as usize].store(place as u32, Ordering::Relaxed);
     }
 
     /// Whether a frame is published. Under the lock only.
@@ -129,6 +169,7 @@ impl Published {
 
     fn take_away(&self, frame: u32) {
         let place = self.places[frame as usize].swap(NOWHERE, Ordering::Relaxed) as usize;
+        self.frames[place].store(NO_FRAME, Ordering::Relaxed);
         self.sets[place / WAYS].0[place % WAYS].key.store(NO_KEY, Ordering::SeqCst);
     }
 
@@ -142,9 +183,22 @@ impl Published {
         ((u128::from(hash) * self.sets.len() as u128) >> 64) as usize
     }
 
-    fn ways(&self, key: u64) -> &[Way; WAYS] {
-        &self.sets[self.set_of(key)].0
+    /// Counts a loan of a piece, as a reader does that has not looked again yet.
+    #[cfg(test)]
+    pub(crate) fn borrow_piece(&self, piece: u32) -> Loan {
+        let start = piece as usize * self.frame_bytes as usize;
+        self.pieces.try_lend(piece, start, 0).unwrap()
     }
+}
+
+/// What a reader has found, at first sight.
+struct Found<'a> {
+    way: &'a Way,
+    key: u64,
+    at: u64,
+    piece: u32,
+    /// In the mapping.
+    start: usize,
 }
 
 #[cfg(test)]
@@ -205,6 +259,42 @@ mod tests {
         }
         let found = (0..10_000).filter(|&key| published.lend(key, 0, 512).is_some()).count();
         assert!((48..=64).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn a_copy_is_of_what_is_published() {
+        let mut arena = arena(3);
+        let published = arena.published().unwrap();
+        let mut target = [9; 512];
+        assert!(!published.copy(8, 0, &mut target) && target == [9; 512]);
+        arena.publish(8, 2);
+        assert!(published.copy(8, 3584, &mut target) && target == [2; 512]);
+        assert!(!published.copy(8, 3585, &mut target), "beyond the frame");
+    }
+
+    #[test]
+    fn an_earlier_publication_is_told_from_a_later_one_of_the_same_key_and_piece() {
+        let mut arena = arena(2);
+        let published = arena.published().unwrap();
+        arena.publish(8, 1);
+        let found = published.find(8, 0, 512).unwrap();
+        assert!(published.stands(&found));
+        published.withdraw(1);
+        assert!(!published.stands(&found));
+        arena.publish(8, 1);
+        assert!(!published.stands(&found));
+        assert!(published.stands(&published.find(8, 0, 512).unwrap()));
+    }
+
+    #[test]
+    fn those_that_copy_find_room_where_loans_have_taken_theirs() {
+        let mut arena = Arena::lending(64, 4096, HugePages::Never, 32).unwrap();
+        let published = arena.published().unwrap();
+        arena.publish(8, 1);
+        let loans: Vec<_> = std::iter::from_fn(|| published.lend(8, 0, 4096)).collect();
+        assert_eq!(loans.len(), 28);
+        assert!(arena.lend(1, 0, 512).is_none());
+        assert!(published.copy(8, 0, &mut [0; 512]));
     }
 
     #[test]

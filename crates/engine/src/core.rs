@@ -59,7 +59,6 @@ pub(crate) struct Core {
     again: bool,
     /// The reaper is to leave.
     pub quit: bool,
-    pub last_request: Nanos,
     hold: Hold,
 }
 
@@ -240,7 +239,6 @@ impl Core {
             reaper_wakes_at: None,
             again: false,
             quit: false,
-            last_request: Nanos(0),
             hold: Hold::default(),
         }
     }
@@ -272,7 +270,6 @@ impl Core {
     /// Takes requests in, in order, and does at once whatever can be done at once.
     pub fn submit(&mut self, now: Nanos, session: u32, requests: &mut Vec<Submission>) {
         self.report_hits(session);
-        self.last_request = now;
         if requests.len() > 1 {
             requests.iter().for_each(|r| self.cache.prefetch(r.volume, r.offset));
             requests.iter().for_each(|r| {

@@ -11,20 +11,19 @@ use std::sync::{Mutex, PoisonError};
 
 use forebay_block::{Nanos, Op, SECTOR_BYTES, Volume};
 use forebay_cache::Cache;
-use forebay_device::{Loan, Published};
+use forebay_device::Published;
 use forebay_effect::Frame;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::core::Core;
 use crate::machine::withdraw;
-use crate::table::Submission;
+use crate::table::{Loans, Submission};
 
-/// So many hits are worth taking the lock, if that is free.
-const REPORT_MIN: usize = 8;
-/// So many are worth waiting for it.
-const REPORT_MAX: usize = 4096;
-/// So many are reported side by side.
+/// Each time that there are so many more hits they are worth taking the lock, if that is free; and so many are reported
+/// side by side.
 const TOGETHER: usize = 8;
+/// So many are worth waiting for it.
+const REPORT_MAX: usize = 256;
 
 /// A read that has been answered.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +50,7 @@ impl Hits {
     /// Notes reads that have been answered now.
     pub fn note<'a>(&self, at: Nanos, reads: impl Iterator<Item = &'a Submission>) -> Report {
         let mut hits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = hits.len();
         hits.extend(reads.map(|&Submission { volume, offset, length, .. }| Hit {
             at,
             volume,
@@ -58,16 +58,15 @@ impl Hits {
             length,
         }));
         match hits.len() {
-            ..REPORT_MIN => Report::Later,
-            REPORT_MIN..REPORT_MAX => Report::IfFree,
-            _ => Report::Now,
+            REPORT_MAX.. => Report::Now,
+            now if now / TOGETHER > before / TOGETHER => Report::IfFree,
+            _ => Report::Later,
         }
     }
 
-    /// Reports them to the cache; when the last one was answered, if there was any.
-    pub fn report(&self, cache: &mut Cache) -> Option<Nanos> {
+    /// Reports them to the cache.
+    pub fn report(&self, cache: &mut Cache) {
         let mut hits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = hits.last()?.at;
         for few in hits.chunks(TOGETHER) {
             // What they will look at is loaded for all of them at once, a step at a time.
             few.iter().for_each(|hit| cache.prefetch(hit.volume, hit.offset));
@@ -82,17 +81,14 @@ impl Hits {
             }
         }
         hits.clear();
-        Some(last)
     }
 }
 
 impl Core {
     /// Reports to the cache what a session has read without the lock.
     pub fn report_hits(&mut self, session: u32) {
-        if let Some(hits) = self.hits.get(session as usize)
-            && let Some(last) = hits.report(&mut self.cache)
-        {
-            self.last_request = self.last_request.max(last);
+        if let Some(hits) = self.hits.get(session as usize) {
+            hits.report(&mut self.cache);
         }
     }
 
@@ -127,20 +123,21 @@ impl Core {
     }
 }
 
-/// The data of a read, if all of it is published.
+/// Answers a read, if all of it is published: with memory that is lent, where that is wanted and there is room for it, or
+/// into its buffer.
 #[inline]
-pub(crate) fn find(published: &Published, r: &Submission) -> Option<Loan> {
-    let room = r.buffer.as_ref().is_some_and(|buffer| buffer.len() as u64 >= r.length);
-    let whole = r.length > 0 && (r.offset | r.length) & (SECTOR_BYTES - 1) == 0;
-    if r.op != Op::Read || !room || !whole {
+pub(crate) fn read(published: &Published, borrows: bool, r: &mut Submission) -> Option<Loans> {
+    let buffer = r.buffer.as_mut().filter(|buffer| buffer.len() as u64 >= r.length)?;
+    if r.op != Op::Read || r.length == 0 || (r.offset | r.length) & (SECTOR_BYTES - 1) != 0 {
         return None;
     }
     let block_bytes = u64::from(published.frame_bytes());
-    let (block, start) = (r.offset / block_bytes, r.offset % block_bytes);
-    if r.length > block_bytes - start {
-        return None;
+    let (block, start) = (r.offset / block_bytes, (r.offset % block_bytes) as u32);
+    let key = Cache::key_of(r.volume, block).filter(|_| r.length <= block_bytes)?;
+    if borrows && let Some(loan) = published.lend(key, start, r.length as u32) {
+        return Some(smallvec![loan]);
     }
-    published.lend(Cache::key_of(r.volume, block)?, start as u32, r.length as u32)
+    published.copy(key, start, &mut buffer[..r.length as usize]).then(Loans::new)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use forebay_block::{Nanos, Volume};
-use forebay_device::{AlignedBuffer, Doorbell, Loan, Published};
+use forebay_device::{AlignedBuffer, Doorbell, Published};
 use forebay_results::LatencyRecorder;
 
 use crate::allocation;
@@ -33,7 +33,7 @@ pub struct Session {
     /// Where blocks are found without the lock, and what has been read of it.
     published: Option<Arc<Published>>,
     hits: Arc<Hits>,
-    found: Vec<Loan>,
+    found: Vec<Loans>,
     borrows: bool,
     /// Requests of its own may be waiting for room, and come first.
     waits: bool,
@@ -121,21 +121,21 @@ impl Session {
         if self.waits || self.bell.seems_rung() || self.shared.is_broken() {
             return false;
         }
-        self.found.extend(requests.iter().map_while(|r| hits::find(published, r)));
-        let found = self.found.len();
+        let before = done.len();
+        let mut found = 0;
+        while let Some(request) = requests.get_mut(found)
+            && let Some(lent) = hits::read(published, self.borrows, request)
+        {
+            self.found.push(lent);
+            found += 1;
+        }
         if found == 0 {
             return false;
         }
-        let report = self.hits.note(now, requests[..found].iter());
-        for (mut request, loan) in requests.drain(..found).zip(self.found.drain(..)) {
-            let mut lent = Loans::new();
-            if self.borrows {
-                lent.push(loan);
-            } else if let Some(buffer) = &mut request.buffer {
-                buffer[..loan.len()].copy_from_slice(&loan);
-            }
+        for (request, lent) in requests.drain(..found).zip(self.found.drain(..)) {
             done.push(Done { request, result: Ok(()), arrived: now, lent });
         }
+        let report = self.hits.note(now, done[before..].iter().map(|done| &done.request));
         let core = match report {
             Report::Later => None,
             Report::IfFree => self.shared.try_lock(),
@@ -231,7 +231,9 @@ impl Drop for Session {
         if core.quit {
             return;
         }
-        core.report_hits(self.number);
+        if !self.shared.is_broken() {
+            core.report_hits(self.number);
+        }
         core.table.close_session(self.number);
         core.bells[self.number as usize] = None;
     }

@@ -58,6 +58,23 @@ fn one(session: &mut Session, op: Op, block: u64, number: u64) -> Vec<u64> {
     words
 }
 
+/// Counters and status have all reads, also those that their session, which goes on, has not reported.
+#[test]
+fn whoever_looks_sees_every_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path(), "slots", "exclusive");
+    let mut session = engine.session().unwrap();
+    one(&mut session, Op::Write, 1, 7);
+    for reads in 1..30 {
+        assert_eq!(one(&mut session, Op::Read, 1, 0)[0], 7);
+        match reads % 2 {
+            0 => assert_eq!(engine.counters().volumes[0].reads, reads),
+            _ => assert_eq!(engine.status().volumes[0].workload.reads, reads),
+        }
+    }
+    engine.kill();
+}
+
 /// What readers see of a block is whole, and no older than what was written or trimmed before they asked.
 #[test]
 fn readers_see_whole_and_newest_blocks_while_others_write_and_trim_them() {

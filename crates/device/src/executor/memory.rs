@@ -3,7 +3,7 @@
 use forebay_effect::{Machine, Place, Segment};
 
 use crate::buffer::{AlignedBuffer, Arena};
-use crate::devices::{MemorySlice, Verb};
+use crate::devices::MemorySlice;
 use crate::requests::Requests;
 
 /// Size of the shared zeroes and of the shared trash that stand for [`Place::Void`].
@@ -49,11 +49,13 @@ impl<M: Machine + ?Sized, R: Requests + ?Sized> Places<'_, M, R> {
         }
     }
 
-    /// Where a device reads or writes a segment itself.
-    pub fn operand(&mut self, verb: Verb, segment: &Segment) -> Option<MemorySlice> {
-        match verb {
-            Verb::Read => self.target(segment.place, segment.length),
-            _ => self.address(segment.place, segment.length),
+    /// Makes places that a device is going to write writable, all of them before the first address is taken: what is lent
+    /// in between, if only to be given back at once, must not move a frame of which an address has been taken.
+    pub fn make_writable(&mut self, segments: &[Segment]) {
+        for segment in segments {
+            if let Place::Frame { frame, offset } = segment.place {
+                self.arena.writable(frame.0, offset, segment.length);
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use crate::buffer::HugePages;
 use crate::choices::{Choices, Seeded};
 use crate::devices::Io;
 use crate::memory::{DeviceOptions, Fault, FaultRates, MemoryDevices};
-use crate::requests::OwnedRequests;
+use crate::requests::{OwnedRequests, Requests};
 
 const FLASH: Device = Device::Flash;
 const BACKING: Device = Device::Backing(Volume(0));
@@ -625,6 +625,41 @@ fn no_effect_writes_to_what_is_lent() {
         let image = &world.executor.devices().contents(FLASH)[8192..12288];
         assert_eq!(world.frame_bytes(2), image);
     }
+}
+
+/// Requests of which a reader without a lock borrows a frame at the worst moment, for as long as it takes to look again.
+struct Meddler<'a> {
+    requests: &'a mut OwnedRequests,
+    published: Arc<Published>,
+    borrowed: Vec<Loan>,
+}
+
+// SAFETY: as its requests.
+unsafe impl Requests for Meddler<'_> {
+    fn data(&mut self, request: RequestId) -> MemorySlice {
+        self.borrowed.push(self.published.borrow_piece(2));
+        self.requests.data(request)
+    }
+    fn reply(&mut self, request: RequestId, result: Outcome) {
+        self.requests.reply(request, result);
+    }
+}
+
+#[test]
+fn a_frame_stays_where_a_device_is_told_to_write_it() {
+    let mut world = World::new(DeviceOptions::sized(64 << 10));
+    world.executor.arena = Arena::lending(8, 4096, HugePages::Never, 8).unwrap();
+    world.requests.open(RequestId(1), 4096);
+    world.script.read(FLASH, 0, &[frame(2, 0, 1024), request(1, 0, 1024), frame(2, 2048, 2048)]);
+    let published = world.executor.published().unwrap();
+    let requests = &mut world.requests;
+    let mut meddler = Meddler { requests, published, borrowed: Vec::new() };
+    world.executor.run(&mut world.script, &mut meddler);
+    assert!(!meddler.borrowed.is_empty());
+    world.settle(&mut Seeded::new(3));
+    let image = &world.executor.devices().contents(FLASH)[..4096];
+    assert!(world.frame_bytes(2)[..1024] == image[..1024]);
+    assert!(world.frame_bytes(2)[2048..] == image[2048..]);
 }
 
 #[test]

@@ -352,6 +352,9 @@ impl<D: Devices> Executor<D> {
         let mut metadata_at = 0;
         let (zeroes, trash) = (&self.zeroes, &self.trash);
         let mut places = Places { arena: &mut self.arena, zeroes, machine, requests };
+        if lists.verb == Verb::Read {
+            places.make_writable(&lists.segments);
+        }
         for segment in &lists.segments {
             let length = segment.length as usize;
             match (segment.place, &mut lists.staging) {
@@ -364,7 +367,7 @@ impl<D: Devices> Executor<D> {
                     push_joined(&mut lists.memory, MemorySlice { pointer, length });
                     metadata_at += length.next_multiple_of(PIECE_ALIGNMENT);
                 }
-                _ => match places.operand(lists.verb, segment) {
+                _ => match places.address(segment.place, segment.length) {
                     Some(slice) => push_joined(&mut lists.memory, slice),
                     None if lists.verb == Verb::Write => {
                         push_repeated(&mut lists.memory, zeroes, length);
