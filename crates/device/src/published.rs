@@ -262,6 +262,12 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_costs_31_bytes() {
+        let published = arena(3000).published().unwrap();
+        assert_eq!(published.memory_bytes().div_ceil(3000), 31);
+    }
+
+    #[test]
     fn a_copy_is_of_what_is_published() {
         let mut arena = arena(3);
         let published = arena.published().unwrap();
