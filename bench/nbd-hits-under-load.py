@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Latency of hits over NBD while flash makes room, beside none and beside another server, as a Markdown table.
+"""Latency of hits over NBD, alone and under writes that make a full flash tier evict, as a Markdown table.
 
     cargo build --release -p forebay && bench/nbd-hits-under-load.py [--seconds S] [--rounds N] [--layouts slots,log]
 

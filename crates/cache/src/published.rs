@@ -1,8 +1,8 @@
-//! Hits without calls: what the driver may answer reads from by itself, and for how long.
+//! Hits without calls: which reads the driver may answer without asking the cache.
 //!
-//! The driver asks whether a block may be *published*: then it may answer reads of it from the block's frame, without a
-//! call, until it is told that the frame is withdrawn. It must ask that after each call and before it performs the next
-//! effect. Whatever changes what is known of a block withdraws it, so also changes that make no difference to readers;
+//! The driver asks whether a block may be *published*. If so, it may answer reads of the block from the block's frame
+//! until the cache names that frame as withdrawn. The driver must ask for withdrawn frames after each call, before it
+//! performs the next effect. Whatever changes what is known of a block withdraws it, so also changes that make no difference to readers;
 //! the next read of it that is a call may publish it again. What was read is reported later, in any order.
 
 use forebay_block::{Nanos, Op, Volume};

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::devices::MemorySlice;
 
-/// One in so many pins is not for loans.
+/// One pin in so many is kept for readers that copy; loans get the others.
 const COPIERS_PART: u32 = 8;
 
 /// The mapping that frames lie in, and who reads it.
@@ -32,7 +32,7 @@ pub(crate) struct Pieces {
     loans_max: u64,
 }
 
-/// In a cache line of the processor by itself.
+/// Alone in its cache line, so that threads that write it do not slow down readers of the fields around it.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Apart<T>(T);

@@ -2,8 +2,8 @@
 //!
 //! A block that a read has found in memory is [`Published`]: further reads of it need no lock. What its session has
 //! read so is noted, and reported to the cache when the session has the lock anyway, or when enough has been noted; so
-//! for its replacement policy these hits come a little late, but in the session's order. Whoever shows counters reports
-//! what all sessions have noted first.
+//! its replacement policy hears of these hits a little late, but in the session's order. Before counters are shown, the
+//! notes of all sessions are reported.
 //!
 //! There is none of this where each decision is to be as in a simulation, or on a tape.
 
@@ -19,10 +19,10 @@ use crate::core::Core;
 use crate::machine::withdraw;
 use crate::table::{Loans, Submission};
 
-/// Each time that there are so many more hits they are worth taking the lock, if that is free; and so many are reported
-/// side by side.
+/// After every so many hits a session tries the lock, and reports them if it is free. So many are also looked up side by
+/// side, so that their cache misses overlap.
 const TOGETHER: usize = 8;
-/// So many are worth waiting for it.
+/// With so many unreported hits a session waits for the lock.
 const REPORT_MAX: usize = 256;
 
 /// A read that has been answered.
