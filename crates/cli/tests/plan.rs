@@ -322,12 +322,61 @@ fn a_plan_knows_what_the_configured_cache_writes_to_flash() {
     );
     let back = [&[&trace[..]], &tiers[..], &how, &["--policy", "write-back"]].concat();
     assert_eq!(json(&back)["choices"][0]["judged_by"], "simulate");
-    let refused = [&[&trace[..]], &tiers[..], &["--config", &nhit]].concat();
+    let refused =
+        [&[&trace[..]], &tiers[..], &["--config", &nhit, "--evaluate", "analytic"]].concat();
     assert!(refusal(&refused).contains("--config needs --evaluate simulate or replay"));
+    let refused = [&[&trace[..]], &tiers[..], &["--config", &nhit, "--have", "1MiB"]].concat();
+    assert!(refusal(&refused).contains("neither --have nor --study"));
     let refused =
         [&[&trace[..]], &tiers[..], &["--config", &nhit, "--evaluate", "simulate", "--write"]]
             .concat();
     assert!(refusal(&refused).contains("--write needs --evaluate replay"));
+}
+
+#[test]
+fn a_plan_with_a_configuration_predicts_what_that_cache_keeps() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (trace, named, sized) = (at("t.parquet"), at("named.toml"), at("sized.toml"));
+    let spec = "zipf:blocks=60k,requests=200k,theta=0.9,write=0.25,rate=100";
+    assert!(forebay(&["trace", "synth", spec, "-o", &trace]).status.success());
+    let tiers = ["--tiers", "FastDRAM,SlowSSD", "--backing", "SlowHDD", "--wear-max", "none"];
+    let caches = [
+        ("log", "always", "lru"),
+        ("log", "nhit", "lru"),
+        ("slots", "always", "s3-fifo"),
+        ("slots", "smq", "lru"),
+    ];
+    let hits = |document: &Value| {
+        let tiers = document["hit_ratio"].as_array().unwrap();
+        tiers.iter().map(|tier| tier.as_f64().unwrap()).sum::<f64>()
+    };
+    let ideal = json(&[&[&trace, "--budget", "30%"][..], &tiers].concat());
+    let mut differs = 0;
+    for (layout, admission, replacement) in caches {
+        let cache = |dram: u64, flash: u64| {
+            format!(
+                "[replacement]\npolicy = '{replacement}'\n[cache]\nwrite_policy = 'write-through'\n\
+                 dram = '{dram}'\n[flash]\npath = '/x'\nlayout = '{layout}'\nsize = '{flash}'\n\
+                 [admission]\npolicy = '{admission}'\n"
+            )
+        };
+        std::fs::write(&named, cache(1 << 20, 64 << 20)).unwrap();
+        let how = ["--budget", "30%", "--config", &named, "--finalists", "1"];
+        let plan = json(&[&[&trace[..]], &how[..], &tiers].concat());
+        let choice = &plan["choices"][0];
+        assert_eq!(choice["judged_by"], "simulate");
+        let bytes = |tier: usize| choice["tiers"][tier]["bytes"].as_u64().unwrap();
+        std::fs::write(&sized, cache(bytes(0), bytes(1))).unwrap();
+        let simulate = forebay(&["simulate", &trace, "--config", &sized, "--json"]);
+        assert!(simulate.status.success(), "{simulate:?}");
+        let kept: Value = serde_json::from_slice(&simulate.stdout).unwrap();
+        let (predicted, kept) = (hits(choice), kept["hit_ratio"].as_f64().unwrap());
+        assert!((predicted / kept - 1.0).abs() < 0.02, "{layout}, {admission}: {predicted} {kept}");
+        differs += i32::from((hits(&ideal["choices"][0]) / kept - 1.0).abs() > 0.02);
+    }
+    // (Else the formulas would do.)
+    assert!(differs > 1, "{differs} of these caches keep less than the formulas say");
 }
 
 #[test]
@@ -412,7 +461,10 @@ fn what_cannot_be_done_is_refused_before_the_trace_is_read() {
             &["--budget", "5", "--finalists", "9", "--evaluate", "simulate", "--method", "cydonia"],
             "--method exhaustive",
         ),
-        (&["--budget", "5", "--config", devices], "--config needs --evaluate simulate or replay"),
+        (
+            &["--budget", "5", "--config", devices, "--evaluate", "analytic"],
+            "--config needs --evaluate simulate or replay",
+        ),
         (&[], "--budget"),
     ];
     for (args, part) in cases {

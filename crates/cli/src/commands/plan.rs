@@ -79,7 +79,8 @@ impl From<Evaluate> for analysis::Evaluate {
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Hits are those of an ideal LRU list over all tiers. A flash log keeps fewer of \
-them (docs/simulation.md has a table); --evaluate simulate counts what the cache keeps.
+them (docs/simulation.md has a table). --config FILE names the cache that you will run: the \
+best choices are then simulated, and their figures count what that cache keeps.
 
 Example:
   $ forebay trace synth 'zipf' -o zipf.parquet
@@ -115,9 +116,9 @@ pub struct Args {
     /// How many sizes per combination Cydonia tries [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub evaluations: Option<u64>,
-    /// How one choice is judged
-    #[arg(long, value_enum, default_value = "analytic")]
-    pub evaluate: Evaluate,
+    /// How one choice is judged [default: analytic, and simulate with --config]
+    #[arg(long, value_enum)]
+    pub evaluate: Option<Evaluate>,
     /// How many of the best choices of each budget are simulated or replayed after an exhaustive
     /// search; Cydonia has every evaluation simulated or replayed [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -126,7 +127,7 @@ pub struct Args {
     /// each tier; Forebay's own cache takes 68,48 with a flash log and 68,66 with slots
     #[arg(long, value_name = "BYTES,...", default_value = "31", value_parser = Metadata::from_str)]
     pub metadata: Metadata,
-    /// The configuration of the cache: under --evaluate simulate its policies, relation and layout; under
+    /// The configuration of the cache that is simulated: its policies, relation and layout; under
     /// --evaluate replay also its devices, which are those of --tiers and --backing. Its sizes and
     /// write policy are the plan's
     #[arg(long, value_name = "FILE")]
@@ -211,13 +212,23 @@ impl Args {
         CydoniaOptions { evaluations_max, ..usual }
     }
 
+    /// How one choice is judged. The formulas do not know the cache of a configuration.
+    fn judge(&self) -> Evaluate {
+        let searches = self.study.is_none() && self.have.is_none();
+        let usual = match self.config.is_some() && searches {
+            true => Evaluate::Simulate,
+            false => Evaluate::Analytic,
+        };
+        self.evaluate.unwrap_or(usual)
+    }
+
     /// Refuses what would have no effect, before traces are read.
     fn check(&self) -> Result<(), CliError> {
         let studies = self.study.is_some();
         let cydonia = self.method == Method::Cydonia;
-        let finalists = self.evaluate != Evaluate::Analytic && !cydonia;
-        let replays = self.evaluate == Evaluate::Replay;
-        let runs = self.evaluate != Evaluate::Analytic;
+        let runs = self.judge() != Evaluate::Analytic;
+        let finalists = runs && !cydonia;
+        let replays = self.judge() == Evaluate::Replay;
         for (name, is_given, is_useful, needs) in [
             // Not by `requires`: clap does not ask for what conflicts with --budget.
             ("--resume", self.resume.is_some(), studies, "--study"),
@@ -233,7 +244,12 @@ impl Args {
                 finalists,
                 "--evaluate simulate or replay, and --method exhaustive",
             ),
-            ("--config", self.config.is_some(), runs, "--evaluate simulate or replay"),
+            (
+                "--config",
+                self.config.is_some(),
+                runs,
+                "--evaluate simulate or replay, and neither --have nor --study",
+            ),
             ("--write", self.write, replays, "--evaluate replay"),
         ] {
             if is_given && !is_useful {
@@ -269,7 +285,7 @@ impl Args {
             budgets: self.budget.clone(),
             options: self.options(),
             sample_rate: self.sample.unwrap_or(1.0),
-            evaluate: self.evaluate.into(),
+            evaluate: self.judge().into(),
             finalists: finalists.unwrap_or(analysis::FINALISTS),
             cache: self.simulated()?,
             replay: self.replay()?,
@@ -279,12 +295,12 @@ impl Args {
     }
 
     fn simulated(&self) -> Result<Option<Config>, CliError> {
-        let file = self.config.as_ref().filter(|_| self.evaluate == Evaluate::Simulate);
+        let file = self.config.as_ref().filter(|_| self.judge() == Evaluate::Simulate);
         file.map(|file| load_config(file)).transpose()
     }
 
     fn replay(&self) -> Result<Option<analysis::Replay>, CliError> {
-        let Some(file) = self.config.as_ref().filter(|_| self.evaluate == Evaluate::Replay) else {
+        let Some(file) = self.config.as_ref().filter(|_| self.judge() == Evaluate::Replay) else {
             return Ok(None);
         };
         let (queue_depth, overwrite) = (self.queue_depth, self.write);
@@ -299,7 +315,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     }
     args.check()?;
     args.output.check(args.traces.traces.iter().chain(&args.devices))?;
-    if args.evaluate != Evaluate::Analytic {
+    if args.judge() != Evaluate::Analytic {
         args.traces.check_rereadable(", and each simulation or replay reads it again")?;
     }
     if args.study.is_some() {
