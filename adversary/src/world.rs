@@ -40,6 +40,8 @@ pub struct World {
     pub digest: Digest,
     /// What the last start found, or why it was refused.
     pub found: Found,
+    /// The log had a region to spare then, which moves of mappings may count on.
+    has_room_for_moves: bool,
     sabotage: Sabotage,
     next_request: u64,
     /// Blocks of requests of this life.
@@ -141,6 +143,7 @@ impl World {
             heard: 0,
             digest: Digest::default(),
             found: Found::Nothing,
+            has_room_for_moves: false,
             sabotage: Sabotage::NONE,
             accesses: 0,
             next_request: 1,
@@ -238,6 +241,9 @@ impl World {
     pub fn breach(&self) -> Option<&str> {
         if self.cache.accesses_told() > self.accesses {
             return Some("the replacement policy was told of more accesses than there were");
+        }
+        if self.has_room_for_moves && self.cache.stats().regions_dropped > 0 {
+            return Some("something else took the room in which mappings were to move");
         }
         let wrong = self.evicted_endlessly().or_else(|| self.placed_wrongly());
         wrong.or(self.watch.as_ref()?.breach.as_deref())
@@ -391,6 +397,9 @@ impl World {
         match notice.map(|i| self.notices.remove(i)) {
             Some(Notice::Ready(report)) => {
                 self.found = report.map_or(Found::Nothing, Found::Log);
+                // (Several crashes in a row may have filled the last region.)
+                let free = self.cache.log_stats().is_some_and(|log| log.regions_free > 0);
+                self.has_room_for_moves = free && self.cache.stats().regions_dropped == 0;
                 Started::Ready
             }
             Some(Notice::Failed(e)) => {
@@ -647,6 +656,7 @@ impl World {
         self.accesses = 0;
         self.answered = vec![0; self.headers.len()];
         self.cache = self.fresh();
+        self.has_room_for_moves = false;
         self.give_bug(self.sabotage);
         self.begin_watch();
     }

@@ -18,6 +18,7 @@ pub(crate) use cleaning::Surroundings;
 use apart::Apart;
 use forebay_block::Nanos;
 use forebay_effect::{IoError, Outcome};
+use forebay_flash::MoveRoom;
 use std::collections::VecDeque;
 
 /// The cleaner's name towards the log; requests are named by their small numbers.
@@ -91,6 +92,8 @@ struct Cleaning {
     /// When writing began, and the volumes (bits) that have not taken all.
     since: Nanos,
     awaited: u64,
+    /// It was begun in a pause after a failure, which it says nothing about.
+    paused: bool,
 }
 
 /// First pause after a failure; it doubles up to the last.
@@ -231,19 +234,29 @@ impl Cleaner {
         self.queue.push_front((parked.region, parked.purpose));
         self.parked = true;
     }
-    /// The next region to clean, if one may be begun now; `wanted`: somebody waits for room.
-    fn begin(&mut self, sync_failures: u64, wanted: bool) -> Option<u32> {
-        if self.active.is_some() || self.retry_at.is_some() {
+    /// The region that is to be reclaimed next, if it is by moving what it holds: what is wanted clean must not
+    /// move on before it is.
+    fn moves_next(&self) -> Option<u32> {
+        let &(region, purpose) = self.queue.front()?;
+        let moves = self.moves && purpose == Purpose::Reclaim && !self.is_wanted_clean(region);
+        moves.then_some(region)
+    }
+    /// The next region to clean, if one may be begun now. `wanted`: somebody waits for room. `room`: for what
+    /// [`Cleaner::moves_next`] would move; no store has a part in that, and no failure puts it off.
+    fn begin(&mut self, sync_failures: u64, wanted: bool, room: MoveRoom) -> Option<u32> {
+        let (paused, moves) = (self.retry_at.is_some(), room == MoveRoom::Now);
+        if self.active.is_some() || paused && !moves {
             return None;
         }
-        self.parked &= !wanted;
-        let yields = core::mem::take(&mut self.yields);
-        if self.parked || yields {
+        self.parked &= !wanted && !moves;
+        let yields = core::mem::take(&mut self.yields) && !moves;
+        let waits = self.parked || room == MoveRoom::Later;
+        if waits || yields {
             // What is merely wanted clean goes on.
             let at = self.queue.iter().position(|q| q.1 != Purpose::Reclaim);
             if let Some(next) = at.and_then(|at| self.queue.remove(at)) {
                 self.queue.push_front(next);
-            } else if self.parked {
+            } else if waits {
                 return None;
             }
         }
@@ -255,7 +268,7 @@ impl Cleaner {
         let at = match self.queue.iter().position(|&q| q == destage) {
             // What is wanted clean must not move on before it is.
             Some(at) if reclaims => at,
-            _ => evict.filter(|_| reclaim && self.moved_last).unwrap_or(0),
+            _ => evict.filter(|_| reclaim && self.moved_last && !paused).unwrap_or(0),
         };
         let (region, purpose) = self.queue.remove(at)?;
         if purpose == Purpose::Destage {
@@ -277,6 +290,7 @@ impl Cleaner {
             sync_failures,
             since: Nanos(0),
             awaited: 0,
+            paused,
         });
         Some(region)
     }
@@ -287,7 +301,9 @@ impl Cleaner {
         let again = (done.region, done.purpose);
         match result {
             Ok(()) => {
-                self.failures = 0;
+                if !done.paused {
+                    self.failures = 0;
+                }
                 if done.purpose == Purpose::Reclaim {
                     self.unreadable = 0;
                 }
@@ -398,5 +414,35 @@ mod tests {
         assert!(cleaner.is_owed(3), "it may have gone there");
         cleaner.forgive();
         assert!((0..4).all(|region| !cleaner.is_owed(region)));
+    }
+
+    #[test]
+    fn a_pause_after_a_failure_does_not_put_off_moves() {
+        let paused = || {
+            let mut cleaner = Cleaner::new(4, true);
+            cleaner.push(2, Purpose::Reclaim);
+            (cleaner.failures, cleaner.retry_at) = (1, Some(Nanos(9)));
+            cleaner
+        };
+        assert_eq!(paused().moves_next(), Some(2));
+        for (room, begins) in
+            [(MoveRoom::Now, Some(2)), (MoveRoom::Later, None), (MoveRoom::Never, None)]
+        {
+            assert_eq!(paused().begin(0, true, room), begins, "{room:?}");
+        }
+        let mut cleaner = paused();
+        cleaner.begin(0, true, MoveRoom::Now);
+        cleaner.end(Ok(()), Nanos(1), false);
+        assert!(cleaner.failures == 1 && cleaner.retry_at.is_some(), "moves tell of no store");
+    }
+
+    #[test]
+    fn moves_wait_for_room_that_comes_while_other_cleanings_go_on() {
+        let mut cleaner = Cleaner::new(4, true);
+        cleaner.push(2, Purpose::Reclaim);
+        assert_eq!(cleaner.begin(0, true, MoveRoom::Later), None);
+        cleaner.push(0, Purpose::Evict);
+        assert_eq!(cleaner.begin(0, true, MoveRoom::Later), Some(0));
+        assert_eq!(cleaner.moves_next(), Some(2));
     }
 }

@@ -324,7 +324,9 @@ impl Log {
             // All notes that wait come before any record: one may forget what the record's block had before.
             let fill = fill.filter(|f| f.count + self.cells.notes.len() <= most as usize);
             let notes_due = notes_due || due && fill.is_none();
-            if fill.is_none() && !notes_due {
+            // (The last region is for moves: without them nothing would empty another.)
+            let may = self.cells.moves() > 0 || self.regions.leaves_last();
+            if fill.is_none() && !(notes_due && may) {
                 break;
             }
             if self.regions.room(1, self.batches.next_sequence - 1, false).is_none() {

@@ -18,16 +18,17 @@
 //!
 //! Moves and unmappings are *notes*: they need no cell, wait apart from the records, and come
 //! first in a batch. A record that waits for a cell must not hold back the unmapping that frees
-//! one. For the same end the last free region is kept for notes: there is always room for the
-//! moves that empty the oldest region. After several crashes in a row there may not be
-//! ([`Log::moves_fit`] says so), and the cache then empties the region as in the layout log.
+//! one. The last free region is kept for batches that have moves: there is always room for the
+//! moves that empty the oldest region, and what waits for room waits for that. After several crashes in
+//! a row there may not be ([`Log::room_for_moves`] says so), and the cache then empties the region as in
+//! the layout log.
 
 use crate::format::batch::{Entry, Kind as EntryKind, MOVED};
 use crate::geometry::Geometry;
 use crate::key::{BlockKey, Position};
 use crate::log::{Log, Phase};
 use crate::sabotage::Bug;
-use crate::types::{Event, Layout, Mapping};
+use crate::types::{Event, Layout, Mapping, MoveRoom};
 use forebay_effect::IoError;
 use std::collections::VecDeque;
 
@@ -205,6 +206,11 @@ impl Cells {
         (self.moves as u64 + u64::from(self.moves_to_come)).div_ceil(entries_max.into())
     }
 
+    /// Moves that wait to be written.
+    pub fn moves(&self) -> usize {
+        self.moves
+    }
+
     /// The next note to be written.
     pub fn take_note(&mut self) -> Option<Note> {
         let note = self.notes.pop_front()?;
@@ -316,11 +322,16 @@ impl Log {
         self.pump();
     }
 
-    /// Layout slots: whether there is room for so many mappings, whatever else is appended.
-    pub fn moves_fit(&self, count: u64) -> bool {
-        let waiting = self.cells.notes.len() as u64;
-        let entries = u64::from(self.geometry.batch_entries_max);
-        (count + waiting).div_ceil(entries) <= self.regions.pages_left()
+    /// Layout slots: whether there is room for so many mappings, whatever else is appended. (Those given to `remap`
+    /// before are written.)
+    pub fn room_for_moves(&self, count: u64) -> MoveRoom {
+        let pages = count.div_ceil(self.geometry.batch_entries_max.into());
+        let (left, coming) = (self.regions.pages_left(), self.regions.pages_coming());
+        match () {
+            () if pages <= left => MoveRoom::Now,
+            () if pages <= left + coming => MoveRoom::Later,
+            () => MoveRoom::Never,
+        }
     }
 
     /// Whether a record of the block is in a batch that is not complete, or not heard of.

@@ -46,5 +46,6 @@ pub use log::Log;
 pub use stamp::{Older, Stamp, StoreStamp};
 pub use types::{
     Append, Binding, Damage, DirectoryCounts, Event, ExtentId, Layout, LogError, LogStats, Mapping,
-    OnDamage, Options, Record, Recovering, RecoveryReport, SEAL_BYTES, Seal, Sealed, Start,
+    MoveRoom, OnDamage, Options, Record, Recovering, RecoveryReport, SEAL_BYTES, Seal, Sealed,
+    Start,
 };

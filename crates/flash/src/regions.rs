@@ -146,6 +146,11 @@ impl Regions {
         u64::from(left) + u64::from(self.free()) * u64::from(self.usable_pages - 1)
     }
 
+    /// Pages of regions that were given back and are not free yet.
+    pub fn pages_coming(&self) -> u64 {
+        (self.released - self.tail) * u64::from(self.usable_pages - 1)
+    }
+
     /// Pages that the next batch may have, if it needs no more than `needed`: what is left of
     /// the open region, or a fresh one. Seals the open one when it has no room for `needed`. What is
     /// `carried` may have the region that is kept for it.

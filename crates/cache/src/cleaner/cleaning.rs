@@ -2,10 +2,11 @@
 //! destaged and synced; or its mappings are moved, or what is left of it is carried on.
 
 use forebay_effect::{IoError, Outcome};
-use forebay_flash::Layout;
 use forebay_flash::sabotage::Bug;
+use forebay_flash::{Layout, MoveRoom};
 
 use super::apart::{is_whole, note_taken, part_late};
+use super::reclaim::room_for_moves;
 use super::{CLEANER, Cleaner, Cleaning, FAILURES_MAX, Phase, Purpose};
 use crate::destage::Destages;
 use crate::shard::{JobState, Shard, Target, owed};
@@ -125,7 +126,8 @@ impl Cleaner {
         self.waits_for_apart &= self.apart.volumes() != 0;
         let whole = is_whole(s) || self.waits_for_apart;
         let may = may && (self.apart.volumes() == 0 || !whole);
-        if may && self.begin(s.world.front.sync_failures, wanted).is_some() {
+        let room = self.moves_next().map_or(MoveRoom::Never, |r| room_for_moves(s.world, r));
+        if may && self.begin(s.world.front.sync_failures, wanted, room).is_some() {
             if !self.begin_moving(s.world) {
                 self.begin_choosing(s);
             }

@@ -2,7 +2,7 @@
 //! left of it is carried on, what is worth keeping is inserted again, and it is given back.
 
 use forebay_effect::IoError;
-use forebay_flash::{Geometry, Layout, LogStats};
+use forebay_flash::{Geometry, Layout, LogStats, MoveRoom};
 
 use super::{Cleaner, FAILURES_MAX, Phase, Purpose, Surroundings};
 use crate::shard::owed::{self, Owed};
@@ -155,13 +155,12 @@ impl Cleaner {
     /// is cleaned, and what it holds is dropped.
     pub(super) fn begin_moving(&mut self, world: &mut World) -> bool {
         let Some(active) = &mut self.active else { return false };
-        let log = world.log.as_mut().expect("only a log has regions");
+        let log = world.log.as_ref().expect("only a log has regions");
         if log.layout() != Layout::Slots || active.purpose != Purpose::Reclaim {
             return false;
         }
         let region = active.region;
-        let count = world.shards.iter().map(|s| s.region_entries(region)).sum();
-        if !log.moves_fit(count) {
+        if room_for_moves(world, region) != MoveRoom::Now {
             world.stats.regions_dropped += 1;
             return false;
         }
@@ -208,4 +207,10 @@ impl Cleaner {
         }
         true
     }
+}
+
+/// How much room the log has for the mappings of a region in others.
+pub(super) fn room_for_moves(world: &World, region: u32) -> MoveRoom {
+    let count = world.shards.iter().map(|shard| shard.region_entries(region)).sum();
+    world.log.as_ref().map_or(MoveRoom::Never, |log| log.room_for_moves(count))
 }
