@@ -303,24 +303,29 @@ impl World {
         self.headers.iter().enumerate().map(store).collect()
     }
 
-    /// Headers are written, or cannot be; true if stamps had been ordered.
+    /// Some headers are written, or cannot be; true if stamps had been ordered.
     pub fn write_stamps(&mut self, choices: &mut dyn Choices) -> bool {
         let mut numbers = Vec::new();
         if self.ordered.is_empty() {
             return false;
         }
-        for (volume, stamp, release) in std::mem::take(&mut self.ordered) {
+        // Each in its own time; one that is late after the others.
+        self.ordered.sort_by_key(|(volume, ..)| Some(*volume) == self.late);
+        let others = self.ordered.len() - 1;
+        let some = match others {
+            0 => 1,
+            _ => 1 + choices.choose(1 + others as u64) as usize,
+        };
+        for (volume, stamp, release) in self.ordered.drain(..some).collect::<Vec<_>>() {
             let fails = self.header_faults && choices.one_in(4);
             let header = &mut self.headers[volume.0 as usize];
             // What failed may be there.
             if !fails || choices.choose(2) == 1 {
                 header.put(stamp, release);
             }
-            if !fails {
-                numbers.push((volume, header.number));
-            }
+            numbers.push((volume, if fails { 0 } else { header.number }));
         }
-        for &(volume, number) in &numbers {
+        for &(volume, number) in numbers.iter().filter(|(_, number)| *number != 0) {
             self.answered[volume.0 as usize] = number;
             self.watch.iter_mut().for_each(|watch| watch.see_stamp(volume));
         }
@@ -506,7 +511,8 @@ impl World {
             None => Vec::new(),
         };
         let stamping = !self.ordered.is_empty();
-        if stamping && choices.choose(4) == 3 {
+        let late = self.ordered.iter().all(|(volume, ..)| Some(*volume) == self.late);
+        if stamping && choices.choose(if late { 64 } else { 4 }) == 3 {
             return self.write_stamps(choices);
         }
         let completed = match self.late {

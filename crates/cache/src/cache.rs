@@ -455,11 +455,11 @@ impl Cache {
         self.stamps.refresh(&mut self.world);
     }
 
-    /// The headers have been written, or not: the stamps that are durable, and their numbers, which
-    /// only grow for each store.
+    /// The headers of these stores have been written: the numbers of the stamps that are durable now, which only
+    /// grow for each store; 0 for one that could not be written.
     ///
     /// # Panics
-    /// If none were ordered.
+    /// If none was ordered of one of the stores.
     pub fn stamped(&mut self, numbers: &[(Volume, u64)]) {
         let stamped = self.stamps.written(&mut self.world, numbers);
         if let Some(released) = stamped.released {
@@ -470,7 +470,8 @@ impl Cache {
             log.note_stamps(&stamped.noted);
         }
         self.clean(Cleaner::step_stamps);
-        self.stamps.take_failed(u64::MAX);
+        let failed = self.stamps.take_failed(u64::MAX);
+        self.stores.note_unstamped(&mut self.world, failed);
         self.take_turn();
     }
 

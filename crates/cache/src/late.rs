@@ -5,7 +5,7 @@
 //! to be late, cleanings that make room leave its volume out, as if the store failed. What is dirty of the volume
 //! stays on flash, up to its share, and is destaged by cleanings of its own.
 //!
-//! A store is late compared with the slowest of the others, by the time that a round of writes took. (What syncs take is not compared, and a store whose stamp is slow to write holds others up.)
+//! A store is late compared with the slowest of the others, by the time that a round of writes took. (What syncs take is not compared.)
 
 use forebay_block::Nanos;
 

@@ -24,7 +24,7 @@ pub enum Notice {
     /// gone.
     Sealed(Outcome),
     /// These stamps are to be written to the headers of their stores, durably; [`Cache::stamped`] is to
-    /// follow.
+    /// follow for each, alone or with others.
     Stamp {
         /// By volume.
         stamps: Vec<(Volume, Stamp)>,

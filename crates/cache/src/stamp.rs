@@ -1,8 +1,8 @@
 //! Stamps: what the headers of backing stores are told, so that an older copy of a store, or of the
 //! flash tier, is noticed at a start (`forebay_flash::Stamp` has the order of things).
 //!
-//! One round of stamps is under way at a time. The machine orders it ([`Notice::Stamp`]); the driver
-//! writes the headers, durably, and says which it could (`Cache::stamped`). There is a round
+//! Of each store one stamp is under way at a time. The machine orders stamps ([`Notice::Stamp`]); the driver
+//! writes the headers, durably, each in its own time, and says which it could (`Cache::stamped`). Stamps are ordered
 //!
 //! - before records go to a store that its stamp has not seen,
 //! - before a region is given back that had dirty records of it,
@@ -10,7 +10,8 @@
 //!
 //! The first two are phases of a cleaning, and a header that cannot be written is as a write to the store
 //! that fails: what is dirty stays so, the region is kept, and both are tried again, while other stores are
-//! written. A store that is known to fail is not waited for when a region is given back.
+//! written. A store that is known to fail is not waited for when a region is given back. Stores that are late are
+//! given their stamps before a cleaning begins that is for them, so that no other waits for it.
 
 use forebay_block::Volume;
 use forebay_flash::{Layout, Stamp};
@@ -30,35 +31,37 @@ pub(crate) struct Stamps {
     written: Vec<u64>,
     /// Volumes that have durably taken over dirty records since one was ordered (bits).
     taken_over: u64,
-    round: Option<Round>,
+    /// Those that are being written, by volume; the same as bits.
+    pending: Vec<Option<Pending>>,
+    under_way: u64,
+    /// Of those, the ones that release their volumes; and those that have, since these were ordered.
+    releasing: u64,
+    released: u64,
     /// Volumes whose stores are older copies, and are being completed (bits); regions that are to be
     /// reclaimed after that.
     completing: u64,
     deferred: Vec<u32>,
-    /// Volumes whose stamp could not be written in the last round (bits).
+    /// Volumes whose stamp could not be written last (bits).
     failed: u64,
 }
 
-/// Stamps that are being written to the headers.
-#[derive(Clone, Debug)]
-struct Round {
-    volumes: u64,
-    /// Of those, the ones that had taken something over.
-    taken_over: u64,
+/// A stamp that is being written to a header.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
     stamp: Stamp,
-    /// They release the volumes from the log.
-    release: bool,
-    written: Vec<u64>,
-    /// By volume: if all that had gone past the log was durable, how much that was.
-    settled: Vec<Option<u64>>,
+    /// The volume had taken something over.
+    taken_over: bool,
+    written: u64,
+    /// If all that had gone past the log was durable, how much that was.
+    settled: Option<u64>,
 }
 
-/// A round of stamps is over.
+/// Stamps have been written, or not.
 #[derive(Debug)]
 pub(crate) struct Stamped {
     /// What is durable: volume, number, and whether nothing goes past the log.
     pub noted: Vec<(u16, u64, bool)>,
-    /// The volumes (bits) that the stores' headers release from the log.
+    /// The volumes (bits) that the stores' headers release from the log, when all have answered that were to.
     pub released: Option<u64>,
 }
 
@@ -73,6 +76,7 @@ impl Stamps {
         self.kept |= 1 << volume.0;
         self.newest.resize(count, Stamp::default());
         self.written.resize(count, 0);
+        self.pending.resize(count, None);
     }
 
     /// Orders stamps of the stores that have changed since their last, or whose log has.
@@ -89,7 +93,7 @@ impl Stamps {
     }
 
     /// Has the stores of these volumes (bits) released from a log that has failed, if they keep stamps: the
-    /// volumes for which that was ordered, once no other round is under way.
+    /// volumes for which that was ordered, once no other stamp is under way.
     pub fn release(&mut self, world: &mut World, volumes: u64) -> Option<u64> {
         if self.is_under_way() {
             return None;
@@ -97,36 +101,55 @@ impl Stamps {
         Some(if self.order(world, volumes, 0, true) { volumes & self.kept } else { 0 })
     }
 
-    /// Whether a round is under way.
+    /// Whether stamps are under way.
     pub fn is_under_way(&self) -> bool {
-        self.round.is_some()
+        self.under_way != 0
     }
 
-    /// The headers have been written, or not: the stamps that are durable, and their numbers.
+    /// The volumes (bits) whose stamp is being written.
+    pub fn under_way(&self) -> u64 {
+        self.under_way
+    }
+
+    /// Of those, the ones (bits) whose stamp says what they have taken over.
+    pub fn settling(&self) -> u64 {
+        let says = |v: &usize| self.pending[*v].is_some_and(|pending| pending.taken_over);
+        self.volumes(self.under_way).filter(says).fold(0, |all, v| all | 1 << v)
+    }
+
+    /// The headers of these volumes have been written, with these numbers; or could not be, where that is 0.
     pub fn written(&mut self, world: &mut World, numbers: &[(Volume, u64)]) -> Stamped {
-        let round = self.round.take().expect("no stamps were ordered");
         let mut noted = Vec::with_capacity(numbers.len());
-        let mut done = 0;
+        let mut releasing = 0;
         for &(volume, number) in numbers {
-            let v = volume.0 as usize;
-            self.newest[v] = round.stamp;
-            self.written[v] = round.written[v];
-            done |= 1 << v;
+            let (v, bit) = (volume.0 as usize, 1 << volume.0);
+            let pending = self.pending[v].take().expect("no stamp of the volume was ordered");
+            let releases = self.releasing & bit;
+            releasing |= releases;
+            self.under_way &= !bit;
+            self.releasing &= !bit;
+            if number == 0 {
+                self.failed |= bit;
+                self.taken_over |= u64::from(pending.taken_over) << v;
+                continue;
+            }
+            self.newest[v] = pending.stamp;
+            self.written[v] = pending.written;
+            self.released |= releases;
             let of = &mut world.front.volumes[v];
             let logged = of.past == Past::Open
-                && round.settled[v].is_some()
-                && of.direct_settled() == round.settled[v];
+                && pending.settled.is_some()
+                && of.direct_settled() == pending.settled;
             if logged {
                 of.past = Past::Closed;
             }
             noted.push((volume.0 as u16, number, logged));
         }
-        self.taken_over |= round.taken_over & !done;
-        self.failed = round.volumes & !done;
-        Stamped { noted, released: round.release.then_some(done) }
+        let over = releasing != 0 && self.releasing == 0;
+        Stamped { noted, released: over.then(|| core::mem::take(&mut self.released)) }
     }
 
-    /// Of these volumes (bits), those whose stamp could not be written in the last round; that is forgotten.
+    /// Of these volumes (bits), those whose stamp could not be written last; that is forgotten.
     pub fn take_failed(&mut self, volumes: u64) -> u64 {
         volumes & core::mem::take(&mut self.failed)
     }
@@ -183,32 +206,38 @@ impl Stamps {
         }
     }
 
-    /// Begins a round for these volumes (bits): all dirty records of batches up to `complete` are on
-    /// their stores. False if that is not possible now.
+    /// Orders stamps of these volumes (bits), but for those that are being written: all dirty records of batches up to
+    /// `complete` are on their stores. False if none is.
     pub fn order(&mut self, world: &mut World, volumes: u64, complete: u64, release: bool) -> bool {
         // (Records that are being disowned may need room.)
         let runs =
             !matches!(world.state, State::New | State::Starting | State::Stopped | State::Failed);
-        let volumes = volumes & self.kept;
-        if !runs || volumes == 0 || self.is_under_way() {
+        let volumes = volumes & self.kept & !self.under_way;
+        if !runs || volumes == 0 {
             return false;
         }
         let mut stamp = world.stamp_now(false);
         stamp.complete = stamp.complete.max(complete);
-        let written = world.front.volumes.iter().map(|v| v.direct_done()).collect();
         // Under other policies the next write would go past the log, and in the layout slots payloads do
         // not stay.
         let logs = world.config.write_policy.write_back
             && world.log.as_ref().is_some_and(|log| log.layout() == Layout::Log);
-        let completing = self.completing;
-        let settled = world.front.volumes.iter().enumerate();
-        let settled =
-            settled.map(|(v, of)| of.direct_settled().filter(|_| logs && completing >> v & 1 == 0));
-        let settled = settled.collect();
-        self.failed = 0;
-        let taken_over = self.taken_over & volumes;
+        for v in self.volumes(volumes) {
+            let of = &world.front.volumes[v];
+            let settles = logs && self.completing >> v & 1 == 0;
+            self.pending[v] = Some(Pending {
+                stamp,
+                taken_over: self.taken_over >> v & 1 == 1,
+                written: of.direct_done(),
+                settled: of.direct_settled().filter(|_| settles),
+            });
+        }
         self.taken_over &= !volumes;
-        self.round = Some(Round { volumes, taken_over, stamp, release, written, settled });
+        self.failed &= !volumes;
+        self.under_way |= volumes;
+        if release {
+            self.releasing |= volumes;
+        }
         let stamps = self.volumes(volumes).map(|v| (Volume(v as u32), stamp)).collect();
         world.notices.push(Notice::Stamp { stamps, release });
         world.stats.stamps += u64::from(volumes.count_ones());

@@ -21,6 +21,7 @@ use forebay_effect::IoError;
 use crate::cleaner::{Cleaner, FAILURES_MAX, Purpose};
 use crate::late::Late;
 use crate::shard::{apart, owed};
+use crate::stamp::Stamps;
 use crate::volume::VolumeState;
 use crate::world::{State, Turn, World, around};
 
@@ -143,8 +144,9 @@ impl Stores {
         }
     }
 
-    /// Has one of the stores that are late destaged to, if much is dirty of it, or if it is time; whether it does.
-    fn tend_late(&mut self, world: &mut World, cleaner: &mut Cleaner) -> bool {
+    /// Has one of the stores that are late destaged to, if much is dirty of it, or if it is time; before that, stamped.
+    /// Whether it does.
+    fn tend_late(&mut self, world: &mut World, cleaner: &mut Cleaner, stamps: &mut Stamps) -> bool {
         let late = self.late() & !self.failing & !cleaner.apart();
         let busy = cleaner.has_late() || !may_tend(world) || self.late.pauses(world.now);
         let cramped = || !world.shards.iter().all(apart::has_frames);
@@ -158,7 +160,26 @@ impl Stores {
         let least = if all { 0 } else { most / LATE_SHARE };
         let wanted = volumes().filter(|(_, v)| v.owed > least);
         let wanted = wanted.fold(0, |bits, (n, _)| bits | 1 << n);
-        wanted != 0 && clean_oldest(world, cleaner, !wanted, Purpose::Late)
+        if wanted == 0 {
+            return false;
+        }
+        let owing = volumes().filter(|(_, v)| v.owed > 0).fold(0, |bits, (n, _)| bits | 1 << n);
+        let Some(region) = oldest(world, cleaner, !wanted, Purpose::Late) else { return false };
+        let newest = world.log.as_ref().map_or(0, |log| log.newest_batch(region));
+        let unseen = stamps.unseen(owing, newest);
+        if unseen != 0 {
+            // (A cleaning would wait for it, and all others behind that.)
+            return stamps.order(world, unseen, 0, false);
+        }
+        cleaner.push(region, Purpose::Late);
+        true
+    }
+
+    /// The stamps of these volumes (bits) could not be written.
+    pub fn note_unstamped(&mut self, world: &mut World, failed: u64) {
+        if failed & self.late() != 0 {
+            self.note_cleaned(world, 0, failed & self.late(), IoError::Device);
+        }
     }
 
     /// Those that are known to fail (bits).
@@ -193,7 +214,12 @@ impl Stores {
     }
 
     /// One turn: who waits for a share goes on, and the crowded are destaged.
-    pub fn take_turn(&mut self, world: &mut World, cleaner: &mut Cleaner) -> Turn {
+    pub fn take_turn(
+        &mut self,
+        world: &mut World,
+        cleaner: &mut Cleaner,
+        stamps: &mut Stamps,
+    ) -> Turn {
         let mut any = false;
         let volumes = if world.front.shares.held > 0 { world.front.volumes.len() } else { 0 };
         for volume in 0..volumes {
@@ -206,7 +232,7 @@ impl Stores {
             self.consider_suspending(world);
         }
         if self.late() != 0 {
-            any |= self.tend_late(world, cleaner);
+            any |= self.tend_late(world, cleaner, stamps);
         }
         let apart = self.failing | self.late();
         let crowded = world.front.shares.crowded & !apart != 0;
@@ -464,18 +490,22 @@ fn may_tend(world: &World) -> bool {
 
 /// Has the oldest region with something dirty destaged, of volumes other than these (bits).
 fn clean_oldest(world: &World, cleaner: &mut Cleaner, but: u64, purpose: Purpose) -> bool {
-    let Some(log) = world.log.as_ref().filter(|log| log.error().is_none()) else { return false };
+    let found = oldest(world, cleaner, but, purpose);
+    found.into_iter().for_each(|region| cleaner.push(region, purpose));
+    found.is_some()
+}
+
+/// That region, if it is not being destaged already.
+fn oldest(world: &World, cleaner: &Cleaner, but: u64, purpose: Purpose) -> Option<u32> {
+    let log = world.log.as_ref().filter(|log| log.error().is_none())?;
     let dirty = |region: &u32| world.shards.iter().any(|s| s.region_is_dirty_but(*region, but));
     let under_way = |region| cleaner.is_cleaning(region) || cleaner.is_wanted_clean(region);
     // (What is busy calls again. A store that is late is not to be tried in vain all the time.)
     let ready = |region: &u32| {
         !under_way(*region) && world.shards.iter().any(|s| owed::has_ready(s, *region, but))
     };
-    let found = match purpose {
+    match purpose {
         Purpose::Late => log.regions_in_use().find(ready),
         _ => log.regions_in_use().find(dirty).filter(|&region| !under_way(region)),
-    };
-    let Some(region) = found else { return false };
-    cleaner.push(region, purpose);
-    true
+    }
 }

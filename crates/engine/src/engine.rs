@@ -22,7 +22,7 @@ use crate::options::{EngineOptions, StopMode, VolumeDescription};
 use crate::reaper;
 use crate::session::Session;
 use crate::status::{self, Recovering, Status};
-use crate::store::Store;
+use crate::stores::Stores;
 use crate::table::Submission;
 use crate::tape::Recorder;
 
@@ -48,7 +48,7 @@ pub struct Engine {
     pub(crate) shared: Arc<Shared>,
     reaper: Option<JoinHandle<()>>,
     pub(crate) stamper: Option<JoinHandle<()>>,
-    pub(crate) stores: Arc<Mutex<Vec<Store>>>,
+    pub(crate) stores: Arc<Stores>,
     volumes: Vec<VolumeDescription>,
     pub(crate) notices: Vec<EngineNotice>,
     recovery: Option<Box<RecoveryReport>>,
@@ -109,7 +109,7 @@ impl Engine {
             shared,
             reaper: Some(thread),
             stamper: None,
-            stores: Arc::new(Mutex::new(opened.stores)),
+            stores: Arc::new(Stores::new(opened.stores)),
             volumes: opened.volumes,
             notices: opened.notices,
             recovery: None,
@@ -228,7 +228,7 @@ impl Engine {
             left_s: (quiesced.until)
                 .map(|until| until.saturating_duration_since(Instant::now()).as_secs_f64()),
         });
-        let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let stores = self.stores.lock_all();
         for (status, volume) in status.volumes.iter_mut().zip(&self.volumes) {
             let export = stores[volume.volume.0 as usize].export.as_ref();
             // What the session ended of says more than what the operations did.
@@ -339,7 +339,7 @@ impl Engine {
         let _one = self.destaging.lock().unwrap_or_else(PoisonError::into_inner);
         if machine.write_back && !self.keeps_dirty.load(Ordering::Relaxed) {
             // Durably, before anything can be acknowledged that the stores lack.
-            let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut stores = self.stores.lock_all();
             for store in stores.iter_mut().filter(|store| !store.read_only) {
                 store.write_header(|header| header.dirty = true)?;
             }
@@ -516,7 +516,7 @@ impl Engine {
         let bindings = report.map_or(&[][..], |r| &r.bindings);
         let outdated = report.map_or(&[][..], |r| &r.outdated);
         let keeps_dirty = *self.keeps_dirty.get_mut();
-        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = self.stores.lock_all();
         for (number, store) in stores.iter_mut().enumerate() {
             let dirty = keeps_dirty && !store.read_only;
             let bound = bindings.iter().find(|b| usize::from(b.index) == number);
@@ -541,7 +541,7 @@ impl Engine {
 
     /// What recovery found.
     fn take_report(&mut self, report: Option<Box<RecoveryReport>>) {
-        let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let stores = self.stores.lock_all();
         for &(volume, which) in report.iter().flat_map(|r| &r.outdated) {
             let store = &stores[usize::from(volume)];
             let (volume, path) = (store.name.clone(), store.path.clone());
@@ -553,7 +553,7 @@ impl Engine {
 
     /// Why a start with a store that others have used is refused.
     fn changed(&self, number: u16, blocks: u64, flash: PathBuf) -> EngineError {
-        let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let stores = self.stores.lock_all();
         let store = &stores[usize::from(number)];
         let (volume, path) = (store.name.clone(), store.path.clone());
         EngineError::Changed { volume, path, flash, blocks }

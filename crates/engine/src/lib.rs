@@ -10,7 +10,7 @@
 //! that call. One thread, the *reaper*, sleeps until a device or a timeout has something, takes
 //! the lock, feeds the machine, and rings the bells of sessions that have answers. Buffers
 //! belong to the table while a request is in flight and to the session otherwise, so that no
-//! bytes are shared. A third thread, the *stamper*, writes stamps into the headers of backing stores.
+//! bytes are shared. More threads, the *stampers*, write stamps into the headers of backing stores.
 //!
 //! # What must always hold
 //! - Immediate effects are finished before the machine is called again.
@@ -46,6 +46,7 @@ mod session;
 mod stamper;
 mod status;
 mod store;
+mod stores;
 mod table;
 pub mod tape;
 mod translate;

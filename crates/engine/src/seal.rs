@@ -7,8 +7,8 @@
 //! first say *dirty*, then the tier forgets. A start that finds a store other than a note says
 //! (`Store::is_changed`) drops what the tier holds of it.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_block::Volume;
@@ -130,7 +130,7 @@ impl Engine {
         self.settle_stamps();
         let stamp = self.shared.lock().cache.stamp_now(left != Left::Dirty);
         let past = self.volumes_past();
-        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = self.stores.lock_all();
         let unsealed = |error: EngineError| EngineError::Unsealed { what, why: error.to_string() };
         let prints = match self.has_flash {
             true => fingerprints(&stores).map_err(unsealed)?,
@@ -192,7 +192,7 @@ impl Engine {
     fn withdraw_notes(&self) -> Result<(), EngineError> {
         let dirty = self.keeps_dirty.load(Ordering::Relaxed);
         let past = self.volumes_past();
-        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = self.stores.lock_all();
         for (store, past) in stores.iter_mut().zip(past) {
             let dirty = dirty && !store.read_only && !past;
             store.write_header(|header| (header.dirty, header.fingerprint) = (dirty, [0; 16]))?;
@@ -232,9 +232,10 @@ impl Engine {
 }
 
 /// Those of all stores, looked at side by side.
-fn fingerprints(stores: &[Store]) -> Result<Vec<Option<Fingerprint>>, EngineError> {
+fn fingerprints(stores: &[MutexGuard<'_, Store>]) -> Result<Vec<Option<Fingerprint>>, EngineError> {
     std::thread::scope(|scope| {
         let taken: Vec<_> = (stores.iter())
+            .map(|store| &**store)
             .map(|store| scope.spawn(move || store.fingerprint(store.size_bytes)))
             .collect();
         let join =

@@ -1,10 +1,11 @@
-//! The thread that writes stamps into the headers of backing stores: when the machine orders some, and
-//! at its own request at least once in a while. Headers are written by calls that block, so not by
-//! the thread that holds the engine's lock.
+//! The threads that write stamps into the headers of backing stores: when the machine orders some, and at the
+//! request of the first of them at least once in a while. Headers are written by calls that block, so not by the
+//! thread that holds the engine's lock, and by a thread for each store, so that none waits for a slow one.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,7 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::notice::EngineNotice;
 use crate::store::Store;
+use crate::stores::Stores;
 
 impl Engine {
     /// Begins to write stamps, where stores keep them.
@@ -28,8 +30,7 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let every = Duration::from_nanos(config.flush.stamp_every.nanos().0);
         let stores = self.stores.clone();
-        let keeps = |store: &Store| store.keeps_stamps();
-        let any = stores.lock().unwrap_or_else(PoisonError::into_inner).iter().any(keeps);
+        let any = stores.lock_all().iter().any(|store| store.keeps_stamps());
         if !any || !self.has_flash || one_at_a_time {
             return Ok(());
         }
@@ -53,7 +54,7 @@ impl Engine {
         let blocks: Vec<u64> = completing.iter().map(|v| dirty(v).unwrap_or(0)).collect();
         drop(core);
         self.destage_unless("completing an older copy of a store", meanwhile)?;
-        let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let stores = self.stores.lock_all();
         for (volume, blocks) in completing.into_iter().zip(blocks) {
             let store = &stores[usize::from(volume)];
             let (volume, path) = (store.name.clone(), store.path.clone());
@@ -73,7 +74,7 @@ impl Engine {
 
     /// Why a start with an older copy is refused.
     pub(crate) fn older(&self, number: u16, which: Older, flash: PathBuf) -> EngineError {
-        let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let stores = self.stores.lock_all();
         let store = &stores[usize::from(number)];
         let (volume, path) = (store.name.clone(), store.path.clone());
         match which {
@@ -83,17 +84,30 @@ impl Engine {
     }
 }
 
-/// Starts the thread. It leaves when `Core::quit` is set, and the threads that wait for a notice are woken.
+/// Starts the threads. They leave when `Core::quit` is set, and the threads that wait for a notice are woken.
 fn start(
     shared: Arc<Shared>,
-    stores: Arc<Mutex<Vec<Store>>>,
+    stores: Arc<Stores>,
     every: Duration,
 ) -> std::io::Result<JoinHandle<()>> {
+    let mut writers = Vec::new();
+    for number in 0..stores.len() {
+        let keeps = stores.lock(number).keeps_stamps();
+        let start = || Writer::start(number, shared.clone(), stores.clone());
+        writers.push(keeps.then(start).transpose()?);
+    }
     let name = std::thread::Builder::new().name("forebay-stamper".into());
-    name.spawn(move || work(&shared, &stores, every))
+    name.spawn(move || {
+        work(&shared, &writers, every);
+        for Writer { orders, thread } in writers.into_iter().flatten() {
+            drop(orders);
+            let _ = thread.join();
+        }
+    })
 }
 
-fn work(shared: &Shared, stores: &Mutex<Vec<Store>>, every: Duration) {
+/// Orders what the machine wants written.
+fn work(shared: &Shared, writers: &[Option<Writer>], every: Duration) {
     let mut due = Instant::now() + every;
     loop {
         match shared.wait_stamps(due) {
@@ -105,37 +119,61 @@ fn work(shared: &Shared, stores: &Mutex<Vec<Store>>, every: Duration) {
                 shared.unlock(core, None);
             }
             Work::Write { stamps, release } => {
-                let mut stores = stores.lock().unwrap_or_else(PoisonError::into_inner);
-                let numbers = write(&mut stores, &stamps, release);
-                drop(stores);
-                let mut core = shared.lock();
-                core.stamped(shared.clock.now(), numbers);
-                shared.unlock(core, None);
+                for (volume, stamp) in stamps {
+                    let writer = writers[volume.0 as usize].as_ref();
+                    let writer = writer.expect("the machine knows who keeps stamps");
+                    // (Its thread leaves after this one.)
+                    let _ = writer.orders.send((stamp, release));
+                }
             }
         }
     }
 }
 
-/// Writes stamps; those that are durable, with their numbers. Of one that could not be written the
-/// machine thinks as of a write that failed.
-fn write(stores: &mut [Store], stamps: &[(Volume, Stamp)], release: bool) -> Vec<(Volume, u64)> {
-    let mut numbers = Vec::with_capacity(stamps.len());
-    for &(volume, stamp) in stamps {
-        let store = &mut stores[volume.0 as usize];
-        let put = match store.older {
-            // Until it is complete, a start has to find it as it is.
-            true => BackingHeader::see,
-            false => BackingHeader::put_stamp,
-        };
-        let written = store.write_header(|header| {
-            put(header, stamp);
-            if release {
-                (header.released, header.dirty) = (true, false);
-            }
-        });
-        if written.is_ok() {
-            numbers.push((volume, store.stamp_number()));
-        }
+/// The thread of a store.
+struct Writer {
+    /// Stamps to write; `true` for those that release the store from the log.
+    orders: Sender<(Stamp, bool)>,
+    thread: JoinHandle<()>,
+}
+
+impl Writer {
+    fn start(number: usize, shared: Arc<Shared>, stores: Arc<Stores>) -> std::io::Result<Writer> {
+        let (orders, ordered) = channel();
+        let name = std::thread::Builder::new().name(format!("forebay-stamp-{number}"));
+        let thread = name.spawn(move || write_ordered(number, &ordered, &shared, &stores))?;
+        Ok(Writer { orders, thread })
     }
-    numbers
+}
+
+/// Writes what is ordered, until nothing will be.
+fn write_ordered(
+    number: usize,
+    ordered: &Receiver<(Stamp, bool)>,
+    shared: &Shared,
+    stores: &Stores,
+) {
+    for (stamp, release) in ordered {
+        let written = write(&mut stores.lock(number), stamp, release);
+        let mut core = shared.lock();
+        core.stamped(shared.clock.now(), vec![(Volume(number as u32), written)]);
+        shared.unlock(core, None);
+    }
+}
+
+/// Writes a stamp: its number when it is durable. 0 if it could not be written, of which the machine thinks as of a
+/// write that failed.
+fn write(store: &mut Store, stamp: Stamp, release: bool) -> u64 {
+    let put = match store.older {
+        // Until it is complete, a start has to find it as it is.
+        true => BackingHeader::see,
+        false => BackingHeader::put_stamp,
+    };
+    let written = store.write_header(|header| {
+        put(header, stamp);
+        if release {
+            (header.released, header.dirty) = (true, false);
+        }
+    });
+    if written.is_ok() { store.stamp_number() } else { 0 }
 }

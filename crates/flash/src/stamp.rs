@@ -151,13 +151,15 @@ impl Log {
         }
     }
 
-    /// The newest batch written so far, of a region or, in the layout slots, at all: a record that lies
-    /// there is of no later one.
+    /// The newest batch written so far.
+    pub fn complete_sequence(&self) -> u64 {
+        self.commit.complete_sequence
+    }
+
+    /// The newest batch written so far of a region: a record that lies there, or in the layout slots whose mapping
+    /// does, is of no later one.
     pub fn newest_batch(&self, region: u32) -> u64 {
-        let complete = self.commit.complete_sequence;
-        if self.geometry.layout() == Layout::Slots {
-            return complete;
-        }
+        let complete = self.complete_sequence();
         let next = self.regions.all[region as usize].sequence + 1;
         match next < self.regions.end() {
             true => self.regions.all[self.regions.number(next)].first_batch.saturating_sub(1),

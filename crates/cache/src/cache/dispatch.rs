@@ -92,7 +92,7 @@ impl Cache {
             any |= self.clean(Cleaner::take_turn);
         }
         if self.stores.has_work(&self.world, || self.may_stop()) {
-            let turn = self.stores.take_turn(&mut self.world, &mut self.cleaner);
+            let turn = self.stores.take_turn(&mut self.world, &mut self.cleaner, &mut self.stamps);
             any |= self.act_on(turn);
         }
         // (What a store lacks must not be called clean.)

@@ -274,6 +274,11 @@ impl Cache {
         self.stamps.is_under_way()
     }
 
+    /// The volumes (bits) whose stamps these are.
+    pub fn stamping(&self) -> u64 {
+        self.stamps.under_way()
+    }
+
     /// What the cache holds of `length` bytes of a volume from `offset` on, or of as many of them as
     /// it can say in one call.
     pub fn holdings(&self, volume: Volume, offset: u64, length: u64) -> Holdings {

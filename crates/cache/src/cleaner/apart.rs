@@ -141,6 +141,9 @@ impl Apart {
         }
         let failed = (self.failed | self.unsynced) & written;
         s.stores.note_cleaned(s.world, written, failed, self.error);
+        // (At once, so that a region that is given back later need not wait for a slow store's.)
+        let owed = s.stamps.owed() & volumes;
+        s.stamps.order(s.world, owed, 0, false);
         true
     }
 }

@@ -221,7 +221,10 @@ impl Cleaner {
             }
         }
         let log = world.log.as_mut().expect("only a log has regions");
-        active.newest = log.newest_batch(active.region);
+        active.newest = match target(active) {
+            Target::Region(region) => log.newest_batch(region),
+            Target::Coldest => log.complete_sequence(),
+        };
         active.phase = Phase::Logging;
         log.sync_written(CLEANER);
         true
@@ -262,10 +265,6 @@ impl Cleaner {
             _ => return Turn::Nothing,
         };
         let wanted = self.stamps_wanted(s);
-        // (Who lacks no stamp does not wait for those of others.)
-        if s.stamps.is_under_way() && (releases || wanted != 0) {
-            return Turn::Nothing;
-        }
         let failed = s.stamps.take_failed(wanted);
         if failed != 0 && releases {
             s.stores.note_cleaned(s.world, 0, failed, IoError::Device);
@@ -279,7 +278,9 @@ impl Cleaner {
             active.error = Some(IoError::Device);
         }
         let wanted = wanted & !failed;
-        if wanted != 0 {
+        // (Who lacks no stamp does not wait for those of others.)
+        let settling = if releases { s.stamps.settling() & !s.stores.failing() } else { 0 };
+        if wanted | settling != 0 {
             let log = s.world.log.as_ref().filter(|log| releases && log.layout() == Layout::Log);
             let complete = log.map_or(0, |log| log.newest_batch(active.region));
             return Turn::from(s.stamps.order(s.world, wanted, complete, false));

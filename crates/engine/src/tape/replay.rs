@@ -173,9 +173,7 @@ impl<R: Read> Player<R> {
                 }
                 "metadata out of place"
             }
-            Record::Stamped(numbers)
-                if !cache.is_stamping() || !numbers.iter().all(|n| attached(n.0)) =>
-            {
+            Record::Stamped(numbers) if !are_among(cache.stamping(), numbers) => {
                 "stamps that nobody ordered"
             }
             Record::SetDramBlocks(blocks)
@@ -227,4 +225,14 @@ impl<R: Read> Player<R> {
         while self.cache.poll_notice().is_some() {}
         Ok(checksums)
     }
+}
+
+/// Whether there is at most one number for each of these volumes (bits), and none for others.
+fn are_among(mut volumes: u64, numbers: &[(Volume, u64)]) -> bool {
+    numbers.iter().all(|(volume, _)| {
+        let bit = 1u64.checked_shl(volume.0).unwrap_or(0);
+        let is_one = volumes & bit != 0;
+        volumes &= !bit;
+        is_one
+    })
 }
