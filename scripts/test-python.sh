@@ -22,5 +22,5 @@ for command in $commands; do
 done
 # Their examples, which the tests in Rust leave out where the package is missing.
 examples="$(PATH="$PWD/target/python/bin:$PATH" EXAMPLES="$commands" cargo test --workspace \
-    --test command_line the_example_of_every_command -- --nocapture)"
+    --test all the_example_of_every_command -- --nocapture)"
 grep -q ' 1 passed' <<<"$examples" && ! grep 'left to' <<<"$examples"

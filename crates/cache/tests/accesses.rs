@@ -3,9 +3,7 @@
 //! Method: one access at a time by each way, and how many the machine says it has told of.
 //! (`crates/simulate/tests/policies.rs` has the same of whole workloads: the hits of the policy alone.)
 
-mod driver;
-
-use driver::*;
+use crate::driver::*;
 use forebay_block::{Flags, Op, Volume};
 use forebay_cache::{Acknowledge, CacheConfig, WritePolicy};
 use forebay_effect::IoError;

@@ -3,9 +3,7 @@
 //!
 //! Method: memory of four blocks before a log; a policy that admits a block at its second access, or at none.
 
-mod driver;
-
-use driver::*;
+use crate::driver::*;
 use forebay_block::{Flags, Op};
 use forebay_cache::{
     Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, WritePolicy, Written,

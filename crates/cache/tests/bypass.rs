@@ -3,9 +3,7 @@
 //!
 //! Method: memory of four blocks before a log; streams of blocks, after two of which the next go past.
 
-mod driver;
-
-use driver::*;
+use crate::driver::*;
 use forebay_block::{Flags, Op, Volume};
 use forebay_cache::{Acknowledge, Bypass, Cache, CacheConfig, VolumeConfig, WritePolicy};
 

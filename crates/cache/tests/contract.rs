@@ -1,10 +1,8 @@
 //! The contract of the state machine, claim by claim, without bytes.
 
-mod driver;
-
 use std::collections::HashSet;
 
-use driver::*;
+use crate::driver::*;
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_cache::{Acknowledge, CacheConfig, FlashConfig, WritePolicy};
 use forebay_effect::{Effect, IoError, Place, RequestId, Token};

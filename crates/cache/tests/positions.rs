@@ -4,9 +4,7 @@
 //! Method: a cache of ten blocks, and how many misses it takes until a block that came in is gone.
 //! (`crates/simulate/tests/positions.rs` has whole workloads beside an oracle.)
 
-mod driver;
-
-use driver::*;
+use crate::driver::*;
 use forebay_block::Volume;
 use forebay_cache::{
     Acknowledge, Cache, CacheConfig, ReplacementKind, ReplacementParameters, WritePolicy,

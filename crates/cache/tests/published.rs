@@ -3,9 +3,7 @@
 //!
 //! Method: one access at a time. (The adversary reads published blocks between any two effects.)
 
-mod driver;
-
-use driver::*;
+use crate::driver::*;
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_cache::{Cache, CacheConfig, WritePolicy};
 

@@ -4,9 +4,7 @@
 //! Method: a log of four small regions, memory of four blocks, and reads one after the other, so that it is
 //! known which record stands in which region.
 
-mod driver;
-
-use driver::*;
+use crate::driver::*;
 use forebay_block::{Flags, Op, Volume};
 use forebay_cache::{Acknowledge, CacheConfig, CacheStats, LogReplacement, WritePolicy};
 

@@ -4,9 +4,7 @@
 //! Method: memory of three or four blocks before a log, one access at a time; the examples of ETICA (Fig. 5) and
 //! traces made by hand for Hazan's Layered and Dual.
 
-mod driver;
-
-use driver::*;
+use crate::driver::*;
 use forebay_block::{Flags, Op, Volume};
 use forebay_cache::{
     Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, QueueParameters, Relation,

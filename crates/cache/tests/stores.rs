@@ -1,8 +1,6 @@
 //! Backing stores that fail: what their volumes feel, and what the others do not.
 
-mod driver;
-
-use driver::{BLOCK, Driver, is_write, with_flash};
+use crate::driver::{BLOCK, Driver, is_write, with_flash};
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_cache::{Acknowledge, CacheConfig, FlashConfig, WritePolicy};
 use forebay_effect::{Device, Effect, IoError, RequestId};

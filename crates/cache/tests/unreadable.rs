@@ -1,11 +1,9 @@
 //! Dirty records that flash does not give back: how many are called lost, and from when on flash is
 //! rather believed to be away for a while.
 
-mod driver;
-
 use std::ops::Range;
 
-use driver::{BLOCK, Driver, flash_offset, is_flash_read, with_flash};
+use crate::driver::{BLOCK, Driver, flash_offset, is_flash_read, with_flash};
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_cache::{Acknowledge, CacheConfig, CacheStats, WritePolicy};
 use forebay_effect::{Device, Effect, IoError, Outcome, RequestId};

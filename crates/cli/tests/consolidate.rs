@@ -1,11 +1,9 @@
 //! `forebay consolidate` as users run it, on traces whose needs are known.
 
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 
-use common::forebay;
+use crate::common::{self, forebay};
 use serde_json::Value;
 use tempfile::TempDir;
 

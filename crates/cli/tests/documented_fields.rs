@@ -3,14 +3,12 @@
 //! Goal: who reads an answer with a program finds each name explained. Method: commands run with the options
 //! that print the most, and each name in their documents is looked for in the page about the command.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
 
-use common::{forebay, json};
+use crate::common::{forebay, json};
 
 /// Names of the fields of `value`, down to `depth` levels.
 fn names(value: &Value, depth: usize, found: &mut BTreeSet<String>) {

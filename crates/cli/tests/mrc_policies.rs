@@ -2,9 +2,7 @@
 //! distances, every policy with the simulated cache and with the optimum, on a recorded and a synthetic
 //! trace.
 
-mod common;
-
-use common::{forebay, refusal};
+use crate::common::{self, forebay, refusal};
 use forebay_replacement::Kind;
 use serde_json::Value;
 

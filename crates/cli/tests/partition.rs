@@ -1,12 +1,10 @@
 //! `forebay partition` as users run it.
 
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use common::forebay;
+use crate::common::{self, forebay};
 use serde_json::Value;
 
 fn json(args: &[&str]) -> Value {

@@ -1,10 +1,8 @@
 //! `forebay plan` as users run it.
 
-mod common;
-
 use std::path::PathBuf;
 
-use common::forebay;
+use crate::common::{self, forebay};
 use serde_json::Value;
 
 fn json(args: &[&str]) -> Value {

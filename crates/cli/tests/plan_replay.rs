@@ -1,12 +1,10 @@
 //! `forebay plan --evaluate replay` and `simulate` under Cydonia, as users run them.
 
-mod common;
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::forebay;
+use crate::common::{self, forebay};
 use serde_json::Value;
 
 /// Memory and flash in front of a disk; the plan says how large.

@@ -1,10 +1,8 @@
 //! `forebay plan --study` as users run it.
 
-mod common;
-
 use std::path::Path;
 
-use common::forebay;
+use crate::common::{self, forebay};
 use serde_json::Value;
 
 /// The JSON answer, and what was said beside it.

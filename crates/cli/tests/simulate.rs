@@ -1,12 +1,10 @@
 //! `forebay simulate` as users run it.
 
-mod common;
-
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::forebay;
+use crate::common::{self, forebay};
 use serde_json::Value;
 
 fn json(args: &[&str]) -> Value {

@@ -1,11 +1,9 @@
 //! Goal: `forebay simulate --policy` gives for each policy what a simulation with that policy configured gives. Method:
 //! both, on a recorded trace, with one tier and two, timed and untimed.
 
-mod common;
-
 use std::process::{Command, Stdio};
 
-use common::{forebay, refusal};
+use crate::common::{self, forebay, refusal};
 use serde_json::Value;
 
 const SQLITE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/traces/sqlite-shop.parquet");

@@ -3,15 +3,13 @@
 //! Method: small files in a temporary directory, one session as the client, contents that name
 //! the block and its version.
 
-mod fail;
-
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fail::open_to_fail;
+use crate::fail::open_to_fail;
 use forebay_block::{Flags, Op, Volume};
 use forebay_config::{BackingLayout, Config};
 use forebay_device::Verb;

@@ -1,9 +1,7 @@
 //! Direct writes: whatever is cut, every record that recovery trusts says what the backing
 //! store says.
 
-mod common;
-
-use common::{Rig, Rng, key, options, tiny};
+use crate::common::{Rig, Rng, key, options, tiny};
 use forebay_effect::{Frame, IoError};
 use forebay_flash::{Append, BlockKey, Event, ExtentId, Geometry, Options, Start};
 use std::collections::{BTreeMap, BTreeSet};

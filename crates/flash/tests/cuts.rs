@@ -1,9 +1,7 @@
 //! Power cuts at random instants, over and over on the same device: what was synced is there,
 //! what comes back is a prefix, what was dropped stays dropped, and no value goes back.
 
-mod common;
-
-use common::{Flash, Rig, Rng, key, options, tiny};
+use crate::common::{Flash, Rig, Rng, key, options, tiny};
 use forebay_effect::Frame;
 use forebay_flash::{Append, Binding, DirectoryCounts, Event, Geometry, Options, Start};
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -1,8 +1,6 @@
 //! Damage of every kind to every part, and the outcome that `docs/flash-format.md` tables.
 
-mod common;
-
-use common::{Flash, Rig, Rng, key, options, tiny};
+use crate::common::{Flash, Rig, Rng, key, options, tiny};
 use forebay_flash::{Damage, Event, LogError, OnDamage, Options, RecoveryReport, Start};
 
 const PAGE: usize = 4096;

@@ -1,8 +1,6 @@
 //! Directories: what a start reads of full regions, and when it believes them.
 
-mod common;
-
-use common::{Flash, Rig, Rng, key, options, tiny};
+use crate::common::{Flash, Rig, Rng, key, options, tiny};
 use forebay_effect::{Effect, Frame};
 use forebay_flash::format::directory::{Contents, DirectoryHeader};
 use forebay_flash::{

@@ -1,8 +1,6 @@
 //! The format, byte for byte, and its decoders against arbitrary bytes.
 
-mod common;
-
-use common::{Rig, key, options, tiny};
+use crate::common::{Rig, key, options, tiny};
 use forebay_flash::format::FormatError;
 use forebay_flash::format::batch::{BatchHeader, Entry, Kind, entries_max};
 use forebay_flash::format::directory::{Contents, DirectoryHeader};

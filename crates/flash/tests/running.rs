@@ -1,8 +1,6 @@
 //! The log while it runs: batches, prefix order, syncs, regions, failure.
 
-mod common;
-
-use common::{Rig, key, options, tiny};
+use crate::common::{Rig, key, options, tiny};
 use forebay_effect::{Frame, IoError};
 use forebay_flash::{Append, Event, Options, Position, Record, Start};
 

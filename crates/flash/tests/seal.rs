@@ -1,8 +1,6 @@
 //! Seals, and records that cease to count because others have written the backing store.
 
-mod common;
-
-use common::{Rig, Rng, key, options, tiny};
+use crate::common::{Rig, Rng, key, options, tiny};
 use forebay_effect::Frame;
 use forebay_flash::{Append, BlockKey, Event, Geometry, RecoveryReport, Sealed, Start};
 

@@ -4,9 +4,7 @@
 //! The test is a cache of a kind: it holds the index, lets go of records that are superseded,
 //! forgets some that are clean, and moves the mappings of regions that are reclaimed.
 
-mod common;
-
-use common::{Rig, Rng, key, options, tiny};
+use crate::common::{Rig, Rng, key, options, tiny};
 use forebay_effect::Frame;
 use forebay_flash::{
     Append, Event, Geometry, LogError, Mapping, Options, Position, Start, inspect,

@@ -1,11 +1,9 @@
 //! Clients that misbehave: none makes the server crash, hang, hold much memory or reach data it
 //! should not. Each case ends with the session closed for the stated reason, or intact.
 
-mod support;
-
+use crate::support::*;
 use forebay_nbd::server::{CloseReason, Event, Handshake, HandshakeEvent, ServerConfig, TlsPolicy};
 use forebay_nbd::{Cookie, ErrorCode, ExportInfo, ReplyStyle};
-use support::*;
 
 fn greeted() -> MemoryServer {
     let mut server = MemoryServer::new(ServerConfig::default(), vec![export("disk")]);

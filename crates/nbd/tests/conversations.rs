@@ -1,8 +1,7 @@
 //! The client half talks to the server half, in memory, cut into fragments of any size.
 //! Whatever they say must come out as on a plain array of bytes.
 
-mod support;
-
+use crate::support::*;
 use forebay_nbd::client::{
     ClientConfig, ClientError, ClientEvent, Goal, Handshake, HandshakeEvent, TlsWish, Transmission,
 };
@@ -12,7 +11,6 @@ use forebay_nbd::{
     TransmissionFlags,
 };
 use proptest::prelude::*;
-use support::*;
 
 /// What became of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]

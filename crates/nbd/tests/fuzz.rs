@@ -1,11 +1,9 @@
 //! The fuzz targets, run on bytes of three kinds: any at all, well-formed messages in any order,
 //! and such messages with a few bytes spoilt.
 
-mod support;
-
+use crate::support::*;
 use forebay_nbd::fuzz::{fuzz_client, fuzz_server, fuzz_transmission, fuzz_uri};
 use proptest::prelude::*;
-use support::*;
 
 fn name() -> impl Strategy<Value = &'static str> {
     prop::sample::select(&["", "a", "b", "c", "nope", "a\0"][..])

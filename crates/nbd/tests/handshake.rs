@@ -1,13 +1,11 @@
 //! What the protocol asks of a server during the handshake, one claim per test. The messages
 //! are built and taken apart here byte by byte. `docs/nbd.md` says which sentence each covers.
 
-mod support;
-
+use crate::support::*;
 use forebay_nbd::server::{
     CloseReason, Handshake, HandshakeEvent, ListPolicy, ServerConfig, TlsPolicy,
 };
 use forebay_nbd::{ErrorCode, ExportInfo, ReplyStyle};
-use support::*;
 
 const ACK: u32 = 1;
 const SERVER: u32 = 2;

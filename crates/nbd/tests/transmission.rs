@@ -1,11 +1,9 @@
 //! What the protocol asks of a server during transmission, one claim per test.
 //! `docs/nbd.md` says which sentence each covers.
 
-mod support;
-
+use crate::support::*;
 use forebay_nbd::server::CloseReason;
 use forebay_nbd::{Command, CommandFlags, ErrorCode, ExportInfo, ReplyStyle, TransmissionFlags};
-use support::*;
 
 const READ: u16 = 0;
 const WRITE: u16 = 1;

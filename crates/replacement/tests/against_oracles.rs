@@ -5,14 +5,11 @@
 //!
 //! `random` has no oracle: `properties.rs` tests its distribution.
 
-mod common;
-mod oracle;
-
 use std::path::PathBuf;
 
-use common::{Cache, mixed, twenty_sizes};
+use crate::common::{Cache, mixed, twenty_sizes};
+use crate::oracle::{self, Oracle};
 use forebay_replacement::{Kind, Parameters};
-use oracle::Oracle;
 use proptest::prelude::*;
 
 /// The naive version of a policy with these parameters.

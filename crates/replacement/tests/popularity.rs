@@ -1,11 +1,9 @@
 //! Goal: the popularity of blocks is ETICA's. Method: a naive version that keeps all accesses in a list, by the
 //! definition with epochs, value for value; and the exact sums over a plain stack, which are near.
 
-mod common;
-
 use std::collections::HashMap;
 
-use common::{Numbers, mixed};
+use crate::common::{Numbers, mixed};
 use forebay_replacement::Popularity;
 
 /// One in which nothing is counted before it is asked for.

@@ -2,11 +2,9 @@
 //! `Kind::ALL`, in every order that the protocol allows, more resident nodes than the capacity
 //! included.
 
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::{Cache, Numbers, mixed};
+use crate::common::{Cache, Numbers, mixed};
 use forebay_replacement::{Hint, Kind, Parameters, Percent, Policy, Replacement};
 use proptest::prelude::*;
 

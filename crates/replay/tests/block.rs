@@ -1,17 +1,15 @@
 //! Goal: what is measured against a file or device is what was asked for, and what was written is
 //! there. Method: real files, io_uring and threads, with and without the page cache.
 
-mod support;
-
 use std::io::{Read, Seek, SeekFrom, Write};
 
+use crate::support::run;
 use forebay_block::{Nanos, Op};
 use forebay_device::Backend;
 use forebay_device::file::DirectIo;
 use forebay_replay::{
     BlockOptions, BlockTarget, Done, Io, Limits, ReplayError, SystemClock, Target, TargetVolume,
 };
-use support::run;
 
 const MIX: &str = "zipf:blocks=1024,requests=5000,write=0.4,trim=0.05,fua=0.1,flush_every=50";
 /// Sectors rather than blocks: most requests cover pages in part.

@@ -1,12 +1,10 @@
 //! Goal: our own cache is a target like any other, and says what it did. Method: an engine on
 //! files.
 
-mod support;
-
+use crate::support::run;
 use forebay_config::Config;
 use forebay_engine::{EngineOptions, StopMode};
 use forebay_replay::{EngineHost, SystemClock, Target};
-use support::run;
 
 fn open(directory: &std::path::Path, policy: &str, flash: bool) -> EngineHost {
     let at = |name: &str| directory.join(name).display().to_string();

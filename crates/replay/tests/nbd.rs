@@ -2,15 +2,13 @@
 //! server in this process that notes what it sees and can be told to be obstinate; nbdkit where
 //! it is installed.
 
-mod support;
-
 use std::os::unix::net::UnixStream;
 use std::process::{Command as Program, Stdio};
 
+use crate::support::{Features, Manners, Server, run, workload};
 use forebay_device::nbd::NbdError;
 use forebay_nbd::{BlockSizes, Command};
 use forebay_replay::{NbdOptions, NbdTarget, ReplayError, SystemClock, Target};
-use support::{Features, Manners, Server, run, workload};
 
 const MIX: &str = "zipf:blocks=1024,requests=5000,write=0.4,trim=0.05,fua=0.1,flush_every=50";
 

@@ -4,9 +4,7 @@
 //! done before the next; the latency of the last request is what counts. Where the machine
 //! differs from the formulas the test says so; docs/simulation.md says why.
 
-mod common;
-
-use common::{LATENCIES as L, fixed, request, scenario};
+use crate::common::{LATENCIES as L, fixed, request, scenario};
 use forebay_block::{Op, Request};
 use forebay_simulate::{Options, Pacing, Scenario, Simulation, SimulationResult};
 

@@ -6,11 +6,9 @@
 //! compared (but for four that depend on the order within a request of several blocks).
 //! Policies × write policies × layouts × random traces, and a real trace.
 
-mod common;
-
 use std::path::Path;
 
-use common::{Random, request, scenario_with};
+use crate::common::{Random, request, scenario_with};
 use forebay_block::{Flags, Op, Request, Volume};
 use forebay_cache::{
     AdmissionKind, AdmissionParameters, Combination, Relation, ReplacementParameters,

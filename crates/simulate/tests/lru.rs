@@ -3,9 +3,7 @@
 //! Method: requests of one block each, one at a time and without latencies, so that the order in
 //! which blocks are used is the trace's.
 
-mod common;
-
-use common::{scenario, scenario_with, zipf};
+use crate::common::{scenario, scenario_with, zipf};
 use forebay_block::{BlockSize, Op, Request};
 use forebay_locality::{LocalityOptions, ReuseHistogram, WorkloadLocality};
 use forebay_results::ReadWrite;

@@ -3,11 +3,9 @@
 //! Method: volumes with a store each share a cache, and one store fails. Counters are read while the run goes
 //! on, where a claim is about a part of it.
 
-mod common;
-
 use std::collections::BTreeSet;
 
-use common::{fixed, request, scenario, zipf};
+use crate::common::{self, fixed, request, scenario, zipf};
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_model::Profile;
 use forebay_simulate::{

@@ -5,12 +5,10 @@
 //! of one block each, reads and writes, at twenty sizes, one at a time and without latencies. Policies with positions get them on both sides from
 //! hit ratios that change every two seconds; `positions.rs` has an oracle for these.
 
-mod common;
-
 use std::collections::HashMap;
 use std::path::Path;
 
-use common::{scenario, twenty_sizes, zipf};
+use crate::common::{self, scenario, twenty_sizes, zipf};
 use forebay_block::{Nanos, Op, Request};
 use forebay_cache::ReplacementParameters;
 use forebay_config::ReplacementPolicy;

@@ -4,12 +4,10 @@
 //! Method: a cache written from the paper alone, a plain list with tables of counts, beside the real cache in virtual
 //! time, on random and on recorded requests of one block each.
 
-mod common;
-
 use std::collections::HashMap;
 use std::path::Path;
 
-use common::{Random, VOLUME_BYTES, request, twenty_sizes};
+use crate::common::{Random, VOLUME_BYTES, request, twenty_sizes};
 use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_config::Config;
 use forebay_simulate::{

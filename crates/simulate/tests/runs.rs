@@ -1,11 +1,9 @@
 //! What holds for every run: determinism, pacing, flushes, and what is refused.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{LATENCIES, VOLUME_BYTES, fixed, request, scenario, zipf};
+use crate::common::{LATENCIES, VOLUME_BYTES, fixed, request, scenario, zipf};
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_model::Profile;
 use forebay_simulate::{

@@ -5,11 +5,9 @@
 //! Method: the hits of both tiers against a naive cache of two levels, an LRU list before a flash tier of cells, on
 //! requests of one block each. The policy itself is the same; its own oracles are in `forebay_replacement`.
 
-mod common;
-
 use std::collections::{HashMap, VecDeque};
 
-use common::{scenario_with, zipf};
+use crate::common::{scenario_with, zipf};
 use forebay_block::{Op, Request};
 use forebay_replacement::{Hint, Kind, Parameters, Policy, Replacement, Tier};
 use forebay_simulate::{Options, Pacing, simulate};

@@ -1,11 +1,9 @@
 //! Goal: what is written in another format is read back as far as that format can express it.
 //! Method: random requests out and in again; oracleGeneral's next accesses against a plain count.
 
-mod common;
-
 use std::path::Path;
 
-use common::{Owned, records};
+use crate::common::{Owned, records};
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_trace::*;
 use proptest::prelude::*;

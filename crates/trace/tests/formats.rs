@@ -2,11 +2,9 @@
 //! Method: small traces of our own making, each with what it means written out beside it; a bad
 //! line or record put into each; bytes at random and good traces bent at random.
 
-mod common;
-
 use std::fmt::Write as _;
 
-use common::fixtures::{FIXTURES, Fixture};
+use crate::common::fixtures::{FIXTURES, Fixture};
 use forebay_block::{Flags, Op, Request};
 use forebay_trace::fuzz::{fuzz_reader, fuzz_trace};
 use forebay_trace::*;

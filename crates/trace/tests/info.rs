@@ -1,11 +1,9 @@
 //! Goal: `info` counts what is there. Method: a small workload counted by hand, random ones
 //! counted naively, and the published counts of real traces through the same code.
 
-mod common;
-
 use std::collections::HashSet;
 
-use common::records;
+use crate::common::records;
 use forebay_block::{BlockSize, Flags, Nanos, Op, Request, Volume};
 use forebay_trace::*;
 use proptest::prelude::*;

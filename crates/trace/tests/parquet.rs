@@ -1,9 +1,7 @@
 //! Goal: what goes into our own format comes out unchanged, and damaged files are refused.
 //! Method: random requests with every optional column; files cut and bent.
 
-mod common;
-
-use common::{Owned, records};
+use crate::common::{Owned, records};
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_trace::*;
 use proptest::prelude::*;

@@ -8,6 +8,7 @@ pub mod arrows;
 pub mod bans;
 pub mod licences;
 pub mod links;
+pub mod programs;
 pub mod promises;
 pub mod text;
 pub mod tree;

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use forebay_tidy::{Violation, arrows, bans, licences, links, promises, text, tree, walls};
+use forebay_tidy::{
+    Violation, arrows, bans, licences, links, programs, promises, text, tree, walls,
+};
 
 /// Files of the repository with their texts; bytes that are no UTF-8 are replaced.
 fn texts(wanted: impl Fn(&Path) -> bool) -> Vec<(PathBuf, String)> {
@@ -53,6 +55,13 @@ fn pure_crates_name_no_clock_thread_file_socket_or_unordered_map() {
 fn arrows_between_crates_point_down() {
     let texts = texts(|path| path.file_name() == Some("Cargo.toml".as_ref()));
     none(texts.iter().flat_map(|(path, text)| arrows::check(path, text)).collect());
+}
+
+#[test]
+fn every_file_of_tests_is_in_a_program() {
+    let manifests = texts(|path| path.file_name() == Some("Cargo.toml".as_ref()));
+    let files = texts(promises::applies);
+    none(manifests.iter().flat_map(|(path, text)| programs::check(path, text, &files)).collect());
 }
 
 #[test]

@@ -1,0 +1,15 @@
+//! The tests of the cache in one program: each file is a module, and the crates below are linked once.
+
+mod accesses;
+mod admission;
+mod bypass;
+mod contract;
+mod driver;
+mod examples;
+mod positions;
+mod published;
+mod reinsertion;
+mod relations;
+mod stores;
+mod trim;
+mod unreadable;

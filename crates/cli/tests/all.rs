@@ -1,0 +1,24 @@
+//! The tests of the command in one program: each file is a module, and the crates below are linked once.
+//! In `Cargo.toml` are those that need a program of their own.
+
+mod catalogue;
+mod command_line;
+mod common;
+mod consolidate;
+mod documented_fields;
+mod equality;
+mod flash;
+mod formulas;
+mod mrc;
+mod mrc_policies;
+mod partition;
+mod plan;
+mod plan_replay;
+mod plan_study;
+mod policies;
+mod replay;
+mod report;
+mod sample;
+mod simulate;
+mod simulate_policies;
+mod trace;

@@ -1,0 +1,12 @@
+//! The tests of the log in one program: each file is a module, and the crates below are linked once.
+//! In `Cargo.toml` are those that need a program of their own.
+
+mod activity;
+mod common;
+mod cuts;
+mod damage;
+mod directory;
+mod format;
+mod running;
+mod seal;
+mod slots;

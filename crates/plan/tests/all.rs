@@ -1,0 +1,5 @@
+//! The tests of the plan in one program: each file is a module, and the crates below are linked once.
+
+mod examples;
+mod partition;
+mod two_tiers;
