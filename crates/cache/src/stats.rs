@@ -94,157 +94,179 @@ impl<'a> Sum<&'a VolumeStats> for VolumeStats {
     }
 }
 
-/// What the cache as a whole has done; also the coverage counters of the adversary: each race
-/// and each rare branch has one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheStats {
-    /// Clean blocks handed to the log because they leave DRAM.
-    pub demotions: u64,
-    /// Blocks that left DRAM while flash had a good record of them: one that was written for that,
-    /// clean or dirty, or one that was still there.
-    pub left_on_flash: u64,
-    /// Blocks moved from flash to DRAM.
-    pub promotions: u64,
-    /// Blocks read from flash that did not move to DRAM, since they had not been read often enough.
-    pub read_through: u64,
-    /// Blocks that the admission policy let into flash when they left memory or were written, and those
-    /// that it did not.
-    pub admitted: u64,
-    /// See `admitted`.
-    pub not_admitted: u64,
-    /// Writes of a block that were not admitted, and went to the backing store.
-    pub written_around: u64,
-    /// Clean blocks that entered flash when they were read, not when they left memory.
-    pub entered_when_read: u64,
-    /// Blocks that were fetched with the others of their line.
-    pub line_blocks: u64,
-    /// Lines that were not fetched to their end for lack of a frame.
-    pub lines_short: u64,
-    /// Writes that left memory as soon as flash had them.
-    pub written_in_transit: u64,
-    /// Layout slots, relation `etica`: rounds of the queues, blocks that they let leave flash, blocks that they let
-    /// enter it, and those that they chose and that could not enter, because they were in use or for lack of a frame.
-    pub queue_rounds: u64,
-    /// See `queue_rounds`.
-    pub queue_evictions: u64,
-    /// See `queue_rounds`.
-    pub queue_promotions: u64,
-    /// See `queue_rounds`.
-    pub queue_skips: u64,
-    /// Reads and writes of blocks that went past the cache: parts of sequential streams, and writes while too much
-    /// was dirty.
-    pub bypassed_reads: u64,
-    /// See `bypassed_reads`.
-    pub bypassed_writes: u64,
-    /// Dirty blocks that left memory for the backing store, since the admission policy did not let them into flash.
-    pub destaged_around: u64,
-    /// Blocks that left the cache.
-    pub evictions: u64,
-    /// Clean blocks dropped with their region.
-    pub reclaim_dropped: u64,
-    /// Records that a newer one of their block, or nothing, took the place of before their region was reclaimed:
-    /// holes in the log until then.
-    pub records_outdated: u64,
-    /// Layout log: records that were inserted again when their region was reclaimed, and those that were
-    /// worth it and found no room.
-    pub reinserted: u64,
-    /// See `reinserted`.
-    pub reinsertions_refused: u64,
-    /// Blocks destaged from flash to the backing store.
-    pub destaged: u64,
-    /// Pieces that waited for a transfer of their block.
-    pub waits_block: u64,
-    /// Pieces that waited for a frame or an index entry.
-    pub waits_room: u64,
-    /// Times that the log was to note that something goes to a store past it.
-    pub passes: u64,
-    /// Times that a request waited for its own blocks before it went on, because too many of them
-    /// were under way.
-    pub pauses: u64,
-    /// Times that a request found no place for its next block in a shard.
-    pub waits_place: u64,
-    /// A write that found its frame pinned by an outgoing transfer.
-    pub write_met_outgoing: u64,
-    /// A write that arrived during a fetch of its block.
-    pub write_met_fetch: u64,
-    /// A block hit again while it was leaving DRAM.
-    pub rescued: u64,
-    /// Layout slots: blocks that gave way on flash, by the accounting.
-    pub flash_evictions: u64,
-    /// Layout slots: accesses to blocks that had given way on flash and were still there.
-    pub flash_rescued: u64,
-    /// Layout slots: dirty records of blocks in memory that gave way before blocks that flash alone had.
-    pub copies_given_up: u64,
-    /// Layout slots: regions that were destaged and dropped, because there was no room to move
-    /// their mappings.
-    pub regions_dropped: u64,
-    /// Reads of flash whose checksum failed.
-    pub flash_corrupt: u64,
-    /// A read from flash overtaken by the reclaim of its region.
-    pub flash_read_overtaken: u64,
-    /// Merges of a block's parts from flash or backing store into a partly valid frame.
-    pub merges: u64,
-    /// Writes and zeroings of parts of granules that needed the rest first.
-    pub read_modify_writes: u64,
-    /// Zeroings that went to the backing store as ranges.
-    pub range_zeroes: u64,
-    /// Accesses that waited for such a range.
-    pub waits_range: u64,
-    /// Trims and zeroings that waited for another of the same blocks to end.
-    pub waits_zeroing: u64,
-    /// Records poisoned by direct writes.
-    pub poisoned: u64,
-    /// Failed fetches, appends, destages and syncs.
-    pub transfer_errors: u64,
-    /// Destages of an older flash version while DRAM held a newer one.
-    pub destaged_under_newer: u64,
-    /// Blocks destaged from flash in one write with their neighbours.
-    pub destaged_together: u64,
-    /// Such writes that had to be parted: a record was overtaken or could not be read.
-    pub destage_gaps: u64,
-    /// Blocks destaged from memory because their older record on flash could not be read.
-    pub destaged_past_loss: u64,
-    /// Entries written to say that a block's newest data is lost, because the region of its record was
-    /// to be used again.
-    pub carried_lost: u64,
-    /// Cleanings that went on without stores that are late.
-    pub cleanings_parted: u64,
-    /// Records of volumes whose backing store fails that were carried on from a region to be used again.
-    pub carried: u64,
-    /// Requests that waited because their volume had its share of flash dirty.
-    pub waits_share: u64,
-    /// Times that a volume was suspended, because its backing store failed for too long; appends that
-    /// were refused then; probes of stores that fail, and stores that took something again.
-    pub suspensions: u64,
-    /// Times that all who needed room on flash were told that there is none because of such stores.
-    pub jams: u64,
-    /// See `suspensions`.
-    pub appends_refused: u64,
-    /// See `suspensions`.
-    pub probes: u64,
-    /// See `suspensions`.
-    pub stores_recovered: u64,
-    /// Volumes that went past the flash tier because it had failed; times that a request or a piece waited
-    /// for that; and pieces that were written past a log that had failed, since it held nothing of the block.
-    pub passed_through: u64,
-    /// See `passed_through`.
-    pub waits_void: u64,
-    /// See `passed_through`.
-    pub written_past: u64,
-    /// Stamps ordered for headers of backing stores.
-    pub stamps: u64,
-    /// Destage rounds that had to be tried again.
-    pub destage_retries: u64,
-    /// At the start: records that waited for a place in the index until all were known.
-    pub recovered_spilled: u64,
-    /// At the start: clean records that were disowned because the index has no room for them.
-    pub recovered_disowned: u64,
-    /// Blocks dropped because their backing store was given away.
-    pub dropped: u64,
-    /// Regions that a destage went to because a dirty record had moved there.
-    pub destages_followed: u64,
-    /// Destages that made requests wait, to catch up with them.
-    pub destages_held: u64,
+/// Counters that say what they mean: the documentation of each is [`ABOUT`](CacheStats::ABOUT) it, too.
+macro_rules! counters {
+    ($(#[$about:meta])* pub struct $name:ident {
+        $($(#[doc = $doc:literal])+ pub $counter:ident: u64,)*
+    }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[doc = $doc])+ pub $counter: u64,)*
+        }
+
+        impl $name {
+            /// Each counter's name, and the lines of its documentation.
+            pub const ABOUT: &'static [(&'static str, &'static [&'static str])] =
+                &[$((stringify!($counter), &[$($doc),+]),)*];
+        }
+    };
+}
+
+counters! {
+    /// What the cache as a whole has done; also the coverage counters of the adversary: each race
+    /// and each rare branch has one.
+    pub struct CacheStats {
+        /// Clean blocks handed to the log because they leave memory.
+        pub demotions: u64,
+        /// Blocks that left memory while flash had a good record of them: one that was written for that, clean
+        /// or dirty, or one that was already there.
+        pub left_on_flash: u64,
+        /// Blocks moved from flash to memory.
+        pub promotions: u64,
+        /// Blocks read from flash that did not move to memory, since they had not been read often enough.
+        pub read_through: u64,
+        /// Blocks that the [admission policy](docs/policies.md#what-enters-flash) let into flash when they left
+        /// memory or were written.
+        pub admitted: u64,
+        /// Blocks that the admission policy did not let into flash.
+        pub not_admitted: u64,
+        /// Writes of a block that were not admitted, and went to the backing store.
+        pub written_around: u64,
+        /// Clean blocks that entered flash when they were read, not when they left memory ([relations of the
+        /// tiers](docs/policies.md#how-memory-and-flash-share-the-blocks)).
+        pub entered_when_read: u64,
+        /// Blocks that were fetched with the others of their line.
+        pub line_blocks: u64,
+        /// Lines that were not fetched to their end for lack of a frame.
+        pub lines_short: u64,
+        /// Writes that left memory as soon as flash had them.
+        pub written_in_transit: u64,
+        /// Layout slots, relation `etica`: rounds of [its queues](docs/policies.md#eticas-queues).
+        pub queue_rounds: u64,
+        /// Layout slots, relation `etica`: blocks that the queues let leave flash.
+        pub queue_evictions: u64,
+        /// Layout slots, relation `etica`: blocks that the queues let enter flash.
+        pub queue_promotions: u64,
+        /// Layout slots, relation `etica`: blocks that the queues chose and that could not enter flash, because
+        /// they were in use or for lack of a frame.
+        pub queue_skips: u64,
+        /// Reads of blocks that went [past the cache](docs/policies.md#what-goes-past-the-cache): parts of
+        /// sequential streams.
+        pub bypassed_reads: u64,
+        /// Writes of blocks that went past the cache: parts of sequential streams, and writes while too much
+        /// was dirty.
+        pub bypassed_writes: u64,
+        /// Dirty blocks that left memory for the backing store, since the admission policy did not let them into flash.
+        pub destaged_around: u64,
+        /// Blocks that left the cache.
+        pub evictions: u64,
+        /// Clean blocks dropped with their region.
+        pub reclaim_dropped: u64,
+        /// Records that were replaced by a newer one of their block, or by nothing, before their region was
+        /// reclaimed: holes in the log until then.
+        pub records_outdated: u64,
+        /// Layout log: records that were inserted again when their region was reclaimed.
+        pub reinserted: u64,
+        /// Layout log: records that were worth inserting again and found no room.
+        pub reinsertions_refused: u64,
+        /// Blocks destaged from flash to the backing store.
+        pub destaged: u64,
+        /// Pieces of requests that waited for a transfer of their block.
+        pub waits_block: u64,
+        /// Pieces of requests that waited for a frame or an index entry.
+        pub waits_room: u64,
+        /// Times that the log was to note that something goes to a store past it.
+        pub passes: u64,
+        /// Times that a request waited for its own blocks before it went on, because too many of them
+        /// were under way.
+        pub pauses: u64,
+        /// Times that a request found no place for its next block in a shard.
+        pub waits_place: u64,
+        /// A write that found its frame pinned by an outgoing transfer.
+        pub write_met_outgoing: u64,
+        /// A write that arrived during a fetch of its block.
+        pub write_met_fetch: u64,
+        /// Blocks hit again while they were leaving memory.
+        pub rescued: u64,
+        /// Layout slots: blocks that gave way on flash, by the accounting.
+        pub flash_evictions: u64,
+        /// Layout slots: accesses to blocks that had given way on flash and were still there.
+        pub flash_rescued: u64,
+        /// Layout slots: dirty records of blocks in memory that gave way before blocks that flash alone had.
+        pub copies_given_up: u64,
+        /// Layout slots: regions that were destaged and dropped, because there was no room to move
+        /// their mappings.
+        pub regions_dropped: u64,
+        /// Reads of flash whose checksum failed.
+        pub flash_corrupt: u64,
+        /// A read from flash overtaken by the reclaim of its region.
+        pub flash_read_overtaken: u64,
+        /// Merges of a block's parts from flash or backing store into a partly valid frame.
+        pub merges: u64,
+        /// Writes and zeroings of parts of granules that needed the rest first.
+        pub read_modify_writes: u64,
+        /// Zeroings that went to the backing store as ranges.
+        pub range_zeroes: u64,
+        /// Accesses that waited for such a range.
+        pub waits_range: u64,
+        /// Trims and zeroings that waited for another of the same blocks to end.
+        pub waits_zeroing: u64,
+        /// Records poisoned by direct writes.
+        pub poisoned: u64,
+        /// Operations of the cache that failed: fetches, appends, destages and syncs.
+        pub transfer_errors: u64,
+        /// Destages of an older flash version while DRAM held a newer one.
+        pub destaged_under_newer: u64,
+        /// Blocks destaged from flash in one write with their neighbours.
+        pub destaged_together: u64,
+        /// Such writes that had to be parted: a record was overtaken or could not be read.
+        pub destage_gaps: u64,
+        /// Blocks destaged from memory because their older record on flash could not be read.
+        pub destaged_past_loss: u64,
+        /// Entries written to say that a block's newest data is lost, because the region of its record was
+        /// to be used again.
+        pub carried_lost: u64,
+        /// Times that blocks of all volumes were destaged without those of stores [that are
+        /// late](docs/fault-model.md#a-backing-store-that-is-slow).
+        pub cleanings_parted: u64,
+        /// Dirty records of volumes whose backing store fails that moved from a region to be used again to the
+        /// head of the log.
+        pub carried: u64,
+        /// Requests that waited because their volume had its share of flash dirty.
+        pub waits_share: u64,
+        /// Times that a volume was suspended: its writes began to fail at once, because its backing store
+        /// failed for too long.
+        pub suspensions: u64,
+        /// Times that there was no room on flash for any volume because of such stores.
+        pub jams: u64,
+        /// Appends to the log that were refused because their volume was suspended.
+        pub appends_refused: u64,
+        /// Times that a backing store that fails was tried again.
+        pub probes: u64,
+        /// Times that such a store accepted something again.
+        pub stores_recovered: u64,
+        /// Volumes that went past the flash tier because it had failed.
+        pub passed_through: u64,
+        /// Times that a request or a piece waited for that.
+        pub waits_void: u64,
+        /// Pieces that were written past a log that had failed, since it held nothing of the block.
+        pub written_past: u64,
+        /// Stamps ordered for headers of backing stores.
+        pub stamps: u64,
+        /// Destage rounds that had to be tried again.
+        pub destage_retries: u64,
+        /// At the start: records that waited for a place in the index until all were known.
+        pub recovered_spilled: u64,
+        /// At the start: clean records that were disowned because the index has no room for them.
+        pub recovered_disowned: u64,
+        /// Blocks dropped because their backing store was given away.
+        pub dropped: u64,
+        /// Regions that a destage went to because a dirty record had moved there.
+        pub destages_followed: u64,
+        /// Destages that made requests wait, to catch up with them.
+        pub destages_held: u64,
+    }
 }
 
 /// Counters by name, in the order of a document.
