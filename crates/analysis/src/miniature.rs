@@ -11,6 +11,7 @@ use forebay_simulate::{
     Defaults, Options, Pacing, Scenario, SimulateError, Simulation, TracedVolume,
 };
 use forebay_trace::{Batch, SampleSpec, Sampler};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::note::tell_too_small;
@@ -45,34 +46,35 @@ pub struct Question {
 }
 
 /// The answer, and its JSON document.
-#[derive(Serialize, Clone, PartialEq, Debug)]
+#[derive(Serialize, Clone, PartialEq, Debug, JsonSchema)]
 pub struct Answer {
     /// How it was found.
     pub method: &'static str,
-    /// The policy of memory.
+    /// The replacement policy of memory.
     pub replacement: &'static str,
     /// The write policy.
     pub write_policy: &'static str,
-    /// In bytes.
+    /// Size of a block, in bytes.
     pub block_size: u64,
     /// Requests read.
     pub requests: u64,
-    /// Block accesses.
+    /// Block accesses; zeroings count as writes, and trims are left out.
     pub accesses: u64,
-    /// Of these reads.
+    /// How many of these read.
     pub reads: u64,
-    /// Of these writes.
+    /// How many of these write.
     pub writes: u64,
-    /// Estimated.
+    /// Different blocks, estimated.
     pub distinct_blocks: u64,
-    /// The share of the blocks that was looked at.
+    /// The share of blocks that was looked at.
     pub sampled_rate: f64,
-    /// One for each pair of sizes.
+    /// One for each pair of sizes. Memory of too few blocks in miniature has no point; where flash is too
+    /// small for its layout in miniature, a point has sizes only.
     pub points: Vec<Point>,
 }
 
 /// A cache of one pair of sizes.
-#[derive(Serialize, Clone, Copy, PartialEq, Debug)]
+#[derive(Serialize, Clone, Copy, PartialEq, Debug, JsonSchema)]
 pub struct Point {
     /// What it is the cache of.
     #[serde(flatten)]
@@ -83,34 +85,34 @@ pub struct Point {
 }
 
 /// How large a cache is.
-#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug)]
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug, JsonSchema)]
 pub struct CacheSize {
-    /// Of memory.
+    /// Size of memory, in blocks.
     pub size_blocks: u64,
-    /// Of memory.
+    /// Size of memory, in bytes.
     pub size_bytes: u64,
-    /// Of flash; none without a flash tier.
+    /// Size of flash, in bytes; null without a flash tier.
     pub flash_bytes: Option<u64>,
 }
 
-/// Shares of block accesses, and bytes in the whole trace.
-#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug)]
+/// What such a cache does, scaled up to the whole trace.
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug, JsonSchema)]
 pub struct Ratios {
-    /// Of all.
+    /// Share of block accesses that miss.
     pub miss_ratio: f64,
-    /// Of reads.
+    /// Share of reads that miss.
     pub read_miss_ratio: f64,
-    /// Of writes.
+    /// Share of writes that miss.
     pub write_miss_ratio: f64,
-    /// Found in memory.
+    /// Share of block accesses found in memory.
     pub tier1_hit_ratio: f64,
-    /// Found on flash.
+    /// Share of block accesses found on flash.
     pub tier2_hit_ratio: f64,
-    /// Written to flash.
+    /// Bytes written to flash, scaled up to the whole trace.
     pub tier2_bytes_written: u64,
-    /// Read from the backing stores.
+    /// Bytes read from the backing stores, scaled up likewise.
     pub backing_read_bytes: u64,
-    /// Written to the backing stores.
+    /// Bytes written to the backing stores, scaled up likewise.
     pub backing_write_bytes: u64,
 }
 

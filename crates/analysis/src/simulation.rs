@@ -11,6 +11,7 @@ use forebay_simulate::{
 };
 use forebay_trace::{Batch, TraceReader};
 use rustix::time::{ClockId, clock_gettime};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
@@ -35,18 +36,19 @@ pub struct Question {
 }
 
 /// What the cache did, and what the simulation took.
-#[derive(Serialize, Clone, Debug)]
+#[derive(Serialize, Clone, Debug, JsonSchema)]
 pub struct Answer {
     /// What the cache did.
     #[serde(flatten)]
     pub result: SimulationResult,
-    /// What the configuration is called: its file.
+    /// The configuration file.
     pub config: String,
     /// Which requests these were.
     pub trace: TraceIdentity,
-    /// Seconds that the simulation took of a processor; reading has a thread of its own.
+    /// Seconds of processor time that the simulation took, without reading the trace, which has a separate
+    /// thread.
     pub cpu_s: f64,
-    /// Seconds that passed.
+    /// Seconds that the simulation took.
     pub wall_s: f64,
 }
 
@@ -223,17 +225,23 @@ impl Comparison {
 }
 
 /// The JSON document of a comparison.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct ComparisonDocument<'a> {
+    /// The configuration file.
     config: &'a str,
+    /// Which requests these were.
     trace: &'a TraceIdentity,
-    /// Each with its name, as the document of the policy alone.
+    /// What each policy does: the fields of `forebay simulate` without `--policy`, and `policy`, its name.
     policies: Vec<Document<'a>>,
 }
 
 /// The JSON document of an answer.
+#[derive(JsonSchema)]
 pub struct Document<'a> {
+    /// With `--policy`, the replacement policy of memory; else left out.
+    #[schemars(skip_serializing_if = "Option::is_none")]
     policy: Option<&'static str>,
+    #[schemars(flatten)]
     answer: &'a Answer,
 }
 

@@ -5,29 +5,30 @@ use forebay_device::ExecutorStats;
 use forebay_effect::IoError;
 use forebay_flash::{Geometry, LogStats};
 use forebay_results::{
-    CacheResult, Components, FlashResult, Hits, LatencyByOp, LatencyRecorder, LatencyTotal,
+    CacheResult, Components, Events, FlashResult, Hits, LatencyByOp, LatencyRecorder, LatencyTotal,
     ReadWrite, served_events,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::core::Shared;
 use crate::options::VolumeDescription;
 
 /// A running cache, now. Latencies are in microseconds, sizes in bytes.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Status {
-    /// Seconds since the engine was opened.
+    /// Seconds since the server opened the cache.
     pub uptime_s: f64,
     /// The write policy in force.
     pub write_policy: String,
     /// When writes under write-back are acknowledged.
     pub acknowledge: String,
-    /// Why the configured policy is not in force: what was dirty at the start could not be
-    /// destaged. Nothing where it is.
+    /// Why a start could not adopt the configured write policy: what was dirty could not be destaged. Null
+    /// where it could.
     pub write_policy_failure: Option<String>,
-    /// Why nothing goes to flash any more, until the next start. Nothing where it does.
+    /// Why nothing goes to flash any more, until the next start. Null where it does.
     pub flash_failure: Option<String>,
-    /// Clients are held back by a quiesce. Nothing while they are served.
+    /// A quiesce, while it holds clients back; else null.
     pub quiesced: Option<Quiesced>,
     /// All volumes together.
     #[serde(flatten)]
@@ -38,14 +39,15 @@ pub struct Status {
     pub tier2_bytes_written: u64,
     /// The tiers' sizes and fill.
     pub tiers: Tiers,
-    /// The flash tier, if there is one, by the names of a simulation.
+    /// The flash tier; null without one.
     pub flash: Option<FlashResult>,
-    /// What the cache did.
+    /// How often the cache did what.
     #[serde(serialize_with = "served_events")]
+    #[schemars(with = "Events")]
     pub events: CacheStats,
-    /// What the devices did.
+    /// Operations of devices.
     pub devices: ExecutorStats,
-    /// How long their operations took, from the cache's wish to the end; microseconds.
+    /// How long operations of devices took, from the cache's request to their end.
     pub component_latency_us: Components,
     /// Requests in flight now.
     pub in_flight: u64,
@@ -90,16 +92,16 @@ impl std::fmt::Display for Recovering {
 }
 
 /// A quiesce.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct Quiesced {
     /// Seconds since clients were held back.
     pub since_s: f64,
-    /// Seconds until they are let go; nothing without a limit.
+    /// Seconds until they are let go; null without a limit.
     pub left_s: Option<f64>,
 }
 
 /// What clients asked for and what became of it.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct Workload {
     /// Requests of all kinds.
     pub requests: u64,
@@ -123,17 +125,17 @@ pub struct Workload {
     pub misses: ReadWrite,
     /// Share of block accesses that hit, a fraction.
     pub hit_ratio: f64,
-    /// Time from a request's arrival to its answer, microseconds.
+    /// From a request's arrival to its answer.
     pub latency_us: LatencyByOp,
     /// Requests answered so far and the times they took. (`reads` and the others count a request when it
     /// arrives.)
     #[serde(skip)]
     pub answered: Answered,
-    /// What reached the backing stores.
+    /// Traffic of the backing stores.
     pub backing: Backing,
     /// Blocks newer than the backing store, now.
     pub dirty_blocks: u64,
-    /// The most there ever were.
+    /// The largest number of such blocks at any time.
     pub dirty_blocks_max: u64,
 }
 
@@ -149,7 +151,7 @@ pub struct Answered {
 }
 
 /// Traffic of the backing stores.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct Backing {
     /// What every run reports of them.
     #[serde(flatten)]
@@ -163,7 +165,7 @@ pub struct Backing {
 }
 
 /// One volume.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct VolumeStatus {
     /// Its name.
     pub volume: String,
@@ -171,21 +173,20 @@ pub struct VolumeStatus {
     pub size_bytes: u64,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// How the last operation on its backing store failed, if it did; for exports of NBD servers
-    /// why it can no longer be reached, until the next start.
+    /// How the last operation on its backing store failed; null if it did not. For an export of an NBD
+    /// server, why it can no longer be reached, until the next start.
     pub backing_failure: Option<String>,
-    /// Whether writes fail because they have waited for the backing store, which fails, for
-    /// `flush.give_up_after`. That ends when the store takes something again; it is tried every five
-    /// seconds, and by `forebay ctl resume`.
+    /// Whether its writes fail at once, because they have waited `flush.give_up_after` for a backing store
+    /// that fails. That ends when the store accepts something again: it is tried every five seconds, and by
+    /// `forebay ctl resume`.
     pub suspended: bool,
-    /// Whether it goes on without the flash tier, which has failed: in memory, and written through, until
+    /// Whether it continues without the flash tier, which has failed: in memory, and written through, until
     /// the next start.
     pub pass_through: bool,
-    /// Blocks that the volume may have dirty on flash, where several volumes share it; `null` where
-    /// it may fill it.
+    /// Blocks that it may have dirty on flash, where several volumes share it; null where it may fill it.
     pub dirty_on_flash_max: Option<u64>,
     /// Blocks whose newest data were on flash only and cannot be read there, as far as they have been
-    /// met. (Of very many, the first of them.)
+    /// found. (Of very many, the first of them.)
     pub unreadable_blocks: u64,
     /// Its workload.
     #[serde(flatten)]
@@ -193,13 +194,13 @@ pub struct VolumeStatus {
 }
 
 /// The tiers.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct Tiers {
     /// Bytes of a block.
     pub block_bytes: u64,
     /// Blocks that memory may hold now.
     pub dram_blocks: u32,
-    /// Bytes of bookkeeping.
+    /// Bytes of memory that the cache takes for everything but the blocks themselves.
     pub metadata_bytes: u64,
     /// Shards of the index.
     pub shards: u8,
@@ -209,7 +210,7 @@ pub struct Tiers {
     pub flash_regions: u32,
     /// Of those, free now.
     pub flash_regions_free: u32,
-    /// Bytes written to flash for each byte of payload that came there for the first time.
+    /// An older name of `flash.write_amplification`.
     pub flash_write_amplification: f64,
 }
 

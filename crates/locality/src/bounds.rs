@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// An interval that holds the true value with a confidence of about 95 %.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Interval {
     /// Its lower end.
     pub low: f64,

@@ -1,5 +1,6 @@
 //! Add tier 2, or grow tier 1? The price ratio at which both cost the same.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cost::{CostModel, Units};
@@ -8,7 +9,7 @@ use crate::hierarchy::Hierarchy;
 
 /// Compares the tiers below the first with growing the first until it is as fast (Bhandari 2024,
 /// section 4.3.6, of two tiers).
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct BreakEven {
     /// The smallest single tier that is as fast, in bytes.
     pub single_tier_bytes: u64,

@@ -1,5 +1,6 @@
 //! Money for a cache that is there: grow tier 1, or add a tier 2?
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cost::{CostModel, Units};
@@ -12,13 +13,13 @@ use crate::plan::{PlanOptions, Purchase, purchase};
 const SAME: f64 = 1e-9;
 
 /// What a budget does for a single tier that is there already (Bhandari 2024, section 4.3.6).
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Growth {
-    /// What may be spent on top of what is there, in US dollars.
+    /// What may be spent in addition to the existing cache, in US dollars.
     pub budget_usd: f64,
-    /// What is there: tier 1 alone.
+    /// The existing cache: tier 1 alone.
     pub now: Purchase,
-    /// All the money for more of tier 1. Costs include what is there, here and below.
+    /// All the money for more of tier 1. Costs include the existing cache, here and below.
     pub grow: Purchase,
     /// All the money for a tier 2.
     pub add: Purchase,
@@ -26,21 +27,21 @@ pub struct Growth {
     pub divide: Purchase,
     /// Which of growing and adding is better.
     pub better: Way,
-    /// By how much the better one's latency is below the other's, as a fraction of the other's.
+    /// By which fraction of the other's latency the better one is faster.
     pub latency_reduction: f64,
-    /// The smallest tier 2 that would make the cache as fast as growing does, in bytes; none
-    /// where no size would.
+    /// The smallest tier 2 that would make the cache [as fast as growing
+    /// does](docs/planning.md#grow-tier-1-or-add-tier-2), in bytes; null where no tier 2 would.
     pub tier2_bytes_needed: Option<u64>,
-    /// How many times as much a byte of tier 1 must cost as one of tier 2 for both ways to be
-    /// equally good: that tier 2 over the growth of tier 1. None where there is no such tier 2, or
-    /// the money does not buy one unit of tier 1.
+    /// How many times as much a byte of tier 1 must cost as one of tier 2 for both ways to be equally good:
+    /// that tier 2 divided by the growth of tier 1. Null where there is no such tier 2, or the money does
+    /// not buy one unit of tier 1.
     pub price_ratio_needed: Option<f64>,
     /// How many times as much it does cost, metadata included.
     pub price_ratio: f64,
 }
 
 /// What to do with the money.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
     /// Grow tier 1.

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use forebay_block::Nanos;
 use forebay_locality::Interval;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::breakeven::BreakEven;
@@ -82,93 +83,97 @@ impl Default for PlanOptions {
 }
 
 /// The best purchases for one budget.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct Plan {
-    /// What may be spent, in US dollars.
+    /// The budget, in US dollars.
     pub budget_usd: f64,
-    /// The best sizes of each combination, by ascending mean latency.
+    /// The best sizes of each combination of devices, fastest first: `choices[0]` is the fastest of all,
+    /// whatever its backing store.
     pub choices: Vec<Choice>,
-    /// The single tier of the same cost that the first choice competes with.
+    /// The single tier of the same cost with which the first choice is compared.
     pub baseline: Purchase,
-    /// How many points were evaluated, the single tiers not counted.
+    /// How many sizes were evaluated, single tiers not counted.
     pub evaluations: u64,
-    /// Combinations of which the budget does not buy one unit of tier 1.
+    /// Names of the combinations of which the budget does not buy one unit of tier 1.
     pub unaffordable: Vec<String>,
-    /// Combinations of which everything that the budget buys wears out too fast.
+    /// Names of the combinations of which everything that the budget can buy wears out faster than
+    /// `wear_max`.
     pub wears_out: Vec<String>,
 }
 
 /// The best that one combination of devices gives for the budget.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct Choice {
     /// What is bought.
     #[serde(flatten)]
     pub purchase: Purchase,
-    /// The single tier of the same cost, of the same tier-1 device.
+    /// The single tier of the same cost and the same tier-1 device (tables call it "one tier, same cost").
     pub baseline: Purchase,
-    /// By how much the latency is below the baseline's, as a fraction of the baseline's.
+    /// By which fraction of the baseline's latency the choice is faster.
     pub latency_reduction: f64,
-    /// Hit-miss ratio of adding this tier 2 to this tier 1; none without a second tier, or
-    /// where it is infinite.
+    /// [Hit-miss ratio](docs/planning-reference.md#when-does-a-second-tier-help) of adding this tier 2 to
+    /// this tier 1; null without a second tier, or where it is infinite.
     pub hit_miss_ratio: Option<f64>,
-    /// Overhead-gain ratio of the devices; none where tier 2 never gains.
+    /// [Overhead-gain ratio](docs/planning-reference.md#when-does-a-second-tier-help) of the devices; null
+    /// without a second tier, and where tier 2 never gains.
     pub overhead_gain_ratio: Option<f64>,
-    /// Whether growing tier 1 instead would have been cheaper.
+    /// Whether growing tier 1 instead would be cheaper; null if no single tier is as fast, or tier 1 alone
+    /// is.
     pub break_even: Option<BreakEven>,
-    /// What would be faster by the formulas, but wears out faster than [`PlanOptions::wear_max`].
+    /// What would be faster by the formulas but wears out faster than `wear_max`; null if nothing would.
     pub wears_out: Option<Purchase>,
-    /// How many points were evaluated, the single tier not counted.
+    /// How many sizes of this combination were evaluated, the single tier not counted.
     pub evaluations: u64,
 }
 
 /// Tiers of given sizes, what they cost and what they do.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Purchase {
     /// The tiers, tier 1 first; a tier of 0 bytes is not bought.
     pub tiers: Vec<Tier>,
-    /// The backing store's device.
+    /// The device of the backing store.
     pub backing: String,
     /// Cost of the tiers with their metadata, in US dollars.
     pub cost_usd: f64,
-    /// Mean latency per block access in microseconds, as the evaluator judged it.
+    /// Mean latency of a block access, as judged by `judged_by`.
     pub mean_latency_us: f64,
     /// The same by the formulas, whatever judged it.
     pub analytic_latency_us: f64,
-    /// Who judged it last: `analytic`, or what [`judge_finalists`](crate::judge_finalists) was
-    /// given.
+    /// What judged it last: `analytic` (the formulas), `simulate` or `replay`.
     pub judged_by: Cow<'static, str>,
-    /// Where the workload was sampled, by the formulas: the interval that holds the mean latency
-    /// with a confidence of about 95 %.
+    /// With `--sample`, by the formulas: the interval that holds the mean latency with a confidence of
+    /// about 95 %; else null.
     pub mean_latency_us_bounds: Option<Interval>,
-    /// 99 % take no longer, in microseconds: of block accesses by the formulas, of requests by what
-    /// judged it afterwards.
+    /// 99 % take no longer ([Tail](docs/planning-reference.md#tail)): of block accesses by the formulas, of
+    /// requests by what judged it afterwards.
     pub p99_latency_us: f64,
     /// The same of 99.9 %.
     pub p999_latency_us: f64,
-    /// By the formulas: mean latency of reads, in microseconds.
+    /// By the formulas: mean latency of reads, without write-backs.
     pub read_latency_us: f64,
-    /// By the formulas: mean latency of writes, in microseconds, without write-backs.
+    /// By the formulas: mean latency of writes, without write-backs.
     pub write_latency_us: f64,
     /// The shape of the hierarchy.
     pub class: Class,
-    /// Share of all block accesses that hit in each tier.
+    /// By tier, the share of all block accesses that hit there.
     pub hit_ratio: Vec<f64>,
-    /// Share of reads that hit in each tier.
+    /// By tier, the share of reads that hit there.
     pub read_hit_ratio: Vec<f64>,
-    /// Share of writes that hit in each tier.
+    /// By tier, the share of writes that hit there.
     pub write_hit_ratio: Vec<f64>,
-    /// Bytes written to flash tiers per day; none where the duration is not known.
+    /// Bytes written to flash tiers per day ([Wear](docs/planning-reference.md#wear)); null where the
+    /// duration is not known.
     pub flash_bytes_written_per_day: Option<f64>,
-    /// How often per day the size of the most written flash tier is written; 0 without flash, none
-    /// where the duration is not known.
+    /// How often per day the size of the most written flash tier is written; 0 without flash, null where
+    /// the duration is not known.
     pub drive_writes_per_day: Option<f64>,
-    /// The share of its rated endurance at which the most worn flash tier is written; above 1
-    /// it wears out before its time. None where the duration or the rating is not known.
+    /// The share of its rated endurance at which the most worn flash tier is written; above 1 it wears out
+    /// before its time. Null where the duration or the rating is not known.
     pub endurance_used: Option<f64>,
 }
 
 /// One tier of a purchase.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Tier {
     /// The device's name in the catalogue.
     pub device: String,
@@ -177,7 +182,7 @@ pub struct Tier {
 }
 
 /// The shape of a hierarchy.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
     /// One tier only.

@@ -1,6 +1,7 @@
 //! Many workloads under every budget: which shape of hierarchy wins, by how much, and how near
 //! Cydonia comes to exhaustive search (Bhandari 2024, figures 3.4 to 3.6).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cost::CostModel;
@@ -79,28 +80,28 @@ impl StudyPoint {
 }
 
 /// Many points together.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct StudySummary {
-    /// Points.
+    /// Budgets that buy something, of each combination and trace.
     pub points: u64,
-    /// Points at which each shape wins.
+    /// At how many of these points a single tier is the fastest.
     pub single: u64,
-    /// Tier 2 is larger than tier 1.
+    /// The same for a tier 2 that is larger than tier 1.
     pub pyramidal: u64,
-    /// It is not.
+    /// The same for a tier 2 that is not larger.
     pub non_pyramidal: u64,
-    /// Where pyramidal sizes win: the mean reduction of latency against the single tier of the same
-    /// cost, as a fraction; none where they never do.
+    /// Where pyramidal sizes are the fastest, the mean gain over the single tier of the same cost, as a
+    /// fraction of its latency; null where they never are.
     pub pyramidal_reduction: Option<f64>,
-    /// The same where non-pyramidal sizes win.
+    /// The same where non-pyramidal sizes are the fastest.
     pub non_pyramidal_reduction: Option<f64>,
-    /// The largest reduction there is.
+    /// The largest such gain.
     pub reduction_max: f64,
-    /// Mean excess of Cydonia's latency over the best, as a fraction.
+    /// By which fraction Cydonia's latency is above the best, in the mean.
     pub cydonia_excess: f64,
     /// The largest such excess.
     pub cydonia_excess_max: f64,
-    /// Points at which two tiers win and Cydonia found the single one.
+    /// Points at which two tiers are the fastest and Cydonia finds a single one.
     pub cydonia_missed: u64,
 }
 

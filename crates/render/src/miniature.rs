@@ -6,15 +6,16 @@ use forebay_analysis::Columns;
 use forebay_analysis::miniature::{Answer, Point, Ratios};
 use forebay_config::Size;
 use forebay_report::{Axis, HeatMap, Lines, Report, Section, Table, Unit};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::format::{count, percent};
 use crate::{Facts, Shown, write_facts, write_table};
 
 /// A curve, or a surface over memory and flash; its JSON document is this.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct Miniature<'a> {
-    /// The file that configures the cache.
+    /// The configuration file.
     pub config: String,
     /// The answer.
     #[serde(flatten)]

@@ -1,6 +1,7 @@
 //! Where a request of the workload goes on the target.
 
 use forebay_block::{Flags, Op, Request};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::ReplayError;
@@ -48,15 +49,15 @@ pub struct Placed {
 }
 
 /// Requests that were not sent as they stand in the workload.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct Adjusted {
     /// Left out: writes, trims and zeroings, where only reads were wanted.
     pub writes_left_out: u64,
-    /// Left out: trims and flushes that the target does not have.
+    /// Left out: trims and flushes that the target does not support.
     pub unsupported: u64,
-    /// Left out: of no length.
+    /// Left out: requests of no length.
     pub empty: u64,
-    /// Brought back from beyond the end.
+    /// Requests beyond the end of the target that were moved back into it.
     pub wrapped: u64,
     /// Cut, as they were longer than the whole target.
     pub shortened: u64,

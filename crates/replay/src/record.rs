@@ -3,6 +3,7 @@
 use forebay_block::{Nanos, Op};
 use forebay_effect::IoError;
 use forebay_results::{Latency, LatencyHistogram, LatencyRecorder};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The length of an interval at first, unless the user says otherwise.
@@ -11,7 +12,7 @@ const INTERVAL_NS: u64 = 100_000_000;
 const INTERVALS_MAX: usize = 1000;
 
 /// A piece of a run's time: what was completed in it.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Interval {
     /// When it began, seconds from the run's start.
     pub start_s: f64,
@@ -58,15 +59,15 @@ pub enum Intervals {
 }
 
 /// How many requests of a queue were in flight.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct QueueResult {
-    /// The bound.
+    /// The largest number of requests in flight that is allowed.
     pub depth: u32,
     /// Submitters, each with a queue of that depth.
     pub jobs: u32,
-    /// On average over the run's time, all queues together.
+    /// Requests in flight on average over the run's time (Little's law), all queues together.
     pub mean: f64,
-    /// The most that one queue held.
+    /// The largest number of requests that one queue held.
     pub max: u32,
     /// Share of requests that found the queue full, so that the submitter had to wait.
     pub full_share: f64,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use forebay_block::{Nanos, Op};
 use forebay_results::{Components, Latency, LatencyHistogram, LatencyRecorder, RunResult};
+use schemars::JsonSchema;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -13,31 +14,33 @@ use crate::run::{End, JobOutcome, Pace, RunOptions};
 use crate::usage::Usage;
 
 /// A run on a real target. Latencies are in microseconds, sizes in bytes.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct RealRun {
     /// What every run has.
     #[serde(flatten)]
     pub run: RunResult,
     /// Whether all requests of the workload, or its whole time, were done.
     pub complete: bool,
-    /// Why it ended: `end` of the workload, `time` up, `signal`, or `error`.
+    /// Why the run ended: `end` of the workload, `time` up, `signal`, or `error`. After the latter two the
+    /// results are partial, and the command exits with status 1.
     pub ended_by: &'static str,
     /// Work per time.
     pub throughput: Throughput,
-    /// How long operations of the devices behind the cache took; `{}` where the target is not
-    /// our own cache.
+    /// How long each operation of the devices behind the cache took, from the cache's request to its end;
+    /// an empty object without `--config`.
     #[serde(serialize_with = "or_empty")]
+    #[schemars(with = "Components")]
     pub component_latency_us: Option<Components>,
-    /// From the time at which a request was due to its answer: what a client sees that does
-    /// not slow down when the target does. `None` in a closed loop, where nothing is due.
+    /// From the time at which a request was due to its answer: what a client sees that does not slow down
+    /// when the target does. Null in a closed loop, where nothing is due.
     pub response_us: Option<Latency>,
-    /// How late requests were sent, by the workload's clock. `None` in a closed loop.
+    /// From the time at which a request was due to sending it. Null in a closed loop.
     pub lateness_us: Option<Latency>,
     /// Requests in flight.
     pub queue: QueueResult,
-    /// Seconds of processor time of the whole process during the run.
+    /// Seconds of processor time of this process during the run.
     pub cpu_s: f64,
-    /// The most memory the process has had resident, in bytes.
+    /// The most memory that this process ever had resident, in bytes.
     pub rss_bytes: u64,
     /// Completed requests by operation.
     pub operations: Operations,
@@ -49,7 +52,7 @@ pub struct RealRun {
     pub adjusted: Adjusted,
     /// Seconds of idle time that were skipped.
     pub idle_skipped_s: f64,
-    /// Times that the target waited for the workload to be read or made.
+    /// Times that the target waited because the workload could not be read or made as fast.
     pub starved: u64,
     /// The run, piece by piece.
     pub intervals: Vec<Interval>,
@@ -59,7 +62,7 @@ pub struct RealRun {
 }
 
 /// Work per time, over the whole run.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Throughput {
     /// Bytes read and written per second.
     pub bytes_per_s: f64,
@@ -68,7 +71,7 @@ pub struct Throughput {
 }
 
 /// Requests by operation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct Operations {
     /// Reads.
     pub read: u64,

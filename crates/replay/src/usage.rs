@@ -1,5 +1,6 @@
 //! What a run costs this process, and the machine it ran on.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Processor time and memory of this process.
@@ -27,9 +28,9 @@ impl Usage {
 }
 
 /// A machine, as far as results depend on it.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Machine {
-    /// The processor's name.
+    /// Name of the processor.
     pub cpu: String,
     /// Processors that this process may use.
     pub cores: u64,

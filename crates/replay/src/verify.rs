@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use forebay_block::{Flags, Nanos, Op};
 use forebay_engine::BufferPool;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::clock::Clock;
@@ -20,7 +21,7 @@ const DEPTH: usize = 16;
 pub(crate) const SHOWN_MAX: usize = 10;
 
 /// What was found when everything written was read back.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct VerifyResult {
     /// Bytes that were checked.
     pub checked_bytes: u64,
@@ -50,7 +51,7 @@ impl VerifyResult {
 }
 
 /// A sector that is not as it was written.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Difference {
     /// The target's volume.
     pub volume: u32,

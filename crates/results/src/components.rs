@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use forebay_block::{Nanos, Volume};
 use forebay_effect::Device;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::latency::{Latency, LatencyHistogram};
 
 /// How long operations of devices took, by what they were.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Components {
     /// Reads of flash.
     pub tier2_read: ComponentLatency,
@@ -23,13 +24,13 @@ pub struct Components {
     pub backing_write: ComponentLatency,
     /// Syncs of backing stores.
     pub backing_sync: ComponentLatency,
-    /// The backing store of each volume on its own, where there are several volumes.
+    /// By name, the backing store of each volume separately; left out where there is one volume.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volumes: BTreeMap<String, BackingLatency>,
 }
 
 /// How long operations of one backing store took.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct BackingLatency {
     /// Reads.
     pub backing_read: ComponentLatency,
@@ -40,11 +41,11 @@ pub struct BackingLatency {
 }
 
 /// How long one kind of operation took, in microseconds.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ComponentLatency {
-    /// How many there were.
+    /// How many operations there were.
     pub count: u64,
-    /// From the start to the end of each.
+    /// From the start to the end of each; percentiles are accurate to a hundredth.
     #[serde(flatten)]
     pub latency: Latency,
 }

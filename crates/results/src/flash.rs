@@ -1,28 +1,30 @@
 //! The flash tier.
 
 use forebay_flash::LogStats;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The flash tier: at the end of a run, or of a server now.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, JsonSchema)]
 pub struct FlashResult {
-    /// Regions.
+    /// Regions of the flash tier.
     pub regions: u32,
-    /// Share of them in use.
+    /// Share of the regions in use.
     pub utilisation: f64,
-    /// Bytes written for each byte of payload that came to flash for the first time.
+    /// Bytes written for each byte of blocks that came to flash for the first time.
     pub write_amplification: f64,
     /// Bytes of blocks written, without headers and padding.
     pub payload_bytes: u64,
-    /// Records written; in the layout slots also what its journal says of records that were there.
+    /// Records written; in the layout slots also what its journal says of records that were already there.
     pub records: u64,
-    /// Batches they were written in.
+    /// Batches in which records were written.
     pub batches: u64,
-    /// Syncs.
+    /// Syncs of flash.
     pub syncs: u64,
     /// Regions reclaimed.
     pub regions_reclaimed: u64,
-    /// Bytes of the payload that had stood on flash before: of records inserted again, or carried on.
+    /// Bytes of `payload_bytes` that had been on flash before: of records written again when their region
+    /// was reclaimed.
     pub carried_bytes: u64,
     /// Bytes of headers and of directories written.
     pub header_bytes: u64,

@@ -3,18 +3,20 @@
 use std::hash::Hasher as _;
 
 use forebay_block::Request;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use twox_hash::xxhash3_64::Hasher;
 
 /// A sequence of requests by name and content, so that a simulated and a real run of the same
 /// workload can be told to be that.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TraceIdentity {
     /// For people: the files, or the description of a synthetic workload.
     pub name: String,
     /// Requests hashed.
     pub requests: u64,
-    /// XXH3-64 over every request, 16 hexadecimal digits. Independent of the trace's format.
+    /// Hash (XXH3-64) of all requests, 16 hexadecimal digits: the same for every format of the trace, in
+    /// simulations and in replays.
     pub xxh3: String,
 }
 

@@ -2,6 +2,7 @@
 
 use forebay_block::{Nanos, Op};
 use hdrhistogram::{Counter, Histogram};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Latencies above this count as this: 18 minutes.
@@ -10,11 +11,11 @@ const LATENCY_NS_MAX: u64 = 1 << 40;
 const DIGITS: u8 = 3;
 
 /// A distribution of latencies, in microseconds; all 0 when there were none.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
     /// Mean.
     pub mean: f64,
-    /// Median.
+    /// The median: 50 % took no longer.
     pub p50: f64,
     /// 90 % took no longer.
     pub p90: f64,
@@ -24,7 +25,7 @@ pub struct Latency {
     pub p999: f64,
     /// 99.99 % took no longer.
     pub p9999: f64,
-    /// The longest.
+    /// The longest, exactly.
     pub max: f64,
 }
 
@@ -66,7 +67,7 @@ impl Latency {
 }
 
 /// Latencies by kind of request, in microseconds.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LatencyByOp {
     /// Of reads.
     pub read: Latency,

@@ -23,4 +23,6 @@ pub use components::{BackingLatency, ComponentLatency, ComponentRecorder, Compon
 pub use flash::FlashResult;
 pub use identity::{TraceHasher, TraceIdentity};
 pub use latency::{Latency, LatencyByOp, LatencyHistogram, LatencyRecorder, LatencyTotal};
-pub use run::{Backing, CacheResult, Hits, ReadWrite, RunResult, served_events, simulated_events};
+pub use run::{
+    Backing, CacheResult, Events, Hits, ReadWrite, RunResult, served_events, simulated_events,
+};

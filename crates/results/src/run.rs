@@ -1,14 +1,17 @@
 //! The fields that every run has.
 
+use std::borrow::Cow;
 use std::ops::{Add, Sub};
 
 use forebay_cache::{CacheStats, VolumeStats};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::json;
 
 use crate::LatencyByOp;
 
 /// A run of a workload.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct RunResult {
     /// Requests of all kinds that were completed, failed ones included.
     pub requests: u64,
@@ -24,7 +27,9 @@ pub struct RunResult {
     pub write_bytes: u64,
     /// Seconds from the first request to the last completion, on the clock of the run.
     pub duration_s: f64,
-    /// From a request's arrival to its answer.
+    /// From a request's arrival to its answer (in a replay: from sending it), with percentiles accurate to
+    /// a thousandth. Null where a simulation takes no time (`--untimed`).
+    #[schemars(with = "Option<LatencyByOp>")]
     pub latency_us: LatencyByOp,
     /// What the cache did; absent where the target is not ours and nobody can look inside.
     #[serde(flatten)]
@@ -32,14 +37,14 @@ pub struct RunResult {
 }
 
 /// What a cache did during a run.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CacheResult {
     /// Accesses to blocks that found them, by tier.
     pub hits: Hits,
     /// Accesses to blocks that found them nowhere.
     pub misses: ReadWrite,
-    /// Share of block accesses that hit, delayed hits among them: those that the backing store was
-    /// not asked for.
+    /// Share of block accesses that hit, delayed hits among them: those for which the backing store was not
+    /// asked.
     pub hit_ratio: f64,
     /// Bytes written to the flash tier, headers and padding included.
     pub tier2_bytes_written: u64,
@@ -50,20 +55,20 @@ pub struct CacheResult {
 }
 
 /// Accesses to blocks that hit, by tier.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Hits {
     /// In memory.
     pub tier1: ReadWrite,
     /// On flash.
     pub tier2: ReadWrite,
-    /// On its way from the backing store, for another access: the backing store was asked once, and
-    /// this access waited for it, too.
+    /// In flight from the backing store for another access: the backing store was asked once, and this
+    /// access waited for it, too. Such hits are in `hit_ratio`, and in no tier.
     #[serde(default)]
     pub delayed: ReadWrite,
 }
 
 /// A count of reads and one of writes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ReadWrite {
     /// Of reads.
     pub read: u64,
@@ -72,11 +77,11 @@ pub struct ReadWrite {
 }
 
 /// Traffic of the backing stores.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Backing {
-    /// Bytes read from them.
+    /// Bytes read.
     pub read_bytes: u64,
-    /// Bytes written to them.
+    /// Bytes written.
     pub write_bytes: u64,
 }
 
@@ -94,6 +99,38 @@ pub fn simulated_events<S: Serializer>(stats: &CacheStats, to: S) -> Result<S::O
 /// Those of the serializer.
 pub fn served_events<S: Serializer>(stats: &CacheStats, to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(stats.served())
+}
+
+/// The fields of [`simulated_events`] and of [`served_events`], for `schemars(with)`: those that only one of
+/// them has may be left out, and say so.
+pub struct Events;
+
+impl JsonSchema for Events {
+    fn schema_name() -> Cow<'static, str> {
+        "Events".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let none = CacheStats::default();
+        let simulated: Vec<&str> = none.simulated().map(|(name, _)| name).collect();
+        let served: Vec<&str> = none.served().map(|(name, _)| name).collect();
+        let (mut properties, mut required) = (serde_json::Map::new(), Vec::new());
+        for (name, lines) in CacheStats::ABOUT {
+            let only = match (simulated.contains(name), served.contains(name)) {
+                (true, true) => "",
+                (true, false) => " (Simulations only.)",
+                (false, true) => " (Servers only.)",
+                (false, false) => continue,
+            };
+            if only.is_empty() {
+                required.push(*name);
+            }
+            let about = format!("{}{only}", lines.concat().trim());
+            let counter = json!({ "description": about, "type": "integer", "minimum": 0 });
+            properties.insert((*name).to_owned(), counter);
+        }
+        json_schema!({ "type": "object", "properties": properties, "required": required })
+    }
 }
 
 impl CacheResult {

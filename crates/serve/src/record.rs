@@ -26,6 +26,7 @@ use forebay_trace::{
     Batch, Clock, HashInfo, Metadata, ParquetTraceWriter, Record, SampleInfo, SampleSpec, Sampler,
     TraceError, VolumeInfo,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -68,13 +69,13 @@ pub struct Recorded {
 }
 
 /// What operators see of a recording.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct RecordingStatus {
-    /// The trace.
+    /// The file of the trace.
     pub path: PathBuf,
     /// Requests recorded so far.
     pub requests: u64,
-    /// How it failed, and what is left of it; nothing while it goes on.
+    /// How it failed, and what is left of it; null while it continues.
     pub failure: Option<String>,
 }
 

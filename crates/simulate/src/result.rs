@@ -3,43 +3,48 @@
 use forebay_cache::{CacheStats, VolumeStats};
 use forebay_flash::LogStats;
 use forebay_results::{
-    Backing, CacheResult, Components, FlashResult, Hits, LatencyByOp, ReadWrite, RunResult,
+    Backing, CacheResult, Components, Events, FlashResult, Hits, LatencyByOp, ReadWrite, RunResult,
     simulated_events,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::series::{Row, Totals};
 
 /// A simulated run. Times are of the simulated machine.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct SimulationResult {
     /// What every run reports, all volumes together.
     #[serde(flatten)]
     pub run: RunResult,
-    /// How requests were paced: `open-loop`, `closed-loop`, `quiesced` or `untimed`.
+    /// How requests arrived: `open-loop`, `closed-loop`, `quiesced` or `untimed`.
     pub pacing: &'static str,
-    /// Requests and bytes per second of simulated time.
+    /// Requests and bytes per second of simulated time; null with `--untimed`.
+    #[schemars(with = "Option<Throughput>")]
     pub throughput: Throughput,
-    /// How long operations of devices took, waiting included.
+    /// How long operations of devices took, waits included; null with `--untimed`.
+    #[schemars(with = "Option<Components>")]
     pub component_latency_us: Components,
     /// Blocks newer than the backing store, at the end.
     pub dirty_blocks: u64,
-    /// The flash tier, if there is one.
+    /// The flash tier; null without one.
     pub flash: Option<FlashResult>,
-    /// What the cache did.
+    /// How often the cache did what.
     #[serde(serialize_with = "simulated_events")]
+    #[schemars(with = "Events")]
     pub events: CacheStats,
-    /// Bytes of bookkeeping that the cache has in memory.
+    /// Bytes of memory that the cache takes for everything but the blocks themselves.
     pub metadata_bytes: u64,
     /// How many blocks the tiers hold at most.
     pub capacity_blocks: Capacity,
-    /// What could not keep up, where requests came at the trace's times; empty if all could.
+    /// Devices that could not keep up where requests came at the trace's times; empty if all could.
     pub overloaded: Vec<Overload>,
-    /// What became of dirty blocks after outages; none without outages.
+    /// The destage of everything after the last request, when the outages that end have ended; its work is
+    /// in no other counter. Null without [`--outage`](docs/simulation.md#when-a-store-fails).
     pub after_outages: Option<AfterOutages>,
-    /// What was taken for granted.
+    /// What was assumed because neither the trace nor the configuration says it.
     pub assumed: Assumed,
-    /// Each volume that the trace has.
+    /// Each volume of the trace.
     pub volumes: Vec<VolumeResult>,
     /// The run in rows. Not part of the document.
     #[serde(skip)]
@@ -47,34 +52,35 @@ pub struct SimulationResult {
 }
 
 /// Requests that came faster than they could be answered.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct Overload {
     /// The device that was busiest: `flash`, or the name of the volume whose backing store it is.
     pub device: String,
-    /// For which share of the run it was at work.
+    /// Share of the run during which the device was busy.
     pub busy_share: f64,
-    /// For so many seconds some request had been waiting for more than a second.
+    /// Seconds during which some request had been waiting for more than a second.
     pub seconds: f64,
-    /// As a share of the run.
+    /// The same as a share of the run.
     pub share: f64,
 }
 
 /// A destage of everything after the last request, when the outages that end have ended. Nothing of it is in the
 /// other counters.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct AfterOutages {
-    /// Whether everything reached the backing stores, durably: after a sync that failed none is believed.
+    /// Whether everything reached the backing stores, durably. After a sync that failed, no later one is
+    /// believed, so it is false then, even with no block dirty.
     pub destaged: bool,
-    /// Seconds that this took.
+    /// How many seconds this took.
     pub seconds: f64,
     /// Blocks that are still newer than the backing store.
     pub dirty_blocks: u64,
 }
 
 /// Rates over the duration of the run; 0 where no time passed.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, JsonSchema)]
 pub struct Throughput {
-    /// Requests per second.
+    /// Requests per second; 0 where no time passed.
     pub requests_per_s: f64,
     /// Bytes per second read and written by requests.
     pub bytes_per_s: f64,
@@ -82,31 +88,32 @@ pub struct Throughput {
 
 /// How many blocks each tier holds at most: of the layout slots those that count for replacement,
 /// of the log its records if all are whole.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct Capacity {
-    /// Memory.
+    /// In memory.
     pub tier1: u32,
-    /// Flash; 0 without.
+    /// On flash: in the layout slots the blocks that count for replacement, in the log its records if all
+    /// are whole. 0 without flash.
     pub tier2: u32,
 }
 
 /// What was taken for granted.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct Assumed {
-    /// Flushes added to the trace: `none`, `every 100 writes`, `after 5s`.
+    /// Flushes that were added to the trace: `none`, `every 100 writes`, `after 5s`.
     pub flush: String,
-    /// How many that were.
+    /// How many flushes were added.
     pub flushes_added: u64,
-    /// Flushes that the trace has.
+    /// How many flushes the trace has.
     pub flushes_traced: u64,
-    /// What the configuration did not say, a sentence each.
+    /// What the configuration does not say about devices, a sentence each.
     pub devices: Vec<String>,
 }
 
 /// One volume.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct VolumeResult {
-    /// Its name.
+    /// Its name in the trace.
     pub volume: String,
     /// Its size.
     pub size_bytes: u64,
@@ -122,19 +129,20 @@ pub struct VolumeResult {
     pub read_bytes: u64,
     /// Bytes that write requests brought.
     pub write_bytes: u64,
-    /// From a request's arrival to its answer.
+    /// From a request's arrival to its answer; null with `--untimed`.
+    #[schemars(with = "Option<LatencyByOp>")]
     pub latency_us: LatencyByOp,
     /// Accesses to blocks that found them, by tier.
     pub hits: Hits,
     /// Accesses to blocks that found them nowhere.
     pub misses: ReadWrite,
-    /// Share of block accesses that hit.
+    /// Share of block accesses that hit, delayed hits among them.
     pub hit_ratio: f64,
     /// Traffic of its backing store.
     pub backing: Backing,
     /// Blocks newer than the backing store, at the end.
     pub dirty_blocks: u64,
-    /// The most there ever were.
+    /// The largest number of such blocks at any time.
     pub dirty_blocks_max: u64,
 }
 

@@ -1,127 +1,131 @@
 //! The answer for programs.
 
 use forebay_locality::{Phase, PhaseState};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Answer, Workload};
 use crate::Columns;
 
 /// The JSON document.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, JsonSchema)]
 pub struct Document {
-    /// In bytes.
+    /// Size of a block, in bytes (`--block-size`).
     pub block_size: u64,
-    /// The cache asked about.
+    /// The cache asked about (`--size`), in blocks.
     pub size_blocks: u64,
-    /// How often blocks move into the cache; none: as they are accessed.
+    /// Seconds between two moves of blocks into the cache (`--migration-period`); left out without it:
+    /// blocks enter as they are accessed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration_period_s: Option<f64>,
     /// Requests read.
     pub requests: u64,
     /// Block accesses.
     pub accesses: u64,
-    /// As they were met.
+    /// In the order of files, or of volumes as they appear.
     pub workloads: Vec<WorkloadDocument>,
     /// Which workload wastes what another needs, most first.
     pub pairs: Vec<Pair>,
-    /// What all workloads need for themselves.
+    /// Sum of what all workloads need.
     pub erss_blocks: u64,
-    /// What floods push out of what others need.
+    /// Sum of what they waste of each other's.
     pub wastage_blocks: u64,
     /// Both together: the prediction.
     pub needed_blocks: u64,
-    /// Whether they fit, by the prediction.
+    /// Whether `needed_blocks` fit in `size_blocks`.
     pub isolated: bool,
-    /// What the merged trace needs, by the definition of a workload's own ERSS.
+    /// ERSS of the merged trace, by the definition of a workload's own ERSS.
     pub simulated_blocks: u64,
-    /// The smallest shared cache in which each workload has, in its largest phase, the hits that its ERSS gives it alone.
+    /// As measured, the smallest shared cache in which each workload has, in its largest phase, the hits
+    /// that its ERSS gives it alone.
     pub simulated_isolation_blocks: u64,
-    /// Whether they fit, as measured.
+    /// Whether `simulated_isolation_blocks` fit in `size_blocks`.
     pub simulated_isolated: bool,
-    /// Of `needed_blocks` against `simulated_blocks`; null if that is 0.
+    /// By which fraction `needed_blocks` are above `simulated_blocks`: 0.1 is a tenth too much. Null if
+    /// those are 0.
     pub error: Option<f64>,
-    /// Of `needed_blocks` against `simulated_isolation_blocks`; null if that is 0.
+    /// The same against `simulated_isolation_blocks`; null if those are 0.
     pub isolation_error: Option<f64>,
 }
 
 /// What is said of a workload.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, JsonSchema)]
 pub struct WorkloadDocument {
     /// Its name.
     pub name: String,
-    /// Block accesses.
+    /// Its block accesses.
     pub accesses: u64,
-    /// What it needs.
+    /// What it needs: ERSS of the phase that is provided for.
     pub erss_blocks: u64,
-    /// Accesses that are reuses, of all in the phase.
+    /// In that phase, the share of accesses that are reuses.
     pub reuse_rate: f64,
-    /// Accesses that push blocks of others out, of all in the phase.
+    /// In that phase, the share of accesses that push blocks of others out.
     pub flood_rate: f64,
-    /// On all others, and by all others.
+    /// What it wastes of all others.
     pub wastage_caused_blocks: u64,
-    /// By all others.
+    /// What all others waste of it.
     pub wastage_suffered_blocks: u64,
-    /// Whether it fits in the cache alone.
+    /// Whether what it needs fits in the cache without the others.
     pub fits_alone: bool,
-    /// Of all its accesses, alone in a cache of its ERSS.
+    /// Miss ratio of all its accesses, alone in a cache of `erss_blocks`.
     pub miss_ratio_erss: f64,
-    /// Alone in a cache of the size asked about.
+    /// The same alone in the cache of `--size`.
     pub miss_ratio_alone: f64,
-    /// In that cache with the others.
+    /// The same in that cache, shared with the others.
     pub miss_ratio_shared: f64,
     /// Accesses of a window.
     pub window: u64,
-    /// Which of `phases` all this is about.
+    /// Number of the phase in `phases` that is provided for.
     pub phase: usize,
-    /// All of them, the whole workload first.
+    /// The tree of its phases, the whole workload first.
     pub phases: Vec<PhaseDocument>,
 }
 
 /// One workload wastes what another needs.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, JsonSchema)]
 pub struct Pair {
     /// The workload that floods the cache.
     pub from: String,
     /// The workload whose blocks are pushed out.
     pub on: String,
-    /// What floods push out of what others need.
+    /// How many blocks that is.
     pub wastage_blocks: u64,
 }
 
 /// A phase of a workload.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, JsonSchema)]
 pub struct PhaseDocument {
-    /// The phase that it is nested in.
+    /// Number of the phase in which it is nested; null for the whole.
     pub parent: Option<usize>,
-    /// `whole`, `in` (fits in a cache of `found_blocks`) or `out` (does not).
+    /// `in`: it fits in a cache of `found_blocks`; `out`: it does not; `whole`: the whole workload.
     pub state: String,
-    /// The number of its first access.
+    /// Number of its first access, among those of the workload.
     pub start: u64,
     /// Block accesses.
     pub accesses: u64,
-    /// When it begins.
+    /// When it begins, in seconds.
     pub start_s: f64,
-    /// When it ends.
+    /// When it ends, in seconds.
     pub end_s: f64,
     /// The size of cache at which it shows.
     pub found_blocks: u64,
-    /// The cache that it needs for the hits of a larger one.
+    /// The smallest size tried that has no more misses than a larger one (up to 1 % of the accesses more).
     pub size_blocks: u64,
-    /// What it needs.
+    /// What it needs (ERSS).
     pub erss_blocks: u64,
-    /// What it needs beyond the phases nested in it.
+    /// What it needs beyond the largest phase nested in it that is long enough.
     pub marginal_erss_blocks: u64,
-    /// Distinct blocks.
+    /// Different blocks.
     pub in_use_blocks: u64,
-    /// Distinct blocks that are reused.
+    /// Different blocks that are reused.
     pub reuse_set_blocks: u64,
-    /// Accesses that are reuses, of all in the phase.
+    /// Share of its accesses that are reuses.
     pub reuse_rate: f64,
-    /// The same beyond the phases nested in it.
+    /// The same beyond that nested phase.
     pub marginal_reuse_rate: f64,
-    /// Accesses that push blocks of others out, of all in the phase.
+    /// Share of its accesses that push blocks of others out.
     pub flood_rate: f64,
-    /// The phase that it repeats; its own number if none.
+    /// Number of the earlier sibling that it repeats; its own number if none.
     pub repeats: usize,
 }
 

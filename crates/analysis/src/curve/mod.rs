@@ -14,6 +14,7 @@ use forebay_locality::{
     SlicedHistogram, WorkloadHistograms, WorkloadLocality,
 };
 use forebay_trace::BlockContents;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::note::tell_without_data;
@@ -26,7 +27,7 @@ pub const POINTS: usize = 200;
 pub const SAMPLED_BLOCKS_MIN: u64 = 256;
 
 /// What a cache finds its blocks by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Key {
     /// Where they lie: an ordinary cache.
@@ -272,66 +273,67 @@ pub fn points(histogram: &ReuseHistogram, points_max: usize, at_blocks: &[u64]) 
 }
 
 /// The JSON document.
-#[derive(Serialize, Clone, Debug)]
+#[derive(Serialize, Clone, Debug, JsonSchema)]
 pub struct Document {
-    /// Which distance was measured.
+    /// Which reuse distance was measured.
     pub distance: &'static str,
-    /// What the cache finds blocks by.
+    /// By what the cache finds blocks.
     pub key: Key,
-    /// In bytes.
+    /// Size of a block, in bytes.
     pub block_size: u64,
     /// Requests read.
     pub requests: u64,
-    /// Of all volumes.
+    /// All volumes together.
     #[serde(flatten)]
     pub curve: Curve,
-    /// Of each volume alone, if that was asked for.
+    /// With `--per-volume`, each volume alone; else left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volumes: Option<Vec<VolumeCurve>>,
 }
 
 /// The curve of a volume.
-#[derive(Serialize, Clone, Debug)]
+#[derive(Serialize, Clone, Debug, JsonSchema)]
 pub struct VolumeCurve {
     /// Its name.
     pub volume: String,
-    /// With a cache of its own.
+    /// With a separate cache.
     #[serde(flatten)]
     pub curve: Curve,
 }
 
 /// A miss-ratio curve.
-#[derive(Serialize, Clone, Debug)]
+#[derive(Serialize, Clone, Debug, JsonSchema)]
 pub struct Curve {
-    /// Block accesses, or requests.
+    /// Block accesses; requests with `--request-level`.
     pub accesses: u64,
-    /// Of these reads.
+    /// How many of these read.
     pub reads: u64,
-    /// Of these writes.
+    /// How many of these write.
     pub writes: u64,
-    /// Different blocks; estimated, if of a sample.
+    /// Different blocks; estimated from a sample.
     pub distinct_blocks: u64,
-    /// In blocks; null without reuse.
+    /// The largest reuse distance in blocks: a cache of one block more has all possible hits. Null without
+    /// any reuse.
     pub max_distance: Option<u64>,
-    /// The share of the blocks that was looked at.
+    /// The share of blocks that was looked at.
     pub sampled_rate: f64,
-    /// By size, ascending.
+    /// The curve, by size, ascending.
     pub points: Vec<Point>,
 }
 
 /// A point of a curve. Ratios are of block accesses.
-#[derive(Serialize, Deserialize, Clone, Copy, Debug)]
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, JsonSchema)]
 pub struct Point {
-    /// The cache.
+    /// The cache, in blocks.
     pub size_blocks: u64,
-    /// Of all.
+    /// Misses divided by accesses; 0 without accesses.
     pub miss_ratio: f64,
-    /// At a confidence of 95 %, if measured in slices.
+    /// With `--slices`, the interval that holds it with a confidence of 95 %; else left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub miss_ratio_bounds: Option<Interval>,
-    /// Of reads.
+    /// Misses of reads divided by reads; 0 without reads.
     pub read_miss_ratio: f64,
-    /// Of writes.
+    /// Misses of writes divided by writes; 0 without writes.
     pub write_miss_ratio: f64,
 }
 

@@ -9,6 +9,7 @@ use forebay_block::{BlockAddr, BlockIndex, BlockSize, Nanos, Op, Request, Volume
 use forebay_locality::{BlockKeys, Clairvoyant, ClairvoyantHits, ReuseHistogram};
 use forebay_replacement::{Hint, Kind, Parameters, Policy, Positions, Replacement};
 use forebay_trace::{Batch, SampleSpec, Sampler};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::miniature::{BLOCKS_MIN, CHECK_PERIOD, SEED};
@@ -80,28 +81,28 @@ pub struct Question {
 }
 
 /// The answer, and its JSON document.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, JsonSchema)]
 pub struct Answer {
-    /// In bytes.
+    /// Size of a block, in bytes.
     pub block_size: u64,
     /// Requests read.
     pub requests: u64,
     /// Block accesses.
     pub accesses: u64,
-    /// Of these reads.
+    /// How many of these read.
     pub reads: u64,
-    /// Of these writes.
+    /// How many of these write.
     pub writes: u64,
-    /// Estimated, if of a sample.
+    /// Different blocks; estimated from a sample.
     pub distinct_blocks: u64,
-    /// The share of the blocks that was looked at.
+    /// The share of blocks that was looked at.
     pub sampled_rate: f64,
-    /// In the order asked for, all with the same sizes.
+    /// The curve of each policy, in the order asked for, all with the same sizes.
     pub policies: Vec<PolicyCurve>,
 }
 
 /// The curve of a policy.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, JsonSchema)]
 pub struct PolicyCurve {
     /// Its name.
     pub policy: String,
@@ -110,17 +111,17 @@ pub struct PolicyCurve {
 }
 
 /// A point of a curve. Ratios are of block accesses.
-#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug)]
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug, JsonSchema)]
 pub struct Point {
     /// The cache, in blocks.
     pub size_blocks: u64,
     /// The cache, in bytes.
     pub size_bytes: u64,
-    /// Of all.
+    /// Misses divided by accesses; 0 without accesses.
     pub miss_ratio: f64,
-    /// Of reads.
+    /// Misses of reads divided by reads; 0 without reads.
     pub read_miss_ratio: f64,
-    /// Of writes.
+    /// Misses of writes divided by writes; 0 without writes.
     pub write_miss_ratio: f64,
 }
 

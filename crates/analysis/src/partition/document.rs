@@ -2,6 +2,7 @@
 
 use forebay_locality::MissRatioCurve;
 use forebay_plan::partition::{LoadPoint, Outcome, Round, Sizes};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, Division, Evaluate};
@@ -178,114 +179,114 @@ impl Answer<'_> {
 }
 
 /// The JSON document. Latencies are in microseconds.
-#[derive(Serialize, Clone, Debug)]
+#[derive(Serialize, Clone, Debug, JsonSchema)]
 pub struct Document {
-    /// What the division is best at.
+    /// The goal, as asked for.
     pub goal: &'static str,
-    /// Of the division found.
+    /// What the goal came to by prediction.
     pub objective: Option<f64>,
-    /// What the objective is, with its unit.
+    /// What `objective` is, with its unit.
     pub objective_name: &'static str,
-    /// No division in finer units has a better one; null where that is not known.
+    /// No division in finer units is better; null where that is not known: after simulation, and for `ppc`.
     pub objective_bound: Option<f64>,
-    /// The same as simulated; null where it was not.
+    /// `objective` as simulated; null without `--evaluate simulate`.
     pub simulated_objective: Option<f64>,
     /// How shares were searched.
     pub search: &'static str,
     /// Shares that were tried.
     pub evaluations: u64,
-    /// What counts alike.
+    /// What counts equally: `volumes` or `requests`.
     pub weigh: &'static str,
     /// The write policy.
     pub policy: &'static str,
     /// How divisions were judged.
     pub evaluate: &'static str,
-    /// Whether prediction and simulation agree; null without simulation.
+    /// Whether prediction and simulation agree; null without `--evaluate simulate`.
     pub converged: Option<bool>,
-    /// Plans and their simulations.
+    /// With `--evaluate simulate`, every plan that was simulated; else empty.
     pub rounds: Vec<RoundRow>,
     /// Whether all targets are met; null without targets.
     pub targets_met: Option<bool>,
-    /// Of memory.
+    /// Memory that was divided.
     pub dram_bytes: u64,
-    /// Of flash.
+    /// Flash that was divided.
     pub flash_bytes: u64,
-    /// What sizes are multiples of.
+    /// The units of allocation: shares are multiples of them.
     pub units: Sizes,
-    /// What no volume got, because it would have gained nothing.
+    /// What was left over, because no volume would have gained from it.
     pub unallocated: Sizes,
-    /// In bytes.
+    /// Size of a block, in bytes.
     pub block_size: u64,
-    /// Requests read.
+    /// Requests of all traces.
     pub requests: u64,
-    /// From the first request to the last.
+    /// Seconds from the first request to the last.
     pub duration_s: f64,
-    /// By number.
+    /// Each volume, with its share.
     pub volumes: Vec<VolumeRow>,
-    /// Equal shares, and one cache for all.
+    /// Divisions for comparison.
     pub baselines: Vec<Baseline>,
-    /// What was taken for granted, a sentence each.
+    /// What was assumed, a sentence each.
     pub assumed: Vec<String>,
 }
 
 /// What is said of a volume.
-#[derive(Serialize, Clone, Debug)]
+#[derive(Serialize, Clone, Debug, JsonSchema)]
 pub struct VolumeRow {
     /// Its name.
     pub volume: String,
-    /// Of memory.
+    /// Its share of memory.
     pub dram_bytes: u64,
-    /// Of flash.
+    /// Its share of flash.
     pub flash_bytes: u64,
-    /// From the curves.
+    /// Mean latency of a request, predicted from the curves.
     pub predicted_latency_us: f64,
-    /// The share of requests that hit.
+    /// Predicted share of requests that hit.
     pub hit_ratio: f64,
-    /// Of these in memory.
+    /// Predicted share of requests that hit in memory.
     pub dram_hit_ratio: f64,
-    /// Of these on flash.
+    /// Predicted share of requests that hit on flash.
     pub flash_hit_ratio: f64,
-    /// Requests per second from the curves.
+    /// Predicted requests per second.
     pub predicted_iops: f64,
-    /// The mean as simulated.
+    /// Mean latency of a request as simulated; null without `--evaluate simulate`.
     pub simulated_latency_us: Option<f64>,
-    /// As simulated.
+    /// Share of requests that hit as simulated; null likewise.
     pub simulated_hit_ratio: Option<f64>,
-    /// As simulated.
+    /// Requests per second as simulated; null likewise.
     pub simulated_iops: Option<f64>,
-    /// The mean latency that it is to have at most.
+    /// The mean latency that it should not exceed; null without a target.
     pub target_us: Option<f64>,
-    /// Whether it has.
+    /// Whether it meets its target; null without one.
     pub target_met: Option<bool>,
-    /// Requests read.
+    /// Requests of this volume.
     pub requests: u64,
     /// Requests that read.
     pub reads: u64,
     /// Requests that write.
     pub writes: u64,
-    /// Of different blocks.
+    /// Bytes of different blocks.
     pub distinct_bytes: u64,
-    /// More than this brings nothing.
+    /// More cache than this brings nothing.
     pub useful_bytes: u64,
-    /// What requests take by where they find their blocks, by which it was predicted.
+    /// The mean latencies by which it was predicted.
     pub model: LoadPoint,
-    /// Bytes of memory and flash with the miss ratio, by request.
+    /// Curve: pairs of bytes of memory and flash, and miss ratio by request.
     pub miss_ratios: Vec<(u64, f64)>,
-    /// Bytes of flash with the mean latency in microseconds, the memory being as it is; of memory
-    /// without flash.
+    /// Curve: pairs of bytes of flash, and mean latency in microseconds, memory being as it is. Without
+    /// flash, of memory.
     pub latencies: Vec<(u64, f64)>,
 }
 
 /// One plan and its simulation.
-#[derive(Serialize, Clone, Debug)]
+#[derive(Serialize, Clone, Debug, JsonSchema)]
 pub struct RoundRow {
-    /// From the curves.
+    /// The objective by prediction.
     pub predicted_objective: f64,
-    /// The same as simulated; null where it was not.
+    /// The objective as simulated.
     pub simulated_objective: f64,
-    /// How far prediction and simulation are apart at most, as a fraction.
+    /// The largest difference between the two for a volume, as a fraction.
     pub deviation: f64,
-    /// By volume.
+    /// The shares, by volume.
     pub sizes: Vec<Sizes>,
 }
 
@@ -298,38 +299,38 @@ impl RoundRow {
 }
 
 /// A division that needs no search.
-#[derive(Serialize, Clone, Debug)]
+#[derive(Serialize, Clone, Debug, JsonSchema)]
 pub struct Baseline {
-    /// `found`, `equal` or `shared`.
+    /// `equal` (equal shares) or `shared` (one cache for all).
     pub name: &'static str,
-    /// Of the division found.
+    /// The objective by prediction; null where it has no meaning (`ppc` of a shared cache).
     pub objective: Option<f64>,
-    /// The same as simulated; null where it was not.
+    /// The objective as simulated; null where it was not.
     pub simulated_objective: Option<f64>,
-    /// By number.
+    /// Each volume.
     pub volumes: Vec<BaselineRow>,
 }
 
 /// What is said of a volume in another division.
-#[derive(Serialize, Deserialize, Clone, Debug)]
+#[derive(Serialize, Deserialize, Clone, Debug, JsonSchema)]
 pub struct BaselineRow {
     /// Its name.
     pub volume: String,
-    /// Of memory.
+    /// Its share of memory; null where the cache is shared.
     pub dram_bytes: Option<u64>,
-    /// Of flash.
+    /// Its share of flash; null where the cache is shared.
     pub flash_bytes: Option<u64>,
-    /// From the curves.
+    /// Mean latency of a request, predicted from the curves; null where that is not possible.
     pub predicted_latency_us: Option<f64>,
-    /// The share of requests that hit.
+    /// Predicted share of requests that hit; null likewise.
     pub hit_ratio: Option<f64>,
-    /// Requests per second from the curves.
+    /// Predicted requests per second; null likewise.
     pub predicted_iops: Option<f64>,
-    /// The mean as simulated.
+    /// Mean latency of a request as simulated; null where it was not.
     pub simulated_latency_us: Option<f64>,
-    /// As simulated.
+    /// Share of requests that hit as simulated; null likewise.
     pub simulated_hit_ratio: Option<f64>,
-    /// As simulated.
+    /// Requests per second as simulated; null likewise.
     pub simulated_iops: Option<f64>,
 }
 

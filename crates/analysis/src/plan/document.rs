@@ -1,86 +1,89 @@
 //! A plan for programs: the JSON document.
 
 use forebay_plan::{HitCounts, ParetoPoint, Plan};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Answer, Evaluate, Front};
 
 /// The first budget's plan stands at the top; with several budgets, all of them are in `plans`.
 /// Latencies are in microseconds.
-#[derive(Serialize, Debug)]
+#[derive(Serialize, Debug, JsonSchema)]
 pub struct Document<'a> {
-    /// The write policy.
+    /// The write policy, as asked for.
     pub policy: &'static str,
-    /// How sizes were searched.
+    /// How sizes were searched, as asked for.
     pub method: &'static str,
-    /// How choices were judged.
+    /// How choices were judged, as asked for.
     pub evaluate: &'static str,
-    /// Purchases that were simulated, single tiers among them.
+    /// How many sets of tiers were simulated, single tiers among them.
     pub simulations: u64,
-    /// Purchases that were replayed, single tiers among them.
+    /// How many sets of tiers were replayed, single tiers among them.
     pub replays: u64,
-    /// In bytes.
+    /// Size of a block, in bytes.
     pub block_size: u64,
-    /// By tier, as far as combinations have tiers.
+    /// By tier, bytes of metadata for each block.
     pub metadata_bytes_per_block: Vec<u64>,
-    /// Requests read.
+    /// Requests of the trace.
     pub requests: u64,
-    /// Block accesses.
+    /// Block accesses of the trace.
     pub accesses: u64,
-    /// Of these writes.
+    /// How many of these write.
     pub writes: u64,
-    /// Distinct data.
+    /// Bytes of different blocks.
     pub footprint_bytes: u64,
-    /// From the first request to the last.
+    /// Seconds from the first request to the last.
     pub duration_s: f64,
-    /// The share of the blocks that was looked at.
+    /// The share of blocks that was looked at.
     pub sampled_rate: f64,
-    /// What DRAM for all data would cost.
+    /// What 100 % is: what DRAM for all data would cost.
     pub full_cost_usd: f64,
-    /// The plan for the first budget.
+    /// The plan for the (first) budget.
     #[serde(flatten)]
     pub plan: &'a Plan,
-    /// Those for all budgets, if there are several.
+    /// With several budgets, the plan for each; else left out.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub plans: &'a [Plan],
-    /// Those for the budgets of the sweep.
+    /// With `--sweep`, the plan for each of its budgets; else left out.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub sweep: &'a [Plan],
-    /// The limit to wear.
+    /// The limit to wear; null without one.
     pub wear_max: Option<f64>,
-    /// What the cache writes to flash below tier 1, as a share of what the formulas count.
+    /// What the cache writes to flash below tier 1, as a share of what the formulas count; 1 without
+    /// `--config`.
     pub flash_writes: f64,
-    /// Whether all sizes were looked at for the fronts.
+    /// With `--pareto`, whether every size was looked at; else left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pareto_is_exact: Option<bool>,
-    /// The plans that no other beats.
+    /// With `--pareto`, the plans that no other plan beats, by backing store and cost; else left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pareto: Vec<ParetoRow<'a>>,
 }
 
 /// A plan that no other beats.
-#[derive(Serialize, Debug)]
+#[derive(Serialize, Debug, JsonSchema)]
 pub struct ParetoRow<'a> {
     /// What is bought.
     pub tiers: Vec<ParetoTier<'a>>,
-    /// What it stands in front of.
+    /// The device of the backing store.
     pub backing: &'a str,
-    /// What it costs.
+    /// Cost of the tiers with their metadata.
     pub cost_usd: f64,
-    /// Of all accesses.
+    /// Mean latency of a block access.
     pub mean_latency_us: f64,
-    /// Of all accesses.
+    /// 99 % of block accesses take no longer.
     pub p99_latency_us: f64,
-    /// By how much its flash is written; none where the traces tell no times.
+    /// How often per day the size of the most written flash tier is written; null where the traces tell no
+    /// times.
     pub drive_writes_per_day: Option<f64>,
-    /// The same in bytes.
+    /// The bytes that this is; null likewise.
     pub flash_bytes_written_per_day: Option<f64>,
 }
 
 /// A tier of such a plan.
-#[derive(Serialize, Clone, Copy, Debug)]
+#[derive(Serialize, Clone, Copy, Debug, JsonSchema)]
 pub struct ParetoTier<'a> {
-    /// The device's name.
+    /// The name of the device.
     pub device: &'a str,
     /// Its size.
     pub bytes: u64,

@@ -1,6 +1,7 @@
 //! Grow the tier 1 that is there, or add a tier 2?
 
 use forebay_plan::{Growth, Hierarchy, PlanError, Units, budget_range};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Basis, Question as PlanQuestion};
@@ -28,47 +29,47 @@ pub struct Answer {
 }
 
 /// The JSON document. Latencies are in microseconds.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, JsonSchema)]
 pub struct Document {
-    /// The write policy.
+    /// The write policy, as asked for.
     pub policy: String,
-    /// In bytes.
+    /// Size of a block, in bytes.
     pub block_size: u64,
-    /// By tier.
+    /// By tier, bytes of metadata for each block.
     pub metadata_bytes_per_block: Vec<u64>,
-    /// Of tier 1, in whole units.
+    /// Size of the existing tier 1, in whole units.
     pub have_bytes: u64,
-    /// What DRAM for all data would cost.
+    /// What 100 % is: what DRAM for all data would cost.
     pub full_cost_usd: f64,
-    /// One for each budget and combination of two tiers.
+    /// An entry for each budget and combination of two tiers.
     pub growth: Vec<Growth>,
-    /// Combinations of which a budget buys nothing.
+    /// Names of the combinations of which a budget does not buy one unit.
     pub unaffordable: Vec<String>,
-    /// One for each combination of two tiers.
+    /// The latency by budget, for each combination of two tiers.
     pub curves: Vec<Curve>,
 }
 
 /// What a combination does with more and more money.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, JsonSchema)]
 pub struct Curve {
-    /// The devices.
+    /// The devices of tier 1 and tier 2.
     pub tiers: [String; 2],
-    /// What they stand in front of.
+    /// The device of the backing store.
     pub backing: String,
-    /// By the money, ascending.
+    /// By budget, ascending.
     pub points: Vec<Point>,
 }
 
 /// What an amount of money does.
-#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug)]
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug, JsonSchema)]
 pub struct Point {
-    /// On top of what is there.
+    /// What may be spent in addition to the existing cache.
     pub budget_usd: f64,
-    /// Of more of tier 1.
+    /// Mean latency if all the money buys more of tier 1.
     pub grow_latency_us: f64,
-    /// Of a tier 2 below it.
+    /// Mean latency if all the money buys a tier 2.
     pub add_latency_us: f64,
-    /// Of the best of both.
+    /// Mean latency if the money is divided in the best way.
     pub divide_latency_us: f64,
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use forebay_trace::{FeatureError, SampleSpec};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::PLAIN_BITS;
@@ -28,19 +29,19 @@ pub struct Answer {
 }
 
 /// A sample that might have been taken.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Candidate {
-    /// A region is 4 KiB shifted by this.
+    /// Size of a region: 4 KiB shifted by this.
     pub bits: u32,
-    /// Another seed is another sample.
+    /// Its seed; another seed is another sample.
     pub seed: u64,
-    /// Of the requests of the trace.
+    /// Requests of it, divided by those of the trace.
     pub request_ratio: f64,
-    /// Of the features, a fraction.
+    /// Mean error of the seven features that are means.
     pub mean_error: f64,
-    /// Of the hit ratios.
+    /// Error of the hit ratios.
     pub hit_ratio_error: HitRatioError,
-    /// The mean over features and hit ratios.
+    /// The mean over ten: the seven features, and the three of `hit_ratio_error`.
     pub total_error: f64,
 }
 
@@ -98,32 +99,32 @@ pub struct Sampled {
 }
 
 /// What a reduction did.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Reduced {
-    /// Regions before.
+    /// Regions before the reduction.
     pub regions: usize,
-    /// Regions removed.
+    /// How many of these were removed.
     pub removed: usize,
-    /// The mean error of the features before.
+    /// `mean_error` before.
     pub mean_error_before: f64,
-    /// The error of the hit ratios before.
+    /// `hit_ratio_error` before.
     pub hit_ratio_error_before: HitRatioError,
-    /// The error by the number of removals; the lowest total was taken.
+    /// The errors by the number of regions removed; the lowest `total_error` was taken.
     pub curve: Vec<Checkpoint>,
 }
 
 /// A reduction after a number of removals.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Checkpoint {
     /// Regions removed.
     pub removed: usize,
-    /// Of the regions, those that are left.
+    /// The share of regions that is left.
     pub rate: f64,
-    /// Of the features, a fraction.
+    /// Mean error of the seven features that are means.
     pub mean_error: f64,
-    /// Of the hit ratios.
+    /// Error of the hit ratios.
     pub hit_ratio_error: HitRatioError,
-    /// The mean over features and hit ratios.
+    /// The mean over ten: the seven features, and the three of `hit_ratio_error`.
     pub total_error: f64,
 }
 
@@ -136,17 +137,17 @@ impl Checkpoint {
 }
 
 /// A sample of regions of another size.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Compared {
-    /// A region is 4 KiB shifted by this.
+    /// Size of a region: 4 KiB shifted by this.
     pub bits: u32,
-    /// Of the requests of the trace.
+    /// Requests of it, divided by those of the trace.
     pub request_ratio: f64,
-    /// Of the features, a fraction.
+    /// Mean error of the seven features that are means.
     pub mean_error: f64,
-    /// Of the hit ratios.
+    /// Error of the hit ratios.
     pub hit_ratio_error: HitRatioError,
-    /// The error of each mean.
+    /// By name, the error of each mean.
     pub features: BTreeMap<String, f64>,
 }
 

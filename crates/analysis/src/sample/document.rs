@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use forebay_locality::{MissRatioCurve, ReuseHistogram};
 use forebay_trace::{FeatureError, PAGE_BYTES};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Answer, Candidate, Compared, Reduced, Sampled, mean};
@@ -13,69 +14,71 @@ use super::measure::HitRatioError;
 const POINTS: usize = 200;
 
 /// The JSON document: the first sample, and all of them if there are several.
-#[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
+#[derive(Serialize, Deserialize, Clone, PartialEq, Debug, JsonSchema)]
 pub struct Document {
-    /// The files' names.
+    /// The files of the trace.
     pub trace: String,
-    /// Requests of the whole trace.
+    /// Requests of the trace.
     pub trace_requests: u64,
-    /// Cache sizes in bytes, with the miss ratio.
+    /// Curve of the trace: pairs of cache size in bytes, and miss ratio.
     pub trace_miss_ratios: Vec<(u64, f64)>,
-    /// A region is 4 KiB shifted by this.
+    /// Size of a region of the sample: 4 KiB shifted by this. Of several samples, of the chosen one.
     pub bits: u32,
-    /// Of the (first) sample.
+    /// Seed of the sample; of several, of the chosen one.
     pub seed: u64,
-    /// The (first) sample.
+    /// The sample; with `--samples N`, the first.
     #[serde(flatten)]
     pub first: SampleDocument,
-    /// All, if there are several.
+    /// With `--samples`, each sample; else left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<SampleDocument>,
-    /// Samples of regions of other sizes.
+    /// With `--compare`, samples of regions of 4, 8, 16 and 64 KiB; else left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub comparison: Vec<Compared>,
-    /// What the sample was chosen of.
+    /// With `--best-of` or several `--bits`, and without either: the samples of which the one with the
+    /// lowest `total_error` is taken; else left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<Candidate>,
-    /// What the plain method of the thesis gives: one sample of regions of 64 KiB.
+    /// Where the sample was chosen of several, the candidate of the thesis's method, of regions of 64 KiB;
+    /// else left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plain: Option<Candidate>,
 }
 
 /// What is said of a sample.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct SampleDocument {
-    /// The file.
+    /// The file of the sample.
     pub output: String,
-    /// Of the regions, those that are in it.
+    /// The share of regions that it has; after a reduction, of those that remain.
     pub rate: f64,
-    /// Requests in it.
+    /// Requests of the sample.
     pub requests: u64,
-    /// Of the requests of the trace.
+    /// The same, divided by those of the trace.
     pub request_ratio: f64,
-    /// Means and quantiles, by name.
+    /// By name (`read_size`, `read_size_p50`), means and percentiles of the trace and of the sample.
     pub features: BTreeMap<String, Value>,
-    /// Of the means, a fraction.
+    /// Mean error of the seven features that are means.
     pub mean_error: f64,
-    /// Of the quantiles, a fraction.
+    /// Mean error of all percentiles.
     pub quantile_error: f64,
-    /// Of the hit ratios.
+    /// Error of the hit ratios.
     pub hit_ratio_error: HitRatioError,
-    /// As of the trace, of caches that are smaller by the rate.
+    /// Curve of the sample, as `trace_miss_ratios`; its caches are smaller by `rate`.
     pub miss_ratios: Vec<(u64, f64)>,
-    /// What removing regions did.
+    /// With `--target-rate`, what removing regions did; else left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reduction: Option<Reduced>,
 }
 
 /// A feature.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Value {
     /// Of the trace.
     pub full: f64,
     /// Of the sample.
     pub sample: f64,
-    /// A fraction.
+    /// By which fraction the sample is off.
     pub error: f64,
 }
 

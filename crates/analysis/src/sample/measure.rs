@@ -3,6 +3,7 @@
 use forebay_block::{Nanos, Op, Request};
 use forebay_locality::{LocalityOptions, ReuseHistogram, Sampling, WorkloadLocality};
 use forebay_trace::{Batch, FEATURES, FeatureError, Moments, Quantiles, mean_error};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::AnalysisError;
@@ -67,7 +68,7 @@ impl Measure {
 }
 
 /// How far off hit ratios are: the mean over cache sizes of the difference; fractions.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct HitRatioError {
     /// Of reads.
     pub read: f64,

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use forebay_block::Nanos;
 use forebay_effect::{Device, Effect, Frame, IoError, Machine, Outcome, Place, Segment};
 use forebay_results::{ComponentRecorder, Operation};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::buffer::{AlignedBuffer, Arena, StagingPool};
@@ -73,19 +74,19 @@ pub struct Progress {
 
 /// What an executor has seen since it was made, to be shown to users. A status has
 /// what is not skipped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct ExecutorStats {
-    /// Read effects ended.
+    /// Reads that have ended.
     pub reads: u64,
-    /// Write effects ended.
+    /// Writes that have ended.
     pub writes: u64,
-    /// Zeroing effects ended.
+    /// Zeroings that have ended.
     pub zeroes: u64,
-    /// Sync effects ended.
+    /// Syncs that have ended.
     pub syncs: u64,
-    /// Bytes of read effects that succeeded.
+    /// Bytes of reads that succeeded.
     pub read_bytes: u64,
-    /// Bytes of write effects that succeeded.
+    /// Bytes of writes that succeeded.
     pub written_bytes: u64,
     /// Operations submitted to devices, retries included.
     #[serde(skip)]
@@ -110,7 +111,7 @@ pub struct ExecutorStats {
     /// Zeroings that wrote zeroes because the device could not do better.
     #[serde(skip)]
     pub zeroes_by_writing: u64,
-    /// Effects that ended in an error.
+    /// Operations that ended in an error.
     pub errors: u64,
     /// Completions that belonged to nothing: a fault of the backend.
     #[serde(skip)]

@@ -1,5 +1,6 @@
 //! What requests of a volume take, by where they find their blocks.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// How far latencies grow on beyond the highest load measured, in steps between loads measured.
@@ -17,13 +18,13 @@ pub enum Place {
 }
 
 /// A number for each place.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, JsonSchema)]
 pub struct ByPlace {
-    /// Requests found in memory.
+    /// Of requests found in memory.
     pub dram: f64,
-    /// Requests found on flash.
+    /// Of requests found on flash.
     pub flash: f64,
-    /// Requests that missed.
+    /// Of requests that missed.
     pub miss: f64,
 }
 
@@ -90,18 +91,19 @@ pub struct VolumeModel {
 }
 
 /// What requests took under one load.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, JsonSchema)]
 pub struct LoadPoint {
-    /// The load: which share of the volume's requests came to the backing store.
+    /// The load under which these latencies were measured: the share of the volume's requests that came to
+    /// the backing store.
     pub backing_ratio: f64,
-    /// Blocks of the volume's share. More of them bear the same load more easily: under write-back
-    /// they have room for bursts.
+    /// Blocks of the volume's share. More of them bear the same load more easily: under write-back they
+    /// have room for bursts.
     pub blocks: u64,
     /// Mean latency of reads, in microseconds.
     pub read: ByPlace,
     /// Mean latency of writes, in microseconds.
     pub write: ByPlace,
-    /// Requests per second, by those that the formula gives.
+    /// Requests per second, divided by those of the formula.
     pub iops_factor: f64,
 }
 

@@ -2,6 +2,7 @@
 
 use forebay_block::{BlockSize, Op};
 use forebay_locality::ReuseHistogram;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::cost::{Cost, Costs, Share};
@@ -91,11 +92,13 @@ pub struct ProblemOptions {
 }
 
 /// Bytes of each tier.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, JsonSchema,
+)]
 pub struct Sizes {
-    /// Memory.
+    /// Of memory.
     pub dram_bytes: u64,
-    /// Flash.
+    /// Of flash.
     pub flash_bytes: u64,
 }
 

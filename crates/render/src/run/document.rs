@@ -3,35 +3,36 @@
 use forebay_analysis::Columns;
 use forebay_replay::{Machine, QueueResult, RealRun, TargetInfo, Throughput, VerifyResult};
 use forebay_results::{Latency, LatencyByOp, TraceIdentity};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A run as it is reported.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct Document {
     /// What was measured.
     #[serde(flatten)]
     pub result: RealRun,
-    /// What reading back has found, if that was asked for.
+    /// What reading back has found; left out without `--verify`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify: Option<VerifyResult>,
     /// Which requests these were.
     pub trace: TraceIdentity,
-    /// What requests were sent to.
+    /// Where requests were sent.
     pub target: TargetInfo,
-    /// How the run was asked for.
+    /// The options of the run.
     pub options: Echo,
-    /// What it ran on.
+    /// The machine on which it ran.
     pub machine: Machine,
     /// Forebay's version.
     pub version: &'static str,
 }
 
 /// How the run was asked for.
-#[derive(Clone, Serialize, Deserialize, Default)]
+#[derive(Clone, Serialize, Deserialize, Default, JsonSchema)]
 pub struct Echo {
     /// `replay` or `load`.
     pub command: &'static str,
-    /// How many times as fast as the workload; absent in a closed loop.
+    /// How many times as fast as the workload requests were sent; null in a closed loop.
     pub rate: Option<f64>,
     /// Whether each request is sent as soon as the queue has room.
     pub as_fast_as_possible: bool,
@@ -49,7 +50,7 @@ pub struct Echo {
     pub concatenate: bool,
     /// Seed of the data that is written.
     pub data_seed: u64,
-    /// The configuration file's text.
+    /// The text of the configuration file; null without one.
     pub config: Option<String>,
 }
 

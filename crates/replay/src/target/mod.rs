@@ -11,6 +11,7 @@ pub mod nbd;
 use forebay_block::{Flags, Nanos, Op};
 use forebay_device::AlignedBuffer;
 use forebay_effect::Outcome;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::error::ReplayError;
@@ -44,7 +45,7 @@ pub struct Done {
 }
 
 /// A volume of a target.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct TargetVolume {
     /// Its name: a path, a URI, or as configured.
     pub name: String,
@@ -118,11 +119,11 @@ pub trait Target {
 }
 
 /// What a target is, for reports.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct TargetInfo {
     /// `block`, `nbd` or `engine`.
     pub kind: &'static str,
-    /// How it is reached: the I/O backend, or the number of connections and kind of replies.
+    /// How it is reached: the I/O backend, or the number of connections and the kind of replies.
     pub via: String,
     /// Its volumes.
     pub volumes: Vec<TargetVolume>,

@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use forebay_engine::{Engine, EngineError, Recovering, Status, StopMode};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -132,16 +133,25 @@ struct StopStatus {
 }
 
 /// What `GET /status` answers while clients are served.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub(super) struct ServerStatus {
-    /// `serving`
+    /// `serving`.
     pub state: &'static str,
     #[serde(flatten)]
     pub cache: Status,
+    /// Connections of NBD clients.
     pub nbd: NbdStatus,
+    /// The recording of a trace; null without one.
     pub recording: Option<RecordingStatus>,
+    /// Version of Forebay.
     pub version: &'static str,
+    /// The server's process.
     pid: u32,
+}
+
+/// The schema of what `GET /status` answers while clients are served.
+pub fn status_schema(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<ServerStatus>()
 }
 
 impl ControlServer {

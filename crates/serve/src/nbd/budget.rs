@@ -77,13 +77,13 @@ pub(super) struct Claim {
 }
 
 /// What a budget is used for now.
-#[derive(Clone, Copy, Debug, serde::Serialize)]
+#[derive(Clone, Copy, Debug, serde::Serialize, schemars::JsonSchema)]
 pub(crate) struct MemoryStatus {
-    /// All of it.
+    /// Bytes for requests, of all connections.
     pub bytes_max: u64,
-    /// Of that, in use.
+    /// How many of these are in use.
     pub bytes: u64,
-    /// Connections that wait for some.
+    /// Connections that wait for memory.
     pub waiting: u64,
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::budget::MemoryStatus;
@@ -24,15 +25,15 @@ pub(super) struct Counts {
 }
 
 /// What `GET /status` says about NBD.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct NbdStatus {
-    /// Connections there are.
+    /// Connections now.
     pub connections: u64,
-    /// Connections there may be.
+    /// Connections at most.
     pub connections_max: u64,
-    /// Connections there have been.
+    /// Connections so far.
     pub accepted: u64,
-    /// Connections that were refused: too many.
+    /// Connections that were refused because there were too many.
     pub refused: u64,
     /// Connections that the server closed, by reason.
     pub closed: ClosedStatus,
@@ -41,11 +42,11 @@ pub(crate) struct NbdStatus {
 }
 
 /// Connections that the server closed, by reason.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub(crate) struct ClosedStatus {
     /// Their handshake took too long.
     pub handshake_timeout: u64,
-    /// Nothing happened for too long.
+    /// Nothing happened on them for too long.
     pub idle_timeout: u64,
     /// They held memory for too long that others waited for.
     pub stall_timeout: u64,

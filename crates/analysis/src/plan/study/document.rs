@@ -1,79 +1,80 @@
 //! A study for programs: the JSON document and its rows.
 
 use forebay_plan::{Class, StudySummary};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Answer, POLICIES, Studied};
 use crate::Columns;
 
 /// The JSON document.
-#[derive(Serialize, Deserialize, Debug)]
+#[derive(Serialize, Deserialize, Debug, JsonSchema)]
 pub struct Document {
     /// In the order of the files.
     pub traces: Vec<OfTrace>,
-    /// Shares of what DRAM for all data would cost.
+    /// The budgets, as shares of what DRAM for all data would cost.
     pub scaled_budgets: Vec<f64>,
-    /// How many evaluations Cydonia had at most.
+    /// How many sizes Cydonia evaluated at most.
     pub evaluations: u64,
-    /// Write-through, then write-back.
+    /// All traces together: with write-through, then with write-back.
     pub policies: Vec<OfPolicy>,
-    /// How long all searches took.
+    /// Seconds that all searches took.
     pub search_s: f64,
 }
 
 /// What is said of one trace.
-#[derive(Serialize, Deserialize, Debug)]
+#[derive(Serialize, Deserialize, Debug, JsonSchema)]
 pub struct OfTrace {
-    /// Its file's name, without what follows the dot.
+    /// Name of its file, without what follows the dot.
     pub trace: String,
-    /// Requests read.
+    /// Requests of the trace.
     pub requests: u64,
     /// Block accesses.
     pub accesses: u64,
-    /// Distinct data.
+    /// Bytes of different blocks.
     pub footprint_bytes: u64,
-    /// What DRAM for all of it would cost.
+    /// What DRAM for all its data would cost.
     pub full_cost_usd: f64,
-    /// How long its searches took.
+    /// Seconds that its searches took.
     pub search_s: f64,
-    /// Write-through, then write-back.
+    /// This trace alone: with write-through, then with write-back.
     pub policies: Vec<StudySummary>,
 }
 
 /// What is said of one write policy, over all traces.
-#[derive(Serialize, Deserialize, Debug)]
+#[derive(Serialize, Deserialize, Debug, JsonSchema)]
 pub struct OfPolicy {
-    /// Its name.
+    /// The write policy.
     pub policy: String,
-    /// Over all combinations and budgets.
+    /// Over all traces, combinations and budgets.
     #[serde(flatten)]
     pub summary: StudySummary,
-    /// In the order of the catalogue.
+    /// Each combination of two tiers, in the order of the catalogue.
     pub combinations: Vec<OfCombination>,
 }
 
 /// What is said of one combination under one write policy, over all traces.
-#[derive(Serialize, Deserialize, Debug)]
+#[derive(Serialize, Deserialize, Debug, JsonSchema)]
 pub struct OfCombination {
     /// The devices, fastest first.
     pub tiers: Vec<String>,
-    /// What they stand in front of.
+    /// The device of the backing store.
     pub backing: String,
-    /// Over all budgets.
+    /// Over all traces and budgets.
     #[serde(flatten)]
     pub summary: StudySummary,
-    /// By scaled budget.
+    /// By scaled budget, the number of traces for which each shape is the fastest.
     pub winners: Vec<Winners>,
 }
 
 /// Traces for which each shape is the fastest under a budget.
-#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, JsonSchema)]
 pub struct Winners {
-    /// One tier.
+    /// A single tier.
     pub single: u64,
-    /// A second tier that is larger.
+    /// Two tiers, the second larger.
     pub pyramidal: u64,
-    /// A second tier that is not.
+    /// Two tiers, the second not larger.
     pub non_pyramidal: u64,
 }
 
