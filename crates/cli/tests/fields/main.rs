@@ -1,0 +1,200 @@
+//! The tables of the documentation that explain the fields of documents.
+//!
+//! Goal: what `--json` prints is explained once, where it is declared. Method: schemars makes a schema of
+//! each type that is printed, from its fields and their documentation; each table of `docs/` between
+//! `<!-- fields: NAME -->` and `<!-- end of fields -->` is made from the schema of that name, and compared.
+//!
+//! `FOREBAY_UPDATE_DOCS=1 cargo test -p forebay --test fields` rewrites the tables.
+
+mod pages;
+mod table;
+
+use forebay_analysis::{consolidate, curve, miniature, partition, plan, sample, simulation};
+use forebay_plan::{Choice, Plan, Purchase, StudySummary};
+use forebay_results::{
+    CacheResult, ComponentLatency, Components, Events, FlashResult, Hits, Latency, LatencyByOp,
+    ReadWrite, RunResult, TraceIdentity,
+};
+use schemars::SchemaGenerator;
+
+use pages::Pages;
+use table::Types;
+
+/// Each table by its name in the pages. A type that has a table is explained there and nowhere else:
+/// other tables link to it.
+fn types() -> Types {
+    let mut generator =
+        SchemaGenerator::new(schemars::generate::SchemaSettings::draft2020_12().for_serialize());
+    let mut types = Types::default();
+    macro_rules! add {
+        ($($name:literal: $type:ty,)*) => {
+            $(types.add($name, &generator.subschema_for::<$type>());)*
+        };
+    }
+    add! {
+        "consolidate": consolidate::Document,
+        "mrc": curve::Document,
+        "mrc curve": curve::Curve,
+        "mrc policy": curve::policies::Answer,
+        "mrc config": forebay_render::miniature::Miniature<'static>,
+        "mrc config ratios": miniature::Ratios,
+        "partition": partition::Document,
+        "plan": plan::Document<'static>,
+        "plan of a budget": Plan,
+        "choice": Choice,
+        "purchase": Purchase,
+        "plan have": plan::growth::Document,
+        "plan study": plan::study::Document,
+        "study summary": StudySummary,
+        "replay": forebay_render::run::Document,
+        "sample": sample::Document,
+        "one sample": sample::SampleDocument,
+        "candidate": sample::Candidate,
+        "errors of hit ratios": sample::HitRatioError,
+        "simulate": simulation::Document<'static>,
+        "simulate policy": simulation::ComparisonDocument<'static>,
+        "run": RunResult,
+        "cache": CacheResult,
+        "hits": Hits,
+        "reads and writes": ReadWrite,
+        "latency": Latency,
+        "latency by operation": LatencyByOp,
+        "operations": Components,
+        "operation": ComponentLatency,
+        "flash": FlashResult,
+        "events": Events,
+        "trace": TraceIdentity,
+        "ctl status of requests": forebay_engine::Workload,
+    }
+    types.add("ctl status", &forebay_serve::control::status_schema(&mut generator));
+    types.define(generator.take_definitions(true));
+    types
+}
+
+#[test]
+fn tables_of_fields_are_as_the_fields_are_declared() {
+    let types = types();
+    let pages = Pages::read();
+    let update = std::env::var_os("FOREBAY_UPDATE_DOCS").is_some();
+    for name in types.names() {
+        assert!(pages.place(name).is_some(), "no page has `<!-- fields: {name} -->`");
+    }
+    for page in pages.iter() {
+        let text = page.with_tables(|name| types.table(name, &pages, &page.file));
+        if update && text != page.text {
+            std::fs::write(page.path(), text).unwrap();
+        } else {
+            assert!(
+                text == page.text,
+                "docs/{} is out of date: run \
+                 `FOREBAY_UPDATE_DOCS=1 cargo test -p forebay --test fields`",
+                page.file
+            );
+        }
+    }
+}
+
+#[test]
+fn a_field_has_its_type_and_what_is_said_of_it() {
+    use schemars::JsonSchema;
+
+    /// What may be.
+    #[derive(JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    #[allow(dead_code)]
+    enum Shape {
+        /// It is round.
+        Round,
+        /// It is not.
+        NotRound,
+    }
+
+    /// Of a thing.
+    #[derive(JsonSchema)]
+    #[allow(dead_code)]
+    struct Size {
+        /// Its length, see [`Shape`] and [`Size`](Size).
+        length_bytes: u64,
+        /// Its width, [elsewhere](docs/there.md#width).
+        width: Option<f64>,
+    }
+
+    /// The whole.
+    #[derive(JsonSchema)]
+    #[allow(dead_code)]
+    struct Whole {
+        /// Its name.
+        z: &'static str,
+        /// Its shape.
+        shape: Shape,
+        /// How large.
+        #[serde(flatten)]
+        size: Size,
+        /// Its parts; left out if it has none.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        parts: Vec<Part>,
+        /// Curve: pairs | of two.
+        curve: Vec<(u64, f64)>,
+        /// Not shown.
+        #[serde(skip)]
+        hidden: u64,
+    }
+
+    /// A part.
+    #[derive(JsonSchema)]
+    #[allow(dead_code)]
+    struct Part {
+        /// How large.
+        size: Option<Size>,
+        /// Whether it is good.
+        good: bool,
+        /// Counts by reason.
+        counts: std::collections::BTreeMap<String, u64>,
+    }
+
+    let mut generator =
+        SchemaGenerator::new(schemars::generate::SchemaSettings::draft2020_12().for_serialize());
+    let mut types = Types::default();
+    types.add("whole", &generator.subschema_for::<Whole>());
+    types.define(generator.take_definitions(true));
+    let page =
+        pages::Page::new("here.md", "## A thing\n<!-- fields: whole -->\n<!-- end of fields -->\n");
+    let pages = Pages::new(vec![page]);
+    assert_eq!(
+        types.table("whole", &pages, "here.md"),
+        "| field | type | meaning |\n\
+         | --- | --- | --- |\n\
+         | `z` | text | Its name. |\n\
+         | `shape` | text | Its shape. `round`: It is round. `not-round`: It is not. |\n\
+         | `length_bytes` | integer | Its length, see `Shape` and `Size`. |\n\
+         | `width` | number or null | Its width, [elsewhere](there.md#width). |\n\
+         | `curve` | list of [integer, number] | Curve: pairs \\| of two. |\n\
+         | `parts[]` | list of objects, or left out | Its parts; left out if it has none. |\n\
+         | `parts[].size` | object or null | How large. |\n\
+         | `parts[].size.length_bytes` | integer | Its length, see `Shape` and `Size`. |\n\
+         | `parts[].size.width` | number or null | Its width, [elsewhere](there.md#width). |\n\
+         | `parts[].good` | boolean | Whether it is good. |\n\
+         | `parts[].counts.NAME` | integer by name | Counts by reason. |\n"
+    );
+    // A type with a table of its own.
+    let mut generator =
+        SchemaGenerator::new(schemars::generate::SchemaSettings::draft2020_12().for_serialize());
+    let mut types = Types::default();
+    types.add("whole", &generator.subschema_for::<Whole>());
+    types.add("size", &generator.subschema_for::<Size>());
+    types.define(generator.take_definitions(true));
+    let there = pages::Page::new(
+        "there.md",
+        "# There\n\n### How *large*, `it` is\n\n<!-- fields: size -->\n",
+    );
+    let page = pages::Page::new("here.md", "## A thing\n<!-- fields: whole -->\n");
+    let pages = Pages::new(vec![page, there]);
+    let table = types.table("whole", &pages, "here.md");
+    let link = "[How large, it is](there.md#how-large-it-is)";
+    assert!(table.contains(&format!("| `*` | | The fields of {link}. |\n")), "{table}");
+    assert!(
+        table.contains(&format!("| `parts[].size` | {link} or null | How large. |\n")),
+        "{table}"
+    );
+    assert!(!table.contains("length_bytes"), "{table}");
+}

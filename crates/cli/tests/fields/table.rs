@@ -1,0 +1,282 @@
+//! Tables of fields, made from JSON schemas.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use schemars::Schema;
+use serde_json::{Map, Value};
+
+use crate::pages::Pages;
+
+/// The types of documents.
+#[derive(Default)]
+pub struct Types {
+    /// The schemas of types, by their names there.
+    definitions: Map<String, Value>,
+    /// By the name of a table, the name of its type's schema.
+    tables: BTreeMap<String, String>,
+}
+
+/// What a field's schema says of its value.
+struct Kind<'a> {
+    /// In words: `integer`, `list of texts`.
+    words: String,
+    /// What follows the field's name: `[]` for lists.
+    suffix: String,
+    /// The names that the value may have, and what they mean.
+    choices: Vec<String>,
+    /// The object whose fields have rows too.
+    object: Option<&'a Value>,
+}
+
+impl<'a> Kind<'a> {
+    fn word(words: impl Into<String>) -> Self {
+        Self { words: words.into(), suffix: String::new(), choices: Vec::new(), object: None }
+    }
+}
+
+impl Types {
+    /// A type that has a table.
+    ///
+    /// # Panics
+    /// If the type has no schema of its own, or has a table.
+    pub fn add(&mut self, table: &str, reference: &Schema) {
+        let reference = reference.as_value();
+        let name = referred(reference).unwrap_or_else(|| panic!("{table}: {reference}"));
+        assert!(self.tables.values().all(|known| known != name), "{name} has two tables");
+        self.tables.insert(table.to_owned(), name.to_owned());
+    }
+
+    /// The schemas of all types.
+    pub fn define(&mut self, definitions: Map<String, Value>) {
+        self.definitions = definitions;
+    }
+
+    /// The names of tables.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tables.keys().map(String::as_str)
+    }
+
+    /// The table of that name, for a page.
+    ///
+    /// # Panics
+    /// If there is none, or a field of it is not documented.
+    pub fn table(&self, name: &str, pages: &Pages, page: &str) -> String {
+        let own = self.tables.get(name).unwrap_or_else(|| panic!("no type is called `{name}`"));
+        let mut writer = Writer { types: self, pages, page, own, text: String::new() };
+        writer.text.push_str("| field | type | meaning |\n| --- | --- | --- |\n");
+        writer.object(&self.definitions[own], "");
+        writer.text
+    }
+
+    /// Tables whose fields are among those of an object, those with most fields first, none in another.
+    fn parts<'a>(&'a self, object: &'a Value, but: &str) -> Vec<(&'a str, Vec<&'a str>)> {
+        let fields = fields(object);
+        let mut parts: Vec<(&str, Vec<&str>)> = Vec::new();
+        for (table, name) in &self.tables {
+            let part = self::fields(&self.definitions[name]);
+            let is_part = name != but && part.len() > 1 && part.iter().all(|f| fields.contains(f));
+            if is_part {
+                parts.push((table, part.iter().map(|(name, _)| *name).collect()));
+            }
+        }
+        parts.sort_by_key(|(_, names)| std::cmp::Reverse(names.len()));
+        let mut disjoint: Vec<(&str, Vec<&str>)> = Vec::new();
+        for (table, names) in parts {
+            if disjoint.iter().all(|(_, other)| other.iter().all(|name| !names.contains(name))) {
+                disjoint.push((table, names));
+            }
+        }
+        disjoint
+    }
+
+    /// The name of the table of a type.
+    fn table_of(&self, definition: &str) -> Option<&str> {
+        let table = self.tables.iter().find(|(_, name)| *name == definition);
+        table.map(|(table, _)| table.as_str())
+    }
+}
+
+/// Writes one table.
+struct Writer<'a> {
+    types: &'a Types,
+    pages: &'a Pages,
+    page: &'a str,
+    /// The type that the table is of.
+    own: &'a str,
+    text: String,
+}
+
+impl<'a> Writer<'a> {
+    /// A row for each field, and rows of the fields in it.
+    fn object(&mut self, object: &'a Value, prefix: &str) {
+        let own = if prefix.is_empty() { self.own } else { "" };
+        let parts = self.types.parts(object, own);
+        let mut said: Vec<&str> = Vec::new();
+        for (name, schema) in fields(object) {
+            match parts.iter().find(|(_, names)| names.contains(&name)) {
+                Some((table, _)) if said.contains(table) => {}
+                Some((table, names)) => {
+                    said.push(table);
+                    let is_required = names.iter().all(|name| required(object).contains(name));
+                    let words = if is_required { "" } else { "or left out" };
+                    let link = self.link(table);
+                    self.row(&format!("`{prefix}*`"), words, &format!("The fields of {link}."));
+                }
+                None => self.field(object, name, schema, prefix),
+            }
+        }
+    }
+
+    fn field(&mut self, object: &Value, name: &str, schema: &'a Value, prefix: &str) {
+        let kind = self.kind(schema);
+        let path = format!("{prefix}{name}{}", kind.suffix);
+        let words = match required(object).contains(&name) {
+            true => kind.words,
+            // What would be null is left out.
+            false => format!("{}, or left out", kind.words.trim_end_matches(" or null")),
+        };
+        let said = schema.get("description").and_then(Value::as_str);
+        let said = said.unwrap_or_else(|| panic!("`{path}` of {} is not documented", self.own));
+        let meaning = [&[said.to_owned()][..], &kind.choices].concat().join(" ");
+        let meaning = translate(&meaning, self.page);
+        self.row(&format!("`{path}`"), &words, &meaning);
+        if let Some(inner) = kind.object {
+            self.object(inner, &format!("{path}."));
+        }
+    }
+
+    fn row(&mut self, field: &str, kind: &str, meaning: &str) {
+        let kind = if kind.is_empty() { String::new() } else { format!(" {kind}") };
+        // Writing to a String cannot fail.
+        let _ = writeln!(self.text, "| {field} |{kind} | {} |", meaning.replace('|', "\\|"));
+    }
+
+    fn link(&self, table: &str) -> String {
+        let place = self.pages.place(table);
+        let place = place.unwrap_or_else(|| panic!("no page has `<!-- fields: {table} -->`"));
+        place.link(self.page)
+    }
+
+    fn kind(&self, schema: &'a Value) -> Kind<'a> {
+        if let Some(name) = referred(schema) {
+            return match self.types.table_of(name) {
+                Some(table) => Kind::word(self.link(table)),
+                None => self.kind(&self.types.definitions[name]),
+            };
+        }
+        if let Some(any) = schema.get("anyOf").and_then(Value::as_array) {
+            let is_null = |schema: &Value| schema.get("type").is_some_and(|kind| kind == "null");
+            let mut others = any.iter().filter(|schema| !is_null(schema));
+            let (Some(one), None) = (others.next(), others.next()) else {
+                panic!("no words for {schema}");
+            };
+            let kind = self.kind(one);
+            return Kind { words: format!("{} or null", kind.words), ..kind };
+        }
+        if let Some(one_of) = schema.get("oneOf").and_then(Value::as_array) {
+            let choices = one_of.iter().map(|choice| {
+                let name = choice["const"].as_str().unwrap_or_else(|| panic!("{choice}"));
+                let said = choice.get("description").and_then(Value::as_str).unwrap_or_default();
+                format!("`{name}`: {said}")
+            });
+            return Kind { choices: choices.collect(), ..Kind::word("text") };
+        }
+        match &schema["type"] {
+            Value::String(word) => self.of_type(word, schema),
+            Value::Array(words) => {
+                let word = words.iter().filter_map(Value::as_str).find(|word| *word != "null");
+                let kind = self.of_type(word.unwrap_or_default(), schema);
+                Kind { words: format!("{} or null", kind.words), ..kind }
+            }
+            _ => panic!("no words for {schema}"),
+        }
+    }
+
+    fn of_type(&self, word: &str, schema: &'a Value) -> Kind<'a> {
+        match word {
+            "integer" | "number" | "boolean" => Kind::word(word),
+            "string" => Kind::word("text"),
+            "array" => self.list(schema),
+            "object" => match schema.get("additionalProperties") {
+                Some(value @ Value::Object(_)) => {
+                    let kind = self.kind(value);
+                    let suffix = format!(".NAME{}", kind.suffix);
+                    Kind { words: format!("{} by name", kind.words), suffix, ..kind }
+                }
+                _ => Kind { object: Some(schema), ..Kind::word("object") },
+            },
+            _ => panic!("no words for {schema}"),
+        }
+    }
+
+    fn list(&self, schema: &'a Value) -> Kind<'a> {
+        if let Some(elements) = schema.get("prefixItems").and_then(Value::as_array) {
+            let words: Vec<String> = elements.iter().map(|e| self.kind(e).words).collect();
+            return Kind::word(format!("[{}]", words.join(", ")));
+        }
+        let kind = self.kind(&schema["items"]);
+        let plural = match kind.words.as_str() {
+            word @ ("integer" | "number" | "boolean" | "text" | "object") => format!("{word}s"),
+            words => words.to_owned(),
+        };
+        let is_of_pairs = schema["items"].get("prefixItems").is_some();
+        let suffix = if is_of_pairs { kind.suffix } else { format!("[]{}", kind.suffix) };
+        Kind { words: format!("list of {plural}"), suffix, ..kind }
+    }
+}
+
+/// The name of the schema that a reference is to.
+fn referred(schema: &Value) -> Option<&str> {
+    schema.get("$ref")?.as_str()?.strip_prefix("#/$defs/")
+}
+
+/// The fields of an object in the order of their declaration, those that may be left out at the end.
+fn fields(object: &Value) -> Vec<(&str, &Value)> {
+    let Some(properties) = object.get("properties").and_then(Value::as_object) else {
+        return Vec::new();
+    };
+    let required = required(object);
+    let named = |name: &str| properties.get_key_value(name);
+    let first = required.iter().filter_map(|name| named(name));
+    let others = properties.iter().filter(|(name, _)| !required.contains(&name.as_str()));
+    first.chain(others).map(|(name, schema)| (name.as_str(), schema)).collect()
+}
+
+fn required(object: &Value) -> Vec<&str> {
+    let required = object.get("required").and_then(Value::as_array);
+    required.into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// Documentation for a page: in one line, with links of the page instead of those of rustdoc.
+fn translate(text: &str, page: &str) -> String {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut translated = String::new();
+    let mut rest = text.as_str();
+    while let Some(begin) = rest.find('[') {
+        let Some(length) = rest[begin..].find(']') else { break };
+        let (words, after) = (&rest[begin + 1..begin + length], &rest[begin + length + 1..]);
+        translated.push_str(&rest[..begin]);
+        let target = after.strip_prefix('(').and_then(|after| after.split_once(')'));
+        match target {
+            Some((target, after)) => {
+                match target.strip_prefix("docs/") {
+                    Some(target) => {
+                        let target = target.strip_prefix(page).unwrap_or(target);
+                        translated.push_str(&format!("[{words}]({target})"));
+                    }
+                    None => translated.push_str(words),
+                }
+                rest = after;
+            }
+            None => {
+                match words.starts_with('`') {
+                    true => translated.push_str(words),
+                    false => translated.push_str(&format!("[{words}]")),
+                }
+                rest = after;
+            }
+        }
+    }
+    translated + rest
+}
