@@ -116,6 +116,9 @@ pub struct Ratios {
     pub backing_write_bytes: u64,
 }
 
+/// A row of `--parquet`.
+pub type Row = (CacheSize, Option<Ratios>);
+
 impl Question {
     /// As few blocks as say enough, memory of powers of two, the flash tier of the configuration.
     pub fn new(traces: Traces, config: Config) -> Self {
@@ -205,7 +208,7 @@ impl Question {
 impl Answer {
     /// A row for each pair of sizes.
     pub fn rows(&self) -> Columns {
-        Columns::of(self.points.iter().map(|point| (point.size, point.ratios)))
+        Columns::of(self.points.iter().map(|point| -> Row { (point.size, point.ratios) }))
     }
 }
 

@@ -7,7 +7,7 @@ use forebay_block::{Nanos, Request};
 use forebay_config::{Config, ReplacementPolicy};
 use forebay_results::{TraceHasher, TraceIdentity};
 use forebay_simulate::{
-    Defaults, Options, Pacing, Scenario, Simulation, SimulationResult, TracedVolume,
+    Defaults, Options, Pacing, Row, Scenario, Simulation, SimulationResult, TracedVolume,
 };
 use forebay_trace::{Batch, TraceReader};
 use rustix::time::{ClockId, clock_gettime};
@@ -214,14 +214,20 @@ impl Comparison {
 
     /// A row for each policy and interval.
     pub fn rows(&self) -> Columns {
-        #[derive(Serialize, Deserialize)]
-        struct Of<'a> {
-            policy: &'a str,
-        }
         Columns::of(self.answers.iter().flat_map(|(policy, answer)| {
-            answer.result.rows.iter().map(|&row| (Of { policy }, row))
+            answer.result.rows.iter().map(|&row| -> PolicyRow<'_> { (RowOf { policy }, row) })
         }))
     }
+}
+
+/// A row of `--parquet` of a comparison.
+pub type PolicyRow<'a> = (RowOf<'a>, Row);
+
+/// What a row says in front of the interval.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct RowOf<'a> {
+    /// The replacement policy of memory.
+    pub policy: &'a str,
 }
 
 /// The JSON document of a comparison.

@@ -14,19 +14,19 @@ use crate::search::{CydoniaOptions, Found, cydonia, exhaustive};
 use crate::space::Space;
 
 /// One workload, combination of two tiers and budget.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct StudyPoint {
-    /// The budget in US dollars.
+    /// The budget, in US dollars.
     pub budget_usd: f64,
     /// Mean latency of the single tier that it buys, in microseconds.
     pub single_us: f64,
-    /// Mean latency of the best sizes that it buys.
+    /// Mean latency of the best sizes that it buys, in microseconds.
     pub best_us: f64,
-    /// Their shape.
+    /// The shape of these.
     pub class: Class,
-    /// Mean latency of what Cydonia finds.
+    /// Mean latency of the sizes that Cydonia finds, in microseconds.
     pub cydonia_us: f64,
-    /// The shape of that.
+    /// The shape of those.
     pub cydonia_class: Class,
 }
 

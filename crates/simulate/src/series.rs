@@ -3,6 +3,7 @@
 use forebay_block::Nanos;
 use forebay_results::{CacheResult, Hits, Latency, ReadWrite};
 use hdrhistogram::Histogram;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::options::Interval;
@@ -15,11 +16,11 @@ const ROWS_MAX: usize = 512;
 const LATENCY_NS_MAX: u64 = 1 << 40;
 
 /// What happened in an interval.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
-    /// Seconds since the first request when it begins.
+    /// Seconds from the first request to the beginning of the interval.
     pub start_s: f64,
-    /// The same, when it ends.
+    /// Seconds from the first request to the end of the interval.
     pub end_s: f64,
     /// Requests answered, assumed flushes among them.
     pub requests: u64,
@@ -27,17 +28,17 @@ pub struct Row {
     pub hits: Hits,
     /// Accesses to blocks that found them nowhere.
     pub misses: ReadWrite,
-    /// Latencies of all requests; none where operations take no time.
+    /// Latencies of all requests; null with `--untimed`.
     pub latency_us: Option<Latency>,
     /// Bytes written to the flash tier.
     pub tier2_bytes_written: u64,
     /// Bytes read from the backing stores.
     pub backing_read_bytes: u64,
-    /// Bytes written to them.
+    /// Bytes written to the backing stores.
     pub backing_write_bytes: u64,
-    /// Blocks newer than the backing store, at the end.
+    /// Blocks newer than the backing store, at the end of the interval.
     pub dirty_blocks: u64,
-    /// Share of the flash tier's regions in use, at the end.
+    /// Share of the flash tier's regions in use, at the end of the interval.
     pub flash_utilisation: f64,
 }
 

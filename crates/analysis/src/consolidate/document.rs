@@ -129,6 +129,18 @@ pub struct PhaseDocument {
     pub repeats: usize,
 }
 
+/// A row of `--parquet`.
+pub type Row<'a> = (PhaseOf<'a>, PhaseDocument);
+
+/// What a row says in front of the phase.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct PhaseOf<'a> {
+    /// Name of the workload.
+    pub workload: &'a str,
+    /// Number of the phase.
+    pub phase: usize,
+}
+
 impl PhaseDocument {
     fn new(workload: &Workload, number: usize) -> Self {
         let phase = &workload.tree.phases[number];
@@ -210,14 +222,11 @@ impl Answer {
 
     /// Every phase of every workload.
     pub fn rows(&self) -> Columns {
-        #[derive(Serialize, Deserialize)]
-        struct Of<'a> {
-            workload: &'a str,
-            phase: usize,
-        }
         Columns::of(self.workloads.iter().flat_map(|w| {
             let phases = 0..w.tree.phases.len();
-            phases.map(|phase| (Of { workload: &w.name, phase }, PhaseDocument::new(w, phase)))
+            phases.map(|phase| -> Row<'_> {
+                (PhaseOf { workload: &w.name, phase }, PhaseDocument::new(w, phase))
+            })
         }))
     }
 }

@@ -10,7 +10,7 @@ use forebay_trace::{Align, OpenOptions};
 
 use crate::{AnalysisError, Observer, Traces};
 pub use answer::{Answer, Workload};
-pub use document::{Document, Pair, PhaseDocument, WorkloadDocument};
+pub use document::{Document, Pair, PhaseDocument, PhaseOf, Row, WorkloadDocument};
 pub use workloads::{By, Group};
 use workloads::{Workloads, check_names};
 

@@ -237,16 +237,7 @@ impl Answer {
 
     /// Every step of every curve.
     pub fn rows(&self) -> Columns {
-        #[derive(Serialize, Deserialize)]
-        struct Counts<'a> {
-            volume: &'a str,
-            size_bytes: u64,
-            read_hits: u64,
-            write_hits: u64,
-            reads: u64,
-            writes: u64,
-        }
-        let row = |(volume, h, size): (_, &ReuseHistogram, u64)| {
+        let row = |(volume, h, size): (_, &ReuseHistogram, u64)| -> Row<'_> {
             let counts = Counts {
                 volume,
                 size_bytes: size * self.options.block_size.bytes(),
@@ -335,6 +326,26 @@ pub struct Point {
     pub read_miss_ratio: f64,
     /// Misses of writes divided by writes; 0 without writes.
     pub write_miss_ratio: f64,
+}
+
+/// A row of `--parquet`.
+pub type Row<'a> = (Counts<'a>, Point);
+
+/// What a row says in front of the point.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct Counts<'a> {
+    /// Name of the volume; empty for all volumes together.
+    pub volume: &'a str,
+    /// The cache, in bytes.
+    pub size_bytes: u64,
+    /// Reads that hit.
+    pub read_hits: u64,
+    /// Writes that hit.
+    pub write_hits: u64,
+    /// All reads.
+    pub reads: u64,
+    /// All writes.
+    pub writes: u64,
 }
 
 impl Point {

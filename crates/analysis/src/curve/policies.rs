@@ -125,6 +125,16 @@ pub struct Point {
     pub write_miss_ratio: f64,
 }
 
+/// A row of `--parquet`.
+pub type Row<'a> = (PointOf<'a>, Point);
+
+/// What a row says in front of the point.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct PointOf<'a> {
+    /// The policy.
+    pub policy: &'a str,
+}
+
 impl Question {
     /// Curves of these policies, exactly, of blocks of 4 KiB.
     pub fn new(traces: Traces, policies: Vec<Contender>) -> Self {
@@ -180,12 +190,9 @@ impl Question {
 impl Answer {
     /// A row for each policy and size.
     pub fn rows(&self) -> Columns {
-        #[derive(Serialize, Deserialize)]
-        struct Of<'a> {
-            policy: &'a str,
-        }
         Columns::of(self.policies.iter().flat_map(|curve| {
-            curve.points.iter().map(|&point| (Of { policy: &curve.policy }, point))
+            let of = |&point: &Point| -> Row<'_> { (PointOf { policy: &curve.policy }, point) };
+            curve.points.iter().map(of)
         }))
     }
 }

@@ -131,18 +131,14 @@ impl Answer<'_> {
 
     /// One row per division and volume.
     pub fn rows(&self) -> Columns {
-        #[derive(Serialize, Deserialize)]
-        struct Of<'a> {
-            division: &'a str,
-            requests: u64,
-            target_us: Option<f64>,
-        }
         Columns::of(self.divisions.iter().flat_map(|division| {
             let volumes = self.baseline(division).volumes.into_iter().enumerate();
             volumes.map(|(v, volume)| {
                 let requests = self.problem.curve(v).requests();
                 let target_us = self.problem.target_us(v);
-                (Of { division: division.name, requests, target_us }, volume)
+                let row: Row<'_> =
+                    (Divided { division: division.name, requests, target_us }, volume);
+                row
             })
         }))
     }
@@ -332,6 +328,20 @@ pub struct BaselineRow {
     pub simulated_hit_ratio: Option<f64>,
     /// Requests per second as simulated; null likewise.
     pub simulated_iops: Option<f64>,
+}
+
+/// A row of `--parquet`.
+pub type Row<'a> = (Divided<'a>, BaselineRow);
+
+/// What a row says in front of the volume.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct Divided<'a> {
+    /// The division: `found`, `equal` (equal shares) or `shared` (one cache for all).
+    pub division: &'a str,
+    /// Requests of the volume.
+    pub requests: u64,
+    /// The mean latency that it should not exceed; null without a target.
+    pub target_us: Option<f64>,
 }
 
 /// What a volume would have of other shares, and the one that it has.

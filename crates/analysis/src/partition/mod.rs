@@ -23,7 +23,9 @@ use crate::{AnalysisError, Observer, Traces};
 pub use answer::{Answer, Division};
 use devices::{Alone, Profiles};
 pub use devices::{Devices, QUEUE_DEPTH};
-pub use document::{Baseline, BaselineRow, Document, RoundRow, VolumeCurves, VolumeRow};
+pub use document::{
+    Baseline, BaselineRow, Divided, Document, RoundRow, Row, VolumeCurves, VolumeRow,
+};
 pub use simulated::BLOCKS_MAX;
 use simulated::Simulator;
 pub use volumes::{Known, KnownVolume};

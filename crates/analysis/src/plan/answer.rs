@@ -6,6 +6,7 @@ use forebay_plan::{
     Catalogue, Choice, Combination, Hierarchy, Judge, Judged, Method, ParetoPoint, Plan, PlanError,
     PlanOptions, Profile, Purchase, Space, Units, judge_finalists, plan_with,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Evaluate;
@@ -153,22 +154,35 @@ impl Answer {
     }
 }
 
+/// A row of `--parquet`.
+pub type Row = (Chosen, Purchase);
+
 /// What a row says in front of the purchase.
-#[derive(Serialize, Deserialize)]
-struct Chosen {
-    budget_usd: f64,
-    tiers: String,
-    tier1_bytes: u64,
-    tier2_bytes: u64,
-    tier3_bytes: u64,
-    tier4_bytes: u64,
-    tier1_hit_ratio: f64,
-    hit_ratio: f64,
-    baseline_latency_us: f64,
-    evaluations: u64,
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct Chosen {
+    /// The budget, in US dollars.
+    pub budget_usd: f64,
+    /// The devices of the tiers: `FastDRAM+FastSSD`.
+    pub tiers: String,
+    /// Size of tier 1.
+    pub tier1_bytes: u64,
+    /// Size of tier 2; 0 if it is not bought.
+    pub tier2_bytes: u64,
+    /// Size of tier 3; 0 likewise.
+    pub tier3_bytes: u64,
+    /// Size of tier 4; 0 likewise.
+    pub tier4_bytes: u64,
+    /// Share of all block accesses that hit in tier 1.
+    pub tier1_hit_ratio: f64,
+    /// Share of all block accesses that hit in any tier.
+    pub hit_ratio: f64,
+    /// Mean latency of the single tier of the same cost.
+    pub baseline_latency_us: f64,
+    /// How many sizes of this combination were evaluated, the single tier not counted.
+    pub evaluations: u64,
 }
 
-fn row(plan: &Plan, choice: &Choice) -> (Chosen, Purchase) {
+fn row(plan: &Plan, choice: &Choice) -> Row {
     let purchase = &choice.purchase;
     let bytes = |tier: usize| purchase.tiers.get(tier).map_or(0, |tier| tier.bytes);
     let names: Vec<&str> = purchase.tiers.iter().map(|tier| tier.device.as_str()).collect();

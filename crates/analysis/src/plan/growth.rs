@@ -73,6 +73,30 @@ pub struct Point {
     pub divide_latency_us: f64,
 }
 
+/// A row of `--parquet`.
+pub type Row = (Tiers, Growth);
+
+/// What a row says in front of the figures.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct Tiers {
+    /// The device of tier 1.
+    pub tier1: String,
+    /// The device of tier 2.
+    pub tier2: String,
+    /// The device of the backing store.
+    pub backing: String,
+    /// Size of the existing tier 1.
+    pub have_bytes: u64,
+    /// Size of tier 1 if all the money buys more of it.
+    pub grow_tier1_bytes: u64,
+    /// Size of tier 2 if all the money buys one.
+    pub add_tier2_bytes: u64,
+    /// Size of tier 1 if the money is divided in the best way.
+    pub divide_tier1_bytes: u64,
+    /// Size of tier 2 likewise.
+    pub divide_tier2_bytes: u64,
+}
+
 impl Question {
     /// Compares for every budget asked for and every combination of two tiers.
     ///
@@ -176,17 +200,6 @@ impl Document {
 
     /// One row for each budget and combination.
     pub fn rows(&self) -> Columns {
-        #[derive(Serialize, Deserialize)]
-        struct Tiers {
-            tier1: String,
-            tier2: String,
-            backing: String,
-            have_bytes: u64,
-            grow_tier1_bytes: u64,
-            add_tier2_bytes: u64,
-            divide_tier1_bytes: u64,
-            divide_tier2_bytes: u64,
-        }
         Columns::of(self.growth.iter().map(|growth| {
             let [first, second] = [0, 1].map(|tier| &growth.divide.tiers[tier]);
             let tiers = Tiers {
@@ -199,7 +212,8 @@ impl Document {
                 divide_tier1_bytes: first.bytes,
                 divide_tier2_bytes: second.bytes,
             };
-            (tiers, growth.clone())
+            let row: Row = (tiers, growth.clone());
+            row
         }))
     }
 }

@@ -43,7 +43,7 @@ use forebay_replay::{Survey, VolumeSurvey};
 use forebay_simulate::TracedVolume;
 
 use crate::{AnalysisError, Described, Observer, Traces};
-pub use answer::{Answer, Basis, Front};
+pub use answer::{Answer, Basis, Chosen, Front, Row};
 pub use document::{Document, ParetoRow, ParetoTier};
 pub use replayed::Replay;
 use replayed::Replayer;

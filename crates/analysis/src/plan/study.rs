@@ -14,7 +14,7 @@ use forebay_plan::{
 use serde::{Deserialize, Serialize};
 
 use crate::{AnalysisError, Note, Observer, Traces, Unit};
-pub use document::{Document, OfCombination, OfPolicy, OfTrace, Winners};
+pub use document::{Case, Document, OfCombination, OfPolicy, OfTrace, Row, Winners};
 
 /// The policies that are studied, in the order of the answer.
 const POLICIES: [WritePolicy; 2] = [WritePolicy::WriteThrough, WritePolicy::WriteBack];

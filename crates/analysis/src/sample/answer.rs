@@ -45,6 +45,21 @@ pub struct Candidate {
     pub total_error: f64,
 }
 
+/// A row of `--parquet`.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct Row<'a> {
+    /// The file of the sample.
+    pub sample: &'a str,
+    /// Name of the feature.
+    pub feature: &'a str,
+    /// Its value in the trace.
+    pub full: f64,
+    /// Its value in the sample.
+    pub value: f64,
+    /// By which fraction the sample is off.
+    pub error: f64,
+}
+
 impl Candidate {
     pub(super) fn new(spec: SampleSpec, rate: f64, full: &Measured, m: &Measured) -> Self {
         Candidate {
@@ -210,14 +225,6 @@ impl Answer {
 
     /// Every feature of every sample.
     pub fn rows(&self) -> Columns {
-        #[derive(Serialize, Deserialize)]
-        struct Row<'a> {
-            sample: &'a str,
-            feature: &'a str,
-            full: f64,
-            value: f64,
-            error: f64,
-        }
         Columns::of(self.samples.iter().flat_map(|s| {
             s.features.iter().chain(&s.quantiles).map(|f| Row {
                 sample: &s.output,

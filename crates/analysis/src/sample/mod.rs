@@ -14,7 +14,7 @@ use forebay_trace::{
 };
 
 use crate::{AnalysisError, Described, Observer, Traces};
-pub use answer::{Answer, Candidate, Checkpoint, Compared, Reduced, Sampled, mean};
+pub use answer::{Answer, Candidate, Checkpoint, Compared, Reduced, Row, Sampled, mean};
 pub use document::{Document, SampleDocument, Value};
 use measure::Measure;
 pub use measure::{HitRatioError, Measured};

@@ -2,7 +2,7 @@
 
 use forebay_analysis::Columns;
 use forebay_replay::{Machine, QueueResult, RealRun, TargetInfo, Throughput, VerifyResult};
-use forebay_results::{Latency, LatencyByOp, TraceIdentity};
+use forebay_results::{CacheResult, Latency, LatencyByOp, TraceIdentity};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -54,29 +54,53 @@ pub struct Echo {
     pub config: Option<String>,
 }
 
-/// The run in one row, with what its cache did behind it.
-#[derive(Serialize, Deserialize)]
-struct Row {
-    trace: TraceIdentity,
-    target_kind: &'static str,
-    target_via: String,
-    options: Echo,
-    machine: Machine,
-    ended_by: &'static str,
-    requests: u64,
-    reads: u64,
-    writes: u64,
-    errors: u64,
-    read_bytes: u64,
-    write_bytes: u64,
-    duration_s: f64,
-    throughput: Throughput,
-    queue: QueueResult,
-    cpu_s: f64,
-    rss_bytes: u64,
-    latency_us: LatencyByOp,
-    response_us: Option<Latency>,
-    lateness_us: Option<Latency>,
+/// A row of `--parquet`: the run, and what its cache did.
+pub type RunRow = (Row, Option<CacheResult>);
+
+/// The run in one row.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct Row {
+    /// Which requests these were.
+    pub trace: TraceIdentity,
+    /// `block`, `nbd` or `engine`.
+    pub target_kind: &'static str,
+    /// How the target is reached: the I/O backend, or the number of connections and the kind of
+    /// replies.
+    pub target_via: String,
+    /// The options of the run.
+    pub options: Echo,
+    /// The machine on which it ran.
+    pub machine: Machine,
+    /// Why the run ended: `end` of the workload, `time` up, `signal`, or `error`.
+    pub ended_by: &'static str,
+    /// Requests of all kinds that were completed, failed ones included.
+    pub requests: u64,
+    /// Read requests among them.
+    pub reads: u64,
+    /// Write requests among them.
+    pub writes: u64,
+    /// Requests that were answered with an error.
+    pub errors: u64,
+    /// Bytes that read requests asked for.
+    pub read_bytes: u64,
+    /// Bytes that write requests brought.
+    pub write_bytes: u64,
+    /// Seconds from the first request to the last completion.
+    pub duration_s: f64,
+    /// Work per time.
+    pub throughput: Throughput,
+    /// Requests in flight.
+    pub queue: QueueResult,
+    /// Seconds of processor time of this process during the run.
+    pub cpu_s: f64,
+    /// The most memory that this process ever had resident, in bytes.
+    pub rss_bytes: u64,
+    /// From sending a request to its answer.
+    pub latency_us: LatencyByOp,
+    /// From the time at which a request was due to its answer; null in a closed loop.
+    pub response_us: Option<Latency>,
+    /// From the time at which a request was due to sending it; null in a closed loop.
+    pub lateness_us: Option<Latency>,
 }
 
 /// The run as one row.
@@ -105,5 +129,6 @@ pub(super) fn row(document: &Document) -> Columns {
         response_us: result.response_us,
         lateness_us: result.lateness_us,
     };
-    Columns::of([(row, run.cache)])
+    let row: RunRow = (row, run.cache);
+    Columns::of([row])
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::{Shown, write_facts};
 
-pub use document::{Document, Echo};
+pub use document::{Document, Echo, Row, RunRow};
 pub(crate) use pictures::devices;
 
 impl Shown for Document {

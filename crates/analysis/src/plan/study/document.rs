@@ -1,6 +1,6 @@
 //! A study for programs: the JSON document and its rows.
 
-use forebay_plan::{Class, StudySummary};
+use forebay_plan::{Class, StudyPoint, StudySummary};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -78,6 +78,22 @@ pub struct Winners {
     pub non_pyramidal: u64,
 }
 
+/// A row of `--parquet`.
+pub type Row = (Case, StudyPoint);
+
+/// What a row says in front of the point.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub struct Case {
+    /// Name of the trace's file, without what follows the dot.
+    pub trace: String,
+    /// The write policy.
+    pub policy: String,
+    /// The devices: `FastDRAM + FastSSD / SlowHDD`.
+    pub combination: String,
+    /// The budget, as a share of what DRAM for all data would cost.
+    pub scaled_budget: f64,
+}
+
 impl Winners {
     /// Of the traces for which the budget buys something; NaN if it buys nothing for any.
     pub fn share(&self, class: Class) -> f64 {
@@ -152,14 +168,7 @@ impl Answer {
 
     /// One row per trace, policy, combination and budget.
     pub fn rows(&self) -> Columns {
-        #[derive(Serialize, Deserialize)]
-        struct Case {
-            trace: String,
-            policy: String,
-            combination: String,
-            scaled_budget: f64,
-        }
-        let mut rows = Vec::new();
+        let mut rows: Vec<Row> = Vec::new();
         for trace in &self.traces {
             for (policy, by_combination) in POLICIES.iter().zip(&trace.points) {
                 for (combination, by_budget) in self.combinations.iter().zip(by_combination) {
