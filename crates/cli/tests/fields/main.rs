@@ -1,6 +1,6 @@
-//! The tables of the documentation that explain the fields of documents.
+//! The tables of the documentation that explain the fields of documents and the columns of `--parquet`.
 //!
-//! Goal: what `--json` prints is explained once, where it is declared. Method: schemars makes a schema of
+//! Goal: what is printed is explained once, where it is declared. Method: schemars makes a schema of
 //! each type that is printed, from its fields and their documentation; each table of `docs/` between
 //! `<!-- fields: NAME -->` and `<!-- end of fields -->` is made from the schema of that name, and compared.
 //!
@@ -16,15 +16,15 @@ use forebay_results::{
     ReadWrite, RunResult, TraceIdentity,
 };
 use schemars::SchemaGenerator;
+use schemars::generate::SchemaSettings;
 
-use pages::Pages;
+use pages::{Page, Pages};
 use table::Types;
 
 /// Each table by its name in the pages. A type that has a table is explained there and nowhere else:
 /// other tables link to it.
 fn types() -> Types {
-    let mut generator =
-        SchemaGenerator::new(schemars::generate::SchemaSettings::draft2020_12().for_serialize());
+    let mut generator = new_generator();
     let mut types = Types::default();
     macro_rules! add {
         ($($name:literal: $type:ty,)*) => {
@@ -33,12 +33,16 @@ fn types() -> Types {
     }
     add! {
         "consolidate": consolidate::Document,
+        "phase": consolidate::PhaseDocument,
         "mrc": curve::Document,
         "mrc curve": curve::Curve,
+        "mrc point": curve::Point,
         "mrc policy": curve::policies::Answer,
+        "mrc policy point": curve::policies::Point,
         "mrc config": forebay_render::miniature::Miniature<'static>,
         "mrc config ratios": miniature::Ratios,
         "partition": partition::Document,
+        "volume of a baseline": partition::BaselineRow,
         "plan": plan::Document<'static>,
         "plan of a budget": Plan,
         "choice": Choice,
@@ -65,6 +69,25 @@ fn types() -> Types {
         "events": Events,
         "trace": TraceIdentity,
         "ctl status of requests": forebay_engine::Workload,
+    }
+    macro_rules! add_rows {
+        ($($name:literal: $type:ty,)*) => {
+            $(types.add_rows($name, &generator.subschema_for::<$type>());)*
+        };
+    }
+    add_rows! {
+        "columns of consolidate": consolidate::Row<'static>,
+        "columns of mrc": curve::Row<'static>,
+        "columns of mrc policy": curve::policies::Row<'static>,
+        "columns of mrc config": miniature::Row,
+        "columns of partition": partition::Row<'static>,
+        "columns of plan": plan::Row,
+        "columns of plan have": plan::growth::Row,
+        "columns of plan study": plan::study::Row,
+        "columns of replay": forebay_render::run::RunRow,
+        "columns of replay intervals": forebay_replay::Interval,
+        "columns of sample": sample::Row<'static>,
+        "columns of simulate": forebay_simulate::Row,
     }
     types.add("ctl status", &forebay_serve::control::status_schema(&mut generator));
     types.define(generator.take_definitions(true));
@@ -152,13 +175,11 @@ fn a_field_has_its_type_and_what_is_said_of_it() {
         counts: std::collections::BTreeMap<String, u64>,
     }
 
-    let mut generator =
-        SchemaGenerator::new(schemars::generate::SchemaSettings::draft2020_12().for_serialize());
+    let mut generator = new_generator();
     let mut types = Types::default();
     types.add("whole", &generator.subschema_for::<Whole>());
     types.define(generator.take_definitions(true));
-    let page =
-        pages::Page::new("here.md", "## A thing\n<!-- fields: whole -->\n<!-- end of fields -->\n");
+    let page = Page::new("here.md", "## A thing\n<!-- fields: whole -->\n<!-- end of fields -->\n");
     let pages = Pages::new(vec![page]);
     assert_eq!(
         types.table("whole", &pages, "here.md"),
@@ -177,17 +198,14 @@ fn a_field_has_its_type_and_what_is_said_of_it() {
          | `parts[].counts.NAME` | integer by name | Counts by reason. |\n"
     );
     // A type with a table of its own.
-    let mut generator =
-        SchemaGenerator::new(schemars::generate::SchemaSettings::draft2020_12().for_serialize());
+    let mut generator = new_generator();
     let mut types = Types::default();
     types.add("whole", &generator.subschema_for::<Whole>());
     types.add("size", &generator.subschema_for::<Size>());
     types.define(generator.take_definitions(true));
-    let there = pages::Page::new(
-        "there.md",
-        "# There\n\n### How *large*, `it` is\n\n<!-- fields: size -->\n",
-    );
-    let page = pages::Page::new("here.md", "## A thing\n<!-- fields: whole -->\n");
+    let there =
+        Page::new("there.md", "# There\n\n### How *large*, `it` is\n\n<!-- fields: size -->\n");
+    let page = Page::new("here.md", "## A thing\n<!-- fields: whole -->\n");
     let pages = Pages::new(vec![page, there]);
     let table = types.table("whole", &pages, "here.md");
     let link = "[How large, it is](there.md#how-large-it-is)";
@@ -197,4 +215,61 @@ fn a_field_has_its_type_and_what_is_said_of_it() {
         "{table}"
     );
     assert!(!table.contains("length_bytes"), "{table}");
+}
+
+#[test]
+fn columns_have_joined_names_and_those_of_what_is_not_there_may_be_null() {
+    use schemars::JsonSchema;
+
+    /// Of a thing.
+    #[derive(JsonSchema)]
+    #[allow(dead_code)]
+    struct Size {
+        /// Its length.
+        length_bytes: u64,
+        /// Its width.
+        width: Option<f64>,
+    }
+
+    /// A thing.
+    #[derive(JsonSchema)]
+    #[allow(dead_code)]
+    struct Thing {
+        /// How large.
+        size: Option<Size>,
+        /// Whether it is good.
+        good: bool,
+        /// Not shown: a list.
+        all: Vec<u64>,
+    }
+
+    let mut types = Types::default();
+    let mut generator = new_generator();
+    types.add_rows("plain", &generator.subschema_for::<(Thing, Option<Size>)>());
+    types.define(generator.take_definitions(true));
+    let here = Page::new("here.md", "## Columns\n<!-- fields: size -->\n");
+    let pages = Pages::new(vec![here]);
+    assert_eq!(
+        types.table("plain", &pages, "here.md"),
+        "| column | type | meaning |\n\
+         | --- | --- | --- |\n\
+         | `size_length_bytes` | integer or null | Its length. |\n\
+         | `size_width` | number or null | Its width. |\n\
+         | `good` | boolean | Whether it is good. |\n\
+         | `length_bytes` | integer or null | Its length. |\n\
+         | `width` | number or null | Its width. |\n"
+    );
+    types.add("size", &generator.subschema_for::<Size>());
+    assert_eq!(
+        types.table("plain", &pages, "here.md"),
+        "| column | type | meaning |\n\
+         | --- | --- | --- |\n\
+         | `size_*` | or null | The fields of [Columns](#columns). |\n\
+         | `good` | boolean | Whether it is good. |\n\
+         | `*` | or null | The fields of [Columns](#columns). |\n"
+    );
+}
+
+fn new_generator() -> SchemaGenerator {
+    SchemaGenerator::new(SchemaSettings::draft2020_12().for_serialize())
 }

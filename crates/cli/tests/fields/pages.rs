@@ -63,7 +63,6 @@ impl Pages {
 
 impl Page {
     /// A page of this text.
-    #[allow(dead_code)]
     pub fn new(file: &str, text: &str) -> Self {
         Self { file: file.to_owned(), text: text.to_owned() }
     }

@@ -15,6 +15,8 @@ pub struct Types {
     definitions: Map<String, Value>,
     /// By the name of a table, the name of its type's schema.
     tables: BTreeMap<String, String>,
+    /// By the name of a table, the schema of a row of `--parquet`.
+    rows: BTreeMap<String, Value>,
 }
 
 /// What a field's schema says of its value.
@@ -47,6 +49,11 @@ impl Types {
         self.tables.insert(table.to_owned(), name.to_owned());
     }
 
+    /// Rows that have a table of their columns: a struct, or several as a tuple.
+    pub fn add_rows(&mut self, table: &str, schema: &Schema) {
+        self.rows.insert(table.to_owned(), schema.as_value().clone());
+    }
+
     /// The schemas of all types.
     pub fn define(&mut self, definitions: Map<String, Value>) {
         self.definitions = definitions;
@@ -54,7 +61,7 @@ impl Types {
 
     /// The names of tables.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.tables.keys().map(String::as_str)
+        self.tables.keys().chain(self.rows.keys()).map(String::as_str)
     }
 
     /// The table of that name, for a page.
@@ -62,10 +69,17 @@ impl Types {
     /// # Panics
     /// If there is none, or a field of it is not documented.
     pub fn table(&self, name: &str, pages: &Pages, page: &str) -> String {
-        let own = self.tables.get(name).unwrap_or_else(|| panic!("no type is called `{name}`"));
+        let own = self.tables.get(name).map_or("", String::as_str);
         let mut writer = Writer { types: self, pages, page, own, text: String::new() };
-        writer.text.push_str("| field | type | meaning |\n| --- | --- | --- |\n");
-        writer.object(&self.definitions[own], "");
+        if let Some(row) = self.rows.get(name) {
+            writer.text.push_str("| column | type | meaning |\n| --- | --- | --- |\n");
+            writer.columns(row, "", false);
+        } else {
+            let object = self.definitions.get(own);
+            let object = object.unwrap_or_else(|| panic!("no type is called `{name}`"));
+            writer.text.push_str("| field | type | meaning |\n| --- | --- | --- |\n");
+            writer.object(object, "");
+        }
         writer.text
     }
 
@@ -146,6 +160,46 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// A row for each column of a row of `--parquet`: as `Columns::of` makes them, names of nested fields
+    /// are joined, elements of tuples stand side by side, and lists have no columns.
+    fn columns(&mut self, schema: &'a Value, prefix: &str, is_null: bool) {
+        let (schema, is_null) = match not_null(schema) {
+            Some(schema) => (schema, true),
+            None => (schema, is_null),
+        };
+        if let Some(elements) = schema.get("prefixItems").and_then(Value::as_array) {
+            return elements.iter().for_each(|element| self.columns(element, prefix, is_null));
+        }
+        let Some(name) = referred(schema) else { panic!("no columns of {schema}") };
+        if let Some(table) = self.types.table_of(name) {
+            let words = if is_null { "or null" } else { "" };
+            let fields = fields(&self.types.definitions[name]);
+            let has_lists = fields.iter().any(|(_, field)| field["type"] == "array");
+            let but = if has_lists { ", except lists" } else { "" };
+            let meaning = format!("The fields of {}{but}.", self.link(table));
+            return self.row(&format!("`{prefix}*`"), words, &meaning);
+        }
+        for (name, field) in fields(&self.types.definitions[name]) {
+            let kind = self.kind(field);
+            if kind.words.starts_with("list") {
+                continue;
+            }
+            let name = format!("{prefix}{name}");
+            let is_nested = referred(not_null(field).unwrap_or(field))
+                .is_some_and(|name| fields(&self.types.definitions[name]).len() > 1);
+            if is_nested {
+                self.columns(field, &format!("{name}_"), is_null);
+                continue;
+            }
+            let null = if is_null && !kind.words.ends_with(" or null") { " or null" } else { "" };
+            let said = field.get("description").and_then(Value::as_str);
+            let said = said.unwrap_or_else(|| panic!("`{name}` is not documented"));
+            let meaning =
+                translate(&[&[said.to_owned()][..], &kind.choices].concat().join(" "), self.page);
+            self.row(&format!("`{name}`"), &format!("{}{null}", kind.words), &meaning);
+        }
+    }
+
     fn row(&mut self, field: &str, kind: &str, meaning: &str) {
         let kind = if kind.is_empty() { String::new() } else { format!(" {kind}") };
         // Writing to a String cannot fail.
@@ -165,12 +219,7 @@ impl<'a> Writer<'a> {
                 None => self.kind(&self.types.definitions[name]),
             };
         }
-        if let Some(any) = schema.get("anyOf").and_then(Value::as_array) {
-            let is_null = |schema: &Value| schema.get("type").is_some_and(|kind| kind == "null");
-            let mut others = any.iter().filter(|schema| !is_null(schema));
-            let (Some(one), None) = (others.next(), others.next()) else {
-                panic!("no words for {schema}");
-            };
+        if let Some(one) = not_null(schema) {
             let kind = self.kind(one);
             return Kind { words: format!("{} or null", kind.words), ..kind };
         }
@@ -223,6 +272,17 @@ impl<'a> Writer<'a> {
         let is_of_pairs = schema["items"].get("prefixItems").is_some();
         let suffix = if is_of_pairs { kind.suffix } else { format!("[]{}", kind.suffix) };
         Kind { words: format!("list of {plural}"), suffix, ..kind }
+    }
+}
+
+/// What a value is that is something or null.
+fn not_null(schema: &Value) -> Option<&Value> {
+    let any = schema.get("anyOf")?.as_array()?;
+    let is_null = |schema: &Value| schema.get("type").is_some_and(|kind| kind == "null");
+    let mut others = any.iter().filter(|schema| !is_null(schema));
+    match (others.next(), others.next()) {
+        (Some(one), None) => Some(one),
+        _ => panic!("no words for {schema}"),
     }
 }
 
