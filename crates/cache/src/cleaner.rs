@@ -11,9 +11,11 @@
 
 mod apart;
 mod cleaning;
+mod oldest;
 mod reclaim;
 
 pub(crate) use cleaning::Surroundings;
+pub(crate) use oldest::{clean_oldest, oldest};
 
 use apart::Apart;
 use forebay_block::Nanos;

@@ -18,9 +18,9 @@
 use forebay_block::{Nanos, Volume};
 use forebay_effect::IoError;
 
-use crate::cleaner::{Cleaner, FAILURES_MAX, Purpose};
+use crate::cleaner::{Cleaner, FAILURES_MAX, Purpose, clean_oldest, oldest};
 use crate::late::Late;
-use crate::shard::{apart, owed};
+use crate::shard::apart;
 use crate::stamp::Stamps;
 use crate::volume::VolumeState;
 use crate::world::{State, Turn, World, around};
@@ -486,26 +486,4 @@ fn may_tend(world: &World) -> bool {
     let serves =
         matches!(world.state, State::Ready | State::Draining | State::Flushing | State::Destaging);
     serves && !world.log_lost
-}
-
-/// Has the oldest region with something dirty destaged, of volumes other than these (bits).
-fn clean_oldest(world: &World, cleaner: &mut Cleaner, but: u64, purpose: Purpose) -> bool {
-    let found = oldest(world, cleaner, but, purpose);
-    found.into_iter().for_each(|region| cleaner.push(region, purpose));
-    found.is_some()
-}
-
-/// That region, if it is not being destaged already.
-fn oldest(world: &World, cleaner: &Cleaner, but: u64, purpose: Purpose) -> Option<u32> {
-    let log = world.log.as_ref().filter(|log| log.error().is_none())?;
-    let dirty = |region: &u32| world.shards.iter().any(|s| s.region_is_dirty_but(*region, but));
-    let under_way = |region| cleaner.is_cleaning(region) || cleaner.is_wanted_clean(region);
-    // (What is busy calls again. A store that is late is not to be tried in vain all the time.)
-    let ready = |region: &u32| {
-        !under_way(*region) && world.shards.iter().any(|s| owed::has_ready(s, *region, but))
-    };
-    match purpose {
-        Purpose::Late => log.regions_in_use().find(ready),
-        _ => log.regions_in_use().find(dirty).filter(|&region| !under_way(region)),
-    }
 }

@@ -28,9 +28,20 @@ use crate::geometry::Geometry;
 use crate::key::{BlockKey, Position};
 use crate::log::{Log, Phase};
 use crate::sabotage::Bug;
-use crate::types::{Event, Layout, Mapping, MoveRoom};
+use crate::types::{Event, Layout, Mapping};
 use forebay_effect::IoError;
 use std::collections::VecDeque;
+
+/// Layout slots: whether the mappings of a region can move to others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MoveRoom {
+    /// There is room for them.
+    Now,
+    /// There is when the regions given back are free.
+    Later,
+    /// There is not; then what the region holds is destaged, and dropped.
+    Never,
+}
 
 /// An entry without a payload of its own that waits.
 #[derive(Clone, Copy)]

@@ -39,6 +39,7 @@ mod types;
 mod waiting;
 mod walk;
 
+pub use cells::MoveRoom;
 pub use epochs::EpochStart;
 pub use geometry::{GRANULES_MAX, Geometry, GeometryError, POSITIONS_MAX};
 pub use key::{BlockKey, Position};
@@ -46,6 +47,5 @@ pub use log::Log;
 pub use stamp::{Older, Stamp, StoreStamp};
 pub use types::{
     Append, Binding, Damage, DirectoryCounts, Event, ExtentId, Layout, LogError, LogStats, Mapping,
-    MoveRoom, OnDamage, Options, Record, Recovering, RecoveryReport, SEAL_BYTES, Seal, Sealed,
-    Start,
+    OnDamage, Options, Record, Recovering, RecoveryReport, SEAL_BYTES, Seal, Sealed, Start,
 };

@@ -211,17 +211,6 @@ pub struct Record {
     pub adds: bool,
 }
 
-/// Layout slots: whether the mappings of a region can move to others.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum MoveRoom {
-    /// There is room for them.
-    Now,
-    /// There is when the regions given back are free.
-    Later,
-    /// There is not; then what the region holds is destaged, and dropped.
-    Never,
-}
-
 /// A record's place in the mapping, to be written down again; see [`Log::remap`].
 ///
 /// [`Log::remap`]: crate::Log::remap
