@@ -320,6 +320,7 @@ impl Log {
                 fill = due.then_some(f);
             }
             let most = self.geometry.batch_entries_max;
+            let spare = spare && self.regions.leaves_last();
             let notes_due = self.cells.notes_due(idle, most, spare);
             // All notes that wait come before any record: one may forget what the record's block had before.
             let fill = fill.filter(|f| f.count + self.cells.notes.len() <= most as usize);

@@ -205,8 +205,10 @@ impl Cells {
 
     /// Whether a batch of notes alone is due; `spare`: moves do not need the room that it takes.
     pub fn notes_due(&self, idle: bool, entries_max: u32, spare: bool) -> bool {
-        if !spare && self.moves_to_come > 0 {
-            return self.moves >= entries_max as usize;
+        // (Moves fill their batches: else they leave as many pages as they empty, and regions go round for ever.)
+        if self.moves_to_come > 0 {
+            let filling = if spare { self.notes.len() } else { self.moves };
+            return filling >= entries_max as usize;
         }
         self.notes.len() >= entries_max as usize
             || self.close_notes && idle && !self.notes.is_empty()
