@@ -53,6 +53,8 @@ pub(crate) struct Queue {
     /// Batches end at these serials: what follows is not covered by the clean mark (serial,
     /// ticket).
     pub barriers: VecDeque<(u64, u64)>,
+    /// Tickets of dirty records that were taken back and whose owner has not heard of it.
+    pub taken_back: VecDeque<u64>,
     /// How much of the front fits the next batch, as far as measured.
     pub(crate) fill: Fill,
 }
@@ -79,6 +81,7 @@ impl Queue {
             close_through: 0,
             internal: 0,
             barriers: VecDeque::new(),
+            taken_back: VecDeque::new(),
             fill: Fill::default(),
         }
     }

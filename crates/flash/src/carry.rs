@@ -32,6 +32,7 @@ impl Queue {
                     refused(ticket);
                     if item.dirty != 0 {
                         first = first.min(item.serial);
+                        self.taken_back.push_back(ticket);
                     }
                     false
                 }

@@ -223,9 +223,11 @@ impl Log {
         self.pump();
     }
 
-    /// `Synced` once everything appended before this call is durable. Closes the open batch.
+    /// `Synced` once everything appended before this call is durable. Closes the open batch. It fails if a dirty record
+    /// was taken back ([`Log::take_back`]) and that event has not been polled: to its owner it is appended.
     pub fn sync(&mut self, ticket: u64) {
-        if let Some(error) = self.refusal() {
+        let taken_back = !self.queue.taken_back.is_empty();
+        if let Some(error) = self.refusal().or(taken_back.then_some(IoError::Device)) {
             self.events.push_back(Event::Synced { ticket, result: Err(error) });
             return;
         }
@@ -470,6 +472,11 @@ impl Log {
         let mut event = self.events.pop_front();
         if let (Some(event), true) = (&mut event, self.geometry.slots != 0) {
             self.hear(event);
+        }
+        if let Some(Event::AppendRefused { ticket }) = &event
+            && self.queue.taken_back.front() == Some(ticket)
+        {
+            self.queue.taken_back.pop_front();
         }
         if self.events.is_empty() {
             // The queue is large; its beginning is still near.

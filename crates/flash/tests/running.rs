@@ -86,6 +86,20 @@ fn a_sync_covers_what_was_complete_when_it_was_issued_and_no_more() {
 }
 
 #[test]
+fn a_sync_fails_until_its_owner_has_heard_that_a_dirty_record_was_taken_back() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.append(0, key(0), 1, false);
+    rig.log.take_back();
+    // To the owner it is appended: a sync that succeeded would call it durable.
+    rig.log.sync(100);
+    let refused = Event::AppendRefused { ticket: 0 };
+    let failed = Event::Synced { ticket: 100, result: Err(IoError::Device) };
+    assert_eq!([rig.log.poll_event(), rig.log.poll_event()], [Some(refused), Some(failed)]);
+    rig.log.sync(101);
+    assert_eq!(rig.settle(), [Event::Synced { ticket: 101, result: Ok(()) }]);
+}
+
+#[test]
 fn a_sync_with_nothing_to_make_durable_is_answered_at_once() {
     let mut rig = Rig::formatted(tiny(), options());
     rig.log.sync(7);
