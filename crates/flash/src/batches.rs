@@ -106,7 +106,7 @@ impl Queue {
     }
 
     /// Measures how much of the front fits a batch of `room` pages, with so many free cells.
-    fn measure(&mut self, room: u32, cells: usize, geometry: &Geometry) -> Fill {
+    pub(crate) fn measure(&mut self, room: u32, cells: usize, geometry: &Geometry) -> Fill {
         let slots = geometry.slots != 0;
         let limit = room.min(geometry.batch_pages_max) - 1;
         let mut fill = self.fill;
@@ -194,7 +194,7 @@ pub(crate) struct Batches {
     all: Vec<Batch>,
     /// In flight, oldest first.
     order: VecDeque<usize>,
-    free: Vec<usize>,
+    pub(crate) free: Vec<usize>,
     /// Those of which no checksums are asked for, and no write yet, oldest first.
     pub unsummed: VecDeque<usize>,
     /// Sequence of the next batch.
@@ -304,44 +304,6 @@ impl Log {
         progress
     }
 
-    /// The same in the layout slots: a batch takes one page, and cells if it has records.
-    fn pump_mapping(&mut self) -> bool {
-        let mut progress = false;
-        while self.error.is_none() && !self.batches.free.is_empty() {
-            let idle = self.batches.is_idle();
-            let (mut fill, mut due) = (None, false);
-            let spare = self.spares_a_page();
-            if let Some(front) = self.queue.items.front().copied()
-                && self.regions.leaves_last()
-                && (spare || self.cells.needs(1) == 0)
-            {
-                // Any number will do for the room: payloads do not take it from the region.
-                let room = self.geometry.batch_pages_max;
-                let f = self.queue.measure(room, self.cells.free.len(), &self.geometry);
-                let waited_for = self.queue.close_through >= front.serial;
-                due = f.count > 0 && (f.full || waited_for && idle);
-                fill = due.then_some(f);
-            }
-            let most = self.geometry.batch_entries_max;
-            let spare = spare && self.regions.leaves_last();
-            let notes_due = self.cells.notes_due(idle, most, spare);
-            // All notes that wait come before any record: one may forget what the record's block had before.
-            let fill = fill.filter(|f| f.count + self.cells.notes.len() <= most as usize);
-            let notes_due = notes_due || due && fill.is_none();
-            // (The last region is for moves: without them nothing would empty another.)
-            let may = self.cells.moves() > 0 || self.regions.leaves_last();
-            if fill.is_none() && !(notes_due && may) {
-                break;
-            }
-            if self.regions.room(1, self.batches.next_sequence - 1, false).is_none() {
-                break;
-            }
-            self.form_batch(fill.unwrap_or_default(), false);
-            progress = true;
-        }
-        progress
-    }
-
     /// Moves notes into the batch, before its records.
     fn take_notes(&mut self, records: usize, batch: &mut Vec<InBatch>) {
         let room = self.geometry.batch_entries_max as usize - records;
@@ -359,7 +321,7 @@ impl Log {
 
     /// Takes the measured front of the queue, or of what is carried, into a batch and asks for its
     /// checksums.
-    fn form_batch(&mut self, fill: Fill, carried: bool) {
+    pub(crate) fn form_batch(&mut self, fill: Fill, carried: bool) {
         let slots = self.geometry.slots != 0;
         let sequence = self.batches.next_sequence;
         self.batches.next_sequence += 1;

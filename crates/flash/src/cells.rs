@@ -390,6 +390,45 @@ impl Log {
         self.error.is_some() || !matches!(self.phase, Phase::Running | Phase::Draining)
     }
 
+    /// Layout slots: forms batches while there is reason and room to. A batch takes one page, and cells if it has
+    /// records.
+    pub(crate) fn pump_mapping(&mut self) -> bool {
+        let mut progress = false;
+        while self.error.is_none() && !self.batches.free.is_empty() {
+            let idle = self.batches.is_idle();
+            let (mut fill, mut due) = (None, false);
+            let spare = self.spares_a_page();
+            if let Some(front) = self.queue.items.front().copied()
+                && self.regions.leaves_last()
+                && (spare || self.cells.needs(1) == 0)
+            {
+                // Any number will do for the room: payloads do not take it from the region.
+                let room = self.geometry.batch_pages_max;
+                let f = self.queue.measure(room, self.cells.free.len(), &self.geometry);
+                let waited_for = self.queue.close_through >= front.serial;
+                due = f.count > 0 && (f.full || waited_for && idle);
+                fill = due.then_some(f);
+            }
+            let most = self.geometry.batch_entries_max;
+            let spare = spare && self.regions.leaves_last();
+            let notes_due = self.cells.notes_due(idle, most, spare);
+            // All notes that wait come before any record: one may forget what the record's block had before.
+            let fill = fill.filter(|f| f.count + self.cells.notes.len() <= most as usize);
+            let notes_due = notes_due || due && fill.is_none();
+            // (The last region is for moves: without them nothing would empty another.)
+            let may = self.cells.moves() > 0 || self.regions.leaves_last();
+            if fill.is_none() && !(notes_due && may) {
+                break;
+            }
+            if self.regions.room(1, self.batches.next_sequence - 1, false).is_none() {
+                break;
+            }
+            self.form_batch(fill.unwrap_or_default(), false);
+            progress = true;
+        }
+        progress
+    }
+
     /// Frees the cells whose time in limbo is over.
     pub(crate) fn pump_cells(&mut self) -> bool {
         if self.error.is_some() || self.geometry.slots == 0 {
