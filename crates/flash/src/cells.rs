@@ -341,7 +341,8 @@ impl Log {
         let pages = count.div_ceil(self.geometry.batch_entries_max.into());
         let (left, coming) = (self.regions.pages_left(), self.regions.pages_coming());
         match () {
-            () if pages <= left => MoveRoom::Now,
+            // (A log that has failed refuses them at once.)
+            () if pages <= left || self.error.is_some() => MoveRoom::Now,
             () if pages <= left + coming => MoveRoom::Later,
             () => MoveRoom::Never,
         }

@@ -162,7 +162,11 @@ impl Log {
         let complete = self.complete_sequence();
         let next = self.regions.all[region as usize].sequence + 1;
         match next < self.regions.end() {
-            true => self.regions.all[self.regions.number(next)].first_batch.saturating_sub(1),
+            // (Its last batches may have failed, with the log.)
+            true => {
+                let next = &self.regions.all[self.regions.number(next)];
+                complete.min(next.first_batch.saturating_sub(1))
+            }
             false => complete,
         }
     }
