@@ -171,7 +171,7 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("slots: mappings moved", 300_000),
     ("slots: met again past its time", 8000),
     ("slots: records unmapped", 200_000),
-    ("slots: regions dropped", 10),
+    ("slots: regions dropped", 1),
     ("stamps", 8000),
     ("starts refused", 3000),
     ("starts with changed stores", 500),
