@@ -13,7 +13,7 @@ use crate::sectors::values_of;
 
 /// Blocks that are watched: those that were read last.
 const WATCHED: usize = 8;
-/// Before one effect in so many a block is read.
+/// A block is read before every third effect, on average.
 const LOOK_ONE_IN: u64 = 3;
 /// Reads that are kept for a judge.
 const SEEN_MAX: usize = 4096;

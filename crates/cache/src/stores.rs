@@ -144,8 +144,8 @@ impl Stores {
         }
     }
 
-    /// Has one of the stores that are late destaged to, if much is dirty of it, or if it is time; before that, stamped.
-    /// Whether it does.
+    /// Orders a cleaning for stores that are late, if much is dirty of one, or if it is time; or first the stamps that
+    /// this cleaning would wait for. Whether it orders anything.
     fn tend_late(&mut self, world: &mut World, cleaner: &mut Cleaner, stamps: &mut Stamps) -> bool {
         let late = self.late() & !self.failing & !cleaner.apart();
         let busy = cleaner.has_late() || !may_tend(world) || self.late.pauses(world.now);
@@ -175,7 +175,8 @@ impl Stores {
         true
     }
 
-    /// The stamps of these volumes (bits) could not be written.
+    /// The stamps of these volumes (bits) could not be written. For a store that is late this counts as a write that
+    /// failed; for others the cleaning that waits for the stamp says so.
     pub fn note_unstamped(&mut self, world: &mut World, failed: u64) {
         if failed & self.late() != 0 {
             self.note_cleaned(world, 0, failed & self.late(), IoError::Device);

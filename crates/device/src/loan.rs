@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::devices::MemorySlice;
 
-/// One pin in so many is kept for readers that copy; loans get the others.
+/// The part of the pins that is kept for readers that copy, an eighth; loans get the others.
 const COPIERS_PART: u32 = 8;
 
 /// The mapping that frames lie in, and who reads it.

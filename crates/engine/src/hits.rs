@@ -19,10 +19,10 @@ use crate::core::Core;
 use crate::machine::withdraw;
 use crate::table::{Loans, Submission};
 
-/// After every so many hits a session tries the lock, and reports them if it is free. So many are also looked up side by
-/// side, so that their cache misses overlap.
+/// A session has this many hits between two attempts to take the lock; it reports them if the lock is free. It also looks
+/// up this many blocks side by side, so that their cache misses overlap.
 const TOGETHER: usize = 8;
-/// With so many unreported hits a session waits for the lock.
+/// The most hits that a session keeps unreported; then it waits for the lock.
 const REPORT_MAX: usize = 256;
 
 /// A read that has been answered.

@@ -335,8 +335,8 @@ impl Log {
         self.pump();
     }
 
-    /// Layout slots: whether there is room for so many mappings, whatever else is appended. (Those given to `remap`
-    /// before are written.)
+    /// Layout slots: whether there is room for `count` mappings, whatever else is appended. Mappings that were given to
+    /// `remap` before must have been written.
     pub fn room_for_moves(&self, count: u64) -> MoveRoom {
         let pages = count.div_ceil(self.geometry.batch_entries_max.into());
         let (left, coming) = (self.regions.pages_left(), self.regions.pages_coming());

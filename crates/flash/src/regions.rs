@@ -64,7 +64,7 @@ pub(crate) struct Regions {
     /// Batches up to this one are worth a sync: their regions are full, their directories written
     /// (in the layout slots: there are enough of them).
     pub checkpoint: u64,
-    /// The last free region is kept for batches without payload: the layout slots.
+    /// The last free region is kept for batches that have moves of mappings: the layout slots.
     keeps_last: bool,
     /// Free regions that are kept for what is carried on from a region being reclaimed: the layout log.
     kept: u32,

@@ -141,7 +141,7 @@ impl Apart {
         }
         let failed = (self.failed | self.unsynced) & written;
         s.stores.note_cleaned(s.world, written, failed, self.error);
-        // (At once, so that a region that is given back later need not wait for a slow store's.)
+        // (At once: a region that is given back later would wait for the stamp of a slow store.)
         let owed = s.stamps.owed() & volumes;
         s.stamps.order(s.world, owed, 0, false);
         true
