@@ -178,9 +178,13 @@ pub fn flash_gone() -> [Kind; 3] {
 }
 
 /// Cuts, kills and stops, and flash that runs out of space, but for what was written when it was begun.
-pub fn full_flash() -> [Kind; 4] {
+/// With stores that keep stamps too, and older copies of devices.
+pub fn full_flash() -> [Kind; 6] {
     let plan = Plan { flash_end: Some(FlashEnd::Full), ..Plan::CUTS };
+    let older = Plan { older: true, ..plan };
     [
+        kind("back-full-older", true, Some(true), older),
+        slots("back-slots-full-older", true, older),
         kind("back-full", true, Some(true), plan),
         kind("through-full", true, Some(false), plan),
         slots("back-slots-full", true, plan),

@@ -12,7 +12,7 @@ use super::single::shrunk;
 use super::table::{Row, head, measure};
 
 /// Seeds of each kind of random run.
-const SEEDS: [(&str, u64); 52] = [
+const SEEDS: [(&str, u64); 54] = [
     ("dram", 220),
     ("back", 840),
     ("through", 700),
@@ -42,6 +42,8 @@ const SEEDS: [(&str, u64); 52] = [
     ("through-full", 120),
     ("back-slots-full", 150),
     ("through-slots-full", 100),
+    ("back-full-older", 100),
+    ("back-slots-full-older", 220),
     ("back-gone", 150),
     ("through-gone", 150),
     ("through-slots-gone", 100),

@@ -398,8 +398,9 @@ impl Runner<'_> {
             header.put(stamp, false);
             header.dirty = false;
         }
-        self.seal_headers(TURNS_MAX)?;
-        self.copy_one();
+        if self.seal_headers(TURNS_MAX)? {
+            self.copy_one();
+        }
         self.world.headers.iter_mut().for_each(|h| h.dirty = dirty);
         self.hear()
     }

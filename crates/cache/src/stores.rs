@@ -165,11 +165,12 @@ impl Stores {
         }
         let owing = volumes().filter(|(_, v)| v.owed > 0).fold(0, |bits, (n, _)| bits | 1 << n);
         let Some(region) = oldest(world, cleaner, !wanted, Purpose::Late) else { return false };
-        let newest = world.log.as_ref().map_or(0, |log| log.newest_batch(region));
+        let Some(log) = &mut world.log else { return false };
+        let newest = log.newest_batch(region);
         let unseen = stamps.unseen(owing, newest);
         if unseen != 0 {
             // (A cleaning would wait for it, and all others behind that.)
-            return stamps.order(world, unseen, 0, false);
+            return log.make_durable(newest) && stamps.order(world, unseen, 0, false);
         }
         cleaner.push(region, Purpose::Late);
         true

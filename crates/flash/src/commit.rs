@@ -28,6 +28,8 @@ pub(crate) struct Commit {
     pub complete_sequence: u64,
     pub durable_serial: u64,
     pub durable_sequence: u64,
+    /// A batch that somebody needs to be durable (see [`Log::make_durable`]).
+    pub awaited: u64,
     /// Calls of `sync` (serial, ticket).
     pub tickets: VecDeque<(u64, u64)>,
     in_flight: bool,
@@ -50,6 +52,7 @@ impl Commit {
             complete_sequence: 0,
             durable_serial: 0,
             durable_sequence: 0,
+            awaited: 0,
             tickets: VecDeque::with_capacity(capacity),
             in_flight: false,
             covers: Covers::default(),
@@ -352,6 +355,7 @@ impl Log {
         let wanted = s.step == Step::Written
             || s.settle > s.settled && s.mirrored >= s.settle
             || c.tickets.front().is_some_and(|t| c.would_cover(t.0))
+            || c.would_cover_batch(c.awaited)
             || c.would_cover_batch(self.regions.release_sequence)
             || c.would_cover_batch(self.regions.checkpoint)
             || self.cells.is_short()

@@ -171,6 +171,14 @@ impl Log {
         }
     }
 
+    /// Whether a batch that was written is durable, so that a stamp can have seen it. If it is not, a sync follows,
+    /// though the batch may hold nothing that a client waits for (mappings that move, or are taken back).
+    pub fn make_durable(&mut self, sequence: u64) -> bool {
+        self.commit.awaited = self.commit.awaited.max(sequence);
+        self.pump();
+        sequence <= self.commit.durable_sequence
+    }
+
     /// These stamps (index of the volume, number) are durable on their stores. The log has noted that
     /// when the next superblock is durable. `logged`: when this one was ordered, all that had gone to the
     /// store past the log was durable there, and nothing has since.

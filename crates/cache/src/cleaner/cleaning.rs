@@ -36,13 +36,18 @@ impl Cleaner {
     pub fn logged(&mut self, s: &mut Surroundings<'_>, result: Outcome) -> Turn {
         let Some(active) = &mut self.active else { return Turn::Nothing };
         debug_assert_eq!(active.phase, Phase::Logging);
-        if result.is_err() {
-            self.end(result, s.world.now, false);
-            abandon_chosen(s.world);
-            return self.consider_giving_up(s.world);
+        if let Err(error) = result {
+            return self.abandon(s.world, error);
         }
         active.phase = Phase::Stamping;
         self.step_stamps(s)
+    }
+
+    /// The records that were chosen will not be durable, or no stamp will say so.
+    fn abandon(&mut self, world: &mut World, error: IoError) -> Turn {
+        self.end(Err(error), world.now, false);
+        abandon_chosen(world);
+        self.consider_giving_up(world)
     }
 
     /// After several failures in a row, when somebody waits for room on flash: the log is to be latched
@@ -278,6 +283,15 @@ impl Cleaner {
             active.error = Some(IoError::Device);
         }
         let wanted = wanted & !failed;
+        let log = s.world.log.as_mut().filter(|_| wanted != 0 && !releases);
+        if let Some(log) = log
+            && !log.make_durable(active.newest)
+        {
+            return match log.error() {
+                Some(error) => self.abandon(s.world, error),
+                None => Turn::Nothing,
+            };
+        }
         // (Who lacks no stamp does not wait for those of others.)
         let settling = if releases { s.stamps.settling() & !s.stores.failing() } else { 0 };
         if wanted | settling != 0 {
