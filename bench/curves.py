@@ -72,7 +72,7 @@ def untimed(flushed):
 
 
 def kept_with(line, *traces):
-    """Layout slots, with a line in [flash]: the share of `kept`, and bytes written to flash and to the backing store as
+    """Slots layout, with a line in [flash]: the share of `kept`, and bytes written to flash and to the backing store as
     shares of those without it."""
     columns = [name for name in KEPT if name not in ("read-only", "write-only")]
     row("trace", "memory + flash", *columns)
@@ -157,7 +157,7 @@ PROMOTION_SIZES = [
 
 
 def promotion(*traces):
-    """Layout slots, by `promote_after`: all hits, those of memory, bytes written to flash and mean latency, as shares of
+    """Slots layout, by `promote_after`: all hits, those of memory, bytes written to flash and mean latency, as shares of
     those with 1; an nvme before a san, 16 requests in flight, the first 300,000 requests."""
     columns = {
         f"{policy}, {after}": (policy, after)
@@ -187,7 +187,7 @@ def promotion(*traces):
 
 
 def promoted(tiers, after, pace):
-    """Layout slots on an nvme, before a san, with that `promote_after`."""
+    """Slots layout on an nvme, before a san, with that `promote_after`."""
     lines = ['shape = "nvme"', f"promote_after = {after}"]
     volume = '[[volume]]\nname = "a"\nbacking = "/b"\nshape = "san"'
     return simulate(*tiers, "slots", pace, of_flash=lines, after=[volume])

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What other volumes notice when a store is dead, slow or full, as a Markdown table.
 
-    cargo build --release -p forebay && bench/isolation.py [--seconds S] [--layouts slots,log] [CASE...]
+    cargo build --release -p forebay && bench/isolation.py [--seconds S] [--slots layouts,log] [CASE...]
     cargo build --release -p forebay && bench/isolation.py --simulated [--backing DEVICE] [CASE...]
 
 One server with four volumes, whose stores are nbdkit's memory behind a delay of a millisecond, and one fio for

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Latency of hits over NBD, alone and under writes that make a full flash tier evict, as a Markdown table.
 
-    cargo build --release -p forebay && bench/nbd-hits-under-load.py [--seconds S] [--rounds N] [--layouts slots,log]
+    cargo build --release -p forebay && bench/nbd-hits-under-load.py [--seconds S] [--rounds N] [--slots layouts,log]
 
 One fio reads blocks that are in memory, one at a time, 2,000 a second: with nothing else to do (`idle`), while
 another fio writes 6,000 blocks a second at random over four times the size of a full flash tier of 256 MiB (`loaded`),

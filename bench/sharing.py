@@ -70,12 +70,12 @@ def relations(*traces):
         row(*named(trace, dram, flash), *cells)
 
 
-# What orders the cells; the layout log as it is by default comes before them.
+# What orders the cells; the log layout as it is by default comes before them.
 CELLS = ["lru", "fifo", "clock", "sieve", "s3-fifo", "2q", "arc", "lfu", "w-tinylfu"]
 
 
 def cells(*traces):
-    """As `relations`, by the policy that orders the cells of the layout slots, under write-through."""
+    """As `relations`, by the policy that orders the cells of the slots layout, under write-through."""
     row("trace", "memory + flash", "log", *CELLS)
     row("---", "---", *["---:"] * (1 + len(CELLS)))
     for trace in traces:

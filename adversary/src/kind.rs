@@ -33,7 +33,7 @@ const fn kind(name: &'static str, flash: bool, write_back: Option<bool>, plan: P
     Kind { name, limits, plan }
 }
 
-/// The same with flash in the layout slots.
+/// The same with flash in the slots layout.
 const fn slots(name: &'static str, write_back: bool, plan: Plan) -> Kind {
     let limits = Limits {
         flash: Some(true),

@@ -105,7 +105,7 @@ pub struct Limits {
     pub small_blocks: bool,
     /// Policies change.
     pub switches: bool,
-    /// Flash in the layout slots.
+    /// Flash in the slots layout.
     pub slots: bool,
     /// This relation of the tiers, with write-back that flash acknowledges; drawn if not given.
     pub relation: Option<Relation>,
@@ -410,7 +410,7 @@ fn steps(c: &mut dyn Choices) -> (u32, u32) {
     }
 }
 
-/// With the number of cells beyond the accounting, in the layout slots.
+/// With the number of cells beyond the accounting, in the slots layout.
 fn geometry(c: &mut dyn Choices, size: &Size, slots: bool) -> (Geometry, u32) {
     let block_pages = (size.block / 4096).max(1);
     let many = if size.wide { 20 * c.choose(2) as u32 } else { 0 };

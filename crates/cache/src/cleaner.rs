@@ -3,7 +3,7 @@
 //! One region at a time, all shards together: each destages its part, then the volumes written
 //! to are synced, and only then the records are clean. Then the cleaning has ended for those that asked for it.
 //!
-//! In the layout slots a region is reclaimed by moving its mappings to another, if there is room;
+//! In the slots layout a region is reclaimed by moving its mappings to another, if there is room;
 //! and blocks that give way on flash are cleaned in rounds of their own, in the order of
 //! replacement.
 //!

@@ -23,7 +23,7 @@ pub struct Combination {
 /// What of the flash tier has to go together with the rest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashCombination {
-    /// The layout slots, not the layout log.
+    /// The slots layout, not the log layout.
     pub slots: bool,
     /// Which blocks may enter.
     pub admission: AdmissionKind,
@@ -73,7 +73,7 @@ impl Combination {
                  write_policy = \"write-back\" with acknowledge = \"flash\", or \"read-only\"",
             ),
             Relation::Etica if !flash.slots => Err(
-                "its queues evict single blocks, and the layout log frees its regions whole, in the order in \
+                "its queues evict single blocks, and the log layout frees its regions whole, in the order in \
                  which they were written: it needs flash.layout = \"slots\"",
             ),
             Relation::Etica if !all || flash.written != Written::Ask => Err(

@@ -80,19 +80,19 @@ pub struct FlashConfig {
     /// Geometry of the log.
     pub geometry: Geometry,
     /// Blocks the index can hold on flash; the log is reclaimed early when it is full. In the
-    /// layout slots: all cells.
+    /// slots layout: all cells.
     pub entries_max: u32,
-    /// Layout slots: blocks that flash holds by the accounting of the replacement policy, fewer
+    /// Slots layout: blocks that flash holds by the accounting of the replacement policy, fewer
     /// than there are cells; the others are for records in flight. Without meaning in the
-    /// layout log.
+    /// log layout.
     pub blocks: u32,
     /// Regions kept free for writing ahead of reclaim.
     pub regions_reserved: u32,
     /// Pages that recovery reads at once where it looks through payloads, at most.
     pub recovery_chunk_pages: u32,
-    /// Layout log: which records of a region that is to be used again are inserted again.
+    /// Log layout: which records of a region that is to be used again are inserted again.
     pub replacement: LogReplacement,
-    /// Layout slots: which block gives way, by a policy that [orders cells](forebay_replacement::Tier::Slots).
+    /// Slots layout: which block gives way, by a policy that [orders cells](forebay_replacement::Tier::Slots).
     pub cells: Parameters,
     /// Blocks of a line, which the relations [that have lines](Relation::has_lines) bring to flash together: a
     /// power of two, no more than an extent has; 1 is no line.
@@ -103,20 +103,20 @@ pub struct FlashConfig {
     pub written: Written,
     /// How the queues are set, under the relation that [has them](Relation::has_queues).
     pub queues: QueueParameters,
-    /// The reading of a block from flash at which it moves to DRAM, at least 1, and in the layout slots at most
+    /// The reading of a block from flash at which it moves to DRAM, at least 1, and in the slots layout at most
     /// [`SLOTS_READINGS_MAX`](FlashConfig::SLOTS_READINGS_MAX). Before that it is read from flash each time.
     pub promote_after: u8,
     /// `promote_after` for a block with a dirty record, if larger and [in effect](CacheConfig::dirty_waits), while
     /// many of the blocks that leave flash return, and for a while after (`returns.rs`): such a record stays
     /// when the block moves to DRAM.
     pub promote_dirty_after: u8,
-    /// Layout slots: dirty records of blocks that are also in DRAM give way early while many of the blocks that
+    /// Slots layout: dirty records of blocks that are also in DRAM give way early while many of the blocks that
     /// leave flash return (`returns.rs`).
     pub give_up_copies: bool,
 }
 
 impl FlashConfig {
-    /// The most readings from flash that the layout slots counts.
+    /// The most readings from flash that the slots layout counts.
     pub const SLOTS_READINGS_MAX: u8 = 31;
 }
 
@@ -223,12 +223,12 @@ impl CacheConfig {
         let extents = self.block_size.shift()..=63;
         assert!(extents.contains(&self.extent_shift), "an extent is a block at least");
         let slots = self.flash.as_ref().is_some_and(|f| f.geometry.slots != 0);
-        assert!(!slots || self.shards == 1, "the layout slots has one shard");
+        assert!(!slots || self.shards == 1, "the slots layout has one shard");
         let fits = Combination::of(self).check();
         assert!(fits.is_ok(), "{}: {fits:?}", self.relation);
     }
 
-    /// Whether [`promote_dirty_after`](FlashConfig::promote_dirty_after) is in effect: in the layout slots, under the
+    /// Whether [`promote_dirty_after`](FlashConfig::promote_dirty_after) is in effect: in the slots layout, under the
     /// relation exclusive, with at most a quarter as many blocks in DRAM as on flash, as configured. (A block that
     /// is read from flash is remembered for as long as flash remembers, not for as long as both tiers do; so the more
     /// DRAM there is, the more that costs.)

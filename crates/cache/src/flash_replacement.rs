@@ -1,4 +1,4 @@
-//! Replacement on flash, in the layout slots: where each block counts, and who gives way.
+//! Replacement on flash, in the slots layout: where each block counts, and who gives way.
 //!
 //! The tiers are exclusive: a block counts for memory or for flash, so that both together are one
 //! replacement list of the sum of their sizes. What flash holds beyond that counts as long as

@@ -182,7 +182,7 @@ mod tests {
         WritePolicy::WRITE_ONLY,
     ];
 
-    /// Every legal combination, before flash in the layout slots.
+    /// Every legal combination, before flash in the slots layout.
     fn legal() -> impl Iterator<Item = (Relation, WritePolicy, Acknowledge)> {
         let ways = POLICIES.into_iter().flat_map(|policy| {
             [Acknowledge::Flash, Acknowledge::Dram].map(|acknowledge| (policy, acknowledge))

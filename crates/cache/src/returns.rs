@@ -1,4 +1,4 @@
-//! Whether dirty blocks that stand in memory and on flash cost hits, in the layout slots.
+//! Whether dirty blocks that stand in memory and on flash cost hits, in the slots layout.
 //!
 //! Such a block takes the place of another on flash. That costs hits where what gives way instead is soon wanted again,
 //! as in a loop that is a little longer than what both tiers hold. It is measured: a table remembers which blocks gave

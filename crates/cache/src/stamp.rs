@@ -218,7 +218,7 @@ impl Stamps {
         }
         let mut stamp = world.stamp_now(false);
         stamp.complete = stamp.complete.max(complete);
-        // Under other policies the next write would go past the log, and in the layout slots payloads do
+        // Under other policies the next write would go past the log, and in the slots layout payloads do
         // not stay.
         let logs = world.config.write_policy.write_back
             && world.log.as_ref().is_some_and(|log| log.layout() == Layout::Log);

@@ -142,13 +142,13 @@ counters! {
         pub lines_short: u64,
         /// Writes that left memory as soon as flash had them.
         pub written_in_transit: u64,
-        /// Layout slots, relation `etica`: rounds of [its queues](docs/policies.md#eticas-queues).
+        /// Slots layout, relation `etica`: rounds of [its queues](docs/policies.md#eticas-queues).
         pub queue_rounds: u64,
-        /// Layout slots, relation `etica`: blocks that the queues let leave flash.
+        /// Slots layout, relation `etica`: blocks that the queues let leave flash.
         pub queue_evictions: u64,
-        /// Layout slots, relation `etica`: blocks that the queues let enter flash.
+        /// Slots layout, relation `etica`: blocks that the queues let enter flash.
         pub queue_promotions: u64,
-        /// Layout slots, relation `etica`: blocks that the queues chose and that could not enter flash, because
+        /// Slots layout, relation `etica`: blocks that the queues chose and that could not enter flash, because
         /// they were in use or for lack of a frame.
         pub queue_skips: u64,
         /// Reads of blocks that went [past the cache](docs/policies.md#what-goes-past-the-cache): parts of
@@ -166,9 +166,9 @@ counters! {
         /// Records that were replaced by a newer one of their block, or by nothing, before their region was
         /// reclaimed: holes in the log until then.
         pub records_outdated: u64,
-        /// Layout log: records that were inserted again when their region was reclaimed.
+        /// Log layout: records that were inserted again when their region was reclaimed.
         pub reinserted: u64,
-        /// Layout log: records that were worth inserting again and found no room.
+        /// Log layout: records that were worth inserting again and found no room.
         pub reinsertions_refused: u64,
         /// Blocks destaged from flash to the backing store.
         pub destaged: u64,
@@ -189,13 +189,13 @@ counters! {
         pub write_met_fetch: u64,
         /// Blocks hit again while they were leaving memory.
         pub rescued: u64,
-        /// Layout slots: blocks that gave way on flash, by the accounting.
+        /// Slots layout: blocks that gave way on flash, by the accounting.
         pub flash_evictions: u64,
-        /// Layout slots: accesses to blocks that had given way on flash and were still there.
+        /// Slots layout: accesses to blocks that had given way on flash and were still there.
         pub flash_rescued: u64,
-        /// Layout slots: dirty records of blocks in memory that gave way before blocks that flash alone had.
+        /// Slots layout: dirty records of blocks in memory that gave way before blocks that flash alone had.
         pub copies_given_up: u64,
-        /// Layout slots: regions that were destaged and dropped, because there was no room to move
+        /// Slots layout: regions that were destaged and dropped, because there was no room to move
         /// their mappings.
         pub regions_dropped: u64,
         /// Reads of flash whose checksum failed.

@@ -186,23 +186,23 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
 /// What gives way on flash depends on the layout.
 fn check_replacement(flash: &Flash, problems: &mut Problems) {
     let slots = flash.layout() == FlashLayout::Slots;
-    let message = "is for the layout slots";
+    let message = "is for the slots layout";
     problems.unless(slots || !flash.give_up_copies, "flash.give_up_copies", message);
     let unset = flash.promote_dirty_after.is_none();
     problems.unless(slots || unset, "flash.promote_dirty_after", message);
     let replacement = flash.replacement;
     if slots && replacement.is_some_and(|r| r.cells().is_none()) {
         let message =
-            "is for layout = \"log\": the layout slots takes a policy of `forebay policies`";
+            "is for layout = \"log\": the slots layout takes a policy of `forebay policies`";
         return problems.add("flash.replacement", message);
     }
     if !slots && replacement.is_some_and(|r| !r.is_of_log()) {
-        let message = "is for the layout slots: the layout log reclaims its regions in the order in which they \
+        let message = "is for the slots layout: the log layout reclaims its regions in the order in which they \
                        were written, and keeps records by \"fifo\", \"second-chance\", \"frequency\" or \"popularity\"";
         return problems.add("flash.replacement", message);
     }
     let none = flash.replacement_parameters.is_empty();
-    let message = "is for the layout slots";
+    let message = "is for the slots layout";
     problems.unless(slots || none, "flash.replacement_parameters", message);
     if slots && let Err((name, error)) = flash.cells() {
         problems.add(format!("flash.replacement_parameters.{name}"), error.to_string());
@@ -333,7 +333,7 @@ fn policies(config: &Config, problems: &mut Problems) {
     let chosen = "must be always under the relation etica: its queues choose what enters flash";
     problems.unless(admits_all || !queues, "admission.policy", chosen);
     let slots = config.flash.as_ref().is_none_or(|flash| flash.layout() == FlashLayout::Slots);
-    let single = "must be slots under the relation etica: its queues evict single blocks, and the layout log frees its \
+    let single = "must be slots under the relation etica: its queues evict single blocks, and the log layout frees its \
                   regions whole, in the order in which they were written";
     problems.unless(slots || !queues, "flash.layout", single);
     for (key, why) in config.etica.parameters().err().unwrap_or_default() {

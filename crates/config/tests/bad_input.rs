@@ -144,21 +144,21 @@ const CASES: &[Case] = &[
         "[flash]\npath = 'x'\nlayout = 'log'\nreplacement = 's3-fifo'",
         4,
         "flash.replacement",
-        "is for the layout slots",
+        "is for the slots layout",
     ),
     (
         "copies that give way in the log",
         "[flash]\npath = 'x'\nlayout = 'log'\ngive_up_copies = true",
         4,
         "flash.give_up_copies",
-        "is for the layout slots",
+        "is for the slots layout",
     ),
     (
         "a reading for dirty records in the log",
         "[flash]\npath = 'x'\nlayout = 'log'\npromote_dirty_after = 2",
         4,
         "flash.promote_dirty_after",
-        "is for the layout slots",
+        "is for the slots layout",
     ),
     (
         "a reading for dirty records that is not counted",
@@ -179,7 +179,7 @@ const CASES: &[Case] = &[
         "[flash]\npath = 'x'\nlayout = 'log'\nreplacement_parameters = { small_percent = 5 }",
         4,
         "flash.replacement_parameters",
-        "is for the layout slots",
+        "is for the slots layout",
     ),
     (
         "a parameter that the policy of the cells has not",

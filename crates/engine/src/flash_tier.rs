@@ -85,7 +85,7 @@ impl FlashTier {
         flash.layout = flash.layout.or(layout);
         let page = match (found, &self.target) {
             (Some(superblock), _) => Some(superblock.page_size),
-            // (Larger sectors are those of the layout log, too, which has pages of 4 KiB at least.)
+            // (Larger sectors are those of the log layout, too, which has pages of 4 KiB at least.)
             (None, Some(target)) if target.sector() > 512 => Some(target.sector().max(4096)),
             (None, _) => None,
         };

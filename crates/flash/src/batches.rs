@@ -5,7 +5,7 @@
 //! a write shares the next one). Forming it fixes its place and sequence; then each payload is
 //! checksummed, the header encoded, and all written in one go.
 //!
-//! In the layout slots the payloads go to cells, each run of neighbouring cells in a write of its
+//! In the slots layout the payloads go to cells, each run of neighbouring cells in a write of its
 //! own beside the header's, and notes (`cells.rs`) come first in every batch.
 //!
 //! **Prefix rule**: a batch counts as complete when its write is and all before it do.
@@ -65,7 +65,7 @@ pub(crate) struct Fill {
     room: u32,
     pub count: usize,
     pub payload_pages: u32,
-    /// Cells needed; none in the layout log.
+    /// Cells needed; none in the log layout.
     cells: usize,
     /// Nothing more would fit.
     pub full: bool,
@@ -158,7 +158,7 @@ struct Batch {
     page: u32,
     /// Pages, batch header included, region header not.
     pages: u32,
-    /// Writes under way; more than one only in the layout slots.
+    /// Writes under way; more than one only in the slots layout.
     writes: u32,
     /// Whether the region's header goes in front.
     opens_region: bool,

@@ -67,7 +67,7 @@ impl Queue {
 impl Log {
     /// Appends what is still owed of a region that is being reclaimed, so that it can be released: before
     /// all appends that are in no batch yet, and, since they may wait for that region, with room of
-    /// its own. The layout log only. (A record that is in a batch already would come before it in the
+    /// its own. The log layout only. (A record that is in a batch already would come before it in the
     /// log: see [`Log::is_waiting`].)
     ///
     /// # Panics

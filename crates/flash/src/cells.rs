@@ -21,7 +21,7 @@
 //! one. The last free region is kept for batches that have moves: there is always room for the
 //! moves that empty the oldest region, and what waits for room waits for that. After several crashes in
 //! a row there may not be ([`Log::room_for_moves`] says so), and the cache then empties the region as in
-//! the layout log.
+//! the log layout.
 
 use crate::format::batch::{Entry, Kind as EntryKind, MOVED};
 use crate::geometry::Geometry;
@@ -32,7 +32,7 @@ use crate::types::{Event, Layout, Mapping};
 use forebay_effect::IoError;
 use std::collections::VecDeque;
 
-/// Layout slots: whether the mappings of a region can move to others.
+/// Slots layout: whether the mappings of a region can move to others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MoveRoom {
     /// There is room for them.
@@ -108,7 +108,7 @@ fn hash(key: BlockKey) -> usize {
     (key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 51) as usize
 }
 
-/// The cells and what waits for them. Empty in the layout log.
+/// The cells and what waits for them. Empty in the log layout.
 pub(crate) struct Cells {
     first_page: u32,
     cell_pages: u32,
@@ -255,7 +255,7 @@ impl Log {
         self.geometry.layout()
     }
 
-    /// Layout slots: nobody needs the payload at `position` any more, because a record whose
+    /// Slots layout: nobody needs the payload at `position` any more, because a record whose
     /// `Appended` has been polled took its place, or because the region that held its mapping is
     /// free. The cell is used again once that is durable.
     pub fn release_cell(&mut self, position: Position) {
@@ -270,7 +270,7 @@ impl Log {
         }
     }
 
-    /// Layout slots: forgets the record of `key`, which must be the newest, at `position`, and
+    /// Slots layout: forgets the record of `key`, which must be the newest, at `position`, and
     /// clean. `Unmapped` follows when that is durable, if the log does not fail before; a newer
     /// record may be appended meanwhile. False, and nothing happens, while a newer record of the
     /// block is being written, or its `Appended` waits to be polled.
@@ -292,7 +292,7 @@ impl Log {
         true
     }
 
-    /// Layout slots: writes a mapping down again, because the region that holds it is being
+    /// Slots layout: writes a mapping down again, because the region that holds it is being
     /// reclaimed; `Moved` follows. False, and nothing happens, while a newer record of the block
     /// is being written, which will make it unnecessary.
     ///
@@ -320,7 +320,7 @@ impl Log {
         true
     }
 
-    /// Layout slots: so many mappings are about to be given to `remap`, and nothing keeps their owner from that.
+    /// Slots layout: so many mappings are about to be given to `remap`, and nothing keeps their owner from that.
     /// Room is kept for them until [`Log::close_notes`]. Writes of those given what fills batches. (There is one
     /// owner at a time: a cache with this layout has one shard.)
     pub fn expect_moves(&mut self, count: u32) {
@@ -328,14 +328,14 @@ impl Log {
         self.pump();
     }
 
-    /// Layout slots: writes the mappings given to `remap`.
+    /// Slots layout: writes the mappings given to `remap`.
     pub fn close_notes(&mut self) {
         self.cells.moves_to_come = 0;
         self.cells.close_notes = !self.cells.notes.is_empty();
         self.pump();
     }
 
-    /// Layout slots: whether there is room for `count` mappings, whatever else is appended. Mappings that were given to
+    /// Slots layout: whether there is room for `count` mappings, whatever else is appended. Mappings that were given to
     /// `remap` before must have been written.
     pub fn room_for_moves(&self, count: u64) -> MoveRoom {
         let pages = count.div_ceil(self.geometry.batch_entries_max.into());
@@ -391,7 +391,7 @@ impl Log {
         self.error.is_some() || !matches!(self.phase, Phase::Running | Phase::Draining)
     }
 
-    /// Layout slots: forms batches while there is reason and room to. A batch takes one page, and cells if it has
+    /// Slots layout: forms batches while there is reason and room to. A batch takes one page, and cells if it has
     /// records.
     pub(crate) fn pump_mapping(&mut self) -> bool {
         let mut progress = false;

@@ -15,13 +15,13 @@ use crate::geometry::Geometry;
 use crate::log::{BATCH_BUFFERS, Kind, Log, token};
 use forebay_effect::Outcome;
 
-/// Without directories, in the layout slots, a sync is due after so many entries: about as many as a
+/// Without directories, in the slots layout, a sync is due after so many entries: about as many as a
 /// region of the log has. What was written since is what a recovery has to verify.
 const CHECKPOINT_ENTRIES: usize = 4096;
 
 /// What is being taken down, and what is being written.
 pub(crate) struct Directories {
-    /// Entries since the last checkpoint, in the layout slots.
+    /// Entries since the last checkpoint, in the slots layout.
     since: usize,
     /// Bytes of the largest one; 0 if there are none.
     room: usize,

@@ -217,7 +217,7 @@ impl Geometry {
         )?;
         let slots = self.slots != 0;
         check((3..=1 << 24).contains(&self.regions), "regions is outside 3 to 2^24")?;
-        check(!slots || self.regions >= 4, "the layout slots needs 4 regions")?;
+        check(!slots || self.regions >= 4, "the slots layout needs 4 regions")?;
         let held = u64::from(self.regions.max(2) - 2)
             * u64::from(self.region_pages.max(1) - 1)
             * u64::from(self.batch_entries_max);
@@ -228,7 +228,7 @@ impl Geometry {
         let inside = if slots { 1 } else { self.block_pages() };
         check(
             !slots || self.directory_pages == 0,
-            "regions of the layout slots have no directories",
+            "regions of the slots layout have no directories",
         )?;
         check(self.directory_pages <= 1 << 15, "directory_pages is over 32768")?;
         check(
@@ -266,7 +266,7 @@ impl Geometry {
         check(self.pages() <= POSITIONS_MAX, "more pages than a position can name")
     }
 
-    /// Regions that are kept free for what is carried on from a region being reclaimed, in the layout log:
+    /// Regions that are kept free for what is carried on from a region being reclaimed, in the log layout:
     /// enough for all of it in the smallest batches, unless there are few.
     pub const fn regions_kept(&self) -> u32 {
         match (self.slots, self.regions) {
@@ -276,7 +276,7 @@ impl Geometry {
         }
     }
 
-    /// Whole blocks that a region holds in batches of at most so many, in the layout log.
+    /// Whole blocks that a region holds in batches of at most so many, in the log layout.
     pub fn region_blocks(&self, batch_entries: u32) -> u64 {
         let (block, room) = (self.block_pages(), self.usable_pages() - 1);
         let most = self.batch_entries_max.min((self.batch_pages_max - 1) / block);

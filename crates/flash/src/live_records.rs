@@ -1,4 +1,4 @@
-//! Layout slots: the newest record of each block, while recovery goes through the journal.
+//! Slots layout: the newest record of each block, while recovery goes through the journal.
 //!
 //! Millions of records are put in, most of them to be superseded soon. A cell has one record at most, so
 //! records lie in a list by cell, and an open-addressed table of cells finds those of blocks: two

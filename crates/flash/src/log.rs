@@ -266,7 +266,7 @@ impl Log {
     }
 
     /// Asks for the oldest region to be reclaimed, because the index is full. Nothing happens
-    /// when one is being reclaimed already, or nothing is on flash. In the layout slots, where
+    /// when one is being reclaimed already, or nothing is on flash. In the slots layout, where
     /// that would not help, what is being unmapped is hurried along.
     pub fn reclaim(&mut self) {
         if self.geometry.slots == 0 {
@@ -512,7 +512,7 @@ impl Log {
         u64::from(position.0) * u64::from(self.geometry.page_size)
     }
 
-    /// The number of the region that a position lies in; in the layout slots, of the region that
+    /// The number of the region that a position lies in; in the slots layout, of the region that
     /// holds its mapping.
     pub fn region_of(&self, position: Position) -> u32 {
         if self.geometry.slots != 0 {

@@ -1,4 +1,4 @@
-//! Recovery in the layout slots: from the journal's entries to the mapping.
+//! Recovery in the slots layout: from the journal's entries to the mapping.
 //!
 //! The walk (`walk.rs`) reads headers only. What its batches say is applied to the mapping when
 //! they are known to have been durable; the rest, the *tail*, is kept until the end of the

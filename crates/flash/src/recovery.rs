@@ -117,7 +117,7 @@ pub(crate) struct Recovery {
     pub header: Option<BatchHeader>,
     pub entries: Vec<Entry>,
     pub verify: Verify,
-    /// Layout slots: the mapping so far.
+    /// Slots layout: the mapping so far.
     pub mapped: Mapped,
     pub probe: Probe,
     pub spare: Vec<Entry>,

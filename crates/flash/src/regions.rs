@@ -62,11 +62,11 @@ pub(crate) struct Regions {
     /// The region whose directory is being written.
     pub directory_under_way: Option<u64>,
     /// Batches up to this one are worth a sync: their regions are full, their directories written
-    /// (in the layout slots: there are enough of them).
+    /// (in the slots layout: there are enough of them).
     pub checkpoint: u64,
-    /// The last free region is kept for batches that have moves of mappings: the layout slots.
+    /// The last free region is kept for batches that have moves of mappings: the slots layout.
     keeps_last: bool,
-    /// Free regions that are kept for what is carried on from a region being reclaimed: the layout log.
+    /// Free regions that are kept for what is carried on from a region being reclaimed: the log layout.
     kept: u32,
     /// Pages left at the end of regions.
     pub pages_skipped: u64,

@@ -25,15 +25,15 @@ pub enum Bug {
     RegionReusedEarly,
     /// Flash: what an earlier run wrote behind the end of its log counts again.
     EpochsForgotten,
-    /// Flash, layout slots: a cell is used again before what forgets its record is durable.
+    /// Flash, slots layout: a cell is used again before what forgets its record is durable.
     CellReusedEarly,
-    /// Flash, layout slots: recovery does not verify payloads that nothing says were durable.
+    /// Flash, slots layout: recovery does not verify payloads that nothing says were durable.
     TailUnverified,
-    /// Flash, layout slots: a record that replacement drops is not forgotten on flash.
+    /// Flash, slots layout: a record that replacement drops is not forgotten on flash.
     UnmapForgotten,
     /// Flash: records of a log that has failed are declared void, but not on flash.
     VoidSkipped,
-    /// Cache, layout slots: a region is given back with mappings that are still needed.
+    /// Cache, slots layout: a region is given back with mappings that are still needed.
     MappingLeftBehind,
     /// Cache: payloads read from flash are believed whatever their checksums say.
     ChecksumIgnoredOnRead,

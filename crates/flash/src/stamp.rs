@@ -18,8 +18,8 @@
 //! the log has them still. That no record has left the log, its tail says; that nothing else went to the
 //! store, such as a trim of what is not cached, [`Binding::logged`] says: the number of the oldest stamp
 //! since which that is so. It is taken back, durably, before anything goes past the log, and set again by
-//! a stamp that is ordered when all of that is durable on the store. In the layout log only: in the layout
-//! slots the payload of a clean record may be written over.
+//! a stamp that is ordered when all of that is durable on the store. In the log layout only: in the slots
+//! layout the payload of a clean record may be written over.
 
 use crate::format::superblock::Superblock;
 use crate::log::{Log, Phase};
@@ -156,7 +156,7 @@ impl Log {
         self.commit.complete_sequence
     }
 
-    /// The newest batch written so far of a region: a record that lies there, or in the layout slots whose mapping
+    /// The newest batch written so far of a region: a record that lies there, or in the slots layout whose mapping
     /// does, is of no later one.
     pub fn newest_batch(&self, region: u32) -> u64 {
         let complete = self.complete_sequence();

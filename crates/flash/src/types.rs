@@ -182,7 +182,7 @@ pub struct Append {
     pub valid: u16,
     /// Dirty granules. They must be *all* dirty granules of the block: a newer record replaces an
     /// older one as a whole. Those that are not valid are *lost*: they can be read neither here nor
-    /// from the backing store, which is said for good (the layout log only). A granule appended as
+    /// from the backing store, which is said for good (the log layout only). A granule appended as
     /// clean says that the backing store durably holds the same, or that the block's extent is active.
     pub dirty: u16,
     /// Where the block lies in DRAM; pinned until the event.
@@ -654,13 +654,13 @@ pub struct LogStats {
     pub syncs: u64,
     /// Regions reclaimed and free for use again.
     pub regions_reclaimed: u64,
-    /// Layout slots: mappings written down again because their region was reclaimed.
+    /// Slots layout: mappings written down again because their region was reclaimed.
     pub mappings_moved: u64,
-    /// Layout slots: records forgotten so that their cells could be used again.
+    /// Slots layout: records forgotten so that their cells could be used again.
     pub unmapped: u64,
-    /// Layout slots: cells in all.
+    /// Slots layout: cells in all.
     pub cells_total: u32,
-    /// Layout slots: cells free now.
+    /// Slots layout: cells free now.
     pub cells_free: u32,
     /// Regions in all.
     pub regions_total: u32,

@@ -1,4 +1,4 @@
-//! The layout slots under power cuts at random instants: what was synced is there, every payload
+//! The slots layout under power cuts at random instants: what was synced is there, every payload
 //! that counts is whole, and cells are used again without losing anything.
 //!
 //! The test is a cache of a kind: it holds the index, lets go of records that are superseded,

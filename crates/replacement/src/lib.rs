@@ -2,7 +2,7 @@
 //! which blocks may enter flash. [`Queues`] choose what leaves flash and enters it once in an interval.
 //!
 //! A policy orders **nodes**, places that are numbered from 0: the frames of a DRAM tier, or the
-//! cells of a flash tier in the layout `slots`. It knows nothing of masks, dirt or devices, does no
+//! cells of a flash tier in the `slots` layout. It knows nothing of masks, dirt or devices, does no
 //! I/O, reads no clock, allocates nothing after construction, and answers the same calls with the
 //! same answers on every machine. [`Policy`] is the protocol; [`Replacement`] is a policy at work,
 //! chosen by its [`Kind`]. The caller keeps the index from keys to nodes:

@@ -23,7 +23,7 @@ pub struct About {
 pub enum Tier {
     /// Frames of DRAM.
     Dram,
-    /// Cells of a flash tier in the layout `slots`. (In the layout `log` the order in which
+    /// Cells of a flash tier in the `slots` layout. (In the `log` layout the order in which
     /// regions are reclaimed is what recovery stands on.)
     Slots,
 }

@@ -15,7 +15,7 @@ pub struct FlashResult {
     pub write_amplification: f64,
     /// Bytes of blocks written, without headers and padding.
     pub payload_bytes: u64,
-    /// Records written; in the layout slots also what its journal says of records that were already there.
+    /// Records written; in the slots layout also what its journal says of records that were already there.
     pub records: u64,
     /// Batches in which records were written.
     pub batches: u64,

@@ -170,7 +170,7 @@ pub fn geometry(
     Ok(g)
 }
 
-/// Bytes of a page of a new tier: in the layout slots only the journal is written page by page, so that they are as
+/// Bytes of a page of a new tier: in the slots layout only the journal is written page by page, so that they are as
 /// small as a disk's sectors, unless a device is too large to be addressed so.
 fn page_bytes(layout: words::FlashLayout, bytes: u64) -> u32 {
     let small = layout == words::FlashLayout::Slots && bytes / SECTOR <= POSITIONS_MAX;
@@ -231,7 +231,7 @@ fn flash_config(
     Ok(flash)
 }
 
-/// In the layout slots: how many blocks flash holds, by its geometry.
+/// In the slots layout: how many blocks flash holds, by its geometry.
 pub fn count_cells(flash: &mut FlashConfig) {
     let cells = flash.geometry.slots;
     if cells != 0 {

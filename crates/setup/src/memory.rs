@@ -14,7 +14,7 @@ const BYTES_OF_PUBLISHED: u64 = 31;
 const BYTES_OF_RECORD: u64 = 13;
 /// Of a block in the flash log.
 const BYTES_IN_LOG: u64 = 49;
-/// Of a block in the flash layout slots, without what its replacement policy keeps of it.
+/// Of a block in the flash slots layout, without what its replacement policy keeps of it.
 const BYTES_IN_SLOTS: u64 = 58;
 
 /// About how many bytes of bookkeeping a cache has in memory, the data themselves not counted.

@@ -104,7 +104,7 @@ fn misplaced(w: &Words) -> Option<&'static str> {
     }
     let of_log = matches!(w.replacement, None | Some("fifo" | "second-chance" | "frequency"));
     match w.layout {
-        Some("log") if !of_log => Some("is for the layout slots"),
+        Some("log") if !of_log => Some("is for the slots layout"),
         Some("slots") if matches!(w.replacement, Some("second-chance" | "frequency")) => {
             Some("is for layout = \"log\"")
         }

@@ -86,13 +86,13 @@ pub struct Throughput {
     pub bytes_per_s: f64,
 }
 
-/// How many blocks each tier holds at most: of the layout slots those that count for replacement,
+/// How many blocks each tier holds at most: of the slots layout those that count for replacement,
 /// of the log its records if all are whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct Capacity {
     /// In memory.
     pub tier1: u32,
-    /// On flash: in the layout slots the blocks that count for replacement, in the log its records if all
+    /// On flash: in the slots layout the blocks that count for replacement, in the log its records if all
     /// are whole. 0 without flash.
     pub tier2: u32,
 }

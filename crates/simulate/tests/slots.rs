@@ -1,4 +1,4 @@
-//! Goal: each replacement policy orders the cells of the layout slots as its definition says: it sees what leaves
+//! Goal: each replacement policy orders the cells of the slots layout as its definition says: it sees what leaves
 //! memory, what comes back to it, and what gave way; and a block moves to memory at the reading that the
 //! configuration says.
 //!

@@ -133,7 +133,7 @@ impl Cache {
     }
 
     /// Blocks in memory whose dirty record on flash is kept, because memory does not survive a
-    /// power cut. In the layout slots, flash has room for that many blocks less.
+    /// power cut. In the slots layout, flash has room for that many blocks less.
     pub fn dirty_copies(&self) -> u64 {
         self.world.shards.iter().map(Shard::dirty_copies).sum()
     }
@@ -188,7 +188,7 @@ impl Cache {
     }
 
     /// The most steps that the replacement policies have taken in one eviction: that of memory, and that of
-    /// flash in the layout slots. [`Policy::steps_max`](forebay_replacement::Policy::steps_max) bounds each.
+    /// flash in the slots layout. [`Policy::steps_max`](forebay_replacement::Policy::steps_max) bounds each.
     pub fn eviction_steps_most(&self) -> [u64; 2] {
         let larger = |a: [u64; 2], b: [u64; 2]| [a[0].max(b[0]), a[1].max(b[1])];
         self.world.shards.iter().map(Shard::eviction_steps_most).fold([0; 2], larger)

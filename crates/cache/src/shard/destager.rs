@@ -37,7 +37,7 @@ use stretch::{Member, Stretch};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
     Region(u32),
-    /// Layout slots: who gives way on flash, and who would next.
+    /// Slots layout: who gives way on flash, and who would next.
     Coldest,
 }
 

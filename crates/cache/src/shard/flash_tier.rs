@@ -1,5 +1,5 @@
 //! What a shard has on flash: whether flash takes records, where those of its blocks lie, and, in the
-//! layout slots, which blocks count there and give way (`evict.rs`).
+//! slots layout, which blocks count there and give way (`evict.rs`).
 
 mod evict;
 mod moves;
@@ -44,7 +44,7 @@ pub(super) struct FlashTier {
     size: u64,
     /// Blocks whose dirty record could not be read, the first of them.
     unreadable: Vec<BlockKey>,
-    /// Layout log: how often each block's record was read from flash, by entry; and which records are inserted
+    /// Log layout: how often each block's record was read from flash, by entry; and which records are inserted
     /// again for that.
     uses: Box<[u8]>,
     /// How popular they are, if that decides.
@@ -52,9 +52,9 @@ pub(super) struct FlashTier {
     policy: LogReplacement,
     promote_after: u8,
     promote_dirty_after: u8,
-    /// Layout slots: who gives way.
+    /// Slots layout: who gives way.
     replacement: Option<FlashReplacement>,
-    /// Layout slots: who leaves and who enters, if that is not decided by accesses alone.
+    /// Slots layout: who leaves and who enters, if that is not decided by accesses alone.
     pub queues: Option<Box<Queues>>,
     /// From the choice of what is cleaned to the end of that.
     holding_cells: bool,

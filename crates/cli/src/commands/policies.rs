@@ -164,7 +164,7 @@ fn text(document: &Document) -> String {
     }
     text += "\nconfiguration: whether `[replacement] policy` accepts it, in this version. A policy that is\n\
              not accepted yet is built and tested, but the cache does not run it.\n\
-             tiers: what it can order: DRAM, flash in the layout `slots`. The layout `log` reclaims its\n\
+             tiers: what it can order: DRAM, flash in the `slots` layout. The `log` layout reclaims its\n\
              regions in the order in which they were written, whatever the policy.\n\
              bytes/block: what it keeps for each block of the tier, with ghosts, sketches and hit ratios.\n";
     text

@@ -9,8 +9,8 @@ section! {
         /// Size of a cached block: a power of two from 4KiB to 64KiB.
         block_size: Size = "4KiB";
         /// Memory for cached data, the first tier. Bookkeeping comes on top: 56 bytes for each
-        /// block in memory (12 more with a flash tier, 20 in the layout slots; 62 in all below 256MiB; under other replacement
-        /// policies than `lru` up to 37 more), and for each block on flash 49 bytes (in the layout slots 66).
+        /// block in memory (12 more with a flash tier, 20 in the slots layout; 62 in all below 256MiB; under other replacement
+        /// policies than `lru` up to 37 more), and for each block on flash 49 bytes (in the slots layout 66).
         dram: Size = "256MiB";
         /// What is written where, and when.
         write_policy: WritePolicy = "write-through";
@@ -94,7 +94,7 @@ choice! {
         EticaNpe = "etica-npe",
         /// The same, but flash changes at the end of an interval only: the least popular blocks leave it, and the most
         /// popular ones that it does not have enter, as `[etica]` says. A write of a block that flash does not have
-        /// goes to the backing store. In the layout slots, with the admission policy `always`.
+        /// goes to the backing store. In the slots layout, with the admission policy `always`.
         Etica = "etica",
         /// Flash alone caches, reads and writes; memory is used on the way. With write-back that flash
         /// acknowledges, or read-only.

@@ -20,36 +20,36 @@ section! {
         /// How blocks are laid out. Unset means as the device was formatted; a new one gets `"slots"`.
         layout: Option<FlashLayout> = unset;
         /// Unit of writing, to which headers and data are aligned: a power of two from 512 bytes to 64KiB. Unset
-        /// means 4KiB in the layout log and from 2 TiB on; in the layout slots 512 bytes where the device can
+        /// means 4KiB in the log layout and from 2 TiB on; in the slots layout 512 bytes where the device can
         /// write so little without writing its neighbours again, else 4KiB. (The simulator takes it that it can.)
         page_size: Option<Size> = unset;
         /// How much is filled, sealed and reclaimed as one: a power of two. Unset means 16MiB,
-        /// and less on a device that would have fewer than 128 regions, down to 512KiB. In the layout
-        /// slots it divides the journal; unset means a sixteenth of that.
+        /// and less on a device that would have fewer than 128 regions, down to 512KiB. In the slots
+        /// layout it divides the journal; unset means a sixteenth of that.
         region_size: Option<Size> = unset;
         /// Regions kept free, so that a log full of dirty blocks can still be reclaimed. The
-        /// layout slots always keeps one.
+        /// slots layout always keeps one.
         regions_reserved: u32 = 2;
-        /// In the layout log: which records of a region are kept when it is reclaimed. They are written again at
-        /// its head, in half a region at most, while there is room. Unset means `"frequency"`. In the layout slots:
+        /// In the log layout: which records of a region are kept when it is reclaimed. They are written again at
+        /// its head, in half a region at most, while there is room. Unset means `"frequency"`. In the slots layout:
         /// the replacement policy of the cells, which sees what leaves memory and what is read from flash. Unset
         /// means `"lru"`.
         replacement: Option<FlashReplacement> = unset;
-        /// In the layout slots: parameters of that policy, by their names; the others are as they are by default.
+        /// In the slots layout: parameters of that policy, by their names; the others are as they are by default.
         replacement_parameters: BTreeMap<String, u32> = {};
-        /// The reading of a block from flash at which it moves to memory, 1 to 255, or to 31 in the layout slots. Until
+        /// The reading of a block from flash at which it moves to memory, 1 to 255, or to 31 in the slots layout. Until
         /// then it is read from flash each time, and takes nobody's place in memory.
         promote_after: u32 = 1;
-        /// In the layout slots, under write-back and the relation `exclusive`: `promote_after` of a block whose record
+        /// In the slots layout, under write-back and the relation `exclusive`: `promote_after` of a block whose record
         /// on flash is dirty, if that is more, while more than a quarter of the blocks that leave flash are soon wanted
         /// again, and for a while after. Such a record stays on flash when its block moves to memory, and displaces
         /// another block. Where memory is configured to hold more than a quarter as many blocks as flash, that costs
-        /// more than it gains, and the key has no effect. 1 to 31; unset means 2. The layout log does not take it.
+        /// more than it gains, and the key has no effect. 1 to 31; unset means 2. The log layout does not take it.
         promote_dirty_after: Option<u32> = unset;
-        /// In the layout slots, under write-back: dirty records of blocks that are also in memory are destaged early
+        /// In the slots layout, under write-back: dirty records of blocks that are also in memory are destaged early
         /// while more than a quarter of the blocks that leave flash are soon wanted again, so that both tiers hold
-        /// more blocks. It gains hits where a loop hardly fits, and costs writes to the backing store. The layout
-        /// log does not take it.
+        /// more blocks. It gains hits where a loop hardly fits, and costs writes to the backing store. The log
+        /// layout does not take it.
         give_up_copies: bool = false;
         /// Under the relations `layered` and `dual`: the bytes that lie together and enter flash together, a power of
         /// two from a block to 1MiB. Unset means 1MiB. Blocks are fetched for that as far as frames of memory are
@@ -58,7 +58,7 @@ section! {
         /// The most data that is written as one batch with one header, which has room for 128 blocks, or for 17 in
         /// a page of 512 bytes.
         batch_size: Size = "1MiB";
-        /// Most batches being written at once, 1 to 255. Unset means 4 in the layout log, and 16 in the layout slots,
+        /// Most batches being written at once, 1 to 255. Unset means 4 in the log layout, and 16 in the slots layout,
         /// whose batches are smaller.
         batches_in_flight: Option<u32> = unset;
         /// How much of the backing store one entry of the activity log covers: extents that
@@ -74,7 +74,7 @@ section! {
 }
 
 /// Replacement on flash: which records of the log are kept when their region is reclaimed, or which block of the
-/// layout slots gives way.
+/// slots layout gives way.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FlashReplacement {
     /// First in, first out, in both layouts.
@@ -85,11 +85,11 @@ pub enum FlashReplacement {
     Frequency,
     /// The log keeps records that are popular among those on flash.
     Popularity,
-    /// Layout slots: a policy of `forebay_replacement`.
+    /// Slots layout: a policy of `forebay_replacement`.
     Policy(Kind),
 }
 
-/// Names that the layout log knows; it shares the first with the layout slots.
+/// Names that the log layout knows; it shares the first with the slots layout.
 const LOG_CHOICES: [Choice; 4] = [
     Choice {
         name: "fifo",
@@ -100,21 +100,21 @@ const LOG_CHOICES: [Choice; 4] = [
     Choice {
         name: "second-chance",
         doc: &[
-            "Layout log: it keeps records that were read from flash since they were written, once for each such",
+            "Log layout: it keeps records that were read from flash since they were written, once for each such",
             "time.",
         ],
     },
     Choice {
         name: "frequency",
         doc: &[
-            "Layout log: it keeps records that were read from flash twice or more, those that were read most first;",
+            "Log layout: it keeps records that were read from flash twice or more, those that were read most first;",
             "half of the readings count the next time.",
         ],
     },
     Choice {
         name: "popularity",
         doc: &[
-            "Layout log: it keeps records that were read from flash soon after one another, by ETICA's popularity, the",
+            "Log layout: it keeps records that were read from flash soon after one another, by ETICA's popularity, the",
             "most popular first; half of it counts the next time.",
         ],
     },
@@ -143,7 +143,7 @@ const CHOICES: [(Choice, FlashReplacement); 4 + FURTHER] = {
     while all < Kind::ALL.len() {
         let kind = Kind::ALL[all];
         if is_further(kind) {
-            let doc = &["Layout slots: as in `[replacement]`."];
+            let doc = &["Slots layout: as in `[replacement]`."];
             let choice = Choice { name: kind.name(), doc };
             choices[n] = (choice, FlashReplacement::Policy(kind));
             n += 1;
@@ -191,7 +191,7 @@ impl<'de> serde::Deserialize<'de> for FlashReplacement {
 }
 
 impl FlashReplacement {
-    /// Its policy in the layout slots.
+    /// Its policy in the slots layout.
     pub const fn cells(self) -> Option<Kind> {
         match self {
             FlashReplacement::Fifo => Some(Kind::Fifo),
@@ -202,7 +202,7 @@ impl FlashReplacement {
         }
     }
 
-    /// Whether the layout log has it.
+    /// Whether the log layout has it.
     pub const fn is_of_log(self) -> bool {
         !matches!(self, FlashReplacement::Policy(_))
     }
@@ -214,7 +214,7 @@ impl Flash {
         self.layout.unwrap_or(FlashLayout::Slots)
     }
 
-    /// The policy of the cells in the layout slots, with its parameters.
+    /// The policy of the cells in the slots layout, with its parameters.
     ///
     /// # Errors
     /// With the parameter that it has not, or that is out of range, and what is wrong.

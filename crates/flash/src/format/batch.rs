@@ -1,5 +1,5 @@
 //! The header page of a batch; the payloads follow it, each from a page boundary on. In the
-//! layout slots nothing follows: payloads lie in cells.
+//! slots layout nothing follows: payloads lie in cells.
 //!
 //! | offset | bytes | what |
 //! | --- | --- | --- |
@@ -16,8 +16,8 @@
 //! | 96 | 24 each | entries |
 //!
 //! An entry: key (8), valid granules (2), dirty granules (2), kind (1: 0 data, 1 tombstone, 2 lost), a
-//! zero (1), pages from this page to its payload (2; 0 in the layout slots), CRC-32C of its
-//! payload (4), number of its cell (4; 0 in the layout log).
+//! zero (1), pages from this page to its payload (2; 0 in the slots layout), CRC-32C of its
+//! payload (4), number of its cell (4; 0 in the log layout).
 //! The payload is the valid granules one behind the other. Granules that are dirty and not valid are
 //! *lost*: their newest data could not be read any more when the entry was written.
 
@@ -63,11 +63,11 @@ pub enum Kind {
     Data,
     /// Voids every older record of its block.
     Tombstone,
-    /// The same, and says that the newest data of its dirty granules are lost; the layout log only.
+    /// The same, and says that the newest data of its dirty granules are lost; the log layout only.
     Lost,
 }
 
-/// The offset of an entry, in the layout slots, that only says again where a payload lies.
+/// The offset of an entry, in the slots layout, that only says again where a payload lies.
 pub const MOVED: u16 = 1;
 
 /// An entry of a batch.
@@ -81,10 +81,10 @@ pub struct Entry {
     pub valid: u16,
     /// Dirty granules; those that are not valid are lost.
     pub dirty: u16,
-    /// Pages from the header to the payload; 0 without one. In the layout slots 0 if the batch
+    /// Pages from the header to the payload; 0 without one. In the slots layout 0 if the batch
     /// wrote the payload, [`MOVED`] if it lay in its cell before.
     pub offset: u16,
-    /// Number of the cell that holds the payload, in the layout slots; else 0.
+    /// Number of the cell that holds the payload, in the slots layout; else 0.
     pub cell: u32,
     /// CRC-32C of the payload; 0 without one.
     pub checksum: u32,

@@ -12,7 +12,7 @@
 //! | 64 | 4 | pages of a region |
 //! | 68 | 4 | number of regions |
 //! | 72 | 4 | pages of a superblock copy |
-//! | 76 | 4 | number of cells; 0 in the layout log |
+//! | 76 | 4 | number of cells; 0 in the log layout |
 //! | 80 | 8 | bytes of an extent of the activity log |
 //! | 88 | 8 | tail: sequence of the oldest region that counts |
 //! | 96 | 8 | sequence of the tail region's first batch |
@@ -80,7 +80,7 @@ pub struct Superblock {
     pub regions: u32,
     /// Pages of a superblock copy.
     pub superblock_pages: u32,
-    /// Number of cells; 0 in the layout log.
+    /// Number of cells; 0 in the log layout.
     pub slots: u32,
     /// Bytes of an extent of the activity log.
     pub extent_bytes: u64,

@@ -1,4 +1,4 @@
-//! Layout slots: which blocks count on flash, and the steps of those that give way. Such a block is
+//! Slots layout: which blocks count on flash, and the steps of those that give way. Such a block is
 //! destaged if it is dirty, then forgotten on flash; when that is durable its cell is free. What
 //! forgets it need not be waited for by anybody but the next block that wants the cell.
 
@@ -302,7 +302,7 @@ mod tests {
     use forebay_flash::{BlockKey, Position};
     use forebay_replacement::{Kind, Parameters};
 
-    /// A cache whose flash is in the layout slots.
+    /// A cache whose flash is in the slots layout.
     fn in_slots(cells: Parameters) -> (Cache, Position) {
         let bytes = 64 << 20;
         let geometry = Geometry::for_device(bytes, 4096).and_then(|g| g.in_slots(bytes, None));
@@ -356,7 +356,7 @@ mod tests {
         let shard = &mut cache.world.shards[0];
         shard.recovered(&mut around!(cache.world), key, newer, 0, (1, 0));
         let id = shard.tiers.blocks.find(key).expect("it has just been found");
-        shard.tiers.flash.replacement.as_mut().expect("the layout slots").set_unmapping(id, true);
+        shard.tiers.flash.replacement.as_mut().expect("the slots layout").set_unmapping(id, true);
         shard.unmapped(&mut around!(cache.world), key, older);
         assert_eq!(shard.tiers.blocks[id].position(), Some(newer));
         shard.unmapped(&mut around!(cache.world), key, newer);
