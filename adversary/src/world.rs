@@ -1,6 +1,6 @@
 //! The cache with its executor over faulty devices in memory: one life after another.
 
-use forebay_block::{Flags, Nanos, Op, Volume};
+use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{
     Acknowledge, Cache, CacheConfig, Notice, Open, Relation, VolumeConfig, WritePolicy,
 };
@@ -595,7 +595,8 @@ impl World {
         if op == Op::Read {
             self.lookout.watch(Volume(volume), offset, block);
         }
-        self.cache.handle_request(self.now, id, Volume(volume), op, flags, offset, length);
+        let (time, volume) = (self.now, Volume(volume));
+        self.cache.handle_request(id, Request { time, volume, op, flags, offset, length });
         self.run();
         id
     }

@@ -78,6 +78,11 @@ pub struct Request {
 }
 
 impl Request {
+    /// One without flags.
+    pub const fn new(time: Nanos, volume: Volume, op: Op, offset: u64, length: u64) -> Request {
+        Request { time, volume, op, flags: Flags::NONE, offset, length }
+    }
+
     /// The byte range addressed.
     pub const fn extent(&self) -> Extent {
         Extent { offset: self.offset, length: self.length }

@@ -6,7 +6,7 @@
 
 #![allow(clippy::print_stdout)] // a program, not the library
 
-use forebay_block::{Flags, Nanos, Op, Volume};
+use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_cache::{Cache, CacheConfig, Open, VolumeConfig};
 use forebay_effect::{Effect, Place, RequestId};
 
@@ -16,7 +16,8 @@ const BLOCK: usize = 4096;
 fn read(cache: &mut Cache, frames: &mut [[u8; BLOCK]], disk: &[u8], id: u64) -> (Vec<u8>, u32) {
     let (mut buffer, mut disk_reads, mut segments) = (vec![0; BLOCK], 0, Vec::new());
     let (now, length) = (Nanos(id), BLOCK as u64);
-    cache.handle_request(now, RequestId(id), Volume(0), Op::Read, Flags::NONE, 0, length);
+    let request = Request::new(now, Volume(0), Op::Read, 0, length);
+    cache.handle_request(RequestId(id), request);
     while let Some(effect) = cache.poll_effect(&mut segments) {
         match effect {
             // From the disk into a frame. A real driver starts the read here and hands in its

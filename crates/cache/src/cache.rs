@@ -51,7 +51,7 @@ mod queries;
 
 pub use queries::Sought;
 
-use forebay_block::{Flags, Nanos, Op, Volume};
+use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_effect::{
     Effect, Frame, IoError, MetaBuffer, Outcome, Owner, Place, RequestId, Segment, Token,
 };
@@ -182,25 +182,16 @@ impl Cache {
         }
     }
 
-    /// A request arrives. The driver keeps its buffer, `length` bytes, until the reply; `id`
-    /// must not be in use. A bad request is answered like any other, with an error.
+    /// A request arrives at `request.time`. The driver keeps its buffer, `length` bytes, until the reply;
+    /// `id` must not be in use. A bad request is answered like any other, with an error.
     ///
     /// # Panics
     /// Without [`Cache::has_room`].
-    #[allow(clippy::too_many_arguments)]
-    pub fn handle_request(
-        &mut self,
-        now: Nanos,
-        id: RequestId,
-        volume: Volume,
-        op: Op,
-        flags: Flags,
-        offset: u64,
-        length: u64,
-    ) {
+    pub fn handle_request(&mut self, id: RequestId, request: Request) {
+        let Request { time, volume, op, offset, length, .. } = request;
         assert!(id != INTERNAL, "a reserved request number");
         assert!(self.has_room(), "more requests than the cache was built for");
-        self.world.begin_call(now);
+        self.world.begin_call(time);
         if op == Op::Read
             && self.missed.take() != Some((volume, offset, length))
             && let Some((frame, at)) = self.world.read_hit(volume, offset, length)
@@ -212,7 +203,7 @@ impl Cache {
             return;
         }
         let admitted = match self.world.state {
-            State::Ready => self.world.front.admit(id, volume, op, flags, offset, length),
+            State::Ready => self.world.front.admit(id, &request),
             _ => Err(IoError::Shutdown),
         };
         match admitted {

@@ -1,7 +1,7 @@
 //! Destages of everything: what is dirty in DRAM goes to flash, then the dirty records of all regions to the
 //! backing stores. Somebody has asked for it, or a change of policy, a stop or pass-through needs it.
 
-use forebay_block::{Flags, Op, Volume};
+use forebay_block::{Op, Request, Volume};
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::Log;
 use forebay_flash::sabotage::Bug;
@@ -211,7 +211,8 @@ fn forgive(cleaner: &mut Cleaner, stores: &mut Stores) {
 fn flush_all(world: &mut World) {
     for volume in 0..world.front.volumes.len() {
         let v = Volume(volume as u32);
-        let flush = world.front.admit(INTERNAL, v, Op::Flush, Flags::NONE, 0, 0);
+        let flush = Request::new(world.now, v, Op::Flush, 0, 0);
+        let flush = world.front.admit(INTERNAL, &flush);
         world.begin_flush(flush.expect("a flush of an attached volume"));
     }
 }

@@ -6,7 +6,7 @@
 //! sync only counts for writes that had completed when it was issued, and all requests that
 //! wait meanwhile share the next one.
 
-use forebay_block::{Flags, Nanos, Op, Volume};
+use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_effect::{Device, Effect, EffectQueue, IoError, Outcome, Owner, RequestId, Token};
 use forebay_flash::sabotage::{Bug, Sabotage};
 
@@ -175,15 +175,8 @@ impl Front {
     }
 
     /// Registers a request; `Err` is the answer to give at once.
-    pub fn admit(
-        &mut self,
-        id: RequestId,
-        volume: Volume,
-        op: Op,
-        flags: Flags,
-        offset: u64,
-        length: u64,
-    ) -> Result<u32, IoError> {
+    pub fn admit(&mut self, id: RequestId, request: &Request) -> Result<u32, IoError> {
+        let Request { volume, op, flags, offset, length, .. } = *request;
         let state = self.volumes.get_mut(volume.0 as usize).ok_or(IoError::Invalid)?;
         let end = offset.checked_add(length).ok_or(IoError::Invalid)?;
         if op != Op::Flush && (end > state.size || (offset | length) & 511 != 0) {

@@ -243,7 +243,7 @@ mod tests {
     use crate::Open;
     use crate::cache::Cache;
     use crate::config::{CacheConfig, VolumeConfig};
-    use forebay_block::{Flags, Nanos, Op, Volume};
+    use forebay_block::{Nanos, Op, Request, Volume};
     use forebay_effect::RequestId;
 
     fn complete_all(cache: &mut Cache) {
@@ -262,7 +262,7 @@ mod tests {
         cache.start(Nanos(0), Open::RECOVER);
         assert!(matches!(cache.poll_notice(), Some(Notice::Ready(_))));
         for id in [RequestId(1), RequestId(2)] {
-            cache.handle_request(Nanos(1), id, Volume(0), Op::Trim, Flags::NONE, 0, 1 << 16);
+            cache.handle_request(id, Request::new(Nanos(1), Volume(0), Op::Trim, 0, 1 << 16));
         }
         // The first is stopped half-way, by its volume's share; the second has the same blocks.
         cache.world.front.shares.share = 0;

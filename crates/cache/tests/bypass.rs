@@ -4,7 +4,7 @@
 //! Method: memory of four blocks before a log; streams of blocks, after two of which the next go past.
 
 use crate::driver::*;
-use forebay_block::{Flags, Op, Volume};
+use forebay_block::{Flags, Op, Request, Volume};
 use forebay_cache::{Acknowledge, Bypass, Cache, CacheConfig, VolumeConfig, WritePolicy};
 
 const THROUGH: (WritePolicy, Acknowledge) = (WritePolicy::WRITE_THROUGH, Acknowledge::Dram);
@@ -132,15 +132,8 @@ fn a_volume_may_be_left_out() {
     cache.start(forebay_block::Nanos(0), forebay_cache::Open::RECOVER);
     for n in 0..6 {
         let id = forebay_effect::RequestId(n + 1);
-        cache.handle_request(
-            forebay_block::Nanos(n),
-            id,
-            volume,
-            Op::Read,
-            Flags::NONE,
-            n * BLOCK,
-            BLOCK,
-        );
+        let time = forebay_block::Nanos(n);
+        cache.handle_request(id, Request::new(time, volume, Op::Read, n * BLOCK, BLOCK));
     }
     assert_eq!(cache.stats().bypassed_reads, 0);
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::driver::*;
-use forebay_block::{Flags, Nanos, Op, Volume};
+use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{Acknowledge, CacheConfig, FlashConfig, WritePolicy};
 use forebay_effect::{Effect, IoError, Place, RequestId, Token};
 
@@ -551,16 +551,8 @@ fn a_store_that_fails_keeps_neither_others_from_being_destaged_nor_writes_from_f
     for block in 0..4 {
         d.write(block);
         let id = RequestId(1000 + block);
-        let (offset, length) = (block * 2 * BLOCK, BLOCK);
-        d.cache.handle_request(
-            Nanos(d.next),
-            id,
-            Volume(1),
-            Op::Write,
-            Flags::NONE,
-            offset,
-            length,
-        );
+        let write = Request::new(Nanos(d.next), Volume(1), Op::Write, block * 2 * BLOCK, BLOCK);
+        d.cache.handle_request(id, write);
         d.poll();
         d.settle();
     }

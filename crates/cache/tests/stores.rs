@@ -1,7 +1,7 @@
 //! Backing stores that fail: what their volumes feel, and what the others do not.
 
 use crate::driver::{BLOCK, Driver, is_write, with_flash};
-use forebay_block::{Flags, Nanos, Op, Volume};
+use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_cache::{Acknowledge, CacheConfig, FlashConfig, WritePolicy};
 use forebay_effect::{Device, Effect, IoError, RequestId};
 use forebay_flash::Geometry;
@@ -33,7 +33,7 @@ impl Stores {
         self.next += 1;
         let (id, now) = (RequestId(self.next), Nanos(self.d.next));
         let (offset, length) = if op == Op::Flush { (0, 0) } else { (block * BLOCK, BLOCK) };
-        self.d.cache.handle_request(now, id, Volume(volume), op, Flags::NONE, offset, length);
+        self.d.cache.handle_request(id, Request::new(now, Volume(volume), op, offset, length));
         self.d.poll();
         self.settle();
         self.next
@@ -272,15 +272,8 @@ fn requests_larger_than_flash_go_on_beside_a_store_that_takes_nothing() {
     let long = |s: &mut Stores, volume: u32, blocks: u64| {
         s.next += 1;
         let (id, now) = (RequestId(s.next), Nanos(s.d.next));
-        s.d.cache.handle_request(
-            now,
-            id,
-            Volume(volume),
-            Op::Write,
-            Flags::NONE,
-            0,
-            blocks * BLOCK,
-        );
+        let write = Request::new(now, Volume(volume), Op::Write, 0, blocks * BLOCK);
+        s.d.cache.handle_request(id, write);
         s.d.poll();
         s.settle();
         s.wait(3);
@@ -304,7 +297,8 @@ fn a_volume_has_at_most_three_quarters_of_the_requests_that_are_served() {
             d.next += 1;
             let (id, now) = (RequestId(d.next), Nanos(d.next));
             let offset = u64::from(volume) << 16;
-            d.cache.handle_request(now, id, Volume(volume), Op::Read, Flags::NONE, offset, BLOCK);
+            let read = Request::new(now, Volume(volume), Op::Read, offset, BLOCK);
+            d.cache.handle_request(id, read);
             d.poll();
             taken += 1;
         }

@@ -1,6 +1,6 @@
 //! Trims of more than is cached, and of more than is handed out at once, beside other requests.
 
-use forebay_block::{Flags, Nanos, Op, Volume};
+use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_cache::{
     Acknowledge, Cache, CacheConfig, FlashConfig, Notice, Open, VolumeConfig, WritePolicy,
 };
@@ -54,8 +54,8 @@ impl Driver {
     }
 
     fn request_bytes(&mut self, id: u64, op: Op, offset: u64, length: u64) {
-        let id = RequestId(id);
-        self.cache.handle_request(Nanos(0), id, Volume(0), op, Flags::NONE, offset, length);
+        let request = Request::new(Nanos(0), Volume(0), op, offset, length);
+        self.cache.handle_request(RequestId(id), request);
         self.poll();
     }
 

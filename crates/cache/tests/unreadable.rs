@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use crate::driver::{BLOCK, Driver, flash_offset, is_flash_read, with_flash};
-use forebay_block::{Flags, Nanos, Op, Volume};
+use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_cache::{Acknowledge, CacheConfig, CacheStats, WritePolicy};
 use forebay_effect::{Device, Effect, IoError, Outcome, RequestId};
 
@@ -33,8 +33,8 @@ impl Tier {
     fn write(&mut self, block: u64) -> Option<Outcome> {
         self.d.next += 1;
         let (id, now) = (RequestId(self.d.next), Nanos(self.d.next));
-        let flags = Flags::NONE;
-        self.d.cache.handle_request(now, id, Volume(0), Op::Write, flags, block * BLOCK, BLOCK);
+        let write = Request::new(now, Volume(0), Op::Write, block * BLOCK, BLOCK);
+        self.d.cache.handle_request(id, write);
         self.d.poll();
         self.settle();
         // Attempts that fail have pauses between them.

@@ -304,14 +304,14 @@ impl Core {
     /// Answers a read of one block in memory, without entering it anywhere; `None`, with nothing
     /// done, if it is anything else. The tape shows no difference.
     fn read_hit(&mut self, now: Nanos, session: u32, r: &mut Submission) -> Option<Loans> {
+        let request = r.at(now);
         let buffer =
             r.buffer.as_mut().filter(|b| r.op == Op::Read && b.len() as u64 >= r.length)?;
         let (frame, at) = self.cache.handle_hit(now, r.volume, r.offset, r.length)?;
         let bytes = r.length as u32;
         if let Some(tape) = &mut self.tape {
             let id = self.table.next_id();
-            let Submission { volume, op, flags, offset, length, .. } = *r;
-            tape.record(&Record::Request { now, id, volume, op, flags, offset, length });
+            tape.record(&Record::Request(id, request));
             let from = Place::Frame { frame, offset: at };
             let to = Place::Request { request: id, offset: 0 };
             tape.effect(&Effect::Copy { from, to, length: bytes }, &[]);
@@ -494,10 +494,9 @@ impl Core {
     }
 
     fn hand_in(&mut self, now: Nanos, id: RequestId) {
-        let r = self.table.request(id);
-        let (volume, op, flags, offset, length) = (r.volume, r.op, r.flags, r.offset, r.length);
-        self.note(|| Record::Request { now, id, volume, op, flags, offset, length });
-        self.cache.handle_request(now, id, volume, op, flags, offset, length);
+        let request = self.table.request(id).at(now);
+        self.note(|| Record::Request(id, request));
+        self.cache.handle_request(id, request);
         self.again |= self.run(now);
     }
 

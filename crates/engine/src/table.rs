@@ -1,6 +1,6 @@
 //! Requests in flight: whose they are, and where their data lies.
 
-use forebay_block::{Flags, Nanos, Op, Volume};
+use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_device::{AlignedBuffer, Loan, MemorySlice, Requests};
 use forebay_effect::{Outcome, RequestId};
 use smallvec::SmallVec;
@@ -24,6 +24,14 @@ pub struct Submission {
     pub length: u64,
     /// The data of a write, or room for that of a read: at least `length` bytes for these two.
     pub buffer: Option<AlignedBuffer>,
+}
+
+impl Submission {
+    /// What the cache learns of it.
+    pub(crate) fn at(&self, time: Nanos) -> Request {
+        let Submission { volume, op, flags, offset, length, .. } = *self;
+        Request { time, volume, op, flags, offset, length }
+    }
 }
 
 /// A request that has been answered.

@@ -498,10 +498,8 @@ impl Simulation {
             }
         };
         let id = RequestId(number.into());
-        let Request { volume, op, flags, offset, length, .. } = *request;
-        timed(&mut self.calls, || {
-            self.cache.handle_request(self.now, id, volume, op, flags, offset, length);
-        });
+        let request = Request { time: self.now, ..*request };
+        timed(&mut self.calls, || self.cache.handle_request(id, request));
         self.execute();
     }
 

@@ -390,7 +390,7 @@ mod tests {
     use crate::Open;
     use crate::config::{CacheConfig, VolumeConfig};
     use crate::policy::{Acknowledge, WritePolicy};
-    use forebay_block::{Flags, Nanos, Volume};
+    use forebay_block::{Nanos, Request, Volume};
     use forebay_effect::RequestId;
 
     #[test]
@@ -403,8 +403,8 @@ mod tests {
         cache.set_policy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
         assert!(!cache.world.holds.switch, "its destage waits for a sync");
         cache.world.holds.destage = true;
-        let (id, flags) = (RequestId(1), Flags::NONE);
-        cache.handle_request(Nanos(1), id, Volume(0), Op::Write, flags, 0, 4096);
+        let write = Request::new(Nanos(1), Volume(0), Op::Write, 0, 4096);
+        cache.handle_request(RequestId(1), write);
         assert_eq!(cache.world.front.held_count, 1);
         cache.world.holds.destage = false;
         cache.end_destage(Destaged { result: Ok(()), held: true });

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
-use forebay_block::{Flags, Nanos, Op, Volume};
+use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{
     Acknowledge, Cache, CacheConfig, CacheStats, FlashConfig, Open, VolumeConfig, WritePolicy,
 };
@@ -68,8 +68,9 @@ impl Driver {
 
     pub fn request(&mut self, op: Op, flags: Flags, offset: u64, length: u64) -> u64 {
         self.next += 1;
-        let id = RequestId(self.next);
-        self.cache.handle_request(Nanos(self.next), id, Volume(0), op, flags, offset, length);
+        let (time, volume) = (Nanos(self.next), Volume(0));
+        let request = Request { time, volume, op, flags, offset, length };
+        self.cache.handle_request(RequestId(self.next), request);
         self.poll();
         self.next
     }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-use forebay_block::{Flags, Nanos, Op, Volume};
+use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{Acknowledge, Open, VolumeConfig, WritePolicy};
 use forebay_effect::{IoError, MetaBuffer, Outcome, RequestId, Token};
 use forebay_flash::{Binding, Sealed, Stamp, StoreStamp};
@@ -16,23 +16,8 @@ pub enum Record {
     Attach(VolumeConfigRecord),
     /// The cache was started.
     Start(Nanos, Open),
-    /// A request arrived.
-    Request {
-        /// When.
-        now: Nanos,
-        /// Its number.
-        id: RequestId,
-        /// Of which volume.
-        volume: Volume,
-        /// What.
-        op: Op,
-        /// How.
-        flags: Flags,
-        /// First byte.
-        offset: u64,
-        /// Bytes.
-        length: u64,
-    },
+    /// A request of this number arrived.
+    Request(RequestId, Request),
     /// A device effect ended.
     Completion {
         /// When.
@@ -160,10 +145,10 @@ impl Record {
                 out.write_all(&now.0.to_le_bytes())?;
                 write_open(open, out)
             }
-            Record::Request { now, id, volume, op, flags, offset, length } => {
+            Record::Request(id, Request { time, volume, op, flags, offset, length }) => {
                 out.write_all(&[3, *op as u8, flags.0])?;
                 out.write_all(&volume.0.to_le_bytes())?;
-                write_u64(&[now.0, id.0, *offset, *length], out)
+                write_u64(&[time.0, id.0, *offset, *length], out)
             }
             Record::Completion { now, token, outcome, metadata } => {
                 out.write_all(&[4, outcome_number(*outcome)])?;
@@ -242,9 +227,9 @@ impl Record {
             3 => {
                 let op = Op::from_u8(read_u8(input)?).ok_or(bad("an operation"))?;
                 let (flags, volume) = (Flags(read_u8(input)?), Volume(read_u32(input)?));
-                let (now, id) = (Nanos(read_u64(input)?), RequestId(read_u64(input)?));
+                let (time, id) = (Nanos(read_u64(input)?), RequestId(read_u64(input)?));
                 let (offset, length) = (read_u64(input)?, read_u64(input)?);
-                Record::Request { now, id, volume, op, flags, offset, length }
+                Record::Request(id, Request { time, volume, op, flags, offset, length })
             }
             4 => {
                 let outcome = match read_u8(input)? {

@@ -114,9 +114,9 @@ impl<R: Read> Player<R> {
                 self.started = true;
                 cache.start(now, open);
             }
-            Record::Request { now, id, volume, op, flags, offset, length } => {
+            Record::Request(id, request) => {
                 self.requests.insert(id.0);
-                cache.handle_request(now, id, volume, op, flags, offset, length);
+                cache.handle_request(id, request);
             }
             Record::Completion { now, token, outcome, metadata } => {
                 self.under_way.remove(&number(token));
@@ -157,8 +157,8 @@ impl<R: Read> Player<R> {
                 "a seal of no volume"
             }
             Record::KeepStamps(volume) if !attached(*volume) => "stamps of no volume",
-            Record::Request { .. } if !cache.has_room() => "more requests than fit",
-            Record::Request { id, .. } if id.0 == u64::MAX || self.requests.contains(&id.0) => {
+            Record::Request(..) if !cache.has_room() => "more requests than fit",
+            Record::Request(id, _) if id.0 == u64::MAX || self.requests.contains(&id.0) => {
                 "the number of a request"
             }
             Record::Completion { token, metadata, .. } => {
