@@ -26,7 +26,7 @@ needs() {
 release() { cargo build --release --quiet "$@"; }
 example() { cargo run --release --quiet -p "$1" --example "$2"; }
 
-# Hits over NBD beside other servers.
+# Hits over NBD compared with other servers.
 bench_hits() {
     needs fio python3
     release -p forebay -p forebay-ramserver && bench/nbd-hits.sh
@@ -56,7 +56,7 @@ bench_codec() { cargo bench -p forebay-nbd --bench codec; }
 bench_plan() { cargo bench -p forebay-plan --bench plan; }
 bench_partition() { cargo bench -p forebay-plan --bench partition; }
 
-# Miss-ratio curves beside those of libCacheSim; MRC_PROFILER says where its mrcProfiler is.
+# Miss-ratio curves compared with those of libCacheSim; MRC_PROFILER says where its mrcProfiler is.
 bench_curves-peer() {
     local peer="${MRC_PROFILER:-mrcProfiler}"
     needs "$peer" python3

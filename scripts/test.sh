@@ -105,7 +105,7 @@ step_examples() { cargo test --workspace --no-fail-fast --doc; }
 
 step_doc() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps; }
 
-# Answers beside those of naive programs that know nothing of the code.
+# Answers compared with those of naive programs that know nothing of the code.
 step_oracles() {
     python3 -c 'import tomllib' 2>/dev/null || skip "Python 3.11 or newer is missing"
     build_forebay && FOREBAY="$built/debug/forebay" tests/oracles/run

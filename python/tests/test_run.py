@@ -1,4 +1,4 @@
-"""How the command is run, and how its failures are told."""
+"""How the command is run, and how its failures are reported."""
 
 import forebay
 import pytest

@@ -1,14 +1,14 @@
-# Where an export has data (base:allocation): an empty one is copied at once, holes and zeroes are told
-# as such, and what is told of them is never anything else, through trims, kills and restarts.
+# Where an export has data (base:allocation): an empty one is copied at once, holes and zeroes are reported
+# as such, and never as anything else, through trims, kills and restarts.
 . "$(dirname "$0")/lib.sh"
 need nbdinfo nbdcopy qemu-img qemu-io python3
 
-# told OFFSET LENGTH KIND...: all of that range is told as one of these kinds.
+# told OFFSET LENGTH KIND...: all of that range is reported as one of these kinds.
 told() {
     local offset=$1 length=$2
     shift 2
     nbdinfo --map --json "$URI" >map.json
-    python3 - "$offset" "$length" "$@" <<'END' || fail "bytes $offset+$length are told otherwise: $(cat map.json)"
+    python3 - "$offset" "$length" "$@" <<'END' || fail "bytes $offset+$length are reported otherwise: $(cat map.json)"
 import json, sys
 start, length, kinds = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 extents = json.load(open("map.json"))
@@ -29,7 +29,7 @@ MIB=$((1 << 20)) GIB=$((1 << 30))
 config flash size=8GiB
 start
 told 0 $((8 * GIB)) hole,zero
-[ "$(python3 -c 'import json; print(len(json.load(open("map.json"))))')" = 1 ] || fail "one hole is told in pieces"
+[ "$(python3 -c 'import json; print(len(json.load(open("map.json"))))')" = 1 ] || fail "one hole is reported in pieces"
 copied=$(seconds nbdcopy "$URI" empty.img)
 converted=$(seconds qemu-img convert -f raw -O raw "$URI" converted.img)
 echo "8 GiB of nothing: nbdcopy $copied s, qemu-img convert $converted s, $(read_bytes) bytes read from the store"

@@ -32,7 +32,7 @@ sed 's/flash.img/copy.img/' forebay.toml >copy.toml
 store 0 8388608 001
 mv disk.former disk.img
 mv flash.former flash.img
-# A server goes on with both.
+# A server takes both over.
 start
 io 'read -P 1 0 8M' 'read -P 2 32M 64k' 'write -P 3 0 64k' 'write -P 4 40k 4k' 'write -P 5 1M 64k' flush
 crash

@@ -1,4 +1,4 @@
-# A clean stop that keeps dirty data goes on with it; one that destages leaves nothing dirty.
+# After a clean stop that keeps dirty data, a start finds it; one that destages leaves nothing dirty.
 . "$(dirname "$0")/lib.sh"
 need qemu-io
 config flash

@@ -24,7 +24,7 @@ cp --sparse=always disk.whole disk.img
 start
 io 'read -P 1 0 4M' 'read -P 2 60M 4M'
 crash
-# Both are longer: the tier goes on with its former size, the volume has its new one.
+# Both are longer: the tier keeps its former size, the volume has its new one.
 truncate -s 80M flash.img
 truncate -s 129M disk.img
 start

@@ -1,4 +1,4 @@
-//! Trims of more than is cached, and of more than is handed out at once, beside other requests.
+//! Trims of more than is cached, and of more than is handed out at once, among other requests.
 
 use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_cache::{

@@ -9,7 +9,7 @@
 //! [`Effect::Reply`]) are finished by the driver, in the order in which they are polled, before
 //! it makes any other call to the machine. **Device** effects carry a [`Token`]; they complete
 //! in any order, may fail, and may never complete before a power cut. An effect's memory
-//! operands are passed beside it as a list of [`Segment`]s, concatenated in order.
+//! operands are passed with it as a list of [`Segment`]s, concatenated in order.
 //!
 //! A frame named by a device effect that has not completed is pinned: the machine does not
 //! write, evict or reuse it (a pinned *source* may still be copied from).

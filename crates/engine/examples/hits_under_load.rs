@@ -1,4 +1,4 @@
-//! How long a hit takes while regions seal, are reclaimed and destaged, beside an engine that does nothing else:
+//! How long a hit takes while regions seal, are reclaimed and destaged, compared with an engine that does nothing else:
 //! `cargo run --release -p forebay-engine --example hits_under_load [slots|log] [rounds] [directory] [apart]`.
 //!
 //! One session reads blocks that are in memory, one at a time. In every second phase another one writes blocks at

@@ -189,7 +189,7 @@ impl BackingHeader {
         }
         let newest = decoded.iter().filter_map(|d| d.as_ref().ok()).max_by_key(|h| h.update);
         if let Some(header) = newest {
-            // A copy of a newer format beside an older one: the newer version wrote last.
+            // A copy of a newer format next to an older one: the newer version wrote last.
             return match decoded.iter().find_map(|d| d.err().filter(|e| is_newer(*e))) {
                 Some(error) => Err(error),
                 None => Ok(Some(*header)),
@@ -384,7 +384,7 @@ mod tests {
     fn what_is_not_ours_and_what_is_too_new_are_told_apart() {
         let foreign = [0x5A; 4096];
         let none = BackingHeader::newest([&foreign, &[0; 4096]], false);
-        assert_eq!(none, Err(HeaderError::Foreign), "zeroes beside data are no header");
+        assert_eq!(none, Err(HeaderError::Foreign), "zeroes next to data are no header");
         let torn = &header(1).encode()[..60];
         let none = BackingHeader::newest([&[torn, &[0; 500]].concat(), &[0; 4096]], false);
         assert_eq!(none, Err(HeaderError::Damaged));

@@ -6,7 +6,7 @@
 //! checksummed, the header encoded, and all written in one go.
 //!
 //! In the slots layout the payloads go to cells, each run of neighbouring cells in a write of its
-//! own beside the header's, and notes (`cells.rs`) come first in every batch.
+//! own in addition to the header's, and notes (`cells.rs`) come first in every batch.
 //!
 //! **Prefix rule**: a batch counts as complete when its write is and all before it do.
 

@@ -10,7 +10,7 @@
 //!   [`ReuseHistogram`], whose [`hits`](ReuseHistogram::hits) at any size cost constant time;
 //!   [`MissRatioCurve`] is a histogram drawn as points.
 //! - [`RequestDistances`] counts whole requests, and blocks that move into the cache only every
-//!   so often, as in a cache beside the data path.
+//!   so often, as in a cache outside the data path.
 //! - [`ContentLocality`] measures contents in the place of blocks.
 //! - [`Clairvoyant`] counts the hits of the best possible cache of a size, which knows the future.
 //! - [`ReuseStack`] gives the distance of each access.

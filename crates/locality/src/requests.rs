@@ -1,4 +1,4 @@
-//! Distances for a cache beside the data path: whole requests, and periodic migration.
+//! Distances for a cache outside the data path: whole requests, and periodic migration.
 //!
 //! Two changes to the plain stack. Counted by request, one access of several blocks hits only if
 //! all its blocks do, so it counts once, at its largest distance. Under periodic migration a block

@@ -99,7 +99,7 @@ impl Growth {
         }
         let blocks = |units: Units| units.0 * cost.unit_blocks();
         let us = |sizes: [Units; 2]| hierarchy.mean_latency_us(counts, &sizes.map(blocks));
-        // More than this is of no use beside what is there.
+        // More than this is useless with what is there.
         let useful = cost.units_for(counts.useful_blocks()).0.saturating_sub(have.0);
         let buys = |usd: f64, unit_usd: f64, useful: u64| {
             CostModel::affordable(usd.max(0.0), unit_usd).min(useful)

@@ -19,7 +19,7 @@ const POINTS_MAX: u64 = 1 << 20;
 const SIZES_PER_TIER: usize = 64;
 /// Combinations of sizes of the grid, about.
 const GRID_POINTS: f64 = 40_000.0;
-/// Budgets whose best sizes stand beside the grid.
+/// Budgets whose best sizes are added to the grid.
 const BUDGETS: usize = 48;
 
 /// A front, and whether it is the whole truth.

@@ -1,4 +1,4 @@
-//! Parameters of policies: declared beside the policy, checked here.
+//! Parameters of policies: declared with the policy, checked here.
 
 use core::fmt;
 

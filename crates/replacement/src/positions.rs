@@ -1,5 +1,5 @@
 //! Which position a block that comes in begins at: what HR LRU, Priority LRU and Derivative LRU need to know of
-//! accesses, beside the queue.
+//! accesses, next to the queue.
 //!
 //! [`Positions`] has the hit ratio of each chunk, or what each volume would gain, from the accesses that it is told of,
 //! and the priority of each volume, and applies the policy's [`PositionRule`]. It is apart from the policies because these

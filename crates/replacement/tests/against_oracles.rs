@@ -168,7 +168,7 @@ proptest! {
     }
 }
 
-/// All policies but random, each beside its oracle at twenty sizes up to `largest`: request for request.
+/// All policies but random, each compared with its oracle at twenty sizes up to `largest`: request for request.
 fn at_twenty_sizes(what: &str, keys: &[u64], largest: f64) {
     let mut hits_most = 0;
     for &kind in Kind::ALL.iter().filter(|&&kind| kind != Kind::Random) {

@@ -53,7 +53,7 @@ pub struct RecordOptions {
     pub path: PathBuf,
     /// Whether to hash contents.
     pub hash: bool,
-    /// Which part to record, if not all. What is beside it is counted.
+    /// Which part to record, if not all. The rest is only counted.
     pub sample: Option<SampleSpec>,
 }
 

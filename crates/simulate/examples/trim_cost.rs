@@ -1,4 +1,4 @@
-//! What a large trim costs beside other requests: `cargo run --release -p forebay-simulate
+//! What a large trim costs other requests: `cargo run --release -p forebay-simulate
 //! --example trim_cost [GiB] [requests...]`.
 //!
 //! One trim of so many GiB (default 4), and after it so many requests (default none, 100, 1,000,

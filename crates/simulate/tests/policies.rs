@@ -1,7 +1,7 @@
 //! Goal: the cache tells its replacement policy of each access exactly once, and evicts what the policy names:
 //! then it hits exactly as the policy alone, however differently the policies count.
 //!
-//! Method: each policy that a configuration can name, beside the same policy driven by a plain hash map; requests
+//! Method: each policy that a configuration can name, compared with the same policy driven by a plain hash map; requests
 //! of one block each, reads and writes, at twenty sizes, one at a time and without latencies. Policies with positions get them on both sides from
 //! hit ratios that change every two seconds; `positions.rs` has an oracle for these.
 

@@ -1,7 +1,7 @@
 //! Goal: HR LRU and Priority LRU do in the cache what their paper says (Hazan et al., Caching according to use and
 //! QoS requirements): hit for hit, and with the effect for which volumes have priorities.
 //!
-//! Method: a cache written from the paper alone, a plain list with tables of counts, beside the real cache in virtual
+//! Method: a cache written from the paper alone, a plain list with tables of counts, compared with the real cache in virtual
 //! time, on random and on recorded requests of one block each.
 
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! The transfers under way, and runs of blocks that share one.
 //!
 //! A transfer has a place from its start to its end, and there is always one to be had for a block that
-//! has to leave memory: as many as there are frames and bounce frames, and beside them a number of
+//! has to leave memory: as many as there are frames and bounce frames, and in addition a number of
 //! their own for those that need neither (*loose* ones).
 
 use core::ops;

@@ -14,7 +14,7 @@ use crate::devices::{
 };
 use crate::doorbell::Doorbell;
 
-/// Other devices, and exports beside them. Data is copied on its way to a session's thread, so
+/// Other devices, and NBD exports. Data is copied on its way to a session's thread, so
 /// that the thread touches no memory of others.
 #[derive(Debug)]
 pub struct NbdDevices<D> {

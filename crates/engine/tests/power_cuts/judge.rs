@@ -53,7 +53,7 @@ pub struct Case<'a> {
     pub events: &'a [Event],
     /// What the client expects before.
     pub model: Model,
-    /// Cuts drawn at random at each instant, beside those that keep all or nothing of a device.
+    /// Cuts drawn at random at each instant, in addition to those that keep all or nothing of a device.
     pub seeds: u64,
     /// The run formats over another tier: where it was cut short, it is to be done again.
     pub formats: bool,

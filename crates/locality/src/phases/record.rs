@@ -36,7 +36,7 @@ pub struct AccessRecord {
     all: u64,
 }
 
-/// Where an access stands beside those of other workloads.
+/// Where an access stands among those of other workloads.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     /// Accesses of all workloads before it.
@@ -201,7 +201,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// The record, beside `all` accesses of all workloads.
+    /// The record, among `all` accesses of all workloads.
     pub(crate) fn finish(mut self, all: u64) -> Result<AccessRecord, LocalityError> {
         self.measure()?;
         self.record.all = all;
@@ -214,7 +214,7 @@ impl Recorder {
     }
 }
 
-/// A record of the keys given, each a workload's access with no other beside it.
+/// A record of the keys given, each a workload's access with no other access between.
 #[cfg(test)]
 pub(crate) fn record(keys: &[u64]) -> AccessRecord {
     let mut recorder = Recorder::new(false);

@@ -340,7 +340,7 @@ pub fn tier_names<'a>(tiers: impl Iterator<Item = (&'a str, u64)>) -> String {
     tiers.enumerate().filter_map(part).collect::<Vec<_>>().join(" + ")
 }
 
-/// What the fastest single tier of any device within the budget would do, beside the best of two.
+/// What the fastest single tier of any device within the budget would do, next to the best of two.
 fn single_tier(plan: &Plan, best: &Choice) -> Option<String> {
     let held = |p: &Purchase| p.tiers.iter().filter(|t| t.bytes > 0).count();
     if held(&best.purchase) < 2 {

@@ -53,12 +53,12 @@ pub struct TargetVolume {
     pub size_bytes: u64,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// Operations that it has beside reads and writes.
+    /// Operations that it has besides reads and writes.
     #[serde(skip)]
     pub able: Abilities,
 }
 
-/// Operations beside reads and writes.
+/// Operations besides reads and writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Abilities {
     /// Trims that do not amount to writing zeroes.

@@ -81,7 +81,7 @@ pub(crate) struct ControlServer {
     address: String,
 }
 
-/// What there is beside the engine, for operators.
+/// What operators can reach apart from the engine.
 #[derive(Clone, Debug)]
 pub(crate) struct Views {
     /// Connections.

@@ -9,7 +9,7 @@ const OF_VOLUME: u64 = 2;
 /// Those of everything else: operators, the flash tier, files that are opened now and then.
 const OF_ELSE: u64 = 96;
 
-/// How many connections there can be, `wanted` at most, beside `volumes` volumes that are not open yet;
+/// How many connections there can be, `wanted` at most, in addition to `volumes` volumes that are not open yet;
 /// the limit of open files is raised as far as the system lets us.
 ///
 /// # Errors

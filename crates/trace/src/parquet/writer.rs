@@ -38,7 +38,7 @@ pub struct Written {
 /// Writes a trace in Forebay's format, request by request.
 ///
 /// The file appears under its name when it is complete: until [`finish`](Self::finish) it is
-/// `NAME.partial` beside it, which is removed if the writer is dropped before, unless there was a
+/// `NAME.partial` next to it, which is removed if the writer is dropped before, unless there was a
 /// [`checkpoint`](Self::checkpoint). Times should not
 /// go back, as readers move such requests to their predecessor's time.
 ///
@@ -73,7 +73,7 @@ impl ParquetTraceWriter {
     /// Begins a trace that will appear at `path`, replacing what is there.
     ///
     /// # Errors
-    /// If the file beside it cannot be created.
+    /// If the file next to it cannot be created.
     pub fn create(path: &Path) -> Result<Self> {
         Self::create_with(path, 0o666)
     }
@@ -125,7 +125,7 @@ impl ParquetTraceWriter {
     }
 
     /// Makes what was appended so far safe: should this process or the machine die, `NAME.partial`
-    /// can be read up to here (its end is kept beside it, in `NAME.partial.index`), and dropping
+    /// can be read up to here (its end is kept next to it, in `NAME.partial.index`), and dropping
     /// the writer no longer removes it.
     ///
     /// For recorders, every minute or so: it ends the row group, waits for the disk, and costs a

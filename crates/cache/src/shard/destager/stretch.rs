@@ -51,7 +51,7 @@ enum RecordState {
     NotOwed,
     /// Something else is under way on its block.
     Busy,
-    /// Ready; `appending`: beside the append of a newer version.
+    /// Ready; `appending`: during the append of a newer version.
     Ready { id: EntryId, appending: bool },
 }
 
@@ -96,7 +96,7 @@ impl Destager {
     }
 
     /// The next of those chosen to look at, and which part it is the next of: first all, volume by volume; then,
-    /// whenever nothing is in flight, those that were busy. (A record in flight beside an append cannot be told from
+    /// whenever nothing is in flight, those that were busy. (A record in flight during an append cannot be told from
     /// one that is ready.)
     pub(super) fn at(&self, tiers: &Tiers, job: &Job) -> Option<(usize, Option<usize>)> {
         // (A volume that has few writes in flight comes first.)
@@ -390,7 +390,7 @@ impl Destager {
 }
 
 /// A block whose newer version is being appended is not waited for: that append may itself
-/// wait for the region to become free. Its record is destaged *beside* the append. Nothing
+/// wait for the region to become free. Its record is destaged *during* the append. Nothing
 /// can overtake: the newer version is destaged by a later job, and until then nobody reads
 /// these granules from the backing store, because the newer record holds them all.
 fn state_of(tiers: &Tiers, job: &Job, key: BlockKey, position: Position) -> RecordState {

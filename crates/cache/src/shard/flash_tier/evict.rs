@@ -14,10 +14,10 @@ use forebay_flash::BlockKey;
 impl FlashTier {
     // ---- who counts, and who gives way ----
 
-    /// The block's state has changed: it counts where that puts it. `anew` if it is to stay even
+    /// The block's state has changed: it counts where that puts it. `again` if it is to stay even
     /// though it had given way.
     #[inline]
-    pub fn update_residence(&mut self, blocks: &Blocks, id: EntryId, anew: bool) {
+    pub fn update_residence(&mut self, blocks: &Blocks, id: EntryId, again: bool) {
         let Some(flash) = &mut self.replacement else { return };
         let e = &blocks[id];
         // (What queues choose counts from when it is there; nothing else is on its way.)
@@ -29,7 +29,7 @@ impl FlashTier {
             Residence::Uncounted
         } else if e.has(UNREADABLE) || pinned {
             Residence::Pinned
-        } else if flash.residence(id) == Residence::Leaving && !anew {
+        } else if flash.residence(id) == Residence::Leaving && !again {
             Residence::Leaving
         } else if !resident {
             Residence::FlashOnly
