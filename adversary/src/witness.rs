@@ -66,9 +66,6 @@ impl Machine for Witness<'_> {
         (token, value).hash(self.digest);
         self.cache.handle_checksum(token, value);
     }
-    fn meta(&mut self, buffer: MetaBuffer) -> &[u8] {
-        self.cache.meta(buffer)
-    }
     fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
         self.cache.meta_mut(buffer)
     }

@@ -10,8 +10,8 @@ mod request;
 mod units;
 
 pub use content::{Content, ContentRun};
-pub use request::{BlockSpan, Flags, Op, Request, RequestColumns};
-pub use units::{BlockAddr, BlockIndex, BlockSize, BlockSizeError, Extent, Nanos, Volume};
+pub use request::{Flags, Op, Request, RequestColumns};
+pub use units::{BlockAddr, BlockIndex, BlockSize, BlockSizeError, Nanos, Volume};
 
 /// The smallest unit of transfer on any device, in bytes.
 pub const SECTOR_BYTES: u64 = 512;

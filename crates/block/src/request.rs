@@ -1,6 +1,6 @@
 //! Requests as clients send them, and how they fall on blocks.
 
-use crate::{BlockAddr, BlockIndex, BlockSize, Extent, Nanos, Volume};
+use crate::{BlockIndex, BlockSize, Nanos, Volume};
 
 /// What a request does. The numbers are those of the trace format and never change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -83,37 +83,6 @@ impl Request {
         Request { time, volume, op, flags: Flags::NONE, offset, length }
     }
 
-    /// The byte range addressed.
-    pub const fn extent(&self) -> Extent {
-        Extent { offset: self.offset, length: self.length }
-    }
-
-    /// The blocks touched, in order, each with the part of it that is addressed.
-    ///
-    /// ```
-    /// use forebay_block::{BlockSize, Flags, Nanos, Op, Request, Volume};
-    /// let r = Request { time: Nanos(0), volume: Volume(0), op: Op::Read, flags: Flags::NONE,
-    ///                   offset: 4000, length: 200 };
-    /// let spans: Vec<_> = r.spans(BlockSize::KIB_4).collect();
-    /// assert_eq!(spans.len(), 2);
-    /// assert_eq!((spans[0].start, spans[0].length), (4000, 96));
-    /// assert_eq!((spans[1].start, spans[1].length), (0, 104));
-    /// ```
-    pub fn spans(&self, size: BlockSize) -> impl Iterator<Item = BlockSpan> + use<> {
-        let (volume, mut offset, end) = (self.volume, self.offset, self.offset + self.length);
-        core::iter::from_fn(move || {
-            if offset >= end {
-                return None;
-            }
-            let block = size.index_of(offset);
-            let start = size.within(offset);
-            let length = (size.bytes() - start).min(end - offset);
-            offset += length;
-            let addr = BlockAddr { volume, block };
-            Some(BlockSpan { addr, start: start as u32, length: length as u32 })
-        })
-    }
-
     /// First block touched and number of blocks; zero blocks for an empty request.
     pub const fn blocks(&self, size: BlockSize) -> (BlockIndex, u64) {
         (size.index_of(self.offset), size.blocks_touched(self.offset, self.length))
@@ -172,43 +141,9 @@ impl<'a> RequestColumns<'a> {
     }
 }
 
-/// The part of one block that a request addresses.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct BlockSpan {
-    /// The block.
-    pub addr: BlockAddr,
-    /// First byte addressed, within the block.
-    pub start: u32,
-    /// Bytes addressed.
-    pub length: u32,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn spans_cover_the_request_exactly() {
-        for (offset, length) in [(0, 1), (4095, 1), (4095, 2), (1, 3 * 4096), (8192, 8192), (7, 0)]
-        {
-            let r = Request {
-                time: Nanos(0),
-                volume: Volume(3),
-                op: Op::Write,
-                flags: Flags::NONE,
-                offset,
-                length,
-            };
-            let spans: Vec<_> = r.spans(BlockSize::KIB_4).collect();
-            assert_eq!(spans.iter().map(|s| u64::from(s.length)).sum::<u64>(), length);
-            assert_eq!(spans.len() as u64, r.blocks(BlockSize::KIB_4).1);
-            let mut at = offset;
-            for s in spans {
-                assert_eq!(BlockSize::KIB_4.offset_of(s.addr.block) + u64::from(s.start), at);
-                at += u64::from(s.length);
-            }
-        }
-    }
 
     #[test]
     fn operation_numbers_are_those_of_the_trace_format() {

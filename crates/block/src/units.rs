@@ -19,25 +19,6 @@ pub struct BlockAddr {
     pub block: BlockIndex,
 }
 
-/// A contiguous byte range of a volume or device.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Extent {
-    /// First byte.
-    pub offset: u64,
-    /// Number of bytes.
-    pub length: u64,
-}
-
-impl Extent {
-    /// The byte just past the end.
-    ///
-    /// # Panics
-    /// If offset + length overflows `u64`; requests are checked where they enter.
-    pub const fn end(self) -> u64 {
-        self.offset.checked_add(self.length).expect("extent end overflows")
-    }
-}
-
 /// A point in time or a duration, in nanoseconds. The origin is whatever the driver says.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Nanos(pub u64);
@@ -46,10 +27,6 @@ impl Nanos {
     /// From whole microseconds.
     pub const fn from_micros(us: u64) -> Self {
         Self(us * 1_000)
-    }
-    /// As fractional microseconds, the unit of every reported latency.
-    pub fn as_micros_f64(self) -> f64 {
-        self.0 as f64 / 1e3
     }
     /// As fractional seconds.
     pub fn as_secs_f64(self) -> f64 {

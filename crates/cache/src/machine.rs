@@ -14,9 +14,6 @@ impl Machine for Cache {
     fn handle_checksum(&mut self, token: Token, value: u32) {
         Cache::handle_checksum(self, token, value);
     }
-    fn meta(&mut self, buffer: MetaBuffer) -> &[u8] {
-        Cache::meta(self, buffer)
-    }
     fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
         Cache::meta_mut(self, buffer)
     }

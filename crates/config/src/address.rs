@@ -5,8 +5,6 @@ use core::str::FromStr;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use serde::de::{self, Deserialize, Deserializer};
-
 /// Where a server listens: `unix:/run/forebay/nbd.sock` or `tcp:127.0.0.1:10809`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Address {
@@ -66,11 +64,7 @@ impl fmt::Display for Address {
     }
 }
 
-impl<'de> Deserialize<'de> for Address {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
-    }
-}
+crate::schema::read_from_text!(Address);
 
 #[cfg(test)]
 mod tests {

@@ -3,8 +3,6 @@
 use core::fmt;
 use core::str::FromStr;
 
-use serde::de::{self, Deserialize, Deserializer};
-
 /// Who may do what with a file: octal digits for its owner, its group and all others.
 ///
 /// ```
@@ -43,11 +41,7 @@ impl fmt::Display for FileMode {
     }
 }
 
-impl<'de> Deserialize<'de> for FileMode {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
-    }
-}
+crate::schema::read_from_text!(FileMode);
 
 #[cfg(test)]
 mod tests {

@@ -228,6 +228,18 @@ macro_rules! default_value {
     };
 }
 
+/// Reads a value of the file as its `FromStr` reads text.
+macro_rules! read_from_text {
+    ($name:ident) => {
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = <String as serde::Deserialize>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
 /// Declares a value that names one of several: `Variant = "name",`. The text after the colon says what they are.
 macro_rules! choice {
     ($(#[doc = $enum_doc:literal])+ pub enum $name:ident: $what:literal {
@@ -264,12 +276,7 @@ macro_rules! choice {
             }
         }
 
-        impl<'de> serde::Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = String::deserialize(deserializer)?;
-                text.parse().map_err(serde::de::Error::custom)
-            }
-        }
+        $crate::schema::read_from_text!($name);
 
         impl $crate::schema::Value for $name {
             const WORD: &'static str = $what;
@@ -281,7 +288,7 @@ macro_rules! choice {
     };
 }
 
-pub(crate) use {choice, default_value, section};
+pub(crate) use {choice, default_value, read_from_text, section};
 
 /// The index of the choice called `text`, or what to tell the user.
 pub(crate) fn choose(what: &str, choices: &[Choice], text: &str) -> Result<usize, String> {

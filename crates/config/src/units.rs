@@ -104,14 +104,6 @@ impl TimeSpan {
     pub const fn nanos(self) -> Nanos {
         self.0
     }
-    /// From whole microseconds.
-    pub const fn from_micros(us: u64) -> Self {
-        Self(Nanos::from_micros(us))
-    }
-    /// From whole seconds.
-    pub const fn from_secs(s: u64) -> Self {
-        Self(Nanos::from_micros(s * 1_000_000))
-    }
 }
 
 impl FromStr for TimeSpan {

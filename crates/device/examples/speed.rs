@@ -196,9 +196,6 @@ impl Machine for Script {
         self.done.push(token.index);
     }
     fn handle_checksum(&mut self, _: Token, _: u32) {}
-    fn meta(&mut self, _: MetaBuffer) -> &[u8] {
-        &[]
-    }
     fn meta_mut(&mut self, _: MetaBuffer) -> &mut [u8] {
         &mut []
     }

@@ -4,7 +4,6 @@
 //! the machines; a backend adds what a layout puts in front. It may transfer less than asked,
 //! complete in any order and report any error: the executor copes.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -91,22 +90,29 @@ pub struct Capabilities {
 }
 
 /// Why a device operation failed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// Not done, try again (`EINTR`, `EAGAIN`, `EBUSY`, `ENOMEM`).
+    #[error("the device was busy")]
     Again,
     /// The medium or the way to it failed (`EIO` and relatives); may pass.
+    #[error("the device reported an I/O error")]
     Io,
     /// No space is left (`ENOSPC`, `EDQUOT`, `EFBIG`).
+    #[error("the device is full")]
     NoSpace,
     /// The device is gone (`ENODEV`, `ENXIO`, a lost connection).
+    #[error("the device is gone")]
     Gone,
     /// The device refuses writes (`EROFS`, `EPERM`, `EACCES`, `EBADF`).
+    #[error("the device refuses writes")]
     ReadOnly,
     /// The operation does not exist there (`EOPNOTSUPP`, `ENOSYS`, `ENOTTY`).
+    #[error("the device does not support the operation")]
     Unsupported,
     /// The arguments were refused (`EINVAL`).
+    #[error("the device refused the operation's arguments")]
     Invalid,
 }
 
@@ -144,22 +150,6 @@ impl From<DeviceError> for IoError {
         }
     }
 }
-
-impl fmt::Display for DeviceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            DeviceError::Again => "the device was busy",
-            DeviceError::Io => "the device reported an I/O error",
-            DeviceError::NoSpace => "the device is full",
-            DeviceError::Gone => "the device is gone",
-            DeviceError::ReadOnly => "the device refuses writes",
-            DeviceError::Unsupported => "the device does not support the operation",
-            DeviceError::Invalid => "the device refused the operation's arguments",
-        })
-    }
-}
-
-impl std::error::Error for DeviceError {}
 
 /// Hands to the kernel what was submitted to devices ([`Devices::send_apart`]).
 pub trait Sender: Send + Sync {
@@ -224,5 +214,20 @@ pub trait Devices {
     /// backend is dropped.
     unsafe fn register(&mut self, memory: MemorySlice) {
         let _ = memory;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quota_and_file_size_limits_are_reported_as_no_space() {
+        for errno in [libc::EFBIG, libc::ENOSPC, libc::EDQUOT] {
+            assert_eq!(IoError::from(DeviceError::from_errno(errno)), IoError::NoSpace);
+        }
+        for errno in [libc::EIO, libc::ETIMEDOUT] {
+            assert_eq!(IoError::from(DeviceError::from_errno(errno)), IoError::Device);
+        }
     }
 }

@@ -1,9 +1,11 @@
 //! An eventfd that wakes the thread waiting for completions.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 /// How long before its end a wait stops sleeping and polls: about what a timer is late.
 const SPIN: Duration = Duration::from_micros(15);
@@ -30,22 +32,15 @@ impl Doorbell {
     /// # Errors
     /// If the process has no file descriptor left.
     pub fn new() -> io::Result<Doorbell> {
-        // SAFETY: plain system call without pointers.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: `fd` is new and owned by nobody else.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Doorbell { fd, rung: AtomicBool::new(false) })
     }
 
     /// Wakes the waiter, or lets its next wait return at once.
     pub fn ring(&self) {
         self.rung.store(true, Ordering::Relaxed);
-        let one = 1u64.to_ne_bytes();
-        // SAFETY: writes 8 bytes from a live array. A full counter (EAGAIN) means it rings anyway.
-        unsafe { libc::write(self.fd.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        // A full counter (EAGAIN) means it rings anyway.
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 
     /// Waits until the bell rings or `until` has passed (`None`: without limit); clears it.
@@ -68,18 +63,15 @@ impl Doorbell {
     }
 
     fn sleep(&self, until: Option<Instant>) -> bool {
-        let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let timeout = until.map(|until| {
             let left = until.saturating_duration_since(Instant::now());
-            libc::timespec {
-                tv_sec: left.as_secs().min(1 << 30) as libc::time_t,
+            Timespec {
+                tv_sec: left.as_secs().min(1 << 30) as i64,
                 tv_nsec: left.subsec_nanos().into(),
             }
         });
-        let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: `poll` and `timeout` outlive the call.
-        let ready = unsafe { libc::ppoll(&mut poll, 1, timeout, std::ptr::null()) };
-        ready > 0 && self.clear()
+        let ready = poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], timeout.as_ref());
+        ready.is_ok_and(|ready| ready > 0) && self.clear()
     }
 
     /// Whether it has rung and was not cleared, as far as can be said without a system call: now and then it has and
@@ -99,10 +91,7 @@ impl Doorbell {
     /// Clears the bell without waiting. Returns whether it had rung.
     pub fn clear(&self) -> bool {
         self.rung.store(false, Ordering::Relaxed);
-        let mut count = [0u8; 8];
-        // SAFETY: reads 8 bytes into a live array.
-        let n = unsafe { libc::read(self.fd.as_raw_fd(), count.as_mut_ptr().cast(), 8) };
-        n == 8
+        rustix::io::read(&self.fd, &mut [0; 8]) == Ok(8)
     }
 }
 

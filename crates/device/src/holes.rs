@@ -6,9 +6,10 @@
 use std::fmt::Debug;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 
 use forebay_block::{Content, ContentRun};
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 
 /// Knows where a store has holes.
 pub trait Holes: Debug + Send + Sync {
@@ -37,14 +38,11 @@ impl FileHoles {
 
     /// Where data, or a hole, is next; `None` if there is none before the end, an error if the file
     /// system cannot say.
-    fn seek(&self, at: u64, whence: libc::c_int) -> io::Result<Option<u64>> {
-        // SAFETY: a system call on an open file descriptor, without pointers.
-        let found = unsafe { libc::lseek64(self.file.as_raw_fd(), at as libc::off64_t, whence) };
-        if found >= 0 {
-            return Ok(Some(found as u64));
+    fn seek(&self, to: SeekFrom) -> io::Result<Option<u64>> {
+        match rustix::fs::seek(&self.file, to) {
+            Err(Errno::NXIO) => Ok(None),
+            found => Ok(Some(found?)),
         }
-        let error = io::Error::last_os_error();
-        if error.raw_os_error() == Some(libc::ENXIO) { Ok(None) } else { Err(error) }
     }
 }
 
@@ -52,7 +50,7 @@ impl Holes for FileHoles {
     fn find(&self, offset: u64, length: u64, found: &mut Vec<ContentRun>) {
         let (mut at, end) = (self.base + offset, self.base + offset + length);
         while at < end && found.len() < RUNS_MAX {
-            let Ok(data) = self.seek(at, libc::SEEK_DATA) else { return };
+            let Ok(data) = self.seek(SeekFrom::Data(at)) else { return };
             let data = data.map_or(end, |data| data.clamp(at, end));
             if data > at {
                 found.push(ContentRun { content: Content::Hole, length: data - at });
@@ -60,7 +58,7 @@ impl Holes for FileHoles {
             if data == end {
                 return;
             }
-            let Ok(Some(hole)) = self.seek(data, libc::SEEK_HOLE) else { return };
+            let Ok(Some(hole)) = self.seek(SeekFrom::Hole(data)) else { return };
             if hole <= data {
                 // It has been punched since, or the file has become shorter.
                 return;

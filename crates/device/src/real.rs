@@ -113,14 +113,6 @@ impl RealDevices {
         }
     }
 
-    /// Removes a device, if it is there. It is closed when its last operation has ended.
-    pub fn remove(&mut self, device: Device) -> bool {
-        match &mut self.inner {
-            Inner::Uring(ring) => ring.remove(device),
-            Inner::Threads(threads) => threads.remove(device),
-        }
-    }
-
     /// The name of the backend in use, one of [`Backend::NAMES`].
     pub fn backend(&self) -> &'static str {
         match self.inner {

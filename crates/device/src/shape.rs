@@ -84,11 +84,6 @@ impl<D: Devices, C: Clock> Shaped<D, C> {
         self.models.extend(model.map(|model| (device, model)));
     }
 
-    /// The devices underneath.
-    pub fn inner(&self) -> &D {
-        &self.inner
-    }
-
     /// The devices underneath, for their own controls.
     pub fn inner_mut(&mut self) -> &mut D {
         &mut self.inner

@@ -85,13 +85,6 @@ impl ThreadDevices {
         self.targets.push((device, Arc::new(target)));
     }
 
-    /// Removes a device. It is closed when its last operation has ended.
-    pub fn remove(&mut self, device: Device) -> bool {
-        let before = self.targets.len();
-        self.targets.retain(|(name, _)| *name != device);
-        self.targets.len() < before
-    }
-
     fn target(&self, device: Device) -> Option<&Arc<Target>> {
         self.targets.iter().find(|(name, _)| *name == device).map(|(_, target)| target)
     }

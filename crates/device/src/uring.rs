@@ -91,7 +91,6 @@ struct Slot {
     tag: Option<IoTag>,
     verb: Option<Verb>,
     length: u64,
-    file: u32,
     memory: Vec<MemorySlice>,
 }
 
@@ -143,10 +142,8 @@ pub struct UringDevices {
     ring: Arc<Ring>,
     /// A [`Sender`] hands to the kernel what is queued, not [`Devices::flush`].
     apart: bool,
-    /// By number of registered file; removed ones leave a gap.
-    files: Vec<Option<Entry>>,
-    /// Removed devices whose operations have not all ended.
-    leaving: Vec<(u32, Entry)>,
+    /// By number of registered file.
+    files: Vec<Entry>,
     slots: Vec<Slot>,
     free: Vec<u32>,
     in_flight: usize,
@@ -204,7 +201,6 @@ impl UringDevices {
             waiting: VecDeque::new(),
             room,
             files,
-            leaving: Vec::new(),
             slots: Vec::new(),
             free: Vec::new(),
             in_flight: 0,
@@ -220,46 +216,16 @@ impl UringDevices {
     /// If there is one of that name.
     pub fn add(&mut self, device: Device, target: Target) {
         assert!(self.entry(device).is_none(), "{device:?} exists");
-        let used = |file: usize| self.leaving.iter().any(|(number, _)| *number as usize == file);
-        let gap = (0..self.files.len()).find(|&file| self.files[file].is_none() && !used(file));
-        let file = gap.unwrap_or_else(|| {
-            self.files.push(None);
-            self.files.len() - 1
-        });
+        let file = self.files.len();
         let registered = file < FILES_MAX as usize
             && (self.ring.ring.submitter())
                 .register_files_update(file as u32, &[target.raw().0])
                 .is_ok();
-        self.files[file] = Some(Entry { device, target, registered });
-    }
-
-    /// Removes a device. It is closed when its last operation has ended.
-    pub fn remove(&mut self, device: Device) -> bool {
-        let Some((file, _)) = self.entry(device) else { return false };
-        if let Some(entry) = self.files[file as usize].take() {
-            self.leaving.push((file, entry));
-            self.close_leaving();
-        }
-        true
+        self.files.push(Entry { device, target, registered });
     }
 
     fn entry(&self, device: Device) -> Option<(u32, &Entry)> {
-        (self.files.iter().zip(0..))
-            .filter_map(|(entry, file)| Some((file, entry.as_ref()?)))
-            .find(|(_, entry)| entry.device == device)
-    }
-
-    fn close_leaving(&mut self) {
-        let slots = &self.slots;
-        let submitter = self.ring.ring.submitter();
-        self.leaving.retain(|(file, entry)| {
-            let busy = slots.iter().any(|slot| slot.tag.is_some() && slot.file == *file);
-            if !busy && entry.registered {
-                // Should it fail, the file stays open until the ring is closed.
-                let _ = submitter.register_files_update(*file, &[-1]);
-            }
-            busy
-        });
+        (0..).zip(&self.files).find(|(_, entry)| entry.device == device)
     }
 
     fn registered_memory(&self, slice: MemorySlice) -> Option<u16> {
@@ -297,7 +263,6 @@ impl UringDevices {
     }
 
     fn collect(&mut self, done: &mut Vec<Completion>) {
-        let mut any_leaving = false;
         // SAFETY: `&mut self` is the only user of this end of the queue.
         for cqe in unsafe { self.ring.ring.completion_shared() } {
             let index = cqe.user_data() as u32;
@@ -311,10 +276,6 @@ impl UringDevices {
             done.push(Completion { tag, result });
             self.free.push(index);
             self.in_flight -= 1;
-            any_leaving |= !self.leaving.is_empty();
-        }
-        if any_leaving {
-            self.close_leaving();
         }
     }
 }
@@ -340,7 +301,6 @@ impl Devices for UringDevices {
         slot.tag = Some(io.tag);
         slot.verb = Some(io.verb);
         slot.length = io.length;
-        slot.file = file;
         // The list of pieces has to stay in place until the kernel has taken the operation.
         slot.memory.clear();
         slot.memory.extend_from_slice(io.memory);
@@ -445,7 +405,7 @@ impl Drop for UringDevices {
 
 impl std::fmt::Debug for UringDevices {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let targets: Vec<_> = self.files.iter().flatten().map(|e| (e.device, &e.target)).collect();
+        let targets: Vec<_> = self.files.iter().map(|e| (e.device, &e.target)).collect();
         f.debug_struct("UringDevices")
             .field("targets", &targets)
             .field("in_flight", &self.in_flight)

@@ -75,9 +75,6 @@ impl Machine for Script {
         self.completions += 1;
     }
     fn handle_checksum(&mut self, _: Token, _: u32) {}
-    fn meta(&mut self, _: MetaBuffer) -> &[u8] {
-        &self.meta
-    }
     fn meta_mut(&mut self, _: MetaBuffer) -> &mut [u8] {
         &mut self.meta
     }

@@ -61,9 +61,6 @@ impl Machine for Script {
         self.told.push((token.index, outcome));
     }
     fn handle_checksum(&mut self, _: Token, _: u32) {}
-    fn meta(&mut self, _: MetaBuffer) -> &[u8] {
-        &[]
-    }
     fn meta_mut(&mut self, _: MetaBuffer) -> &mut [u8] {
         &mut []
     }
@@ -356,33 +353,6 @@ fn one_operation_more_than_the_ring_has_room_for_is_not_lost() {
             let told = std::mem::take(&mut world.script.told);
             assert!(told.len() == 33 && told.iter().all(|(_, outcome)| outcome.is_ok()));
             world.requests.clear();
-        }
-    }
-}
-
-#[test]
-fn a_device_can_be_removed_with_operations_in_flight_and_added_again() {
-    for backend in [Backend::Threads, Backend::Auto] {
-        let mut world = World::new(backend, DirectIo::Prefer, false);
-        for round in 0..20usize {
-            for id in 0..32usize {
-                world.requests.open(RequestId((round * 32 + id) as u64), 4096).fill(7);
-                let token = World::token(id);
-                let offset = id as u64 * 4096;
-                let effect = Effect::Write { token, device: Device::Flash, offset, length: 4096 };
-                let pieces = [World::request(round * 32 + id, 0, 4096)];
-                world.script.queue.push_with(effect, pieces);
-            }
-            world.executor.run(&mut world.script, &mut world.requests);
-            assert!(world.executor.devices_mut().remove(Device::Flash));
-            assert!(!world.executor.devices_mut().remove(Device::Flash));
-            world.settle();
-            let told = std::mem::take(&mut world.script.told);
-            assert!(told.len() == 32 && told.iter().all(|(_, outcome)| outcome.is_ok()));
-            let options = OpenOptions::existing(&world.target_path);
-            let target = Target::open(&options).expect("the lock is released").0;
-            let target = target.window(4096, SIZE).unwrap();
-            world.executor.devices_mut().add(Device::Flash, target);
         }
     }
 }

@@ -84,32 +84,3 @@ fn a_sync_through_io_uring_reaches_its_file() {
 fn a_sync_through_threads_reaches_its_file() {
     syncs_reach_their_file(Backend::Threads);
 }
-
-#[test]
-fn a_device_that_comes_while_another_leaves_is_there_when_that_has_left() {
-    let directory = tempfile::tempdir().unwrap();
-    for backend in [Backend::Uring, Backend::Threads] {
-        let bell = Arc::new(Doorbell::new().unwrap());
-        let made = RealDevices::new(backend, uring::Options::default(), bell.clone());
-        let Ok((mut devices, _)) = made else {
-            eprintln!("skipped: no {backend:?} here");
-            continue;
-        };
-        devices.add(Device::Flash, target(&directory.path().join("flash.img")));
-        let (device, verb, offset, length) = (Device::Flash, Verb::Sync, 0, 0);
-        // SAFETY: a sync has no memory.
-        unsafe { devices.submit(Io { tag: IoTag(1), device, verb, offset, length, memory: &[] }) };
-        assert!(devices.remove(Device::Flash));
-        let backing = Device::Backing(Volume(0));
-        devices.add(backing, target(&directory.path().join("a.img")));
-        devices.flush();
-        let (mut done, give_up) = (Vec::new(), Instant::now() + Duration::from_secs(60));
-        while done.is_empty() {
-            assert!(Instant::now() < give_up, "a sync never ends");
-            bell.wait(Some(give_up));
-            devices.reap(&mut done);
-        }
-        assert_eq!(done, [Completion { tag: IoTag(1), result: Ok(0) }]);
-        assert_eq!(sync(&mut devices, &bell, backing), Ok(0), "{backend:?}");
-    }
-}

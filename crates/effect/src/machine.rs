@@ -24,12 +24,6 @@ pub trait Machine {
     /// The answer to [`Effect::Checksum`].
     fn handle_checksum(&mut self, token: Token, value: u32);
 
-    /// The bytes of a metadata buffer, all of it.
-    ///
-    /// # Panics
-    /// May panic for a buffer that the machine never named.
-    fn meta(&mut self, buffer: MetaBuffer) -> &[u8];
-
     /// The bytes of a metadata buffer, to fill in what a read brought.
     ///
     /// # Panics

@@ -169,9 +169,6 @@ impl Machine for Checker {
     fn handle_checksum(&mut self, token: Token, value: u32) {
         self.log.handle_checksum(token.index, value);
     }
-    fn meta(&mut self, buffer: MetaBuffer) -> &[u8] {
-        self.log.meta(buffer)
-    }
     fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
         self.log.meta_mut(buffer)
     }

@@ -69,5 +69,5 @@ pub use session::Session;
 pub use status::{Answered, Backing, Recovering, Status, Tiers, VolumeStatus, Workload};
 pub use store::{inspect_backing, is_as_left, release_backing};
 pub use table::{Done, Loans, Submission};
-pub use translate::{cache_config, geometry};
+pub use translate::cache_config;
 pub use troubles::Told;

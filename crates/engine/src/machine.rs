@@ -66,10 +66,6 @@ impl Machine for Driven<'_> {
         self.cache.handle_checksum(token, value);
     }
 
-    fn meta(&mut self, buffer: MetaBuffer) -> &[u8] {
-        self.cache.meta(buffer)
-    }
-
     fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
         self.cache.meta_mut(buffer)
     }

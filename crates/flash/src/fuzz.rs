@@ -5,7 +5,6 @@ use crate::format::directory::{Contents, DirectoryHeader};
 use crate::format::region::RegionHeader;
 use crate::format::superblock::Superblock;
 use crate::geometry::Geometry;
-use crate::inspect::Info;
 use crate::log::Log;
 use crate::types::{Event, OnDamage, Options, Start};
 use forebay_effect::{Effect, Place};
@@ -35,9 +34,6 @@ pub fn decode(bytes: &[u8]) {
     let _ = RegionHeader::decode(bytes, &uuid, page);
     let _ = BatchHeader::decode(bytes, &uuid, page, &GEOMETRY, &mut entries);
     let _ = DirectoryHeader::decode(bytes, &uuid, page, &GEOMETRY, &mut Contents::default());
-    if let Ok(info) = Info::find(bytes) {
-        let _ = info.geometry();
-    }
 }
 
 /// A check and a recovery of a device that holds these bytes (zeroes behind them). Gives the

@@ -23,7 +23,6 @@ mod epochs;
 pub mod format;
 pub mod fuzz;
 mod geometry;
-pub mod inspect;
 mod key;
 mod live_records;
 mod log;

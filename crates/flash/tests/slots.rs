@@ -6,9 +6,7 @@
 
 use crate::common::{Rig, Rng, key, options, tiny};
 use forebay_effect::Frame;
-use forebay_flash::{
-    Append, Event, Geometry, LogError, Mapping, Options, Position, Start, inspect,
-};
+use forebay_flash::{Append, Event, Geometry, LogError, Mapping, Options, Position, Start};
 use std::collections::BTreeMap;
 
 const BLOCKS: u64 = 6;
@@ -418,8 +416,6 @@ fn a_tier_of_the_other_layout_is_refused_and_left_as_it_was() {
     for (made, run) in [(slots(), tiny()), (tiny(), slots())] {
         let rig = Rig::formatted(made, options());
         let before = rig.flash.current.clone();
-        let info = inspect::Info::find(&before).unwrap();
-        assert_eq!(info.geometry().unwrap().layout(), made.layout());
         let mut other = Rig::new(run, options(), rig.flash.clone());
         other.log.start(Start::RECOVER);
         let events = other.settle();

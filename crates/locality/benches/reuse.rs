@@ -155,7 +155,7 @@ fn main() {
     let mut exact: Option<ReuseHistogram> = None;
     for (distance, sampling) in distances {
         let mut rates = Vec::new();
-        let (mut peak, mut reported, mut histogram) = (0, 0, None);
+        let (mut peak, mut histogram) = (0, None);
         for _ in 0..a.repeats {
             let before = LIVE.load(Relaxed);
             PEAK.store(before, Relaxed);
@@ -165,7 +165,6 @@ fn main() {
                 reuse.access_batch(keys, ops).unwrap();
             }
             rates.push(a.requests as f64 / (seconds(start) - before_seconds) / 1e6);
-            reported = reuse.memory_bytes();
             histogram = Some(reuse.into_histogram());
             peak = PEAK.load(Relaxed) - before;
         }
@@ -182,7 +181,7 @@ fn main() {
             _ => format!("  mean error {:.4}", errors.sum::<f64>() / 100.0),
         };
         println!(
-            "{:9} {:16} {:6.2} M/s (of {:.1?})  {:8} blocks  peak {:5.1} B/block, {:.1} reported  \
+            "{:9} {:16} {:6.2} M/s (of {:.1?})  {:8} blocks  peak {:5.1} B/block  \
              miss ratio at 10 % {:.4}{error}",
             distance.name(),
             format!("{sampling:?}"),
@@ -190,7 +189,6 @@ fn main() {
             rates,
             blocks,
             peak as f64 / blocks as f64,
-            reported as f64 / blocks as f64,
             miss_ratio(&histogram, blocks / 10),
         );
     }

@@ -38,7 +38,6 @@ pub struct Clairvoyant {
     next: Vec<u32>,
     /// For each access, whether it is a write; 64 in a word.
     writes: Vec<u64>,
-    write_count: u64,
     /// The last access of each block, plus [`FIRST_TIME`].
     last: Table,
 }
@@ -62,7 +61,7 @@ impl ClairvoyantHits {
 impl Clairvoyant {
     /// No accesses yet.
     pub fn new() -> Self {
-        Self { next: Vec::new(), writes: Vec::new(), write_count: 0, last: Table::new() }
+        Self { next: Vec::new(), writes: Vec::new(), last: Table::new() }
     }
 
     /// Adds accesses in order; trims and flushes are no accesses and change nothing.
@@ -93,7 +92,6 @@ impl Clairvoyant {
                 self.writes.push(0);
             }
             self.writes[now as usize / 64] |= u64::from(op == Op::Write) << (now % 64);
-            self.write_count += u64::from(op == Op::Write);
         }
         Ok(())
     }
@@ -101,11 +99,6 @@ impl Clairvoyant {
     /// Accesses so far.
     pub fn accesses(&self) -> u64 {
         self.next.len() as u64
-    }
-
-    /// Those of them that are writes.
-    pub fn writes(&self) -> u64 {
-        self.write_count
     }
 
     /// Blocks that were accessed.
@@ -143,18 +136,6 @@ impl Clairvoyant {
             }
         }
         hits
-    }
-
-    /// The hits at each of these sizes, with a pass for each. From one size to a larger one they never fall.
-    pub fn hits_at(&self, sizes_blocks: &[u64]) -> Vec<ClairvoyantHits> {
-        sizes_blocks.iter().map(|&size| self.hits(size)).collect()
-    }
-
-    /// Bytes allocated.
-    pub fn memory_bytes(&self) -> u64 {
-        let own =
-            self.next.capacity() * size_of::<u32>() + self.writes.capacity() * size_of::<u64>();
-        self.last.memory_bytes() + own as u64
     }
 }
 
@@ -265,8 +246,7 @@ mod tests {
         let error = LocalityError::UnequalBatch { keys: 2, ops: 1 };
         assert_eq!(clairvoyant.access_batch(&[1, 2], &[Op::Read]), Err(error));
         clairvoyant.access_batch(&[1, 1, 1], &[Op::Write, Op::Trim, Op::Write]).unwrap();
-        let counts = (clairvoyant.accesses(), clairvoyant.writes(), clairvoyant.distinct_blocks());
-        assert_eq!(counts, (2, 2, 1));
+        assert_eq!((clairvoyant.accesses(), clairvoyant.distinct_blocks()), (2, 1));
         assert_eq!(clairvoyant.hits(0), ClairvoyantHits::default());
         assert_eq!(clairvoyant.hits(1), ClairvoyantHits { reads: 0, writes: 1 });
     }

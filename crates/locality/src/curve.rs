@@ -137,7 +137,7 @@ mod tests {
         assert_eq!((curve.points.len(), curve.points[0].miss_ratio), (1, 0.0));
         let mut distances = ReuseDistances::new(Distance::Trd);
         distances.access_batch(&[1, 2], &[Read, Read]).unwrap();
-        let curve = MissRatioCurve::new(&distances.histogram(), 10);
+        let curve = MissRatioCurve::new(&distances.into_histogram(), 10);
         assert_eq!((curve.points[0].miss_ratio, curve.points[0].write_miss_ratio), (1.0, 0.0));
     }
 }

@@ -89,20 +89,9 @@ impl fmt::Display for Distance {
 }
 
 /// A name that is no [`Distance`].
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("`{}` is no reuse distance; known are {}", .0, Distance::ALL.map(Distance::name).join(", "))]
 pub struct UnknownDistance(pub String);
-
-impl fmt::Display for UnknownDistance {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no reuse distance; known are", self.0)?;
-        for (i, d) in Distance::ALL.iter().enumerate() {
-            write!(f, "{} {d}", if i == 0 { "" } else { "," })?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for UnknownDistance {}
 
 impl FromStr for Distance {
     type Err = UnknownDistance;

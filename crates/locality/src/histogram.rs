@@ -126,11 +126,6 @@ impl ReuseHistogram {
             self.max_distance().map_or(size, |max| size.min(max + 1))
         })
     }
-
-    /// Bytes allocated.
-    pub fn memory_bytes(&self) -> u64 {
-        8 * (self.read.sums.capacity() + self.write.sums.capacity()) as u64
-    }
 }
 
 impl DistanceCounts {
@@ -270,11 +265,6 @@ impl HistogramBuilder {
             distinct_blocks,
             sampled_rate: SampledRate::default(),
         }
-    }
-
-    /// Bytes allocated.
-    pub fn memory_bytes(&self) -> u64 {
-        8 * (self.read.counts.capacity() + self.write.counts.capacity()) as u64
     }
 }
 
@@ -472,10 +462,12 @@ mod tests {
             let mut coarse = fine.clone();
             coarse.fit(scale);
             distances.iter().for_each(|&distance| coarse.add(Read, Reuse::at(distance)));
-            let before = fine.memory_bytes();
+            let bytes =
+                |b: &HistogramBuilder| 8 * (b.read.counts.capacity() + b.write.counts.capacity());
+            let before = bytes(&fine);
             let (fine, mut merged) = (fine.finish(8), coarse.clone());
             merged.merge(&coarse);
-            assert!(merged.memory_bytes() <= if step < 1024 { before } else { 8 * 1300 });
+            assert!(bytes(&merged) <= if step < 1024 { before } else { 8 * 1300 });
             let (coarse, merged) = (coarse.finish(8), merged.finish(8));
             for size in [0, 1, 5, 6, 1000, 65_536, 65_552, 70_016, 1_234_568, 2_000_000] {
                 let hits = coarse.hits(Read, size);

@@ -73,10 +73,4 @@ impl Holes {
         });
         keys.retain(|_, key| keep(*key));
     }
-
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        let keys =
-            self.keys.as_ref().map_or(0, |keys| keys.capacity() * (size_of::<(u32, u64)>() + 1));
-        (self.times.capacity() * size_of::<u32>() + keys) as u64
-    }
 }

@@ -64,11 +64,6 @@ impl Positions {
         64 * node as u32 + free.trailing_zeros()
     }
 
-    /// Bytes allocated.
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        (8 * self.words.capacity() + 4 * self.sums.capacity()) as u64
-    }
-
     fn all(&self) -> u32 {
         self.sums.last().copied().unwrap_or(0)
     }

@@ -118,13 +118,6 @@ impl RequestDistances {
         drop((self.stack, self.migrated));
         self.counts.finish(blocks)
     }
-
-    /// Bytes allocated.
-    pub fn memory_bytes(&self) -> u64 {
-        let migrated = self.migrated.as_ref().map_or(0, Table::memory_bytes);
-        let reuses = (self.reuses.capacity() * size_of::<Reuse>()) as u64;
-        self.stack.memory_bytes() + migrated + self.counts.memory_bytes() + reuses
-    }
 }
 
 fn depth(migrated: &Table, key: u64) -> Reuse {

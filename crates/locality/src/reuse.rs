@@ -63,24 +63,12 @@ impl ReuseDistances {
         }
     }
 
-    /// The histogram so far.
-    pub fn histogram(&self) -> ReuseHistogram {
-        let (distance, blocks) = (self.stack.distance(), self.stack.blocks_known());
-        finish(distance, blocks, self.counts.clone(), self.sample.as_ref())
-    }
-
     /// The histogram; everything else is freed first.
     pub fn into_histogram(self) -> ReuseHistogram {
         let Self { stack, counts, sample } = self;
         let (distance, blocks) = (stack.distance(), stack.blocks_known());
         drop(stack);
         finish(distance, blocks, counts, sample.as_ref())
-    }
-
-    /// Bytes allocated.
-    pub fn memory_bytes(&self) -> u64 {
-        let sample = self.sample.as_ref().map_or(0, Sample::memory_bytes);
-        self.stack.memory_bytes() + self.counts.memory_bytes() + sample
     }
 }
 

@@ -109,10 +109,6 @@ impl Sample {
         self.rate
     }
 
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        (self.keys.capacity() * 8 + self.ops.capacity()) as u64
-    }
-
     /// Passes the sampled accesses on to `stack` and counts what they are.
     pub(crate) fn access_batch(
         &mut self,

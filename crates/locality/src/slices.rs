@@ -217,11 +217,6 @@ impl Slice {
         let Self { stack, counts, sample } = self;
         SliceCounts { counts, blocks_known: stack.blocks_known(), rate: sample.rate() }
     }
-
-    /// Bytes allocated.
-    pub fn memory_bytes(&self) -> u64 {
-        self.stack.memory_bytes() + self.counts.memory_bytes() + self.sample.memory_bytes()
-    }
 }
 
 /// Merges all slices of a workload.

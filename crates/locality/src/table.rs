@@ -165,12 +165,6 @@ impl Table {
             segment.refill(slots, kept.into_iter());
         }
     }
-
-    /// Bytes allocated.
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        let slots: usize = self.segments.iter().map(|s| s.slots.capacity()).sum();
-        (slots * size_of::<Slot>() + size_of::<[Segment; SEGMENTS]>()) as u64
-    }
 }
 
 impl Segment {

@@ -194,12 +194,6 @@ impl Timeline {
         }
     }
 
-    /// Bytes allocated.
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        let upper: usize = self.upper.iter().map(Vec::capacity).sum();
-        (size_of::<Leaf>() * (self.leaves.capacity() + self.lower.capacity() + upper)) as u64
-    }
-
     /// Adds a leaf that time has left to the tree.
     #[cold]
     #[inline(never)]

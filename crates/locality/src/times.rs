@@ -241,12 +241,6 @@ impl Times {
         self.nodes.fill(Node::NOTHING);
     }
 
-    /// Bytes allocated.
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        let times = self.seats.capacity() + self.slacks.capacity() + self.accesses.capacity();
-        (4 * times + size_of::<Node>() * self.nodes.capacity()) as u64
-    }
-
     /// Room for half as many times again as blocks are held, of which none is beyond `now`.
     fn allocate(&mut self) {
         let wanted = (u64::from(self.held) / 2 * 3).max(u64::from(TIMES_MIN));

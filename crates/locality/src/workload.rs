@@ -201,11 +201,6 @@ impl WorkloadLocality {
         Ok(())
     }
 
-    /// Bytes allocated, but for some hundred per volume.
-    pub fn memory_bytes(&self) -> u64 {
-        self.all.iter().chain(self.volumes.values()).map(Batched::memory_bytes).sum()
-    }
-
     /// The histograms of all requests added.
     ///
     /// # Errors
@@ -290,15 +285,6 @@ impl Batched {
             distances.migrate();
         }
         Ok(())
-    }
-
-    fn memory_bytes(&self) -> u64 {
-        let batch = self.keys.capacity() * size_of::<u64>() + self.ops.capacity();
-        let distances = match &self.distances {
-            Distances::Blocks(distances) => distances.memory_bytes(),
-            Distances::Requests(distances, _) => distances.memory_bytes(),
-        };
-        distances + batch as u64
     }
 
     fn finish(mut self) -> Result<ReuseHistogram, LocalityError> {

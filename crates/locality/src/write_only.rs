@@ -171,9 +171,4 @@ impl WriteOnlyStack {
             }
         }
     }
-
-    /// Bytes allocated.
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        self.times.memory_bytes() + self.fixed.memory_bytes() + 8 * self.due.capacity() as u64
-    }
 }

@@ -249,7 +249,7 @@ mod tests {
             let offset = (unit(&mut place) * (1u64 << 28) as f64) as u64 * 4096;
             now = model.complete(now, access(op, offset, 4096));
         }
-        now.as_micros_f64() / f64::from(n)
+        now.0 as f64 / 1e3 / f64::from(n)
     }
 
     #[test]

@@ -1,27 +1,33 @@
 //! The error values a reply may carry.
 
-use core::fmt;
-
 /// An error value of the protocol. The numbers resemble Linux's `errno` but are fixed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 #[repr(u32)]
 pub enum ErrorCode {
     /// `NBD_EPERM`: not permitted, such as a write to a read-only export.
+    #[error("operation not permitted")]
     NotPermitted = 1,
     /// `NBD_EIO`: the device failed.
+    #[error("input/output error")]
     Io = 5,
     /// `NBD_ENOMEM`: out of memory.
+    #[error("out of memory")]
     OutOfMemory = 12,
     /// `NBD_EINVAL`: the request makes no sense here.
+    #[error("invalid request")]
     Invalid = 22,
     /// `NBD_ENOSPC`: no space left, or a write beyond the end.
+    #[error("no space left")]
     NoSpace = 28,
     /// `NBD_EOVERFLOW`: the length is too large.
+    #[error("length too large")]
     Overflow = 75,
     /// `NBD_ENOTSUP`: a fast zero that would be slow.
+    #[error("operation not supported")]
     NotSupported = 95,
     /// `NBD_ESHUTDOWN`: the server is shutting down.
+    #[error("server is shutting down")]
     Shutdown = 108,
 }
 
@@ -46,40 +52,7 @@ impl ErrorCode {
             _ => ErrorCode::Invalid,
         })
     }
-
-    /// What a server says when the system call behind a request failed with Linux's `errno`:
-    /// quota and file-size limits are "no space", a read-only file system is "not permitted",
-    /// anything the protocol has no word for is an I/O error.
-    pub const fn from_errno(errno: i32) -> ErrorCode {
-        match errno {
-            1 | 13 | 30 => ErrorCode::NotPermitted, // EPERM, EACCES, EROFS
-            12 => ErrorCode::OutOfMemory,
-            22 => ErrorCode::Invalid,
-            27 | 28 | 122 => ErrorCode::NoSpace, // EFBIG, ENOSPC, EDQUOT
-            75 => ErrorCode::Overflow,
-            95 => ErrorCode::NotSupported,
-            108 => ErrorCode::Shutdown,
-            _ => ErrorCode::Io,
-        }
-    }
 }
-
-impl fmt::Display for ErrorCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ErrorCode::NotPermitted => "operation not permitted",
-            ErrorCode::Io => "input/output error",
-            ErrorCode::OutOfMemory => "out of memory",
-            ErrorCode::Invalid => "invalid request",
-            ErrorCode::NoSpace => "no space left",
-            ErrorCode::Overflow => "length too large",
-            ErrorCode::NotSupported => "operation not supported",
-            ErrorCode::Shutdown => "server is shutting down",
-        })
-    }
-}
-
-impl std::error::Error for ErrorCode {}
 
 #[cfg(test)]
 mod tests {
@@ -92,14 +65,5 @@ mod tests {
         }
         assert_eq!(ErrorCode::from_number(0), None);
         assert_eq!(ErrorCode::from_number(4711), Some(ErrorCode::Invalid));
-    }
-
-    #[test]
-    fn quota_and_file_size_limits_are_reported_as_no_space() {
-        for errno in [27, 28, 122] {
-            assert_eq!(ErrorCode::from_errno(errno), ErrorCode::NoSpace);
-        }
-        assert_eq!(ErrorCode::from_errno(5), ErrorCode::Io);
-        assert_eq!(ErrorCode::from_errno(110), ErrorCode::Io);
     }
 }

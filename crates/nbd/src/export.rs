@@ -1,7 +1,5 @@
 //! What a server offers: exports, by name.
 
-use core::fmt;
-
 use forebay_block::Volume;
 
 use crate::wire::{PAYLOAD_BYTES_DEFAULT, TransmissionFlags};
@@ -97,7 +95,13 @@ pub struct BlockSizes {
 }
 
 /// Block sizes that the protocol does not allow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "block sizes {}/{}/{} cannot be advertised: the minimum must be a power of two of at most 65536, \
+     the preferred size a power of two of at least 512 and the minimum, and the maximum payload at \
+     least the preferred size",
+    .0.minimum_bytes, .0.preferred_bytes, .0.payload_bytes_max
+)]
 pub struct BlockSizesError(BlockSizes);
 
 impl BlockSizes {
@@ -150,21 +154,6 @@ impl Default for BlockSizes {
         Self::DEFAULT
     }
 }
-
-impl fmt::Display for BlockSizesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BlockSizes { minimum_bytes, preferred_bytes, payload_bytes_max } = self.0;
-        write!(
-            f,
-            "block sizes {minimum_bytes}/{preferred_bytes}/{payload_bytes_max} cannot be \
-             advertised: the minimum must be a power of two of at most 65536, the preferred size \
-             a power of two of at least 512 and the minimum, and the maximum payload at least the \
-             preferred size"
-        )
-    }
-}
-
-impl std::error::Error for BlockSizesError {}
 
 #[cfg(test)]
 mod tests {

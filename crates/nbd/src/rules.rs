@@ -1,15 +1,14 @@
 //! Which requests make sense on a connection. Clients ask before they send, servers before they
 //! obey; both ask here.
 
-use core::fmt;
-
 use crate::error_code::ErrorCode;
 use crate::export::BlockSizes;
 use crate::style::ReplyStyle;
 use crate::wire::{Command, CommandFlags, TransmissionFlags};
 
 /// Why a request makes no sense on this connection.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[error("{}", self.message())]
 #[non_exhaustive]
 pub enum Refusal {
     /// There is no such command.
@@ -74,14 +73,6 @@ impl Refusal {
         }
     }
 }
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.message())
-    }
-}
-
-impl std::error::Error for Refusal {}
 
 /// What was agreed on.
 #[derive(Clone, Copy, Debug)]

@@ -42,44 +42,27 @@ pub enum NbdAddress {
 }
 
 /// An address that cannot be understood.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UriError {
     /// The scheme is none of nbd, nbds, nbd+unix, nbds+unix.
+    #[error(
+        "{0:?} is no NBD address: it must begin with nbd://, nbds://, nbd+unix:// or nbds+unix://"
+    )]
     Scheme(String),
     /// A unix address without `?socket=path`.
+    #[error("an NBD address on a unix socket needs its path: nbd+unix:///EXPORT?socket=PATH")]
     SocketMissing,
     /// A TCP address without a host.
+    #[error("an NBD address on TCP needs a host: nbd://HOST:PORT/EXPORT")]
     HostMissing,
     /// A port that is no number from 1 to 65535.
+    #[error("{0:?} is no TCP port")]
     Port(String),
     /// A percent sign that does not begin a character, or bytes that are not UTF-8.
+    #[error("{0:?} has a percent sign that encodes no character (write %25)")]
     Escape(String),
 }
-
-impl fmt::Display for UriError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            UriError::Scheme(uri) => write!(
-                f,
-                "{uri:?} is no NBD address: it must begin with nbd://, nbds://, nbd+unix:// or \
-                 nbds+unix://"
-            ),
-            UriError::SocketMissing => f.write_str(
-                "an NBD address on a unix socket needs its path: nbd+unix:///EXPORT?socket=PATH",
-            ),
-            UriError::HostMissing => {
-                f.write_str("an NBD address on TCP needs a host: nbd://HOST:PORT/EXPORT")
-            }
-            UriError::Port(port) => write!(f, "{port:?} is no TCP port"),
-            UriError::Escape(text) => {
-                write!(f, "{text:?} has a percent sign that encodes no character (write %25)")
-            }
-        }
-    }
-}
-
-impl std::error::Error for UriError {}
 
 impl FromStr for NbdUri {
     type Err = UriError;

@@ -181,12 +181,6 @@ pub const EXTENDED_REPLY_MAGIC: u32 = 0x6e8a_278c;
 pub const REQUEST_BYTES: usize = 28;
 /// Bytes of an extended request header, the longest header a server waits for.
 pub const EXTENDED_REQUEST_BYTES: usize = 32;
-/// Bytes of a simple reply header.
-pub const SIMPLE_REPLY_BYTES: usize = 16;
-/// Bytes of a structured reply chunk header.
-pub const STRUCTURED_REPLY_BYTES: usize = 20;
-/// Bytes of an extended reply chunk header.
-pub const EXTENDED_REPLY_BYTES: usize = 32;
 /// The longest string (name, description, message, query) of the protocol, in bytes.
 pub const STRING_BYTES_MAX: usize = 4096;
 /// The largest payload every server should take, and the default maximum: 32 MiB.

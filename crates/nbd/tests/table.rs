@@ -43,6 +43,7 @@ fn every_test_named_in_the_table_exists_and_every_conformance_test_is_named() {
         "src/request.rs",
         "src/server/options.rs",
         "src/server/reply.rs",
+        "../device/src/devices.rs",
         "../engine/src/allocation.rs",
         "../engine/src/waiting.rs",
         "../engine/tests/engine.rs",

@@ -1,6 +1,5 @@
 //! Budgets: in dollars, or in percent of what fitting everything would cost.
 
-use std::fmt;
 use std::str::FromStr;
 
 use crate::catalogue::Catalogue;
@@ -25,21 +24,12 @@ pub enum Budget {
 }
 
 /// A text that is no budget.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "`{0}` is no budget: write dollars, such as 250, or a percentage of the cost at which the working \
+     set fits in DRAM, such as 20%"
+)]
 pub struct BudgetError(pub String);
-
-impl fmt::Display for BudgetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "`{}` is no budget: write dollars, such as 250, or a percentage of the cost at which \
-             the working set fits in DRAM, such as 20%",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for BudgetError {}
 
 impl FromStr for Budget {
     type Err = BudgetError;

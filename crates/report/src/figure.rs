@@ -64,11 +64,6 @@ impl Figure {
         self
     }
 
-    /// The title.
-    pub fn title(&self) -> &str {
-        &self.title
-    }
-
     /// The figure as Plotly JSON: an object with `data` and `layout`. Unlike in the report, where
     /// the title is a heading, it is part of the layout here.
     pub fn to_json(&self) -> Value {

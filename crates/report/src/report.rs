@@ -4,7 +4,6 @@ use crate::error::ReportError;
 use crate::figure::Figure;
 use crate::page;
 use crate::table::Table;
-use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 
@@ -38,11 +37,6 @@ impl Report {
             Item::Figure(figure) => Some(figure),
             _ => None,
         })
-    }
-
-    /// Every figure as Plotly JSON: an array, in order.
-    pub fn figures_json(&self) -> Value {
-        json!(self.figures().map(Figure::to_json).collect::<Vec<_>>())
     }
 
     /// The whole page, script included (about 4.5 MB).

@@ -95,14 +95,6 @@ impl ComponentRecorder {
         *self = ComponentRecorder::default();
     }
 
-    /// Forgets what was counted of one volume's backing store: the next volume of that number is
-    /// another one.
-    pub fn clear_volume(&mut self, volume: Volume) {
-        if let Some(kinds) = self.backing.get_mut(volume.0 as usize) {
-            *kinds = Kinds::default();
-        }
-    }
-
     /// What is reported of these volumes, by their names.
     pub fn summary<'a>(&self, volumes: impl IntoIterator<Item = (Volume, &'a str)>) -> Components {
         let none = Kinds::default();
@@ -201,14 +193,12 @@ mod tests {
     }
 
     #[test]
-    fn one_volume_is_not_told_twice_and_a_forgotten_one_not_at_all() {
+    fn one_volume_is_not_told_twice() {
         let mut recorder = recorder();
         let document = serde_json::to_value(recorder.summary([(Volume(0), "a")])).unwrap();
         assert!(document.get("volumes").is_none());
         assert_eq!(document["backing_read"]["count"], 1);
         assert_eq!(document["backing_write"]["p9999"], 0.0);
-        recorder.clear_volume(Volume(0));
-        assert_eq!(recorder.summary([(Volume(0), "a")]).backing_read, ComponentLatency::default());
         recorder.clear();
         assert_eq!(recorder.summary([]), Components::default());
     }

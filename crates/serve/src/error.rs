@@ -31,9 +31,6 @@ pub enum ServeError {
         /// What the kernel said.
         source: io::Error,
     },
-    /// Asked for what this version does not have.
-    #[error("{0}")]
-    Unsupported(&'static str),
     /// Threads or file descriptors cannot be had.
     #[error("cannot {0}: {1}")]
     System(&'static str, io::Error),

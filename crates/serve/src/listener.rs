@@ -1,8 +1,8 @@
 //! Sockets to listen on, unix or TCP.
 
 use std::fs::{self, File, Permissions};
-use std::io::{self, Read};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::io;
+use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use forebay_config::Address;
-use socket2::{Domain, SockAddr, SockRef, Type};
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::error::ServeError;
 use crate::ownership::Ownership;
@@ -59,13 +59,6 @@ impl Drop for SocketFile {
     }
 }
 
-/// An accepted connection.
-#[derive(Debug)]
-pub(crate) enum Socket {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
 impl Listener {
     /// Listens. A unix socket's file that nobody serves is replaced.
     ///
@@ -99,13 +92,13 @@ impl Listener {
             }
             Address::Unix(path) => {
                 remove_stale(path)?;
-                let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM, None);
+                let socket = Socket::new(Domain::UNIX, Type::STREAM, None);
                 let socket = socket.map_err(failed)?;
                 // The file is made with the permissions that the socket has: it is never open to
                 // more than may connect in the end, and nobody can connect before it listens.
                 let socket = File::from(OwnedFd::from(socket));
                 socket.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
-                let socket = socket2::Socket::from(OwnedFd::from(socket));
+                let socket = Socket::from(OwnedFd::from(socket));
                 let name = SockAddr::unix(path).map_err(failed)?;
                 socket.bind(&name).map_err(failed)?;
                 let file = SocketFile::new(path.clone());
@@ -130,11 +123,11 @@ impl Listener {
     /// The next connection.
     pub fn accept(&self) -> io::Result<Socket> {
         match self {
-            Listener::Unix(_, listener) => Ok(Socket::Unix(listener.accept()?.0)),
+            Listener::Unix(_, listener) => Ok(listener.accept()?.0.into()),
             Listener::Tcp(listener) => {
                 let (socket, _) = listener.accept()?;
                 socket.set_nodelay(true)?;
-                Ok(Socket::Tcp(socket))
+                Ok(socket.into())
             }
         }
     }
@@ -149,73 +142,12 @@ impl AsRawFd for Listener {
     }
 }
 
-impl Socket {
-    /// Ends one or both directions; the thread that uses the socket hears of it.
-    pub fn shutdown(&self, how: Shutdown) {
-        // A socket that is closed already needs no ending.
-        let _ = match self {
-            Socket::Unix(socket) => socket.shutdown(how),
-            Socket::Tcp(socket) => socket.shutdown(how),
-        };
-    }
-}
-
-impl Socket {
-    /// Sends what the other side has room for.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if that is nothing.
-    pub fn send(&self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        match self {
-            Socket::Unix(socket) => SockRef::from(socket).send_vectored_with_flags(slices, flags),
-            Socket::Tcp(socket) => SockRef::from(socket).send_vectored_with_flags(slices, flags),
-        }
-    }
-
-    /// How long a read waits.
-    pub fn set_read_timeout(&self, time: Duration) -> io::Result<()> {
-        match self {
-            Socket::Unix(socket) => socket.set_read_timeout(Some(time)),
-            Socket::Tcp(socket) => socket.set_read_timeout(Some(time)),
-        }
-    }
-}
-
-impl Read for &Socket {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(socket) => {
-                let mut socket: &_ = socket;
-                socket.read(bytes)
-            }
-            Socket::Tcp(socket) => {
-                let mut socket: &_ = socket;
-                socket.read(bytes)
-            }
-        }
-    }
-    fn read_vectored(&mut self, slices: &mut [io::IoSliceMut<'_>]) -> io::Result<usize> {
-        match self {
-            Socket::Unix(socket) => {
-                let mut socket: &_ = socket;
-                socket.read_vectored(slices)
-            }
-            Socket::Tcp(socket) => {
-                let mut socket: &_ = socket;
-                socket.read_vectored(slices)
-            }
-        }
-    }
-}
-
-impl AsRawFd for Socket {
-    fn as_raw_fd(&self) -> RawFd {
-        match self {
-            Socket::Unix(socket) => socket.as_raw_fd(),
-            Socket::Tcp(socket) => socket.as_raw_fd(),
-        }
-    }
+/// Sends what the other side has room for.
+///
+/// # Errors
+/// [`io::ErrorKind::WouldBlock`] if that is nothing.
+pub(crate) fn send(socket: &Socket, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
+    socket.send_vectored_with_flags(slices, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
 }
 
 /// Removes a socket's file that no process listens on.

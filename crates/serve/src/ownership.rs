@@ -1,16 +1,13 @@
 //! Whose a socket's file is, and who else may open it.
 
-use std::ffi::CString;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, lchown};
 use std::path::Path;
 
 use forebay_config::FileMode;
+use nix::unistd::{Group, User};
 
 use crate::error::ServeError;
-
-/// Bytes for the names and numbers of a user or a group with all its members.
-const ENTRY_BYTES: usize = 64 << 10;
 
 /// Mode, owner and group of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,31 +58,11 @@ impl Ownership {
 }
 
 fn user(name: &str) -> Option<u32> {
-    name.parse().ok().or_else(|| {
-        let (c_name, mut room) = (CString::new(name).ok()?, vec![0; ENTRY_BYTES]);
-        let mut found = std::ptr::null_mut();
-        // SAFETY: the entry is plain data, filled in by the call; all pointers outlive it.
-        unsafe {
-            let mut entry: libc::passwd = std::mem::zeroed();
-            let (at, bytes) = (room.as_mut_ptr(), room.len());
-            libc::getpwnam_r(c_name.as_ptr(), &mut entry, at, bytes, &mut found);
-            (!found.is_null()).then_some(entry.pw_uid)
-        }
-    })
+    name.parse().ok().or_else(|| Some(User::from_name(name).ok()??.uid.as_raw()))
 }
 
 fn group_of(name: &str) -> Option<u32> {
-    name.parse().ok().or_else(|| {
-        let (c_name, mut room) = (CString::new(name).ok()?, vec![0; ENTRY_BYTES]);
-        let mut found = std::ptr::null_mut();
-        // SAFETY: as above.
-        unsafe {
-            let mut entry: libc::group = std::mem::zeroed();
-            let (at, bytes) = (room.as_mut_ptr(), room.len());
-            libc::getgrnam_r(c_name.as_ptr(), &mut entry, at, bytes, &mut found);
-            (!found.is_null()).then_some(entry.gr_gid)
-        }
-    })
+    name.parse().ok().or_else(|| Some(Group::from_name(name).ok()??.gid.as_raw()))
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub use outage::{Outage, Trouble};
 pub use result::{
     AfterOutages, Assumed, Capacity, Overload, SimulationResult, Throughput, VolumeResult,
 };
-pub use scenario::{Defaults, Memory, Scenario, SimulatedVolume, TracedVolume, measure_volumes};
+pub use scenario::{Defaults, Memory, Scenario, SimulatedVolume, TracedVolume};
 pub use series::Row;
 pub use simulation::{Answer, Simulation, simulate};
 pub use timing::FlashDevice;

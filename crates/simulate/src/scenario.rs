@@ -1,6 +1,6 @@
 //! What is simulated: the cache's parameters, its volumes, and the devices beneath.
 
-use forebay_block::{Nanos, Request, SECTOR_BYTES};
+use forebay_block::{Nanos, SECTOR_BYTES};
 use forebay_cache::{CacheConfig, VOLUMES_MAX};
 use forebay_config::{Config, Volume as ConfiguredVolume};
 use forebay_flash::BlockKey;
@@ -178,19 +178,6 @@ fn size_for(bytes: u64, cache: &CacheConfig) -> u64 {
     // Of large blocks there are as many as bytes can be counted.
     let most = BlockKey::BLOCKS_MAX.min(u64::MAX / block) * block;
     bytes.clamp(1, most - block).next_multiple_of(block)
-}
-
-/// How far the requests of each volume reach: [`TracedVolume::bytes`] by volume number.
-pub fn measure_volumes<'a>(requests: impl IntoIterator<Item = &'a Request>) -> Vec<u64> {
-    let mut ends = Vec::new();
-    for request in requests {
-        let at = request.volume.0 as usize;
-        if ends.len() <= at {
-            ends.resize(at + 1, 0);
-        }
-        ends[at] = request.offset.saturating_add(request.length).max(ends[at]);
-    }
-    ends
 }
 
 /// The sectors that a request touches: what a block device would have been asked for.

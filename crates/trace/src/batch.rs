@@ -219,11 +219,6 @@ impl Batch {
         &self.hash_bytes[start as usize..end as usize]
     }
 
-    /// Whether any request may have a latency, a result, hashes.
-    pub fn has_optional(&self) -> (bool, bool, bool) {
-        (!self.latency_ns.is_empty(), !self.result.is_empty(), !self.hash_ends.is_empty())
-    }
-
     /// Bytes of memory in use by content hashes: what makes batches large.
     pub(crate) fn hash_bytes_len(&self) -> usize {
         self.hash_bytes.len()

@@ -60,13 +60,6 @@ pub struct Requests<R> {
     done: bool,
 }
 
-impl<R> Requests<R> {
-    /// The reader within.
-    pub fn reader(&self) -> &R {
-        &self.reader
-    }
-}
-
 impl<R: TraceReader> Iterator for Requests<R> {
     type Item = Result<Request>;
 

@@ -107,10 +107,9 @@ proptest! {
                 Op::Trim | Op::Flush => continue,
             };
             bytes += r.length;
-            for span in r.spans(BlockSize::KIB_4) {
-                set.insert(span.addr);
-                accesses += 1;
-            }
+            let (first, blocks) = r.blocks(BlockSize::KIB_4);
+            set.extend((first.0..first.0 + blocks).map(|block| (r.volume, block)));
+            accesses += blocks;
         }
         let all = reads.union(&writes).count() as u64;
         let expected = ByOp { read: reads.len() as u64, write: writes.len() as u64, all };

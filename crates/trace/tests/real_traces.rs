@@ -53,10 +53,9 @@ fn count(name: &str, options: &OpenOptions, block: u64) -> Option<Counts> {
             }
             c.last_ns = r.time.0;
             volumes.insert(r.volume);
-            for span in r.spans(size) {
-                c.blocks += 1;
-                blocks.insert(span.addr);
-            }
+            let (first, touched) = r.blocks(size);
+            c.blocks += touched;
+            blocks.extend((first.0..first.0 + touched).map(|block| (r.volume, block)));
             c.hash_bytes += batch.hashes(i).len() as u64;
             hashes.extend(batch.hashes(i).chunks(16).map(<[u8]>::to_vec));
         }

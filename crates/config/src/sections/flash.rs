@@ -183,12 +183,7 @@ impl core::fmt::Display for FlashReplacement {
     }
 }
 
-impl<'de> serde::Deserialize<'de> for FlashReplacement {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
+crate::schema::read_from_text!(FlashReplacement);
 
 impl FlashReplacement {
     /// Its policy in the slots layout.

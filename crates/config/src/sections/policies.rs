@@ -60,12 +60,7 @@ impl core::fmt::Display for ReplacementPolicy {
     }
 }
 
-impl<'de> serde::Deserialize<'de> for ReplacementPolicy {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
+crate::schema::read_from_text!(ReplacementPolicy);
 
 impl Replacement {
     /// The policy with its parameters.
@@ -217,12 +212,7 @@ impl core::fmt::Display for AdmissionPolicy {
     }
 }
 
-impl<'de> serde::Deserialize<'de> for AdmissionPolicy {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
+crate::schema::read_from_text!(AdmissionPolicy);
 
 impl Admission {
     /// The policy with its parameters.

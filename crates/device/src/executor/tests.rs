@@ -76,9 +76,6 @@ impl Machine for Script {
     fn handle_checksum(&mut self, token: Token, value: u32) {
         self.checksums.push((token.index, value));
     }
-    fn meta(&mut self, buffer: MetaBuffer) -> &[u8] {
-        &self.meta[buffer.0 as usize]
-    }
     fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
         &mut self.meta[buffer.0 as usize]
     }

@@ -5,10 +5,11 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 
-/// `ioctl` numbers of `linux/fs.h`.
-const BLKSSZGET: libc::c_ulong = 0x1268;
+use rustix::fs::{AtFlags, SeekFrom, StatxFlags, ioctl_blkpbszget, ioctl_blksszget, statx};
+use rustix::io::Errno;
+
+/// `ioctl` number of `linux/fs.h`.
 const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
-const BLKPBSZGET: libc::c_ulong = 0x127b;
 
 /// What suits every device when the kernel does not say.
 const SAFE_ALIGNMENT: u32 = 4096;
@@ -33,14 +34,12 @@ pub fn is_hole(file: &File, at: u64, length: u64) -> io::Result<bool> {
     if !file.metadata()?.is_file() {
         return Ok(false);
     }
-    // SAFETY: a system call on an open file descriptor, without pointers.
-    let data = unsafe { libc::lseek64(file.as_raw_fd(), at as libc::off64_t, libc::SEEK_DATA) };
-    match (data, io::Error::last_os_error().raw_os_error()) {
-        (0.., _) => Ok(data as u64 >= at + length),
-        (_, Some(libc::ENXIO)) => Ok(true),
+    Ok(match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(data) => data >= at + length,
+        Err(Errno::NXIO) => true,
         // A file system that cannot say.
-        _ => Ok(false),
-    }
+        Err(_) => false,
+    })
 }
 
 /// Alignment of offsets and lengths, and of memory, for `O_DIRECT`.
@@ -49,13 +48,7 @@ pub(super) fn alignment(file: &File, block_device: bool) -> io::Result<(u32, u32
     if !block_device {
         return Ok(reported.unwrap_or((SAFE_ALIGNMENT, SAFE_ALIGNMENT)));
     }
-    let mut block: libc::c_int = 0;
-    // SAFETY: the request writes an int to the address.
-    let result = unsafe { libc::ioctl(file.as_raw_fd(), BLKSSZGET as _, &raw mut block) };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let block = u32::try_from(block).ok().filter(|block| block.is_power_of_two());
+    let block = Some(ioctl_blksszget(file)?).filter(|block| block.is_power_of_two());
     let block = block.unwrap_or(SAFE_ALIGNMENT).max(512);
     let memory = reported.map_or(block, |(_, memory)| memory);
     Ok((block, memory))
@@ -65,10 +58,7 @@ pub(super) fn alignment(file: &File, block_device: bool) -> io::Result<(u32, u32
 /// of a file is on. `None` if it cannot be known.
 pub(super) fn physical_block(file: &File, block_device: bool) -> Option<u32> {
     if block_device {
-        let mut block: libc::c_uint = 0;
-        // SAFETY: the request writes an unsigned int to the address.
-        let result = unsafe { libc::ioctl(file.as_raw_fd(), BLKPBSZGET as _, &raw mut block) };
-        return (result == 0 && block.is_power_of_two()).then_some(block);
+        return ioctl_blkpbszget(file).ok().filter(|block| block.is_power_of_two());
     }
     let device = file.metadata().ok()?.dev();
     let (major, minor) = (libc::major(device), libc::minor(device));
@@ -81,20 +71,9 @@ pub(super) fn physical_block(file: &File, block_device: bool) -> Option<u32> {
 
 /// What `statx` says (`STATX_DIOALIGN`, Linux 6.1).
 fn reported_alignment(file: &File) -> Option<(u32, u32)> {
-    // SAFETY: all-zero bytes are a valid `statx`.
-    let mut statx: libc::statx = unsafe { std::mem::zeroed() };
-    // SAFETY: an empty path means the file descriptor; the kernel fills in the structure.
-    let result = unsafe {
-        libc::statx(
-            file.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_EMPTY_PATH,
-            libc::STATX_DIOALIGN,
-            &raw mut statx,
-        )
-    };
-    let (offset, memory) = (statx.stx_dio_offset_align, statx.stx_dio_mem_align);
-    let told = result == 0 && statx.stx_mask & libc::STATX_DIOALIGN != 0;
-    (told && offset.is_power_of_two() && memory.is_power_of_two())
+    let told = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    let (offset, memory) = (told.stx_dio_offset_align, told.stx_dio_mem_align);
+    let is_told = told.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+    (is_told && offset.is_power_of_two() && memory.is_power_of_two())
         .then(|| (offset.max(512), memory))
 }

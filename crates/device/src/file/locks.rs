@@ -15,7 +15,7 @@
 //! For reading only, all of these are shared. The shared `flock` meets the exclusive one of who has the
 //! file itself, and tells others who it is.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -184,22 +184,17 @@ pub(super) fn remove_untouched(file: &File, path: &Path, made: Made) {
 
 /// Lets go of what was opened, though something may keep it open for longer.
 pub(super) fn unlock(file: &File) {
-    // SAFETY: a system call on our own file descriptor, without pointers.
-    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
-    // If this fails, closing the file does it.
+    // If these fail, closing the file does it.
+    let _ = file.unlock();
     let _ = set_range(file, Range::ALL, libc::F_UNLCK);
 }
 
 /// Whether the lock could be had.
 fn flock(file: &File, shared: bool) -> io::Result<bool> {
-    let kind = if shared { libc::LOCK_SH } else { libc::LOCK_EX };
-    // SAFETY: a system call on our own file descriptor, without pointers.
-    if unsafe { libc::flock(file.as_raw_fd(), kind | libc::LOCK_NB) } == 0 {
-        return Ok(true);
-    }
-    match io::Error::last_os_error() {
-        error if error.raw_os_error() == Some(libc::EWOULDBLOCK) => Ok(false),
-        error => Err(error),
+    match if shared { file.try_lock_shared() } else { file.try_lock() } {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 

@@ -275,11 +275,6 @@ impl Target {
         self.block_device
     }
 
-    /// Whether the page cache is passed by.
-    pub fn is_direct(&self) -> bool {
-        self.direct
-    }
-
     /// Where the file is known to have holes; nothing is known of a block device.
     ///
     /// # Errors

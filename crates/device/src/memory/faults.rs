@@ -98,14 +98,6 @@ impl Fault {
             _ => false,
         }
     }
-
-    /// Whether the device hides the fault: the operation reports success.
-    pub fn is_silent(self) -> bool {
-        matches!(
-            self,
-            Fault::LostWrite | Fault::MisdirectedWrite | Fault::MisdirectedRead | Fault::ByteRot
-        )
-    }
 }
 
 /// How often operations have faults: each number N means one in N operations that can have it,

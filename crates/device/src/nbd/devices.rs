@@ -51,11 +51,6 @@ impl<D: Devices> NbdDevices<D> {
         }
     }
 
-    /// The devices that are no exports.
-    pub fn inner(&self) -> &D {
-        &self.inner
-    }
-
     /// The same, to add and remove some.
     pub fn inner_mut(&mut self) -> &mut D {
         &mut self.inner
@@ -71,13 +66,6 @@ impl<D: Devices> NbdDevices<D> {
         assert!(whole && offset + size <= export.size(), "a window outside of {export:?}");
         export.ring(self.bell.clone());
         self.exports.push(Window { device, export, offset, size });
-    }
-
-    /// Removes an export, if there is one of that name.
-    pub fn remove(&mut self, device: Device) -> bool {
-        let before = self.exports.len();
-        self.exports.retain(|window| window.device != device);
-        self.exports.len() < before
     }
 
     fn begin(&mut self, at: usize, io: &Io<'_>) {

@@ -26,7 +26,6 @@ const SECTOR_BYTES: u32 = 512;
 /// done.
 #[derive(Debug)]
 pub struct Export {
-    address: String,
     size: u64,
     logical_block: u32,
     transfer_bytes_max: u64,
@@ -93,7 +92,6 @@ impl Export {
             .spawn(move || session.work())
             .map_err(failed("start a thread"))?;
         Ok(Export {
-            address: address.to_owned(),
             size: size - size % u64::from(logical_block),
             logical_block,
             transfer_bytes_max: longest - longest % u64::from(logical_block),
@@ -102,11 +100,6 @@ impl Export {
             shared,
             thread: Some(thread),
         })
-    }
-
-    /// As it was given.
-    pub fn address(&self) -> &str {
-        &self.address
     }
 
     /// Bytes in whole logical blocks.

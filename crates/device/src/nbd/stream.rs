@@ -7,68 +7,50 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use forebay_nbd::NbdAddress;
+use socket2::Socket;
 
 /// How long a server may take for one step of the handshake.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A connection to a server.
 #[derive(Debug)]
-pub(super) enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
+pub(super) struct Stream(Socket);
 
 impl Stream {
     /// Connects. Reads and writes wait, for a bounded time, until
     /// [`do_not_wait`](Stream::do_not_wait).
     pub fn connect(address: &NbdAddress) -> io::Result<Stream> {
-        match address {
-            NbdAddress::Unix(path) => {
-                let stream = UnixStream::connect(path)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
-                Ok(Stream::Unix(stream))
-            }
+        let socket = match address {
+            NbdAddress::Unix(path) => Socket::from(UnixStream::connect(path)?),
             NbdAddress::Tcp { host, port } => {
                 let stream = TcpStream::connect((host.as_str(), *port))?;
                 stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
-                Ok(Stream::Tcp(stream))
+                stream.into()
             }
-        }
+        };
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        Ok(Stream(socket))
     }
 
     /// From now on reads and writes do what they can and return.
     pub fn do_not_wait(&self) -> io::Result<()> {
-        match self {
-            Stream::Unix(stream) => stream.set_nonblocking(true),
-            Stream::Tcp(stream) => stream.set_nonblocking(true),
-        }
+        self.0.set_nonblocking(true)
     }
 
     /// Reads; `None` when nothing is there yet, 0 at the end.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
-        may_block(match self {
-            Stream::Unix(stream) => stream.read(into),
-            Stream::Tcp(stream) => stream.read(into),
-        })
+        may_block(self.0.read(into))
     }
 
     /// Writes some of `from`; `None` when the socket takes nothing now.
     pub fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
-        may_block(match self {
-            Stream::Unix(stream) => stream.write_vectored(from),
-            Stream::Tcp(stream) => stream.write_vectored(from),
-        })
+        may_block(self.0.write_vectored(from))
     }
 
     /// Writes all of `from`, waiting.
     pub fn write_all(&mut self, from: &[u8]) -> io::Result<()> {
-        match self {
-            Stream::Unix(stream) => stream.write_all(from),
-            Stream::Tcp(stream) => stream.write_all(from),
-        }
+        self.0.write_all(from)
     }
 }
 
@@ -84,9 +66,6 @@ fn may_block(result: io::Result<usize>) -> io::Result<Option<usize>> {
 
 impl AsRawFd for Stream {
     fn as_raw_fd(&self) -> RawFd {
-        match self {
-            Stream::Unix(stream) => stream.as_raw_fd(),
-            Stream::Tcp(stream) => stream.as_raw_fd(),
-        }
+        self.0.as_raw_fd()
     }
 }

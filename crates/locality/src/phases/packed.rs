@@ -77,15 +77,6 @@ impl Packed {
         }
         iter
     }
-
-    /// Bytes allocated.
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        let page = |page: &Page| page.bytes.len() + size_of_val(&*page.starts);
-        let pages: usize = self.pages.iter().map(page).sum();
-        let index = self.pages.capacity() * size_of::<Page>();
-        let open = self.open.bytes.capacity() + 4 * self.open.starts.capacity();
-        (pages + index + open + 4 * self.tail.capacity()) as u64
-    }
 }
 
 /// Numbers of a row, in order.
@@ -259,7 +250,12 @@ mod tests {
     fn numbers_take_no_more_bytes_than_they_must() {
         let bytes = |number: fn(u32) -> u32| {
             let numbers: Vec<u32> = (0..(32 * PAGE * CHUNK) as u32).map(number).collect();
-            packed(&numbers).memory_bytes() as f64 / numbers.len() as f64
+            let packed = packed(&numbers);
+            let page = |page: &Page| page.bytes.len() + size_of_val(&*page.starts);
+            let pages: usize = packed.pages.iter().map(page).sum();
+            let index = packed.pages.capacity() * size_of::<Page>();
+            let open = packed.open.bytes.capacity() + 4 * packed.open.starts.capacity();
+            (pages + index + open + 4 * packed.tail.capacity()) as f64 / numbers.len() as f64
         };
         // Where it begins and its width, for each chunk; and the room for a page more.
         let (of_chunk, room) = (5.0 / 64.0, 1.1);

@@ -103,12 +103,6 @@ impl AccessRecord {
     fn mark(&self, at: u64) -> Mark {
         if at >= self.accesses() { self.end } else { self.marks[(at / MARK) as usize] }
     }
-
-    fn memory_bytes(&self) -> u64 {
-        let judged = self.judged.as_ref().map_or(0, Packed::memory_bytes);
-        let marks = (self.marks.capacity() * size_of::<Mark>()) as u64;
-        self.recency.memory_bytes() + judged + marks
-    }
 }
 
 /// Reuses as small numbers; blocks that are new are 0, and there is nothing that is not measured.
@@ -206,11 +200,6 @@ impl Recorder {
         self.measure()?;
         self.record.all = all;
         Ok(self.record)
-    }
-
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        let migrated = self.migrated.as_ref().map_or(0, Table::memory_bytes);
-        self.stack.memory_bytes() + migrated + self.record.memory_bytes()
     }
 }
 

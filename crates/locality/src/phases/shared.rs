@@ -143,16 +143,6 @@ impl SharedRecorder {
         Ok(())
     }
 
-    /// Bytes allocated.
-    pub fn memory_bytes(&self) -> u64 {
-        let all = match &self.all {
-            Together::One(_) => None,
-            Together::Several(all) => Some(&**all),
-        };
-        let recorders = self.workloads.iter().chain(all);
-        recorders.map(Recorder::memory_bytes).sum::<u64>() + self.owners.memory_bytes()
-    }
-
     /// The records.
     ///
     /// # Errors
@@ -251,7 +241,6 @@ mod tests {
             .collect();
         let mut recorder = SharedRecorder::new(2, BlockSize::KIB_4, None).unwrap();
         requests.iter().for_each(|r| recorder.add(r.volume.0 as usize, r).unwrap());
-        assert!(recorder.memory_bytes() > 0);
         let record = recorder.finish().unwrap();
         let all = record.accesses();
         assert_eq!(record.workloads.iter().map(AccessRecord::accesses).sum::<u64>(), all);

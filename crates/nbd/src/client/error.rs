@@ -1,18 +1,19 @@
 //! What can go wrong for a client.
 
-use core::fmt;
-
 use crate::rules::Refusal;
 
 /// Why a session failed, or why a request was not sent.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
     /// The peer does not greet like an NBD server.
+    #[error("the peer is not an NBD server")]
     NotNbd,
     /// The peer is an NBD server of a kind that is too old.
+    #[error("the NBD server is too old: {0}")]
     TooOld(&'static str),
     /// The server refused an option: its number, the reply's, and what the server says about it.
+    #[error("the NBD server refused: {}{}", meaning(*reply), quoted(message))]
     Refused {
         /// The option.
         option: u32,
@@ -22,41 +23,31 @@ pub enum ClientError {
         message: String,
     },
     /// TLS was insisted on, and the server has none.
+    #[error("the NBD server does not offer TLS")]
     TlsRefused,
     /// The server closed the connection.
+    #[error("the NBD server closed the connection")]
     Closed,
     /// The server broke the protocol; nothing more it says can be trusted.
+    #[error("the NBD server broke the protocol: {0}")]
     Protocol(&'static str),
     /// As many requests as agreed on are in flight.
+    #[error("too many NBD requests are in flight")]
     Full,
     /// The request makes no sense on this connection; nothing was sent.
+    #[error("the NBD request was not sent: {0}")]
     Request(Refusal),
 }
-
-impl fmt::Display for ClientError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ClientError::NotNbd => f.write_str("the peer is not an NBD server"),
-            ClientError::TooOld(what) => write!(f, "the NBD server is too old: {what}"),
-            ClientError::Refused { reply, message, .. } => {
-                write!(f, "the NBD server refused: {}", meaning(*reply))?;
-                if message.is_empty() { Ok(()) } else { write!(f, " ({message:?})") }
-            }
-            ClientError::TlsRefused => f.write_str("the NBD server does not offer TLS"),
-            ClientError::Closed => f.write_str("the NBD server closed the connection"),
-            ClientError::Protocol(what) => write!(f, "the NBD server broke the protocol: {what}"),
-            ClientError::Full => f.write_str("too many NBD requests are in flight"),
-            ClientError::Request(refusal) => write!(f, "the NBD request was not sent: {refusal}"),
-        }
-    }
-}
-
-impl std::error::Error for ClientError {}
 
 impl From<Refusal> for ClientError {
     fn from(refusal: Refusal) -> Self {
         ClientError::Request(refusal)
     }
+}
+
+/// What is shown of the server's words.
+fn quoted(message: &str) -> String {
+    if message.is_empty() { String::new() } else { format!(" ({message:?})") }
 }
 
 fn meaning(reply: u32) -> &'static str {

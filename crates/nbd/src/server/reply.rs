@@ -155,20 +155,6 @@ impl ChunkStyle {
         self.header(request, chunk::NONE, 0, true)
     }
 
-    /// The request failed at `offset`, which lies within it; data sent for earlier offsets holds.
-    pub fn error_at(
-        self,
-        request: &Request,
-        code: ErrorCode,
-        offset: u64,
-        last: bool,
-    ) -> ReplyHeader {
-        self.header(request, chunk::ERROR_OFFSET, 14, last)
-            .put(admissible(request, code).number().to_be_bytes())
-            .put([0; 2])
-            .put(offset.to_be_bytes())
-    }
-
     /// The whole reply to BLOCK_STATUS for `base:allocation`: `extents` lie one behind the
     /// other from the request's offset on. Empty ones are left out, equal neighbours joined,
     /// and the list ends where the request or the style says it must; no extents at all means
@@ -354,15 +340,6 @@ mod tests {
         let error =
             golden(&[&magic, &[0, 1, 0x80, 1], &COOKIE, &[0, 0, 0, 6], &[0, 0, 0, 5, 0, 0]]);
         assert_eq!(*style.error(&read, ErrorCode::Io), error);
-        let error_at = golden(&[
-            &magic,
-            &[0, 1, 0x80, 2],
-            &COOKIE,
-            &[0, 0, 0, 14],
-            &[0, 0, 0, 5, 0, 0],
-            &OFFSET,
-        ]);
-        assert_eq!(*chunks.error_at(&read, ErrorCode::Io, 4096, true), error_at);
         // Success without payload stays simple: shorter, and every client takes it.
         assert_eq!(style.done(&request(Command::Write)).len(), 16);
     }

@@ -222,10 +222,6 @@ impl Machine for PassThrough {
 
     fn handle_checksum(&mut self, _: Token, _: u32) {}
 
-    fn meta(&mut self, buffer: MetaBuffer) -> &[u8] {
-        unreachable!("there is no metadata buffer {buffer:?}")
-    }
-
     fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
         unreachable!("there is no metadata buffer {buffer:?}")
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::server::ServerStatus;
-use forebay_engine::Workload;
+use forebay_engine::{VolumeStatus, Workload};
 use forebay_results::{ComponentLatency, Components, Latency};
 
 /// One metric: name, kind, help, and its value for a volume.
@@ -156,6 +156,28 @@ const SINGLE: [Single; 33] = [
     }),
 ];
 
+/// Name, help, and the gauge's value for a volume.
+type VolumeFailure = (&'static str, &'static str, fn(&VolumeStatus) -> u64);
+
+const VOLUME_FAILURES: [VolumeFailure; 4] = [
+    ("forebay_backing_failing", "Whether the last operations of the backing store failed", |v| {
+        v.backing_failure.is_some().into()
+    }),
+    (
+        "forebay_suspended",
+        "Whether writes fail because they waited for the backing store too long",
+        |v| v.suspended.into(),
+    ),
+    (
+        "forebay_pass_through",
+        "Whether the volume goes on without the flash tier, which has failed",
+        |v| v.pass_through.into(),
+    ),
+    ("forebay_unreadable_blocks", "Blocks whose newest data cannot be read from flash", |v| {
+        v.unreadable_blocks
+    }),
+];
+
 /// The whole page.
 pub(super) fn metrics(server: &ServerStatus) -> String {
     let (status, mut page) = (&server.cache, String::new());
@@ -207,39 +229,12 @@ pub(super) fn metrics(server: &ServerStatus) -> String {
 /// What an alert is about: 1 where something fails or clients are held back.
 fn failures(page: &mut String, server: &ServerStatus) {
     let status = &server.cache;
-    let name = "forebay_backing_failing";
-    head(page, name, "gauge", "Whether the last operations of the backing store failed");
-    for volume in &status.volumes {
-        let (label, fails) = (escape(&volume.volume), u8::from(volume.backing_failure.is_some()));
-        line(page, format_args!("{name}{{volume=\"{label}\"}} {fails}"));
-    }
-    let name = "forebay_suspended";
-    head(
-        page,
-        name,
-        "gauge",
-        "Whether writes fail because they waited for the backing store too long",
-    );
-    for volume in &status.volumes {
-        let (label, suspended) = (escape(&volume.volume), u8::from(volume.suspended));
-        line(page, format_args!("{name}{{volume=\"{label}\"}} {suspended}"));
-    }
-    let name = "forebay_pass_through";
-    head(
-        page,
-        name,
-        "gauge",
-        "Whether the volume goes on without the flash tier, which has failed",
-    );
-    for volume in &status.volumes {
-        let (label, passes) = (escape(&volume.volume), u8::from(volume.pass_through));
-        line(page, format_args!("{name}{{volume=\"{label}\"}} {passes}"));
-    }
-    let name = "forebay_unreadable_blocks";
-    head(page, name, "gauge", "Blocks whose newest data cannot be read from flash");
-    for volume in &status.volumes {
-        let (label, blocks) = (escape(&volume.volume), volume.unreadable_blocks);
-        line(page, format_args!("{name}{{volume=\"{label}\"}} {blocks}"));
+    for (name, help, value) in VOLUME_FAILURES {
+        head(page, name, "gauge", help);
+        for volume in &status.volumes {
+            let label = escape(&volume.volume);
+            line(page, format_args!("{name}{{volume=\"{label}\"}} {}", value(volume)));
+        }
     }
     let recording = server.recording.as_ref();
     let recording_failed = recording.is_some_and(|r| r.failure.is_some());

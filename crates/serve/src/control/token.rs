@@ -69,8 +69,7 @@ impl Token {
         let mut options = File::options();
         let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(failed)?;
         let found = file.metadata().map_err(failed)?;
-        // SAFETY: a system call without arguments.
-        let own = found.uid() == unsafe { libc::geteuid() } || found.uid() == 0;
+        let own = found.uid() == rustix::process::geteuid().as_raw() || found.uid() == 0;
         if !own || found.mode() & 0o077 != 0 {
             return Err(TokenError::Exposed { path: path.to_owned() });
         }

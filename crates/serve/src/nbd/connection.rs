@@ -20,6 +20,7 @@ use forebay_nbd::server::{CloseReason, Event, Transmission};
 use forebay_nbd::{
     Command, CommandFlags, ErrorCode, ReplyStyle, Request, StatusExtent, StatusFlags,
 };
+use socket2::Socket;
 
 use super::budget::Budget;
 use super::exports::PAYLOAD_BYTES_MAX;
@@ -27,7 +28,7 @@ use super::input::{INPUT_BYTES_MIN, Input};
 use super::limits::Limits;
 use super::memory::{Memory, REQUEST_BYTES};
 use super::output::Output;
-use crate::listener::Socket;
+use crate::listener::send;
 use crate::record::Notes;
 use crate::wait::{self, Interest};
 
@@ -148,7 +149,7 @@ impl<'a> Connection<'a> {
         if !notes.as_ref().is_some_and(Notes::hashes) {
             session.borrow();
         }
-        socket.set_read_timeout(REST)?;
+        socket.set_read_timeout(Some(REST))?;
         let mut memory = Memory::new(around.budget.clone(), session.bell().clone());
         memory.reserve(INPUT_BYTES_MIN as u64);
         Ok(Connection {
@@ -414,7 +415,7 @@ impl<'a> Connection<'a> {
             *held_bytes -= cost;
             memory.release(cost);
         };
-        let sent = self.output.send(|slices| socket.send(slices), free)?;
+        let sent = self.output.send(|slices| send(socket, slices), free)?;
         if sent {
             self.signs();
         }

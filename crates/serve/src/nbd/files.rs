@@ -1,5 +1,7 @@
 //! How many connections the limit of open files allows.
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
 use crate::error::ServeError;
 
 /// File descriptors of a connection: its socket and its bell.
@@ -32,20 +34,12 @@ fn within(limit: u64, others: u64) -> u32 {
 
 /// Raises the limit of open files as far as `wanted`, where the system lets it; says what it is.
 fn raise_limit(wanted: u64) -> u64 {
-    // SAFETY: the structures are plain data and outlive the calls.
-    unsafe {
-        let mut limit: libc::rlimit = std::mem::zeroed();
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
-            return u64::MAX;
-        }
-        if limit.rlim_cur < wanted {
-            let raised = libc::rlimit { rlim_cur: wanted.min(limit.rlim_max), ..limit };
-            if libc::setrlimit(libc::RLIMIT_NOFILE, &raised) == 0 {
-                return raised.rlim_cur;
-            }
-        }
-        limit.rlim_cur
-    }
+    let limit = getrlimit(Resource::Nofile);
+    let Some(current) = limit.current else { return u64::MAX };
+    let raised = wanted.min(limit.maximum.unwrap_or(u64::MAX));
+    let more = Rlimit { current: Some(raised), ..limit };
+    let has_more = current < wanted && setrlimit(Resource::Nofile, more).is_ok();
+    if has_more { raised } else { current }
 }
 
 #[cfg(test)]

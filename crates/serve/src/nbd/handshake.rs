@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use forebay_nbd::Exports;
 use forebay_nbd::server::{CloseReason, Handshake, HandshakeEvent, ServerConfig, Transmission};
+use socket2::Socket;
 
 use super::connection::End;
 use super::input::Input;
-use crate::listener::Socket;
+use crate::listener::send;
 use crate::wait::{self, Interest};
 
 /// Shakes hands with a client, until it has chosen an export.
@@ -53,7 +54,7 @@ pub(super) fn shake_hands(
 
 fn send_all(socket: &Socket, mut bytes: &[u8], until: Instant) -> Result<(), End> {
     while !bytes.is_empty() {
-        match socket.send(&[io::IoSlice::new(bytes)]) {
+        match send(socket, &[io::IoSlice::new(bytes)]) {
             Ok(sent) => bytes = &bytes[sent..],
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 wait(socket, Interest { readable: false, writable: true }, until)?;

@@ -12,6 +12,7 @@ use forebay_config::Serve;
 use forebay_device::Doorbell;
 use forebay_engine::{Engine, Session};
 use forebay_nbd::ExportInfo;
+use socket2::Socket;
 
 use super::budget::Budget;
 use super::connection::{self, End, Surroundings};
@@ -21,7 +22,7 @@ use super::handshake::shake_hands;
 use super::input::Input;
 use super::limits::Limits;
 use crate::error::ServeError;
-use crate::listener::{Listener, Socket};
+use crate::listener::Listener;
 use crate::record::{Recorded, Recording};
 use crate::wait::{self, Interest};
 
@@ -170,7 +171,8 @@ impl NbdServer {
         let _ = acceptor.join();
         let connections = std::mem::take(&mut *self.shared.connections());
         for connection in &connections {
-            connection.socket.shutdown(Shutdown::Read);
+            // A socket that is closed already needs no ending.
+            let _ = connection.socket.shutdown(Shutdown::Read);
         }
         let patient_until = Instant::now() + PATIENCE;
         let mut stopped = Stopped { connections: connections.len(), ..Stopped::default() };
@@ -180,7 +182,7 @@ impl NbdServer {
             }
             if !connection.thread.is_finished() {
                 stopped.cut_off += 1;
-                connection.socket.shutdown(Shutdown::Both);
+                let _ = connection.socket.shutdown(Shutdown::Both);
             }
             let _ = connection.thread.join();
         }
@@ -230,7 +232,7 @@ fn admit(shared: &Arc<Shared>, socket: Socket) -> io::Result<()> {
     let spawned = thread.spawn(move || {
         let end = converse(&of_thread, &own, session);
         of_thread.counts.ended(&end);
-        own.shutdown(Shutdown::Both);
+        let _ = own.shutdown(Shutdown::Both);
         of_thread.counts.open.fetch_sub(1, Ordering::Relaxed);
     });
     if spawned.is_err() {

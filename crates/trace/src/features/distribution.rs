@@ -73,11 +73,6 @@ impl Distribution {
         }
     }
 
-    /// How many numbers there are.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
     /// Their mean; 0 if there are none.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }
@@ -152,7 +147,7 @@ mod tests {
             one.iter().for_each(|v| d.add(*v));
             other.iter().for_each(|v| rest.add(*v));
             d.merge(&rest);
-            prop_assert_eq!(d.count(), values.len() as u64);
+            prop_assert_eq!(d.count, values.len() as u64);
             values.sort_unstable();
             let rank = f64::ceil(q * values.len() as f64) as usize;
             let rank = rank.clamp(1, values.len());

@@ -36,11 +36,6 @@ pub struct ParquetTraceReader {
 }
 
 impl ParquetTraceReader {
-    /// Requests in the file.
-    pub fn requests(&self) -> u64 {
-        self.file.metadata().file_metadata().num_rows().max(0) as u64
-    }
-
     pub(crate) fn from_source(source: Source) -> Result<Self> {
         let path = source.path.clone();
         let wrong = |what: String| TraceError::Parquet { path: path.clone(), what };

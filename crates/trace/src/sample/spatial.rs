@@ -82,11 +82,6 @@ impl Sampler {
         Ok(Sampler { region_bytes: PAGE_BYTES << spec.bits, seed: spec.seed, first, last })
     }
 
-    /// Bytes of a region.
-    pub fn region_bytes(&self) -> u64 {
-        self.region_bytes
-    }
-
     /// Appends to `sample` what of a request is in the sample. `gap` is the time since the request
     /// before it. Flushes have no region: each is kept by the hash of its time.
     pub fn sample(&self, record: &Record<'_>, gap: Nanos, sample: &mut Batch) {
