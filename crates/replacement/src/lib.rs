@@ -46,6 +46,7 @@
 //! [`Policy::metadata_bytes`] reports all of it.
 
 mod admission;
+mod alone;
 mod chunks;
 mod gains;
 mod ghosts;
@@ -61,6 +62,7 @@ mod queues;
 mod sketch;
 
 pub use admission::{Admission, AdmissionKind, AdmissionParameters, Offer};
+pub use alone::{Access, Alone, Hints, Hits};
 pub use chunks::ChunkHitRatios;
 pub use links::{Links, List};
 pub use parameters::{Parameter, ParameterError, Parameters};

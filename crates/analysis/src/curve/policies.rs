@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use forebay_block::{BlockAddr, BlockIndex, BlockSize, Nanos, Op, Request, Volume};
 use forebay_locality::{BlockKeys, Clairvoyant, ClairvoyantHits, ReuseHistogram};
-use forebay_replacement::{Hint, Kind, Parameters, Policy, Positions, Replacement};
+use forebay_replacement::{Access, Alone, Hint, Hints, Kind, Parameters, Positions};
 use forebay_trace::{Batch, SampleSpec, Sampler};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,10 +20,6 @@ use crate::{AnalysisError, Columns, Meter, Observer, Traces, Unit, parallel};
 pub const POINTS: usize = 21;
 /// The smallest of them is this part of all blocks.
 const SMALLEST: f64 = 1.0 / 1024.0;
-/// Blocks are numbered in 31 bits; the last bit of an access says whether it is a write.
-const BLOCKS_MAX: u32 = 1 << 31;
-/// No node.
-const NONE: u32 = u32::MAX;
 
 /// What a curve can be of.
 ///
@@ -206,8 +202,7 @@ struct Workload {
     /// Accesses of the whole trace.
     reads: u64,
     writes: u64,
-    /// Each access as the number of its block, shifted by one, and whether it is a write.
-    accesses: Vec<u32>,
+    accesses: Vec<Access>,
     /// Those of them that are writes.
     sampled_writes: u64,
     /// The key of each block.
@@ -290,13 +285,13 @@ impl Workload {
             let next = self.keys.len() as u32;
             let number = *numbers.entry(key).or_insert(next);
             if number == next {
-                if next == BLOCKS_MAX {
+                if next == Access::BLOCKS_MAX {
                     return Err(AnalysisError::TooManyBlocks);
                 }
                 self.keys.push(key);
             }
             self.sampled_writes += u64::from(op == Op::Write);
-            self.accesses.push(number << 1 | u32::from(op == Op::Write));
+            self.accesses.push(Access::new(number, op == Op::Write));
             if let Some(clairvoyant) = &mut self.clairvoyant {
                 clairvoyant.access_batch(&[key], &[op])?;
             }
@@ -385,41 +380,26 @@ impl Workload {
         observer: &dyn Observer,
     ) -> Result<ClairvoyantHits, AnalysisError> {
         let mut seconds = self.seconds.iter().peekable();
-        let mut policy = Replacement::new(capacity, capacity, &Parameters::new(kind));
-        let mut node_of = vec![NONE; self.keys.len()];
-        let mut block_in = vec![0_u32; capacity as usize];
+        let mut cache = Alone::new(capacity, self.keys.len(), &Parameters::new(kind));
         let mut hits = ClairvoyantHits::default();
         for (chunk, accesses) in self.accesses.chunks(CHECK_PERIOD).enumerate() {
             observer.check()?;
-            for (at, &access) in (chunk * CHECK_PERIOD..).zip(accesses) {
-                let block = (access >> 1) as usize;
-                let (hit, mut hint) = (node_of[block] != NONE, Hint::default());
-                if let Some(positions) = &mut positions {
-                    if let Some((_, now)) = seconds.next_if(|&&(first, _)| first == at) {
+            let first = chunk * CHECK_PERIOD;
+            let mut position = positions.as_mut().map(|positions| {
+                |at, access: Access, hit| {
+                    if let Some((_, now)) = seconds.next_if(|second| second.0 == first + at) {
                         positions.advance(*now);
                     }
-                    let (volume, offset) = self.place(block);
+                    let (volume, offset) = self.place(access.block() as usize);
                     positions.access(volume, offset, hit);
-                    if !hit {
-                        hint = positions.hint(volume, offset);
-                    }
+                    if hit { Hint::default() } else { positions.hint(volume, offset) }
                 }
-                if hit {
-                    policy.on_access(node_of[block]);
-                    hits.writes += u64::from(access & 1);
-                    hits.reads += u64::from(access & 1 ^ 1);
-                    continue;
-                }
-                let key = self.keys[block];
-                let mut node = policy.len();
-                if node == capacity {
-                    node = policy.evict(Some(key)).ok_or_else(|| AnalysisError::NoVictim(kind))?;
-                    node_of[block_in[node as usize] as usize] = NONE;
-                }
-                policy.insert(node, key, hint);
-                node_of[block] = node;
-                block_in[node as usize] = block as u32;
-            }
+            });
+            let hints = position.as_mut().map(|hints| hints as &mut Hints<'_>);
+            let new = cache.access_all(accesses, &self.keys, hints);
+            let new = new.ok_or(AnalysisError::NoVictim(kind))?;
+            hits.reads += new.reads;
+            hits.writes += new.writes;
             meter.inc(accesses.len() as u64);
         }
         Ok(hits)
