@@ -51,8 +51,9 @@ impl Files {
     pub fn put(&self, images: &Images) {
         for (index, image) in images.iter().enumerate() {
             // (Over what is there: to free the memory first and to ask for it again takes twice as long.)
-            let file = File::options().write(true).create(true).truncate(false);
-            let file = file.open(self.path(index)).unwrap();
+            let mut options = File::options();
+            options.write(true).create(true).truncate(false);
+            let file = options.open(self.path(index)).unwrap();
             file.write_all_at(image, 0).unwrap();
             file.set_len(image.len() as u64).unwrap();
         }
