@@ -50,7 +50,7 @@ impl Files {
 
     pub fn put(&self, images: &Images) {
         for (index, image) in images.iter().enumerate() {
-            // (Over what is there: to free the memory first and to ask for it again takes twice as long.)
+            // (Over what is there: to free the memory first and to ask for it again takes five times as long.)
             let mut options = File::options();
             options.write(true).create(true).truncate(false);
             let file = options.open(self.path(index)).unwrap();
