@@ -23,12 +23,8 @@ export TERM=dumb CARGO_TERM_COLOR=never RUST_BACKTRACE="${RUST_BACKTRACE:-1}"
 logs=target/test-logs
 # Where cargo builds to.
 export built="${CARGO_TARGET_DIR:-$PWD/target}"
-# A first build has nothing to reuse, and would write 9 GB for the next one. Without that, a crate need not be cut
-# into parts, and what calls across them need not be slow: the adversary runs a sixth faster.
-if [ ! -d "$built/debug" ]; then
-    export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
-    [ "$CARGO_INCREMENTAL" != 0 ] || export CARGO_PROFILE_DEV_CODEGEN_UNITS="${CARGO_PROFILE_DEV_CODEGEN_UNITS:-1}"
-fi
+# A first build has nothing to reuse, and would write 9 GB for the next one.
+[ -d "$built/debug" ] || export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
 mkdir -p "$logs"
 
 skip() {
