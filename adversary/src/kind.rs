@@ -178,7 +178,7 @@ pub fn flash_gone() -> [Kind; 3] {
 }
 
 /// Cuts, kills and stops, and flash that runs out of space, but for what was written when it was begun.
-/// With stores that keep stamps too, and older copies of devices.
+/// In two of them stores keep stamps, and devices may become older copies of themselves.
 pub fn full_flash() -> [Kind; 6] {
     let plan = Plan { flash_end: Some(FlashEnd::Full), ..Plan::CUTS };
     let older = Plan { older: true, ..plan };

@@ -1,4 +1,4 @@
-//! The layout *slots*: payloads in fixed places, the log a journal of which block lies where.
+//! The *slots* layout: payloads in fixed places, the log a journal of which block lies where.
 //!
 //! A place is a *cell*: room for one block behind the regions. Batches carry entries only; the
 //! payloads of a batch are written to cells at the same time as its header, and the batch counts
@@ -320,9 +320,9 @@ impl Log {
         true
     }
 
-    /// Slots layout: so many mappings are about to be given to `remap`, and nothing keeps their owner from that.
-    /// Room is kept for them until [`Log::close_notes`]. Writes of those given what fills batches. (There is one
-    /// owner at a time: a cache with this layout has one shard.)
+    /// Slots layout: the owner is about to give `count` mappings to `remap`, and waits for nothing before that. Room is kept
+    /// for them until [`Log::close_notes`]; of those given, only full batches are written before it. (There is one owner
+    /// at a time: a cache with this layout has one shard.)
     pub fn expect_moves(&mut self, count: u32) {
         self.cells.moves_to_come = count;
         self.pump();

@@ -15,8 +15,8 @@ use crate::geometry::Geometry;
 use crate::log::{BATCH_BUFFERS, Kind, Log, token};
 use forebay_effect::Outcome;
 
-/// Without directories, in the slots layout, a sync is due after so many entries: about as many as a
-/// region of the log has. What was written since is what a recovery has to verify.
+/// The slots layout has no directories: a sync is due after this many entries, about as many as a region of
+/// the log has. A recovery has to verify what was written since the last one.
 const CHECKPOINT_ENTRIES: usize = 4096;
 
 /// What is being taken down, and what is being written.

@@ -33,11 +33,11 @@ pub struct Geometry {
     pub region_pages: u32,
     /// Number of regions. Stored.
     pub regions: u32,
-    /// Number of cells behind the regions, a block each: 0 in the layout *log*, whose payloads
-    /// lie in the regions; in the layout *slots* the regions are the journal of the mapping.
+    /// Number of cells behind the regions, a block each: 0 in the *log* layout, whose payloads
+    /// lie in the regions; in the *slots* layout the regions are the journal of the mapping.
     /// Stored.
     pub slots: u32,
-    /// Pages kept at the end of each region for its directory, in the layout *log*; 0 for none. Each
+    /// Pages kept at the end of each region for its directory, in the *log* layout; 0 for none. Each
     /// region's header has its own.
     pub directory_pages: u32,
     /// Pages of each copy of the superblock. Stored.
@@ -135,7 +135,7 @@ impl Geometry {
     }
 
     /// The same division in pages of `page_size` bytes and regions of `region` bytes, of a device of `size` bytes: for
-    /// the layout *log*, as all that this module divides by default.
+    /// the *log* layout, as all that this module divides by default.
     #[must_use]
     pub fn with_pages(self, size: u64, page_size: u32, region: u32) -> Geometry {
         let mut g = Geometry { page_size, ..self };
@@ -150,7 +150,7 @@ impl Geometry {
     /// With directories as large as regions of these pages need: for as many entries as there are
     /// pages, or twice as many as there are whole blocks. (What has more entries, because many are
     /// tombstones or parts of blocks, gets no directory.) None in regions of which a directory would
-    /// take more than a thirty-second part, nor in the layout *slots*, whose journal is entries only.
+    /// take more than a thirty-second part, nor in the *slots* layout, whose journal is entries only.
     #[must_use]
     pub const fn with_directories(self) -> Geometry {
         let blocks = 2 * (self.region_pages / self.block_pages()) as usize;
@@ -165,7 +165,7 @@ impl Geometry {
         Geometry { directory_pages: if none { 0 } else { directory_pages }, ..self }
     }
 
-    /// The same numbers for the layout *slots* on a device of `size` bytes: a journal that holds
+    /// The same numbers for the *slots* layout on a device of `size` bytes: a journal that holds
     /// the mapping of all cells more than three times over (twice, and what is kept free), in
     /// regions of `region_pages` or a sixteenth of it, and cells in the rest.
     ///
@@ -276,7 +276,7 @@ impl Geometry {
         }
     }
 
-    /// Whole blocks that a region holds in batches of at most so many, in the log layout.
+    /// Log layout: whole blocks that a region holds in batches of at most `batch_entries` blocks.
     pub fn region_blocks(&self, batch_entries: u32) -> u64 {
         let (block, room) = (self.block_pages(), self.usable_pages() - 1);
         let most = self.batch_entries_max.min((self.batch_pages_max - 1) / block);

@@ -1,4 +1,4 @@
-//! A policy alone: a cache that takes in each block that it misses, read or written, and has nothing else to do.
+//! A replacement policy without tiers, devices or time: each block that is missed, read or written, is inserted.
 //! Curves run it over the same accesses at many sizes.
 
 use crate::{Hint, Parameters, Policy, Replacement};
@@ -31,7 +31,7 @@ impl Access {
     }
 }
 
-/// Hits in number.
+/// How many accesses hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hits {
     /// Of reads.
@@ -40,11 +40,11 @@ pub struct Hits {
     pub writes: u64,
 }
 
-/// Hears of each access: its place among those of a call, itself, and whether it hits. Says where the block goes
-/// that a miss brings in.
+/// Called for each access, with its index in the slice, the access, and whether it hits. Its answer says where in the
+/// policy's order a missed block is inserted.
 pub type Hints<'a> = dyn FnMut(usize, Access, bool) -> Hint + 'a;
 
-/// A cache with a policy and nothing else.
+/// A cache that is nothing but its policy.
 ///
 /// ```
 /// use forebay_replacement::{Access, Alone, Hits, Kind, Parameters};

@@ -4,7 +4,7 @@
 //! its share holds, and all of these are simulated side by side: at the trace's times on one flash
 //! device, where they wait for each other; with a fixed number of requests in flight each alone,
 //! since their times then have nothing to do with each other. Every volume has a backing store of
-//! its own. The flash tiers are in the layout *slots*, whose two tiers hit as one LRU list; sizes
+//! its own. The flash tiers are in the *slots* layout, whose two tiers hit as one LRU list; sizes
 //! are room for data, so what a log adds to a device (its journal, blocks in flight) comes on
 //! top.
 

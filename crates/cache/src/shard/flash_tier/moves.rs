@@ -1,5 +1,5 @@
-//! A region as a whole, record by record: the walk through it, its mappings on their way to the head of the log (slots
-//! layout), and what is forgotten when it is free.
+//! A whole region, record by record: the walk through it, the moves of its mappings to the head of the log (slots
+//! layout), and what is forgotten when the region is free.
 
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Mapping, Position};
