@@ -455,10 +455,17 @@ impl Stores {
         }
     }
 
-    /// Tries stores that fail now, rather than when it is time.
+    /// Tries stores that fail now, rather than when it is time. Until that has an answer, writes wait as they did
+    /// when the store began to fail: somebody says that it works again.
     pub fn retry(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
         cleaner.retry_now();
         self.probe_at = Nanos(0);
+        self.suspended = 0;
+        (self.jam_since, self.hopeless) = (None, false);
+        for health in &mut self.health {
+            health.failing_since = health.failing_since.map(|_| world.now);
+        }
+        self.consider_suspending(world);
         self.probe(world, cleaner, destage);
     }
 

@@ -204,6 +204,32 @@ fn who_has_its_share_dirty_waits_then_is_told_then_goes_on() {
 }
 
 #[test]
+fn a_retry_lets_writes_wait_again_rather_than_fail() {
+    let mut s = Stores::new(Acknowledge::Flash);
+    for block in 0..64 {
+        s.write(0, block);
+    }
+    s.wait(70);
+    assert!(s.d.cache.suspended(Volume(0)).is_some());
+    // Nothing was mended.
+    s.d.cache.retry_stores();
+    s.d.poll();
+    assert_eq!(s.d.cache.suspended(Volume(0)), None);
+    let waits = s.write(0, 63);
+    s.wait(50);
+    assert_eq!(s.d.reply_to(waits), None, "it has as long as the first");
+    s.wait(20);
+    assert_eq!(s.d.reply_to(waits), Some(Err(IoError::NoSpace)));
+    assert!(s.d.cache.suspended(Volume(0)).is_some());
+    // Something was; the write comes before the store has been tried.
+    s.dead = 0;
+    s.d.cache.retry_stores();
+    let good = s.write(0, 63);
+    s.wait(6);
+    assert_eq!(s.d.reply_to(good), Some(Ok(())));
+}
+
+#[test]
 fn a_store_that_comes_back_is_found_without_being_asked_for() {
     let mut s = Stores::new(Acknowledge::Flash);
     for block in 0..64 {
