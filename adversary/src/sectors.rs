@@ -26,6 +26,11 @@ pub fn stamp(data: &mut [u8], volume: u32, first_sector: u64, id: u32) {
     }
 }
 
+/// Fills the memory of a read so that no sector holds anything unless it is read.
+pub fn spoil(data: &mut [u8]) {
+    data.chunks_mut(SECTOR).for_each(|sector| sector[..64].fill(0xEE));
+}
+
 /// What a sector holds.
 pub fn value_of(sector: &[u8], volume: u32, at: u64) -> Value {
     let word = |j: usize| u64::from_le_bytes(sector[8 * j..8 * j + 8].try_into().expect("8 bytes"));

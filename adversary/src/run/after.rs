@@ -13,7 +13,7 @@ use forebay_flash::{Binding, LogError};
 
 use super::older::Accepted;
 use super::{Runner, Share};
-use crate::sectors::values_of;
+use crate::sectors::{spoil, values_of};
 use crate::world::{Found, Started, World};
 
 /// A start is cut so often at most before it may end.
@@ -490,7 +490,7 @@ impl Runner<'_> {
                         return Err(format!("{when}: no room: {}", self.world.cache.describe()));
                     }
                 }
-                self.world.submit(v, Op::Read, Flags::NONE, offset, length, |d| d.fill(0xEE));
+                self.world.submit(v, Op::Read, Flags::NONE, offset, length, spoil);
                 let mut patience = PATIENCE;
                 let (result, data) = loop {
                     if let Some((_, result, data)) = self.world.replies().pop() {

@@ -9,7 +9,7 @@ use forebay_effect::{Device, IoError, Outcome, RequestId};
 use super::after::End;
 use super::{Expect, Runner};
 use crate::oracle::Oracle;
-use crate::sectors::{stamp, value_of, values_of};
+use crate::sectors::{spoil, stamp, value_of, values_of};
 use crate::world::is_device_error;
 
 impl Runner<'_> {
@@ -200,7 +200,7 @@ impl Runner<'_> {
             if op == Op::Write {
                 stamp(data, volume as u32, first, id);
             } else {
-                data.fill(0xEE);
+                spoil(data);
             }
         });
         self.open.insert(request.0, expect);

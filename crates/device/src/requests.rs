@@ -61,17 +61,15 @@ pub struct OwnedRequests {
 }
 
 impl OwnedRequests {
-    /// Opens a request with `bytes` of data, zeroed; fill it in before the machine sees it.
+    /// Opens a request with `bytes` of data; fill it in before the machine sees it: memory that was put back holds
+    /// what it held.
     ///
     /// # Panics
     /// If that number is open already.
     pub fn open(&mut self, request: RequestId, bytes: usize) -> &mut [u8] {
         let spare = self.spare.iter().rposition(|buffer| buffer.len() == bytes);
         let buffer = match spare.and_then(|at| self.spare.remove(at)) {
-            Some(mut buffer) => {
-                buffer.fill(0);
-                buffer
-            }
+            Some(buffer) => buffer,
             None => AlignedBuffer::new(bytes),
         };
         let old = self.open.insert(request.0, buffer);

@@ -316,7 +316,7 @@ impl<D: Devices> Executor<D> {
         unsafe { self.devices.register(self.arena.memory()) };
     }
 
-    /// Overwrites all frames, as a loss of power does; nothing may be in flight. For tests: what
+    /// Spoils each sector of all frames, as a loss of power does; nothing may be in flight. For tests: what
     /// was in memory must not be found there again.
     pub fn scribble(&mut self, byte: u8) {
         assert_eq!(self.in_flight(), 0, "frames are in use");

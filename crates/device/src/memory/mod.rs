@@ -33,6 +33,8 @@ mod medium;
 mod operate;
 mod pending;
 
+use std::ops::Range;
+
 use forebay_effect::Device;
 
 use crate::choices::{Choices, Seeded};
@@ -374,6 +376,7 @@ impl MemoryDevices {
         self.counts.note(Fault::Vanished);
         let index = self.index_of(device);
         let in_flight = self.in_flight(index);
+        self.keep_for_reads(index, 0..u64::MAX);
         self.media[index].cut(&in_flight, CutStyle::Any, choices, &mut self.counts);
         self.media[index].present = false;
         for pending in &mut self.pending {
@@ -395,7 +398,7 @@ impl MemoryDevices {
             Return::Other(image) => (Some(Fault::ReturnedOther), Some(image)),
         };
         if let Some(image) = image {
-            self.media[index].replace(image);
+            self.replace(device, image);
         }
         if let Some(fault) = fault {
             self.counts.note(fault);
@@ -418,7 +421,9 @@ impl MemoryDevices {
     /// # Panics
     /// If the contents have another size than the device.
     pub fn replace(&mut self, device: Device, image: Vec<u8>) {
-        self.medium_mut(device).replace(image);
+        let index = self.index_of(device);
+        self.keep_for_reads(index, 0..u64::MAX);
+        self.media[index].replace(image);
     }
 
     /// Flips the bits of `mask` in the byte at `offset`, wherever it is kept.
@@ -427,7 +432,9 @@ impl MemoryDevices {
     /// If the offset lies outside the device.
     pub fn flip(&mut self, device: Device, offset: u64, mask: u8) {
         self.counts.note(Fault::ByteRot);
-        self.medium_mut(device).flip(offset as usize, mask);
+        let index = self.index_of(device);
+        self.keep_for_reads(index, offset..offset + 1);
+        self.media[index].flip(offset as usize, mask);
     }
 
     /// Makes the sector at `offset` unreadable until it is written.
@@ -447,6 +454,19 @@ impl MemoryDevices {
     fn medium_mut(&mut self, device: Device) -> &mut Medium {
         let index = self.index_of(device);
         &mut self.media[index]
+    }
+
+    /// Bytes of a device are about to change: reads of them that are in flight keep what they hold now, if they
+    /// have not kept anything yet.
+    fn keep_for_reads(&mut self, index: usize, bytes: Range<u64>) {
+        let medium = &self.media[index];
+        for pending in &mut self.pending {
+            let PendingIo { device, verb, offset, length, .. } = pending.io;
+            let meets = offset < bytes.end && bytes.start < offset + length;
+            if device == medium.name && verb == Verb::Read && meets && pending.before.is_empty() {
+                pending.before.extend_from_slice(medium.seen(offset, length));
+            }
+        }
     }
 
     /// What the writes in flight on a device would write.

@@ -58,11 +58,7 @@ impl Devices for MemoryDevices {
         pending.before.clear();
         match verb {
             Verb::Write => pending.note_source(),
-            Verb::Read => {
-                pending.spoil();
-                let medium = &self.media[self.index_of(device)];
-                pending.before.extend_from_slice(medium.seen(offset, length));
-            }
+            Verb::Read => pending.spoil(),
             Verb::WriteZeroes { .. } | Verb::Sync => {}
         }
         self.note_overlaps(&mut pending);
@@ -91,6 +87,11 @@ impl MemoryDevices {
             self.hazards.sources_changed += 1;
             pending.note_source();
         }
+        if pending.fault.is_some_and(|fault| fault != Fault::Slow) {
+            self.keep_for_reads(index, 0..u64::MAX);
+        } else if modifies(verb) {
+            self.keep_for_reads(index, offset..offset + length);
+        }
         if !self.media[index].present || pending.fault == Some(Fault::Vanished) {
             return Err(DeviceError::Gone);
         }
@@ -106,7 +107,7 @@ impl MemoryDevices {
         match verb {
             Verb::Read => {
                 let bytes = self.media[index].read(offset, length)?;
-                if bytes == pending.before {
+                if pending.before.is_empty() || bytes == pending.before {
                     pending.fill(bytes);
                 } else {
                     // Written meanwhile: each sector as it was or as it is.

@@ -3,6 +3,7 @@
 use super::PendingIo;
 use super::faults::Fault;
 use super::medium::Data;
+use crate::buffer::spoil_sectors;
 use crate::devices::{IoTag, MemorySlice, Verb};
 
 /// An operation in flight.
@@ -15,7 +16,7 @@ pub(super) struct Pending {
     /// Other completions that a slow operation waits for.
     pub delay: u64,
     pub contended: bool,
-    /// What a read would have seen at submission, or what a write's memory held.
+    /// What a write's memory held at submission, or what a read would have seen, if that has changed since.
     pub before: Vec<u8>,
 }
 
@@ -79,7 +80,7 @@ impl Pending {
     pub fn spoil(&self) {
         for slice in &self.memory {
             // SAFETY: as in `fill`.
-            unsafe { slice.pointer.write_bytes(0xE5, slice.length) };
+            unsafe { spoil_sectors(*slice, 0xE5) };
         }
     }
 }
