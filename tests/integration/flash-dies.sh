@@ -27,18 +27,18 @@ for layout in log slots; do
         for end in kill stop replaced; do
             how="$layout, $policy, $end"
             rm -f dead disk.img
-            truncate -s 64M tier.raw
+            truncate -s 32M tier.raw
             mount_tier
-            config flash dram=4MiB size=64MiB policy="$policy" flash_layout="$layout"
+            config flash dram=2MiB size=16MiB flash_size=32MiB policy="$policy" flash_layout="$layout"
             sed -i -e "s|^path = .*|path = \"$WORK/tier/nbd\"|" \
                 forebay.toml
             start
-            io 'write -P 0x11 0 32M' flush 'read -P 0x11 0 32M'
+            io 'write -P 0x11 0 8M' flush 'read -P 0x11 0 8M'
             ctl destage
             touch dead
             # Blocks that flash holds, and others.
-            io 'write -P 0x22 0 16M' flush 'read -P 0x22 0 16M' 'read -P 0x11 16M 16M' \
-                'write -P 0x33 40M 8M' 'write -z 4M 1M' flush 'read -P 0 4M 1M' 'read -P 0x33 40M 8M'
+            io 'write -P 0x22 0 4M' flush 'read -P 0x22 0 4M' 'read -P 0x11 4M 4M' \
+                'write -P 0x33 10M 2M' 'write -z 1M 256k' flush 'read -P 0 1M 256k' 'read -P 0x33 10M 2M'
             [ "$(which pass_through)" = vm1 ] || fail "$how: $(status)"
             [ -z "$(which dirty_blocks)" ] || fail "$how: something is dirty: $(status)"
             case $end in
@@ -47,10 +47,10 @@ for layout in log slots; do
             esac
             rm dead
             # (Without the device the store is served as it is, and asks for no flag.)
-            [ "$end" != replaced ] || config dram=4MiB size=64MiB policy="$policy"
+            [ "$end" != replaced ] || config dram=2MiB size=16MiB policy="$policy"
             start
-            io 'read -P 0x22 0 4M' 'read -P 0 4M 1M' 'read -P 0x22 5M 11M' 'read -P 0x11 16M 16M' \
-                'read -P 0x33 40M 8M' 'write -P 0x44 0 32M' flush 'read -P 0x44 0 32M'
+            io 'read -P 0x22 0 1M' 'read -P 0 1M 256k' 'read -P 0x22 1280k 2816k' 'read -P 0x11 4M 4M' \
+                'read -P 0x33 10M 2M' 'write -P 0x44 0 8M' flush 'read -P 0x44 0 8M'
             [ -z "$(which pass_through)" ] || fail "$how: flash is not in use again"
             stop
             release

@@ -19,7 +19,7 @@ backing = "$WORK/vm2.img"
 size = "256MiB"
 [flash]
 path = "$WORK/flash.img"
-size = "64MiB"
+size = "32MiB"
 layout = "$layout"
 [flush]
 give_up_after = "3s"
@@ -30,29 +30,29 @@ EOF
     of vm1 'write -P 0x11 0 8M' flush
     # Ten times the size of the flash device.
     for round in 1 2 3 4 5 6 7 8 9 a; do
-        of vm2 "write -P 0xb$round 0 64M" flush
+        of vm2 "write -P 0xb$round 0 32M" flush
     done
-    of vm2 'read -P 0xba 0 64M'
+    of vm2 'read -P 0xba 0 32M'
     of vm1 'read -P 0x11 0 8M'
     [ -z "$(which suspended)" ] || fail "nobody has waited for the store"
     # Its share of flash is full: it waits, then its write fails, and what failed does not count as written.
-    of vm1 fails 'write -P 0x22 64M 64M'
+    of vm1 fails 'write -P 0x22 64M 32M'
     [ "$(which suspended)" = vm1 ] || fail "$(status)"
     of vm1 fails 'write -P 0x33 128M 4k'
     of vm1 'read -P 0x11 0 8M'
-    of vm2 'write -P 0xcc 0 64M' flush 'read -P 0xcc 0 64M'
+    of vm2 'write -P 0xcc 0 32M' flush 'read -P 0xcc 0 32M'
     refused 1 'volume vm1' ctl destage
     [ "$(which dirty_blocks)" = vm1 ] || fail "what is for vm2 could be destaged: $(status)"
     # A kill forgets none of it.
     crash
     start
     of vm1 'read -P 0x11 0 8M'
-    of vm2 'read -P 0xcc 0 64M' 'write -P 0xdd 0 64M' flush
+    of vm2 'read -P 0xcc 0 32M' 'write -P 0xdd 0 32M' flush
     # There is room again.
     rm small/filler
-    mount -o remount,size=512M small
+    mount -o remount,size=256M small
     ctl resume
-    of vm1 'write -P 0x44 64M 64M' flush 'read -P 0x44 64M 64M' 'read -P 0x11 0 8M'
+    of vm1 'write -P 0x44 64M 32M' flush 'read -P 0x44 64M 32M' 'read -P 0x11 0 8M'
     [ -z "$(which suspended)" ] || fail "still suspended: $(status)"
     ctl destage
     [ -z "$(which dirty_blocks)" ] || fail "something is dirty: $(status)"

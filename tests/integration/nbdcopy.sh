@@ -2,7 +2,7 @@
 # after a clean stop. FOREBAY_COPY_MIB changes the amount.
 . "$(dirname "$0")/lib.sh"
 need nbdcopy
-mib=${FOREBAY_COPY_MIB:-1024}
+mib=${FOREBAY_COPY_MIB:-512}
 config flash size=${mib}MiB flash_size=256MiB dram=32MiB
 head -c "${mib}M" /dev/urandom >in.img
 start
