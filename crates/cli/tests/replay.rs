@@ -195,6 +195,37 @@ fn nothing_is_written_or_created_without_leave() {
     assert_eq!(std::fs::read(&disk).unwrap(), precious);
 }
 
+/// A configuration may be that of a server in production.
+/// Method: a file in the place of a store, and each command that would write to it; then what such runs need.
+#[test]
+fn what_a_configuration_names_and_is_there_is_overwritten_only_with_leave() {
+    let dir = tempfile::tempdir().unwrap();
+    trace(dir.path());
+    let config = "[cache]\ndram = '1MiB'\n[[volume]]\nname = 'v'\nbacking = 'disk.img'\n\
+                  layout = 'none'\nsize = '8MiB'\n";
+    std::fs::write(dir.path().join("f.toml"), config).unwrap();
+    let disk = dir.path().join("disk.img");
+    let precious = vec![7; 8 << 20];
+    std::fs::write(&disk, &precious).unwrap();
+    let replay = [&["replay"], &FAST[..], &["--config", "f.toml"]].concat();
+    let spec = "uniform:blocks=1024,requests=100,write=1";
+    let load = ["load", spec, "--config", "f.toml"];
+    for command in [&replay[..], &load] {
+        let says = ["destroys what is on disk.img", "nothing was written", "--write"];
+        refused(dir.path(), command, 1, &says);
+        assert!(std::fs::read(&disk).unwrap() == precious, "{command:?}");
+        json(dir.path(), &[command, &["--reads-only"]].concat());
+        assert!(std::fs::read(&disk).unwrap() == precious, "{command:?} only reads");
+    }
+    json(dir.path(), &["load", "uniform:blocks=1024,requests=100,write=0", "--config", "f.toml"]);
+    json(dir.path(), &[&load[..], &["--write"]].concat());
+    assert!(std::fs::read(&disk).unwrap() != precious);
+    std::fs::remove_file(&disk).unwrap();
+    json(dir.path(), &replay);
+    refused(dir.path(), &replay, 1, &["disk.img", "--write"]);
+    json(dir.path(), &[&replay[..], &["--write"]].concat());
+}
+
 #[test]
 fn bad_usage_is_told_before_anything_is_read() {
     let dir = tempfile::tempdir().unwrap();
