@@ -23,6 +23,14 @@ pub enum EngineError {
     /// A device or file cannot be had.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// A file is not there, and nothing says how large it would have to be.
+    #[error("{what}: {} does not exist; nothing was created. Give {what} a `size` to create it", path.display())]
+    Absent {
+        /// A volume, or the flash tier.
+        what: String,
+        /// Its file.
+        path: PathBuf,
+    },
     /// An export of an NBD server cannot be had.
     #[error("{0}; nothing was written")]
     Nbd(#[from] NbdError),
@@ -408,6 +416,14 @@ pub enum EngineError {
     NotFlash {
         /// The device.
         path: PathBuf,
+    },
+    /// What was to be looked at holds something else.
+    #[error("{} is no flash tier of Forebay: it {holds}; nothing was written", path.display())]
+    NoFlashTier {
+        /// What was looked at.
+        path: PathBuf,
+        /// What there is.
+        holds: &'static str,
     },
     /// The flash device does not suit.
     #[error("the flash tier {}: {error}", path.display())]

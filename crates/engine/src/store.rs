@@ -83,7 +83,8 @@ impl Store {
             direct,
             path: path.clone(),
         };
-        let (target, notices) = patience::open(&options)?;
+        let (target, notices) =
+            patience::open_or_name(&options, || format!("volume {}", volume.name))?;
         let total = target.size();
         let (block, new) = (u64::from(target.capabilities().logical_block), target.is_new());
         let Plan { size_bytes, area_at, data_at, window } = Plan::of(volume, total, block)?;
