@@ -138,6 +138,12 @@ fn our_own_cache_reports_what_a_simulation_reports() {
     assert!(answer["tier2_bytes_written"].as_u64().unwrap() > 0);
     assert!(answer["backing"]["read_bytes"].as_u64().unwrap() > 0);
     assert!(answer["dirty_blocks_max"].as_u64().unwrap() > 0);
+    // Text has shares, as that of a simulation has.
+    let again = [&args[..], &["--write"]].concat();
+    let text = String::from_utf8(forebay(dir.path(), &again).stdout).unwrap();
+    let of = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+    assert!(of("target").ends_with(" v, in this process"), "{text}");
+    assert!(of("hits in memory").contains(" % ("), "{text}");
     // The same workload has the same identity in virtual time.
     let simulated = json(dir.path(), &["simulate", "t.parquet", "--config", "f.toml"]);
     assert_eq!(simulated["trace"]["xxh3"], answer["trace"]["xxh3"]);
