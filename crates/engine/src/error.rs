@@ -202,8 +202,8 @@ pub enum EngineError {
     },
     /// A store whose newest data are elsewhere was to be given away.
     #[error(
-        "{} has newer data on its flash tier, or was not stopped cleanly; nothing was written. Bring \
-         them home first: `forebay flash recover`, or serve and stop with --destage", path.display()
+        "{} has newer data on its flash tier, or was not stopped cleanly; nothing was written. Destage \
+         it first: `forebay flash recover`, or serve and stop with --destage", path.display()
     )]
     DirtyRelease {
         /// The store.

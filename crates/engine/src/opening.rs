@@ -159,7 +159,8 @@ fn open_all(
     if let Open::Recover { changed, .. } = &decision.start {
         notices.extend(changed.iter().map(|&number| {
             let store = &stores[usize::from(number)];
-            EngineNotice::Changed { volume: store.name.clone(), path: store.path.clone() }
+            let released = store.header.is_some_and(|header| header.released);
+            EngineNotice::Changed { volume: store.name.clone(), path: store.path.clone(), released }
         }));
     }
     let system = |what| move |e| EngineError::System(what, e);
