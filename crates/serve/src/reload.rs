@@ -59,7 +59,9 @@ impl Server {
             lines.push(format!("{key} is applied"));
         }
         let policy = new.cache.write_policy;
-        let acknowledge = new.acknowledge_of_write_back();
+        // What the file leaves open follows from the tiers that run, not from those of the next start.
+        let tiers = Config { flash: running.flash.clone(), ..new.clone() };
+        let acknowledge = tiers.acknowledge_of_write_back();
         let policy =
             (!self.engine.has_policy(policy, acknowledge)).then_some((policy, acknowledge));
         let dram = new.cache.dram;
