@@ -33,6 +33,10 @@ refused 2 'cannot be used with' "$FOREBAY" ctl quiesce --for 1s --resume --contr
 ctl top --count 1 --every 100ms | grep -q vm1
 # The policy and the share of memory change while it serves; volumes do not.
 refused 1 'restart' ctl attach
+refused 1 'restart' ctl detach vm1
+# What watches the server does not say that it stops.
+timeout -s INT 1 "$FOREBAY" ctl top --control unix:control.sock >/dev/null 2>top.err || true
+[ ! -s top.err ] || fail "a signal to ctl top: $(cat top.err)"
 status | grep -q '"write_policy": "write-back"' || fail "status does not name the policy"
 ctl set --write-policy write-through | grep -q '"dirty_blocks":0' || fail "dirty after a change"
 status | grep -q '"write_policy": "write-through"' || fail "status does not name the new policy"
@@ -65,3 +69,16 @@ io 'read -P 5 0 64k' 'write -P 6 0 64k' 'read -P 6 0 64k'
 stop
 cmp -n 65536 <(tail -c +1048577 disk.img) <(head -c 64k /dev/zero | tr '\0' '\6') \
     || fail "the newest write is not on the store"
+# Without flash, a write that is answered from flash would be lost in a kill: the server says "dram", and means it.
+rm -f disk.img flash.img
+config policy=write-through
+start
+ctl set --write-policy write-back >set.json
+grep -q '"acknowledge":"dram"' set.json || fail "without flash it says: $(cat set.json)"
+status | grep -q '"acknowledge": "dram"' || fail "the status claims flash that is not there"
+refused 1 'without a flash tier' ctl set --write-policy write-back --acknowledge flash
+io 'write -P 7 0 64k' flush
+crash
+start
+io 'read -P 7 0 64k'
+stop

@@ -63,3 +63,22 @@ PYTHON
     said 'closed 1 NBD connections: nothing happened for serve.idle_timeout'
 fi
 stop
+# A [flash] section that goes, or comes, takes effect at the next start; until then writes are acknowledged as before.
+rm -f disk.img flash.img
+config flash
+start
+config
+: >server.log
+reload
+said 'flash has changed and takes effect at the next start'
+status | grep -q '"acknowledge": "flash"' || fail "a file without flash made the server acknowledge from memory"
+stop
+rm -f disk.img flash.img
+start
+config flash
+reload
+said 'flash has changed and takes effect at the next start'
+sleep 0.5
+status | grep -q '"acknowledge": "dram"' || fail "flash that is not there acknowledges"
+! grep -q 'not applied' server.log || fail "it says: $(cat server.log)"
+stop

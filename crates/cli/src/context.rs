@@ -15,6 +15,7 @@ pub struct Context {
     quiet: bool,
     interrupted: Arc<AtomicBool>,
     impatient: Arc<AtomicBool>,
+    silent: Arc<AtomicBool>,
     /// What was noted and need not be again.
     noted: Mutex<HashSet<String>>,
 }
@@ -25,23 +26,31 @@ impl Context {
     pub fn new(quiet: bool) -> Self {
         let interrupted = Arc::new(AtomicBool::new(false));
         let impatient = Arc::new(AtomicBool::new(false));
-        let (flag, ends) = (Arc::clone(&interrupted), Arc::clone(&impatient));
+        let silent = Arc::new(AtomicBool::new(quiet));
+        let (flag, ends, says_nothing) =
+            (Arc::clone(&interrupted), Arc::clone(&impatient), Arc::clone(&silent));
         let handler = move || {
             if flag.swap(true, Ordering::SeqCst) || ends.load(Ordering::SeqCst) {
                 std::process::exit(1);
             }
-            if !quiet {
+            if !says_nothing.load(Ordering::SeqCst) {
                 note("stopping; a second signal stops at once");
             }
         };
         // Without a handler a signal ends the process, which is the second-best answer.
         let _ = ctrlc::set_handler(handler);
-        Self { quiet, interrupted, impatient, noted: Mutex::default() }
+        Self { quiet, interrupted, impatient, silent, noted: Mutex::default() }
     }
 
     /// From now on the first signal exits at once.
     pub fn end_at_first_signal(&self) {
         self.impatient.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on the first signal is not answered with words: a command that watches something else would
+    /// seem to stop that.
+    pub fn stop_without_words(&self) {
+        self.silent.store(true, Ordering::SeqCst);
     }
 
     /// Whether the user asked to stop. Loops ask this every few thousand steps.

@@ -9,16 +9,24 @@ use serde::Serialize;
 
 use crate::error::CliError;
 
-/// Where results go, for commands that answer with a document.
+/// Where a document goes, for commands that have no rows and no pictures.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Output")]
-pub struct OutputArgs {
+pub struct DocumentArgs {
     /// Print one JSON document instead of text
     #[arg(long)]
     pub json: bool,
     /// Write the result to FILE instead of standard output, which is also `-`
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+}
+
+/// Where results go, for commands that answer with a document.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    #[command(flatten)]
+    pub document: DocumentArgs,
     /// Write the raw rows to FILE as Parquet
     #[arg(long, value_name = "FILE")]
     pub parquet: Option<PathBuf>,
@@ -31,7 +39,7 @@ impl OutputArgs {
     /// Refuses files that cannot be written, that are to be written twice, or that are `read`,
     /// before the work is done for nothing.
     pub fn check<'a>(&self, read: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), CliError> {
-        let output = self.output.iter().filter(|path| path.as_os_str() != "-");
+        let output = self.document.output.iter().filter(|path| path.as_os_str() != "-");
         check_files(output.chain(&self.parquet).chain(&self.html), read)
     }
 
@@ -43,13 +51,14 @@ impl OutputArgs {
         if let Some(path) = &self.html {
             answer.page().write_html(path)?;
         }
-        if self.json {
-            self.emit(&answer.document(), |_| Ok(()))
-        } else {
-            self.emit(&(), |out| answer.text(out))
+        match self.document.json {
+            true => self.document.emit(&answer.document(), |_| Ok(())),
+            false => self.document.emit(&(), |out| answer.text(out)),
         }
     }
+}
 
+impl DocumentArgs {
     /// Emits `document`: as JSON if asked for, else as the text `human` writes.
     pub fn emit<T: Serialize>(
         &self,
@@ -109,6 +118,11 @@ pub fn check_files<'a, 'b>(
 /// Refuses a file that [`write_file`] could not write.
 pub fn check_file(path: &Path) -> Result<(), CliError> {
     let failed = |error| CliError::file("cannot write", path, error).kept("nothing was started");
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(missing) = directory.filter(|parent| !parent.exists()) {
+        let what = format!("cannot write {}: no directory {}", path.display(), missing.display());
+        return Err(CliError::failed(what).kept("nothing was started"));
+    }
     match path.metadata() {
         Ok(found) if found.is_dir() => Err(failed(std::io::ErrorKind::IsADirectory.into())),
         // A pipe may be opened once only.
@@ -177,7 +191,7 @@ mod tests {
     fn json_goes_to_the_file_asked_for() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out.json");
-        let args = OutputArgs { json: true, output: Some(path.clone()), ..Default::default() };
+        let args = DocumentArgs { json: true, output: Some(path.clone()) };
         args.emit(&serde_json::json!({"requests": 3}), |_| unreachable!()).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text, "{\n  \"requests\": 3\n}\n");
@@ -200,7 +214,8 @@ mod tests {
     #[test]
     fn only_the_answer_itself_goes_to_standard_output() {
         let dash = Some(PathBuf::from("-"));
-        OutputArgs { output: dash.clone(), ..Default::default() }.check([]).unwrap();
+        let document = DocumentArgs { output: dash.clone(), ..Default::default() };
+        OutputArgs { document, ..Default::default() }.check([]).unwrap();
         for args in [
             OutputArgs { html: dash.clone(), ..Default::default() },
             OutputArgs { parquet: dash.clone(), ..Default::default() },
@@ -229,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_directory_that_does_not_exist_is_named() {
-        let args = OutputArgs { output: Some("/nonexistent/x".into()), ..Default::default() };
+        let args = DocumentArgs { output: Some("/nonexistent/x".into()), ..Default::default() };
         let error = args.emit(&1, |w| write!(w, "x")).unwrap_err();
         assert!(error.to_string().contains("/nonexistent/x"), "{error}");
     }

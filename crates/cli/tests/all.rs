@@ -19,6 +19,7 @@ mod policies;
 mod replay;
 mod report;
 mod sample;
+mod serve;
 mod simulate;
 mod simulate_policies;
 mod trace;

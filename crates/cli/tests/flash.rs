@@ -71,7 +71,9 @@ fn a_check_tells_dirty_blocks_that_are_lost_from_clean_ones_in_few_words() {
         .unwrap();
         write(&config, 0, 20, CLEAN, StopMode::Destage);
         write(&config, 100, 30, DIRTY, StopMode::Keep);
-        assert!(check(directory.path(), &[]).0.status.success(), "{layout}: nothing is wrong yet");
+        let (output, stdout, _) = check(directory.path(), &[]);
+        assert!(output.status.success(), "{layout}: nothing is wrong yet");
+        assert!(stdout.contains("damage        none"), "{layout}: {stdout}");
 
         let flash = directory.path().join("flash.img");
         assert_eq!((spoil(&flash, CLEAN), spoil(&flash, DIRTY)), (20, 30), "{layout}");
@@ -96,5 +98,46 @@ fn a_check_tells_dirty_blocks_that_are_lost_from_clean_ones_in_few_words() {
         assert_eq!(blocks("clean"), (0..20).collect::<Vec<_>>(), "{layout}");
         assert_eq!(blocks("dirty"), (100..130).collect::<Vec<_>>(), "{layout}");
         assert_eq!(errors.len(), 50, "{layout}");
+    }
+}
+
+/// What a command has no rows or pictures for, it does not offer.
+#[test]
+fn looking_at_a_device_offers_no_rows_and_no_pictures() {
+    for (group, commands) in
+        [("flash", ["info", "check", "recover"]), ("backing", ["info", "release", "recover"])]
+    {
+        for command in commands {
+            let run = |more: &[&str]| {
+                let mut run = Command::new(env!("CARGO_BIN_EXE_forebay"));
+                run.args([group, command]).args(more).output().unwrap()
+            };
+            let help = String::from_utf8(run(&["--help"]).stdout).unwrap();
+            assert!(help.contains("--json") && help.contains("--output"), "{help}");
+            for option in ["--parquet", "--html"] {
+                assert!(!help.contains(option), "{group} {command}: {help}");
+                let output = run(&["x.img", option, "y"]);
+                assert_eq!(output.status.code(), Some(2), "{group} {command} {option}");
+            }
+        }
+    }
+}
+
+/// A user who only looks is not told to overwrite.
+#[test]
+fn a_file_with_other_data_is_told_so_without_a_way_to_destroy_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let junk = dir.path().join("junk.img");
+    std::fs::write(&junk, vec![7; 1 << 20]).unwrap();
+    for command in ["info", "check"] {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        let output = run.args(["flash", command]).arg(&junk).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("junk.img is no flash tier of Forebay: it holds other data"),
+            "{said}"
+        );
+        assert!(!said.contains("--format"), "{said}");
     }
 }

@@ -33,6 +33,20 @@ fn point(curve: &Value, size_blocks: u64) -> &Value {
 }
 
 #[test]
+fn a_trace_that_reuses_nothing_has_no_size_in_which_all_reuses_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("once.parquet");
+    let path = path.to_str().unwrap();
+    let spec = "sequential:blocks=64,requests=64";
+    assert!(forebay(&["trace", "synth", spec, "-o", path]).status.success());
+    let text = String::from_utf8(forebay(&["mrc", path]).stdout).unwrap();
+    let line =
+        text.lines().find(|line| line.starts_with("every reuse fits in")).unwrap_or_default();
+    assert!(line.ends_with(" there is none"), "{text}");
+    assert!(!text.contains("all reuses"), "{text}");
+}
+
+#[test]
 fn the_answer_has_the_curve_of_each_volume_and_of_all() {
     let dir = tempfile::tempdir().unwrap();
     let answer = json(&[&trace(&dir), "--per-volume"]);

@@ -179,6 +179,33 @@ fn prediction_and_simulation_come_to_agree() {
     }
 }
 
+/// Latencies of minutes are those of a queue, and a reader should not take them for those of devices.
+#[test]
+fn volumes_that_overload_their_devices_are_named_with_the_way_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fast.parquet");
+    let path = path.to_str().unwrap();
+    let spec = "zipf:volume=db,blocks=64Ki,weight=3,requests=40k + uniform:volume=web,blocks=8Ki";
+    assert!(forebay(&["trace", "synth", spec, "-o", path]).status.success());
+    let said = |more: &[&str]| {
+        let args = ["partition", path, "--flash", "24MiB", "--evaluate", "simulate"];
+        let output = forebay(&[&args[..], more].concat());
+        assert!(output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let fast = said(&[]);
+    for part in ["overloaded", "db", "--rate 0.1", "--queue-depth 8"] {
+        assert!(fast.contains(part), "{part}: {fast}");
+    }
+    for line in fast.lines().filter(|line| line.contains("simulated better")) {
+        let (one, other) = line.rsplit_once(": ").unwrap().1.split_once(" against ").unwrap();
+        assert_ne!(one, other, "they are the same");
+    }
+    let slow = said(&["--rate", "0.005"]);
+    assert!(!slow.contains("overloaded"), "{slow}");
+    assert!(!said(&["--queue-depth", "8"]).contains("overloaded"));
+}
+
 /// Its bookkeeping would take more than most machines have.
 #[test]
 fn more_flash_than_volumes_have_blocks_is_simulated_like_flash_for_all_of_them() {

@@ -138,6 +138,12 @@ fn our_own_cache_reports_what_a_simulation_reports() {
     assert!(answer["tier2_bytes_written"].as_u64().unwrap() > 0);
     assert!(answer["backing"]["read_bytes"].as_u64().unwrap() > 0);
     assert!(answer["dirty_blocks_max"].as_u64().unwrap() > 0);
+    // Text has shares, as that of a simulation has.
+    let again = [&args[..], &["--write"]].concat();
+    let text = String::from_utf8(forebay(dir.path(), &again).stdout).unwrap();
+    let of = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+    assert!(of("target").ends_with(" v, in this process"), "{text}");
+    assert!(of("hits in memory").contains(" % ("), "{text}");
     // The same workload has the same identity in virtual time.
     let simulated = json(dir.path(), &["simulate", "t.parquet", "--config", "f.toml"]);
     assert_eq!(simulated["trace"]["xxh3"], answer["trace"]["xxh3"]);
@@ -193,6 +199,37 @@ fn nothing_is_written_or_created_without_leave() {
     assert_eq!(answer["writes"], 0);
     assert!(answer["adjusted"]["writes_left_out"].as_u64().unwrap() > 100);
     assert_eq!(std::fs::read(&disk).unwrap(), precious);
+}
+
+/// A configuration may be that of a server in production.
+/// Method: a file in the place of a store, and each command that would write to it; then what such runs need.
+#[test]
+fn what_a_configuration_names_and_is_there_is_overwritten_only_with_leave() {
+    let dir = tempfile::tempdir().unwrap();
+    trace(dir.path());
+    let config = "[cache]\ndram = '1MiB'\n[[volume]]\nname = 'v'\nbacking = 'disk.img'\n\
+                  layout = 'none'\nsize = '8MiB'\n";
+    std::fs::write(dir.path().join("f.toml"), config).unwrap();
+    let disk = dir.path().join("disk.img");
+    let precious = vec![7; 8 << 20];
+    std::fs::write(&disk, &precious).unwrap();
+    let replay = [&["replay"], &FAST[..], &["--config", "f.toml"]].concat();
+    let spec = "uniform:blocks=1024,requests=100,write=1";
+    let load = ["load", spec, "--config", "f.toml"];
+    for command in [&replay[..], &load] {
+        let says = ["destroys what is on disk.img", "nothing was written", "--write"];
+        refused(dir.path(), command, 1, &says);
+        assert!(std::fs::read(&disk).unwrap() == precious, "{command:?}");
+        json(dir.path(), &[command, &["--reads-only"]].concat());
+        assert!(std::fs::read(&disk).unwrap() == precious, "{command:?} only reads");
+    }
+    json(dir.path(), &["load", "uniform:blocks=1024,requests=100,write=0", "--config", "f.toml"]);
+    json(dir.path(), &[&load[..], &["--write"]].concat());
+    assert!(std::fs::read(&disk).unwrap() != precious);
+    std::fs::remove_file(&disk).unwrap();
+    json(dir.path(), &replay);
+    refused(dir.path(), &replay, 1, &["disk.img", "--write"]);
+    json(dir.path(), &[&replay[..], &["--write"]].concat());
 }
 
 #[test]

@@ -47,12 +47,17 @@ impl Config {
     /// When a write is acknowledged, with the default that depends on the flash tier filled in;
     /// `None` under policies that keep no dirty data.
     pub fn acknowledge(&self) -> Option<Acknowledge> {
+        let dirty = self.cache.write_policy.keeps_dirty_data();
+        dirty.then(|| self.acknowledge_of_write_back())
+    }
+
+    /// When a write is acknowledged if the policy is, or becomes, one that keeps dirty data.
+    pub fn acknowledge_of_write_back(&self) -> Acknowledge {
         let default = match self.flash {
             Some(_) => Acknowledge::Flash,
             None => Acknowledge::Dram,
         };
-        let dirty = self.cache.write_policy.keeps_dirty_data();
-        dirty.then(|| self.cache.acknowledge.unwrap_or(default))
+        self.cache.acknowledge.unwrap_or(default)
     }
 
     /// The keys at which another configuration differs from this one, as paths such as `cache.dram`,

@@ -78,6 +78,11 @@ fn check_keys(
             report(path, name.span(), unknown(name.get_ref(), known, prefix.is_empty()));
             continue;
         };
+        if let (Nested::Tables(_), DeValue::Table(_)) = (key.nested, value.get_ref()) {
+            let message = format!("write [[{path}]], in double brackets: there may be several");
+            report(path, name.span(), message);
+            continue;
+        }
         for (path, span, table, keys) in nested(&path, name.span(), value, key.nested) {
             for key in keys.iter().filter(|k| k.required() && !has(table, k.name)) {
                 report(path.clone(), span.clone(), format!("`{}` is missing", key.name));

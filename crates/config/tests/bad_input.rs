@@ -94,6 +94,13 @@ const CASES: &[Case] = &[
     ("twice", "[cache]\ndram = '1GiB'\ndram = '2GiB'", 3, "", "duplicate"),
     ("a section that is a value", "cache = 3", 1, "cache", "invalid type"),
     (
+        "single brackets",
+        "[volume]\nname = 'v'\nbacking = 'b'",
+        1,
+        "volume",
+        "write [[volume]], in double brackets",
+    ),
+    (
         "a value of another type",
         "[cache]\nblock_size = true",
         2,

@@ -64,8 +64,9 @@ pub fn check_flash(path: &Path) -> Result<CheckReport, EngineError> {
         Found::Unusable(error) => {
             return Err(EngineError::Flash { path: path.to_owned(), error });
         }
-        Found::Blank | Found::Foreign => {
-            return Err(EngineError::NotFlash { path: path.to_owned() });
+        other => {
+            let holds = if other == Found::Blank { "is empty" } else { "holds other data" };
+            return Err(EngineError::NoFlashTier { path: path.to_owned(), holds });
         }
     };
     let options =

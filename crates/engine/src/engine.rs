@@ -56,6 +56,8 @@ pub struct Engine {
     /// The stores are marked as dirty: a policy of this run writes back, or the one before left
     /// dirty data.
     pub(crate) keeps_dirty: AtomicBool,
+    /// When writes are acknowledged under write-back, unless an order says otherwise.
+    acknowledge: Mutex<words::Acknowledge>,
     pub(crate) quiesced: Mutex<Option<Quiesced>>,
     /// Destages are done one after another: each has an end of its own to wait for.
     destaging: Mutex<()>,
@@ -115,6 +117,7 @@ impl Engine {
             recovery: None,
             has_flash: opened.flash_path.is_some(),
             keeps_dirty: AtomicBool::new(config.cache.write_policy.keeps_dirty_data()),
+            acknowledge: Mutex::new(config.acknowledge_of_write_back()),
             quiesced: Mutex::new(None),
             destaging: Mutex::new(()),
         };
@@ -322,17 +325,25 @@ impl Engine {
     }
 
     /// Changes the write policy, and when writes under write-back are acknowledged. Everything
-    /// dirty is destaged first; requests that modify wait for the last of it.
+    /// dirty is destaged first; requests that modify wait for the last of it. `None` leaves the
+    /// acknowledgement as it last was under write-back, or as it was configured.
     ///
     /// # Errors
-    /// If this version has no such policy, it does not go with the relation of the tiers, or something dirty cannot be destaged; the policy is
-    /// then as it was.
+    /// If this version has no such policy, it does not go with the tiers or their relation, or
+    /// something dirty cannot be destaged; the policy is then as it was.
     pub fn set_policy(
         &self,
         policy: words::WritePolicy,
-        acknowledge: words::Acknowledge,
+        acknowledge: Option<words::Acknowledge>,
     ) -> Result<(), EngineError> {
+        let usual = *self.acknowledge.lock().unwrap_or_else(PoisonError::into_inner);
+        let acknowledge = acknowledge.unwrap_or(usual);
         let (machine, acknowledges) = forebay_setup::policy(policy, acknowledge)?;
+        if machine.write_back && acknowledge == words::Acknowledge::Flash && !self.has_flash {
+            let message = "writes cannot be acknowledged from \"flash\": this server runs without a \
+                           flash tier; the write policy is as it was. Acknowledge them from \"dram\"";
+            return Err(EngineError::Unsupported(message.to_owned()));
+        }
         let all = Combination::of(self.shared.lock().cache.config());
         let changed = Combination { policy: machine, acknowledge: acknowledges, ..all };
         forebay_setup::check_combination(&changed)?;
@@ -356,7 +367,12 @@ impl Engine {
             |_| ControlFlow::Continue(()),
         );
         match result.unwrap_or(Ok(())) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                if machine.write_back {
+                    *self.acknowledge.lock().unwrap_or_else(PoisonError::into_inner) = acknowledge;
+                }
+                Ok(())
+            }
             Err(IoError::Invalid) if self.status().flash_failure.is_some() => {
                 let message = "flash has failed, and nothing goes there until the next start: the write \
                                policy cannot be changed before";

@@ -23,6 +23,14 @@ pub enum EngineError {
     /// A device or file cannot be had.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// A file is not there, and nothing says how large it would have to be.
+    #[error("{what}: {} does not exist; nothing was created. Give {what} a `size` to create it", path.display())]
+    Absent {
+        /// A volume, or the flash tier.
+        what: String,
+        /// Its file.
+        path: PathBuf,
+    },
     /// An export of an NBD server cannot be had.
     #[error("{0}; nothing was written")]
     Nbd(#[from] NbdError),
@@ -194,8 +202,8 @@ pub enum EngineError {
     },
     /// A store whose newest data are elsewhere was to be given away.
     #[error(
-        "{} has newer data on its flash tier, or was not stopped cleanly; nothing was written. Bring \
-         them home first: `forebay flash recover`, or serve and stop with --destage", path.display()
+        "{} has newer data on its flash tier, or was not stopped cleanly; nothing was written. Destage \
+         it first: `forebay flash recover`, or serve and stop with --destage", path.display()
     )]
     DirtyRelease {
         /// The store.
@@ -408,6 +416,14 @@ pub enum EngineError {
     NotFlash {
         /// The device.
         path: PathBuf,
+    },
+    /// What was to be looked at holds something else.
+    #[error("{} is no flash tier of Forebay: it {holds}; nothing was written", path.display())]
+    NoFlashTier {
+        /// What was looked at.
+        path: PathBuf,
+        /// What there is.
+        holds: &'static str,
     },
     /// The flash device does not suit.
     #[error("the flash tier {}: {error}", path.display())]

@@ -38,7 +38,7 @@ impl FlashTier {
             read_only: false,
             direct,
         };
-        let (target, notices) = patience::open(&options)?;
+        let (target, notices) = patience::open_or_name(&options, || "the flash tier".to_owned())?;
         let bytes = flash.size.map_or(target.size(), |size| size.bytes().min(target.size()));
         // Whole logical blocks are usable, of the size in the configuration as of the file's.
         let block = u64::from(target.capabilities().logical_block);

@@ -27,6 +27,8 @@ pub enum EngineNotice {
         volume: String,
         /// Its backing store.
         path: PathBuf,
+        /// Its header says so: released, or served on without its flash tier. Otherwise others wrote to it.
+        released: bool,
     },
     /// A backing store, or the flash tier, is an older copy of itself.
     Older {
@@ -72,11 +74,14 @@ impl fmt::Display for EngineNotice {
                  with --format",
                 path.display()
             ),
-            EngineNotice::Changed { volume, path } => write!(
+            EngineNotice::Changed { volume, path, released } => write!(
                 f,
-                "volume {volume}: {} was used without Forebay since the last stop or quiesce, was \
-                 released, or went on without flash that had failed; what the flash tier held of it is dropped",
-                path.display()
+                "volume {volume}: {} {}; what the flash tier held of it is dropped",
+                path.display(),
+                match released {
+                    true => "was released, or went on without flash that had failed",
+                    false => "was used without Forebay since the last stop or quiesce",
+                }
             ),
             EngineNotice::Older { volume, path, which: Older::Store } => write!(
                 f,

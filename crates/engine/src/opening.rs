@@ -159,7 +159,8 @@ fn open_all(
     if let Open::Recover { changed, .. } = &decision.start {
         notices.extend(changed.iter().map(|&number| {
             let store = &stores[usize::from(number)];
-            EngineNotice::Changed { volume: store.name.clone(), path: store.path.clone() }
+            let released = store.header.is_some_and(|header| header.released);
+            EngineNotice::Changed { volume: store.name.clone(), path: store.path.clone(), released }
         }));
     }
     let system = |what| move |e| EngineError::System(what, e);
@@ -169,6 +170,10 @@ fn open_all(
     let block_bytes = machine.block_size.bytes() as u32;
     let spare = (LENT_BYTES_MAX / block_bytes).min(machine.frames());
     let arena = Arena::lending(machine.frames(), block_bytes, options.huge_pages, spare)?;
+    let tape = match &options.tape {
+        Some(path) => Some(begin_tape(path, &machine)?),
+        None => None,
+    };
     // What has been created stays. (Until here it goes with its target.)
     missing.clear();
     let of_stores = stores.iter_mut().filter_map(|store| match &mut store.target {
@@ -206,10 +211,6 @@ fn open_all(
             devices.inner_mut().add(Device::Flash, target);
         }
     }
-    let tape = match &options.tape {
-        Some(path) => Some(begin_tape(path, &machine)?),
-        None => None,
-    };
     let mut devices = shape(config, devices, &volumes);
     if let Some(watch) = &options.watch {
         devices = AnyDevices::new(Watched::new(devices, watch.clone()));

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use forebay_device::file::{Notice, OpenError, OpenOptions, Target};
 
+use crate::error::EngineError;
+
 /// How long to wait for the locks of a process that no longer exists.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PERIOD: Duration = Duration::from_millis(20);
@@ -28,6 +30,20 @@ pub(crate) fn open(options: &OpenOptions) -> Result<(Target, Vec<Notice>), OpenE
             other => return other,
         }
     }
+}
+
+/// As [`open`], for what a configuration names: of a file that is not there and has no size, it says whose it is.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_or_name(
+    options: &OpenOptions,
+    what: impl FnOnce() -> String,
+) -> Result<(Target, Vec<Notice>), EngineError> {
+    open(options).map_err(|error| match options.create.is_none() && !options.path.exists() {
+        true => EngineError::Absent { what: what(), path: options.path.clone() },
+        false => error.into(),
+    })
 }
 
 /// Whether the holder is described as a process, and there is none of that number; or not

@@ -83,7 +83,8 @@ impl Store {
             direct,
             path: path.clone(),
         };
-        let (target, notices) = patience::open(&options)?;
+        let (target, notices) =
+            patience::open_or_name(&options, || format!("volume {}", volume.name))?;
         let total = target.size();
         let (block, new) = (u64::from(target.capabilities().logical_block), target.is_new());
         let Plan { size_bytes, area_at, data_at, window } = Plan::of(volume, total, block)?;
@@ -560,6 +561,12 @@ pub(crate) fn random_uuid() -> Result<[u8; 16], EngineError> {
 }
 
 pub(crate) fn io_error(action: &'static str, path: &Path, source: std::io::Error) -> EngineError {
+    // Errors of an export begin with its address, which the message has already.
+    let text = source.to_string();
+    let source = match text.strip_prefix(&format!("{}: ", path.display())) {
+        Some(rest) => std::io::Error::new(source.kind(), rest),
+        None => source,
+    };
     EngineError::Io { action, path: path.to_owned(), source }
 }
 
@@ -599,4 +606,20 @@ fn identity(path: &Path) -> Result<[u8; 16], EngineError> {
     uuid[..8].copy_from_slice(&first.to_le_bytes());
     uuid[8..].copy_from_slice(&second.to_le_bytes());
     Ok(uuid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_an_address_once() {
+        let path = Path::new("nbd://san/v");
+        let source = std::io::Error::other("nbd://san/v: the server closed the connection");
+        let said = io_error("write the header of", path, source).to_string();
+        assert_eq!(
+            said,
+            "cannot write the header of nbd://san/v: the server closed the connection"
+        );
+    }
 }

@@ -232,6 +232,8 @@ fn a_store_that_was_released_is_served_as_others_left_it() {
         bench.tamper(500, 3, true);
         let (engine, changed) = bench.reopen();
         assert!(changed);
+        let said: String = engine.notices().iter().map(ToString::to_string).collect();
+        assert!(said.contains("was released") && !said.contains("was used without"), "{said}");
         assert_eq!([3, 500].map(|block| read(&engine, block)), [1, 3], "{layout}");
         engine.stop(StopMode::Destage, |_| {}).unwrap();
         let (engine, changed) = bench.reopen();

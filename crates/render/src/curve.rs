@@ -99,6 +99,10 @@ impl Curves<'_> {
         let Answer { options, key, requests, all, sliced, .. } = self.answer;
         let bytes = options.block_size.bytes();
         let reused = all.max_distance().map_or(0, |max| max + 1);
+        let reuses = match reused {
+            0 => "there is none".to_owned(),
+            blocks => Size(blocks * bytes).to_string(),
+        };
         let by_sector = *key == Key::Sector;
         let mut facts = vec![
             ("requests", count(*requests)),
@@ -111,7 +115,7 @@ impl Curves<'_> {
                 if by_sector { "distinct data" } else { "distinct contents" },
                 Size(all.distinct_blocks * bytes).to_string(),
             ),
-            ("every reuse fits in", Size(reused * bytes).to_string()),
+            ("every reuse fits in", reuses),
             ("miss ratio then", percent(CurvePoint::at(all, reused).miss_ratio)),
             ("reuse distance", options.distance.to_string()),
             ("block size", options.block_size.to_string()),
@@ -133,6 +137,7 @@ impl Curves<'_> {
     fn table(&self, histogram: &ReuseHistogram, sliced: Option<&SlicedHistogram>) -> Table {
         let options = &self.answer.options;
         let full = histogram.max_distance().map_or(1, |max| max + 1);
+        let reuses = histogram.max_distance().is_some();
         let shift = options.block_size.shift();
         // Not below 1 MiB, where a curve is about the trace's last few requests.
         let first = (20u32.saturating_sub(shift)).min(full.ilog2());
@@ -151,7 +156,7 @@ impl Curves<'_> {
         let bounds = |size: u64| sliced.and_then(|sliced| sliced.bounds(size));
         Table::of(sizes.into_iter().map(|size| CurvePoint::at(histogram, size)))
             .column("cache size", |p| {
-                let all = if p.size_blocks == full { " (all reuses)" } else { "" };
+                let all = if p.size_blocks == full && reuses { " (all reuses)" } else { "" };
                 format!("{}{all}", Size(p.size_blocks * options.block_size.bytes()))
             })
             .number("miss ratio", |p| ratio(p.miss_ratio, histogram.accesses()))

@@ -78,7 +78,7 @@ pub enum ReplayError {
          --write if that is what you want, or --reads-only to leave writes out"
     )]
     WritesNotAllowed {
-        /// The first volume that would be written to.
+        /// What would be written to: a volume, a file or a device.
         target: String,
     },
     /// The target cannot be written to.

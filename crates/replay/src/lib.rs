@@ -36,6 +36,7 @@
 //! dropped; each is completed exactly once; nothing is written to a target before the whole
 //! workload is known to fit onto it and writing was allowed; no clock but the run's is read.
 
+mod at_stake;
 mod clock;
 mod content;
 mod error;
@@ -52,6 +53,7 @@ mod verify;
 mod watch;
 mod workload;
 
+pub use at_stake::{at_stake, local_paths};
 pub use clock::{Clock, SystemClock};
 pub use content::{Content, SECTOR_BYTES};
 pub use error::ReplayError;

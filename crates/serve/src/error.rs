@@ -1,7 +1,7 @@
 //! What can go wrong with serving.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use forebay_engine::EngineError;
 
@@ -30,6 +30,18 @@ pub enum ServeError {
         address: String,
         /// What the kernel said.
         source: io::Error,
+    },
+    /// The directory of a socket is not there.
+    #[error(
+        "cannot listen on {address}: there is no directory {0}; create it (`mkdir -m 700 {0}`), or \
+         name another address in [serve]",
+        directory.display()
+    )]
+    ListenDirectory {
+        /// Where.
+        address: String,
+        /// What is missing.
+        directory: PathBuf,
     },
     /// Threads or file descriptors cannot be had.
     #[error("cannot {0}: {1}")]
@@ -68,9 +80,45 @@ pub enum ServeError {
     #[error(transparent)]
     Token(#[from] TokenError),
     /// The recording.
-    #[error("the recording: {0}; the cache itself is not affected")]
-    Record(#[from] forebay_trace::TraceError),
+    #[error("cannot record: {0}; nothing was started")]
+    Record(#[source] forebay_trace::TraceError),
+    /// The directory of the recording is not there.
+    #[error(
+        "cannot record to {}: the directory {} does not exist; nothing was started",
+        path.display(),
+        directory.display()
+    )]
+    RecordDirectory {
+        /// The recording.
+        path: PathBuf,
+        /// What is missing.
+        directory: PathBuf,
+    },
     /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
+}
+
+impl ServeError {
+    /// Why a recording cannot be created.
+    pub(crate) fn recording(path: &Path, error: forebay_trace::TraceError) -> ServeError {
+        match missing_directory(path) {
+            Some(directory) => ServeError::RecordDirectory { path: path.to_owned(), directory },
+            None => ServeError::Record(error),
+        }
+    }
+
+    /// Why nobody can listen at a path.
+    pub(crate) fn listen(address: String, path: &Path, source: io::Error) -> ServeError {
+        match missing_directory(path) {
+            Some(directory) => ServeError::ListenDirectory { address, directory },
+            None => ServeError::Listen { address, source },
+        }
+    }
+}
+
+/// The directory of a file, if there is none.
+fn missing_directory(path: &Path) -> Option<PathBuf> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty())?;
+    (!parent.exists()).then(|| parent.to_owned())
 }

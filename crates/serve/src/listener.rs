@@ -100,7 +100,8 @@ impl Listener {
                 socket.set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
                 let socket = Socket::from(OwnedFd::from(socket));
                 let name = SockAddr::unix(path).map_err(failed)?;
-                socket.bind(&name).map_err(failed)?;
+                let bound = socket.bind(&name);
+                bound.map_err(|e| ServeError::listen(address.to_string(), path, e))?;
                 let file = SocketFile::new(path.clone());
                 ownership.give(path)?;
                 socket.listen(BACKLOG).map_err(failed)?;

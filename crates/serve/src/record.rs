@@ -177,19 +177,35 @@ struct Shared {
     failure: OnceLock<String>,
 }
 
-impl Recording {
-    /// Begins one. `oldest` says when the oldest request in flight arrived.
+/// The file of a recording, before there is something to record. It is removed when it is dropped.
+pub(crate) struct RecordingFile<'a> {
+    options: &'a RecordOptions,
+    sampler: Option<Sampler>,
+    writer: ParquetTraceWriter,
+}
+
+impl<'a> RecordingFile<'a> {
+    /// Creates it.
     ///
     /// # Errors
-    /// If the trace cannot be created or the thread not be started.
+    /// If it cannot be created, or there is no such sample.
+    pub fn create(options: &'a RecordOptions) -> Result<Self, TraceError> {
+        let sampler = options.sample.map(Sampler::new).transpose()?;
+        let writer = ParquetTraceWriter::create_private(&options.path)?;
+        Ok(RecordingFile { options, sampler, writer })
+    }
+
+    /// Begins to record. `oldest` says when the oldest request in flight arrived.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
     pub fn start(
-        options: &RecordOptions,
+        self,
         clock: EngineClock,
         volumes: &[VolumeDescription],
         oldest: impl Fn() -> Option<Nanos> + Send + 'static,
-    ) -> Result<Recording, TraceError> {
-        let sampler = options.sample.map(Sampler::new).transpose()?;
-        let writer = ParquetTraceWriter::create_private(&options.path)?;
+    ) -> std::io::Result<Recording> {
+        let RecordingFile { options, sampler, writer } = self;
         let metadata = metadata(options, volumes);
         let shared = Arc::new(Shared {
             path: options.path.clone(),
@@ -232,14 +248,11 @@ impl Recording {
             }
             recorded
         });
-        let thread = thread.map_err(|source| TraceError::Io {
-            path: options.path.clone(),
-            doing: "start a thread for",
-            source,
-        })?;
-        Ok(Recording { shared, thread: Mutex::new(Some(thread)) })
+        Ok(Recording { shared, thread: Mutex::new(Some(thread?)) })
     }
+}
 
+impl Recording {
     /// A list for a new connection.
     pub fn notes(&self) -> Notes {
         let list = List::default();
@@ -548,7 +561,8 @@ mod tests {
             size_bytes: 1 << 20,
             read_only: false,
         }];
-        Recording::start(&options, EngineClock::start(), &volumes, || None).unwrap()
+        let file = RecordingFile::create(&options).unwrap();
+        file.start(EngineClock::start(), &volumes, || None).unwrap()
     }
 
     #[test]

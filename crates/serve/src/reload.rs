@@ -58,8 +58,10 @@ impl Server {
             }
             lines.push(format!("{key} is applied"));
         }
-        let (policy, acknowledge) = (new.cache.write_policy, new.acknowledge());
-        let acknowledge = acknowledge.unwrap_or(Acknowledge::Flash);
+        let policy = new.cache.write_policy;
+        // What the file leaves open follows from the tiers that run, not from those of the next start.
+        let tiers = Config { flash: running.flash.clone(), ..new.clone() };
+        let acknowledge = tiers.acknowledge_of_write_back();
         let policy =
             (!self.engine.has_policy(policy, acknowledge)).then_some((policy, acknowledge));
         let dram = new.cache.dram;
@@ -93,7 +95,7 @@ fn apply(
 ) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some((policy, acknowledge)) = policy {
-        lines.push(match engine.set_policy(policy, acknowledge) {
+        lines.push(match engine.set_policy(policy, Some(acknowledge)) {
             Ok(()) => format!("cache.write_policy is now {policy}"),
             Err(error) => format!("cache.write_policy is not applied: {error}"),
         });

@@ -12,7 +12,7 @@ use crate::error::ServeError;
 use crate::listener::Listener;
 use crate::nbd::{NbdServer, NbdTold, Stopped, allow_connections};
 use crate::ownership::Ownership;
-use crate::record::{RecordOptions, Recording, RecordingView};
+use crate::record::{RecordOptions, Recording, RecordingFile, RecordingView};
 
 /// A running server.
 #[derive(Debug)]
@@ -61,8 +61,8 @@ impl Server {
     /// and serves. Operators are answered from the first moment, clients when the cache is ready.
     ///
     /// # Errors
-    /// If an address is taken, or the engine cannot be opened. Addresses are tried first, so
-    /// that a second server on the same address touches no device.
+    /// If an address is taken, the recording cannot be created, or the engine cannot be opened. They are tried
+    /// in this order, so that a second server on the same address touches no device.
     pub fn start(
         config: &Config,
         options: EngineOptions,
@@ -86,6 +86,14 @@ impl Server {
         let stop = Arc::new(StopRequest::new(usual_stop(config)));
         let token_file = &config.serve.control_token_file;
         let control = ControlServer::start(control, token_file, stop.clone())?;
+        // Before the engine creates files: a start that is refused leaves none.
+        let recording = match record {
+            Some(record) => Some(
+                RecordingFile::create(record)
+                    .map_err(|e| ServeError::recording(&record.path, e))?,
+            ),
+            None => None,
+        };
         let engine = Engine::open_watched(config, options, &mut |recovering| {
             control.starting(*recovering);
             match stop.get() {
@@ -94,12 +102,13 @@ impl Server {
             }
         });
         let engine = Arc::new(engine?);
-        let recording = match record {
-            Some(record) => {
+        let recording = match recording {
+            Some(file) => {
                 let of_recording = Arc::downgrade(&engine);
                 let oldest = move || of_recording.upgrade()?.oldest_in_flight();
                 let (clock, volumes) = (engine.clock(), engine.volumes());
-                Some(Recording::start(record, clock, volumes, oldest)?)
+                let started = file.start(clock, volumes, oldest);
+                Some(started.map_err(|e| ServeError::System("start a thread", e))?)
             }
             None => None,
         };

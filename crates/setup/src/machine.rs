@@ -69,8 +69,8 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
     check_blocks(memory + on_flash, FLASH)?;
     if shards > 1 && flash.as_ref().is_some_and(|f| f.geometry.slots != 0) {
         // Each shard would need an index of all cells, and would replace by a list of its own.
-        let what =
-            "the flash layout \"slots\" has one replacement list: set `shards = 1` in [workers]";
+        let what = "the flash layout \"slots\" has one replacement list: set `shards = 1` in [workers], or \
+             flash.layout = \"log\"";
         return Err(SetupError::Unsupported(what.to_owned()));
     }
     let cache = CacheConfig {
@@ -110,9 +110,18 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
     if cache.transfers() > CacheConfig::TRANSFERS_MAX {
         let per_shard =
             CacheConfig::TRANSFERS_MAX - BOUNCE_FRAMES_PER_SHARD - cache.transfers_spare;
+        let slots = cache.flash.as_ref().is_some_and(|f| f.geometry.slots != 0);
+        let limit =
+            words::Size((u64::from(per_shard) * block_size.bytes()).next_multiple_of(1 << 30));
+        // More shards are no way out in slots.
+        let (layout, shards) = match slots {
+            true => ("set flash.layout = \"log\" and ", "; the flash layout \"slots\" has one"),
+            false => ("set ", ""),
+        };
         return Err(SetupError::Unsupported(format!(
-            "cache.dram is too large: a shard has {per_shard} blocks of it at most; set `shards` in \
-             [workers] to {} or more, or make cache.block_size larger",
+            "cache.dram is too large: a shard has {per_shard} blocks of it at most, less than {limit} in \
+             blocks of {}{shards}; make cache.block_size larger, or {layout}`shards` in [workers] to {} or more",
+            words::Size(block_size.bytes()),
             memory.div_ceil(per_shard.into())
         )));
     }
@@ -398,6 +407,15 @@ mod tests {
         assert!(error.contains("cache.dram") && error.contains("to 2 or more"), "{error}");
         of(64, 2).unwrap();
         of(126, 2).unwrap();
+        // In slots there is one shard: another layout is the way out, and the message has to say so.
+        let text = "[cache]\ndram = '100GiB'\n[flash]\npath = '/dev/x'\nsize = '1TiB'";
+        let error = cache_config(&config(text), Some(1 << 40)).unwrap_err().to_string();
+        for part in ["flash.layout = \"log\" and `shards`", "less than 64 GiB", "cache.block_size"]
+        {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        let text = format!("{text}\nlayout = 'log'\n[workers]\nshards = 2");
+        cache_config(&config(&text), Some(1 << 40)).unwrap();
     }
 
     #[test]

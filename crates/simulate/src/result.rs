@@ -108,6 +108,10 @@ pub struct Assumed {
     pub flushes_traced: u64,
     /// What the configuration does not say about devices, a sentence each.
     pub devices: Vec<String>,
+    /// How much flash writes at a time, in bytes, where `flash.page_size` is unset and a real device would
+    /// decide: often 4096, with which more is written than here. Null if the configuration says it, and without
+    /// a flash tier in slots.
+    pub flash_page_bytes: Option<u32>,
 }
 
 /// One volume.

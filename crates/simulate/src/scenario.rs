@@ -21,6 +21,8 @@ pub struct Scenario {
     pub flash: Profile,
     /// What the configuration did not say and was taken for granted, a sentence each.
     pub assumptions: Vec<String>,
+    /// The page of the flash tier in bytes, if the configuration did not say it and a real device decides.
+    pub assumed_page_bytes: Option<u32>,
 }
 
 /// A volume and the store behind it.
@@ -110,7 +112,7 @@ impl Scenario {
             Some(flash) => match &flash.shape {
                 Some(shape) => device(shape)?,
                 None => {
-                    assumptions.push(format!("the flash tier is a {}", defaults.flash));
+                    assumptions.push(format!("the flash tier is modelled as {}", defaults.flash));
                     device(&defaults.flash)?
                 }
             },
@@ -146,9 +148,15 @@ impl Scenario {
         }
         if unshaped {
             let what = if config.volume.is_empty() { "every" } else { "an unshaped" };
-            assumptions.push(format!("{what} backing store is a {}", defaults.backing));
+            assumptions.push(format!("{what} backing store is modelled as {}", defaults.backing));
         }
-        Ok(Scenario { cache, volumes, memory, flash, assumptions })
+        // The log's page does not depend on the device, nor does that of slots on devices too large for sectors.
+        let geometry = cache.flash.as_ref().map(|flash| &flash.geometry);
+        let assumed_page_bytes = geometry
+            .filter(|g| g.slots != 0 && u64::from(g.page_size) == SECTOR_BYTES)
+            .filter(|_| config.flash.as_ref().is_some_and(|flash| flash.page_size.is_none()))
+            .map(|g| g.page_size);
+        Ok(Scenario { cache, volumes, memory, flash, assumptions, assumed_page_bytes })
     }
 }
 
@@ -238,6 +246,17 @@ mod tests {
         let s = scenario(TWO, &["x", "y", "z"]).unwrap();
         let read_only: Vec<bool> = s.volumes.iter().map(|v| v.read_only).collect();
         assert_eq!(read_only, [false, true, true]);
+    }
+
+    #[test]
+    fn a_page_is_assumed_where_the_device_would_decide() {
+        let assumed = |more: &str| {
+            let text = format!("[flash]\npath = 'f'\nsize = '64MiB'\n{more}");
+            scenario(&text, &["a"]).unwrap().assumed_page_bytes
+        };
+        assert_eq!(assumed(""), Some(512));
+        assert_eq!([assumed("page_size = '512B'"), assumed("layout = 'log'")], [None, None]);
+        assert_eq!(scenario("", &["a"]).unwrap().assumed_page_bytes, None, "there is no flash");
     }
 
     #[test]

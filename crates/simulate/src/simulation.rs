@@ -68,6 +68,7 @@ pub struct Simulation {
     dirty_blocks_max: u64,
     segments: Vec<Segment>,
     assumptions: Vec<String>,
+    assumed_page_bytes: Option<u32>,
     capacity: Capacity,
     /// By volume: requests that have arrived and that the cache has no room for. A volume whose store is slow
     /// holds up no other.
@@ -195,6 +196,7 @@ impl Simulation {
             dirty_blocks_max: 0,
             segments: Vec::new(),
             assumptions: scenario.assumptions.clone(),
+            assumed_page_bytes: scenario.assumed_page_bytes,
             capacity: Capacity {
                 tier1: scenario.cache.dram_blocks,
                 tier2: scenario.cache.flash.as_ref().map_or(0, |flash| flash.blocks),

@@ -59,9 +59,12 @@ class Fleet:
     wall_s: float
 
     def text(self, directory: Path) -> str:
-        failed = self.volumes.filter(pl.col("status") != "ok").height
+        bad = self.volumes.filter(pl.col("status") != "ok")
+        failed = bad.height
+        names = f" ({', '.join(bad['trace'].head(3))}, ...)" if failed > 3 else ""
+        names = names or (f" ({', '.join(bad['trace'])})" if failed else "")
         return (
-            f"{self.files} files, {self.known} of them known before, {failed} failed; "
+            f"{self.files} files, {self.known} of them known before, {failed} failed{names}; "
             f"{self.volumes.height - failed} volumes; {duration(self.wall_s)}\n"
             f"rows: {directory / 'volumes.parquet'}, curves: {directory / 'curves.parquet'}, "
             f"report: {directory / 'report.html'}"

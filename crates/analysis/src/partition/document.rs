@@ -16,11 +16,11 @@ impl Answer<'_> {
     pub fn assumed(&self) -> Vec<String> {
         let mut said = vec![
             format!(
-                "the flash device is a {}, which all volumes share",
+                "the flash device, which all volumes share, is modelled as {}",
                 self.question.devices.flash
             ),
             format!(
-                "every volume has a {} as a backing store of its own",
+                "every volume has a backing store of its own, modelled as {}",
                 self.question.devices.backing
             ),
             match &self.question.devices.memory {

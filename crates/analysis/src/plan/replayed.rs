@@ -12,7 +12,7 @@ use forebay_plan::{
 };
 use forebay_replay::{
     EngineHost, Feed, Hooks, Intervals, Pace, Placement, PlacementOptions, ReplayError, Run,
-    RunOptions, Survey, SystemClock, Writes,
+    RunOptions, Survey, SystemClock, Writes, at_stake, local_paths,
 };
 use forebay_trace::open_all;
 
@@ -57,13 +57,7 @@ impl Replay {
             return Err(AnalysisError::NoFlash);
         }
         let config = self.config_of(combination);
-        let there: Vec<&Path> = paths(&config).into_iter().filter(|path| path.exists()).collect();
-        let other = config.volume.iter().find(|v| v.backing.contains("://"));
-        let at_stake = there
-            .first()
-            .map(|path| path.display().to_string())
-            .or_else(|| other.map(|v| v.backing.clone()));
-        match at_stake {
+        match at_stake(&config) {
             Some(name) if !self.overwrite => Err(AnalysisError::WouldDestroy(name)),
             _ => Ok(()),
         }
@@ -79,19 +73,12 @@ impl Replay {
     }
 }
 
-/// The files and devices that a configuration names; exports of servers are neither.
-fn paths(config: &Config) -> Vec<&Path> {
-    let backing = config.volume.iter().map(|v| v.backing.as_str());
-    let local = backing.filter(|name| !name.contains("://")).map(Path::new);
-    config.flash.iter().map(|flash| flash.path.as_path()).chain(local).collect()
-}
-
 /// Files that one replay creates; gone when it ends, however it ends.
 struct Created(Vec<PathBuf>);
 
 impl Created {
     fn by(config: &Config) -> Self {
-        let absent = paths(config).into_iter().filter(|path| !path.exists());
+        let absent = local_paths(config).into_iter().filter(|path| !path.exists());
         Self(absent.map(Path::to_path_buf).collect())
     }
 }
@@ -203,7 +190,7 @@ impl<'a> Replayer<'a> {
         let (cache, _) = host.cache();
         drop(target);
         // What is dirty in files that go is worth nothing.
-        let all_go = created.0.len() == paths(&config).len();
+        let all_go = created.0.len() == local_paths(&config).len();
         let mode =
             if all_go && config.flash.is_some() { StopMode::Keep } else { StopMode::Destage };
         let stopped = host.stop(mode, |_| ());

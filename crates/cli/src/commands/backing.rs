@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::flash::hex;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::OutputArgs;
+use crate::output::DocumentArgs;
 
 pub(super) const EXAMPLE: &str = "Example, with the server stopped:
   $ forebay backing info disk.img";
@@ -47,7 +47,7 @@ pub struct ReleaseArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     #[command(flatten)]
-    pub output: OutputArgs,
+    pub output: DocumentArgs,
 }
 
 /// Arguments of `info` and `recover`.
@@ -56,7 +56,7 @@ pub struct Args {
     /// The device or file
     pub device: PathBuf,
     #[command(flatten)]
-    pub output: OutputArgs,
+    pub output: DocumentArgs,
 }
 
 /// What is reported.
@@ -122,7 +122,7 @@ fn release(args: &ReleaseArgs, ctx: &Context) -> Result<(), CliError> {
     }
 }
 
-fn emit(device: &Path, header: &BackingHeader, output: &OutputArgs) -> Result<(), CliError> {
+fn emit(device: &Path, header: &BackingHeader, output: &DocumentArgs) -> Result<(), CliError> {
     let report = Report {
         uuid: hex(&header.uuid),
         layout: header.layout.to_string(),

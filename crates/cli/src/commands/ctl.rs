@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_config::{Acknowledge, Address, Config, Size, TimeSpan, WritePolicy};
-use forebay_serve::control::{Reply, Token, ask, encoded};
+use forebay_serve::control::{ClientError, Reply, Token, ask, encoded};
 use serde_json::Value;
 
 use crate::context::Context;
@@ -36,10 +36,22 @@ pub struct ServerArgs {
     pub token_file: Option<PathBuf>,
 }
 
+/// Arguments of what takes a restart.
+#[derive(clap::Args, Clone, Debug)]
+pub struct RestartArgs {
+    /// The volume
+    #[arg(value_name = "VOLUME")]
+    pub volume: Vec<String>,
+    #[command(flatten)]
+    pub server: ServerArgs,
+}
+
 /// A server, and what shows that we may give it orders.
 struct Server {
     address: Address,
     token: Option<Token>,
+    /// The command line says which, and not a default.
+    named: bool,
 }
 
 /// What to do.
@@ -109,10 +121,10 @@ pub enum Action {
     },
     /// Add a volume, which takes a restart in this version
     #[command(after_help = EXAMPLE_RESTART)]
-    Attach(ServerArgs),
+    Attach(RestartArgs),
     /// Take a volume away, which takes a restart in this version
     #[command(after_help = EXAMPLE_RESTART)]
-    Detach(ServerArgs),
+    Detach(RestartArgs),
     /// Use less memory for blocks, or again as much as at the start
     #[command(after_help = EXAMPLE_RESIZE)]
     Resize {
@@ -130,9 +142,10 @@ pub enum Action {
         /// write-through, read-only, write-around, write-only or write-back
         #[arg(long, value_name = "POLICY")]
         write_policy: WritePolicy,
-        /// When a write is answered under write-back: flash or dram
-        #[arg(long, value_name = "WHEN", default_value = "flash")]
-        acknowledge: Acknowledge,
+        /// When a write is answered under write-back: flash or dram. Left out, it stays as it is or as
+        /// the configuration says; a server without flash has dram only
+        #[arg(long, value_name = "WHEN")]
+        acknowledge: Option<Acknowledge>,
     },
 }
 
@@ -143,7 +156,10 @@ const EXAMPLE: &str = "Example, with a server running:
 const EXAMPLE_STATUS: &str = "Example, with a server running:
   $ forebay ctl status --control unix:control.sock";
 
-const EXAMPLE_TOP: &str = "Example, with a server running:
+const EXAMPLE_TOP: &str =
+    "reads/s, writes/s and hits are those of the last interval; p50 and p99 since the start.
+
+Example, with a server running:
   $ forebay ctl top --every 500ms --count 2 --config forebay.toml";
 
 const EXAMPLE_DESTAGE: &str = "Example, with a server running:
@@ -182,9 +198,10 @@ It holds until the server stops; the configuration file says what holds at the n
 
 /// Asks, and prints the answer.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
-    if !matches!(args.action, Action::Top { .. }) {
-        // There is nothing to finish here: what the server does, it goes on doing.
-        ctx.end_at_first_signal();
+    // There is nothing to finish here, and nothing to say: what the server does, it goes on doing.
+    match args.action {
+        Action::Top { .. } => ctx.stop_without_words(),
+        _ => ctx.end_at_first_signal(),
     }
     match args.action {
         Action::Status(server) => status(&server),
@@ -208,11 +225,14 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             };
             post(&server, &format!("/stop?wait={}{dirty}", u8::from(!no_wait)))
         }
-        Action::Attach(server) => post(&server, "/attach"),
-        Action::Detach(server) => post(&server, "/detach"),
+        Action::Attach(args) => post(&args.server, "/attach"),
+        Action::Detach(args) => post(&args.server, "/detach"),
         Action::Resize { server, dram } => post(&server, &format!("/resize?dram={}", dram.bytes())),
         Action::Set { server, write_policy, acknowledge } => {
-            let query = format!("/set?write_policy={write_policy}&acknowledge={acknowledge}");
+            let mut query = format!("/set?write_policy={write_policy}");
+            if let Some(acknowledge) = acknowledge {
+                query += &format!("&acknowledge={acknowledge}");
+            }
             post(&server, &query)
         }
     }
@@ -230,13 +250,23 @@ impl ServerArgs {
             Address::Unix(_) => None,
             Address::Tcp(_) => Some(Token::read(&file)?),
         };
-        Ok(Server { address, token })
+        let named = self.control.is_some() || self.config.is_some();
+        Ok(Server { address, token, named })
     }
 }
 
 impl Server {
     fn ask(&self, method: &str, path: &str) -> Result<Reply, CliError> {
-        good(ask(&self.address, self.token.as_ref(), method, path)?)
+        let reply = ask(&self.address, self.token.as_ref(), method, path).map_err(|error| {
+            let nobody = matches!(error, ClientError::Connect { .. }) && !self.named;
+            match (CliError::from(error), nobody) {
+                (error, true) => {
+                    error.next("name the server with --config FILE or --control ADDRESS")
+                }
+                (error, false) => error,
+            }
+        });
+        good(reply?)
     }
 
     fn status(&self) -> Result<Value, CliError> {

@@ -21,7 +21,12 @@ pub fn run(words: &[OsString]) -> Result<(), CliError> {
 /// The same for a command of the Python package, which the command line lists.
 pub fn run_python(name: &str, words: &[OsString]) -> Result<(), CliError> {
     let program = format!("forebay-{name}");
-    let error = Command::new(&program).args(words).exec();
+    let mut command = Command::new(&program);
+    // It runs this program, which need not be on the PATH.
+    if let (None, Ok(own)) = (std::env::var_os("FOREBAY"), std::env::current_exe()) {
+        command.env("FOREBAY", own);
+    }
+    let error = command.args(words).exec();
     let what = match error.kind() {
         std::io::ErrorKind::NotFound => {
             format!("`forebay {name}` runs {program}, which is not on the PATH")

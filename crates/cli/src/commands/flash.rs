@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::OutputArgs;
+use crate::output::DocumentArgs;
 use forebay_render::format::count;
 
 pub(super) const EXAMPLE: &str = "Example, with the server stopped:
@@ -47,7 +47,7 @@ pub struct Args {
     /// The device or file
     pub device: PathBuf,
     #[command(flatten)]
-    pub output: OutputArgs,
+    pub output: DocumentArgs,
 }
 
 /// Arguments of `forebay flash recover`.
@@ -59,7 +59,7 @@ pub struct RecoverArgs {
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
     #[command(flatten)]
-    pub output: OutputArgs,
+    pub output: DocumentArgs,
 }
 
 /// What is reported.
@@ -255,7 +255,7 @@ fn summary(errors: &[Damage]) -> String {
     parts.join("; ")
 }
 
-fn emit(report: &Report, output: &OutputArgs) -> Result<(), CliError> {
+fn emit(report: &Report, output: &DocumentArgs) -> Result<(), CliError> {
     output.emit(report, |out: &mut dyn Write| {
         writeln!(out, "uuid          {}", report.uuid)?;
         writeln!(out, "format        {}", report.format)?;
@@ -267,7 +267,7 @@ fn emit(report: &Report, output: &OutputArgs) -> Result<(), CliError> {
             writeln!(out, "volume {:<6} {}", volume.index, volume.uuid)?;
         }
         if report.errors.is_empty() {
-            return Ok(());
+            return writeln!(out, "damage        none");
         }
         writeln!(out, "damage        {}", summary(&report.errors))?;
         for error in report.errors.iter().take(ERRORS_SHOWN) {

@@ -78,8 +78,8 @@ impl From<Evaluate> for analysis::Evaluate {
 /// Arguments of `forebay plan`.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Hits are those of an ideal LRU list over all tiers. A flash log keeps fewer of \
-them (docs/simulation.md has a table). --config FILE names the cache that you will run: the \
+    after_help = "Hits are those of an ideal LRU list over all tiers. Flash in slots, the default, \
+keeps nearly all of them, a flash log fewer (docs/simulation.md has a table). --config FILE names the cache that you will run: the \
 best choices are then simulated, and their figures count what that cache keeps.
 
 Example:
@@ -124,7 +124,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub finalists: Option<u64>,
     /// Metadata of each block that a tier holds, paid at tier 1's price: bytes, or one figure for
-    /// each tier; Forebay's own cache takes 68,48 with a flash log and 68,66 with slots
+    /// each tier; Forebay's own cache takes 68,49 with a flash log and 68,66 with slots
     #[arg(long, value_name = "BYTES,...", default_value = "31", value_parser = Metadata::from_str)]
     pub metadata: Metadata,
     /// The configuration of the cache that is simulated: its policies, relation and layout; under

@@ -9,16 +9,10 @@ use crate::output::write_stdout;
 
 /// Arguments of `forebay policies`.
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "Which policies the configuration accepts depends on the version; the table \
-says so. A
-policy marked `not yet` is built and tested, but the cache does not run it.
-
-Example:
+#[command(after_help = "Example:
   $ forebay policies
   $ forebay policies arc s3-fifo --json
-  $ forebay policies --admission"
-)]
+  $ forebay policies --admission")]
 pub struct Args {
     /// Only these policies
     #[arg(value_name = "NAME", value_parser = known)]
@@ -162,9 +156,7 @@ fn text(document: &Document) -> String {
                 &wrapped(&format!("{name} = {default}, from {min} to {max} {unit}: {meaning}."));
         }
     }
-    text += "\nconfiguration: whether `[replacement] policy` accepts it, in this version. A policy that is\n\
-             not accepted yet is built and tested, but the cache does not run it.\n\
-             tiers: what it can order: DRAM, flash in the `slots` layout. The `log` layout reclaims its\n\
+    text += "\ntiers: what it can order: DRAM, flash in the `slots` layout. The `log` layout reclaims its\n\
              regions in the order in which they were written, whatever the policy.\n\
              bytes/block: what it keeps for each block of the tier, with ghosts, sketches and hit ratios.\n";
     text

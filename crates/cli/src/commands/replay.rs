@@ -21,7 +21,7 @@ use crate::output::{OutputArgs, check_file};
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Writes are replayed with generated data, so a replay destroys what is on its target: --write says \
-that you mean it. A target is never opened while something else uses it.
+that you mean it. With --config it is asked for if the flash tier or a store is there already. A target is never opened while something else uses it.
 
 Example:
   $ forebay trace synth 'zipf:blocks=4Ki,requests=10k,write=0.2' -o z.parquet

@@ -12,7 +12,7 @@ use forebay_trace::{BITS_MAX, SampleSpec, Sampler};
 use crate::args::{TraceArgs, rate};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::{OutputArgs, check_files};
+use crate::output::{DocumentArgs, OutputArgs, check_files};
 
 /// Arguments of `forebay sample`.
 #[derive(clap::Args, Debug)]
@@ -122,8 +122,11 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     check(&args, &question)?;
     let answer = question.ask(ctx)?;
     // --output is the sample: what is said of it goes to standard output.
-    let output =
-        OutputArgs { json: args.json, output: None, parquet: args.parquet, html: args.html };
+    let output = OutputArgs {
+        document: DocumentArgs { json: args.json, output: None },
+        parquet: args.parquet,
+        html: args.html,
+    };
     output.give(&Samples { answer: &answer })
 }
 

@@ -160,7 +160,7 @@ impl Run {
     }
 
     pub fn set_policy(&self, policy: WritePolicy) -> Result<(), EngineError> {
-        self.engine.set_policy(policy, Acknowledge::Flash)
+        self.engine.set_policy(policy, Some(Acknowledge::Flash))
     }
 
     /// What every block reads as.

@@ -11,6 +11,9 @@ use serde::Serialize;
 use crate::format::{count, percent};
 use crate::{Facts, Shown, write_facts, write_table};
 
+/// A mean latency beyond which a volume has waited for a queue: no device in the catalogue is that slow.
+const QUEUED_US: f64 = 1e6;
+
 /// A division of a cache among volumes.
 pub struct Division<'a> {
     /// The answer.
@@ -164,7 +167,9 @@ impl Division<'_> {
         {
             for division in &self.answer.divisions[1..] {
                 let [_, simulated] = division.objectives(&self.answer.problem);
-                if let Some(other) = simulated.filter(|&other| better(other, found)) {
+                let tells =
+                    |other: &f64| better(*other, found) && self.show(*other) != self.show(found);
+                if let Some(other) = simulated.filter(tells) {
                     said.push(format!(
                         "{} simulated better than these shares: {} against {}",
                         label(division.name),
@@ -181,9 +186,30 @@ impl Division<'_> {
         if !missed.is_empty() {
             said.push(format!("the target is not met for {}", missed.join(", ")));
         }
+        said.extend(self.overloaded());
         let not_simulated = self.answer.shared_not_simulated.as_ref();
         said.extend(not_simulated.map(|e| format!("one shared cache was not simulated: {e}")));
         said
+    }
+
+    /// Which volumes wait for a queue rather than for a device. Only at the trace's times: a fixed number in
+    /// flight waits for nothing else.
+    fn overloaded(&self) -> Option<String> {
+        let (_, _, simulated) = self.answer.found();
+        let simulated = simulated.filter(|_| self.answer.question.queue_depth.is_none())?;
+        let volumes = self.answer.workload.known.volumes.iter().zip(simulated);
+        let late: Vec<&str> = volumes
+            .filter(|(_, outcome)| outcome.latency_us > QUEUED_US)
+            .map(|(volume, _)| volume.name.as_str())
+            .collect();
+        (!late.is_empty()).then(|| {
+            format!(
+                "overloaded: at the trace's times requests of {} wait for over a second on average, so that \
+                 latencies tell how long the queue got; simulate fewer requests a second with --rate 0.1, \
+                 or a fixed number in flight with --queue-depth 8",
+                late.join(", ")
+            )
+        })
     }
 
     /// What the table does not say.

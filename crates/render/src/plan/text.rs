@@ -16,8 +16,8 @@ const PARETO_ROWS: usize = 60;
 /// What a choice is compared with, as tables call it.
 pub const SINGLE: &str = "one tier, same cost";
 /// Whose hits these are.
-const HITS: &str = "of an ideal LRU list; a flash log keeps fewer (docs/simulation.md), and \
-                    --evaluate simulate counts them";
+const HITS: &str = "of an ideal LRU list; flash in slots, the default, keeps nearly all of them, a flash log fewer \
+                    (docs/simulation.md); --evaluate simulate counts them";
 
 /// A plan, and what of it the reader wants to see.
 pub struct Choices<'a> {

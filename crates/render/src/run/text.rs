@@ -1,7 +1,7 @@
 //! A run in words and numbers.
 
 use forebay_config::Size;
-use forebay_report::Table;
+use forebay_report::{Table, Unit};
 use forebay_results::Components;
 
 use super::document::Document;
@@ -32,9 +32,13 @@ pub fn facts(document: &Document) -> Facts {
     let r = &document.result;
     let run = &r.run;
     let volumes: Vec<&str> = document.target.volumes.iter().map(|v| v.name.as_str()).collect();
+    let target = match document.target.via.as_str() {
+        "in process" => format!("{}, in this process", volumes.join(", ")),
+        via => format!("{} via {via}", volumes.join(", ")),
+    };
     let mut facts = vec![
         ("workload", format!("{} ({})", document.trace.name, document.trace.xxh3)),
-        ("target", format!("{} via {}", volumes.join(", "), document.target.via)),
+        ("target", target),
         ("requests", format!("{} in {:.3} s", count(run.requests), run.duration_s)),
     ];
     if !r.complete {
@@ -96,9 +100,11 @@ pub fn facts(document: &Document) -> Facts {
     if let Some(cache) = &run.cache {
         let hits = &cache.hits;
         facts.push(("hit ratio", percent(cache.hit_ratio)));
-        facts.push(("hits in memory", count(hits.tier1.sum())));
-        facts.push(("hits on flash", count(hits.tier2.sum())));
-        facts.push(("misses", count(cache.misses.sum())));
+        let all = hits.tier1.sum() + hits.tier2.sum() + cache.misses.sum();
+        let share = |n: u64| format!("{} ({})", percent(n as f64 / all.max(1) as f64), count(n));
+        facts.push(("hits in memory", share(hits.tier1.sum())));
+        facts.push(("hits on flash", share(hits.tier2.sum())));
+        facts.push(("misses", share(cache.misses.sum())));
         facts.push(("written to flash", Size(cache.tier2_bytes_written).to_string()));
         facts.push((
             "backing stores",
@@ -140,12 +146,7 @@ fn latency_table(document: &Document) -> String {
     text
 }
 
-/// A latency as people read it.
+/// A latency as a simulation shows it, so that the two can be compared.
 fn micros(us: f64) -> String {
-    match us {
-        us if us < 9.95 => format!("{us:.1} µs"),
-        us if us < 9_950.0 => format!("{us:.0} µs"),
-        us if us < 9_950_000.0 => format!("{:.0} ms", us / 1e3),
-        us => format!("{:.0} s", us / 1e6),
-    }
+    Unit::Micros.show(us)
 }

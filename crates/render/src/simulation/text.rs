@@ -82,8 +82,13 @@ pub(super) fn facts(answer: &Answer) -> Facts {
         }
     };
     facts.push(("flushes", flushes));
-    if !assumed.devices.is_empty() && answer.is_timed() {
-        facts.push(("assumed", assumed.devices.join("; ")));
+    let devices = assumed.devices.iter().filter(|_| answer.is_timed()).cloned();
+    let page = assumed.flash_page_bytes;
+    let page =
+        page.map(|n| format!("flash writes {n} bytes at a time (`page_size` says otherwise)"));
+    let assumed: Vec<String> = devices.chain(page).collect();
+    if !assumed.is_empty() {
+        facts.push(("assumed", assumed.join("; ")));
     }
     let speed = run.requests as f64 / answer.cpu_s.max(1e-9);
     let took = format!("{:.2} s of a processor, {} requests/s", answer.cpu_s, count(speed as u64));

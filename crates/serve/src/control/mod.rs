@@ -7,7 +7,7 @@
 //! | `POST /destage` | when everything that was dirty is on the backing stores |
 //! | `POST /quiesce` | holds requests back with nothing dirty |
 //! | `POST /resume` | lets them go on; tries backing stores that fail again |
-//! | `POST /set?write_policy=NAME&acknowledge=flash` | when that policy holds |
+//! | `POST /set?write_policy=NAME[&acknowledge=flash]` | when that policy holds |
 //! | `POST /resize?dram=BYTES` | at once; blocks leave as others come |
 //! | `POST /invalidate?volume=NAME` | when nothing of the volume is cached any more; the name percent-encoded |
 //! | `POST /stop`, `?dirty=keep`, `?dirty=destage`, `?dirty=release` | asks the server to stop |

@@ -11,9 +11,9 @@ use super::http::Answer;
 /// How long a quiesce lasts at most, unless it is said.
 const QUIESCE_LIMIT: Duration = Duration::from_secs(600);
 
-/// The settings of `/set`: `write_policy=NAME&acknowledge=flash|dram`.
-pub(super) fn set(query: &str) -> Result<(WritePolicy, Acknowledge), Answer> {
-    let (mut policy, mut acknowledge) = (None, Acknowledge::Flash);
+/// The settings of `/set`: `write_policy=NAME&acknowledge=flash|dram`; the second may be left out.
+pub(super) fn set(query: &str) -> Result<(WritePolicy, Option<Acknowledge>), Answer> {
+    let (mut policy, mut acknowledge) = (None, None);
     for (key, value) in pairs(query) {
         let unknown = |what: &str| Answer::error(400, &format!("there is no {what} `{value}`"));
         match key {
@@ -22,7 +22,7 @@ pub(super) fn set(query: &str) -> Result<(WritePolicy, Acknowledge), Answer> {
                 policy = Some(known.map_err(|_| unknown("write policy"))?);
             }
             "acknowledge" => {
-                acknowledge = value.parse().map_err(|_| unknown("acknowledgement"))?;
+                acknowledge = Some(value.parse().map_err(|_| unknown("acknowledgement"))?);
             }
             _ => {
                 let what = "cannot be set while the server runs; write_policy can";

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
+use forebay_config::{Acknowledge, WritePolicy};
 use forebay_engine::{Engine, EngineError, Recovering, Status, StopMode};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
@@ -343,7 +344,7 @@ impl Shared {
                 done(engine.resume(), engine)
             }
             "/set" if post => with(order::set(&asked.query), |(policy, acknowledge)| {
-                done(engine.set_policy(policy, acknowledge), engine)
+                set_policy(policy, acknowledge, engine)
             }),
             "/resize" if post => with(order::resize(&asked.query), |bytes| {
                 done(engine.set_dram_bytes(bytes), engine)
@@ -379,6 +380,20 @@ fn status(engine: &Engine, views: &Views) -> ServerStatus {
 /// Carries out an order that was understood.
 fn with<T>(asked: Result<T, Answer>, carry_out: impl FnOnce(T) -> Answer) -> Answer {
     asked.map_or_else(|refused| refused, carry_out)
+}
+
+/// Changes the write policy, and says what holds then.
+fn set_policy(policy: WritePolicy, acknowledge: Option<Acknowledge>, engine: &Engine) -> Answer {
+    if let Err(error) = engine.set_policy(policy, acknowledge) {
+        return done(Err(error), engine);
+    }
+    let status = engine.status();
+    let answer = serde_json::json!({
+        "dirty_blocks": status.total.dirty_blocks,
+        "write_policy": status.write_policy,
+        "acknowledge": status.acknowledge,
+    });
+    Answer::json(200, json(&answer))
 }
 
 /// Drops what is cached of a volume.

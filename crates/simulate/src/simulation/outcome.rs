@@ -103,6 +103,7 @@ impl Simulation {
                 flushes_added: added,
                 flushes_traced: sum.flushes - added,
                 devices: self.assumptions.clone(),
+                flash_page_bytes: self.assumed_page_bytes,
             },
             after_outages: None,
             volumes,

@@ -190,7 +190,7 @@ impl Spec {
                 .map_err(|e| TraceError::Options(format!("workload: {e}")));
         }
         let table = toml::Value::Table(inline::parse(text).map_err(wrong)?);
-        table.try_into().map_err(|e: toml::de::Error| wrong(e.message().to_owned()))
+        table.try_into().map_err(|e: toml::de::Error| wrong(with_key(&e)))
     }
 
     /// Reads TOML.
@@ -345,9 +345,30 @@ fn zones<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<ZoneShare>, D::Error> {
     all.ok_or_else(|| serde::de::Error::custom(format!("`{text}`: {how}")))
 }
 
+/// An error with the key that it is about; a line has no other place to point at.
+fn with_key(error: &toml::de::Error) -> String {
+    let text = error.to_string();
+    match text.trim_end().split_once("\nin `") {
+        Some((what, path)) => {
+            let path = path.trim_end_matches('`');
+            format!("{}: {what}", path.rsplit('.').next().unwrap_or(path))
+        }
+        None => text.trim_end().to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_that_is_wrong_is_told_with_its_key() {
+        let said = |line: &str| Spec::parse(line).unwrap_err().to_string();
+        let block = said("zipf:block=1M");
+        assert!(block.contains("block: `1M` is ambiguous") && !block.contains('\n'), "{block}");
+        let pattern = said("zip:blocks=1M");
+        assert!(pattern.contains("pattern: unknown variant `zip`"), "{pattern}");
+    }
 
     #[test]
     fn counts_have_units_and_must_be_whole() {

@@ -81,7 +81,7 @@ pub fn measure(
         },
         counted: slice.into_counts(),
     };
-    args.output.emit(&document, |out| {
+    args.output.document.emit(&document, |out| {
         serde_json::to_writer(&mut *out, &document)?;
         writeln!(out)
     })

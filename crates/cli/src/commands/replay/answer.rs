@@ -1,6 +1,7 @@
 //! What a replay or a load answers with.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use forebay_analysis::{Columns, Meter, Observer, Unit};
 use forebay_render::format::count;
@@ -12,6 +13,9 @@ use super::target::Opened;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::{OutputArgs, write_parquet};
+
+/// How often a stop says how far it is.
+const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 
 /// A report, and what is to be said after it.
 pub struct Answer {
@@ -41,7 +45,13 @@ impl Answer {
         let target = opened.info.clone();
         let mode = opened.on_stop;
         let stopped = opened.into_host().map_or(Ok(()), |host| {
-            host.stop(mode, |dirty| ctx.note(format_args!("{} dirty blocks left", count(dirty))))
+            let mut said = Instant::now();
+            host.stop(mode, |dirty| {
+                if said.elapsed() >= PROGRESS_PERIOD {
+                    said = Instant::now();
+                    ctx.note(format_args!("{} dirty blocks left", count(dirty)));
+                }
+            })
         });
         let failure = error
             .map(CliError::from)

@@ -12,6 +12,7 @@ use forebay_render::run::Echo;
 use forebay_replay::{
     Abilities, BlockOptions, BlockTarget, EngineHost, Limits, NbdOptions, NbdTarget, Placement,
     PlacementOptions, ReplayError, Survey, SystemClock, Target, TargetInfo, TargetVolume, Writes,
+    at_stake,
 };
 use forebay_serve::usual_stop;
 
@@ -31,7 +32,7 @@ pub struct TargetArgs {
     /// once for each volume of the workload
     #[arg(long, value_name = "URI_OR_PATH")]
     pub target: Vec<String>,
-    /// Allow writes to the target, which destroy what is on it
+    /// Allow writes to a target that is there already, which destroy what is on it
     #[arg(long, conflicts_with = "reads_only")]
     pub write: bool,
     /// One request at a time, each after all background work of the one before has ended; the
@@ -145,7 +146,7 @@ impl Opened {
         if args.target.iter().any(|target| is_uri(target)) {
             return Opened::nbd(args, placing, (clock, queues), ctx);
         }
-        let modifies = survey.volumes.iter().any(|v| v.modified);
+        let modifies = modifies(survey);
         if modifies && placing.writes == Writes::Refused {
             // Before a file is created for nothing.
             let target = args.target[0].clone();
@@ -214,7 +215,14 @@ impl Opened {
         config.check_volumes().map_err(CliError::usage)?;
         let text =
             std::fs::read_to_string(file).map_err(|e| CliError::file("cannot read", file, e))?;
-        let placing = PlacementOptions { writes: may_write(&config, placing.writes), ..placing };
+        let placing = match (placing.writes, at_stake(&config)) {
+            (Writes::Refused, Some(target)) if modifies(survey) => {
+                return Err(ReplayError::WritesNotAllowed { target }.into());
+            }
+            // What this run creates is its own to fill.
+            (Writes::Refused, None) => PlacementOptions { writes: Writes::Allowed, ..placing },
+            _ => placing,
+        };
         // The engine writes headers when it opens; what does not fit is to be refused before.
         if let Some(volumes) = expected_volumes(&config) {
             expect_to_fit(survey, volumes, placing)?;
@@ -298,18 +306,9 @@ fn as_named_here(error: ReplayError) -> CliError {
     CliError::failed(error.to_string().replace("--format", "--format-devices"))
 }
 
-/// Files that a configuration names are the cache's to fill; a block device may be one on which
-/// somebody's data are.
-fn may_write(config: &Config, asked: Writes) -> Writes {
-    use std::os::unix::fs::FileTypeExt;
-    let is_file = |path: &str| {
-        let metadata = std::fs::metadata(path);
-        !is_uri(path) && metadata.is_ok_and(|m| m.file_type().is_block_device()).eq(&false)
-    };
-    match asked {
-        Writes::Refused if config.volume.iter().all(|v| is_file(&v.backing)) => Writes::Allowed,
-        asked => asked,
-    }
+/// Whether the workload writes, trims or zeroes.
+fn modifies(survey: &Survey) -> bool {
+    survey.volumes.iter().any(|v| v.modified)
 }
 
 /// Refuses a workload that will not fit, before anything is opened.

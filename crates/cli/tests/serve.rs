@@ -1,0 +1,86 @@
+//! `forebay serve`: starts that are refused.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Writes a configuration; its sockets are in the directory.
+fn configure(directory: &Path, more: &str) {
+    let text = format!(
+        "[cache]\ndram = '1MiB'\n[flash]\npath = 'flash.img'\nsize = '16MiB'\n\
+         [[volume]]\nname = 'v'\nbacking = 'disk.img'\nsize = '8MiB'\n\
+         [serve]\ncontrol = 'unix:control.sock'\n{more}"
+    );
+    std::fs::write(directory.join("f.toml"), text).unwrap();
+}
+
+/// The message of a start that is refused with status 1.
+fn refused(directory: &Path, more: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.current_dir(directory).args(["serve", "--config", "f.toml"]).args(more);
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{more:?}: {stderr}");
+    stderr
+}
+
+/// The files of a directory.
+fn files(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Method: recordings and tapes that cannot be created, and stores that cannot be opened; what is in the
+/// directory afterwards.
+#[test]
+fn a_refused_start_leaves_no_files() {
+    let dir = tempfile::tempdir().unwrap();
+    configure(dir.path(), "nbd = 'unix:nbd.sock'\n");
+    let said = refused(dir.path(), &["--record", "missing/x.parquet"]);
+    let message = "cannot record to missing/x.parquet: the directory missing does not exist; nothing was \
+                   started";
+    assert!(said.contains(message), "{said}");
+    assert_eq!(files(dir.path()), ["f.toml"]);
+    let said = refused(dir.path(), &["--tape", "missing/x.tape"]);
+    assert!(said.contains("missing/x.tape"), "{said}");
+    assert_eq!(files(dir.path()), ["f.toml"]);
+    std::fs::write(dir.path().join("flash.img"), [7; 1 << 20]).unwrap();
+    refused(dir.path(), &["--record", "x.parquet", "--tape", "x.tape"]);
+    assert_eq!(files(dir.path()), ["f.toml", "flash.img"], "the recording is gone, too");
+}
+
+#[test]
+fn a_socket_without_its_directory_is_told_with_the_command_that_makes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    configure(dir.path(), "nbd = 'unix:run/nbd.sock'\n");
+    let said = refused(dir.path(), &[]);
+    let message = "cannot listen on unix:run/nbd.sock: there is no directory run; create it (`mkdir -m 700 \
+                   run`)";
+    assert!(said.contains(message), "{said}");
+    assert_eq!(files(dir.path()), ["f.toml"]);
+}
+
+#[test]
+fn a_file_that_is_missing_and_has_no_size_is_told_with_the_volume_and_the_key() {
+    let dir = tempfile::tempdir().unwrap();
+    configure(dir.path(), "nbd = 'unix:nbd.sock'\n");
+    let file = dir.path().join("f.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    for (size, message) in [
+        (
+            "size = '8MiB'\n",
+            "volume v: disk.img does not exist; nothing was created. Give volume v a `size`",
+        ),
+        (
+            "size = '16MiB'\n",
+            "the flash tier: flash.img does not exist; nothing was created. Give the flash",
+        ),
+    ] {
+        std::fs::write(&file, text.replacen(size, "", 1)).unwrap();
+        let said = refused(dir.path(), &[]);
+        assert!(said.contains(message), "{said}");
+        assert_eq!(files(dir.path()), ["f.toml"]);
+    }
+}
