@@ -87,7 +87,7 @@ pub struct Cache {
     pass: PassThrough,
     start: Start,
     stop: Stop,
-    /// The read that a hit was asked for last in vain: it is not looked for in memory again when it is handed in.
+    /// The read that `handle_hit` did not find last: `handle_request` does not look it up again.
     missed: Option<(Volume, u64, u64)>,
 }
 
@@ -221,10 +221,10 @@ impl Cache {
         }
     }
 
-    /// Takes a read as [`handle_request`](Cache::handle_request) does, if it is of one block that
-    /// is in memory: then the frame and the byte in it from which the driver is to take the data at
-    /// once, in the place of the two effects, copy and reply, that would say so. `None`, with
-    /// nothing done, if it is anything else.
+    /// Answers a read of one block in memory without effects. Returns the frame, and the byte in it
+    /// where the data begins; the driver takes it from there at once, instead of performing a copy
+    /// and a reply effect. Returns `None`, and changes nothing, for any other read: hand that in with
+    /// [`handle_request`](Cache::handle_request).
     ///
     /// # Panics
     /// Without [`Cache::has_room`].
@@ -310,7 +310,7 @@ impl Cache {
         }
     }
 
-    /// Whether there is an effect, of the log's or as another turn brings it.
+    /// Whether there is an effect, in the queue or in the log, or after another turn.
     fn find_effect(&mut self) -> bool {
         let mut settled = false;
         loop {

@@ -61,7 +61,7 @@ enum Phase {
     Settling { failed: u64 },
     /// What is left of the region is carried on to the head of the log.
     Carrying,
-    /// What is worth keeping of the region, which is clean, is chosen: that of one shard after the other, in so many
+    /// The region is clean. Shards choose, one after the other, which records are worth keeping, in at most `pages`
     /// pages of the log.
     Picking { shard: usize, pages: u32 },
     /// It is inserted again at the head of the log.
@@ -91,10 +91,11 @@ struct Cleaning {
     newest: u64,
     /// The front's count of failed syncs when the region was begun.
     sync_failures: u64,
-    /// When writing began, and the volumes (bits) that have not taken all.
+    /// When writing began.
     since: Nanos,
+    /// Volumes (bits) whose part of this cleaning is not done.
     awaited: u64,
-    /// It was begun in a pause after a failure, which it says nothing about.
+    /// It began during the pause after a failure, so its success does not reset `failures`.
     paused: bool,
 }
 
@@ -205,7 +206,7 @@ impl Cleaner {
         self.unread[to as usize] |= self.unread[from as usize];
     }
     /// Whether a destage has not yet brought to the backing stores all that the region held when it
-    /// was begun: that is to be done, or under way, or was in vain.
+    /// was begun: the region is queued, being cleaned, or could not be read.
     pub fn is_owed(&self, region: u32) -> bool {
         let active = |a: &Cleaning| a.region == region && a.purpose == Purpose::Destage;
         self.is_wanted_clean(region)
@@ -368,10 +369,11 @@ impl Cleaner {
     pub fn is_cleaning(&self, region: u32) -> bool {
         self.active.is_some_and(|active| active.region == region)
     }
-    /// How the last attempt that failed did; and whether so many in a row have that a stop gives up.
+    /// The error of the last failed attempt.
     pub fn error(&self) -> IoError {
         self.error
     }
+    /// Whether a stop gives up: [`FAILURES_MAX`] attempts in a row have failed.
     pub fn fails(&self) -> bool {
         self.failures >= FAILURES_MAX
     }

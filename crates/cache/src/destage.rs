@@ -108,8 +108,8 @@ impl Destages {
         cleaner.push(to, Purpose::Destage);
         world.stats.destages_followed += 1;
         destage.followed += 1;
-        // It has been through all regions as they were when it began, and through as many as there
-        // are: who goes on writing would have it go round for ever.
+        // It has followed records more often than there are regions. A client that keeps writing
+        // would keep it going forever, so writes wait from here on.
         let regions = world.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
         if destage.followed > regions && !world.holds.destage {
             world.holds.destage = true;

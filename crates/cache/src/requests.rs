@@ -239,7 +239,7 @@ impl World {
         true
     }
 
-    /// A request that waits for the share of the volume waits in vain: it ends with an error.
+    /// Ends all requests that wait for the volume's share of flash with an error.
     pub fn refuse_held(&mut self, volume: usize, error: IoError) {
         let mut held = core::mem::replace(&mut self.front.volumes[volume].held, Fifo::EMPTY);
         while let Some(request) = self.front.requests.pop_front(&mut held) {

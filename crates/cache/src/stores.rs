@@ -47,7 +47,7 @@ impl Shares {
         Shares { share: u64::MAX, crowded: 0, held: 0 }
     }
 
-    /// A volume has so many dirty blocks on flash now.
+    /// Notes that `volume` now has `blocks` dirty blocks on flash.
     #[inline]
     pub fn note_dirty(&mut self, volume: usize, blocks: u64) {
         let crowded = blocks >= self.share - self.share / 4;
@@ -68,7 +68,7 @@ impl StoreHealth {
     const GOOD: StoreHealth =
         StoreHealth { failures: 0, failing_since: None, error: IoError::Device };
 
-    /// Whether it has failed for so long.
+    /// Whether it has failed for at least `time`.
     fn fails_for(&self, time: Nanos, now: Nanos) -> bool {
         self.failing_since.is_some_and(|since| now.0.saturating_sub(since.0) >= time.0)
     }
@@ -84,7 +84,7 @@ pub(crate) struct Stores {
     suspended: u64,
     /// When stores that are known to fail are to be tried again; whether the next cleaning does.
     probe_at: Nanos,
-    /// So often in a row the region to be reclaimed was neither destaged nor carried on.
+    /// Times in a row that the region to reclaim was neither destaged nor carried on.
     stuck: u32,
     /// Since when there is a jam for which somebody waits, or has waited until it was hopeless.
     jam_since: Option<Nanos>,
@@ -92,9 +92,9 @@ pub(crate) struct Stores {
     hopeless: bool,
     /// Those (bits) that the next cleaning that meets their records is to try.
     probing: u64,
-    /// Regions carried on in a row though nothing else was written to the log: that makes no room; and what
-    /// else had been written.
+    /// Regions carried on in a row while nothing else was written to the log: those make no room.
     in_vain: u32,
+    /// Entries written to the log for other reasons, when a region was last carried on.
     entries: u64,
     late: Late,
 }
@@ -112,7 +112,8 @@ impl Stores {
         self.late.volumes()
     }
 
-    /// When a volume's store is late that has been given so many writes since `since`, if others are known.
+    /// The time from which a volume's store counts as late, given `writes` writes that began at `since`; `None` if the
+    /// pace of no other store is known.
     pub fn late_at(
         &self,
         world: &World,
@@ -123,7 +124,7 @@ impl Stores {
         self.late.due(volume, since, writes, world.somebody_waits())
     }
 
-    /// A volume's store has taken so many writes that a cleaning has begun since `since`.
+    /// Notes that a volume's store has completed `writes` writes, which a cleaning began at `since`.
     pub fn note_pace(&mut self, world: &mut World, volume: usize, since: Nanos, writes: u32) {
         if self.late.note(volume, since, writes, world.now) {
             self.pin(world);

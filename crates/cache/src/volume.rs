@@ -84,7 +84,7 @@ pub(crate) struct VolumeState {
     failed_at: u64,
     /// How the last read, and the last write, of the backing store failed, if it did.
     pub failing: [Option<IoError>; 2],
-    /// How the last that failed did.
+    /// The error of the last read, write or sync that failed.
     pub last_failure: Option<IoError>,
     syncing: Syncing,
     pub flushing: Flushing,
@@ -118,7 +118,7 @@ impl VolumeState {
         streams.go_on(op == Op::Write, offset, length) >= least
     }
 
-    /// A volume of which nothing is held, for at most so many requests at a time.
+    /// A volume with nothing cached, for at most `requests_max` requests at a time.
     pub fn new(config: VolumeConfig, requests_max: usize) -> VolumeState {
         VolumeState {
             size: config.size_bytes,

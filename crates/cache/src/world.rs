@@ -86,7 +86,7 @@ pub(crate) enum Turn {
 }
 
 impl Turn {
-    /// That, or something if `any`.
+    /// This turn's result, or `Something` if this is `Nothing` and `any` is true.
     pub fn or(self, any: bool) -> Turn {
         if self == Turn::Nothing { Turn::from(any) } else { self }
     }

@@ -17,8 +17,8 @@ use crate::desk::{Counter, Question};
 
 /// Times that the cache is asked for one answer: what is left then, the client asks for again.
 const ROUNDS_MAX: u32 = 64;
-/// After the engine's lock was held for some time, it is left to others for so many times as long. A client
-/// that asks without end would else hold up all reads and writes.
+/// After holding the engine's lock, the thread leaves it alone for this many times as long. Otherwise a client
+/// that queries without pause would delay all reads and writes.
 const PAUSES: u32 = 3;
 
 /// Takes a question, which has been counted as in flight.

@@ -466,8 +466,8 @@ impl Engine {
         Ok(dirty)
     }
 
-    /// Waits, after the machine has stopped, for what devices are still at: a store that is written after it was
-    /// noted how it looks would be taken for one that others have written. Whether that has ended.
+    /// Waits, after the machine has stopped, for device operations in flight. A store written after its fingerprint
+    /// was noted would look as if others had written to it. Returns whether all have ended.
     fn comes_to_rest(&self) -> bool {
         let until = Instant::now() + REST;
         // (The machine begins no write to a store after its stop.)

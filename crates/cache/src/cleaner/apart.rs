@@ -12,7 +12,7 @@ use crate::shard::apart;
 use crate::volume::{SyncWaiter, numbers};
 use crate::world::{State, World, around};
 
-/// A cleaning that would have to carry on more than it may asks again after so long.
+/// Time until a cleaning asks again whether it may leave late stores out, after a refusal.
 const ASK_AGAIN: Nanos = Nanos(100_000_000);
 
 /// A cleaning's part of one volume.
@@ -32,11 +32,13 @@ pub(super) struct Apart {
     writing: u64,
     syncing: u64,
     synced: u64,
-    /// What was destaged comes to count as clean, or to be dirty as before.
+    /// Volumes whose writes and sync have ended: their records become clean, or stay dirty after a failure.
     settling: u64,
-    /// Of these, those that a write or the sync of has failed, and how.
+    /// Those settling of which a write has failed.
     failed: u64,
+    /// Those settling whose sync has failed.
     unsynced: u64,
+    /// The error of the last failed write.
     error: IoError,
     /// By volume.
     begun: [Begun; VOLUMES_MAX],

@@ -255,7 +255,7 @@ impl Cleaner {
                 let chosen = s.world.shards.iter().fold(0, |all, s| all | s.chosen_volumes());
                 s.stamps.unseen(chosen & !(active.skipped | active.failed), active.newest)
             }
-            // (Who uses another store does not wait for one that fails.)
+            // (A failing store's stamp must not delay the other volumes.)
             Phase::Releasing => s.stamps.owed() & !s.stores.failing(),
             _ => 0,
         }
@@ -340,7 +340,7 @@ impl Cleaner {
         if owes && active.skipped != 0 && active.purpose == Purpose::Destage && active.whole {
             s.destages.fail(self.error);
         }
-        // Who is known to fail now holds nobody up.
+        // A store that is known to fail must not delay the others.
         let known = failed & !s.stores.failing() == 0;
         let carried = if s.stores.may_carry_failing(s.world) { failed | active.skipped } else { 0 };
         if left
@@ -358,7 +358,7 @@ impl Cleaner {
             s.world.shards.iter_mut().for_each(|shard| shard.carry_begin(region, carried));
             return Turn::Something;
         }
-        // What was not tried can have no better end than what was.
+        // Records of skipped stores are still dirty, so this cleaning does not succeed.
         let untried = left && active.skipped != 0 && !holds_unreadable(s.world, region);
         if untried && written.is_ok() && active.skipped & !s.stores.failing() != 0 {
             return self.postpone(s);

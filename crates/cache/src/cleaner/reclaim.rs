@@ -63,7 +63,7 @@ impl Cleaner {
         self.step_picking(s).or(true)
     }
 
-    /// A shard begins to choose what is worth keeping of the region, in its share of so many pages.
+    /// Shard `n` begins to choose the region's records worth keeping, in its share of `pages` pages.
     fn pick(&mut self, world: &mut World, n: usize, pages: u32) {
         let Some(active) = &mut self.active else { return };
         active.phase = Phase::Picking { shard: n, pages };
@@ -71,7 +71,7 @@ impl Cleaner {
         world.shards[n].reinsert_choose(active.region, share);
     }
 
-    /// Pushes that on.
+    /// Continues choosing; when every shard has chosen, begins to insert again.
     pub(super) fn step_picking(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let Some(active) = self.active else { return Turn::Nothing };
         let Phase::Picking { shard: n, pages } = active.phase else { return Turn::Nothing };
@@ -88,7 +88,7 @@ impl Cleaner {
         self.step_reinsertions(s).or(true)
     }
 
-    /// Pushes that on.
+    /// Continues inserting the chosen records again.
     pub(super) fn step_reinsertions(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let mut done = true;
         for n in 0..s.world.shards.len() {

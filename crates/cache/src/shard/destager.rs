@@ -50,15 +50,15 @@ pub(crate) struct Job {
     settled: usize,
     /// A dirty record could not be read from flash. It stays dirty; the others go on.
     pub(super) unreadable: bool,
-    /// How the last write that failed did, and to which volumes there were such (bits, as
-    /// below): what else is to go there is not tried.
+    /// The error of the last write that failed.
     pub(super) error: Option<IoError>,
+    /// Volumes (bits) to which a write failed: no further write to them is tried.
     pub(super) failed_volumes: u64,
-    /// Volumes written to, a bit each for the first 64; all of them if more.
+    /// Volumes (bits) written to.
     pub volumes: u64,
-    /// There are several volumes; and those whose stores are known to be late (bits): half of what may be in flight is
-    /// for others.
+    /// There are several volumes: each may take at most three quarters of the places and frames.
     several: bool,
+    /// Volumes (bits) whose stores are known to be late: each may take at most half.
     late: u64,
 }
 

@@ -194,7 +194,7 @@ impl Dram {
         self.refused[(frame / 64) as usize] |= 1 << (frame % 64);
     }
 
-    /// Whether that was so; it is not any more.
+    /// Whether the block was refused admission; clears the mark.
     #[inline]
     pub fn take_refusal(&mut self, frame: u32) -> bool {
         let (word, bit) = (&mut self.refused[(frame / 64) as usize], 1 << (frame % 64));
@@ -283,8 +283,8 @@ impl Dram {
 
     // ---- victims ----
 
-    /// Chooses who gives way, to `incoming` if that is a new block. It does not count any more. `endless`: a hand
-    /// does not stop where it must, but goes on while it passes blocks.
+    /// Chooses the victim, for `incoming` if that is a new block, and takes it out of the accounting. `endless`: a
+    /// policy's hand ignores its limit of steps and goes on for as long as it passes blocks.
     #[inline]
     pub fn evict(&mut self, incoming: Option<BlockKey>, endless: bool) -> u32 {
         let (before, incoming) = (self.replacement.steps(), incoming.map(|key| key.0));

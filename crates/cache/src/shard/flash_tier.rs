@@ -25,7 +25,7 @@ pub(super) struct FlashTier {
     /// Entries of the index that are there for blocks on flash.
     entries: u32,
     log_failed: bool,
-    /// Meanwhile: who would write past a record waits.
+    /// While the log has failed: writes of blocks with a record wait.
     holding: bool,
     /// Volumes (bits) that go past flash for good, and whether all do.
     past: u64,
@@ -33,7 +33,7 @@ pub(super) struct FlashTier {
     /// The log, or the index, lacks room that only stores can make that fail: what need not go to flash does
     /// not.
     jam: bool,
-    /// That has been waited for long enough: while it lasts nothing is appended.
+    /// The jam has lasted too long: until it ends, nothing is appended.
     hopeless: bool,
     /// Volumes (bits) whose store fails.
     failing: u64,

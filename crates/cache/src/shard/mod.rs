@@ -63,7 +63,7 @@ pub(crate) struct ShardContext<'a> {
     pub now: Nanos,
 }
 
-/// A volume's bit among those of a set of volumes: one each for the first 63; all others share one.
+/// The bit of a block's volume in a set of volumes. A cache has at most 64, so each has its own.
 fn volume_bit(key: BlockKey) -> u64 {
     1 << volume_index(key)
 }
@@ -372,7 +372,7 @@ impl Shard {
         self.destager.carry_step(&mut self.tiers, context)
     }
 
-    /// Begins to choose which clean records of a region are inserted again, in so many pages of the log at most.
+    /// Begins to choose which clean records of a region to insert again, in at most `pages` pages.
     pub fn reinsert_choose(&mut self, region: u32, pages: u32) {
         self.destager.reinsert_choose(&mut self.tiers, region, pages);
     }

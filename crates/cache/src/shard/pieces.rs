@@ -250,7 +250,7 @@ impl Shard {
         self.tiers.room |= self.tiers.flash.set_jam(jam, hopeless);
     }
 
-    /// Tells pieces that modify, and wait for room, that they wait in vain, unless they can go past flash.
+    /// Fails the modifying pieces that wait for room, except those that can go past flash.
     pub fn refuse_starved(&mut self, context: &mut ShardContext<'_>) {
         if !self.tiers.flash.is_hopeless(&self.tiers.blocks, context) {
             return;

@@ -129,8 +129,7 @@ impl Waiting {
         mem::replace(&mut self.starved, Fifo::EMPTY)
     }
 
-    /// The first of them was tried in vain: it, the only one that waits for room now, keeps its place
-    /// before the rest.
+    /// The first piece found no room and waits again, alone; puts `rest` behind it.
     pub fn starve_behind(&mut self, mut rest: Fifo) {
         let last = self.waiters.pop_front(&mut self.starved).expect("the starved piece");
         self.waiters.push_front(&mut rest, last);

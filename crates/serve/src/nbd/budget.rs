@@ -152,7 +152,8 @@ impl Pool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Lends memory to who has been lent `held` already, if nobody waits and enough is left for others.
+    /// Lends memory to a connection that has borrowed `held` already, if nobody waits and enough is
+    /// left for others.
     pub fn lend(self: &Arc<Self>, bytes: u64, held: u64) -> Option<Lease> {
         let mut queue = self.queue();
         let enough =

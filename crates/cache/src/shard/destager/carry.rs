@@ -71,8 +71,9 @@ pub(super) struct Carrying {
     choice: Choice,
     /// Pages of the log that they may take; once they are chosen, those that they take.
     pages: u32,
-    /// That is what is being done; and whether a batch of them is closed.
+    /// Records are being inserted again, not carried on.
     again: bool,
+    /// A batch of them has been closed.
     closed: bool,
     /// Of which a transfer is under way.
     blocks: Vec<BlockKey>,
@@ -390,8 +391,8 @@ fn reinsertions(tiers: &Tiers, geometry: &Geometry) -> usize {
     (most.max(1) as usize).min((tiers.transfers.bounces() / 2).max(1))
 }
 
-/// Of records in the order of what they are worth keeps the first, in so many pages at most and with a header for
-/// so many `together`; the pages that they take.
+/// Keeps the first of `hot`, which is ordered by worth, as far as they fit `pages` pages with one header for every
+/// `together` records. Returns the pages that they take.
 fn take_best(hot: &mut Vec<Hot>, pages: u32, together: u32) -> u32 {
     let (mut taken, mut count) = (0, 0);
     for record in hot.iter() {
