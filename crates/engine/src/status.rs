@@ -173,7 +173,7 @@ pub struct VolumeStatus {
     pub size_bytes: u64,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// How the last operation on its backing store failed; null if it did not. For an export of an NBD
+    /// The error of the last operation on its backing store; null if it succeeded. For an export of an NBD
     /// server, why it can no longer be reached, until the next start.
     pub backing_failure: Option<String>,
     /// Whether its writes fail at once, because they have waited `flush.give_up_after` for a backing store

@@ -71,9 +71,9 @@ impl Engine {
             if suspended.is_some() != *told {
                 troubles.push(match suspended {
                     Some(error) => format!(
-                        "writes to volume {name} fail until its backing store takes what is dirty: it \
-                         has failed for longer than flush.give_up_after ({error}). It is tried every \
-                         five seconds, and by `forebay ctl resume`"
+                        "writes to volume {name} fail: its backing store has failed for longer than \
+                         flush.give_up_after ({error}). Dirty data is kept. Forebay retries every five \
+                         seconds, and on `forebay ctl resume`"
                     ),
                     None => format!("the backing store of volume {name} takes writes again"),
                 });

@@ -30,10 +30,10 @@ const ERRORS_SHOWN: usize = 10;
 /// What to do with a flash tier.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    /// What a flash tier holds (reads all of it)
+    /// Show what a flash tier holds (reads all of it)
     #[command(after_help = EXAMPLE)]
     Info(Args),
-    /// The same; fails when something is damaged
+    /// Read and verify everything; fail if anything is damaged
     #[command(after_help = EXAMPLE_CHECK)]
     Check(Args),
     /// Bring what is dirty on it to its backing stores, offline
