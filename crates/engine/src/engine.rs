@@ -86,7 +86,8 @@ impl Engine {
     ///
     /// # Errors
     /// If something is not there, in use, too small, not what the configuration says, or would
-    /// lose dirty data. Nothing has been written then, except files that were to be created.
+    /// lose dirty data. Data is unchanged then. Files that this call created are removed, unless
+    /// recovery had begun.
     pub fn open(config: &Config, options: EngineOptions) -> Result<Engine, EngineError> {
         Engine::open_watched(config, options, &mut |_| ControlFlow::Continue(()))
     }
