@@ -5,18 +5,25 @@
 //!
 //! A [`Cache`] is told what happened and answers with what to do.
 //!
-//! **In.** [`Cache::attach`] volumes, then [`Cache::start`] once. [`Cache::handle_request`] when
-//! a client's request arrives (ask [`Cache::has_room`] first; [`Cache::handle_hit`] is a short way
-//! for reads), [`Cache::handle_completion`] when
-//! a device effect has ended, [`Cache::handle_checksum`] right after an [`Effect::Checksum`],
-//! [`Cache::handle_timeout`] when the time of [`Cache::poll_timeout`] has come, and
-//! [`Cache::destage`], [`Cache::set_policy`], [`Cache::set_dram_blocks`] and [`Cache::stop`] as the
-//! operator wishes. [`Cache::stamp`] now and then, and [`Cache::stamped`] as the answer to a
-//! [`Notice::Stamp`], where stores keep stamps ([`Cache::keep_stamps`]).
+//! **In.** [`Cache::attach`] volumes, with [`Cache::keep_stamps`] where a store keeps stamps (and, of a driver
+//! without bytes, [`Cache::without_bytes`] and [`Cache::without_time`]), then [`Cache::start`] once.
+//! [`Cache::handle_request`] when a client's request arrives (ask [`Cache::has_room`] first; [`Cache::handle_hit`]
+//! is a short way for reads), [`Cache::handle_completion`] when a device effect has ended,
+//! [`Cache::handle_checksum`] right after an [`Effect::Checksum`], [`Cache::handle_timeout`] when the time of
+//! [`Cache::poll_timeout`] has come. As the operator wishes: [`Cache::destage`], [`Cache::set_policy`],
+//! [`Cache::set_dram_blocks`], [`Cache::retry_stores`], [`Cache::seal`], and [`Cache::stop`], perhaps after
+//! [`Cache::prepare_stop`]. [`Cache::stamp`] now and then, and [`Cache::stamped`] as the answer to a
+//! [`Notice::Stamp`]; [`Cache::completed`] once, before any request, if recovery found stores that are older copies
+//! and a destage has brought them up to date.
 //!
 //! **Out.** After every call in, [`Cache::poll_effect`] until it gives nothing more: each effect
 //! in that order, immediate ones finished before the next call. Then [`Cache::poll_notice`] and
 //! [`Cache::poll_timeout`]; the timeout may change with any call.
+//!
+//! **Reads without calls.** [`Cache::publish`], asked when no effect is left, names a block and its frame: the
+//! driver may answer reads of it from the frame without a call. Before it performs the next effect after any call,
+//! the driver must ask [`Cache::poll_withdrawn`] until there is none, and stop reading from the frames that it
+//! names: otherwise it serves stale data. [`Cache::note_hit`] reports such reads later, in any order.
 //!
 //! The same calls give the same effects, anywhere. Time is what the caller says and never goes
 //! back. Nothing is allocated for a request after start; the work done in one call is bounded
@@ -159,6 +166,9 @@ impl Cache {
     }
 
     /// Opens the flash tier (if there is one); [`Notice::Ready`] or [`Notice::Failed`] follows.
+    ///
+    /// # Panics
+    /// If it was started before.
     pub fn start(&mut self, now: Nanos, open: Open) {
         assert!(self.world.state == State::New, "started twice");
         self.world.now = now;
@@ -186,7 +196,7 @@ impl Cache {
     /// `id` must not be in use. A bad request is answered like any other, with an error.
     ///
     /// # Panics
-    /// Without [`Cache::has_room`].
+    /// Without [`Cache::has_room`], and if `id` is the reserved one, `u64::MAX`.
     pub fn handle_request(&mut self, id: RequestId, request: Request) {
         let Request { time, volume, op, offset, length, .. } = request;
         assert!(id != INTERNAL, "a reserved request number");
@@ -333,11 +343,14 @@ impl Cache {
     }
 
     /// The bytes of one of the log's metadata buffers.
+    ///
+    /// # Panics
+    /// Without a flash tier; so does [`Cache::meta_mut`].
     pub fn meta(&mut self, buffer: MetaBuffer) -> &[u8] {
         self.world.log.as_mut().expect("metadata without a log").meta(buffer)
     }
 
-    /// The same, to be filled when a read completes, before the completion is handed in.
+    /// The bytes of such a buffer, to be filled when a read completes, before the completion is handed in.
     pub fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
         self.world.log.as_mut().expect("metadata without a log").meta_mut(buffer)
     }
