@@ -77,7 +77,7 @@ use crate::start::Start;
 use crate::stop::Stop;
 use crate::stores::Stores;
 use crate::switch::Switch;
-use crate::world::{State, World, around};
+use crate::world::{CacheState, World, around};
 
 /// Most volumes of one cache.
 pub const VOLUMES_MAX: usize = 64;
@@ -170,7 +170,7 @@ impl Cache {
     /// # Panics
     /// If it was started before.
     pub fn start(&mut self, now: Nanos, open: Open) {
-        assert!(self.world.state == State::New, "started twice");
+        assert!(self.world.state == CacheState::New, "started twice");
         self.world.now = now;
         self.world.start_intervals();
         self.world.divide_flash();
@@ -179,7 +179,7 @@ impl Cache {
                 self.serve(None);
             }
             Some(log) => {
-                self.world.state = State::Starting;
+                self.world.state = CacheState::Starting;
                 log.start(match open {
                     Open::Format { uuid, bindings } => LogStart::Format { uuid, bindings },
                     Open::Recover { changed, sealed, stores } => {
@@ -213,7 +213,7 @@ impl Cache {
             return;
         }
         let admitted = match self.world.state {
-            State::Ready => self.world.front.admit(id, &request),
+            CacheState::Ready => self.world.front.admit(id, &request),
             _ => Err(IoError::Shutdown),
         };
         match admitted {
@@ -309,7 +309,8 @@ impl Cache {
     pub fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
         // A cache that refuses to serve writes nothing: the log, which may have recovered well,
         // would begin an epoch.
-        if self.world.state == State::Failed || self.world.effects.is_empty() && !self.find_effect()
+        if self.world.state == CacheState::Failed
+            || self.world.effects.is_empty() && !self.find_effect()
         {
             segments.clear();
             return None;
@@ -363,7 +364,7 @@ impl Cache {
     /// cannot catch up, do requests that modify wait for the rest of it. Refused (with
     /// [`IoError::Shutdown`]) where requests are.
     pub fn destage(&mut self) {
-        if self.world.state != State::Ready {
+        if self.world.state != CacheState::Ready {
             self.world.notices.push(Notice::Destaged(Err(IoError::Shutdown)));
             return;
         }
@@ -424,8 +425,8 @@ impl Cache {
     /// zeroes has taken the place of one that describes a store. A start forgets seals.
     pub fn seal(&mut self, volumes: Vec<Sealed>) {
         let takes = match self.world.state {
-            State::Ready => self.is_quiet() && self.dirty_blocks() == 0,
-            State::Stopped => !self.seal.is_under_way(),
+            CacheState::Ready => self.is_quiet() && self.dirty_blocks() == 0,
+            CacheState::Stopped => !self.seal.is_under_way(),
             _ => false,
         };
         if !takes {
@@ -448,7 +449,7 @@ impl Cache {
 
     /// The store of this volume keeps a stamp. Call it before the start.
     pub fn keep_stamps(&mut self, volume: Volume) {
-        assert!(self.world.state == State::New, "stamps are kept from the start on");
+        assert!(self.world.state == CacheState::New, "stamps are kept from the start on");
         self.stamps.keep(volume, self.world.front.volumes.len());
     }
 
@@ -470,7 +471,7 @@ impl Cache {
             self.pass.released(&mut self.world, released);
         }
         let state = self.world.state;
-        if let Some(log) = self.world.log.as_mut().filter(|_| state != State::Stopped) {
+        if let Some(log) = self.world.log.as_mut().filter(|_| state != CacheState::Stopped) {
             log.note_stamps(&stamped.noted);
         }
         self.clean(Cleaner::step_stamps);

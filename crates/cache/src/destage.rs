@@ -9,7 +9,7 @@ use forebay_flash::sabotage::Bug;
 use crate::cleaner::{Cleaner, Purpose};
 use crate::front::INTERNAL;
 use crate::stores::Stores;
-use crate::world::{State, World};
+use crate::world::{CacheState, World};
 
 /// A destage of everything.
 #[derive(Clone, Copy, Debug)]
@@ -139,11 +139,11 @@ impl Destages {
             }
         }
         let Some(destage) = &mut self.under_way else { return (any, None) };
-        if !destage.cleaning && destage.flushes_left == 0 && world.state != State::Flushing {
+        if !destage.cleaning && destage.flushes_left == 0 && world.state != CacheState::Flushing {
             // All flushed: now the regions.
             let owed = world.front.volumes.iter().any(|v| v.owed > 0);
             let lost = world.log_lost && !is_salvaged(world) && owed;
-            let cut = world.hurry && world.state != State::Destaging;
+            let cut = world.hurry && world.state != CacheState::Destaging;
             if !lost && !cut {
                 cleaner.push_all_dirty(world);
             }

@@ -24,7 +24,7 @@ use crate::destage::Destages;
 use crate::shard::Shard;
 use crate::stamp::Stamps;
 use crate::stores::Stores;
-use crate::world::{State, World, around, sooner};
+use crate::world::{CacheState, World, around, sooner};
 
 /// The name of the sync, and of the mark, towards the log.
 pub(crate) const SALVAGE: u64 = u64::MAX - 4;
@@ -79,7 +79,7 @@ pub(crate) struct PassThrough {
 impl PassThrough {
     /// The log has failed: no record goes to flash until the next start.
     pub fn begin(&mut self, world: &mut World) {
-        if world.state == State::Ready && !world.hurry {
+        if world.state == CacheState::Ready && !world.hurry {
             self.stage = Stage::Settling;
             set_holding(world, true);
             let limit = world.config.give_up_after;
@@ -99,7 +99,7 @@ impl PassThrough {
         if stage == Stage::Idle {
             return false;
         }
-        if world.state != State::Ready || world.hurry {
+        if world.state != CacheState::Ready || world.hurry {
             // A stop does not wait for it.
             (self.stage, self.retry_at) = (Stage::Idle, None);
             self.let_go(world);
@@ -267,7 +267,7 @@ impl PassThrough {
         }
         if self.retry_at.is_some_and(|at| at <= world.now) {
             self.retry_at = None;
-            if world.state == State::Ready && self.stage == Stage::Idle {
+            if world.state == CacheState::Ready && self.stage == Stage::Idle {
                 self.stage = Stage::Settling;
             }
         }

@@ -18,7 +18,7 @@ use forebay_flash::{Layout, Stamp};
 
 use crate::notice::Notice;
 use crate::volume::Past;
-use crate::world::{State, World};
+use crate::world::{CacheState, World};
 
 /// What is known of the stamps.
 #[derive(Clone, Debug, Default)]
@@ -210,8 +210,10 @@ impl Stamps {
     /// `complete` are on their stores. False if none is.
     pub fn order(&mut self, world: &mut World, volumes: u64, complete: u64, release: bool) -> bool {
         // (Records that are being disowned may need room.)
-        let runs =
-            !matches!(world.state, State::New | State::Starting | State::Stopped | State::Failed);
+        let runs = !matches!(
+            world.state,
+            CacheState::New | CacheState::Starting | CacheState::Stopped | CacheState::Failed
+        );
         let volumes = volumes & self.kept & !self.under_way;
         if !runs || volumes == 0 {
             return false;

@@ -5,7 +5,7 @@ use forebay_flash::{BlockKey, Log, LogError, Older, Record, RecoveryReport};
 
 use crate::notice::Notice;
 use crate::stamp::Stamps;
-use crate::world::{State, World, around};
+use crate::world::{CacheState, World, around};
 
 /// The start's name towards the log.
 pub(crate) const START: u64 = u64::MAX - 2;
@@ -42,7 +42,7 @@ impl Start {
         let known = usize::from(r.key.volume()) < world.front.volumes.len();
         let offset = world.config.block_size.offset_of(r.key.block());
         let n = world.shard_of(r.key.volume(), offset);
-        if known && r.dirty != 0 && world.state != State::Failed {
+        if known && r.dirty != 0 && world.state != CacheState::Failed {
             let volume = r.key.volume();
             let size = world.front.volumes[usize::from(volume)].size;
             if let Some(within) = world.shards[n].beyond(&around!(world), r.key, r.dirty) {
@@ -81,7 +81,7 @@ impl Start {
     /// Whether recovery has given all records, and they have not been settled.
     #[inline]
     pub fn must_settle(&self, world: &World) -> bool {
-        let starting = world.state == State::Starting && !self.settled;
+        let starting = world.state == CacheState::Starting && !self.settled;
         starting && world.log.as_ref().is_some_and(Log::is_opening)
     }
 
@@ -135,7 +135,7 @@ impl Start {
         if self.disowned.is_empty() {
             return Some(report);
         }
-        world.state = State::Disowning;
+        world.state = CacheState::Disowning;
         let log = world.log.as_mut().expect("it has just been opened");
         for key in self.disowned.drain(..) {
             world.stats.recovered_disowned += 1;
@@ -169,7 +169,7 @@ fn settle_outdated(world: &mut World) {
             None => {}
         }
     }
-    if dropped == 0 || world.state == State::Failed {
+    if dropped == 0 || world.state == CacheState::Failed {
         return;
     }
     for n in 0..world.shards.len() {
@@ -179,8 +179,8 @@ fn settle_outdated(world: &mut World) {
 
 /// Does not serve.
 fn refuse(world: &mut World, why: LogError) {
-    if world.state != State::Failed {
-        world.state = State::Failed;
+    if world.state != CacheState::Failed {
+        world.state = CacheState::Failed;
         world.notices.push(Notice::Failed(why));
     }
 }

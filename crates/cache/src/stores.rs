@@ -23,7 +23,7 @@ use crate::late::Late;
 use crate::shard::apart;
 use crate::stamp::Stamps;
 use crate::volume::VolumeState;
-use crate::world::{State, Turn, World, around};
+use crate::world::{CacheState, Turn, World, around};
 
 /// Time between probes of stores that are known to fail.
 const PROBE_PERIOD: Nanos = Nanos(5_000_000_000);
@@ -241,7 +241,7 @@ impl Stores {
         let crowded = world.front.shares.crowded & !apart != 0;
         // (Beside probes.)
         let probes = self.probing.count_ones() as usize;
-        if crowded && cleaner.destages() <= probes && world.state == State::Ready {
+        if crowded && cleaner.destages() <= probes && world.state == CacheState::Ready {
             any |= clean_oldest(world, cleaner, apart, Purpose::Destage);
         }
         match self.stops_in_vain(world, cleaner) {
@@ -252,7 +252,7 @@ impl Stores {
 
     /// Whether a stop waits for room that only stores can make that are known to fail.
     fn stops_in_vain(&self, world: &World, cleaner: &Cleaner) -> bool {
-        let stopping = world.hurry || world.state != State::Ready;
+        let stopping = world.hurry || world.state != CacheState::Ready;
         stopping
             && self.failing != 0
             && !world.log_lost
@@ -264,7 +264,7 @@ impl Stores {
     /// cleaning regions.
     pub fn to_skip(&self, world: &World, purpose: Purpose, destage: bool) -> u64 {
         // (A stop waits for stores that are late.)
-        let late = if world.state == State::Ready { self.late() } else { 0 };
+        let late = if world.state == CacheState::Ready { self.late() } else { 0 };
         let known = (self.failing | late) & !self.probing;
         match purpose {
             Purpose::Late => !self.late() | self.failing,
@@ -363,7 +363,7 @@ impl Stores {
     /// Suspends volumes that have been waited for long enough.
     pub fn consider_suspending(&mut self, world: &mut World) {
         let limit = world.config.give_up_after;
-        if self.failing == 0 || world.state != State::Ready || world.log_lost {
+        if self.failing == 0 || world.state != CacheState::Ready || world.log_lost {
             return;
         }
         // Where nothing can be carried on, all wait for those that fail.
@@ -430,7 +430,7 @@ impl Stores {
     }
 
     fn timeout_of_failing(&self, world: &World) -> Option<Nanos> {
-        if world.state != State::Ready || world.log_lost {
+        if world.state != CacheState::Ready || world.log_lost {
             return None;
         }
         let limit = world.config.give_up_after;
@@ -448,7 +448,7 @@ impl Stores {
 
     /// The time has come, or may have; `destage`: a destage of everything is under way.
     pub fn pass_timeout(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
-        if self.failing != 0 && world.state == State::Ready {
+        if self.failing != 0 && world.state == CacheState::Ready {
             self.consider_suspending(world);
             if self.probe_at <= world.now {
                 self.probe(world, cleaner, destage);
@@ -493,7 +493,6 @@ impl Stores {
 
 /// Whether stores that are late are destaged to: a stop may need the room, too.
 fn may_tend(world: &World) -> bool {
-    let serves =
-        matches!(world.state, State::Ready | State::Draining | State::Flushing | State::Destaging);
-    serves && !world.log_lost
+    use CacheState::{Destaging, Draining, Flushing, Ready};
+    matches!(world.state, Ready | Draining | Flushing | Destaging) && !world.log_lost
 }

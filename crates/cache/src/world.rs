@@ -17,7 +17,7 @@ use crate::volume::Past;
 
 /// How far the cache is between its start and its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State {
+pub(crate) enum CacheState {
     New,
     Starting,
     /// The log is open; records that have no place are being disowned.
@@ -53,7 +53,7 @@ pub(crate) struct World {
     /// The region that is being forgotten. Until it is, no further event is taken from the log.
     pub forgetting: Option<u32>,
     pub now: Nanos,
-    pub state: State,
+    pub state: CacheState,
     /// A stop is near: what cannot be destaged is not waited for.
     pub hurry: bool,
     /// Volumes (bits) that go past flash until the next start.
@@ -132,7 +132,7 @@ impl World {
             budget: Budget::UNLIMITED,
             forgetting: None,
             now: Nanos(0),
-            state: State::New,
+            state: CacheState::New,
             hurry: false,
             past: 0,
             holds: Holds::default(),
@@ -145,7 +145,7 @@ impl World {
     #[inline]
     pub fn begin_call(&mut self, now: Nanos) {
         // (Nobody is served before the start is over, or from the stop on.)
-        let limited = self.state == State::Ready;
+        let limited = self.state == CacheState::Ready;
         self.budget.refill(if limited { self.config.call_steps } else { u32::MAX });
         self.pass_time(now);
     }
@@ -184,7 +184,7 @@ impl World {
     /// with nothing done, if it is anything else.
     #[inline]
     pub fn read_hit(&mut self, volume: Volume, offset: u64, length: u64) -> Option<(Frame, u32)> {
-        if self.state != State::Ready {
+        if self.state != CacheState::Ready {
             return None;
         }
         let size = self.config.block_size;

@@ -12,7 +12,7 @@ use crate::front::Front;
 use crate::published;
 use crate::shard::Shard;
 use crate::stats::{CacheStats, VolumeStats};
-use crate::world::{State, sooner};
+use crate::world::{CacheState, sooner};
 
 /// Where a block is likely to be found, if it is there ([`Cache::prefetch_entry`]).
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ impl Cache {
 
     /// Whether requests are served.
     pub fn is_ready(&self) -> bool {
-        self.world.state == State::Ready
+        self.world.state == CacheState::Ready
     }
 
     /// Whether nothing is under way: no request, no transfer, no cleaning. (Records may still

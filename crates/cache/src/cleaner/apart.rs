@@ -10,7 +10,7 @@ use super::{Cleaner, Purpose, Surroundings};
 use crate::cache::VOLUMES_MAX;
 use crate::shard::apart;
 use crate::volume::{SyncWaiter, numbers};
-use crate::world::{State, World, around};
+use crate::world::{CacheState, World, around};
 
 /// Time until a cleaning asks again whether it may leave late stores out, after a refusal.
 const ASK_AGAIN: Nanos = Nanos(100_000_000);
@@ -157,7 +157,7 @@ fn is_writing(world: &World, volume: usize) -> bool {
 
 /// Whether nothing may be left out: a destage of everything is under way, or a stop.
 pub(super) fn is_whole(s: &Surroundings<'_>) -> bool {
-    s.destages.is_under_way() || s.world.state != State::Ready
+    s.destages.is_under_way() || s.world.state != CacheState::Ready
 }
 
 /// Some volumes (bits) have not taken all of their part: what is known of the pace of the others.

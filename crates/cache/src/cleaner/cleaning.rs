@@ -13,7 +13,7 @@ use crate::shard::{JobState, Shard, Target, owed};
 use crate::stamp::Stamps;
 use crate::stores::Stores;
 use crate::volume::SyncWaiter;
-use crate::world::{State, Turn, World, around};
+use crate::world::{CacheState, Turn, World, around};
 
 /// What a cleaning is about.
 fn target(active: &Cleaning) -> Target {
@@ -61,7 +61,7 @@ impl Cleaner {
         if failures.max(unreadable) < FAILURES_MAX || !world.somebody_waits_in_vain() {
             return Turn::Nothing;
         }
-        let stopping = world.hurry || world.state != State::Ready;
+        let stopping = world.hurry || world.state != CacheState::Ready;
         // What can still be destaged first.
         let pinned = unreadable >= FAILURES_MAX && !self.is_destaging();
         if pinned || (failures >= FAILURES_MAX && stopping) {
@@ -436,7 +436,7 @@ fn abandon_chosen(world: &mut World) {
 
 /// Whether a further region may be cleaned: not once the log has stopped.
 fn may_clean(world: &World) -> bool {
-    !matches!(world.state, State::Ending | State::Stopped | State::Failed)
+    !matches!(world.state, CacheState::Ending | CacheState::Stopped | CacheState::Failed)
         || world.front.sabotage.is(Bug::CleansAfterStop)
 }
 

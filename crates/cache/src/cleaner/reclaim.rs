@@ -7,7 +7,7 @@ use forebay_flash::{Geometry, Layout, LogStats, MoveRoom};
 use super::{Cleaner, FAILURES_MAX, Phase, Purpose, Surroundings};
 use crate::shard::owed::{self, Owed};
 use crate::shard::{CarryState, MoveState, Shard};
-use crate::world::{State, Turn, World, around};
+use crate::world::{CacheState, Turn, World, around};
 
 /// Most unreadable records of a region that are given up for lost, for want of room.
 const LOST_MAX: u64 = 16;
@@ -55,7 +55,11 @@ impl Cleaner {
         let log = s.world.log.as_ref().expect("only a log has regions");
         // (Who waits for an entry of the index waits for what the region holds.)
         let short = s.world.shards.iter().any(Shard::waits_for_an_entry);
-        if log.layout() != Layout::Log || s.world.hurry || s.world.state != State::Ready || short {
+        if log.layout() != Layout::Log
+            || s.world.hurry
+            || s.world.state != CacheState::Ready
+            || short
+        {
             return self.begin_release(s);
         }
         let pages = may_reinsert(log.stats(), log.geometry());
