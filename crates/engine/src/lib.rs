@@ -28,6 +28,7 @@ mod desk;
 mod devices;
 mod engine;
 mod error;
+mod faults;
 mod fingerprint;
 mod flash_tier;
 mod former_header;
@@ -50,7 +51,6 @@ mod stores;
 mod table;
 pub mod tape;
 mod translate;
-mod troubles;
 mod waiting;
 pub mod watch;
 
@@ -61,6 +61,7 @@ pub use clock::Clock;
 pub use desk::Contents;
 pub use engine::{Counters, Engine};
 pub use error::EngineError;
+pub use faults::Reported;
 pub use forebay_flash::format::VERSION as FLASH_FORMAT;
 pub use notice::EngineNotice;
 pub use options::{EngineOptions, StopMode, VolumeDescription};
@@ -70,4 +71,3 @@ pub use status::{Answered, Backing, Recovering, Status, Tiers, VolumeStatus, Wor
 pub use store::{inspect_backing, is_as_left, release_backing};
 pub use table::{Done, Loans, Submission};
 pub use translate::cache_config;
-pub use troubles::Told;

@@ -251,7 +251,7 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
     let unreadable = |v| cache.unreadable().filter(|&(volume, _)| volume == v).count() as u64;
     let suspended = |v| cache.suspended(v).is_some();
     let trouble = |v| (cache.backing_failure(v), suspended(v), unreadable(v));
-    let troubles: Vec<_> = volumes.iter().map(|v| trouble(v.volume)).collect();
+    let faults: Vec<_> = volumes.iter().map(|v| trouble(v.volume)).collect();
     let share = cache.dirty_share();
     let given_up = given_up(cache, volumes);
     let passing: Vec<_> = volumes.iter().map(|v| cache.passes_through(v.volume)).collect();
@@ -298,7 +298,7 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
         flash_failure: given_up,
         quiesced: None,
         total: workload(&total, &all),
-        volumes: volumes.iter().zip(&stats).zip(&troubles).map(volume).collect(),
+        volumes: volumes.iter().zip(&stats).zip(&faults).map(volume).collect(),
         tier2_bytes_written: log.as_ref().map_or(0, LogStats::bytes_written),
         tiers: Tiers {
             block_bytes: config.block_size.bytes(),

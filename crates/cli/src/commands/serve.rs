@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use forebay_config::{Config, ConfigError, OnStop};
 use forebay_engine::{EngineError, EngineOptions, StopMode};
-use forebay_serve::{RecordOptions, Recorded, ServeError, Server, StopSignals, Stopped, Told};
+use forebay_serve::{RecordOptions, Recorded, Reported, ServeError, Server, StopSignals, Stopped};
 use forebay_trace::{SampleSpec, Sampler};
 
 use crate::args::rate;
@@ -97,13 +97,13 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     line.push(b'\n');
     write_stdout(&line)?;
     notify.ready(format_args!("serving {}", server.ready().exports.join(", ")));
-    let mut told = Told::default();
+    let mut reported = Reported::default();
     let mut reloads = Reloads::default();
     while !is_told_to_stop(&signals, ctx) && server.stop_requested().is_none() {
         signals.wait(LOOK_PERIOD);
         reloads.look(&signals, &source, &server, ctx);
-        for trouble in server.troubles(&mut told) {
-            ctx.note(trouble);
+        for fault in server.faults(&mut reported) {
+            ctx.note(fault);
         }
         match server.engine().end_overdue_quiesce() {
             Ok(false) => {}
