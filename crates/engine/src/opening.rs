@@ -18,12 +18,12 @@ use forebay_setup::{available_memory, count_cells};
 
 use crate::clock::Clock;
 use crate::core::{Core, Shared};
-use crate::desk::Desk;
 use crate::devices::AnyDevices;
 use crate::error::EngineError;
 use crate::flash_tier::FlashTier;
 use crate::notice::EngineNotice;
 use crate::options::{EngineOptions, VolumeDescription};
+use crate::queries::AllocationQueries;
 use crate::recognise::{Found, stored_geometry};
 use crate::store::{Backing, Store, random_uuid};
 use crate::tape::Recorder;
@@ -226,7 +226,7 @@ fn open_all(
         }
     }
     Ok(Opened {
-        shared: Shared::new(core, Clock::start(), bell, Desk::new(holes)),
+        shared: Shared::new(core, Clock::start(), bell, AllocationQueries::new(holes)),
         stores,
         volumes,
         notices,

@@ -237,7 +237,7 @@ pub(crate) fn given_up(cache: &Cache, volumes: &[VolumeDescription]) -> Option<S
 }
 
 /// Takes a status under the lock, and puts it together outside.
-pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
+pub(crate) fn snapshot(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
     let mut core = shared.lock();
     core.report_all_hits();
     let cache = &core.cache;
@@ -250,8 +250,8 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
     let (metadata_bytes, dirty_blocks) = (cache.memory_bytes() + published, cache.dirty_blocks());
     let unreadable = |v| cache.unreadable().filter(|&(volume, _)| volume == v).count() as u64;
     let suspended = |v| cache.suspended(v).is_some();
-    let trouble = |v| (cache.backing_failure(v), suspended(v), unreadable(v));
-    let faults: Vec<_> = volumes.iter().map(|v| trouble(v.volume)).collect();
+    let faults = |v| (cache.backing_failure(v), suspended(v), unreadable(v));
+    let faults: Vec<_> = volumes.iter().map(|v| faults(v.volume)).collect();
     let share = cache.dirty_share();
     let given_up = given_up(cache, volumes);
     let passing: Vec<_> = volumes.iter().map(|v| cache.passes_through(v.volume)).collect();
