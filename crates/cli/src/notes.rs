@@ -40,7 +40,6 @@ pub fn words(note: &Note) -> String {
         Note::WithoutTimes => "the trace has no times, so all its requests arrived at once; \
                                --queue-depth 1 or --untimed asks for them one after another"
             .to_owned(),
-        other => format!("{other:?}"),
     }
 }
 
