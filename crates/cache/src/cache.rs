@@ -77,6 +77,7 @@ use crate::start::Start;
 use crate::stop::Stop;
 use crate::stores::Stores;
 use crate::switch::Switch;
+use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World, around};
 
 /// Most volumes of one cache.
@@ -475,7 +476,7 @@ impl Cache {
             log.note_stamps(&stamped.noted);
         }
         self.clean(Cleaner::step_stamps);
-        let failed = self.stamps.take_failed(u64::MAX);
+        let failed = self.stamps.take_failed(VolumeSet::ALL);
         self.stores.note_unstamped(&mut self.world, failed);
         self.take_turn();
     }

@@ -17,6 +17,7 @@ mod reclaim;
 pub(crate) use cleaning::Surroundings;
 pub(crate) use oldest::{clean_oldest, oldest};
 
+use crate::volume_set::VolumeSet;
 use apart::Apart;
 use forebay_block::Nanos;
 use forebay_effect::{IoError, Outcome};
@@ -57,8 +58,8 @@ enum Phase {
     Writing,
     /// Backing stores are being synced.
     Syncing { left: u32 },
-    /// What was destaged comes to count as clean, but for the volumes (bits) whose sync failed.
-    Settling { failed: u64 },
+    /// What was destaged comes to count as clean, but for the volumes whose sync failed.
+    Settling { failed: VolumeSet },
     /// What is left of the region is carried on to the head of the log.
     Carrying,
     /// The region is clean. Shards choose, one after the other, which records are worth keeping, in at most `pages`
@@ -81,10 +82,12 @@ struct Cleaning {
     error: Option<IoError>,
     /// A dirty record could not be read from flash.
     unreadable: bool,
-    volumes: u64,
-    /// Volumes (bits) to which a write failed, and those that were not tried.
-    failed: u64,
-    skipped: u64,
+    /// Volumes written to.
+    volumes: VolumeSet,
+    /// Volumes to which a write failed.
+    failed: VolumeSet,
+    /// Volumes that were not tried.
+    skipped: VolumeSet,
     /// It is a part of a destage of everything.
     whole: bool,
     /// The newest batch that may hold a record that was chosen.
@@ -93,8 +96,8 @@ struct Cleaning {
     sync_failures: u64,
     /// When writing began.
     since: Nanos,
-    /// Volumes (bits) whose part of this cleaning is not done.
-    awaited: u64,
+    /// Volumes whose part of this cleaning is not done.
+    awaited: VolumeSet,
     /// It began during the pause after a failure, so its success does not reset `failures`.
     paused: bool,
 }
@@ -177,10 +180,10 @@ impl Cleaner {
     }
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.active.is_none() && self.queue.is_empty() && self.apart.volumes() == 0
+        self.active.is_none() && self.queue.is_empty() && self.apart.volumes().is_empty()
     }
-    /// The volumes (bits) that are destaged apart from cleanings.
-    pub fn apart(&self) -> u64 {
+    /// The volumes that are destaged apart from cleanings.
+    pub fn apart(&self) -> VolumeSet {
         self.apart.volumes()
     }
     /// Whether stores that are late are being destaged to, or will be.
@@ -285,14 +288,14 @@ impl Cleaner {
             written: 0,
             error: None,
             unreadable: false,
-            volumes: 0,
-            failed: 0,
-            skipped: 0,
+            volumes: VolumeSet::EMPTY,
+            failed: VolumeSet::EMPTY,
+            skipped: VolumeSet::EMPTY,
             whole: false,
             newest: 0,
             sync_failures,
             since: Nanos(0),
-            awaited: 0,
+            awaited: VolumeSet::EMPTY,
             paused,
         });
         Some(region)
@@ -364,7 +367,7 @@ impl Cleaner {
     }
     /// Whether a region is being cleaned; whether it is this one.
     pub fn is_active(&self) -> bool {
-        self.active.is_some() || self.apart.volumes() != 0
+        self.active.is_some() || !self.apart.volumes().is_empty()
     }
     pub fn is_cleaning(&self, region: u32) -> bool {
         self.active.is_some_and(|active| active.region == region)

@@ -15,6 +15,7 @@ use forebay_flash::{Log, Sealed};
 use crate::notice::Notice;
 use crate::shard::Shard;
 use crate::volume::Past;
+use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World, around};
 
 /// The name of a seal towards the log.
@@ -128,11 +129,11 @@ impl Seal {
             }
             Stage::Marking | Stage::Noting => return false,
         };
-        let mut dropped = 0;
+        let mut dropped = VolumeSet::EMPTY;
         for volume in volumes.iter().filter(|v| v.distrust) {
-            dropped |= 1_u64 << volume.index.min(63);
+            dropped.insert(usize::from(volume.index));
         }
-        if world.state != CacheState::Ready || dropped == 0 || shard == world.shards.len() {
+        if world.state != CacheState::Ready || dropped.is_empty() || shard == world.shards.len() {
             // (What has stopped looks nothing up any more.)
             self.end(world, Ok(()));
             return true;

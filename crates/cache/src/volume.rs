@@ -12,15 +12,6 @@ use crate::slab::Fifo;
 use crate::stats::VolumeStats;
 use crate::streams::Streams;
 
-/// The numbers of the volumes in a set (bits).
-pub(crate) fn numbers(mut volumes: u64) -> impl Iterator<Item = usize> + use<> {
-    core::iter::from_fn(move || {
-        let next = (volumes != 0).then(|| volumes.trailing_zeros() as usize)?;
-        volumes &= volumes - 1;
-        Some(next)
-    })
-}
-
 /// Who waits for a sync of a backing store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SyncWaiter {

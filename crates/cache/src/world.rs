@@ -14,6 +14,7 @@ use crate::notice::Notice;
 use crate::shard::{Shard, owed};
 use crate::stats::CacheStats;
 use crate::volume::Past;
+use crate::volume_set::VolumeSet;
 
 /// How far the cache is between its start and its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,8 +57,8 @@ pub(crate) struct World {
     pub state: CacheState,
     /// A stop is near: what cannot be destaged is not waited for.
     pub hurry: bool,
-    /// Volumes (bits) that go past flash until the next start.
-    pub past: u64,
+    /// Volumes that go past flash until the next start.
+    pub past: VolumeSet,
     pub holds: Holds,
     /// When an interval of hit ratios ends, for policies that have them. (It ends with the first call after
     /// that; nothing waits for it, so it needs no timeout.)
@@ -134,7 +135,7 @@ impl World {
             now: Nanos(0),
             state: CacheState::New,
             hurry: false,
-            past: 0,
+            past: VolumeSet::EMPTY,
             holds: Holds::default(),
             interval_ends: Nanos(u64::MAX),
             config,
@@ -244,7 +245,7 @@ impl World {
     /// Whether the volume goes past the flash tier, which has failed, until the next start.
     #[inline]
     pub fn goes_past(&self, volume: usize) -> bool {
-        self.past >> volume.min(63) & 1 == 1
+        self.past.contains(volume)
     }
 
     /// Whether all volumes do.

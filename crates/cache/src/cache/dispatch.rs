@@ -31,7 +31,7 @@ impl Cache {
             || self.start.must_settle(&self.world)
             || !front.finished.is_empty()
             || self.world.may_resume()
-            || self.world.front.flushing != 0
+            || !self.world.front.flushing.is_empty()
             || !front.synced.is_empty()
             || self.has_cleaning()
             || self.stores.has_work(&self.world, || self.may_stop())
@@ -83,7 +83,7 @@ impl Cache {
         if self.world.may_resume() {
             any |= self.world.resume(&mut self.stores);
         }
-        if self.world.front.flushing != 0 {
+        if !self.world.front.flushing.is_empty() {
             any |= self.world.step_flushes();
         }
         if !self.world.front.synced.is_empty() {

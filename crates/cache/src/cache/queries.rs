@@ -266,7 +266,7 @@ impl Cache {
 
     /// Whether stores have taken something over that no stamp says.
     pub fn owes_stamps(&self) -> bool {
-        self.stamps.owed() != 0
+        !self.stamps.owed().is_empty()
     }
 
     /// Whether stamps are being written to the headers.
@@ -274,9 +274,9 @@ impl Cache {
         self.stamps.is_under_way()
     }
 
-    /// The volumes (bits) whose stamps these are.
+    /// The volumes whose stamps these are, a bit each.
     pub fn stamping(&self) -> u64 {
-        self.stamps.under_way()
+        self.stamps.under_way().bits()
     }
 
     /// What the cache holds of `length` bytes of a volume from `offset` on, or of as many of them as

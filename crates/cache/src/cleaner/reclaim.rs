@@ -7,6 +7,7 @@ use forebay_flash::{Geometry, Layout, LogStats, MoveRoom};
 use super::{Cleaner, FAILURES_MAX, Phase, Purpose, Surroundings};
 use crate::shard::owed::{self, Owed};
 use crate::shard::{CarryState, MoveState, Shard};
+use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, Turn, World, around};
 
 /// Most unreadable records of a region that are given up for lost, for want of room.
@@ -136,7 +137,7 @@ impl Cleaner {
         &self,
         world: &World,
         region: u32,
-        carried: u64,
+        carried: VolumeSet,
         settles: bool,
     ) -> bool {
         let Some(log) = &world.log else { return false };

@@ -41,6 +41,7 @@ use crate::entry::{EntryId, UNREADABLE};
 use crate::front::Front;
 use crate::policy::{Acknowledge, WritePolicy};
 use crate::stats::CacheStats;
+use crate::volume_set::VolumeSet;
 use blocks::FlashRecord;
 use destager::Destager;
 pub(crate) use destager::{CarryState, JobState, Target};
@@ -63,12 +64,7 @@ pub(crate) struct ShardContext<'a> {
     pub now: Nanos,
 }
 
-/// The bit of a block's volume in a set of volumes. A cache has at most 64, so each has its own.
-fn volume_bit(key: BlockKey) -> u64 {
-    1 << volume_index(key)
-}
-
-/// Which bit that is.
+/// The number of a block's volume.
 fn volume_index(key: BlockKey) -> usize {
     usize::from(key.volume().min(63))
 }
@@ -220,8 +216,13 @@ impl Shard {
         self.tiers.flash.wants_destage()
     }
 
-    /// The stores of these volumes (bits) fail, and what is dirty of those that are `pinned` does not give way on flash.
-    pub fn set_failing(&mut self, context: &mut ShardContext<'_>, failing: u64, pinned: u64) {
+    /// The stores of these volumes fail, and what is dirty of those that are `pinned` does not give way on flash.
+    pub fn set_failing(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        failing: VolumeSet,
+        pinned: VolumeSet,
+    ) {
         let Tiers { flash, blocks, transfers, .. } = &mut self.tiers;
         flash.set_failing(blocks, transfers, context, (failing, pinned));
     }
@@ -318,8 +319,8 @@ impl Shard {
     // ---- cleaning ----
 
     /// Chooses what is cleaned; it is written once it is durable in the log. Not `dirty`: nothing
-    /// is, anywhere. Nothing is chosen of the volumes to be `skipped` (bits).
-    pub fn clean_choose(&mut self, target: Target, dirty: bool, skipped: u64) {
+    /// is, anywhere. Nothing is chosen of the volumes to be `skipped`.
+    pub fn clean_choose(&mut self, target: Target, dirty: bool, skipped: VolumeSet) {
         self.tiers.flash.hold_cells();
         self.destager.choose(&mut self.tiers, target, dirty, skipped);
     }
@@ -329,13 +330,13 @@ impl Shard {
         self.destager.choose_step(&mut self.tiers, context)
     }
 
-    /// Begins to write what was chosen, but for the volumes (bits) to be skipped.
-    pub fn clean_begin(&mut self, skipped: u64, several: bool, late: u64) {
+    /// Begins to write what was chosen, but for the volumes to be skipped.
+    pub fn clean_begin(&mut self, skipped: VolumeSet, several: bool, late: VolumeSet) {
         self.destager.begin(skipped, several, late);
     }
 
-    /// The volumes (bits) of what was chosen.
-    pub fn chosen_volumes(&self) -> u64 {
+    /// The volumes of what was chosen.
+    pub fn chosen_volumes(&self) -> VolumeSet {
         self.destager.chosen_volumes()
     }
 
@@ -345,9 +346,9 @@ impl Shard {
     }
 
     /// The volumes are synced (or not): what was destaged is clean (or to be done again).
-    /// `failed`: the volumes (bits) whose sync did not end well. Goes as far as the budget of the call; whether
+    /// `failed`: the volumes whose sync did not end well. Goes as far as the budget of the call; whether
     /// that was all of it.
-    pub fn clean_end(&mut self, context: &mut ShardContext<'_>, failed: u64) -> bool {
+    pub fn clean_end(&mut self, context: &mut ShardContext<'_>, failed: VolumeSet) -> bool {
         self.destager.end(&mut self.tiers, context, failed)
     }
 
@@ -361,9 +362,9 @@ impl Shard {
         self.destager.abandon(&mut self.tiers, context);
     }
 
-    /// Begins to carry on what cleaning has left of a region, of volumes whose store fails (bits) or
+    /// Begins to carry on what cleaning has left of a region, of volumes whose store fails or
     /// because it cannot be read.
-    pub fn carry_begin(&mut self, region: u32, failing: u64) {
+    pub fn carry_begin(&mut self, region: u32, failing: VolumeSet) {
         self.destager.carry_begin(&self.tiers, region, failing);
     }
 
@@ -423,29 +424,28 @@ impl Shard {
         self.tiers.flash.region_is_dirty(region)
     }
 
-    /// The same of volumes other than these (bits), and what can be destaged.
-    pub fn region_is_dirty_but(&self, region: u32, volumes: u64) -> bool {
-        let other = |e: &crate::entry::Entry| {
-            e.owed() != 0 && !e.has(UNREADABLE) && volumes & volume_bit(e.key()) == 0
-        };
+    /// The same of volumes other than these, and what can be destaged.
+    pub fn region_is_dirty_but(&self, region: u32, volumes: VolumeSet) -> bool {
+        let other =
+            |e: &crate::entry::Entry| e.owed() != 0 && !e.has(UNREADABLE) && !volumes.has(e.key());
         self.tiers.flash.region_has_dirty(&self.tiers.blocks, region, other)
     }
 
     // ---- all blocks, step by step ----
 
-    /// Drops what is cached of these volumes (bits), all of it clean and idle, looking at `count`
+    /// Drops what is cached of these volumes, all of it clean and idle, looking at `count`
     /// entries from `from` on; where to go on, or `None` at the end.
     pub fn drop_clean(
         &mut self,
         context: &mut ShardContext<'_>,
-        volumes: u64,
+        volumes: VolumeSet,
         from: EntryId,
         count: u32,
     ) -> Option<EntryId> {
         let end = self.tiers.blocks.capacity().min(from.saturating_add(count));
         for id in from..end {
             let e = &self.tiers.blocks[id];
-            if e.is_vacant() || volumes & volume_bit(e.key()) == 0 {
+            if e.is_vacant() || !volumes.has(e.key()) {
                 continue;
             }
             assert!(!e.is_dirty() && e.transfer().is_none(), "a busy or dirty block is dropped");

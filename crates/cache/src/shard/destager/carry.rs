@@ -19,11 +19,12 @@ use forebay_flash::{Append, BlockKey, Geometry, Position};
 use super::{Destager, owed};
 use crate::entry::{DOUBTFUL, Entry, EntryId, UNREADABLE};
 use crate::frames::Frame;
+use crate::shard::ShardContext;
 use crate::shard::blocks::FlashRecord;
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::Kind;
-use crate::shard::{ShardContext, volume_bit};
 use crate::sorting::Sorting;
+use crate::volume_set::VolumeSet;
 
 /// Records that are looked at in one step, of those that are being carried on or can be.
 const CARRY_WINDOW: usize = 64;
@@ -106,16 +107,16 @@ impl Carrying {
 }
 
 impl Destager {
-    /// Begins to carry on what cleaning has left of a region, of volumes whose store fails (bits) or
+    /// Begins to carry on what cleaning has left of a region, of volumes whose store fails or
     /// because it cannot be read.
-    pub fn carry_begin(&mut self, tiers: &Tiers, region: u32, failing: u64) {
+    pub fn carry_begin(&mut self, tiers: &Tiers, region: u32, failing: VolumeSet) {
         let mut left = core::mem::take(&mut self.chosen);
         left.clear();
         for id in tiers.flash.blocks_of(&tiers.blocks, region) {
             let e = &tiers.blocks[id];
             if let (true, Some(position)) = (e.flash_dirty != 0, e.position()) {
                 let hopeless = e.owed() == 0 || e.has(UNREADABLE);
-                let fails = failing & volume_bit(e.key()) != 0;
+                let fails = failing.has(e.key());
                 assert!(hopeless || fails, "data that can be read is given up for lost");
                 left.push((e.key(), position));
             }
