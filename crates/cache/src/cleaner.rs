@@ -225,7 +225,7 @@ impl Cleaner {
     pub fn destages(&self) -> usize {
         self.queue.iter().filter(|q| q.1 == Purpose::Destage).count()
     }
-    /// Whether there are any.
+    /// Whether regions are wanted clean, other than to make room.
     pub fn is_destaging(&self) -> bool {
         self.queue.iter().any(|q| q.1 == Purpose::Destage)
     }

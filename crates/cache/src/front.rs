@@ -387,7 +387,8 @@ impl Front {
         self.volumes[volume as usize].owes_sync()
     }
 
-    /// The same of those to the extent of a byte. (It may say so when there are none.)
+    /// Whether completed direct writes to the extent of a byte are not yet durable. (It may say so when there are
+    /// none.)
     pub fn owes_sync_at(&self, volume: u16, offset: u64) -> bool {
         self.volumes[volume as usize].owes_sync_at(offset >> self.extent_shift)
     }

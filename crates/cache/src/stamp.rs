@@ -114,7 +114,7 @@ impl Stamps {
         self.under_way
     }
 
-    /// Of those, the ones whose stamp says what they have taken over.
+    /// The volumes whose stamp is being written and says what they have taken over.
     pub fn settling(&self) -> VolumeSet {
         let says = |v: &usize| self.pending[*v].is_some_and(|pending| pending.taken_over);
         self.under_way.iter().filter(says).collect()

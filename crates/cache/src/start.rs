@@ -147,7 +147,7 @@ impl Start {
         None
     }
 
-    /// They are, or cannot be. Gives the report if requests are welcome.
+    /// Records without a place are disowned, or cannot be. Gives the report if requests are welcome.
     pub fn disowned(&mut self, world: &mut World, result: Outcome) -> Option<Box<RecoveryReport>> {
         let report = self.report.take()?;
         if let Err(error) = result {

@@ -93,7 +93,7 @@ pub(crate) struct Stores {
     jam_since: Option<Nanos>,
     /// It has lasted for long enough, and requests fail.
     hopeless: bool,
-    /// Those that the next cleaning that meets their records is to try.
+    /// Volumes that the next cleaning that meets their records is to try.
     probing: VolumeSet,
     /// Regions carried on in a row while nothing else was written to the log: those make no room.
     in_vain: u32,
@@ -109,7 +109,7 @@ impl Stores {
         self.late.attach();
     }
 
-    /// Those that are late.
+    /// Volumes whose stores are late.
     #[inline]
     pub fn late(&self) -> VolumeSet {
         self.late.volumes()
@@ -186,7 +186,7 @@ impl Stores {
         }
     }
 
-    /// Those that are known to fail.
+    /// Volumes whose stores are known to fail.
     pub fn failing(&self) -> VolumeSet {
         self.failing
     }
@@ -297,7 +297,7 @@ impl Stores {
         self.may_carry(world, VolumeSet::EMPTY)
     }
 
-    /// The same, if some more did not take anything.
+    /// As [`Stores::may_carry_failing`], if the stores of `more` did not take anything either.
     pub fn may_carry(&self, world: &World, more: VolumeSet) -> bool {
         let Some(most) = world.dirty_blocks_max() else { return false };
         let carried = self.failing | self.late() | more;

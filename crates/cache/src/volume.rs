@@ -62,7 +62,7 @@ pub(crate) struct VolumeState {
     /// are durable.
     direct_done: u64,
     direct_durable: u64,
-    /// Those that were begun.
+    /// Direct writes that were begun.
     direct_begun: u64,
     pub past: Past,
     /// The number of the last such write to each extent. Those that are [`PLACES`] apart share
@@ -152,7 +152,7 @@ impl VolumeState {
         self.direct_done
     }
 
-    /// The same, begun so far, if all of them are durable.
+    /// Direct writes begun so far, if all of them are durable.
     pub fn direct_settled(&self) -> Option<u64> {
         let settled = [self.direct_done, self.direct_durable] == [self.direct_begun; 2];
         settled.then_some(self.direct_begun)
@@ -182,7 +182,7 @@ impl VolumeState {
         self.direct_done > self.direct_durable
     }
 
-    /// The same of those to an extent. (It may say so when there are none.)
+    /// Whether completed direct writes to the extent are not yet durable. (It may say so when there are none.)
     pub fn owes_sync_at(&self, extent: u64) -> bool {
         self.direct_last[(extent % PLACES) as usize] > self.direct_durable
     }
@@ -236,7 +236,7 @@ impl VolumeState {
         self.sync_failed
     }
 
-    /// The same, since the count of failures was this.
+    /// Whether a sync has failed since the count of failures was `count`.
     pub fn sync_failed_since(&self, count: u64) -> bool {
         self.failed_at > count
     }

@@ -366,7 +366,7 @@ impl Core {
         self.drive(now);
     }
 
-    /// Uses so many blocks of DRAM from now on.
+    /// Uses `blocks` blocks of DRAM from now on.
     pub fn set_dram_blocks(&mut self, now: Nanos, blocks: u32) {
         self.note(|| Record::SetDramBlocks(blocks));
         self.cache.set_dram_blocks(blocks);

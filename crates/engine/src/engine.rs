@@ -92,10 +92,10 @@ impl Engine {
         Engine::open_watched(config, options, &mut |_| ControlFlow::Continue(()))
     }
 
-    /// The same, and says ten times a second how far recovery is, until told to give the start up.
+    /// As [`Engine::open`], and says ten times a second how far recovery is, until told to give the start up.
     ///
     /// # Errors
-    /// The same.
+    /// As [`Engine::open`].
     pub fn open_watched(
         config: &Config,
         options: EngineOptions,

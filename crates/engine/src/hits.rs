@@ -92,7 +92,7 @@ impl Core {
         }
     }
 
-    /// The same for all sessions.
+    /// Reports to the cache what all sessions have read without the lock.
     pub fn report_all_hits(&mut self) {
         (0..self.hits.len() as u32).for_each(|session| self.report_hits(session));
     }

@@ -235,7 +235,7 @@ impl Engine {
     }
 }
 
-/// Those of all stores, looked at side by side.
+/// The fingerprints of all stores, taken side by side.
 fn fingerprints(stores: &[MutexGuard<'_, Store>]) -> Result<Vec<Option<Fingerprint>>, EngineError> {
     std::thread::scope(|scope| {
         let taken: Vec<_> = (stores.iter())

@@ -26,7 +26,7 @@ pub(crate) struct Wear {
 }
 
 impl Wear {
-    /// By tiers of `sizes` to each of which so many bytes are written per day.
+    /// The wear of tiers of `sizes`, to each of which `bytes_per_day` are written.
     pub fn from_writes(
         hierarchy: &Hierarchy,
         sizes: &[Units],

@@ -59,7 +59,7 @@ impl Apart {
         }
     }
 
-    /// Those that are apart.
+    /// The volumes that are apart.
     #[inline]
     pub fn volumes(&self) -> VolumeSet {
         self.writing | self.syncing | self.synced | self.settling

@@ -47,7 +47,7 @@ pub(crate) enum Target {
 pub(crate) struct Job {
     /// Next of the busy ones to look at, which have their turn when nothing is in flight.
     pub(super) retry: usize,
-    /// Those that count as clean already, once all are written and synced.
+    /// Records that count as clean already, once all are written and synced.
     settled: usize,
     /// A dirty record could not be read from flash. It stays dirty; the others go on.
     pub(super) unreadable: bool,
@@ -147,7 +147,7 @@ struct Writes {
 }
 
 impl Destager {
-    /// For a shard with so many bounce frames.
+    /// For a shard with `bounces` bounce frames.
     pub fn new(config: &CacheConfig, bounces: usize) -> Destager {
         let region_pages = config.flash.as_ref().map_or(0, |f| f.geometry.region_pages);
         let depth = config.destage_depth.min(bounces as u32);
@@ -247,7 +247,7 @@ impl Destager {
         self.writes.all - self.apart.in_flight
     }
 
-    /// Those that there may be.
+    /// The most writes in flight that the job may have.
     fn depth(&self) -> u32 {
         self.depth.saturating_sub(self.apart.in_flight).max(1)
     }

@@ -311,7 +311,7 @@ impl Shard {
         self.tiers.dram.end_interval(now);
     }
 
-    /// When it is.
+    /// When the interval of hit ratios ends.
     pub fn interval_ends(&self) -> Nanos {
         self.tiers.dram.interval_ends()
     }
@@ -368,7 +368,7 @@ impl Shard {
         self.destager.carry_begin(&self.tiers, region, failing);
     }
 
-    /// Pushes that on.
+    /// Continues carrying on what is left of the region.
     pub fn carry_step(&mut self, context: &mut ShardContext<'_>) -> CarryState {
         self.destager.carry_step(&mut self.tiers, context)
     }
@@ -383,7 +383,7 @@ impl Shard {
         self.destager.reinsert_choose_step(&mut self.tiers, context)
     }
 
-    /// Pushes that on.
+    /// Continues inserting the chosen records again.
     pub fn reinsert_step(&mut self, context: &mut ShardContext<'_>) -> CarryState {
         self.destager.reinsert_step(&mut self.tiers, context)
     }
@@ -424,7 +424,7 @@ impl Shard {
         self.tiers.flash.region_is_dirty(region)
     }
 
-    /// The same of volumes other than these, and what can be destaged.
+    /// Whether a record in the region, of volumes other than these, is dirty and can be destaged.
     pub fn region_is_dirty_but(&self, region: u32, volumes: VolumeSet) -> bool {
         let other =
             |e: &crate::entry::Entry| e.owed() != 0 && !e.has(UNREADABLE) && !volumes.has(e.key());

@@ -13,14 +13,14 @@ use crate::waiters::{Piece, Waiter};
 #[derive(Debug)]
 pub(super) struct Waiting {
     waiters: Slab<Waiter>,
-    /// Those that wait for room.
+    /// Pieces that wait for room.
     starved: Fifo,
-    /// Those that wait until records are void.
+    /// Pieces that wait until records are void.
     parked: Fifo,
 }
 
 impl Waiting {
-    /// Places for so many pieces.
+    /// Places for `waiters_max` pieces.
     pub fn new(waiters_max: u32) -> Waiting {
         Waiting { waiters: Slab::new(waiters_max), starved: Fifo::EMPTY, parked: Fifo::EMPTY }
     }

@@ -124,7 +124,7 @@ pub struct Component {
     /// Share of writes with FUA.
     #[serde(default)]
     pub fua: f64,
-    /// A flush follows after so many writes.
+    /// A flush follows each time that this many writes have passed.
     #[serde(default, deserialize_with = "count")]
     pub flush_every: Option<u64>,
     /// Skew of `zipf`: 0 is uniform, 0.99 if not given.

@@ -20,7 +20,7 @@ pub(super) struct Apart {
     volumes: VolumeSet,
     /// Their writes in flight.
     pub in_flight: u32,
-    /// Those of which a write has failed.
+    /// Volumes that are apart of which a write has failed.
     failed: VolumeSet,
     /// The error of the last one.
     error: IoError,

@@ -76,16 +76,16 @@ pub(super) struct Carrying {
     again: bool,
     /// A batch of them has been closed.
     closed: bool,
-    /// Of which a transfer is under way.
+    /// Blocks of the batch of which a transfer is under way.
     blocks: Vec<BlockKey>,
-    /// One of them could not be read.
+    /// A record could not be read.
     unread: bool,
-    /// Those of them that are being read.
+    /// Records that are being read.
     reads: u32,
 }
 
 impl Carrying {
-    /// For regions of so many pages.
+    /// For regions of `region_pages` pages.
     pub fn new(region_pages: u32) -> Carrying {
         let most = region_pages as usize;
         Carrying {
@@ -127,7 +127,7 @@ impl Destager {
         (self.carrying.unread, self.carrying.again) = (false, false);
     }
 
-    /// Pushes that on.
+    /// Continues carrying on what is left of the region.
     pub fn carry_step(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>) -> CarryState {
         if tiers.flash.log_failed() {
             return CarryState::Failed;
@@ -235,7 +235,7 @@ impl Destager {
         Some(*pages)
     }
 
-    /// Pushes that on.
+    /// Continues inserting the chosen records again.
     pub fn reinsert_step(
         &mut self,
         tiers: &mut Tiers,

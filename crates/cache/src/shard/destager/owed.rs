@@ -67,7 +67,7 @@ pub(crate) fn batch(shard: &Shard, geometry: &Geometry) -> usize {
     together(&shard.tiers, geometry)
 }
 
-/// The same.
+/// As [`batch`], of tiers.
 pub(super) fn together(tiers: &Tiers, geometry: &Geometry) -> usize {
     let most =
         geometry.batch_entries_max.min((geometry.batch_pages_max - 1) / geometry.block_pages());
