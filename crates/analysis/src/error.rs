@@ -68,7 +68,7 @@ pub enum AnalysisError {
     #[error("a replay is on given devices, so it can judge one combination only")]
     SeveralCombinations,
     /// The cache has two tiers at most.
-    #[error("the cache that is replayed against has two tiers at most")]
+    #[error("a replay supports at most two tiers")]
     TooManyTiers,
     /// A replay has the memory of this machine for its first tier.
     #[error("tier 1 of a replay is this machine's memory, which {0} is not")]

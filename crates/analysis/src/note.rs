@@ -10,7 +10,6 @@ use crate::Observer;
 
 /// Something doubtful, left out or assumed.
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum Note {
     /// What is doubtful about a trace, as its reader says.
     Doubt(String),

@@ -244,7 +244,7 @@ pub struct ComparisonDocument<'a> {
 /// The JSON document of an answer.
 #[derive(JsonSchema)]
 pub struct Document<'a> {
-    /// With `--policy`, the replacement policy of memory; else left out.
+    /// With `--policy`, the replacement policy of memory; omitted otherwise.
     #[schemars(skip_serializing_if = "Option::is_none")]
     policy: Option<&'static str>,
     #[schemars(flatten)]

@@ -31,7 +31,7 @@
 
 use forebay_block::{Content, ContentRun, SECTOR_BYTES, Volume};
 
-use crate::world::{State, World};
+use crate::world::{CacheState, World};
 
 /// What the cache holds of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -60,7 +60,7 @@ impl Holdings {
     pub(crate) fn look_up(world: &World, volume: Volume, offset: u64, length: u64) -> Holdings {
         let mut holdings = Holdings { start: offset, runs: Vec::new() };
         let end = offset.saturating_add(length);
-        if world.state != State::Ready {
+        if world.state != CacheState::Ready {
             // Neither the index nor the store is the truth.
             holdings.push(Held::Data, end);
             return holdings;

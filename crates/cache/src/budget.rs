@@ -1,15 +1,15 @@
 //! How much a call of the cache may do.
 //!
 //! Work on a whole region or batch (thousands of records) is done in steps: an event of the log, a record that is
-//! chosen, sorted, moved, called clean or forgotten. A call takes so many at most; the rest is done in the next
-//! call, for which the cache asks at once ([`Cache::poll_timeout`](crate::Cache::poll_timeout)). Between two calls
+//! chosen, sorted, moved, called clean or forgotten. One call takes a bounded number of steps; the next call does the
+//! rest, and the cache asks for it at once ([`Cache::poll_timeout`](crate::Cache::poll_timeout)). Between two calls
 //! a driver lets go of its lock, so that nobody waits for a region as a whole.
 
 /// The steps that a call may still take.
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: u32,
-    /// Somebody would have taken more.
+    /// The call ran out of steps: work is left for the next one.
     short: bool,
 }
 
@@ -17,7 +17,7 @@ impl Budget {
     /// Without a limit, until the first [`Budget::refill`].
     pub const UNLIMITED: Budget = Budget { left: u32::MAX, short: false };
 
-    /// A call begins, which may take so many.
+    /// Starts a call that may take `steps` steps.
     pub fn refill(&mut self, steps: u32) {
         *self = Budget { left: steps, short: false };
     }

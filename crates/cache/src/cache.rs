@@ -5,18 +5,25 @@
 //!
 //! A [`Cache`] is told what happened and answers with what to do.
 //!
-//! **In.** [`Cache::attach`] volumes, then [`Cache::start`] once. [`Cache::handle_request`] when
-//! a client's request arrives (ask [`Cache::has_room`] first; [`Cache::handle_hit`] is a short way
-//! for reads), [`Cache::handle_completion`] when
-//! a device effect has ended, [`Cache::handle_checksum`] right after an [`Effect::Checksum`],
-//! [`Cache::handle_timeout`] when the time of [`Cache::poll_timeout`] has come, and
-//! [`Cache::destage`], [`Cache::set_policy`], [`Cache::set_dram_blocks`] and [`Cache::stop`] as the
-//! operator wishes. [`Cache::stamp`] now and then, and [`Cache::stamped`] as the answer to a
-//! [`Notice::Stamp`], where stores keep stamps ([`Cache::keep_stamps`]).
+//! **In.** [`Cache::attach`] volumes, with [`Cache::keep_stamps`] where a store keeps stamps (and, of a driver
+//! without bytes, [`Cache::without_bytes`] and [`Cache::without_time`]), then [`Cache::start`] once.
+//! [`Cache::handle_request`] when a client's request arrives (ask [`Cache::has_room`] first; [`Cache::handle_hit`]
+//! is a short way for reads), [`Cache::handle_completion`] when a device effect has ended,
+//! [`Cache::handle_checksum`] right after an [`Effect::Checksum`], [`Cache::handle_timeout`] when the time of
+//! [`Cache::poll_timeout`] has come. As the operator wishes: [`Cache::destage`], [`Cache::set_policy`],
+//! [`Cache::set_dram_blocks`], [`Cache::retry_stores`], [`Cache::seal`], and [`Cache::stop`], perhaps after
+//! [`Cache::prepare_stop`]. [`Cache::stamp`] now and then, and [`Cache::stamped`] as the answer to a
+//! [`Notice::Stamp`]; [`Cache::completed`] once, before any request, if recovery found stores that are older copies
+//! and a destage has brought them up to date.
 //!
 //! **Out.** After every call in, [`Cache::poll_effect`] until it gives nothing more: each effect
 //! in that order, immediate ones finished before the next call. Then [`Cache::poll_notice`] and
 //! [`Cache::poll_timeout`]; the timeout may change with any call.
+//!
+//! **Reads without calls.** [`Cache::publish`], asked when no effect is left, names a block and its frame: the
+//! driver may answer reads of it from the frame without a call. Before it performs the next effect after any call,
+//! the driver must ask [`Cache::poll_withdrawn`] until there is none, and stop reading from the frames that it
+//! names: otherwise it serves stale data. [`Cache::note_hit`] reports such reads later, in any order.
 //!
 //! The same calls give the same effects, anywhere. Time is what the caller says and never goes
 //! back. Nothing is allocated for a request after start; the work done in one call is bounded
@@ -70,7 +77,8 @@ use crate::start::Start;
 use crate::stop::Stop;
 use crate::stores::Stores;
 use crate::switch::Switch;
-use crate::world::{State, World, around};
+use crate::volume_set::VolumeSet;
+use crate::world::{CacheState, World, around};
 
 /// Most volumes of one cache.
 pub const VOLUMES_MAX: usize = 64;
@@ -87,7 +95,7 @@ pub struct Cache {
     pass: PassThrough,
     start: Start,
     stop: Stop,
-    /// The read that a hit was asked for last in vain: it is not looked for in memory again when it is handed in.
+    /// The read that `handle_hit` did not find last: `handle_request` does not look it up again.
     missed: Option<(Volume, u64, u64)>,
 }
 
@@ -159,8 +167,11 @@ impl Cache {
     }
 
     /// Opens the flash tier (if there is one); [`Notice::Ready`] or [`Notice::Failed`] follows.
+    ///
+    /// # Panics
+    /// If it was started before.
     pub fn start(&mut self, now: Nanos, open: Open) {
-        assert!(self.world.state == State::New, "started twice");
+        assert!(self.world.state == CacheState::New, "started twice");
         self.world.now = now;
         self.world.start_intervals();
         self.world.divide_flash();
@@ -169,7 +180,7 @@ impl Cache {
                 self.serve(None);
             }
             Some(log) => {
-                self.world.state = State::Starting;
+                self.world.state = CacheState::Starting;
                 log.start(match open {
                     Open::Format { uuid, bindings } => LogStart::Format { uuid, bindings },
                     Open::Recover { changed, sealed, stores } => {
@@ -186,7 +197,7 @@ impl Cache {
     /// `id` must not be in use. A bad request is answered like any other, with an error.
     ///
     /// # Panics
-    /// Without [`Cache::has_room`].
+    /// Without [`Cache::has_room`], and if `id` is the reserved one, `u64::MAX`.
     pub fn handle_request(&mut self, id: RequestId, request: Request) {
         let Request { time, volume, op, offset, length, .. } = request;
         assert!(id != INTERNAL, "a reserved request number");
@@ -203,7 +214,7 @@ impl Cache {
             return;
         }
         let admitted = match self.world.state {
-            State::Ready => self.world.front.admit(id, &request),
+            CacheState::Ready => self.world.front.admit(id, &request),
             _ => Err(IoError::Shutdown),
         };
         match admitted {
@@ -221,10 +232,10 @@ impl Cache {
         }
     }
 
-    /// Takes a read as [`handle_request`](Cache::handle_request) does, if it is of one block that
-    /// is in memory: then the frame and the byte in it from which the driver is to take the data at
-    /// once, in the place of the two effects, copy and reply, that would say so. `None`, with
-    /// nothing done, if it is anything else.
+    /// Answers a read of one block in memory without effects. Returns the frame, and the byte in it
+    /// where the data begins; the driver takes it from there at once, instead of performing a copy
+    /// and a reply effect. Returns `None`, and changes nothing, for any other read: hand that in with
+    /// [`handle_request`](Cache::handle_request).
     ///
     /// # Panics
     /// Without [`Cache::has_room`].
@@ -299,7 +310,8 @@ impl Cache {
     pub fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
         // A cache that refuses to serve writes nothing: the log, which may have recovered well,
         // would begin an epoch.
-        if self.world.state == State::Failed || self.world.effects.is_empty() && !self.find_effect()
+        if self.world.state == CacheState::Failed
+            || self.world.effects.is_empty() && !self.find_effect()
         {
             segments.clear();
             return None;
@@ -310,7 +322,7 @@ impl Cache {
         }
     }
 
-    /// Whether there is an effect, of the log's or as another turn brings it.
+    /// Whether there is an effect, in the queue or in the log, or after another turn.
     fn find_effect(&mut self) -> bool {
         let mut settled = false;
         loop {
@@ -333,11 +345,14 @@ impl Cache {
     }
 
     /// The bytes of one of the log's metadata buffers.
+    ///
+    /// # Panics
+    /// Without a flash tier; so does [`Cache::meta_mut`].
     pub fn meta(&mut self, buffer: MetaBuffer) -> &[u8] {
         self.world.log.as_mut().expect("metadata without a log").meta(buffer)
     }
 
-    /// The same, to be filled when a read completes, before the completion is handed in.
+    /// The bytes of such a buffer, to be filled when a read completes, before the completion is handed in.
     pub fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
         self.world.log.as_mut().expect("metadata without a log").meta_mut(buffer)
     }
@@ -350,7 +365,7 @@ impl Cache {
     /// cannot catch up, do requests that modify wait for the rest of it. Refused (with
     /// [`IoError::Shutdown`]) where requests are.
     pub fn destage(&mut self) {
-        if self.world.state != State::Ready {
+        if self.world.state != CacheState::Ready {
             self.world.notices.push(Notice::Destaged(Err(IoError::Shutdown)));
             return;
         }
@@ -411,8 +426,8 @@ impl Cache {
     /// zeroes has taken the place of one that describes a store. A start forgets seals.
     pub fn seal(&mut self, volumes: Vec<Sealed>) {
         let takes = match self.world.state {
-            State::Ready => self.is_quiet() && self.dirty_blocks() == 0,
-            State::Stopped => !self.seal.is_under_way(),
+            CacheState::Ready => self.is_quiet() && self.dirty_blocks() == 0,
+            CacheState::Stopped => !self.seal.is_under_way(),
             _ => false,
         };
         if !takes {
@@ -435,7 +450,7 @@ impl Cache {
 
     /// The store of this volume keeps a stamp. Call it before the start.
     pub fn keep_stamps(&mut self, volume: Volume) {
-        assert!(self.world.state == State::New, "stamps are kept from the start on");
+        assert!(self.world.state == CacheState::New, "stamps are kept from the start on");
         self.stamps.keep(volume, self.world.front.volumes.len());
     }
 
@@ -457,11 +472,11 @@ impl Cache {
             self.pass.released(&mut self.world, released);
         }
         let state = self.world.state;
-        if let Some(log) = self.world.log.as_mut().filter(|_| state != State::Stopped) {
+        if let Some(log) = self.world.log.as_mut().filter(|_| state != CacheState::Stopped) {
             log.note_stamps(&stamped.noted);
         }
         self.clean(Cleaner::step_stamps);
-        let failed = self.stamps.take_failed(u64::MAX);
+        let failed = self.stamps.take_failed(VolumeSet::ALL);
         self.stores.note_unstamped(&mut self.world, failed);
         self.take_turn();
     }

@@ -17,6 +17,7 @@ mod reclaim;
 pub(crate) use cleaning::Surroundings;
 pub(crate) use oldest::{clean_oldest, oldest};
 
+use crate::volume_set::VolumeSet;
 use apart::Apart;
 use forebay_block::Nanos;
 use forebay_effect::{IoError, Outcome};
@@ -57,11 +58,11 @@ enum Phase {
     Writing,
     /// Backing stores are being synced.
     Syncing { left: u32 },
-    /// What was destaged comes to count as clean, but for the volumes (bits) whose sync failed.
-    Settling { failed: u64 },
+    /// What was destaged comes to count as clean, but for the volumes whose sync failed.
+    Settling { failed: VolumeSet },
     /// What is left of the region is carried on to the head of the log.
     Carrying,
-    /// What is worth keeping of the region, which is clean, is chosen: that of one shard after the other, in so many
+    /// The region is clean. Shards choose, one after the other, which records are worth keeping, in at most `pages`
     /// pages of the log.
     Picking { shard: usize, pages: u32 },
     /// It is inserted again at the head of the log.
@@ -81,20 +82,23 @@ struct Cleaning {
     error: Option<IoError>,
     /// A dirty record could not be read from flash.
     unreadable: bool,
-    volumes: u64,
-    /// Volumes (bits) to which a write failed, and those that were not tried.
-    failed: u64,
-    skipped: u64,
+    /// Volumes written to.
+    volumes: VolumeSet,
+    /// Volumes to which a write failed.
+    failed: VolumeSet,
+    /// Volumes that were not tried.
+    skipped: VolumeSet,
     /// It is a part of a destage of everything.
     whole: bool,
     /// The newest batch that may hold a record that was chosen.
     newest: u64,
     /// The front's count of failed syncs when the region was begun.
     sync_failures: u64,
-    /// When writing began, and the volumes (bits) that have not taken all.
+    /// When writing began.
     since: Nanos,
-    awaited: u64,
-    /// It was begun in a pause after a failure, which it says nothing about.
+    /// Volumes whose part of this cleaning is not done.
+    awaited: VolumeSet,
+    /// It began during the pause after a failure, so its success does not reset `failures`.
     paused: bool,
 }
 
@@ -176,10 +180,10 @@ impl Cleaner {
     }
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.active.is_none() && self.queue.is_empty() && self.apart.volumes() == 0
+        self.active.is_none() && self.queue.is_empty() && self.apart.volumes().is_empty()
     }
-    /// The volumes (bits) that are destaged apart from cleanings.
-    pub fn apart(&self) -> u64 {
+    /// The volumes that are destaged apart from cleanings.
+    pub fn apart(&self) -> VolumeSet {
         self.apart.volumes()
     }
     /// Whether stores that are late are being destaged to, or will be.
@@ -205,7 +209,7 @@ impl Cleaner {
         self.unread[to as usize] |= self.unread[from as usize];
     }
     /// Whether a destage has not yet brought to the backing stores all that the region held when it
-    /// was begun: that is to be done, or under way, or was in vain.
+    /// was begun: the region is queued, being cleaned, or could not be read.
     pub fn is_owed(&self, region: u32) -> bool {
         let active = |a: &Cleaning| a.region == region && a.purpose == Purpose::Destage;
         self.is_wanted_clean(region)
@@ -221,7 +225,7 @@ impl Cleaner {
     pub fn destages(&self) -> usize {
         self.queue.iter().filter(|q| q.1 == Purpose::Destage).count()
     }
-    /// Whether there are any.
+    /// Whether regions are wanted clean, other than to make room.
     pub fn is_destaging(&self) -> bool {
         self.queue.iter().any(|q| q.1 == Purpose::Destage)
     }
@@ -284,14 +288,14 @@ impl Cleaner {
             written: 0,
             error: None,
             unreadable: false,
-            volumes: 0,
-            failed: 0,
-            skipped: 0,
+            volumes: VolumeSet::EMPTY,
+            failed: VolumeSet::EMPTY,
+            skipped: VolumeSet::EMPTY,
             whole: false,
             newest: 0,
             sync_failures,
             since: Nanos(0),
-            awaited: 0,
+            awaited: VolumeSet::EMPTY,
             paused,
         });
         Some(region)
@@ -363,15 +367,16 @@ impl Cleaner {
     }
     /// Whether a region is being cleaned; whether it is this one.
     pub fn is_active(&self) -> bool {
-        self.active.is_some() || self.apart.volumes() != 0
+        self.active.is_some() || !self.apart.volumes().is_empty()
     }
     pub fn is_cleaning(&self, region: u32) -> bool {
         self.active.is_some_and(|active| active.region == region)
     }
-    /// How the last attempt that failed did; and whether so many in a row have that a stop gives up.
+    /// The error of the last failed attempt.
     pub fn error(&self) -> IoError {
         self.error
     }
+    /// Whether a stop gives up: [`FAILURES_MAX`] attempts in a row have failed.
     pub fn fails(&self) -> bool {
         self.failures >= FAILURES_MAX
     }

@@ -68,7 +68,7 @@ pub struct CacheConfig {
 pub struct Bypass {
     /// Bytes: a read bypasses the cache if it continues a sequential stream at least this long. 0: no read does.
     pub reads: u64,
-    /// The same for writes.
+    /// Bytes: a write bypasses the cache if it continues a sequential stream at least this long. 0: no write does.
     pub writes: u64,
     /// Blocks: a write bypasses the cache if at least this many blocks of its volume are dirty. 0: no write does.
     pub dirty_blocks: u64,

@@ -9,7 +9,7 @@ use forebay_flash::sabotage::Bug;
 use crate::cleaner::{Cleaner, Purpose};
 use crate::front::INTERNAL;
 use crate::stores::Stores;
-use crate::world::{State, World};
+use crate::world::{CacheState, World};
 
 /// A destage of everything.
 #[derive(Clone, Copy, Debug)]
@@ -108,8 +108,8 @@ impl Destages {
         cleaner.push(to, Purpose::Destage);
         world.stats.destages_followed += 1;
         destage.followed += 1;
-        // It has been through all regions as they were when it began, and through as many as there
-        // are: who goes on writing would have it go round for ever.
+        // It has followed records more often than there are regions. A client that keeps writing
+        // would keep it going forever, so writes wait from here on.
         let regions = world.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
         if destage.followed > regions && !world.holds.destage {
             world.holds.destage = true;
@@ -139,11 +139,11 @@ impl Destages {
             }
         }
         let Some(destage) = &mut self.under_way else { return (any, None) };
-        if !destage.cleaning && destage.flushes_left == 0 && world.state != State::Flushing {
+        if !destage.cleaning && destage.flushes_left == 0 && world.state != CacheState::Flushing {
             // All flushed: now the regions.
             let owed = world.front.volumes.iter().any(|v| v.owed > 0);
             let lost = world.log_lost && !is_salvaged(world) && owed;
-            let cut = world.hurry && world.state != State::Destaging;
+            let cut = world.hurry && world.state != CacheState::Destaging;
             if !lost && !cut {
                 cleaner.push_all_dirty(world);
             }

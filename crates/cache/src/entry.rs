@@ -112,7 +112,7 @@ impl Entry {
     pub fn is_published(&self) -> bool {
         self.frame & PUBLISHED != 0 && self.frame != NONE
     }
-    /// They are, or they are not.
+    /// Notes whether reads are answered from the frame without a call.
     pub fn set_published(&mut self, published: bool) {
         if let Some(Frame(frame)) = self.frame() {
             self.frame = frame | if published { PUBLISHED } else { 0 };

@@ -38,17 +38,14 @@ impl World {
         for shard in &mut self.shards {
             shard.flush_begin(v);
         }
-        self.front.flushing |= 1 << volume;
+        self.front.flushing.insert(usize::from(volume));
         self.step_flushes();
     }
 
     pub fn step_flushes(&mut self) -> bool {
         let mut any = false;
-        let mut volumes = self.front.flushing;
-        while volumes != 0 {
-            let volume = volumes.trailing_zeros() as u16;
-            volumes &= volumes - 1;
-            let v = usize::from(volume);
+        for v in self.front.flushing.iter() {
+            let volume = v as u16;
             for n in 0..self.shards.len() {
                 let state = self.shards[n].flush_step(&mut around!(self), v, FLUSH_BLOCKS);
                 let flushing = &mut self.front.volumes[v].flushing;
@@ -72,7 +69,7 @@ impl World {
 
     fn end_flush_round(&mut self, volume: u16) {
         let v = usize::from(volume);
-        self.front.flushing &= !(1 << volume);
+        self.front.flushing.remove(v);
         let flushing = &mut self.front.volumes[v].flushing;
         let failed = flushing.failed;
         let mut active = core::mem::take(&mut flushing.active);

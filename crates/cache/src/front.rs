@@ -16,6 +16,7 @@ use crate::load::{Loads, Source};
 use crate::slab::{Fifo, Linked, NONE, Slab};
 use crate::stores::Shares;
 use crate::volume::{SyncWaiter, VolumeState};
+use crate::volume_set::VolumeSet;
 
 /// The name of requests that the cache makes of itself (the flush of a clean stop).
 pub(crate) const INTERNAL: RequestId = RequestId(u64::MAX);
@@ -69,8 +70,8 @@ pub(crate) struct Front {
     pub requests: Slab<RequestState>,
     pub volumes: Vec<VolumeState>,
     pub shares: Shares,
-    /// Volumes with a flush under way (bits).
-    pub flushing: u64,
+    /// Volumes with a flush under way.
+    pub flushing: VolumeSet,
     /// Requests that can hand out further blocks.
     pub running: Fifo,
     /// By shard: requests for whose next block the shard had no place.
@@ -97,8 +98,8 @@ pub(crate) struct Front {
     pub sync_failures: u64,
     /// Waiters other than requests whose sync ended.
     pub synced: Vec<(u16, SyncWaiter, Outcome)>,
-    /// Volumes whose sync is to be asked for by [`Front::issue_syncs`] (bits).
-    due: u64,
+    /// Volumes whose sync is to be asked for by [`Front::issue_syncs`].
+    due: VolumeSet,
     /// log2 of the bytes of an extent.
     extent_shift: u32,
     pub sabotage: Sabotage,
@@ -135,7 +136,7 @@ impl Front {
             requests: Slab::new(config.requests_max + VOLUMES_MAX as u32),
             volumes: Vec::new(),
             shares: Shares::new(),
-            flushing: 0,
+            flushing: VolumeSet::EMPTY,
             running: Fifo::EMPTY,
             blocked: vec![Fifo::EMPTY; usize::from(config.shards)].into_boxed_slice(),
             blocked_count: 0,
@@ -148,7 +149,7 @@ impl Front {
             modifying: 0,
             internal_done: Vec::new(),
             synced: Vec::new(),
-            due: 0,
+            due: VolumeSet::EMPTY,
             extent_shift: config.extent_shift,
             sabotage: Sabotage::default(),
             sync_failures: 0,
@@ -386,7 +387,8 @@ impl Front {
         self.volumes[volume as usize].owes_sync()
     }
 
-    /// The same of those to the extent of a byte. (It may say so when there are none.)
+    /// Whether completed direct writes to the extent of a byte are not yet durable. (It may say so when there are
+    /// none.)
     pub fn owes_sync_at(&self, volume: u16, offset: u64) -> bool {
         self.volumes[volume as usize].owes_sync_at(offset >> self.extent_shift)
     }
@@ -394,14 +396,13 @@ impl Front {
     /// As [`Front::sync`], but the sync is asked for with others, by [`Front::issue_syncs`].
     pub fn sync_together(&mut self, volume: u16, waiter: SyncWaiter) {
         self.volumes[volume as usize].wait_for_sync(waiter);
-        self.due |= 1 << volume;
+        self.due.insert(usize::from(volume));
     }
 
     pub fn issue_syncs(&mut self, effects: &mut EffectQueue) {
-        while self.due != 0 {
-            let volume = self.due.trailing_zeros() as u16;
-            self.due &= self.due - 1;
-            self.issue_sync(volume, effects);
+        while let Some(volume) = self.due.first() {
+            self.due.remove(volume);
+            self.issue_sync(volume as u16, effects);
         }
     }
 
@@ -419,10 +420,10 @@ impl Front {
         }
     }
 
-    /// The volumes of which a sync has failed since the count of failures was `count` (bits).
-    pub fn failed_since(&self, count: u64) -> u64 {
-        let failed = self.volumes.iter().map(|v| u64::from(v.sync_failed_since(count)));
-        failed.enumerate().map(|(n, failed)| failed << n).sum()
+    /// The volumes of which a sync has failed since the count of failures was `count`.
+    pub fn failed_since(&self, count: u64) -> VolumeSet {
+        let failed = self.volumes.iter().enumerate().filter(|(_, v)| v.sync_failed_since(count));
+        failed.map(|(n, _)| n).collect()
     }
 
     /// Whether a sync of the volume has failed: nothing is believed to be durable any more.

@@ -185,7 +185,7 @@ impl Index {
         if self.entries[last as usize].is_of(key) { Some(last) } else { self.look_up(key) }
     }
 
-    /// The same of another block than the one found last.
+    /// The entry of `key`, which is not the block found last.
     #[inline(never)]
     fn look_up(&self, key: BlockKey) -> Option<EntryId> {
         let found = self.candidates(key).find(|&id| self.entries[id as usize].key() == key)?;

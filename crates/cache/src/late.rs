@@ -7,6 +7,7 @@
 //!
 //! A store is late compared with the slowest of the others, by the time that a round of writes took. (What syncs take is not compared.)
 
+use crate::volume_set::VolumeSet;
 use forebay_block::Nanos;
 
 /// Writes in a round: about as many as a store has in flight.
@@ -24,8 +25,8 @@ const PERIOD: Nanos = Nanos(5_000_000_000);
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Late {
-    /// Volumes (bits) whose stores are late.
-    volumes: u64,
+    /// Volumes whose stores are late.
+    volumes: VolumeSet,
     /// By volume: nanoseconds for a round of writes, smoothed over the last destages, if there were any.
     pace: Vec<Option<u64>>,
     /// The time of the next attempt if few blocks are dirty.
@@ -40,9 +41,9 @@ impl Late {
         self.pace.push(None);
     }
 
-    /// Volumes (bits) whose stores are late.
+    /// Volumes whose stores are late.
     #[inline]
-    pub fn volumes(&self) -> u64 {
+    pub fn volumes(&self) -> VolumeSet {
         self.volumes
     }
 
@@ -57,7 +58,7 @@ impl Late {
     /// How long the slowest other store that is not late takes.
     fn slowest_but(&self, volume: usize) -> Option<u64> {
         let others = self.pace.iter().enumerate().filter(|&(other, _)| other != volume);
-        let others = others.filter(|&(other, _)| self.volumes >> other & 1 == 0);
+        let others = others.filter(|&(other, _)| !self.volumes.contains(other));
         others.filter_map(|(_, pace)| *pace).max()
     }
 
@@ -66,18 +67,18 @@ impl Late {
         let last = now.saturating_sub(since).0 / rounds(writes);
         // (Half as long, and compared with others only: else one that is slow goes back and forth.)
         let limit = self.slowest_but(volume).map(|slowest| slowest.saturating_mul(TIMES / 2));
-        let recovers = self.volumes >> volume & 1 == 1 && limit.is_none_or(|limit| last < limit);
+        let recovers = self.volumes.contains(volume) && limit.is_none_or(|limit| last < limit);
         if recovers {
-            self.volumes &= !(1 << volume);
+            self.volumes.remove(volume);
         }
         let pace = &mut self.pace[volume];
         *pace = Some(pace.map_or(last, |pace| pace - pace / 4 + last / 4));
         recovers
     }
 
-    /// These volumes' stores (bits) are late; whether that is news.
-    pub fn add(&mut self, volumes: u64, now: Nanos) -> bool {
-        let news = volumes & !self.volumes != 0;
+    /// These volumes' stores are late; whether that is news.
+    pub fn add(&mut self, volumes: VolumeSet, now: Nanos) -> bool {
+        let news = !(volumes & !self.volumes).is_empty();
         if news {
             self.try_at = now.saturating_add(PERIOD);
         }
@@ -87,7 +88,7 @@ impl Late {
 
     /// When late stores are tried, if there are any.
     pub fn timeout(&self) -> Option<Nanos> {
-        (self.volumes != 0).then_some(self.try_at.max(self.pause_until))
+        (!self.volumes.is_empty()).then_some(self.try_at.max(self.pause_until))
     }
 
     /// A late store has failed.
@@ -143,7 +144,7 @@ mod tests {
         late.note(1, Nanos(0), 1, Nanos(MS));
         late.note(2, Nanos(0), 1, Nanos(50 * MS));
         assert_eq!(late.due(0, Nanos(7), 2, false), Some(Nanos(7 + 800 * MS)));
-        assert!(late.add(0b100, Nanos(0)) && !late.add(0b100, Nanos(0)));
+        assert!(late.add(VolumeSet::only(2), Nanos(0)) && !late.add(VolumeSet::only(2), Nanos(0)));
         assert_eq!(late.due(0, Nanos(7), 2, false), Some(Nanos(7 + 250 * MS)), "at least 250 ms");
         assert_eq!(late.due(0, Nanos(7), 2, true), Some(Nanos(7 + 50 * MS)), "or 50");
     }
@@ -152,17 +153,17 @@ mod tests {
     fn a_late_store_recovers_when_it_takes_less_than_eight_times_as_long_as_others() {
         let mut late = three();
         late.note(1, Nanos(0), 1, Nanos(100 * MS));
-        late.add(0b001, Nanos(0));
+        late.add(VolumeSet::only(0), Nanos(0));
         assert!(!late.note(0, Nanos(0), 1, Nanos(800 * MS)));
         assert!(late.note(0, Nanos(0), 1, Nanos(799 * MS)));
-        assert_eq!((late.volumes(), late.timeout()), (0, None));
+        assert_eq!((late.volumes(), late.timeout()), (VolumeSet::EMPTY, None));
         assert!(!late.note(0, Nanos(0), 1, Nanos(1)), "it was not late");
     }
 
     #[test]
     fn after_a_failure_a_late_store_is_left_alone_for_a_while() {
         let mut late = three();
-        late.add(0b001, Nanos(0));
+        late.add(VolumeSet::only(0), Nanos(0));
         assert!(!late.pauses(Nanos(0)) && late.is_time(PERIOD) && !late.is_time(PERIOD));
         late.pause(PERIOD);
         assert!(late.pauses(PERIOD) && !late.pauses(Nanos(PERIOD.0 + PAUSE.0)));

@@ -39,6 +39,7 @@ mod stores;
 mod streams;
 mod switch;
 mod volume;
+mod volume_set;
 mod waiters;
 mod world;
 

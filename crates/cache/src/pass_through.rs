@@ -24,7 +24,8 @@ use crate::destage::Destages;
 use crate::shard::Shard;
 use crate::stamp::Stamps;
 use crate::stores::Stores;
-use crate::world::{State, World, around, sooner};
+use crate::volume_set::VolumeSet;
+use crate::world::{CacheState, World, around, sooner};
 
 /// The name of the sync, and of the mark, towards the log.
 pub(crate) const SALVAGE: u64 = u64::MAX - 4;
@@ -46,11 +47,12 @@ enum Stage {
     /// What the log has taken is being made durable.
     Salvaging,
     Destaging,
-    /// What it holds of these volumes (bits) is being declared void.
-    Voiding(u64),
-    /// Their stores' headers are to declare that; or are being written (bits).
+    /// What it holds of these volumes is being declared void.
+    Voiding(VolumeSet),
+    /// The headers of stores are to declare that.
     Releasing,
-    Released(u64),
+    /// The headers of these volumes' stores, which declare that, are being written.
+    Released(VolumeSet),
     /// The shard's entries from this one on are to forget their records.
     Dropping {
         shard: usize,
@@ -79,7 +81,7 @@ pub(crate) struct PassThrough {
 impl PassThrough {
     /// The log has failed: no record goes to flash until the next start.
     pub fn begin(&mut self, world: &mut World) {
-        if world.state == State::Ready && !world.hurry {
+        if world.state == CacheState::Ready && !world.hurry {
             self.stage = Stage::Settling;
             set_holding(world, true);
             let limit = world.config.give_up_after;
@@ -99,7 +101,7 @@ impl PassThrough {
         if stage == Stage::Idle {
             return false;
         }
-        if world.state != State::Ready || world.hurry {
+        if world.state != CacheState::Ready || world.hurry {
             // A stop does not wait for it.
             (self.stage, self.retry_at) = (Stage::Idle, None);
             self.let_go(world);
@@ -151,11 +153,11 @@ impl PassThrough {
             return;
         }
         let clean = without_dirty_records(world);
-        let Some(log) = world.log.as_mut().filter(|_| clean != 0) else {
+        let Some(log) = world.log.as_mut().filter(|_| !clean.is_empty()) else {
             return self.fail(world);
         };
         self.stage = Stage::Voiding(clean);
-        log.void((0..64).filter(|v| clean >> v & 1 == 1), SALVAGE);
+        log.void(clean.iter().map(|v| v as u16), SALVAGE);
     }
 
     /// Their records are durably void, or could not be declared so.
@@ -171,25 +173,25 @@ impl PassThrough {
     fn order_release(&mut self, world: &mut World, stamps: &mut Stamps) -> bool {
         match stamps.release(world, without_dirty_records(world)) {
             None => return false,
-            Some(0) => self.fail(world),
+            Some(VolumeSet::EMPTY) => self.fail(world),
             Some(volumes) => self.stage = Stage::Released(volumes),
         }
         true
     }
 
-    /// The headers of these stores (bits) say so, durably.
-    pub fn released(&mut self, world: &mut World, done: u64) {
+    /// The headers of these stores say so, durably.
+    pub fn released(&mut self, world: &mut World, done: VolumeSet) {
         let Stage::Released(volumes) = self.stage else { return };
         match volumes & done {
-            0 => self.fail(world),
+            VolumeSet::EMPTY => self.fail(world),
             released => self.go_past(world, released),
         }
     }
 
-    /// What flash holds of these volumes (bits) will never count.
-    fn go_past(&mut self, world: &mut World, volumes: u64) {
+    /// What flash holds of these volumes will never count.
+    fn go_past(&mut self, world: &mut World, volumes: VolumeSet) {
         world.past |= volumes;
-        world.stats.passed_through += u64::from(volumes.count_ones());
+        world.stats.passed_through += u64::from(volumes.len());
         let (past, all) = (world.past, world.all_go_past());
         world.shards.iter_mut().for_each(|shard| shard.set_past(past, all));
         self.stage = Stage::Dropping { shard: 0, entry: 0 };
@@ -267,19 +269,19 @@ impl PassThrough {
         }
         if self.retry_at.is_some_and(|at| at <= world.now) {
             self.retry_at = None;
-            if world.state == State::Ready && self.stage == Stage::Idle {
+            if world.state == CacheState::Ready && self.stage == Stage::Idle {
                 self.stage = Stage::Settling;
             }
         }
     }
 }
 
-/// Volumes (bits) that have no dirty records, and do not go past flash yet.
-fn without_dirty_records(world: &World) -> u64 {
-    let mut clean = 0;
+/// Volumes that have no dirty records, and do not go past flash yet.
+fn without_dirty_records(world: &World) -> VolumeSet {
+    let mut clean = VolumeSet::EMPTY;
     for (v, volume) in world.front.volumes.iter().enumerate() {
         let whole = volume.owed == 0 && !world.front.has_failed(v);
-        clean |= u64::from(whole && !world.goes_past(v)) << v;
+        clean.insert_if(v, whole && !world.goes_past(v));
     }
     clean
 }

@@ -9,7 +9,7 @@ use forebay_block::{Nanos, Op, Volume};
 use forebay_effect::Frame;
 use forebay_flash::BlockKey;
 
-use crate::world::{State, World};
+use crate::world::{CacheState, World};
 
 /// The key under which a block would be published; `None` if there is no such block in any volume.
 #[inline]
@@ -23,7 +23,7 @@ pub(crate) fn publish(world: &mut World, volume: Volume, offset: u64) -> Option<
     let size = world.config.block_size;
     let v = world.front.volumes.get(volume.0 as usize)?;
     let end = (offset - size.within(offset)).checked_add(size.bytes())?;
-    if world.state != State::Ready || end > v.size {
+    if world.state != CacheState::Ready || end > v.size {
         return None;
     }
     let (n, key) = world.place_of(volume, offset);

@@ -13,7 +13,7 @@ use crate::shard::Access;
 use crate::slab::{Fifo, NONE};
 use crate::stores::Stores;
 use crate::waiters::Piece;
-use crate::world::{State, World, around};
+use crate::world::{CacheState, World, around};
 
 impl World {
     /// Whether there are requests that could hand out further blocks now.
@@ -210,7 +210,7 @@ impl World {
         let (v, share) = (&self.front.volumes[volume], self.front.shares.share);
         v.owed + u64::from(v.pieces) >= share
             && self.config.write_policy.write_back
-            && self.state == State::Ready
+            && self.state == CacheState::Ready
             && !self.log_lost
     }
 
@@ -239,7 +239,7 @@ impl World {
         true
     }
 
-    /// A request that waits for the share of the volume waits in vain: it ends with an error.
+    /// Ends all requests that wait for the volume's share of flash with an error.
     pub fn refuse_held(&mut self, volume: usize, error: IoError) {
         let mut held = core::mem::replace(&mut self.front.volumes[volume].held, Fifo::EMPTY);
         while let Some(request) = self.front.requests.pop_front(&mut held) {

@@ -15,7 +15,8 @@ use forebay_flash::{Log, Sealed};
 use crate::notice::Notice;
 use crate::shard::Shard;
 use crate::volume::Past;
-use crate::world::{State, World, around};
+use crate::volume_set::VolumeSet;
+use crate::world::{CacheState, World, around};
 
 /// The name of a seal towards the log.
 const SEAL: u64 = u64::MAX - 3;
@@ -60,7 +61,7 @@ impl Seal {
         match &mut world.log {
             // A start finds nothing that counts, and needs no note.
             Some(_) if past => stage = Stage::Dropping { shard: 0, entry: 0 },
-            Some(log) if world.state == State::Stopped => {
+            Some(log) if world.state == CacheState::Stopped => {
                 stage = Stage::Noting;
                 log.seal(&volumes, SEAL);
             }
@@ -113,7 +114,7 @@ impl Seal {
             Stage::Settling if idle || world.log_lost => {
                 // What goes on in the background is over: the log may be told.
                 *stage = match &mut world.log {
-                    Some(log) if world.state == State::Ready => {
+                    Some(log) if world.state == CacheState::Ready => {
                         log.clean_before_now(SEAL);
                         Stage::Marking
                     }
@@ -128,11 +129,11 @@ impl Seal {
             }
             Stage::Marking | Stage::Noting => return false,
         };
-        let mut dropped = 0;
+        let mut dropped = VolumeSet::EMPTY;
         for volume in volumes.iter().filter(|v| v.distrust) {
-            dropped |= 1_u64 << volume.index.min(63);
+            dropped.insert(usize::from(volume.index));
         }
-        if world.state != State::Ready || dropped == 0 || shard == world.shards.len() {
+        if world.state != CacheState::Ready || dropped.is_empty() || shard == world.shards.len() {
             // (What has stopped looks nothing up any more.)
             self.end(world, Ok(()));
             return true;

@@ -1,7 +1,7 @@
 //! Fixed-capacity slabs and queues by number: no allocation after construction.
 //!
-//! A slab's room is reserved when it is made, and touched when it is used: numbers in use are the lowest there
-//! are, so that of a slab for the worst case memory holds what was ever in use at once.
+//! A slab reserves room for its capacity when it is made, and uses a new number only if no freed one is left. So a slab
+//! sized for the worst case touches memory only for the most items that were ever in use at once.
 
 /// "Nothing" in links.
 pub(crate) const NONE: u32 = u32::MAX;

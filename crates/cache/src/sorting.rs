@@ -12,13 +12,14 @@ const ITEMS_A_STEP: usize = 16;
 pub(crate) struct Sorting<T> {
     /// What the merge at hand has merged so far, then the whole.
     merged: Vec<T>,
-    /// Runs of so many are sorted before `at`, runs of half as many from there on; 0: runs of any length.
+    /// Runs of `2 * width` items are sorted before `at`, runs of `width` from there on. 0: runs of [`RUN`] before
+    /// `at`, and nothing from there on.
     width: usize,
     at: usize,
 }
 
 impl<T: Ord + Copy> Sorting<T> {
-    /// For so many items at most, without allocating later.
+    /// For at most `items_max` items; allocates nothing later.
     pub fn new(items_max: usize) -> Sorting<T> {
         Sorting { merged: Vec::with_capacity(items_max), width: 0, at: 0 }
     }

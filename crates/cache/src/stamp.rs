@@ -18,31 +18,34 @@ use forebay_flash::{Layout, Stamp};
 
 use crate::notice::Notice;
 use crate::volume::Past;
-use crate::world::{State, World};
+use crate::volume_set::VolumeSet;
+use crate::world::{CacheState, World};
 
 /// What is known of the stamps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stamps {
-    /// Volumes whose stores keep one (bits).
-    kept: u64,
+    /// Volumes whose stores keep one .
+    kept: VolumeSet,
     /// By volume: what its newest says.
     newest: Vec<Stamp>,
     /// By volume: direct writes that had ended when it was ordered.
     written: Vec<u64>,
-    /// Volumes that have durably taken over dirty records since one was ordered (bits).
-    taken_over: u64,
-    /// Those that are being written, by volume; the same as bits.
+    /// Volumes that have durably taken over dirty records since one was ordered .
+    taken_over: VolumeSet,
+    /// By volume: the stamp that is being written.
     pending: Vec<Option<Pending>>,
-    under_way: u64,
-    /// Of those, the ones that release their volumes; and those that have, since these were ordered.
-    releasing: u64,
-    released: u64,
-    /// Volumes whose stores are older copies, and are being completed (bits); regions that are to be
-    /// reclaimed after that.
-    completing: u64,
+    /// Volumes with one.
+    under_way: VolumeSet,
+    /// Volumes under way that their stamps release from the log.
+    releasing: VolumeSet,
+    /// Volumes that stamps have released since those in `releasing` were ordered.
+    released: VolumeSet,
+    /// Volumes whose stores are older copies, and are being completed.
+    completing: VolumeSet,
+    /// Regions that are to be reclaimed after that.
     deferred: Vec<u32>,
-    /// Volumes whose stamp could not be written last (bits).
-    failed: u64,
+    /// Volumes whose stamp could not be written last .
+    failed: VolumeSet,
 }
 
 /// A stamp that is being written to a header.
@@ -61,19 +64,15 @@ struct Pending {
 pub(crate) struct Stamped {
     /// What is durable: volume, number, and whether nothing goes past the log.
     pub noted: Vec<(u16, u64, bool)>,
-    /// The volumes (bits) that the stores' headers release from the log, when all have answered that were to.
-    pub released: Option<u64>,
+    /// The volumes that the stores' headers release from the log, when all have answered that were to.
+    pub released: Option<VolumeSet>,
 }
 
 impl Stamps {
-    fn volumes(&self, bits: u64) -> impl Iterator<Item = usize> + use<> {
-        (0..self.newest.len()).filter(move |v| bits >> v & 1 == 1)
-    }
-
     /// The store of this volume keeps a stamp.
     pub fn keep(&mut self, volume: Volume, count: usize) {
         assert!((volume.0 as usize) < count, "stamps of a volume that is not attached");
-        self.kept |= 1 << volume.0;
+        self.kept.insert(volume.0 as usize);
         self.newest.resize(count, Stamp::default());
         self.written.resize(count, 0);
         self.pending.resize(count, None);
@@ -82,55 +81,60 @@ impl Stamps {
     /// Orders stamps of the stores that have changed since their last, or whose log has.
     pub fn refresh(&mut self, world: &mut World) {
         let seen = world.stamp_now(false).seen;
-        let mut volumes = 0;
-        for v in self.volumes(self.kept) {
+        let mut volumes = VolumeSet::EMPTY;
+        for v in self.kept.iter() {
             let changed = self.newest[v].seen < seen
                 || self.written[v] != world.front.volumes[v].direct_done()
-                || self.taken_over >> v & 1 == 1;
-            volumes |= u64::from(changed) << v;
+                || self.taken_over.contains(v);
+            volumes.insert_if(v, changed);
         }
         self.order(world, volumes, 0, false);
     }
 
-    /// Has the stores of these volumes (bits) released from a log that has failed, if they keep stamps: the
+    /// Has the stores of these volumes released from a log that has failed, if they keep stamps: the
     /// volumes for which that was ordered, once no other stamp is under way.
-    pub fn release(&mut self, world: &mut World, volumes: u64) -> Option<u64> {
+    pub fn release(&mut self, world: &mut World, volumes: VolumeSet) -> Option<VolumeSet> {
         if self.is_under_way() {
             return None;
         }
-        Some(if self.order(world, volumes, 0, true) { volumes & self.kept } else { 0 })
+        Some(if self.order(world, volumes, 0, true) {
+            volumes & self.kept
+        } else {
+            VolumeSet::EMPTY
+        })
     }
 
     /// Whether stamps are under way.
     pub fn is_under_way(&self) -> bool {
-        self.under_way != 0
+        !self.under_way.is_empty()
     }
 
-    /// The volumes (bits) whose stamp is being written.
-    pub fn under_way(&self) -> u64 {
+    /// The volumes whose stamp is being written.
+    pub fn under_way(&self) -> VolumeSet {
         self.under_way
     }
 
-    /// Of those, the ones (bits) whose stamp says what they have taken over.
-    pub fn settling(&self) -> u64 {
+    /// The volumes whose stamp is being written and says what they have taken over.
+    pub fn settling(&self) -> VolumeSet {
         let says = |v: &usize| self.pending[*v].is_some_and(|pending| pending.taken_over);
-        self.volumes(self.under_way).filter(says).fold(0, |all, v| all | 1 << v)
+        self.under_way.iter().filter(says).collect()
     }
 
     /// The headers of these volumes have been written, with these numbers; or could not be, where that is 0.
     pub fn written(&mut self, world: &mut World, numbers: &[(Volume, u64)]) -> Stamped {
         let mut noted = Vec::with_capacity(numbers.len());
-        let mut releasing = 0;
+        let mut releasing = VolumeSet::EMPTY;
         for &(volume, number) in numbers {
-            let (v, bit) = (volume.0 as usize, 1 << volume.0);
+            let v = volume.0 as usize;
+            let this = VolumeSet::only(v);
             let pending = self.pending[v].take().expect("no stamp of the volume was ordered");
-            let releases = self.releasing & bit;
+            let releases = self.releasing & this;
             releasing |= releases;
-            self.under_way &= !bit;
-            self.releasing &= !bit;
+            self.under_way &= !this;
+            self.releasing &= !this;
             if number == 0 {
-                self.failed |= bit;
-                self.taken_over |= u64::from(pending.taken_over) << v;
+                self.failed |= this;
+                self.taken_over.insert_if(v, pending.taken_over);
                 continue;
             }
             self.newest[v] = pending.stamp;
@@ -145,39 +149,39 @@ impl Stamps {
             }
             noted.push((volume.0 as u16, number, logged));
         }
-        let over = releasing != 0 && self.releasing == 0;
+        let over = !releasing.is_empty() && self.releasing.is_empty();
         Stamped { noted, released: over.then(|| core::mem::take(&mut self.released)) }
     }
 
-    /// Of these volumes (bits), those whose stamp could not be written last; that is forgotten.
-    pub fn take_failed(&mut self, volumes: u64) -> u64 {
+    /// Of these volumes, those whose stamp could not be written last; that is forgotten.
+    pub fn take_failed(&mut self, volumes: VolumeSet) -> VolumeSet {
         volumes & core::mem::take(&mut self.failed)
     }
 
-    /// Of these volumes (bits), those whose stamp has not seen that batch of the log.
-    pub fn unseen(&self, volumes: u64, batch: u64) -> u64 {
+    /// Of these volumes, those whose stamp has not seen that batch of the log.
+    pub fn unseen(&self, volumes: VolumeSet, batch: u64) -> VolumeSet {
         let unseen = |v: &usize| self.newest[*v].seen < batch;
-        self.volumes(volumes & self.kept).filter(unseen).fold(0, |all, v| all | 1 << v)
+        (volumes & self.kept).iter().filter(unseen).collect()
     }
 
-    /// The volumes (bits) that have durably taken over dirty records that no stamp says.
-    pub fn owed(&self) -> u64 {
+    /// The volumes that have durably taken over dirty records that no stamp says.
+    pub fn owed(&self) -> VolumeSet {
         self.taken_over & self.kept
     }
 
-    /// These volumes (bits) have durably taken over dirty records.
-    pub fn note_taken_over(&mut self, volumes: u64) {
+    /// These volumes have durably taken over dirty records.
+    pub fn note_taken_over(&mut self, volumes: VolumeSet) {
         self.taken_over |= volumes;
     }
 
     /// The store of the volume is an older copy, and is to be completed.
     pub fn complete(&mut self, volume: u16) {
-        self.completing |= 1 << volume;
+        self.completing.insert(usize::from(volume));
     }
 
     /// Whether stores are being completed.
     pub fn is_completing(&self) -> bool {
-        self.completing != 0
+        !self.completing.is_empty()
     }
 
     /// Whether the log may use a region again. While stores are being completed it must not: what is
@@ -191,7 +195,7 @@ impl Stamps {
 
     /// The stores have what they lacked: the regions that are to be reclaimed.
     pub fn completed(&mut self) -> Vec<u32> {
-        self.completing = 0;
+        self.completing = VolumeSet::EMPTY;
         core::mem::take(&mut self.deferred)
     }
 
@@ -199,21 +203,29 @@ impl Stamps {
     pub fn sealed(&mut self, world: &World, volumes: Vec<u16>) {
         let stamp = world.stamp_now(false);
         let kept = self.kept;
-        for v in volumes.into_iter().map(usize::from).filter(|&v| kept >> v & 1 == 1) {
-            self.taken_over &= !(1 << v);
+        for v in volumes.into_iter().map(usize::from).filter(|&v| kept.contains(v)) {
+            self.taken_over.remove(v);
             self.newest[v] = stamp;
             self.written[v] = world.front.volumes[v].direct_done();
         }
     }
 
-    /// Orders stamps of these volumes (bits), but for those that are being written: all dirty records of batches up to
+    /// Orders stamps of these volumes, but for those that are being written: all dirty records of batches up to
     /// `complete` are on their stores. False if none is.
-    pub fn order(&mut self, world: &mut World, volumes: u64, complete: u64, release: bool) -> bool {
+    pub fn order(
+        &mut self,
+        world: &mut World,
+        volumes: VolumeSet,
+        complete: u64,
+        release: bool,
+    ) -> bool {
         // (Records that are being disowned may need room.)
-        let runs =
-            !matches!(world.state, State::New | State::Starting | State::Stopped | State::Failed);
+        let runs = !matches!(
+            world.state,
+            CacheState::New | CacheState::Starting | CacheState::Stopped | CacheState::Failed
+        );
         let volumes = volumes & self.kept & !self.under_way;
-        if !runs || volumes == 0 {
+        if !runs || volumes.is_empty() {
             return false;
         }
         let mut stamp = world.stamp_now(false);
@@ -222,12 +234,12 @@ impl Stamps {
         // not stay.
         let logs = world.config.write_policy.write_back
             && world.log.as_ref().is_some_and(|log| log.layout() == Layout::Log);
-        for v in self.volumes(volumes) {
+        for v in volumes.iter() {
             let of = &world.front.volumes[v];
-            let settles = logs && self.completing >> v & 1 == 0;
+            let settles = logs && !self.completing.contains(v);
             self.pending[v] = Some(Pending {
                 stamp,
-                taken_over: self.taken_over >> v & 1 == 1,
+                taken_over: self.taken_over.contains(v),
                 written: of.direct_done(),
                 settled: of.direct_settled().filter(|_| settles),
             });
@@ -238,9 +250,9 @@ impl Stamps {
         if release {
             self.releasing |= volumes;
         }
-        let stamps = self.volumes(volumes).map(|v| (Volume(v as u32), stamp)).collect();
+        let stamps = volumes.iter().map(|v| (Volume(v as u32), stamp)).collect();
         world.notices.push(Notice::Stamp { stamps, release });
-        world.stats.stamps += u64::from(volumes.count_ones());
+        world.stats.stamps += u64::from(volumes.len());
         true
     }
 }

@@ -5,7 +5,8 @@ use forebay_flash::{BlockKey, Log, LogError, Older, Record, RecoveryReport};
 
 use crate::notice::Notice;
 use crate::stamp::Stamps;
-use crate::world::{State, World, around};
+use crate::volume_set::VolumeSet;
+use crate::world::{CacheState, World, around};
 
 /// The start's name towards the log.
 pub(crate) const START: u64 = u64::MAX - 2;
@@ -15,8 +16,8 @@ pub(crate) const START: u64 = u64::MAX - 2;
 pub(crate) struct Start {
     /// Volumes whose backing stores others have written.
     changed: Vec<u16>,
-    /// Volumes whose stores lack what no record that counts has (bits).
-    incomplete: u64,
+    /// Volumes whose stores lack what no record that counts has.
+    incomplete: VolumeSet,
     /// All records have a place, or are to be disowned.
     settled: bool,
     /// Blocks whose clean records have no place in the index; and, while they are being disowned, what recovery
@@ -31,9 +32,9 @@ impl Start {
         self.changed = changed;
     }
 
-    /// The volumes (bits) whose stores lack what no record that counts has.
+    /// The volumes whose stores lack what no record that counts has.
     #[cfg(test)]
-    pub fn incomplete(&self) -> u64 {
+    pub fn incomplete(&self) -> VolumeSet {
         self.incomplete
     }
 
@@ -42,7 +43,7 @@ impl Start {
         let known = usize::from(r.key.volume()) < world.front.volumes.len();
         let offset = world.config.block_size.offset_of(r.key.block());
         let n = world.shard_of(r.key.volume(), offset);
-        if known && r.dirty != 0 && world.state != State::Failed {
+        if known && r.dirty != 0 && world.state != CacheState::Failed {
             let volume = r.key.volume();
             let size = world.front.volumes[usize::from(volume)].size;
             if let Some(within) = world.shards[n].beyond(&around!(world), r.key, r.dirty) {
@@ -56,7 +57,7 @@ impl Start {
                 // An older record may have been on the store, and the store lacks it.
                 let owed = world.shards[n].recovered_dirty(r.key);
                 let missing = owed & !(r.valid | r.dirty) != 0;
-                self.incomplete |= u64::from(missing) << r.key.volume();
+                self.incomplete.insert_if(usize::from(r.key.volume()), missing);
                 masks.1 |= owed & r.valid;
             }
             let mut around = around!(world);
@@ -74,14 +75,14 @@ impl Start {
     pub fn recovered_tombstone(&mut self, world: &mut World, key: BlockKey) {
         let n = world.shard_of(key.volume(), world.config.block_size.offset_of(key.block()));
         let missing = world.shards[n].recovered_dirty(key) != 0;
-        self.incomplete |= u64::from(missing) << key.volume();
+        self.incomplete.insert_if(usize::from(key.volume()), missing);
         world.shards[n].recovered_tombstone(&mut around!(world), key);
     }
 
     /// Whether recovery has given all records, and they have not been settled.
     #[inline]
     pub fn must_settle(&self, world: &World) -> bool {
-        let starting = world.state == State::Starting && !self.settled;
+        let starting = world.state == CacheState::Starting && !self.settled;
         starting && world.log.as_ref().is_some_and(Log::is_opening)
     }
 
@@ -116,7 +117,7 @@ impl Start {
     /// to be disowned, which takes room in the log, and none is made before the store is complete.
     fn settle_completing(&mut self, world: &mut World, stamps: &mut Stamps) {
         for volume in world.log.as_ref().map_or(&[][..], Log::completing).to_vec() {
-            if self.incomplete >> volume & 1 == 1 || !self.disowned.is_empty() {
+            if self.incomplete.contains(usize::from(volume)) || !self.disowned.is_empty() {
                 refuse(world, LogError::Older { volume, which: Older::Store });
             }
             stamps.complete(volume);
@@ -135,7 +136,7 @@ impl Start {
         if self.disowned.is_empty() {
             return Some(report);
         }
-        world.state = State::Disowning;
+        world.state = CacheState::Disowning;
         let log = world.log.as_mut().expect("it has just been opened");
         for key in self.disowned.drain(..) {
             world.stats.recovered_disowned += 1;
@@ -146,7 +147,7 @@ impl Start {
         None
     }
 
-    /// They are, or cannot be. Gives the report if requests are welcome.
+    /// Records without a place are disowned, or cannot be. Gives the report if requests are welcome.
     pub fn disowned(&mut self, world: &mut World, result: Outcome) -> Option<Box<RecoveryReport>> {
         let report = self.report.take()?;
         if let Err(error) = result {
@@ -161,15 +162,15 @@ impl Start {
 /// nothing of them may be dirty. (What recovery gives, it gives before it knows.)
 fn settle_outdated(world: &mut World) {
     let outdated = world.log.as_ref().map_or(&[][..], Log::outdated).to_vec();
-    let mut dropped = 0;
+    let mut dropped = VolumeSet::EMPTY;
     for (volume, which) in outdated {
         match world.front.volumes.get(usize::from(volume)) {
             Some(v) if v.stats.dirty_blocks > 0 => refuse(world, LogError::Older { volume, which }),
-            Some(_) => dropped |= 1_u64 << volume.min(63),
+            Some(_) => dropped.insert(usize::from(volume)),
             None => {}
         }
     }
-    if dropped == 0 || world.state == State::Failed {
+    if dropped.is_empty() || world.state == CacheState::Failed {
         return;
     }
     for n in 0..world.shards.len() {
@@ -179,8 +180,8 @@ fn settle_outdated(world: &mut World) {
 
 /// Does not serve.
 fn refuse(world: &mut World, why: LogError) {
-    if world.state != State::Failed {
-        world.state = State::Failed;
+    if world.state != CacheState::Failed {
+        world.state = CacheState::Failed;
         world.notices.push(Notice::Failed(why));
     }
 }

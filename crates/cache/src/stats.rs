@@ -35,8 +35,8 @@ sums! {
         /// Found on its way from the backing store, which another access had asked for: waited for, and
         /// not asked for again.
         pub delayed: u64,
-        /// Not found, or found and dropped: under the policies that only reads allocate in, what a write
-        /// finds is of no use to it.
+        /// Not found, or found and dropped: under policies that allocate on reads only, a write drops
+        /// the block that it finds.
         pub miss: u64,
     }
 

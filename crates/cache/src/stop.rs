@@ -8,9 +8,9 @@ use crate::destage::Destages;
 use crate::notice::Notice;
 use crate::shard::Shard;
 use crate::stores::Stores;
-use crate::world::{State, World};
+use crate::world::{CacheState, World};
 
-/// See the module. How far it is, [`State`] says.
+/// See the module. How far it is, [`CacheState`] says.
 #[derive(Debug)]
 pub(crate) struct Stop {
     /// Whether everything goes to the backing stores.
@@ -25,9 +25,9 @@ impl Stop {
 
     /// It begins, unless it is under way or nothing runs; whether it does.
     pub fn begin(&mut self, world: &mut World, destages: bool) -> bool {
-        let begins = matches!(world.state, State::Ready | State::New);
+        let begins = matches!(world.state, CacheState::Ready | CacheState::New);
         if begins {
-            world.state = State::Draining;
+            world.state = CacheState::Draining;
             world.shards.iter_mut().for_each(Shard::stop_lines);
             (self.destages, world.hurry) = (destages, true);
         }
@@ -47,7 +47,7 @@ impl Stop {
 
     /// The log has stopped.
     pub fn log_stopped(&mut self, world: &mut World, result: Outcome) {
-        (world.state, self.result) = (State::Ending, self.result.and(result));
+        (world.state, self.result) = (CacheState::Ending, self.result.and(result));
     }
 
     /// One turn.
@@ -59,34 +59,34 @@ impl Stop {
         destages: &mut Destages,
     ) -> bool {
         match world.state {
-            State::Draining
+            CacheState::Draining
                 if world.front.requests.in_use() == 0
                     && !destages.is_under_way()
                     && !world.shards.iter().any(Shard::is_fetching_lines) =>
             {
-                world.state = State::Flushing;
+                world.state = CacheState::Flushing;
                 destages.begin(world, cleaner, stores);
                 true
             }
-            State::Flushing => {
+            CacheState::Flushing => {
                 let Some(result) = destages.flushed() else { return false };
                 self.result = result;
-                world.state = State::Destaging;
+                world.state = CacheState::Destaging;
                 if !self.destages {
                     destages.forget(world);
                 }
                 true
             }
-            State::Destaging if !destages.is_under_way() => {
+            CacheState::Destaging if !destages.is_under_way() => {
                 self.close(world);
                 true
             }
-            State::Ending => {
+            CacheState::Ending => {
                 // Nothing is written to a store after the stop: it is noted then how they are left.
                 if !cleaner.cut(world) {
                     return false;
                 }
-                world.state = State::Stopped;
+                world.state = CacheState::Stopped;
                 world.notices.push(Notice::Stopped(self.result));
                 true
             }
@@ -103,7 +103,7 @@ impl Stop {
         let past = world.all_go_past();
         match &mut world.log {
             Some(log) if !lost && !past => {
-                world.state = State::Closing;
+                world.state = CacheState::Closing;
                 let clean = world.front.volumes.iter().all(|v| v.stats.dirty_blocks == 0);
                 if self.destages && self.result.is_ok() && clean {
                     // The stores are the whole truth: no record may be destaged again
@@ -113,7 +113,7 @@ impl Stop {
                     log.stop();
                 }
             }
-            _ => world.state = State::Ending,
+            _ => world.state = CacheState::Ending,
         }
     }
 }

@@ -23,7 +23,8 @@ use crate::late::Late;
 use crate::shard::apart;
 use crate::stamp::Stamps;
 use crate::volume::VolumeState;
-use crate::world::{State, Turn, World, around};
+use crate::volume_set::VolumeSet;
+use crate::world::{CacheState, Turn, World, around};
 
 /// Time between probes of stores that are known to fail.
 const PROBE_PERIOD: Nanos = Nanos(5_000_000_000);
@@ -36,22 +37,23 @@ const LATE_SHARE: u64 = 8;
 pub(crate) struct Shares {
     /// Blocks of a volume that may be dirty on flash; all if it is alone.
     pub share: u64,
-    /// Volumes (bits) with three quarters of that.
-    pub crowded: u64,
+    /// Volumes with three quarters of that.
+    pub crowded: VolumeSet,
     /// Requests that wait for their volume's share.
     pub held: u32,
 }
 
 impl Shares {
     pub fn new() -> Shares {
-        Shares { share: u64::MAX, crowded: 0, held: 0 }
+        Shares { share: u64::MAX, crowded: VolumeSet::EMPTY, held: 0 }
     }
 
-    /// A volume has so many dirty blocks on flash now.
+    /// Notes that `volume` now has `blocks` dirty blocks on flash.
     #[inline]
     pub fn note_dirty(&mut self, volume: usize, blocks: u64) {
         let crowded = blocks >= self.share - self.share / 4;
-        self.crowded = self.crowded & !(1 << volume) | u64::from(crowded) << volume;
+        self.crowded.remove(volume);
+        self.crowded.insert_if(volume, crowded);
     }
 }
 
@@ -68,7 +70,7 @@ impl StoreHealth {
     const GOOD: StoreHealth =
         StoreHealth { failures: 0, failing_since: None, error: IoError::Device };
 
-    /// Whether it has failed for so long.
+    /// Whether it has failed for at least `time`.
     fn fails_for(&self, time: Nanos, now: Nanos) -> bool {
         self.failing_since.is_some_and(|since| now.0.saturating_sub(since.0) >= time.0)
     }
@@ -79,22 +81,23 @@ impl StoreHealth {
 pub(crate) struct Stores {
     /// By volume.
     health: Vec<StoreHealth>,
-    /// Volumes (bits) whose store is known to fail, and those that are suspended.
-    failing: u64,
-    suspended: u64,
+    /// Volumes whose store is known to fail.
+    failing: VolumeSet,
+    /// Volumes that are suspended.
+    suspended: VolumeSet,
     /// When stores that are known to fail are to be tried again; whether the next cleaning does.
     probe_at: Nanos,
-    /// So often in a row the region to be reclaimed was neither destaged nor carried on.
+    /// Times in a row that the region to reclaim was neither destaged nor carried on.
     stuck: u32,
     /// Since when there is a jam for which somebody waits, or has waited until it was hopeless.
     jam_since: Option<Nanos>,
     /// It has lasted for long enough, and requests fail.
     hopeless: bool,
-    /// Those (bits) that the next cleaning that meets their records is to try.
-    probing: u64,
-    /// Regions carried on in a row though nothing else was written to the log: that makes no room; and what
-    /// else had been written.
+    /// Volumes that the next cleaning that meets their records is to try.
+    probing: VolumeSet,
+    /// Regions carried on in a row while nothing else was written to the log: those make no room.
     in_vain: u32,
+    /// Entries written to the log for other reasons, when a region was last carried on.
     entries: u64,
     late: Late,
 }
@@ -106,13 +109,14 @@ impl Stores {
         self.late.attach();
     }
 
-    /// Those that are late (bits).
+    /// Volumes whose stores are late.
     #[inline]
-    pub fn late(&self) -> u64 {
+    pub fn late(&self) -> VolumeSet {
         self.late.volumes()
     }
 
-    /// When a volume's store is late that has been given so many writes since `since`, if others are known.
+    /// The time from which a volume's store counts as late, given `writes` writes that began at `since`; `None` if the
+    /// pace of no other store is known.
     pub fn late_at(
         &self,
         world: &World,
@@ -123,15 +127,15 @@ impl Stores {
         self.late.due(volume, since, writes, world.somebody_waits())
     }
 
-    /// A volume's store has taken so many writes that a cleaning has begun since `since`.
+    /// Notes that a volume's store has completed `writes` writes, which a cleaning began at `since`.
     pub fn note_pace(&mut self, world: &mut World, volume: usize, since: Nanos, writes: u32) {
         if self.late.note(volume, since, writes, world.now) {
             self.pin(world);
         }
     }
 
-    /// These volumes' stores (bits) are late.
-    pub fn note_late(&mut self, world: &mut World, volumes: u64) {
+    /// These volumes' stores are late.
+    pub fn note_late(&mut self, world: &mut World, volumes: VolumeSet) {
         if self.late.add(volumes, world.now) {
             self.pin(world);
         }
@@ -149,26 +153,23 @@ impl Stores {
     fn tend_late(&mut self, world: &mut World, cleaner: &mut Cleaner, stamps: &mut Stamps) -> bool {
         let late = self.late() & !self.failing & !cleaner.apart();
         let busy = cleaner.has_late() || !may_tend(world) || self.late.pauses(world.now);
-        let cramped = || !world.shards.iter().all(apart::has_frames);
-        let Some(most) = world.dirty_blocks_max().filter(|_| late != 0 && !busy && !cramped())
-        else {
-            return false;
-        };
-        let volumes = || world.front.volumes.iter().enumerate().filter(|(n, _)| late >> n & 1 == 1);
+        let may = !late.is_empty() && !busy && world.shards.iter().all(apart::has_frames);
+        let Some(most) = world.dirty_blocks_max().filter(|_| may) else { return false };
+        let volumes = || world.front.volumes.iter().enumerate().filter(|&(n, _)| late.contains(n));
         let owed: u64 = volumes().map(|(_, v)| v.owed).sum();
         let all = self.late.is_time(world.now) || world.somebody_waits() || owed > most / 4;
         let least = if all { 0 } else { most / LATE_SHARE };
         let wanted = volumes().filter(|(_, v)| v.owed > least);
-        let wanted = wanted.fold(0, |bits, (n, _)| bits | 1 << n);
-        if wanted == 0 {
+        let wanted: VolumeSet = wanted.map(|(n, _)| n).collect();
+        if wanted.is_empty() {
             return false;
         }
-        let owing = volumes().filter(|(_, v)| v.owed > 0).fold(0, |bits, (n, _)| bits | 1 << n);
+        let owing = volumes().filter(|(_, v)| v.owed > 0).map(|(n, _)| n).collect();
         let Some(region) = oldest(world, cleaner, !wanted, Purpose::Late) else { return false };
         let Some(log) = &mut world.log else { return false };
         let newest = log.newest_batch(region);
         let unseen = stamps.unseen(owing, newest);
-        if unseen != 0 {
+        if !unseen.is_empty() {
             // (A cleaning would wait for it, and all others behind that.)
             return log.make_durable(newest) && stamps.order(world, unseen, 0, false);
         }
@@ -176,28 +177,29 @@ impl Stores {
         true
     }
 
-    /// The stamps of these volumes (bits) could not be written. For a store that is late this counts as a write that
+    /// The stamps of these volumes could not be written. For a store that is late this counts as a write that
     /// failed; for others the cleaning that waits for the stamp says so.
-    pub fn note_unstamped(&mut self, world: &mut World, failed: u64) {
-        if failed & self.late() != 0 {
-            self.note_cleaned(world, 0, failed & self.late(), IoError::Device);
+    pub fn note_unstamped(&mut self, world: &mut World, failed: VolumeSet) {
+        let late = failed & self.late();
+        if !late.is_empty() {
+            self.note_cleaned(world, VolumeSet::EMPTY, late, IoError::Device);
         }
     }
 
-    /// Those that are known to fail (bits).
-    pub fn failing(&self) -> u64 {
+    /// Volumes whose stores are known to fail.
+    pub fn failing(&self) -> VolumeSet {
         self.failing
     }
 
     /// Whether the volume's store has failed so often in a row that others do not wait for it.
     pub fn is_known_to_fail(&self, volume: Volume) -> bool {
-        self.failing >> volume.0.min(63) & 1 == 1
+        self.failing.contains(volume.0 as usize)
     }
 
     /// Whether the volume is suspended, and how its store fails.
     pub fn suspended(&self, volume: Volume) -> Option<IoError> {
         let health = self.health.get(volume.0 as usize)?;
-        (self.suspended >> volume.0 & 1 == 1).then_some(health.error)
+        self.suspended.contains(volume.0 as usize).then_some(health.error)
     }
 
     /// Whether there is a jam that is hopeless.
@@ -210,9 +212,9 @@ impl Stores {
     pub fn has_work(&self, world: &World, stops: impl FnOnce() -> bool) -> bool {
         let shares = &world.front.shares;
         shares.held > 0
-            || shares.crowded & !self.failing & !self.late() != 0
-            || self.failing != 0 && (world.hurry || stops())
-            || self.late() != 0
+            || !(shares.crowded & !self.failing & !self.late()).is_empty()
+            || !self.failing.is_empty() && (world.hurry || stops())
+            || !self.late().is_empty()
     }
 
     /// One turn: who waits for a share goes on, and the crowded are destaged.
@@ -230,17 +232,17 @@ impl Stores {
             }
         }
         let shares = &world.front.shares;
-        if shares.held > 0 && self.failing & shares.crowded != 0 {
+        if shares.held > 0 && !(self.failing & shares.crowded).is_empty() {
             self.consider_suspending(world);
         }
-        if self.late() != 0 {
+        if !self.late().is_empty() {
             any |= self.tend_late(world, cleaner, stamps);
         }
         let apart = self.failing | self.late();
-        let crowded = world.front.shares.crowded & !apart != 0;
+        let crowded = !(world.front.shares.crowded & !apart).is_empty();
         // (Beside probes.)
-        let probes = self.probing.count_ones() as usize;
-        if crowded && cleaner.destages() <= probes && world.state == State::Ready {
+        let probes = self.probing.len() as usize;
+        if crowded && cleaner.destages() <= probes && world.state == CacheState::Ready {
             any |= clean_oldest(world, cleaner, apart, Purpose::Destage);
         }
         match self.stops_in_vain(world, cleaner) {
@@ -251,19 +253,19 @@ impl Stores {
 
     /// Whether a stop waits for room that only stores can make that are known to fail.
     fn stops_in_vain(&self, world: &World, cleaner: &Cleaner) -> bool {
-        let stopping = world.hurry || world.state != State::Ready;
+        let stopping = world.hurry || world.state != CacheState::Ready;
         stopping
-            && self.failing != 0
+            && !self.failing.is_empty()
             && !world.log_lost
             && cleaner.is_idle()
             && world.somebody_waits_in_vain()
     }
 
-    /// The volumes (bits) that a cleaning that begins now does not try; `destage`: a destage of everything is
+    /// The volumes that a cleaning that begins now does not try; `destage`: a destage of everything is
     /// cleaning regions.
-    pub fn to_skip(&self, world: &World, purpose: Purpose, destage: bool) -> u64 {
+    pub fn to_skip(&self, world: &World, purpose: Purpose, destage: bool) -> VolumeSet {
         // (A stop waits for stores that are late.)
-        let late = if world.state == State::Ready { self.late() } else { 0 };
+        let late = if world.state == CacheState::Ready { self.late() } else { VolumeSet::EMPTY };
         let known = (self.failing | late) & !self.probing;
         match purpose {
             Purpose::Late => !self.late() | self.failing,
@@ -272,16 +274,16 @@ impl Stores {
             Purpose::Destage => known,
             Purpose::Reclaim | Purpose::Evict => {
                 let carries = self.may_carry_failing(world) && self.stuck == 0;
-                if carries { known } else { 0 }
+                if carries { known } else { VolumeSet::EMPTY }
             }
         }
     }
 
-    /// Volumes (bits) whose store has failed so often in a row.
-    fn hopeless(&self) -> u64 {
+    /// Volumes whose store has failed so often in a row.
+    fn hopeless(&self) -> VolumeSet {
         let stores = self.health.iter().enumerate();
         let hopeless = stores.filter(|(_, health)| health.failures >= FAILURES_MAX);
-        hopeless.fold(0, |bits, (n, _)| bits | 1 << n)
+        hopeless.map(|(n, _)| n).collect()
     }
 
     /// A destage begins: what failed before it does not count.
@@ -292,18 +294,18 @@ impl Stores {
     /// Whether there is room in the log for carrying on what stores that fail do not take: with it and
     /// nothing else, regions would go round for ever.
     pub fn may_carry_failing(&self, world: &World) -> bool {
-        self.may_carry(world, 0)
+        self.may_carry(world, VolumeSet::EMPTY)
     }
 
-    /// The same, if some more (bits) did not take anything.
-    pub fn may_carry(&self, world: &World, more: u64) -> bool {
+    /// As [`Stores::may_carry_failing`], if the stores of `more` did not take anything either.
+    pub fn may_carry(&self, world: &World, more: VolumeSet) -> bool {
         let Some(most) = world.dirty_blocks_max() else { return false };
         let carried = self.failing | self.late() | more;
-        let carried_on = |&(n, _): &(usize, _)| carried >> n & 1 == 1;
+        let carried_on = |&(n, _): &(usize, _)| carried.contains(n);
         let volumes = world.front.volumes.iter().enumerate().filter(carried_on);
         let owed: u64 = volumes.map(|(_, v)| v.owed).sum();
         let regions = world.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
-        carried != 0 && owed * 4 <= most * 3 && self.in_vain <= regions
+        !carried.is_empty() && owed * 4 <= most * 3 && self.in_vain <= regions
     }
 
     /// Whether the last region that was carried on made no room.
@@ -325,36 +327,41 @@ impl Stores {
         self.stuck = if done { 0 } else { self.stuck + 1 };
     }
 
-    /// A cleaning has written to volumes (bits), of which some have failed.
-    pub fn note_cleaned(&mut self, world: &mut World, written: u64, failed: u64, error: IoError) {
+    /// A cleaning has written to volumes, of which some have failed.
+    pub fn note_cleaned(
+        &mut self,
+        world: &mut World,
+        written: VolumeSet,
+        failed: VolumeSet,
+        error: IoError,
+    ) {
         self.probing &= !(written | failed);
-        if failed & self.late() != 0 {
+        if !(failed & self.late()).is_empty() {
             self.late.pause(world.now);
         }
         for (n, health) in self.health.iter_mut().enumerate() {
-            let bit = 1 << n;
-            if failed & bit != 0 {
+            if failed.contains(n) {
                 health.failures += 1;
                 health.failing_since.get_or_insert(world.now);
                 health.error = error;
                 if health.failures >= FAILURES_MAX {
-                    if self.failing == 0 {
+                    if self.failing.is_empty() {
                         self.probe_at = world.now.saturating_add(PROBE_PERIOD);
                     }
-                    self.failing |= bit;
+                    self.failing.insert(n);
                 }
-            } else if written & bit != 0 && (health.failures > 0 || self.failing & bit != 0) {
+            } else if written.contains(n) && (health.failures > 0 || self.failing.contains(n)) {
                 *health = StoreHealth::GOOD;
-                world.stats.stores_recovered += u64::from(self.failing & bit != 0);
-                self.failing &= !bit;
-                self.suspended &= !bit;
+                world.stats.stores_recovered += u64::from(self.failing.contains(n));
+                self.failing.remove(n);
+                self.suspended.remove(n);
             }
         }
-        if self.failing == 0 {
+        if self.failing.is_empty() {
             (self.jam_since, self.hopeless) = (None, false);
         }
         self.pin(world);
-        if self.failing == 0 {
+        if self.failing.is_empty() {
             world.shards.iter_mut().for_each(|shard| shard.set_jam(false, false));
         }
     }
@@ -362,31 +369,30 @@ impl Stores {
     /// Suspends volumes that have been waited for long enough.
     pub fn consider_suspending(&mut self, world: &mut World) {
         let limit = world.config.give_up_after;
-        if self.failing == 0 || world.state != State::Ready || world.log_lost {
+        if self.failing.is_empty() || world.state != CacheState::Ready || world.log_lost {
             return;
         }
         // Where nothing can be carried on, all wait for those that fail.
         let jam = self.stuck >= FAILURES_MAX || !self.may_carry_failing(world);
         let hopeless = self.time_jam(world, jam);
-        let mut fresh = 0;
+        let mut fresh = VolumeSet::EMPTY;
         for (n, (volume, health)) in world.front.volumes.iter().zip(&self.health).enumerate() {
-            let failing = self.failing >> n & 1 == 1;
-            let crowded = world.front.shares.crowded >> n & 1 == 1;
+            let failing = self.failing.contains(n);
+            let crowded = world.front.shares.crowded.contains(n);
             let waited_for = hopeless || crowded && !volume.held.is_empty();
             let long = world.hurry || limit != Nanos(0) && health.fails_for(limit, world.now);
-            if failing && waited_for && long {
-                fresh |= 1 << n;
-            }
+            fresh.insert_if(n, failing && waited_for && long);
         }
         let suspended = self.suspended | fresh;
         world.stats.suspensions += u64::from(suspended != self.suspended);
         self.suspended = suspended;
         for (volume, health) in self.health.iter().enumerate() {
-            if fresh >> volume & 1 == 1 {
+            if fresh.contains(volume) {
                 world.refuse_held(volume, health.error);
             }
         }
-        let (jam, hopeless) = (jam && suspended != 0, hopeless && suspended != 0);
+        let any = !suspended.is_empty();
+        let (jam, hopeless) = (jam && any, hopeless && any);
         self.hopeless = hopeless;
         let tells = hopeless && world.somebody_waits();
         world.stats.jams += u64::from(tells);
@@ -417,25 +423,25 @@ impl Stores {
     /// When something is to be done about stores that fail.
     #[inline]
     pub fn timeout(&self, world: &World) -> Option<Nanos> {
-        let failing = if self.failing == 0 { None } else { self.timeout_of_failing(world) };
-        let late = if self.late() == 0 { None } else { self.timeout_of_late(world) };
+        let failing = if self.failing.is_empty() { None } else { self.timeout_of_failing(world) };
+        let late = if self.late().is_empty() { None } else { self.timeout_of_late(world) };
         [failing, late].into_iter().flatten().min()
     }
 
     fn timeout_of_late(&self, world: &World) -> Option<Nanos> {
         let volumes = world.front.volumes.iter().enumerate();
-        let owes = volumes.filter(|&(n, _)| self.late() >> n & 1 == 1).any(|(_, v)| v.owed > 0);
+        let owes = volumes.filter(|&(n, _)| self.late().contains(n)).any(|(_, v)| v.owed > 0);
         self.late.timeout().filter(|&at| owes && may_tend(world) && at > world.now)
     }
 
     fn timeout_of_failing(&self, world: &World) -> Option<Nanos> {
-        if world.state != State::Ready || world.log_lost {
+        if world.state != CacheState::Ready || world.log_lost {
             return None;
         }
         let limit = world.config.give_up_after;
         let waited_for = self.failing & world.front.shares.crowded & !self.suspended;
         let waits = |&(n, (v, _)): &(usize, (&VolumeState, &StoreHealth))| {
-            waited_for & 1 << n != 0 && !v.held.is_empty() && limit != Nanos(0)
+            waited_for.contains(n) && !v.held.is_empty() && limit != Nanos(0)
         };
         let volumes = world.front.volumes.iter().zip(&self.health).enumerate().filter(waits);
         let ends = volumes.filter_map(|(_, (_, h))| Some(h.failing_since?.saturating_add(limit)));
@@ -447,7 +453,7 @@ impl Stores {
 
     /// The time has come, or may have; `destage`: a destage of everything is under way.
     pub fn pass_timeout(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
-        if self.failing != 0 && world.state == State::Ready {
+        if !self.failing.is_empty() && world.state == CacheState::Ready {
             self.consider_suspending(world);
             if self.probe_at <= world.now {
                 self.probe(world, cleaner, destage);
@@ -460,7 +466,7 @@ impl Stores {
     pub fn retry(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
         cleaner.retry_now();
         self.probe_at = Nanos(0);
-        self.suspended = 0;
+        self.suspended = VolumeSet::EMPTY;
         (self.jam_since, self.hopeless) = (None, false);
         for health in &mut self.health {
             health.failing_since = health.failing_since.map(|_| world.now);
@@ -471,7 +477,7 @@ impl Stores {
 
     /// The next cleaning tries all stores; one is begun if need be.
     fn probe(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
-        if self.failing == 0 {
+        if self.failing.is_empty() {
             return;
         }
         self.probe_at = world.now.saturating_add(PROBE_PERIOD);
@@ -481,18 +487,14 @@ impl Stores {
         }
         self.probing = self.failing;
         world.stats.probes += 1;
-        let mut failing = self.failing;
-        while failing != 0 {
-            let bit = 1 << failing.trailing_zeros();
-            failing &= !bit;
-            clean_oldest(world, cleaner, !bit, Purpose::Destage);
+        for volume in self.failing.iter() {
+            clean_oldest(world, cleaner, !VolumeSet::only(volume), Purpose::Destage);
         }
     }
 }
 
 /// Whether stores that are late are destaged to: a stop may need the room, too.
 fn may_tend(world: &World) -> bool {
-    let serves =
-        matches!(world.state, State::Ready | State::Draining | State::Flushing | State::Destaging);
-    serves && !world.log_lost
+    use CacheState::{Destaging, Draining, Flushing, Ready};
+    matches!(world.state, Ready | Draining | Flushing | Destaging) && !world.log_lost
 }

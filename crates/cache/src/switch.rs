@@ -23,7 +23,7 @@ use crate::notice::Notice;
 use crate::policy::{Acknowledge, WritePolicy};
 use crate::shard::Shard;
 use crate::stores::Stores;
-use crate::world::{State, World};
+use crate::world::{CacheState, World};
 
 /// The name of the switch towards the log.
 const SWITCH: u64 = u64::MAX - 1;
@@ -81,7 +81,11 @@ impl Switch {
     /// Somebody asks for a change. It begins, or is refused.
     pub fn ask(&mut self, world: &mut World, to: (WritePolicy, Acknowledge)) {
         let fits = goes_with(world, to.0, to.1);
-        if world.state != State::Ready || self.is_under_way() || world.log_lost || fits.is_err() {
+        if world.state != CacheState::Ready
+            || self.is_under_way()
+            || world.log_lost
+            || fits.is_err()
+        {
             return world.notices.push(Notice::PolicySet(Err(IoError::Invalid)));
         }
         self.set(world, Change { to, stage: Stage::First, at_start: false, again: 0 });
@@ -116,7 +120,7 @@ impl Switch {
         destages: &mut Destages,
     ) -> bool {
         let Some(mut change) = self.change else { return false };
-        if world.state != State::Ready {
+        if world.state != CacheState::Ready {
             // A stop: what is held ends under the old policy.
             self.end(world, Err(IoError::Shutdown));
             return true;

@@ -12,15 +12,6 @@ use crate::slab::Fifo;
 use crate::stats::VolumeStats;
 use crate::streams::Streams;
 
-/// The numbers of the volumes in a set (bits).
-pub(crate) fn numbers(mut volumes: u64) -> impl Iterator<Item = usize> + use<> {
-    core::iter::from_fn(move || {
-        let next = (volumes != 0).then(|| volumes.trailing_zeros() as usize)?;
-        volumes &= volumes - 1;
-        Some(next)
-    })
-}
-
 /// Who waits for a sync of a backing store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SyncWaiter {
@@ -71,7 +62,7 @@ pub(crate) struct VolumeState {
     /// are durable.
     direct_done: u64,
     direct_durable: u64,
-    /// Those that were begun.
+    /// Direct writes that were begun.
     direct_begun: u64,
     pub past: Past,
     /// The number of the last such write to each extent. Those that are [`PLACES`] apart share
@@ -84,7 +75,7 @@ pub(crate) struct VolumeState {
     failed_at: u64,
     /// How the last read, and the last write, of the backing store failed, if it did.
     pub failing: [Option<IoError>; 2],
-    /// How the last that failed did.
+    /// The error of the last read, write or sync that failed.
     pub last_failure: Option<IoError>,
     syncing: Syncing,
     pub flushing: Flushing,
@@ -118,7 +109,7 @@ impl VolumeState {
         streams.go_on(op == Op::Write, offset, length) >= least
     }
 
-    /// A volume of which nothing is held, for at most so many requests at a time.
+    /// A volume with nothing cached, for at most `requests_max` requests at a time.
     pub fn new(config: VolumeConfig, requests_max: usize) -> VolumeState {
         VolumeState {
             size: config.size_bytes,
@@ -161,7 +152,7 @@ impl VolumeState {
         self.direct_done
     }
 
-    /// The same, begun so far, if all of them are durable.
+    /// Direct writes begun so far, if all of them are durable.
     pub fn direct_settled(&self) -> Option<u64> {
         let settled = [self.direct_done, self.direct_durable] == [self.direct_begun; 2];
         settled.then_some(self.direct_begun)
@@ -191,7 +182,7 @@ impl VolumeState {
         self.direct_done > self.direct_durable
     }
 
-    /// The same of those to an extent. (It may say so when there are none.)
+    /// Whether completed direct writes to the extent are not yet durable. (It may say so when there are none.)
     pub fn owes_sync_at(&self, extent: u64) -> bool {
         self.direct_last[(extent % PLACES) as usize] > self.direct_durable
     }
@@ -245,7 +236,7 @@ impl VolumeState {
         self.sync_failed
     }
 
-    /// The same, since the count of failures was this.
+    /// Whether a sync has failed since the count of failures was `count`.
     pub fn sync_failed_since(&self, count: u64) -> bool {
         self.failed_at > count
     }

@@ -14,10 +14,11 @@ use crate::notice::Notice;
 use crate::shard::{Shard, owed};
 use crate::stats::CacheStats;
 use crate::volume::Past;
+use crate::volume_set::VolumeSet;
 
 /// How far the cache is between its start and its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State {
+pub(crate) enum CacheState {
     New,
     Starting,
     /// The log is open; records that have no place are being disowned.
@@ -53,11 +54,11 @@ pub(crate) struct World {
     /// The region that is being forgotten. Until it is, no further event is taken from the log.
     pub forgetting: Option<u32>,
     pub now: Nanos,
-    pub state: State,
+    pub state: CacheState,
     /// A stop is near: what cannot be destaged is not waited for.
     pub hurry: bool,
-    /// Volumes (bits) that go past flash until the next start.
-    pub past: u64,
+    /// Volumes that go past flash until the next start.
+    pub past: VolumeSet,
     pub holds: Holds,
     /// When an interval of hit ratios ends, for policies that have them. (It ends with the first call after
     /// that; nothing waits for it, so it needs no timeout.)
@@ -86,7 +87,7 @@ pub(crate) enum Turn {
 }
 
 impl Turn {
-    /// That, or something if `any`.
+    /// This turn's result, or `Something` if this is `Nothing` and `any` is true.
     pub fn or(self, any: bool) -> Turn {
         if self == Turn::Nothing { Turn::from(any) } else { self }
     }
@@ -132,9 +133,9 @@ impl World {
             budget: Budget::UNLIMITED,
             forgetting: None,
             now: Nanos(0),
-            state: State::New,
+            state: CacheState::New,
             hurry: false,
-            past: 0,
+            past: VolumeSet::EMPTY,
             holds: Holds::default(),
             interval_ends: Nanos(u64::MAX),
             config,
@@ -145,7 +146,7 @@ impl World {
     #[inline]
     pub fn begin_call(&mut self, now: Nanos) {
         // (Nobody is served before the start is over, or from the stop on.)
-        let limited = self.state == State::Ready;
+        let limited = self.state == CacheState::Ready;
         self.budget.refill(if limited { self.config.call_steps } else { u32::MAX });
         self.pass_time(now);
     }
@@ -184,7 +185,7 @@ impl World {
     /// with nothing done, if it is anything else.
     #[inline]
     pub fn read_hit(&mut self, volume: Volume, offset: u64, length: u64) -> Option<(Frame, u32)> {
-        if self.state != State::Ready {
+        if self.state != CacheState::Ready {
             return None;
         }
         let size = self.config.block_size;
@@ -244,7 +245,7 @@ impl World {
     /// Whether the volume goes past the flash tier, which has failed, until the next start.
     #[inline]
     pub fn goes_past(&self, volume: usize) -> bool {
-        self.past >> volume.min(63) & 1 == 1
+        self.past.contains(volume)
     }
 
     /// Whether all volumes do.

@@ -25,7 +25,7 @@ pub fn words(note: &Note) -> String {
         }
         Note::Resumed(path) => format!("{}: taken from --resume", path.display()),
         Note::WithoutData(n) => {
-            format!("{} trims and flushes are no accesses and were left out", count(*n))
+            format!("ignored {} trims and flushes", count(*n))
         }
         Note::WithoutHash(n) => {
             format!("{} block accesses have no hash; nothing equals what they access", count(*n))
@@ -40,7 +40,6 @@ pub fn words(note: &Note) -> String {
         Note::WithoutTimes => "the trace has no times, so all its requests arrived at once; \
                                --queue-depth 1 or --untimed asks for them one after another"
             .to_owned(),
-        other => format!("{other:?}"),
     }
 }
 

@@ -139,7 +139,7 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let failed = |error| {
         let error = CliError::file("cannot write", path, error);
-        error.kept("nothing: the file is as it was before")
+        error.kept("the file as it was")
     };
     if path.metadata().is_ok_and(|m| !m.is_file()) {
         return std::fs::write(path, bytes).map_err(failed);

@@ -245,12 +245,12 @@ fn three_tiers_go_all_the_way_from_the_catalogue_to_the_pictures() {
 }
 
 #[test]
-fn finalists_are_simulated_and_come_first() {
+fn the_shortlist_is_simulated_and_comes_first() {
     let dir = tempfile::tempdir().unwrap();
     let trace = trace(&dir);
     let budget = [&trace[..], "--budget", "30%", "--backing", "SlowHDD", "--wear-max", "none"];
     let analytic = json(&budget);
-    let how = ["--evaluate", "simulate", "--finalists", "2"];
+    let how = ["--evaluate", "simulate", "--shortlist", "2"];
     let answer = json(&[&budget[..], &how].concat());
     assert_eq!(answer["evaluate"], "simulate");
     let simulations = answer["simulations"].as_u64().unwrap();
@@ -360,7 +360,7 @@ fn a_plan_with_a_configuration_predicts_what_that_cache_keeps() {
             )
         };
         std::fs::write(&named, cache(1 << 20, 64 << 20)).unwrap();
-        let how = ["--budget", "30%", "--config", &named, "--finalists", "1"];
+        let how = ["--budget", "30%", "--config", &named, "--shortlist", "1"];
         let plan = json(&[&[&trace[..]], &how[..], &tiers].concat());
         let choice = &plan["choices"][0];
         assert_eq!(choice["judged_by"], "simulate");
@@ -454,7 +454,7 @@ fn what_cannot_be_done_is_refused_before_the_trace_is_read() {
         (&["--budget", "5", "--sweep", "100000000000"], "is not in 1..=1000"),
         (&["--budget", "5", "--resume", "x"], "--resume needs --study"),
         (&["--budget", "5", "--evaluations", "9"], "--evaluations needs --method cydonia"),
-        (&["--budget", "5", "--finalists", "9"], "--finalists needs --evaluate simulate"),
+        (&["--budget", "5", "--finalists", "9"], "--shortlist needs --evaluate simulate"),
         (
             &["--budget", "5", "--finalists", "9", "--evaluate", "simulate", "--method", "cydonia"],
             "--method exhaustive",

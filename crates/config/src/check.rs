@@ -103,7 +103,7 @@ fn cache(config: &Config, problems: &mut Problems) {
     let bytes = cache.block_size.bytes();
     if BlockSize::new(bytes).is_err() || !BLOCK_BYTES.contains(&bytes) {
         let message =
-            format!("{} is no block size: a power of two from 4KiB to 64KiB", Size(bytes));
+            format!("{} is not a block size: give a power of two from 4KiB to 64KiB", Size(bytes));
         problems.add("cache.block_size", message);
     } else {
         let least = Size(DRAM_BLOCKS_MIN * bytes);
@@ -229,7 +229,10 @@ fn volumes(config: &Config, problems: &mut Problems) {
         }
         if let Some(first) = stores.insert(volume.backing.as_str(), i) {
             let other = &config.volume[first].name;
-            let message = format!("{} is also behind volume.{first}, `{other}`", volume.backing);
+            let message = format!(
+                "{} is already the backing store of volume.{first}, `{other}`: give each volume its own",
+                volume.backing
+            );
             problems.add(key("backing"), message);
         }
         if config.flash.as_ref().is_some_and(|f| f.path.as_os_str() == volume.backing.as_str()) {
@@ -253,7 +256,7 @@ fn check_volume(volume: &Volume, key: &dyn Fn(&str) -> String, problems: &mut Pr
     // (`nbd:` alone is the beginning of an address that was mistyped, not of a file's name.)
     let meant = volume.backing.contains("://") || volume.backing.starts_with("nbd:");
     if meant && !remote {
-        let message = "is no address that Forebay can reach: give nbd://HOST/EXPORT, \
+        let message = "is not an address that Forebay can reach: give nbd://HOST/EXPORT, \
                        nbd+unix:///EXPORT?socket=PATH, a device or a file";
         problems.add(key("backing"), message);
     }

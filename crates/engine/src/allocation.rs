@@ -13,25 +13,25 @@ use forebay_block::{Content, ContentRun};
 use forebay_device::Holes;
 
 use crate::core::{Core, Shared};
-use crate::desk::{Counter, Question};
+use crate::queries::{Question, VolumeQueries};
 
 /// Times that the cache is asked for one answer: what is left then, the client asks for again.
 const ROUNDS_MAX: u32 = 64;
-/// After the engine's lock was held for some time, it is left to others for so many times as long. A client
-/// that asks without end would else hold up all reads and writes.
+/// After holding the engine's lock, the thread leaves it alone for this many times as long. Otherwise a client
+/// that queries without pause would delay all reads and writes.
 const PAUSES: u32 = 3;
 
 /// Takes a question, which has been counted as in flight.
 pub(crate) fn ask(shared: &Arc<Shared>, question: Question) {
-    let Some(counter) = shared.desk.0.get(question.volume.0 as usize) else {
+    let Some(queries) = shared.queries.0.get(question.volume.0 as usize) else {
         return shared.tell(&question, nothing_known(&question));
     };
-    let mut state = counter.lock();
+    let mut state = queries.lock();
     if !state.open && !state.closed {
-        let (counter, shared) = (counter.clone(), Arc::downgrade(shared));
+        let (queries, shared) = (queries.clone(), Arc::downgrade(shared));
         let thread = std::thread::Builder::new().name("forebay-contents".into());
         // Without a thread nothing is known.
-        state.open = thread.spawn(move || work(&counter, &shared)).is_ok();
+        state.open = thread.spawn(move || work(&queries, &shared)).is_ok();
     }
     if !state.open || state.closed {
         drop(state);
@@ -39,38 +39,39 @@ pub(crate) fn ask(shared: &Arc<Shared>, question: Question) {
     }
     state.questions.push_back(question);
     drop(state);
-    counter.wake.notify_one();
+    queries.wake.notify_one();
 }
 
-/// The thread's life: until the desk closes and nothing is left to answer. It has the engine only for
+/// The thread's life: until the queries are closed and nothing is left to answer. It has the engine only for
 /// moments, so that it keeps nothing open that the engine has.
-fn work(counter: &Counter, shared: &Weak<Shared>) {
-    let mut state = counter.lock();
-    let mut manners = Manners { until: Instant::now() };
+fn work(queries: &VolumeQueries, shared: &Weak<Shared>) {
+    let mut state = queries.lock();
+    let mut throttle = LockThrottle { until: Instant::now() };
     loop {
         let Some(question) = state.questions.pop_front() else {
             if state.closed {
                 return;
             }
-            state = counter.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = queries.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
             continue;
         };
         let holes = state.holes.clone();
         drop(state);
-        let runs = answer(shared, &question, holes.as_deref(), &mut manners);
+        let runs = answer(shared, &question, holes.as_deref(), &mut throttle);
         if let Some(shared) = shared.upgrade() {
             shared.tell(&question, runs);
         }
-        state = counter.lock();
+        state = queries.lock();
     }
 }
 
-/// When the lock may be taken again.
-struct Manners {
+/// Leaves the engine's lock alone after each use of it, as [`PAUSES`] says.
+struct LockThrottle {
+    /// When the lock may be taken again.
     until: Instant,
 }
 
-impl Manners {
+impl LockThrottle {
     /// Calls `what` with the engine locked.
     fn with_lock<T>(&mut self, engine: &Shared, what: impl FnOnce(&Core) -> T) -> T {
         let wait = self.until.saturating_duration_since(Instant::now());
@@ -91,7 +92,7 @@ fn answer(
     shared: &Weak<Shared>,
     question: &Question,
     holes: Option<&dyn Holes>,
-    manners: &mut Manners,
+    throttle: &mut LockThrottle,
 ) -> Vec<ContentRun> {
     let mut runs = Vec::new();
     let (mut at, end) = (question.offset, question.offset + question.length);
@@ -104,7 +105,7 @@ fn answer(
         let Some(engine) = shared.upgrade() else { break };
         // The cache first; then the store, with the lock let go.
         let held = |core: &Core| core.cache.holdings(question.volume, at, end - at);
-        let holdings = manners.with_lock(&engine, held);
+        let holdings = throttle.with_lock(&engine, held);
         drop(engine);
         at = holdings.resolve(question.runs_max, &mut store, &mut runs);
         if at == end || at < holdings.end() {
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
     use crate::clock::Clock;
     use crate::core::tests::{SIZE, started, write};
-    use crate::desk::{Contents, Desk};
+    use crate::queries::{AllocationQueries, Contents};
     use crate::session::Session;
     use forebay_block::{Nanos, Volume};
     use forebay_cache::Held;
@@ -165,7 +166,7 @@ mod tests {
 
     fn opened(holes: Option<Arc<dyn Holes>>) -> Arc<Shared> {
         let bell = Arc::new(Doorbell::new().unwrap());
-        Arc::new(Shared::new(started(), Clock::start(), bell, Desk::new([holes])))
+        Arc::new(Shared::new(started(), Clock::start(), bell, AllocationQueries::new([holes])))
     }
 
     fn ask(
@@ -225,7 +226,7 @@ mod tests {
                 assert_eq!(ask(&mut session, (Volume(0), 0, SIZE), 9), all);
             }
             assert_eq!(ask(&mut session, (Volume(5), 0, SIZE), 9), all, "no such volume");
-            shared.desk.close();
+            shared.queries.close();
             assert_eq!(ask(&mut session, (Volume(0), 0, SIZE), 9), all, "closed");
         }
     }

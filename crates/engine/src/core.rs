@@ -13,11 +13,11 @@ use forebay_results::LatencyRecorder;
 use smallvec::smallvec;
 
 use crate::clock::Clock;
-use crate::desk::{Contents, Desk, Question};
 use crate::devices::AnyDevices;
 use crate::hits::Hits;
 use crate::lock::{Hold, Waiters};
 use crate::machine::Driven;
+use crate::queries::{AllocationQueries, Contents, Question};
 use crate::table::{Done, Loans, Submission, Table};
 use crate::tape::{Record, Recorder};
 use crate::waiting::Waiting;
@@ -87,13 +87,18 @@ pub(crate) struct Shared {
     /// Wakes the reaper.
     pub bell: Arc<Doorbell>,
     /// Tells where volumes have data.
-    pub desk: Desk,
+    pub queries: AllocationQueries,
     /// Hands to the kernel what is queued for the devices, without the lock.
     sender: Option<Arc<dyn Sender>>,
 }
 
 impl Shared {
-    pub fn new(mut core: Core, clock: Clock, bell: Arc<Doorbell>, desk: Desk) -> Shared {
+    pub fn new(
+        mut core: Core,
+        clock: Clock,
+        bell: Arc<Doorbell>,
+        queries: AllocationQueries,
+    ) -> Shared {
         let sender = core.executor.devices_mut().send_apart();
         Shared {
             waiters: core.hold.waiters.clone(),
@@ -101,7 +106,7 @@ impl Shared {
             noticed: Condvar::new(),
             clock,
             bell,
-            desk,
+            queries,
             sender,
         }
     }
@@ -361,7 +366,7 @@ impl Core {
         self.drive(now);
     }
 
-    /// Uses so many blocks of DRAM from now on.
+    /// Uses `blocks` blocks of DRAM from now on.
     pub fn set_dram_blocks(&mut self, now: Nanos, blocks: u32) {
         self.note(|| Record::SetDramBlocks(blocks));
         self.cache.set_dram_blocks(blocks);

@@ -26,8 +26,8 @@ use crate::stores::Stores;
 use crate::table::Submission;
 use crate::tape::Recorder;
 
-/// How long a stop waits for what still goes on in the background.
-const REST: Duration = Duration::from_secs(5);
+/// How long a stop waits for what still goes on in the background, at most.
+const STOP_IDLE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The machine's own counters.
 #[derive(Clone, PartialEq, Debug)]
@@ -74,7 +74,7 @@ pub(crate) struct Quiesced {
 
 /// How the stores are left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Left {
+pub(crate) enum StoreState {
     /// Each is the whole truth.
     Whole,
     /// So, and what is cached of them does not count any more.
@@ -88,15 +88,16 @@ impl Engine {
     ///
     /// # Errors
     /// If something is not there, in use, too small, not what the configuration says, or would
-    /// lose dirty data. Nothing has been written then, except files that were to be created.
+    /// lose dirty data. Data is unchanged then. Files that this call created are removed, unless
+    /// recovery had begun.
     pub fn open(config: &Config, options: EngineOptions) -> Result<Engine, EngineError> {
         Engine::open_watched(config, options, &mut |_| ControlFlow::Continue(()))
     }
 
-    /// The same, and says ten times a second how far recovery is, until told to give the start up.
+    /// As [`Engine::open`], and says ten times a second how far recovery is, until told to give the start up.
     ///
     /// # Errors
-    /// The same.
+    /// As [`Engine::open`].
     pub fn open_watched(
         config: &Config,
         options: EngineOptions,
@@ -223,7 +224,7 @@ impl Engine {
 
     /// Everything there is to know about the cache now.
     pub fn status(&self) -> Status {
-        let mut status = status::of(&self.shared, &self.volumes);
+        let mut status = status::snapshot(&self.shared, &self.volumes);
         // (Somebody who is about to change it holds the lock for long.)
         let quiesced = self.quiesced.try_lock().ok().and_then(|state| *state);
         status.quiesced = quiesced.map(|quiesced| status::Quiesced {
@@ -460,9 +461,9 @@ impl Engine {
         let noted = match result {
             Some(Ok(())) => {
                 let left = match mode {
-                    _ if dirty > 0 => Left::Dirty,
-                    StopMode::Release => Left::Released,
-                    _ => Left::Whole,
+                    _ if dirty > 0 => StoreState::Dirty,
+                    StopMode::Release => StoreState::Released,
+                    _ => StoreState::Whole,
                 };
                 match self.comes_to_rest() {
                     true => self.note_stores("the stop", left),
@@ -482,10 +483,10 @@ impl Engine {
         Ok(dirty)
     }
 
-    /// Waits, after the machine has stopped, for what devices are still at: a store that is written after it was
-    /// noted how it looks would be taken for one that others have written. Whether that has ended.
+    /// Waits, after the machine has stopped, for device operations in flight. A store written after its fingerprint
+    /// was noted would look as if others had written to it. Returns whether all have ended.
     fn comes_to_rest(&self) -> bool {
-        let until = Instant::now() + REST;
+        let until = Instant::now() + STOP_IDLE_WAIT_MAX;
         // (The machine begins no write to a store after its stop.)
         while !self.shared.lock().is_idle() {
             if Instant::now() >= until {
@@ -622,7 +623,7 @@ impl Engine {
         let tape = core.tape.take();
         core.update_published();
         drop(core);
-        self.shared.desk.close();
+        self.shared.queries.close();
         self.shared.bell.ring();
         self.shared.wake_all();
         // A thread that panicked has said so; there is nothing left to save.

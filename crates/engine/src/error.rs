@@ -367,7 +367,7 @@ pub enum EngineError {
     /// The backing store is an older copy of itself.
     #[error(
         "volume {volume}: {} is an older copy of itself (a snapshot, a stale mirror) than the flash tier \
-         {} was last used with, and lacks data that it had taken over from there; nothing was written. \
+         {} was last used with, and lacks data that it had taken over from there; no data were changed. \
          Bring the newer one back; or go on with this one as it is: with --drop-clean what is dirty on \
          the flash tier is written over it, with --format --discard-dirty-data that is given up",
         path.display(), flash.display()
@@ -384,7 +384,7 @@ pub enum EngineError {
     #[error(
         "volume {volume}: the flash tier {} is an older copy of itself (a snapshot, a stale mirror) than \
          {} was last used with; what it holds for the volume may be older than what is there, and newer \
-         data may be missing; nothing was written. Bring the newer one back; or serve the stores as they \
+         data may be missing; no data were changed. Bring the newer one back; or serve the stores as they \
          are, without what only the flash tier held, with --format --discard-dirty-data",
         flash.display(), path.display()
     )]

@@ -67,7 +67,7 @@ impl Fingerprint {
 
 /// How a store was left, as the flash tier keeps it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Left {
+pub(crate) struct SealContents {
     /// Bytes of the volume.
     pub size: u64,
     /// Of these bytes.
@@ -76,7 +76,7 @@ pub(crate) struct Left {
     pub times: u64,
 }
 
-impl Left {
+impl SealContents {
     /// As a seal.
     pub fn seal(&self) -> Seal {
         let mut seal = [0; SEAL_BYTES];
@@ -87,7 +87,7 @@ impl Left {
     }
 
     /// What was sealed; `None` for zeroes.
-    pub fn unseal(seal: &Seal) -> Option<Left> {
+    pub fn unseal(seal: &Seal) -> Option<SealContents> {
         let number = |at: usize| {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(&seal[at..at + 8]);
@@ -96,7 +96,7 @@ impl Left {
         let mut print = [0; 16];
         print.copy_from_slice(&seal[..TIMES_AT]);
         let print = Fingerprint::from_bytes(print)?;
-        Some(Left { size: number(SIZE_AT), print, times: number(TIMES_AT) })
+        Some(SealContents { size: number(SIZE_AT), print, times: number(TIMES_AT) })
     }
 }
 
@@ -181,9 +181,9 @@ mod tests {
 
     #[test]
     fn a_seal_gives_back_what_it_was_given() {
-        let left = Left { size: 5, print: Fingerprint([7; 16]), times: 9 };
-        assert_eq!(Left::unseal(&left.seal()), Some(left));
-        assert_eq!(Left::unseal(&[0; SEAL_BYTES]), None);
+        let left = SealContents { size: 5, print: Fingerprint([7; 16]), times: 9 };
+        assert_eq!(SealContents::unseal(&left.seal()), Some(left));
+        assert_eq!(SealContents::unseal(&[0; SEAL_BYTES]), None);
         assert_eq!(Fingerprint::from_bytes([0; 16]), None);
     }
 

@@ -92,7 +92,7 @@ impl Core {
         }
     }
 
-    /// The same for all sessions.
+    /// Reports to the cache what all sessions have read without the lock.
     pub fn report_all_hits(&mut self) {
         (0..self.hits.len() as u32).for_each(|session| self.report_hits(session));
     }
@@ -146,7 +146,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::core::Shared;
     use crate::core::tests::{lending, write};
-    use crate::desk::Desk;
+    use crate::queries::AllocationQueries;
     use crate::session::Session;
     use crate::table::Done;
     use forebay_cache::{CacheConfig, VolumeStats};
@@ -160,7 +160,7 @@ mod tests {
 
     fn shared(core: Core) -> Arc<Shared> {
         let bell = Arc::new(Doorbell::new().unwrap());
-        Arc::new(Shared::new(core, Clock::start(), bell, Desk::new([None])))
+        Arc::new(Shared::new(core, Clock::start(), bell, AllocationQueries::new([None])))
     }
 
     fn stats(core: &Core) -> VolumeStats {

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LockResult, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-/// For how long a thread that could let go of the lock lets others wait.
-const PATIENCE: Duration = Duration::from_micros(20);
+/// For how long a thread that could let go of the lock lets others wait, at most.
+const LOCK_WAIT_MAX: Duration = Duration::from_micros(20);
 /// For how long a thread looks again and again whether the lock is free, before it sleeps until it is.
 const SPIN: Duration = Duration::from_micros(20);
 /// For how long a thread that has more to do lets others take the lock first, at most.
-const GIVE_WAY: Duration = Duration::from_micros(200);
+const YIELD_MAX: Duration = Duration::from_micros(200);
 
 /// Threads that wait for the lock.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl Waiters {
     /// Gives threads that wait the time to take the lock. (The mutex is not fair: a thread that unlocks it and locks
     /// it again at once mostly succeeds.)
     pub fn give_way(&self) {
-        let until = Instant::now() + GIVE_WAY;
+        let until = Instant::now() + YIELD_MAX;
         while self.any() && Instant::now() < until {
             std::thread::yield_now();
         }
@@ -81,7 +81,7 @@ impl Hold {
             self.since = None;
             return false;
         }
-        self.since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE
+        self.since.get_or_insert_with(Instant::now).elapsed() >= LOCK_WAIT_MAX
     }
 
     /// The lock is let go.
@@ -97,17 +97,17 @@ mod tests {
     #[test]
     fn a_hold_should_end_only_while_others_wait_and_have_waited_for_a_while() {
         let mut hold = Hold::default();
-        std::thread::sleep(PATIENCE);
+        std::thread::sleep(LOCK_WAIT_MAX);
         assert!(!hold.should_end(), "nobody waits");
         hold.waiters.0.store(1, Ordering::Relaxed);
         hold.should_end();
-        std::thread::sleep(PATIENCE);
+        std::thread::sleep(LOCK_WAIT_MAX);
         assert!(hold.should_end());
         hold.end();
         assert!(hold.since.is_none());
         hold.should_end();
         hold.waiters.0.store(0, Ordering::Relaxed);
-        std::thread::sleep(PATIENCE);
+        std::thread::sleep(LOCK_WAIT_MAX);
         assert!(!hold.should_end(), "those that waited have had it");
     }
 

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forebay_cache::{Cache, Open, VOLUMES_MAX, VolumeConfig};
+use forebay_block::Volume;
+use forebay_cache::{Cache, CacheConfig, FlashConfig, Open, VOLUMES_MAX, VolumeConfig};
 use forebay_config::Config;
-use forebay_device::file::Target;
+use forebay_device::file::{self, Target};
 use forebay_device::nbd::NbdDevices;
 use forebay_device::{Arena, Devices, Doorbell, Executor, RealDevices, Shaped, uring};
 use forebay_effect::Device;
@@ -18,12 +19,12 @@ use forebay_setup::{available_memory, count_cells};
 
 use crate::clock::Clock;
 use crate::core::{Core, Shared};
-use crate::desk::Desk;
 use crate::devices::AnyDevices;
 use crate::error::EngineError;
 use crate::flash_tier::FlashTier;
 use crate::notice::EngineNotice;
 use crate::options::{EngineOptions, VolumeDescription};
+use crate::queries::AllocationQueries;
 use crate::recognise::{Found, stored_geometry};
 use crate::store::{Backing, Store, random_uuid};
 use crate::tape::Recorder;
@@ -73,6 +74,25 @@ fn open_all(
     options: &EngineOptions,
     missing: &mut Vec<PathBuf>,
 ) -> Result<Opened, EngineError> {
+    let devices = open_devices(config, options, missing)?;
+    let checked = check(config, options, devices)?;
+    let made = Made::new(options, &checked.machine)?;
+    let committed = commit(checked, options, missing)?;
+    assemble(options, committed, made)
+}
+
+/// The stores, in the order of the configuration, and the flash tier.
+struct OpenDevices {
+    stores: Vec<Store>,
+    flash: Option<FlashTier>,
+}
+
+/// Opens the devices; `missing` says which files are created for that.
+fn open_devices(
+    config: &Config,
+    options: &EngineOptions,
+    missing: &mut Vec<PathBuf>,
+) -> Result<OpenDevices, EngineError> {
     if config.volume.is_empty() || config.volume.len() > VOLUMES_MAX {
         let message =
             format!("a cache has 1 to {VOLUMES_MAX} volumes, not {}", config.volume.len());
@@ -95,10 +115,33 @@ fn open_all(
         }
         flash = Some(tier);
     }
+    Ok(OpenDevices { stores, flash })
+}
+
+/// What every check has passed. Nothing has been written.
+struct Checked {
+    /// With what it left to the flash tier.
+    config: Config,
+    machine: CacheConfig,
+    /// By volume number.
+    stores: Vec<Store>,
+    flash: Option<FlashTier>,
+    start: Open,
+    /// In the order of the configuration.
+    volumes: Vec<VolumeDescription>,
+    notices: Vec<EngineNotice>,
+}
+
+/// Everything that may refuse a start is here: it only reads.
+fn check(
+    config: &Config,
+    options: &EngineOptions,
+    OpenDevices { mut stores, mut flash }: OpenDevices,
+) -> Result<Checked, EngineError> {
     let mut notices = Vec::new();
     let settled = flash.as_ref().map(|tier| tier.settle(config, options.format)).transpose()?;
-    let config = settled.as_ref().unwrap_or(config);
-    let mut machine = cache_config(config, flash.as_ref().map(|f| f.bytes))?;
+    let config = settled.unwrap_or_else(|| config.clone());
+    let mut machine = cache_config(&config, flash.as_ref().map(|f| f.bytes))?;
     forebay_setup::check_bookkeeping(&machine)?;
     if let (Some(tier), Some(flash)) = (&mut flash, &machine.flash)
         && tier.may_be_torn_format(&flash.geometry)
@@ -115,66 +158,105 @@ fn open_all(
         (&decision.start, &flash, &mut machine.flash)
         && let Found::Tier(superblock) = &tier.found
     {
-        let (stored, expected) = (superblock.layout, flash.geometry.layout().number());
-        if stored != expected {
-            let error = LogError::OtherLayout { stored, expected };
-            return Err(EngineError::Flash { path: tier.path.clone(), error });
-        }
-        if superblock.block_size != flash.geometry.block_size {
-            return Err(EngineError::BlockSize {
-                path: tier.path.clone(),
-                found: superblock.block_size,
-                wanted: flash.geometry.block_size,
-            });
-        }
-        let configured = flash.geometry.device_bytes();
-        flash.geometry = stored_geometry(superblock, flash.geometry);
-        count_cells(flash);
-        let formatted = flash.geometry.device_bytes();
-        let region = flash.geometry.region_pages * flash.geometry.page_size;
-        // Less is a matter of rounding.
-        if formatted.abs_diff(configured) > u64::from(region) {
-            let path = tier.path.clone();
-            notices.push(EngineNotice::FlashSize { path, formatted, configured });
-        }
+        notices.extend(take_geometry(flash, superblock, &tier.path)?);
     }
     let wanted = u64::from(machine.frames()) * machine.block_size.bytes();
     if let Some(available) = available_memory().filter(|&available| wanted > available) {
         notices.push(EngineNotice::Memory { wanted, available });
     }
-
-    let mut slots: Vec<Option<Store>> = Vec::new();
-    slots.resize_with(decision.numbers.len(), || None);
-    for (store, &number) in stores.into_iter().zip(&decision.numbers) {
-        slots[number] = Some(store);
-    }
-    let mut stores: Vec<Store> = slots.into_iter().flatten().collect();
-    let volumes = describe(config, &stores, &decision.numbers);
-
-    if let Some(watch) = &options.watch {
-        for (number, store) in stores.iter_mut().enumerate() {
-            store.watch(watch, Device::Backing(forebay_block::Volume(number as u32)));
-        }
-    }
-    if let Open::Recover { changed, .. } = &decision.start {
+    let Decision { start, numbers } = decision;
+    let stores = by_number(stores, &numbers);
+    let volumes = describe(&config, &stores, &numbers);
+    if let Open::Recover { changed, .. } = &start {
         notices.extend(changed.iter().map(|&number| {
             let store = &stores[usize::from(number)];
             let released = store.header.is_some_and(|header| header.released);
             EngineNotice::Changed { volume: store.name.clone(), path: store.path.clone(), released }
         }));
     }
-    let system = |what| move |e| EngineError::System(what, e);
-    let bell = Arc::new(Doorbell::new().map_err(system("make a doorbell"))?);
-    let made = RealDevices::new(options.backend, uring::Options::default(), bell.clone());
-    let (devices, notice) = made.map_err(system("set up I/O"))?;
-    let block_bytes = machine.block_size.bytes() as u32;
-    let spare = (LENT_BYTES_MAX / block_bytes).min(machine.frames());
-    let arena = Arena::lending(machine.frames(), block_bytes, options.huge_pages, spare)?;
-    let tape = match &options.tape {
-        Some(path) => Some(begin_tape(path, &machine)?),
-        None => None,
-    };
-    // What has been created stays. (Until here it goes with its target.)
+    Ok(Checked { config, machine, stores, flash, start, volumes, notices })
+}
+
+/// The stores in the order of their volumes' numbers.
+fn by_number(stores: Vec<Store>, numbers: &[usize]) -> Vec<Store> {
+    let mut slots: Vec<Option<Store>> = Vec::new();
+    slots.resize_with(numbers.len(), || None);
+    for (store, &number) in stores.into_iter().zip(numbers) {
+        slots[number] = Some(store);
+    }
+    slots.into_iter().flatten().collect()
+}
+
+/// The tier is used as it was formatted: refuses what the configuration cannot change about it, and says if the
+/// device has another size now.
+fn take_geometry(
+    flash: &mut FlashConfig,
+    superblock: &Superblock,
+    path: &Path,
+) -> Result<Option<EngineNotice>, EngineError> {
+    let (stored, expected) = (superblock.layout, flash.geometry.layout().number());
+    if stored != expected {
+        let error = LogError::OtherLayout { stored, expected };
+        return Err(EngineError::Flash { path: path.to_owned(), error });
+    }
+    if superblock.block_size != flash.geometry.block_size {
+        return Err(EngineError::BlockSize {
+            path: path.to_owned(),
+            found: superblock.block_size,
+            wanted: flash.geometry.block_size,
+        });
+    }
+    let configured = flash.geometry.device_bytes();
+    flash.geometry = stored_geometry(superblock, flash.geometry);
+    count_cells(flash);
+    let formatted = flash.geometry.device_bytes();
+    let region = flash.geometry.region_pages * flash.geometry.page_size;
+    // Less is a matter of rounding.
+    let differs = formatted.abs_diff(configured) > u64::from(region);
+    let path = path.to_owned();
+    Ok(differs.then_some(EngineNotice::FlashSize { path, formatted, configured }))
+}
+
+/// What a machine needs of the system: that it cannot be had is known before anything is written.
+struct Made {
+    bell: Arc<Doorbell>,
+    devices: RealDevices,
+    arena: Arena,
+    tape: Option<Recorder>,
+    notice: Option<file::Notice>,
+}
+
+impl Made {
+    fn new(options: &EngineOptions, machine: &CacheConfig) -> Result<Made, EngineError> {
+        let system = |what| move |e| EngineError::System(what, e);
+        let bell = Arc::new(Doorbell::new().map_err(system("make a doorbell"))?);
+        let made = RealDevices::new(options.backend, uring::Options::default(), bell.clone());
+        let (devices, notice) = made.map_err(system("set up I/O"))?;
+        let block_bytes = machine.block_size.bytes() as u32;
+        let spare = (LENT_BYTES_MAX / block_bytes).min(machine.frames());
+        let arena = Arena::lending(machine.frames(), block_bytes, options.huge_pages, spare)?;
+        let tape = options.tape.as_deref().map(|path| begin_tape(path, machine)).transpose()?;
+        Ok(Made { bell, devices, arena, tape, notice })
+    }
+}
+
+/// What was checked, with the headers of its stores written.
+struct Committed(Checked);
+
+/// The first writes: what was created stays, and the stores' headers say that the flash tier is about to begin an
+/// epoch.
+fn commit(
+    mut checked: Checked,
+    options: &EngineOptions,
+    missing: &mut Vec<PathBuf>,
+) -> Result<Committed, EngineError> {
+    let Checked { stores, flash, start, .. } = &mut checked;
+    if let Some(watch) = &options.watch {
+        for (number, store) in stores.iter_mut().enumerate() {
+            store.watch(watch, Device::Backing(Volume(number as u32)));
+        }
+    }
+    // (Until here it goes with its target.)
     missing.clear();
     let of_stores = stores.iter_mut().filter_map(|store| match &mut store.target {
         Some(Backing::Local(target)) => Some(target),
@@ -183,19 +265,31 @@ fn open_all(
     of_stores
         .chain(flash.iter_mut().filter_map(|tier| tier.target.as_mut()))
         .for_each(Target::keep);
-    // From here on things are written: first, that the flash tier is about to begin an epoch.
     stores.iter_mut().try_for_each(Store::void_elsewhere)?;
-    announce(&mut stores, &decision.start, flash.as_ref())?;
+    announce(stores, start, flash.as_ref())?;
+    Ok(Committed(checked))
+}
 
+/// Puts the engine together.
+fn assemble(
+    options: &EngineOptions,
+    Committed(checked): Committed,
+    made: Made,
+) -> Result<Opened, EngineError> {
+    let Checked { config, machine, mut stores, mut flash, start, volumes, mut notices } = checked;
+    let Made { bell, devices, arena, tape, notice } = made;
     let mut devices = NbdDevices::new(devices, bell.clone());
     notices.extend(notice.map(EngineNotice::from));
     let mut holes = Vec::new();
     for (number, store) in stores.iter_mut().enumerate() {
         notices.extend(store.notices.drain(..).map(EngineNotice::from));
-        let device = Device::Backing(forebay_block::Volume(number as u32));
+        let device = Device::Backing(Volume(number as u32));
         match store.target.take() {
             Some(Backing::Local(target)) => {
-                holes.push(target.holes().map_err(system("duplicate a file descriptor"))?);
+                let found = target.holes();
+                holes.push(
+                    found.map_err(|e| EngineError::System("duplicate a file descriptor", e))?,
+                );
                 devices.inner_mut().add(device, target);
             }
             Some(Backing::Remote { export, offset, size }) => {
@@ -211,7 +305,7 @@ fn open_all(
             devices.inner_mut().add(Device::Flash, target);
         }
     }
-    let mut devices = shape(config, devices, &volumes);
+    let mut devices = shape(&config, devices, &volumes);
     if let Some(watch) = &options.watch {
         devices = AnyDevices::new(Watched::new(devices, watch.clone()));
     }
@@ -223,23 +317,17 @@ fn open_all(
         let Store { size_bytes, read_only, priority, bypass, .. } = *store;
         core.attach(VolumeConfig { size_bytes, read_only, priority, bypass });
         if flash_path.is_some() && store.keeps_stamps() && !options.one_at_a_time {
-            core.keep_stamps(forebay_block::Volume(number as u32));
+            core.keep_stamps(Volume(number as u32));
         }
     }
-    Ok(Opened {
-        shared: Shared::new(core, Clock::start(), bell, Desk::new(holes)),
-        stores,
-        volumes,
-        notices,
-        flash_path,
-        start: decision.start,
-    })
+    let shared = Shared::new(core, Clock::start(), bell, AllocationQueries::new(holes));
+    Ok(Opened { shared, stores, volumes, notices, flash_path, start })
 }
 
 fn describe(config: &Config, stores: &[Store], numbers: &[usize]) -> Vec<VolumeDescription> {
     let describe = |(volume, &number): (&forebay_config::Volume, &usize)| VolumeDescription {
         name: volume.name.clone(),
-        volume: forebay_block::Volume(number as u32),
+        volume: Volume(number as u32),
         size_bytes: stores[number].size_bytes,
         read_only: stores[number].read_only,
     };
@@ -494,10 +582,7 @@ fn announce(
     Ok(())
 }
 
-fn begin_tape(
-    path: &std::path::Path,
-    machine: &forebay_cache::CacheConfig,
-) -> Result<Recorder, EngineError> {
+fn begin_tape(path: &Path, machine: &CacheConfig) -> Result<Recorder, EngineError> {
     let io = |source| EngineError::Io { action: "write", path: path.to_owned(), source };
     // It shows what clients do, and so is for this user only, whatever the umask.
     let mut options = std::fs::File::options();

@@ -11,21 +11,21 @@ use forebay_device::file::{Notice, OpenError, OpenOptions, Target};
 use crate::error::EngineError;
 
 /// How long to wait for the locks of a process that no longer exists.
-const PATIENCE: Duration = Duration::from_secs(5);
-const PERIOD: Duration = Duration::from_millis(20);
+const ENDED_HOLDER_WAIT_MAX: Duration = Duration::from_secs(5);
+const POLL_PERIOD: Duration = Duration::from_millis(20);
 
 /// As [`Target::open`], but waits while the holder is a process that has ended.
 ///
 /// # Errors
 /// As [`Target::open`]; a live holder is reported at once.
 pub(crate) fn open(options: &OpenOptions) -> Result<(Target, Vec<Notice>), OpenError> {
-    let patient_until = Instant::now() + PATIENCE;
+    let patient_until = Instant::now() + ENDED_HOLDER_WAIT_MAX;
     loop {
         match Target::open(options) {
             Err(OpenError::InUse { holder, .. })
                 if has_ended(&holder) && Instant::now() < patient_until =>
             {
-                std::thread::sleep(PERIOD);
+                std::thread::sleep(POLL_PERIOD);
             }
             other => return other,
         }

@@ -16,13 +16,13 @@ use forebay_cache::Notice as MachineNotice;
 use forebay_effect::Outcome;
 use forebay_flash::{SEAL_BYTES, Sealed};
 
-use crate::engine::{Engine, Left, Quiesced};
+use crate::engine::{Engine, Quiesced, StoreState};
 use crate::error::EngineError;
 use crate::fingerprint::{self, Fingerprint};
 use crate::store::Store;
 
-/// How often somebody looks whether the machine is quiet.
-const LOOK: Duration = Duration::from_millis(2);
+/// Time between two looks whether the machine is quiet.
+const QUIET_POLL_PERIOD: Duration = Duration::from_millis(2);
 
 impl Engine {
     /// Brings everything dirty to the backing stores while requests go on, then holds new ones back,
@@ -45,7 +45,7 @@ impl Engine {
         let held = self.hold_all(progress).and_then(|()| {
             let since = state.map_or_else(Instant::now, |quiesced| quiesced.since);
             *state = Some(Quiesced { since, until: limit.map(|limit| Instant::now() + limit) });
-            self.note_stores("the quiesce", Left::Whole)
+            self.note_stores("the quiesce", StoreState::Whole)
         });
         if held.is_err() {
             // What keeps clients waiting is the greater trouble.
@@ -115,7 +115,7 @@ impl Engine {
     fn hold_all(&self, progress: impl FnMut(u64)) -> Result<(), EngineError> {
         self.shared.hold(true);
         while self.shared.lock().is_busy() {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(QUIET_POLL_PERIOD);
         }
         self.destage(progress)
     }
@@ -126,9 +126,13 @@ impl Engine {
     }
 
     /// Notes how the stores are left; nothing is under way.
-    pub(crate) fn note_stores(&self, what: &'static str, left: Left) -> Result<(), EngineError> {
+    pub(crate) fn note_stores(
+        &self,
+        what: &'static str,
+        left: StoreState,
+    ) -> Result<(), EngineError> {
         self.settle_stamps();
-        let stamp = self.shared.lock().cache.stamp_now(left != Left::Dirty);
+        let stamp = self.shared.lock().cache.stamp_now(left != StoreState::Dirty);
         let past = self.volumes_past();
         let mut stores = self.stores.lock_all();
         let unsealed = |error: EngineError| EngineError::Unsealed { what, why: error.to_string() };
@@ -141,11 +145,11 @@ impl Engine {
         for (number, (store, print)) in stores.iter_mut().zip(prints).enumerate() {
             let size = store.size_bytes;
             store.write_header(|header| {
-                if left != Left::Dirty {
+                if left != StoreState::Dirty {
                     (header.dirty, header.opening) = (false, false);
                 }
                 // (What flash holds of a volume that goes past it is void, whatever becomes of flash.)
-                header.released = left == Left::Released || past[number];
+                header.released = left == StoreState::Released || past[number];
                 header.fingerprint = print.map_or([0; 16], Fingerprint::bytes);
                 header.data_bytes = size;
                 header.put_stamp(stamp);
@@ -153,8 +157,8 @@ impl Engine {
             if let Some(print) = print {
                 store.sync_times().map_err(unsealed)?;
                 let times = store.times().map_err(unsealed)?;
-                let seal = fingerprint::Left { size, print, times }.seal();
-                let distrust = left == Left::Released;
+                let seal = fingerprint::SealContents { size, print, times }.seal();
+                let distrust = left == StoreState::Released;
                 let stamp = store.stamp_number();
                 sealed.push(Sealed { index: number as u16, seal, distrust, stamp });
             }
@@ -175,7 +179,7 @@ impl Engine {
             }
             while core.cache.is_stamping() {
                 self.shared.unlock(core, None);
-                std::thread::sleep(LOOK);
+                std::thread::sleep(QUIET_POLL_PERIOD);
                 core = self.shared.lock_anyway();
             }
         }
@@ -213,7 +217,7 @@ impl Engine {
         let mut core = self.shared.lock();
         while !core.cache.is_quiet() {
             self.shared.unlock(core, None);
-            std::thread::sleep(LOOK);
+            std::thread::sleep(QUIET_POLL_PERIOD);
             core = self.shared.lock();
         }
         core.seal(self.shared.clock.now(), volumes);
@@ -231,7 +235,7 @@ impl Engine {
     }
 }
 
-/// Those of all stores, looked at side by side.
+/// The fingerprints of all stores, taken side by side.
 fn fingerprints(stores: &[MutexGuard<'_, Store>]) -> Result<Vec<Option<Fingerprint>>, EngineError> {
     std::thread::scope(|scope| {
         let taken: Vec<_> = (stores.iter())

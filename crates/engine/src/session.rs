@@ -10,8 +10,8 @@ use forebay_results::LatencyRecorder;
 use crate::allocation;
 use crate::buffers::BufferPool;
 use crate::core::{LATENCIES, Shared};
-use crate::desk::{Contents, Question};
 use crate::hits::{self, Hits, Report};
+use crate::queries::{Contents, Question};
 use crate::table::{Done, Loans, Submission};
 
 /// Unused buffers that a session keeps.

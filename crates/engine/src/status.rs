@@ -173,7 +173,7 @@ pub struct VolumeStatus {
     pub size_bytes: u64,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// How the last operation on its backing store failed; null if it did not. For an export of an NBD
+    /// The error of the last operation on its backing store; null if it succeeded. For an export of an NBD
     /// server, why it can no longer be reached, until the next start.
     pub backing_failure: Option<String>,
     /// Whether its writes fail at once, because they have waited `flush.give_up_after` for a backing store
@@ -237,7 +237,7 @@ pub(crate) fn given_up(cache: &Cache, volumes: &[VolumeDescription]) -> Option<S
 }
 
 /// Takes a status under the lock, and puts it together outside.
-pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
+pub(crate) fn snapshot(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
     let mut core = shared.lock();
     core.report_all_hits();
     let cache = &core.cache;
@@ -250,8 +250,8 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
     let (metadata_bytes, dirty_blocks) = (cache.memory_bytes() + published, cache.dirty_blocks());
     let unreadable = |v| cache.unreadable().filter(|&(volume, _)| volume == v).count() as u64;
     let suspended = |v| cache.suspended(v).is_some();
-    let trouble = |v| (cache.backing_failure(v), suspended(v), unreadable(v));
-    let troubles: Vec<_> = volumes.iter().map(|v| trouble(v.volume)).collect();
+    let faults = |v| (cache.backing_failure(v), suspended(v), unreadable(v));
+    let faults: Vec<_> = volumes.iter().map(|v| faults(v.volume)).collect();
     let share = cache.dirty_share();
     let given_up = given_up(cache, volumes);
     let passing: Vec<_> = volumes.iter().map(|v| cache.passes_through(v.volume)).collect();
@@ -298,7 +298,7 @@ pub(crate) fn of(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
         flash_failure: given_up,
         quiesced: None,
         total: workload(&total, &all),
-        volumes: volumes.iter().zip(&stats).zip(&troubles).map(volume).collect(),
+        volumes: volumes.iter().zip(&stats).zip(&faults).map(volume).collect(),
         tier2_bytes_written: log.as_ref().map_or(0, LogStats::bytes_written),
         tiers: Tiers {
             block_bytes: config.block_size.bytes(),

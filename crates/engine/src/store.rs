@@ -13,7 +13,7 @@ use forebay_flash::{Seal, StoreStamp};
 
 use crate::backing_header::{AREA_BYTES, BackingHeader, COPY_BYTES, COPY_OFFSETS, HeaderError};
 use crate::error::EngineError;
-use crate::fingerprint::{Fingerprint, Left, times};
+use crate::fingerprint::{Fingerprint, SealContents, times};
 use crate::former_header::search;
 use crate::header_area::HeaderArea;
 use crate::options::GiveUp;
@@ -256,9 +256,9 @@ impl Store {
         }
         let noted =
             header.and_then(|h| Some((Fingerprint::from_bytes(h.fingerprint)?, h.data_bytes)));
-        let sealed = Left::unseal(seal);
+        let sealed = SealContents::unseal(seal);
         // An opening that was cut short has written the header, and with it changed the times.
-        if let Some(Left { times: 1.., .. }) = sealed
+        if let Some(SealContents { times: 1.., .. }) = sealed
             && !header.is_some_and(|h| h.opening)
             && sealed.map(|left| left.times) != Some(self.times()?)
         {

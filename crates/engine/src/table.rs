@@ -5,7 +5,7 @@ use forebay_device::{AlignedBuffer, Loan, MemorySlice, Requests};
 use forebay_effect::{Outcome, RequestId};
 use smallvec::SmallVec;
 
-use crate::desk::Contents;
+use crate::queries::Contents;
 
 /// A request as a session hands it in.
 #[derive(Debug)]

@@ -105,7 +105,7 @@ impl Queue {
         self.fill = Fill::default();
     }
 
-    /// Measures how much of the front fits a batch of `room` pages, with so many free cells.
+    /// Measures how much of the front fits a batch of `room` pages, with `cells` free cells.
     pub(crate) fn measure(&mut self, room: u32, cells: usize, geometry: &Geometry) -> Fill {
         let slots = geometry.slots != 0;
         let limit = room.min(geometry.batch_pages_max) - 1;
@@ -195,7 +195,7 @@ pub(crate) struct Batches {
     /// In flight, oldest first.
     order: VecDeque<usize>,
     pub(crate) free: Vec<usize>,
-    /// Those of which no checksums are asked for, and no write yet, oldest first.
+    /// Batches of which no checksums are asked for, and no write yet, oldest first.
     pub unsummed: VecDeque<usize>,
     /// Sequence of the next batch.
     pub next_sequence: u64,

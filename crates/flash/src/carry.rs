@@ -146,8 +146,7 @@ impl Log {
         self.pump();
     }
 
-    /// Whether there is room to carry on so many pages: a start that followed a crash while that was
-    /// done may find none.
+    /// Whether there is room to carry on `pages` pages. After a crash during carrying, there may be none.
     pub fn may_carry(&self, pages: u64) -> bool {
         self.geometry.slots == 0 && self.regions.pages_left() >= pages
     }

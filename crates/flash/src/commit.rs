@@ -64,7 +64,7 @@ impl Commit {
         (self.durable_serial + 1..=self.complete_serial).contains(&serial)
     }
 
-    /// The same of a batch.
+    /// Whether a sync now would make the batch durable, which it is not yet.
     pub fn would_cover_batch(&self, sequence: u64) -> bool {
         (self.durable_sequence + 1..=self.complete_sequence).contains(&sequence)
     }

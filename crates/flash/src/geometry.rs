@@ -109,7 +109,9 @@ impl Geometry {
             active_extents_max: 1024,
         };
         if !block_size.is_power_of_two() || !(512..=1 << 20).contains(&block_size) {
-            return Err(GeometryError::Invalid("block_size is no power of two from 512 to 1 MiB"));
+            return Err(GeometryError::Invalid(
+                "block_size is not a power of two from 512 to 1 MiB",
+            ));
         }
         let floor = 2 + 2 * g.block_pages();
         let pages = size / u64::from(g.page_size);
@@ -209,11 +211,11 @@ impl Geometry {
         let check = |ok: bool, what| if ok { Ok(()) } else { Err(GeometryError::Invalid(what)) };
         check(
             self.block_size.is_power_of_two() && (512..=1 << 20).contains(&self.block_size),
-            "block_size is no power of two from 512 to 1 MiB",
+            "block_size is not a power of two from 512 to 1 MiB",
         )?;
         check(
             self.page_size.is_power_of_two() && (512..=65536).contains(&self.page_size),
-            "page_size is no power of two from 512 to 65536",
+            "page_size is not a power of two from 512 to 65536",
         )?;
         let slots = self.slots != 0;
         check((3..=1 << 24).contains(&self.regions), "regions is outside 3 to 2^24")?;
@@ -252,7 +254,7 @@ impl Geometry {
             self.extent_bytes.is_power_of_two()
                 && self.extent_bytes >= u64::from(self.block_size)
                 && self.extent_bytes <= 1 << 32,
-            "extent_bytes is no power of two from a block to 4 GiB",
+            "extent_bytes is not a power of two from a block to 4 GiB",
         )?;
         check(
             (1..=1 << 15).contains(&self.active_extents_max),

@@ -1,6 +1,6 @@
 //! The sans-IO flash log: one per flash device, shared by all shards of the cache.
 //!
-//! A shard says *append this slot with this metadata*; the position on flash comes back with
+//! A shard says *append this frame with this metadata*; the position on flash comes back with
 //! the completion. The log owns batches, regions, reclaim, the superblock, the activity log
 //! and recovery. It moves no bytes itself, reads no clock, and keeps nothing per cached block
 //! beyond what is in flight: the index lives in the shards.

@@ -37,7 +37,7 @@ fn hash(key: BlockKey) -> u64 {
 }
 
 impl LiveRecords {
-    /// None, with room for those of so many cells.
+    /// None, with room for those of `cells` cells.
     pub fn new(cells: u32) -> LiveRecords {
         // Never full, so that every search ends.
         let places = u64::from(cells) * 19 / 10 + 8;

@@ -168,7 +168,7 @@ impl Regions {
         if self.free() <= kept || waits { None } else { Some(self.usable_pages - 1) }
     }
 
-    /// Whether there is room for a batch that needs so many pages, and is not carried.
+    /// Whether there is room for a batch that needs `needed` pages, and is not carried.
     pub fn has_room(&self, needed: u32) -> bool {
         let open = self.open && self.usable_pages - self.next_page >= needed;
         self.free() >= self.kept + u32::from(!open)

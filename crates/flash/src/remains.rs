@@ -39,7 +39,7 @@ enum Step {
     VoidWanted(u64),
     Writing(u64),
     Settling(u64),
-    /// The same of its other copy.
+    /// The other copy of the superblock is being written.
     Mirroring(u64),
     Mirrored(u64),
 }

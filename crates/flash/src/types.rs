@@ -449,7 +449,7 @@ pub struct RecoveryReport {
     pub batches: u64,
     /// Records given as [`Event::Recovered`].
     pub records: u64,
-    /// Those of them that say that newest data is lost.
+    /// Records that say that newest data is lost.
     pub lost: u64,
     /// Tombstones given, distrusted records included.
     pub tombstones: u64,

@@ -16,7 +16,7 @@ pub struct BlockSample {
 }
 
 impl BlockSample {
-    /// A share of the blocks, `rate`, in so many parts of about the same size.
+    /// A share of the blocks, `rate`, in `parts` parts of about the same size.
     ///
     /// # Errors
     /// If the rate is not one of [`crate::Sampling::Rate`].

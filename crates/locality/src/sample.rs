@@ -90,7 +90,7 @@ impl Sample {
         Ok(Some(Self { threshold, rate, slices, blocks_max, reads, writes, keys, ops, cpu }))
     }
 
-    /// The same of one of so many slices: distances grow by as much, but accesses weigh as before, since
+    /// The sampling of one of `slices` slices: distances grow by as much, but accesses weigh as before, since
     /// the slices are added up.
     pub(crate) fn of_slices(self, slices: usize) -> Self {
         Self { slices: slices as f64, ..self }
@@ -144,7 +144,7 @@ impl Sample {
         (self.reads, self.writes)
     }
 
-    /// Makes the weights of reads and writes add up to so many accesses.
+    /// Makes the weights of reads and writes add up to `reads` and `writes`.
     pub(crate) fn correct(
         distance: Distance,
         reads: u64,

@@ -403,7 +403,7 @@ mod tests {
         }
     }
 
-    /// An LRU cache of so many blocks, most recent first.
+    /// An LRU cache of at most this many blocks, most recent first.
     struct Lru(usize, Vec<u64>);
 
     impl Lru {

@@ -15,7 +15,7 @@ const TIMES_MIN: u32 = 1 << 10;
 pub(crate) enum Seat {
     /// Older than all above it.
     InLine,
-    /// Newer than something above it: at least so many blocks in line are above it and older.
+    /// Newer than something above it: at least `slack` blocks in line are above it and older.
     Fixed { position: u32, slack: u32 },
 }
 

@@ -70,7 +70,7 @@ impl Growth {
     /// # Errors
     /// If the workload has no accesses, the hierarchy has not two tiers, or the budget is no
     /// positive amount or buys neither of the tiers.
-    pub fn of<H: HitCounts + ?Sized>(
+    pub fn compare<H: HitCounts + ?Sized>(
         counts: &H,
         hierarchy: &Hierarchy,
         have: Units,
@@ -186,7 +186,7 @@ mod tests {
         let counts = Steps { reads: 1000, writes: 0, at, footprint: 60 * 256 };
         let h = hierarchy(["FastDRAM", "FastSSD"], "FastHDD", WritePolicy::WriteThrough);
         let (dram, ssd) = (0.007_923_84, 0.003_191_267_6);
-        let g = Growth::of(&counts, &h, Units(5), 5.0 * dram, &options()).unwrap();
+        let g = Growth::compare(&counts, &h, Units(5), 5.0 * dram, &options()).unwrap();
         assert_eq!(g.grow.tiers[0].bytes, 10 << 20);
         assert_eq!((g.add.tiers[0].bytes, g.add.tiers[1].bytes), (5 << 20, 12 << 20));
         assert_eq!((g.tier2_bytes_needed, g.price_ratio_needed), (None, None));
@@ -195,13 +195,13 @@ mod tests {
         // With more hits below, 20 units of tier 2 do.
         let at = vec![(5 * 256, 500, 0), (10 * 256, 800, 0), (25 * 256, 900, 0)];
         let counts = Steps { reads: 1000, writes: 0, at, footprint: 60 * 256 };
-        let g = Growth::of(&counts, &h, Units(5), 5.0 * dram, &options()).unwrap();
+        let g = Growth::compare(&counts, &h, Units(5), 5.0 * dram, &options()).unwrap();
         assert_eq!((g.tier2_bytes_needed, g.price_ratio_needed), (Some(20 << 20), Some(4.0)));
         assert_eq!(g.better, Way::Grow, "{} is below 4", g.price_ratio);
         // A second tier at a quarter of the price turns it round.
         let mut cheap = h.clone();
         cheap.tiers[1].price_usd /= 4.0;
-        let g = Growth::of(&counts, &cheap, Units(5), 5.0 * dram, &options()).unwrap();
+        let g = Growth::compare(&counts, &cheap, Units(5), 5.0 * dram, &options()).unwrap();
         assert_eq!((g.better, g.price_ratio_needed), (Way::Add, Some(4.0)));
         assert!(g.price_ratio > 4.0, "{}", g.price_ratio);
     }
@@ -210,7 +210,7 @@ mod tests {
     fn what_has_every_hit_needs_nothing() {
         let counts = Steps { reads: 10, writes: 0, at: vec![(256, 5, 0)], footprint: 256 };
         let h = hierarchy(["FastDRAM", "FastSSD"], "FastHDD", WritePolicy::WriteBack);
-        let g = Growth::of(&counts, &h, Units(2), 1.0, &options()).unwrap();
+        let g = Growth::compare(&counts, &h, Units(2), 1.0, &options()).unwrap();
         assert_eq!((g.better, g.latency_reduction), (Way::Neither, 0.0));
         assert_eq!((&g.grow, &g.add, &g.divide), (&g.now, &g.now, &g.now));
     }
@@ -219,7 +219,7 @@ mod tests {
     fn what_cannot_be_compared_is_refused() {
         let counts = Steps { reads: 10, writes: 0, at: vec![(256, 5, 0)], footprint: 256 };
         let of = |h: &Hierarchy, usd| {
-            Growth::of(&counts, h, Units(1), usd, &options()).unwrap_err().to_string()
+            Growth::compare(&counts, h, Units(1), usd, &options()).unwrap_err().to_string()
         };
         let two = hierarchy(["FastDRAM", "FastSSD"], "FastHDD", WritePolicy::WriteBack);
         let three =
@@ -236,7 +236,7 @@ mod tests {
         fn adding_is_better_iff_the_price_ratio_is_above_the_needed_one(
             counts in steps(60), h in any_hierarchy(), have in 1u64..40, budget in 0.01..0.4f64,
         ) {
-            let g = Growth::of(&counts, &h, Units(have), budget, &options()).unwrap();
+            let g = Growth::compare(&counts, &h, Units(have), budget, &options()).unwrap();
             let us = |p: &Purchase| p.mean_latency_us;
             prop_assert!(us(&g.divide) <= us(&g.grow).min(us(&g.add)) * (1.0 + 1e-8));
             let most = g.now.cost_usd + budget * (1.0 + 1e-9);

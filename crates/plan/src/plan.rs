@@ -413,7 +413,7 @@ pub(crate) fn purchase<H: HitCounts + ?Sized>(
     let written = evaluation.written_with(options.flash_writes);
     let written: Option<Vec<f64>> =
         written.into_iter().map(|blocks| per_day(bytes(blocks))).collect();
-    let wear = written.map(|bytes| Wear::of(hierarchy, sizes, cost, &bytes));
+    let wear = written.map(|bytes| Wear::from_writes(hierarchy, sizes, cost, &bytes));
     Purchase {
         tiers: tiers
             .clone()

@@ -12,7 +12,7 @@ use crate::error::PlanError;
 const BATCH: usize = 4096;
 /// Every access brings its block to the front of an LRU list.
 const DISTANCE: Distance = Distance::Trd;
-/// A sample consists of so many smaller ones, whose disagreement tells how good it is.
+/// A sample consists of this many smaller ones, whose disagreement tells how good it is.
 const PARTS: usize = 8;
 
 /// How to measure.
@@ -187,7 +187,7 @@ impl Measure {
         }
     }
 
-    /// What was measured, for a workload of so many accesses in all.
+    /// What was measured, for a workload of `reads` and `writes` in all.
     fn finish(mut self, reads: u64, writes: u64) -> Result<Counted, PlanError> {
         self.measure()?;
         let distinct = self.stack.blocks_known();

@@ -6,7 +6,7 @@
 //! the devices' overhead-gain ratio (OGR).
 //!
 //! With write-back there is a third effect: dirty blocks stay longer, so fewer are written back,
-//! and they leave from tier 2. What that saves is counted as so many hits as it is worth gains,
+//! and they leave from tier 2. The time that this saves is divided by the gain and counted as hits,
 //! so that "HMR > OGR" means "it helps" under either policy. (The paper compares hits alone.)
 
 use crate::cost::{CostModel, Units};

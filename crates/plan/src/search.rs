@@ -29,9 +29,9 @@ pub struct Found {
 /// How Cydonia goes about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CydoniaOptions {
-    /// At most so many two-tier sizes are evaluated; at least 1.
+    /// The most two-tier sizes that are evaluated; at least 1.
     pub evaluations_max: u64,
-    /// Of the sizes in order of hit-miss ratio, every so many-th is evaluated. `None`: the
+    /// Of the sizes in order of hit-miss ratio, every `step`-th is evaluated. `None`: the
     /// evaluations are spread over all of them, which finds second tiers that the first few
     /// ratios, being neighbours, do not (`docs/planning-figures.md` has numbers).
     pub step: Option<usize>,

@@ -26,8 +26,8 @@ pub(crate) struct Wear {
 }
 
 impl Wear {
-    /// By tiers of `sizes` to each of which so many bytes are written per day.
-    pub fn of(
+    /// The wear of tiers of `sizes`, to each of which `bytes_per_day` are written.
+    pub fn from_writes(
         hierarchy: &Hierarchy,
         sizes: &[Units],
         cost: &CostModel,
@@ -142,7 +142,7 @@ impl WearLimit {
         let blocks = evaluation.written_with(self.flash_writes);
         let daily: Vec<f64> =
             blocks.iter().map(|blocks| blocks * cost.block_size.bytes() as f64 / days).collect();
-        Wear::of(hierarchy, sizes, cost, &daily).endurance_used
+        Wear::from_writes(hierarchy, sizes, cost, &daily).endurance_used
     }
 }
 

@@ -156,7 +156,7 @@ pub fn section(title: impl Into<String>, info: &TraceInfo) -> Section {
 fn figure(shape: &Shape, info: &TraceInfo) -> Figure {
     let mut lines = Lines::new(format!("Distribution of {}", shape.title))
         .x(Axis::new(shape.title, shape.unit).log())
-        .y(Axis::new("share of requests not above", Unit::Fraction).from_zero());
+        .y(Axis::new("cumulative share of requests", Unit::Fraction).from_zero());
     for (prefix, op) in OPS {
         let value = |p: u32| {
             let value = info.features.get(&format!("{prefix}{}_p{p}", shape.name))?;

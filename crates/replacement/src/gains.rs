@@ -32,7 +32,7 @@ pub(crate) struct Gains {
 }
 
 impl Gains {
-    /// For a cache of so many blocks.
+    /// For a cache of `blocks` blocks.
     pub fn new(blocks: u32) -> Gains {
         let blocks = blocks.max(1);
         let shift = blocks.div_ceil(SAMPLE_MAX).next_power_of_two().trailing_zeros();

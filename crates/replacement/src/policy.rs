@@ -94,8 +94,8 @@ pub trait Documented {
 ///
 /// There are `nodes` nodes and room for `capacity` blocks. The policy does not enforce `capacity`:
 /// the caller evicts until [`len`](Policy::len) is below it, then inserts. While blocks are on
-/// their way out, more than `capacity` nodes may be resident (restored ones beside the ones that
-/// were to replace them).
+/// their way out, more than `capacity` nodes may be resident (restored ones as well as the ones
+/// that were to replace them).
 ///
 /// No call takes more than [`steps_max`](Policy::steps_max) steps beyond a constant number.
 pub trait Policy: Sized {

@@ -18,9 +18,9 @@ use crate::policies::sub_queues::{CHUNK, INTERVAL};
 use crate::policy::{Hint, Percent};
 use crate::position::{PositionRule, Standing};
 
-/// Of so many blocks in the cache, one chunk is remembered: 3 bytes a block.
+/// For this many blocks in the cache, one chunk is remembered: 3 bytes a block.
 const BLOCKS_PER_CHUNK: u32 = 8;
-/// At least so many, 48 KiB: 40 GiB of volumes in chunks of 20 MiB, or 64 whole volumes.
+/// The fewest chunks that are remembered, 48 KiB: 40 GiB of volumes in chunks of 20 MiB, or 64 whole volumes.
 const CHUNKS_MIN: u32 = 2048;
 
 /// See the module.
@@ -61,7 +61,7 @@ enum Measured {
 }
 
 impl Positions {
-    /// For a cache of so many blocks; `None` for a policy in which all blocks begin at the protected end.
+    /// For a cache of `blocks` blocks; `None` for a policy in which all blocks begin at the protected end.
     pub fn new(parameters: &Parameters, blocks: u32) -> Option<Positions> {
         let rule = PositionRule::of(parameters)?;
         let chunk_bytes = u64::from(parameters.get(CHUNK.name).unwrap_or(0)) << 10;

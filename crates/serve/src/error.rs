@@ -18,7 +18,7 @@ pub enum ServeError {
         address: String,
     },
     /// A file is in the way.
-    #[error("{} is no socket; nothing was removed. Use another path", path.display())]
+    #[error("{} is not a socket; nothing was removed. Use another path", path.display())]
     NotASocket {
         /// Where.
         path: PathBuf,

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::control::{ControlServer, StopRequest, Views};
 use crate::error::ServeError;
 use crate::listener::Listener;
-use crate::nbd::{NbdServer, NbdTold, Stopped, allow_connections};
+use crate::nbd::{NbdReported, NbdServer, Stopped, allow_connections};
 use crate::ownership::Ownership;
 use crate::record::{RecordOptions, Recording, RecordingFile, RecordingView};
 
@@ -40,11 +40,11 @@ pub struct Ready {
     pub pid: u32,
 }
 
-/// What [`Server::troubles`] has told.
+/// What [`Server::faults`] has reported.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
-    engine: forebay_engine::Told,
-    nbd: NbdTold,
+pub struct Reported {
+    engine: forebay_engine::Reported,
+    nbd: NbdReported,
     recording: bool,
 }
 
@@ -148,16 +148,16 @@ impl Server {
         &self.engine
     }
 
-    /// What an operator who is not asking should be told of, since `told`.
-    pub fn troubles(&self, told: &mut Told) -> Vec<String> {
-        let mut troubles = self.engine.troubles(&mut told.engine);
-        troubles.extend(self.nbd.troubles(&mut told.nbd));
+    /// What an operator who is not asking should be told of, since `reported` was made.
+    pub fn faults(&self, reported: &mut Reported) -> Vec<String> {
+        let mut faults = self.engine.faults(&mut reported.engine);
+        faults.extend(self.nbd.faults(&mut reported.nbd));
         let failure = self.recording.as_ref().and_then(RecordingView::failure);
-        if let (Some(failure), false) = (failure, told.recording) {
-            troubles.push(failure.to_owned());
-            told.recording = true;
+        if let (Some(failure), false) = (failure, reported.recording) {
+            faults.push(failure.to_owned());
+            reported.recording = true;
         }
-        troubles
+        faults
     }
 
     /// What becomes of dirty data unless a stop says otherwise.

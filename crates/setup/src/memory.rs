@@ -10,8 +10,11 @@ use crate::machine::SetupError;
 const BYTES_IN_MEMORY: u64 = 48;
 /// Where it is found without the engine's lock.
 const BYTES_OF_PUBLISHED: u64 = 31;
-/// More of it where there is flash: what may be known of its record there.
+/// More of it in front of a flash log: what may be known of its record there.
 const BYTES_OF_RECORD: u64 = 13;
+/// More of it in front of the slots layout, without what the replacement policy of flash keeps of it: its record, its
+/// place in that policy, and what says that it came back.
+const BYTES_OF_CELL: u64 = 30;
 /// Of a block in the flash log.
 const BYTES_IN_LOG: u64 = 49;
 /// Of a block in the flash slots layout, without what its replacement policy keeps of it.
@@ -27,7 +30,10 @@ pub fn bookkeeping_bytes(cache: &CacheConfig) -> u64 {
         };
         u64::from(flash.entries_max) * (each + bytes_of_admission(&flash.admission))
     });
-    let record = cache.flash.as_ref().map_or(0, |_| BYTES_OF_RECORD);
+    let record = cache.flash.as_ref().map_or(0, |flash| match flash.geometry.slots {
+        0 => BYTES_OF_RECORD,
+        _ => BYTES_OF_CELL + bytes_of_policy(&flash.cells),
+    });
     let published = BYTES_OF_PUBLISHED;
     memory * (BYTES_IN_MEMORY + published + record + bytes_of_policy(&cache.replacement)) + flash
 }

@@ -68,7 +68,7 @@ pub enum AssumeFlush {
     /// None: only those in the trace.
     #[default]
     None,
-    /// One after every so many writes, trims and zeroings of a volume.
+    /// One each time that this many writes, trims and zeroings of a volume have passed.
     EveryWrites(u64),
     /// One when so much of the trace's time has passed since a volume's first write after its
     /// last flush.

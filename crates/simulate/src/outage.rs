@@ -33,7 +33,7 @@ pub enum Trouble {
     Dead,
     /// Writes, and zeroings that may not punch holes, fail for want of space, after the usual time.
     Full,
-    /// Operations take so many times as long, and transfers too.
+    /// Operations and transfers take this many times as long.
     Slow(f64),
 }
 

@@ -39,8 +39,8 @@ pub struct SimulationResult {
     pub capacity_blocks: Capacity,
     /// Devices that could not keep up where requests came at the trace's times; empty if all could.
     pub overloaded: Vec<Overload>,
-    /// The destage of everything after the last request, when the outages that end have ended; its work is
-    /// in no other counter. Null without [`--outage`](docs/simulation.md#when-a-store-fails).
+    /// The destage of all dirty data after the last request, once every outage with an end is over. No other
+    /// counter includes its work. Null without [`--outage`](docs/simulation.md#when-a-store-fails).
     pub after_outages: Option<AfterOutages>,
     /// What was assumed because neither the trace nor the configuration says it.
     pub assumed: Assumed,

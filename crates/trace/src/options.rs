@@ -10,7 +10,7 @@ pub struct OpenOptions {
     pub skip_bad_lines: bool,
     /// Only these volumes, by name or number; all if empty.
     pub volumes: Vec<String>,
-    /// At most so many requests.
+    /// The most requests that are read.
     pub limit: Option<u64>,
     /// How the times of several traces relate.
     pub align: Align,

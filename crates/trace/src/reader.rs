@@ -181,7 +181,7 @@ fn is_called(volume: &VolumeInfo, n: usize, wanted: &str) -> bool {
     volume.name == wanted || (!numeric && wanted == n.to_string())
 }
 
-/// Passes on only some volumes, and only so many requests.
+/// Passes on only some volumes, and a limited number of requests.
 pub(crate) struct Selected<R> {
     inner: R,
     wanted: Vec<String>,

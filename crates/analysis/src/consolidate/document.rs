@@ -36,8 +36,8 @@ pub struct Document {
     pub isolated: bool,
     /// ERSS of the merged trace, by the definition of a workload's own ERSS.
     pub simulated_blocks: u64,
-    /// As measured, the smallest shared cache in which each workload has, in its largest phase, the hits
-    /// that its ERSS gives it alone.
+    /// Measured: the smallest shared cache in which the largest phase of each workload has as many hits as it
+    /// has alone in a cache of its ERSS.
     pub simulated_isolation_blocks: u64,
     /// Whether `simulated_isolation_blocks` fit in `size_blocks`.
     pub simulated_isolated: bool,

@@ -277,7 +277,7 @@ pub struct Document {
     /// All volumes together.
     #[serde(flatten)]
     pub curve: Curve,
-    /// With `--per-volume`, each volume alone; else left out.
+    /// With `--per-volume`, each volume alone; omitted otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volumes: Option<Vec<VolumeCurve>>,
 }
@@ -319,7 +319,7 @@ pub struct Point {
     pub size_blocks: u64,
     /// Misses divided by accesses; 0 without accesses.
     pub miss_ratio: f64,
-    /// With `--slices`, the interval that holds it with a confidence of 95 %; else left out.
+    /// With `--slices`, the interval that holds it with a confidence of 95 %; omitted otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub miss_ratio_bounds: Option<Interval>,
     /// Misses of reads divided by reads; 0 without reads.

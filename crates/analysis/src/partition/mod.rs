@@ -135,7 +135,7 @@ impl Question {
     /// Refuses what cannot be, before traces are read.
     ///
     /// # Errors
-    /// If there is not a block to divide, a unit is no whole number of blocks, or there is no such
+    /// If there is not a block to divide, a unit is not a whole number of blocks, or there is no such
     /// cache to simulate.
     pub fn check(&self) -> Result<(), AnalysisError> {
         let impossible = |what| Err(AnalysisError::Impossible(what));
@@ -146,7 +146,7 @@ impl Question {
         }
         let Sizes { dram_bytes: dram_unit, flash_bytes: flash_unit } = self.units;
         if !dram_unit.is_multiple_of(block) || !flash_unit.is_multiple_of(block) {
-            return impossible("a unit is no whole number of blocks");
+            return impossible("a unit must be a whole number of blocks");
         }
         if self.migration_period == Some(Nanos(0)) {
             return impossible("the period of migration must be longer than 0");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_plan::{
     Catalogue, Choice, Combination, Hierarchy, Judge, Judged, Method, ParetoPoint, Plan, PlanError,
-    PlanOptions, Profile, Purchase, Space, Units, judge_finalists, plan_with,
+    PlanOptions, Profile, Purchase, Space, Units, judge_shortlist, plan_with,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -103,10 +103,10 @@ impl Basis {
 
 impl Answer {
     /// Has the budgets asked for judged by something slower than formulas: after an exhaustive
-    /// search its finalists, and of Cydonia every evaluation.
+    /// search its shortlist, and of Cydonia every evaluation.
     pub(super) fn judge(
         &mut self,
-        finalists: usize,
+        shortlist: usize,
         judge: &mut Judge<'_>,
     ) -> Result<(), AnalysisError> {
         let basis = &self.basis;
@@ -121,8 +121,8 @@ impl Answer {
             Ok(judged)
         };
         for plan in &mut self.plans {
-            let finalists = match basis.options.method {
-                Method::Exhaustive { .. } => finalists,
+            let shortlist = match basis.options.method {
+                Method::Exhaustive { .. } => shortlist,
                 Method::Cydonia(_) => {
                     let mut evaluator = |hierarchy: &Hierarchy, sizes: &[Units]| {
                         let (hierarchy, sizes) = bought(hierarchy, sizes);
@@ -140,8 +140,8 @@ impl Answer {
                     usize::MAX
                 }
             };
-            let by = (finalists, self.evaluate.name());
-            judge_finalists(plan, &basis.catalogue, &basis.options, by, &mut once)?;
+            let by = (shortlist, self.evaluate.name());
+            judge_shortlist(plan, &basis.catalogue, &basis.options, by, &mut once)?;
         }
         self.judgements = known.iter().filter(|(.., judged)| judged.is_some()).count() as u64;
         Ok(())

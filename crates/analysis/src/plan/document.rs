@@ -41,10 +41,10 @@ pub struct Document<'a> {
     /// The plan for the (first) budget.
     #[serde(flatten)]
     pub plan: &'a Plan,
-    /// With several budgets, the plan for each; else left out.
+    /// With several budgets, the plan for each; omitted otherwise.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub plans: &'a [Plan],
-    /// With `--sweep`, the plan for each of its budgets; else left out.
+    /// With `--sweep`, the plan for each of its budgets; omitted otherwise.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub sweep: &'a [Plan],
     /// The limit to wear; null without one.
@@ -52,10 +52,10 @@ pub struct Document<'a> {
     /// What the cache writes to flash below tier 1, as a share of what the formulas count; 1 without
     /// `--config`.
     pub flash_writes: f64,
-    /// With `--pareto`, whether every size was looked at; else left out.
+    /// With `--pareto`, whether every size was looked at; omitted otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pareto_is_exact: Option<bool>,
-    /// With `--pareto`, the plans that no other plan beats, by backing store and cost; else left out.
+    /// With `--pareto`, the plans that no other plan beats, by backing store and cost; omitted otherwise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pareto: Vec<ParetoRow<'a>>,
 }

@@ -124,7 +124,7 @@ impl Question {
         };
         let hierarchies = two_tiers(&basis)?;
         let compare = |hierarchy: &Hierarchy, usd: f64| {
-            Growth::of(&*basis.profile, hierarchy, have, usd, &basis.options)
+            Growth::compare(&*basis.profile, hierarchy, have, usd, &basis.options)
         };
         for &budget in &self.plan.budgets {
             observer.check()?;

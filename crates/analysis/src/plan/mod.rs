@@ -50,7 +50,7 @@ use replayed::Replayer;
 use simulated::Simulator;
 
 /// Number of choices that simulation or replay judges by default.
-pub const FINALISTS: usize = 3;
+pub const SHORTLIST: usize = 3;
 
 /// How one choice is judged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -100,7 +100,7 @@ pub struct Question {
     pub evaluate: Evaluate,
     /// How many choices of each budget are simulated or replayed after an exhaustive search;
     /// Cydonia has every evaluation simulated or replayed.
-    pub finalists: usize,
+    pub shortlist: usize,
     /// What the cache of a simulation is, but for its sizes, its write policy and its devices, which are the
     /// plan's: policies, admission, the relation of the tiers, the layout of flash. The default cache, if none.
     pub cache: Option<Config>,
@@ -169,7 +169,7 @@ impl Question {
             options: PlanOptions::default(),
             sample_rate: 1.0,
             evaluate: Evaluate::default(),
-            finalists: FINALISTS,
+            shortlist: SHORTLIST,
             cache: None,
             replay: None,
             sweep: None,
@@ -289,7 +289,7 @@ impl Question {
             (Evaluate::Simulate, _) => {
                 let cache = self.simulated_cache()?;
                 let simulator = self.simulator(&cache, workload, observer);
-                answer.judge(self.finalists, &mut |h, sizes| simulator.judge(h, sizes))
+                answer.judge(self.shortlist, &mut |h, sizes| simulator.judge(h, sizes))
             }
             (Evaluate::Replay, Some(replay)) => {
                 let (survey, queue_depth) = (workload.survey.clone(), replay.queue_depth);
@@ -297,7 +297,7 @@ impl Question {
                 let replayer =
                     Replayer { traces, observer, cost, base, survey, queue_depth, duration };
                 let replayer = replayer.with_sizes();
-                answer.judge(self.finalists, &mut |h, sizes| replayer.judge(h, sizes))
+                answer.judge(self.shortlist, &mut |h, sizes| replayer.judge(h, sizes))
             }
             (Evaluate::Replay, None) => Err(AnalysisError::NoConfiguration),
             (Evaluate::Analytic, _) => Ok(()),

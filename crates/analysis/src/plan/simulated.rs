@@ -1,4 +1,4 @@
-//! The finalists of a plan, simulated.
+//! The shortlist of a plan, simulated.
 
 use std::sync::Arc;
 

@@ -29,18 +29,18 @@ pub struct Document {
     /// The sample; with `--samples N`, the first.
     #[serde(flatten)]
     pub first: SampleDocument,
-    /// With `--samples`, each sample; else left out.
+    /// With `--samples`, each sample; omitted otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<SampleDocument>,
-    /// With `--compare`, samples of regions of 4, 8, 16 and 64 KiB; else left out.
+    /// With `--compare`, samples of regions of 4, 8, 16 and 64 KiB; omitted otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub comparison: Vec<Compared>,
     /// With `--best-of` or several `--bits`, and without either: the samples of which the one with the
-    /// lowest `total_error` is taken; else left out.
+    /// lowest `total_error` is taken; omitted otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<Candidate>,
     /// Where the sample was chosen of several, the candidate of the thesis's method, of regions of 64 KiB;
-    /// else left out.
+    /// omitted otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plain: Option<Candidate>,
 }
@@ -66,7 +66,7 @@ pub struct SampleDocument {
     pub hit_ratio_error: HitRatioError,
     /// Curve of the sample, as `trace_miss_ratios`; its caches are smaller by `rate`.
     pub miss_ratios: Vec<(u64, f64)>,
-    /// With `--target-rate`, what removing regions did; else left out.
+    /// With `--target-rate`, what removing regions did; omitted otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reduction: Option<Reduced>,
 }

@@ -14,7 +14,7 @@ use crate::pass_through::{Others, SALVAGE};
 use crate::shard::{Forgotten, Shard};
 use crate::start::START;
 use crate::volume::SyncWaiter;
-use crate::world::{State, Turn, around};
+use crate::world::{CacheState, Turn, around};
 
 /// Events of the log that are looked up ahead of the one at hand.
 const EVENTS_AHEAD: usize = 8;
@@ -31,7 +31,7 @@ impl Cache {
             || self.start.must_settle(&self.world)
             || !front.finished.is_empty()
             || self.world.may_resume()
-            || self.world.front.flushing != 0
+            || !self.world.front.flushing.is_empty()
             || !front.synced.is_empty()
             || self.has_cleaning()
             || self.stores.has_work(&self.world, || self.may_stop())
@@ -56,8 +56,10 @@ impl Cache {
     /// Whether a destage or a stop is under way.
     #[inline]
     pub(super) fn may_stop(&self) -> bool {
-        !matches!(self.world.state, State::New | State::Starting | State::Disowning | State::Ready)
-            || self.destages.is_under_way()
+        !matches!(
+            self.world.state,
+            CacheState::New | CacheState::Starting | CacheState::Disowning | CacheState::Ready
+        ) || self.destages.is_under_way()
             || !self.world.front.internal_done.is_empty()
     }
 
@@ -81,7 +83,7 @@ impl Cache {
         if self.world.may_resume() {
             any |= self.world.resume(&mut self.stores);
         }
-        if self.world.front.flushing != 0 {
+        if !self.world.front.flushing.is_empty() {
             any |= self.world.step_flushes();
         }
         if !self.world.front.synced.is_empty() {
@@ -136,7 +138,7 @@ impl Cache {
     fn step_destage(&mut self) -> bool {
         let (any, ended) = self.destages.take_turn(&mut self.world, &mut self.cleaner);
         match ended {
-            Some(destaged) if self.world.state == State::Destaging => {
+            Some(destaged) if self.world.state == CacheState::Destaging => {
                 self.stop.destaged(destaged.result);
             }
             Some(destaged) => self.end_destage(destaged),
@@ -162,7 +164,7 @@ impl Cache {
     /// Requests are welcome from now on.
     pub(super) fn serve(&mut self, report: Option<Box<RecoveryReport>>) {
         let world = &mut self.world;
-        world.state = State::Ready;
+        world.state = CacheState::Ready;
         world.begin_passing();
         self.switch.settle(world);
         for n in 0..world.shards.len() {
@@ -308,14 +310,14 @@ impl Cache {
                 self.start.recovered_tombstone(&mut self.world, key)
             }
             Event::Ready(report) => {
-                if self.world.state == State::Starting
+                if self.world.state == CacheState::Starting
                     && let Some(report) = self.start.opened(&mut self.world, report)
                 {
                     self.serve(Some(report));
                 }
             }
             Event::Failed(error) => {
-                self.world.state = State::Failed;
+                self.world.state = CacheState::Failed;
                 self.world.notices.push(Notice::Failed(error));
             }
             Event::CleanMarked { ticket, result } => {

@@ -12,7 +12,7 @@ use crate::front::Front;
 use crate::published;
 use crate::shard::Shard;
 use crate::stats::{CacheStats, VolumeStats};
-use crate::world::{State, sooner};
+use crate::world::{CacheState, sooner};
 
 /// Where a block is likely to be found, if it is there ([`Cache::prefetch_entry`]).
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ impl Cache {
 
     /// Whether requests are served.
     pub fn is_ready(&self) -> bool {
-        self.world.state == State::Ready
+        self.world.state == CacheState::Ready
     }
 
     /// Whether nothing is under way: no request, no transfer, no cleaning. (Records may still
@@ -266,7 +266,7 @@ impl Cache {
 
     /// Whether stores have taken something over that no stamp says.
     pub fn owes_stamps(&self) -> bool {
-        self.stamps.owed() != 0
+        !self.stamps.owed().is_empty()
     }
 
     /// Whether stamps are being written to the headers.
@@ -274,9 +274,9 @@ impl Cache {
         self.stamps.is_under_way()
     }
 
-    /// The volumes (bits) whose stamps these are.
+    /// The volumes whose stamps these are, a bit each.
     pub fn stamping(&self) -> u64 {
-        self.stamps.under_way()
+        self.stamps.under_way().bits()
     }
 
     /// What the cache holds of `length` bytes of a volume from `offset` on, or of as many of them as

@@ -9,10 +9,11 @@ use forebay_flash::sabotage::Bug;
 use super::{Cleaner, Purpose, Surroundings};
 use crate::cache::VOLUMES_MAX;
 use crate::shard::apart;
-use crate::volume::{SyncWaiter, numbers};
-use crate::world::{State, World, around};
+use crate::volume::SyncWaiter;
+use crate::volume_set::VolumeSet;
+use crate::world::{CacheState, World, around};
 
-/// A cleaning that would have to carry on more than it may asks again after so long.
+/// Time until a cleaning asks again whether it may leave late stores out, after a refusal.
 const ASK_AGAIN: Nanos = Nanos(100_000_000);
 
 /// A cleaning's part of one volume.
@@ -26,17 +27,19 @@ struct Begun {
     sync_failures: u64,
 }
 
-/// See the module. Sets of volumes are bits.
+/// See the module.
 #[derive(Debug)]
 pub(super) struct Apart {
-    writing: u64,
-    syncing: u64,
-    synced: u64,
-    /// What was destaged comes to count as clean, or to be dirty as before.
-    settling: u64,
-    /// Of these, those that a write or the sync of has failed, and how.
-    failed: u64,
-    unsynced: u64,
+    writing: VolumeSet,
+    syncing: VolumeSet,
+    synced: VolumeSet,
+    /// Volumes whose writes and sync have ended: their records become clean, or stay dirty after a failure.
+    settling: VolumeSet,
+    /// Those settling of which a write has failed.
+    failed: VolumeSet,
+    /// Those settling whose sync has failed.
+    unsynced: VolumeSet,
+    /// The error of the last failed write.
     error: IoError,
     /// By volume.
     begun: [Begun; VOLUMES_MAX],
@@ -45,60 +48,60 @@ pub(super) struct Apart {
 impl Apart {
     pub fn new() -> Apart {
         Apart {
-            writing: 0,
-            syncing: 0,
-            synced: 0,
-            settling: 0,
-            failed: 0,
-            unsynced: 0,
+            writing: VolumeSet::EMPTY,
+            syncing: VolumeSet::EMPTY,
+            synced: VolumeSet::EMPTY,
+            settling: VolumeSet::EMPTY,
+            failed: VolumeSet::EMPTY,
+            unsynced: VolumeSet::EMPTY,
             error: IoError::Device,
             begun: [Begun::default(); VOLUMES_MAX],
         }
     }
 
-    /// Those that are apart.
+    /// The volumes that are apart.
     #[inline]
-    pub fn volumes(&self) -> u64 {
+    pub fn volumes(&self) -> VolumeSet {
         self.writing | self.syncing | self.synced | self.settling
     }
 
     /// A cleaning goes on without a volume.
     fn add(&mut self, volume: usize, begun: Begun) {
-        self.writing |= 1 << volume;
+        self.writing.insert(volume);
         self.begun[volume] = begun;
     }
 
     /// A volume is synced, or that has failed.
     pub fn note_synced(&mut self, volume: u16) {
-        self.syncing &= !(1 << volume);
-        self.synced |= 1 << volume;
+        self.syncing.remove(usize::from(volume));
+        self.synced.insert(usize::from(volume));
     }
 
     /// One turn; whether it came to anything.
     pub fn step(&mut self, s: &mut Surroundings<'_>) -> bool {
         let mut any = false;
-        for volume in numbers(self.writing) {
+        for volume in self.writing.iter() {
             if is_writing(s.world, volume) {
                 continue;
             }
             any = true;
-            self.writing &= !(1 << volume);
+            self.writing.remove(volume);
             let careless = s.world.front.sabotage.is(Bug::ApartUnsynced);
             if self.begun[volume].writes == 0 || careless {
-                self.synced |= 1 << volume;
+                self.synced.insert(volume);
             } else {
-                self.syncing |= 1 << volume;
+                self.syncing.insert(volume);
                 s.world.front.sync(volume as u16, SyncWaiter::Apart, &mut s.world.effects);
             }
         }
-        if self.settling == 0 && self.synced != 0 {
+        if self.settling.is_empty() && !self.synced.is_empty() {
             any = true;
             self.settling = core::mem::take(&mut self.synced);
             self.end_writing(s.world);
             // (Before the first record counts as clean: its region may be given back then.)
             s.stamps.note_taken_over(self.settling & !self.unsynced);
         }
-        if self.settling != 0 {
+        if !self.settling.is_empty() {
             any |= self.settle(s);
         }
         any
@@ -106,20 +109,20 @@ impl Apart {
 
     /// How the writes and syncs of what is about to settle have ended.
     fn end_writing(&mut self, world: &World) {
-        self.failed = 0;
+        self.failed = VolumeSet::EMPTY;
         for shard in &world.shards {
             let (failed, error) = apart::failed(shard, self.settling);
-            if failed != 0 {
+            if !failed.is_empty() {
                 (self.failed, self.error) = (self.failed | failed, error);
             }
         }
-        self.unsynced = 0;
-        for volume in numbers(self.settling) {
+        self.unsynced = VolumeSet::EMPTY;
+        for volume in self.settling.iter() {
             // (Data written before a failed sync may be gone though a later one succeeded.)
             let failures = self.begun[volume].sync_failures;
-            self.unsynced |= world.front.failed_since(failures) & 1 << volume;
+            self.unsynced |= world.front.failed_since(failures) & VolumeSet::only(volume);
         }
-        if self.failed == 0 {
+        if self.failed.is_empty() {
             self.error = IoError::Device;
         }
     }
@@ -132,10 +135,10 @@ impl Apart {
                 return false;
             }
         }
-        self.settling = 0;
-        let begun = numbers(volumes).filter(|&volume| self.begun[volume].writes > 0);
-        let written = begun.fold(0, |bits, volume| bits | 1 << volume);
-        for volume in numbers(written) {
+        self.settling = VolumeSet::EMPTY;
+        let begun = volumes.iter().filter(|&volume| self.begun[volume].writes > 0);
+        let written: VolumeSet = begun.collect();
+        for volume in written.iter() {
             let Begun { since, writes, .. } = self.begun[volume];
             s.stores.note_pace(s.world, volume, since, writes);
         }
@@ -155,15 +158,15 @@ fn is_writing(world: &World, volume: usize) -> bool {
 
 /// Whether nothing may be left out: a destage of everything is under way, or a stop.
 pub(super) fn is_whole(s: &Surroundings<'_>) -> bool {
-    s.destages.is_under_way() || s.world.state != State::Ready
+    s.destages.is_under_way() || s.world.state != CacheState::Ready
 }
 
-/// Some volumes (bits) have not taken all of their part: what is known of the pace of the others.
-pub(super) fn note_taken(cleaner: &mut Cleaner, s: &mut Surroundings<'_>, awaited: u64) {
+/// Some volumes have not taken all of their part: what is known of the pace of the others.
+pub(super) fn note_taken(cleaner: &mut Cleaner, s: &mut Surroundings<'_>, awaited: VolumeSet) {
     let Some(active) = &mut cleaner.active else { return };
     let taken = core::mem::replace(&mut active.awaited, awaited) & !awaited;
     let since = active.since;
-    for volume in numbers(taken) {
+    for volume in taken.iter() {
         match begun(s.world, volume) {
             0 => {}
             writes => s.stores.note_pace(s.world, volume, since, writes),
@@ -178,7 +181,7 @@ pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool
         cleaner.late_at = None;
         return false;
     }
-    let mut awaited = 0;
+    let mut awaited = VolumeSet::EMPTY;
     for (n, shard) in s.world.shards.iter().enumerate() {
         if active.written >> n & 1 == 0 {
             let Some(volumes) = apart::awaited(shard) else { return false };
@@ -192,15 +195,15 @@ pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool
         return false;
     }
     cleaner.refused_until = None;
-    let (mut due, mut known) = (None, awaited != 0);
-    for volume in numbers(awaited & !s.stores.late()) {
+    let (mut due, mut known) = (None, !awaited.is_empty());
+    for volume in (awaited & !s.stores.late()).iter() {
         match s.stores.late_at(s.world, volume, active.since, begun(s.world, volume)) {
             Some(at) => due = due.max(Some(at)),
             None => known = false,
         }
     }
     // (Compared with others.)
-    let late = (s.stores.late() | awaited).count_ones() as usize;
+    let late = (s.stores.late() | awaited).len() as usize;
     if !known || late == s.world.front.volumes.len() {
         return false;
     }
@@ -217,9 +220,9 @@ pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool
         cleaner.late_at = cleaner.refused_until;
         return false;
     }
-    let mut writing = 0;
-    for volume in numbers(awaited) {
-        writing |= u64::from(is_writing(s.world, volume)) << volume;
+    let mut writing = VolumeSet::EMPTY;
+    for volume in awaited.iter() {
+        writing.insert_if(volume, is_writing(s.world, volume));
         let (writes, sync_failures) = (begun(s.world, volume), active.sync_failures);
         cleaner.apart.add(volume, Begun { since: active.since, writes, sync_failures });
     }
@@ -227,7 +230,7 @@ pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool
     if let Some(active) = &mut cleaner.active {
         active.skipped |= awaited;
         active.volumes &= !awaited;
-        active.awaited = 0;
+        active.awaited = VolumeSet::EMPTY;
     }
     s.world.stats.cleanings_parted += 1;
     // (Others have had no place, or were busy with something else.)

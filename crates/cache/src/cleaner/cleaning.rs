@@ -13,7 +13,8 @@ use crate::shard::{JobState, Shard, Target, owed};
 use crate::stamp::Stamps;
 use crate::stores::Stores;
 use crate::volume::SyncWaiter;
-use crate::world::{State, Turn, World, around};
+use crate::volume_set::VolumeSet;
+use crate::world::{CacheState, Turn, World, around};
 
 /// What a cleaning is about.
 fn target(active: &Cleaning) -> Target {
@@ -61,7 +62,7 @@ impl Cleaner {
         if failures.max(unreadable) < FAILURES_MAX || !world.somebody_waits_in_vain() {
             return Turn::Nothing;
         }
-        let stopping = world.hurry || world.state != State::Ready;
+        let stopping = world.hurry || world.state != CacheState::Ready;
         // What can still be destaged first.
         let pinned = unreadable >= FAILURES_MAX && !self.is_destaging();
         if pinned || (failures >= FAILURES_MAX && stopping) {
@@ -92,7 +93,7 @@ impl Cleaner {
         }
         self.forget();
         self.retry_at = None;
-        let apart = self.apart.volumes() != 0;
+        let apart = !self.apart.volumes().is_empty();
         let Some(active) = self.active else { return !apart };
         match active.phase {
             Phase::Choosing | Phase::Logging | Phase::Stamping => {
@@ -123,14 +124,14 @@ impl Cleaner {
         if owes && !self.is_evicting() {
             self.push(0, Purpose::Evict);
         }
-        if self.apart.volumes() != 0 {
+        if !self.apart.volumes().is_empty() {
             any |= self.apart.step(s);
         }
         let wanted = s.world.somebody_waits();
         // (A destage of everything, or a stop, leaves nothing out.)
-        self.waits_for_apart &= self.apart.volumes() != 0;
+        self.waits_for_apart &= !self.apart.volumes().is_empty();
         let whole = is_whole(s) || self.waits_for_apart;
-        let may = may && (self.apart.volumes() == 0 || !whole);
+        let may = may && (self.apart.volumes().is_empty() || !whole);
         let room = self.moves_next().map_or(MoveRoom::Never, |r| room_for_moves(s.world, r));
         if may && self.begin(s.world.front.sync_failures, wanted, room).is_some() {
             if !self.begin_moving(s.world) {
@@ -162,19 +163,17 @@ impl Cleaner {
                 return Turn::from(any | part_late(self, s));
             }
             if !is_whole(s) {
-                note_taken(self, s, 0);
+                note_taken(self, s, VolumeSet::EMPTY);
             }
             (self.late_at, self.refused_until) = (None, None);
             if s.world.front.sabotage.is(Bug::RegionFreedBeforeSync) {
-                active.volumes = 0;
+                active.volumes = VolumeSet::EMPTY;
             }
-            let left = active.volumes.count_ones();
+            let left = active.volumes.len();
             active.phase = Phase::Syncing { left };
             self.active = Some(active);
-            for volume in 0..s.world.front.volumes.len() as u16 {
-                if active.volumes >> volume & 1 == 1 {
-                    s.world.front.sync(volume, SyncWaiter::Cleaner, &mut s.world.effects);
-                }
+            for volume in active.volumes.iter() {
+                s.world.front.sync(volume as u16, SyncWaiter::Cleaner, &mut s.world.effects);
             }
             any = true;
         }
@@ -235,29 +234,30 @@ impl Cleaner {
         true
     }
 
-    /// The stores are synced, but for some volumes (bits): what was destaged to the others is clean.
-    fn step_settling(&mut self, s: &mut Surroundings<'_>, failed: u64) -> Turn {
+    /// The stores are synced, but for some volumes: what was destaged to the others is clean.
+    fn step_settling(&mut self, s: &mut Surroundings<'_>, failed: VolumeSet) -> Turn {
         for n in 0..s.world.shards.len() {
             if !s.world.shards[n].clean_end(&mut around!(s.world), failed) {
                 return Turn::Nothing;
             }
         }
-        let volumes = self.active.map_or(0, |active| active.volumes);
+        let volumes = self.active.map_or(VolumeSet::EMPTY, |active| active.volumes);
         s.stamps.note_taken_over(volumes & !failed);
         self.end_writing(s, failed & volumes).or(true)
     }
 
-    /// The volumes (bits) that are to have a stamp before the cleaning goes on.
-    fn stamps_wanted(&self, s: &Surroundings<'_>) -> u64 {
-        let Some(active) = &self.active else { return 0 };
+    /// The volumes that are to have a stamp before the cleaning goes on.
+    fn stamps_wanted(&self, s: &Surroundings<'_>) -> VolumeSet {
+        let Some(active) = &self.active else { return VolumeSet::EMPTY };
         match active.phase {
             Phase::Stamping => {
-                let chosen = s.world.shards.iter().fold(0, |all, s| all | s.chosen_volumes());
+                let shards = s.world.shards.iter();
+                let chosen = shards.fold(VolumeSet::EMPTY, |all, s| all | s.chosen_volumes());
                 s.stamps.unseen(chosen & !(active.skipped | active.failed), active.newest)
             }
-            // (Who uses another store does not wait for one that fails.)
+            // (A failing store's stamp must not delay the other volumes.)
             Phase::Releasing => s.stamps.owed() & !s.stores.failing(),
-            _ => 0,
+            _ => VolumeSet::EMPTY,
         }
     }
 
@@ -271,11 +271,11 @@ impl Cleaner {
         };
         let wanted = self.stamps_wanted(s);
         let failed = s.stamps.take_failed(wanted);
-        if failed != 0 && releases {
-            s.stores.note_cleaned(s.world, 0, failed, IoError::Device);
+        if !failed.is_empty() && releases {
+            s.stores.note_cleaned(s.world, VolumeSet::EMPTY, failed, IoError::Device);
             return self.leave_region(s, Err(IoError::Device), false);
         }
-        if failed != 0
+        if !failed.is_empty()
             && let Some(active) = &mut self.active
         {
             // As if writes to them had failed: the others go on.
@@ -283,7 +283,7 @@ impl Cleaner {
             active.error = Some(IoError::Device);
         }
         let wanted = wanted & !failed;
-        let log = s.world.log.as_mut().filter(|_| wanted != 0 && !releases);
+        let log = s.world.log.as_mut().filter(|_| !wanted.is_empty() && !releases);
         if let Some(log) = log
             && !log.make_durable(active.newest)
         {
@@ -293,8 +293,8 @@ impl Cleaner {
             };
         }
         // (Who lacks no stamp does not wait for those of others.)
-        let settling = if releases { s.stamps.settling() & !s.stores.failing() } else { 0 };
-        if wanted | settling != 0 {
+        let settling = s.stamps.settling() & !s.stores.failing();
+        if !wanted.is_empty() || releases && !settling.is_empty() {
             let log = s.world.log.as_ref().filter(|log| releases && log.layout() == Layout::Log);
             let complete = log.map_or(0, |log| log.newest_batch(active.region));
             return Turn::from(s.stamps.order(s.world, wanted, complete, false));
@@ -306,12 +306,12 @@ impl Cleaner {
         Turn::Something
     }
 
-    /// What could be destaged is clean now, but for the volumes (bits) whose sync failed.
-    fn end_writing(&mut self, s: &mut Surroundings<'_>, unsynced: u64) -> Turn {
+    /// What could be destaged is clean now, but for the volumes whose sync failed.
+    fn end_writing(&mut self, s: &mut Surroundings<'_>, unsynced: VolumeSet) -> Turn {
         let active = self.active.expect("a cleaning is ending");
         let written = match active.error {
             Some(error) => Err(error),
-            None if unsynced != 0 => Err(IoError::Device),
+            None if !unsynced.is_empty() => Err(IoError::Device),
             None => Ok(()),
         };
         let failed = active.failed | unsynced;
@@ -337,17 +337,19 @@ impl Cleaner {
             self.note_unread(region);
         }
         let left = owes && reclaims;
-        if owes && active.skipped != 0 && active.purpose == Purpose::Destage && active.whole {
+        if owes && !active.skipped.is_empty() && active.purpose == Purpose::Destage && active.whole
+        {
             s.destages.fail(self.error);
         }
-        // Who is known to fail now holds nobody up.
-        let known = failed & !s.stores.failing() == 0;
-        let carried = if s.stores.may_carry_failing(s.world) { failed | active.skipped } else { 0 };
+        // A store that is known to fail must not delay the others.
+        let known = (failed & !s.stores.failing()).is_empty();
+        let carries = s.stores.may_carry_failing(s.world);
+        let carried = if carries { failed | active.skipped } else { VolumeSet::EMPTY };
         if left
-            && (written.is_ok() || known && carried != 0)
+            && (written.is_ok() || known && !carried.is_empty())
             && self.may_carry(s.world, region, carried, false)
         {
-            if carried != 0 && !s.world.somebody_waits() && s.stores.carries_in_vain() {
+            if !carried.is_empty() && !s.world.somebody_waits() && s.stores.carries_in_vain() {
                 self.park();
                 return Turn::Something;
             }
@@ -358,9 +360,9 @@ impl Cleaner {
             s.world.shards.iter_mut().for_each(|shard| shard.carry_begin(region, carried));
             return Turn::Something;
         }
-        // What was not tried can have no better end than what was.
-        let untried = left && active.skipped != 0 && !holds_unreadable(s.world, region);
-        if untried && written.is_ok() && active.skipped & !s.stores.failing() != 0 {
+        // Records of skipped stores are still dirty, so this cleaning does not succeed.
+        let untried = left && !active.skipped.is_empty() && !holds_unreadable(s.world, region);
+        if untried && written.is_ok() && !(active.skipped & !s.stores.failing()).is_empty() {
             return self.postpone(s);
         }
         let result = match (left, untried) {
@@ -372,7 +374,7 @@ impl Cleaner {
             s.stores.note_reclaimed(true);
             return self.begin_reinserting(s);
         }
-        let tentative = !s.destages.is_under_way() && failed != 0 && known;
+        let tentative = !s.destages.is_under_way() && !failed.is_empty() && known;
         self.leave_region(s, result, tentative)
     }
 
@@ -436,7 +438,7 @@ fn abandon_chosen(world: &mut World) {
 
 /// Whether a further region may be cleaned: not once the log has stopped.
 fn may_clean(world: &World) -> bool {
-    !matches!(world.state, State::Ending | State::Stopped | State::Failed)
+    !matches!(world.state, CacheState::Ending | CacheState::Stopped | CacheState::Failed)
         || world.front.sabotage.is(Bug::CleansAfterStop)
 }
 

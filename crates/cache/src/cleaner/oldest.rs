@@ -2,13 +2,14 @@
 
 use super::{Cleaner, Purpose};
 use crate::shard::owed;
+use crate::volume_set::VolumeSet;
 use crate::world::World;
 
-/// Has the oldest region with something dirty destaged, of volumes other than these (bits).
+/// Has the oldest region with something dirty destaged, of volumes other than these.
 pub(crate) fn clean_oldest(
     world: &World,
     cleaner: &mut Cleaner,
-    but: u64,
+    but: VolumeSet,
     purpose: Purpose,
 ) -> bool {
     let found = oldest(world, cleaner, but, purpose);
@@ -17,7 +18,12 @@ pub(crate) fn clean_oldest(
 }
 
 /// That region, if it is not being destaged already.
-pub(crate) fn oldest(world: &World, cleaner: &Cleaner, but: u64, purpose: Purpose) -> Option<u32> {
+pub(crate) fn oldest(
+    world: &World,
+    cleaner: &Cleaner,
+    but: VolumeSet,
+    purpose: Purpose,
+) -> Option<u32> {
     let log = world.log.as_ref().filter(|log| log.error().is_none())?;
     let dirty = |region: &u32| world.shards.iter().any(|s| s.region_is_dirty_but(*region, but));
     let under_way = |region| cleaner.is_cleaning(region) || cleaner.is_wanted_clean(region);

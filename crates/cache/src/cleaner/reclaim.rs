@@ -7,7 +7,8 @@ use forebay_flash::{Geometry, Layout, LogStats, MoveRoom};
 use super::{Cleaner, FAILURES_MAX, Phase, Purpose, Surroundings};
 use crate::shard::owed::{self, Owed};
 use crate::shard::{CarryState, MoveState, Shard};
-use crate::world::{State, Turn, World, around};
+use crate::volume_set::VolumeSet;
+use crate::world::{CacheState, Turn, World, around};
 
 /// Most unreadable records of a region that are given up for lost, for want of room.
 const LOST_MAX: u64 = 16;
@@ -55,7 +56,11 @@ impl Cleaner {
         let log = s.world.log.as_ref().expect("only a log has regions");
         // (Who waits for an entry of the index waits for what the region holds.)
         let short = s.world.shards.iter().any(Shard::waits_for_an_entry);
-        if log.layout() != Layout::Log || s.world.hurry || s.world.state != State::Ready || short {
+        if log.layout() != Layout::Log
+            || s.world.hurry
+            || s.world.state != CacheState::Ready
+            || short
+        {
             return self.begin_release(s);
         }
         let pages = may_reinsert(log.stats(), log.geometry());
@@ -63,7 +68,7 @@ impl Cleaner {
         self.step_picking(s).or(true)
     }
 
-    /// A shard begins to choose what is worth keeping of the region, in its share of so many pages.
+    /// Shard `n` begins to choose the region's records worth keeping, in its share of `pages` pages.
     fn pick(&mut self, world: &mut World, n: usize, pages: u32) {
         let Some(active) = &mut self.active else { return };
         active.phase = Phase::Picking { shard: n, pages };
@@ -71,7 +76,7 @@ impl Cleaner {
         world.shards[n].reinsert_choose(active.region, share);
     }
 
-    /// Pushes that on.
+    /// Continues choosing; when every shard has chosen, begins to insert again.
     pub(super) fn step_picking(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let Some(active) = self.active else { return Turn::Nothing };
         let Phase::Picking { shard: n, pages } = active.phase else { return Turn::Nothing };
@@ -88,7 +93,7 @@ impl Cleaner {
         self.step_reinsertions(s).or(true)
     }
 
-    /// Pushes that on.
+    /// Continues inserting the chosen records again.
     pub(super) fn step_reinsertions(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let mut done = true;
         for n in 0..s.world.shards.len() {
@@ -132,7 +137,7 @@ impl Cleaner {
         &self,
         world: &World,
         region: u32,
-        carried: u64,
+        carried: VolumeSet,
         settles: bool,
     ) -> bool {
         let Some(log) = &world.log else { return false };

@@ -260,8 +260,8 @@ impl Shard {
                 let id = self.tiers.blocks.entry_of(key);
                 if self.tiers.blocks[id].owed() == 0 {
                     // The backing store has it too. The entry stays, so that nobody writes past
-                    // the record that is still on flash: until its region is free or, in the layout
-                    // frames, until it is forgotten there.
+                    // the record that is still on flash: until its region is free or, in the slots
+                    // layout, until it is forgotten there.
                     self.tiers.blocks[id].flash_valid = 0;
                     self.finish(context, t, |tiers, context, id| {
                         // (Its region may have been freed meanwhile.)

@@ -21,12 +21,13 @@ use forebay_flash::{BlockKey, Position};
 
 use super::tiers::Tiers;
 use super::transfer::Kind;
-use super::{ShardContext, volume_bit, volume_index};
+use super::{ShardContext, volume_index};
 use crate::cache::VOLUMES_MAX;
 use crate::config::CacheConfig;
 use crate::entry::{DESTAGED, EntryId, UNREADABLE};
 use crate::slab::Slab;
 use crate::sorting::Sorting;
+use crate::volume_set::VolumeSet;
 use apart::Apart;
 pub(crate) use carry::CarryState;
 use carry::Carrying;
@@ -46,27 +47,27 @@ pub(crate) enum Target {
 pub(crate) struct Job {
     /// Next of the busy ones to look at, which have their turn when nothing is in flight.
     pub(super) retry: usize,
-    /// Those that count as clean already, once all are written and synced.
+    /// Records that count as clean already, once all are written and synced.
     settled: usize,
     /// A dirty record could not be read from flash. It stays dirty; the others go on.
     pub(super) unreadable: bool,
-    /// How the last write that failed did, and to which volumes there were such (bits, as
-    /// below): what else is to go there is not tried.
+    /// The error of the last write that failed.
     pub(super) error: Option<IoError>,
-    pub(super) failed_volumes: u64,
-    /// Volumes written to, a bit each for the first 64; all of them if more.
-    pub volumes: u64,
-    /// There are several volumes; and those whose stores are known to be late (bits): half of what may be in flight is
-    /// for others.
+    /// Volumes to which a write failed: no further write to them is tried.
+    pub(super) failed_volumes: VolumeSet,
+    /// Volumes written to.
+    pub volumes: VolumeSet,
+    /// There are several volumes: each may take at most three quarters of the places and frames.
     several: bool,
-    late: u64,
+    /// Volumes whose stores are known to be late: each may take at most half.
+    late: VolumeSet,
 }
 
 impl Job {
     /// A volume's share of all places, or of all frames.
     fn part_of(&self, volume: usize, all: u32) -> u32 {
         match () {
-            () if self.late >> volume & 1 == 1 => all / 2,
+            () if self.late.contains(volume) => all / 2,
             () if self.several => all - all / 4,
             () => all,
         }
@@ -83,9 +84,19 @@ impl Job {
 pub(crate) enum JobState {
     /// Waiting for transfers.
     Busy,
-    /// What could be written is: sync the volumes (bits). What could not stays dirty.
-    /// `failed`: the volumes (bits) of which that is so because writes failed, or were not tried.
-    Written { volumes: u64, error: Option<IoError>, unreadable: bool, failed: u64 },
+    /// What could be written is: sync the volumes. What could not stays dirty.
+    /// `failed`: the volumes of which that is so because writes failed, or were not tried.
+    Written { volumes: VolumeSet, error: Option<IoError>, unreadable: bool, failed: VolumeSet },
+}
+
+impl JobState {
+    /// There was nothing to do.
+    const NOTHING: JobState = JobState::Written {
+        volumes: VolumeSet::EMPTY,
+        error: None,
+        unreadable: false,
+        failed: VolumeSet::EMPTY,
+    };
 }
 
 /// See the module.
@@ -95,13 +106,13 @@ pub(super) struct Destager {
     job: Option<Job>,
     /// The records that the job, or carrying, is about, by address once all are chosen.
     chosen: Vec<(BlockKey, Position)>,
-    /// What is not chosen: volumes (bits).
-    skipped: u64,
+    /// Volumes of which nothing is chosen.
+    skipped: VolumeSet,
     sorting: Sorting<(BlockKey, Position)>,
     /// Of those chosen, what of each volume has not been looked at.
     parts: Vec<Part>,
-    /// Volumes (bits) whose next record waits for bounce frames.
-    starved: u64,
+    /// Volumes whose next record waits for bounce frames.
+    starved: VolumeSet,
     /// Which of those chosen were busy with something else, and are to be tried again.
     busy: Vec<u32>,
     /// Writes in flight at a time.
@@ -136,17 +147,17 @@ struct Writes {
 }
 
 impl Destager {
-    /// For a shard with so many bounce frames.
+    /// For a shard with `bounces` bounce frames.
     pub fn new(config: &CacheConfig, bounces: usize) -> Destager {
         let region_pages = config.flash.as_ref().map_or(0, |f| f.geometry.region_pages);
         let depth = config.destage_depth.min(bounces as u32);
         Destager {
             job: None,
             chosen: Vec::with_capacity(region_pages as usize),
-            skipped: 0,
+            skipped: VolumeSet::EMPTY,
             sorting: Sorting::new(region_pages as usize),
             parts: Vec::with_capacity(VOLUMES_MAX),
-            starved: 0,
+            starved: VolumeSet::EMPTY,
             busy: Vec::with_capacity(region_pages as usize),
             depth,
             writes: Writes {
@@ -179,8 +190,8 @@ impl Destager {
     // ---- a job ----
 
     /// Begins to choose what is cleaned; it is written once it is durable in the log. Not `dirty`: nothing
-    /// is, anywhere. Nothing is chosen of the volumes to be `skipped` (bits).
-    pub fn choose(&mut self, tiers: &mut Tiers, target: Target, dirty: bool, skipped: u64) {
+    /// is, anywhere. Nothing is chosen of the volumes to be `skipped`.
+    pub fn choose(&mut self, tiers: &mut Tiers, target: Target, dirty: bool, skipped: VolumeSet) {
         assert!(self.job.is_none(), "one cleaning job at a time");
         self.chosen.clear();
         self.skipped = skipped;
@@ -204,9 +215,9 @@ impl Destager {
         self.sorting.step(&mut self.chosen, context.budget)
     }
 
-    /// Begins to write what was chosen, but for the volumes (bits) to be skipped, `several` or not. The stores of some
-    /// are known to be `late` (bits).
-    pub fn begin(&mut self, skipped: u64, several: bool, late: u64) {
+    /// Begins to write what was chosen, but for the volumes to be skipped, `several` or not. The stores of some
+    /// are known to be `late`.
+    pub fn begin(&mut self, skipped: VolumeSet, several: bool, late: VolumeSet) {
         assert!(self.job.is_none(), "one cleaning job at a time");
         self.busy.clear();
         self.parts.clear();
@@ -225,7 +236,7 @@ impl Destager {
             unreadable: false,
             error: None,
             failed_volumes: skipped,
-            volumes: 0,
+            volumes: VolumeSet::EMPTY,
             several,
             late,
         });
@@ -236,7 +247,7 @@ impl Destager {
         self.writes.all - self.apart.in_flight
     }
 
-    /// Those that there may be.
+    /// The most writes in flight that the job may have.
     fn depth(&self) -> u32 {
         self.depth.saturating_sub(self.apart.in_flight).max(1)
     }
@@ -267,9 +278,9 @@ impl Destager {
         self.parts.iter().any(|part| part.at < part.end)
     }
 
-    /// The volumes (bits) of what was chosen.
-    pub fn chosen_volumes(&self) -> u64 {
-        self.chosen.iter().fold(0, |all, (key, _)| all | volume_bit(*key))
+    /// The volumes of what was chosen.
+    pub fn chosen_volumes(&self) -> VolumeSet {
+        self.chosen.iter().fold(VolumeSet::EMPTY, |all, (key, _)| all | VolumeSet::of(*key))
     }
 
     /// Collects the dirty records of those who give way on flash: no more than a cleaning looks ahead.
@@ -284,7 +295,7 @@ impl Destager {
     /// Collects the next record of the region, if it is dirty and still has to be written.
     fn collect(&mut self, tiers: &mut Tiers) {
         let Some(id) = tiers.flash.walk(&tiers.blocks) else { return };
-        if self.skipped & volume_bit(tiers.blocks[id].key()) != 0 {
+        if self.skipped.has(tiers.blocks[id].key()) {
             return;
         }
         if tiers.blocks[id].has(UNREADABLE) {
@@ -301,10 +312,10 @@ impl Destager {
     /// Pushes the job on.
     pub fn step(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>) -> JobState {
         let Some(mut job) = self.job.take() else {
-            return JobState::Written { volumes: 0, error: None, unreadable: false, failed: 0 };
+            return JobState::NOTHING;
         };
         let mut all_tried = job.retry == 0;
-        self.starved = 0;
+        self.starved = VolumeSet::EMPTY;
         let drained = loop {
             while self.in_flight() < self.depth() && self.next(tiers, context, &mut job) {}
             if self.in_flight() > 0 || self.has_left() || self.at(tiers, &job).is_some() {
@@ -337,9 +348,14 @@ impl Destager {
     }
 
     /// The volumes are synced (or not): what was destaged is clean (or to be done again).
-    /// `failed`: the volumes (bits) whose sync did not end well. Goes as far as the budget of the call; whether
+    /// `failed`: the volumes whose sync did not end well. Goes as far as the budget of the call; whether
     /// that was all of it.
-    pub fn end(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>, failed: u64) -> bool {
+    pub fn end(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+        failed: VolumeSet,
+    ) -> bool {
         let Some(job) = &mut self.job else { return true };
         // Only what was chosen can have been destaged.
         while let Some(&(key, _)) = self.chosen.get(job.settled) {
@@ -354,7 +370,7 @@ impl Destager {
                 continue;
             }
             if let Some(id) = tiers.blocks.find(key) {
-                settle_destaged(tiers, context, id, failed & volume_bit(key) == 0);
+                settle_destaged(tiers, context, id, !failed.has(key));
             }
         }
         self.job = None;
@@ -379,7 +395,7 @@ impl Destager {
             if self.apart.has(key) {
                 self.apart.note_failed(key, error);
             } else if let Some(job) = &mut self.job {
-                job.failed_volumes |= volume_bit(key);
+                job.failed_volumes |= VolumeSet::of(key);
                 job.error = Some(error);
             }
         }
@@ -415,7 +431,7 @@ impl Destager {
 /// Whether the record that was chosen is still the newest, and dirty, and can be written.
 fn is_owed(tiers: &Tiers, job: &Job, id: EntryId, position: Position) -> bool {
     let e = &tiers.blocks[id];
-    let tried = e.has(DESTAGED | UNREADABLE) || job.failed_volumes & volume_bit(e.key()) != 0;
+    let tried = e.has(DESTAGED | UNREADABLE) || job.failed_volumes.has(e.key());
     e.owed() != 0 && !tried && e.position() == Some(position)
 }
 

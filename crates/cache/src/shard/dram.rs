@@ -114,14 +114,14 @@ impl Dram {
         }
     }
 
-    /// One may be over.
+    /// An interval of hit ratios may be over.
     pub fn end_interval(&mut self, now: Nanos) {
         if let Some(positions) = &mut self.positions {
             positions.advance(now);
         }
     }
 
-    /// When it is.
+    /// When the interval of hit ratios ends.
     pub fn interval_ends(&self) -> Nanos {
         self.positions.as_ref().map_or(Nanos(u64::MAX), Positions::ends)
     }
@@ -184,7 +184,7 @@ impl Dram {
         self.admission.as_mut().is_none_or(|a| a.admits(Some(frame), key.0, offer))
     }
 
-    /// The same of one that is written, and may have a frame.
+    /// Whether a written block, which flash does not have and which may have a frame, enters flash.
     pub fn admits_write(&mut self, frame: Option<u32>, key: BlockKey, offer: Offer) -> bool {
         self.admission.as_mut().is_none_or(|a| a.admits_write(frame, key.0, offer))
     }
@@ -194,7 +194,7 @@ impl Dram {
         self.refused[(frame / 64) as usize] |= 1 << (frame % 64);
     }
 
-    /// Whether that was so; it is not any more.
+    /// Whether the block was refused admission; clears the mark.
     #[inline]
     pub fn take_refusal(&mut self, frame: u32) -> bool {
         let (word, bit) = (&mut self.refused[(frame / 64) as usize], 1 << (frame % 64));
@@ -283,8 +283,8 @@ impl Dram {
 
     // ---- victims ----
 
-    /// Chooses who gives way, to `incoming` if that is a new block. It does not count any more. `endless`: a hand
-    /// does not stop where it must, but goes on while it passes blocks.
+    /// Chooses the victim, for `incoming` if that is a new block, and takes it out of the accounting. `endless`: a
+    /// policy's hand ignores its limit of steps and goes on for as long as it passes blocks.
     #[inline]
     pub fn evict(&mut self, incoming: Option<BlockKey>, endless: bool) -> u32 {
         let (before, incoming) = (self.replacement.steps(), incoming.map(|key| key.0));
@@ -313,7 +313,7 @@ impl Dram {
         self.replacement.prefetch(frame, near);
     }
 
-    /// The same for a block that is not there.
+    /// Starts loading what the policy will look at for a block that is not in memory.
     pub fn prefetch_absent(&self, key: BlockKey, near: bool) {
         self.replacement.prefetch_absent(key.0, near);
     }

@@ -9,10 +9,11 @@ use forebay_flash::{BlockKey, Log, Position};
 
 use super::blocks::{Blocks, FlashRecord};
 use super::regions::Regions;
-use super::{ShardContext, UNREADABLE_MAX, volume_bit};
+use super::{ShardContext, UNREADABLE_MAX};
 use crate::config::{CacheConfig, LogReplacement};
 use crate::entry::{DOUBTFUL, Entry, EntryId, LEAVING, UNREADABLE};
 use crate::flash_replacement::FlashReplacement;
+use crate::volume_set::VolumeSet;
 use forebay_replacement::{Offer, Popularity, Queues};
 use moves::Moves;
 pub(crate) use moves::{Forgotten, MoveState};
@@ -25,20 +26,21 @@ pub(super) struct FlashTier {
     /// Entries of the index that are there for blocks on flash.
     entries: u32,
     log_failed: bool,
-    /// Meanwhile: who would write past a record waits.
+    /// While the log has failed: writes of blocks with a record wait.
     holding: bool,
-    /// Volumes (bits) that go past flash for good, and whether all do.
-    past: u64,
+    /// Volumes that go past flash for good.
+    past: VolumeSet,
+    /// All volumes do.
     all_past: bool,
     /// The log, or the index, lacks room that only stores can make that fail: what need not go to flash does
     /// not.
     jam: bool,
-    /// That has been waited for long enough: while it lasts nothing is appended.
+    /// The jam has lasted too long: until it ends, nothing is appended.
     hopeless: bool,
-    /// Volumes (bits) whose store fails.
-    failing: u64,
-    /// Volumes (bits) whose dirty records do not give way.
-    pinned: u64,
+    /// Volumes whose store fails.
+    failing: VolumeSet,
+    /// Volumes whose dirty records do not give way.
+    pinned: VolumeSet,
     regions: Regions,
     /// Bytes of the device.
     size: u64,
@@ -91,12 +93,12 @@ impl FlashTier {
             entries,
             log_failed: false,
             holding: false,
-            past: 0,
+            past: VolumeSet::EMPTY,
             all_past: false,
             jam: false,
             hopeless: false,
-            failing: 0,
-            pinned: 0,
+            failing: VolumeSet::EMPTY,
+            pinned: VolumeSet::EMPTY,
             regions: Regions::new(config.map_or(0, |f| f.geometry.regions)),
             size: config.map_or(0, |f| f.geometry.device_bytes()),
             unreadable: Vec::with_capacity(UNREADABLE_MAX),
@@ -175,8 +177,8 @@ impl FlashTier {
         self.holding = holding;
     }
 
-    /// These volumes (bits) go past flash; `all`: there are no others.
-    pub fn set_past(&mut self, past: u64, all: bool) {
+    /// These volumes go past flash; `all`: there are no others.
+    pub fn set_past(&mut self, past: VolumeSet, all: bool) {
         (self.past, self.all_past) = (past, all);
     }
 
@@ -188,7 +190,7 @@ impl FlashTier {
     /// Whether the block's volume goes past flash.
     #[inline]
     pub fn goes_past(&self, key: BlockKey) -> bool {
-        self.past & volume_bit(key) != 0
+        self.past.has(key)
     }
 
     /// Whether the volume's new data goes to the log.
@@ -219,7 +221,7 @@ impl FlashTier {
     /// works.
     pub fn may_go_past(&self, blocks: &Blocks, key: BlockKey) -> bool {
         let free = |id| blocks[id].transfer().is_none() && !blocks[id].is_bound();
-        self.failing & volume_bit(key) == 0 && blocks.find(key).is_none_or(free)
+        !self.failing.has(key) && blocks.find(key).is_none_or(free)
     }
 
     // ---- records ----

@@ -41,6 +41,7 @@ use crate::entry::{EntryId, UNREADABLE};
 use crate::front::Front;
 use crate::policy::{Acknowledge, WritePolicy};
 use crate::stats::CacheStats;
+use crate::volume_set::VolumeSet;
 use blocks::FlashRecord;
 use destager::Destager;
 pub(crate) use destager::{CarryState, JobState, Target};
@@ -63,12 +64,7 @@ pub(crate) struct ShardContext<'a> {
     pub now: Nanos,
 }
 
-/// A volume's bit among those of a set of volumes: one each for the first 63; all others share one.
-fn volume_bit(key: BlockKey) -> u64 {
-    1 << volume_index(key)
-}
-
-/// Which bit that is.
+/// The number of a block's volume.
 fn volume_index(key: BlockKey) -> usize {
     usize::from(key.volume().min(63))
 }
@@ -220,8 +216,13 @@ impl Shard {
         self.tiers.flash.wants_destage()
     }
 
-    /// The stores of these volumes (bits) fail, and what is dirty of those that are `pinned` does not give way on flash.
-    pub fn set_failing(&mut self, context: &mut ShardContext<'_>, failing: u64, pinned: u64) {
+    /// The stores of these volumes fail, and what is dirty of those that are `pinned` does not give way on flash.
+    pub fn set_failing(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        failing: VolumeSet,
+        pinned: VolumeSet,
+    ) {
         let Tiers { flash, blocks, transfers, .. } = &mut self.tiers;
         flash.set_failing(blocks, transfers, context, (failing, pinned));
     }
@@ -310,7 +311,7 @@ impl Shard {
         self.tiers.dram.end_interval(now);
     }
 
-    /// When it is.
+    /// When the interval of hit ratios ends.
     pub fn interval_ends(&self) -> Nanos {
         self.tiers.dram.interval_ends()
     }
@@ -318,8 +319,8 @@ impl Shard {
     // ---- cleaning ----
 
     /// Chooses what is cleaned; it is written once it is durable in the log. Not `dirty`: nothing
-    /// is, anywhere. Nothing is chosen of the volumes to be `skipped` (bits).
-    pub fn clean_choose(&mut self, target: Target, dirty: bool, skipped: u64) {
+    /// is, anywhere. Nothing is chosen of the volumes to be `skipped`.
+    pub fn clean_choose(&mut self, target: Target, dirty: bool, skipped: VolumeSet) {
         self.tiers.flash.hold_cells();
         self.destager.choose(&mut self.tiers, target, dirty, skipped);
     }
@@ -329,13 +330,13 @@ impl Shard {
         self.destager.choose_step(&mut self.tiers, context)
     }
 
-    /// Begins to write what was chosen, but for the volumes (bits) to be skipped.
-    pub fn clean_begin(&mut self, skipped: u64, several: bool, late: u64) {
+    /// Begins to write what was chosen, but for the volumes to be skipped.
+    pub fn clean_begin(&mut self, skipped: VolumeSet, several: bool, late: VolumeSet) {
         self.destager.begin(skipped, several, late);
     }
 
-    /// The volumes (bits) of what was chosen.
-    pub fn chosen_volumes(&self) -> u64 {
+    /// The volumes of what was chosen.
+    pub fn chosen_volumes(&self) -> VolumeSet {
         self.destager.chosen_volumes()
     }
 
@@ -345,9 +346,9 @@ impl Shard {
     }
 
     /// The volumes are synced (or not): what was destaged is clean (or to be done again).
-    /// `failed`: the volumes (bits) whose sync did not end well. Goes as far as the budget of the call; whether
+    /// `failed`: the volumes whose sync did not end well. Goes as far as the budget of the call; whether
     /// that was all of it.
-    pub fn clean_end(&mut self, context: &mut ShardContext<'_>, failed: u64) -> bool {
+    pub fn clean_end(&mut self, context: &mut ShardContext<'_>, failed: VolumeSet) -> bool {
         self.destager.end(&mut self.tiers, context, failed)
     }
 
@@ -361,18 +362,18 @@ impl Shard {
         self.destager.abandon(&mut self.tiers, context);
     }
 
-    /// Begins to carry on what cleaning has left of a region, of volumes whose store fails (bits) or
+    /// Begins to carry on what cleaning has left of a region, of volumes whose store fails or
     /// because it cannot be read.
-    pub fn carry_begin(&mut self, region: u32, failing: u64) {
+    pub fn carry_begin(&mut self, region: u32, failing: VolumeSet) {
         self.destager.carry_begin(&self.tiers, region, failing);
     }
 
-    /// Pushes that on.
+    /// Continues carrying on what is left of the region.
     pub fn carry_step(&mut self, context: &mut ShardContext<'_>) -> CarryState {
         self.destager.carry_step(&mut self.tiers, context)
     }
 
-    /// Begins to choose which clean records of a region are inserted again, in so many pages of the log at most.
+    /// Begins to choose which clean records of a region to insert again, in at most `pages` pages.
     pub fn reinsert_choose(&mut self, region: u32, pages: u32) {
         self.destager.reinsert_choose(&mut self.tiers, region, pages);
     }
@@ -382,7 +383,7 @@ impl Shard {
         self.destager.reinsert_choose_step(&mut self.tiers, context)
     }
 
-    /// Pushes that on.
+    /// Continues inserting the chosen records again.
     pub fn reinsert_step(&mut self, context: &mut ShardContext<'_>) -> CarryState {
         self.destager.reinsert_step(&mut self.tiers, context)
     }
@@ -423,29 +424,28 @@ impl Shard {
         self.tiers.flash.region_is_dirty(region)
     }
 
-    /// The same of volumes other than these (bits), and what can be destaged.
-    pub fn region_is_dirty_but(&self, region: u32, volumes: u64) -> bool {
-        let other = |e: &crate::entry::Entry| {
-            e.owed() != 0 && !e.has(UNREADABLE) && volumes & volume_bit(e.key()) == 0
-        };
+    /// Whether a record in the region, of volumes other than these, is dirty and can be destaged.
+    pub fn region_is_dirty_but(&self, region: u32, volumes: VolumeSet) -> bool {
+        let other =
+            |e: &crate::entry::Entry| e.owed() != 0 && !e.has(UNREADABLE) && !volumes.has(e.key());
         self.tiers.flash.region_has_dirty(&self.tiers.blocks, region, other)
     }
 
     // ---- all blocks, step by step ----
 
-    /// Drops what is cached of these volumes (bits), all of it clean and idle, looking at `count`
+    /// Drops what is cached of these volumes, all of it clean and idle, looking at `count`
     /// entries from `from` on; where to go on, or `None` at the end.
     pub fn drop_clean(
         &mut self,
         context: &mut ShardContext<'_>,
-        volumes: u64,
+        volumes: VolumeSet,
         from: EntryId,
         count: u32,
     ) -> Option<EntryId> {
         let end = self.tiers.blocks.capacity().min(from.saturating_add(count));
         for id in from..end {
             let e = &self.tiers.blocks[id];
-            if e.is_vacant() || volumes & volume_bit(e.key()) == 0 {
+            if e.is_vacant() || !volumes.has(e.key()) {
                 continue;
             }
             assert!(!e.is_dirty() && e.transfer().is_none(), "a busy or dirty block is dropped");

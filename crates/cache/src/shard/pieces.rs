@@ -13,6 +13,7 @@ use crate::entry::EntryId;
 use crate::frames::Frame;
 use crate::slab::Fifo;
 use crate::volume::Past;
+use crate::volume_set::VolumeSet;
 use crate::waiters::Piece;
 
 /// What became of a piece.
@@ -250,7 +251,7 @@ impl Shard {
         self.tiers.room |= self.tiers.flash.set_jam(jam, hopeless);
     }
 
-    /// Tells pieces that modify, and wait for room, that they wait in vain, unless they can go past flash.
+    /// Fails the modifying pieces that wait for room, except those that can go past flash.
     pub fn refuse_starved(&mut self, context: &mut ShardContext<'_>) {
         if !self.tiers.flash.is_hopeless(&self.tiers.blocks, context) {
             return;
@@ -294,8 +295,8 @@ impl Shard {
         self.tiers.room |= !holding;
     }
 
-    /// These volumes (bits) go past flash; `all`: there are no others.
-    pub fn set_past(&mut self, past: u64, all: bool) {
+    /// These volumes go past flash; `all`: there are no others.
+    pub fn set_past(&mut self, past: VolumeSet, all: bool) {
         self.tiers.flash.set_past(past, all);
         self.tiers.room = true;
     }

@@ -35,7 +35,7 @@ use crate::waiters::Piece;
 /// Failed destages in a row after which a request that needs room fails.
 const DESTAGES_FAILED_MAX: u32 = 3;
 
-/// A dirty block that cannot leave is put back; so many are tried before giving up.
+/// Dirty blocks that cannot leave are put back; this many are tried before giving up.
 const VICTIMS_MAX: u32 = 8;
 
 /// How an evaluation of a piece ended.

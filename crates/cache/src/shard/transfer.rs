@@ -10,7 +10,7 @@ use crate::slab::Fifo;
 pub(super) enum Kind {
     /// Backing store to frames, or by way of a bounce frame to merge.
     Fetch,
-    /// The same of the rest of a line, which nobody has asked for.
+    /// Backing store to frames, of the rest of a line, which nobody has asked for.
     FetchLine,
     /// Flash to a frame, or by way of a bounce frame to merge; then the checksum.
     FlashRead { position: Position },

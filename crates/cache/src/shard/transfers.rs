@@ -47,8 +47,9 @@ const RUN_BLOCKS_MAX: u32 = 256;
 pub(super) struct Transfers {
     shard: u8,
     under_way: Slab<Transfer>,
-    /// Those of them that need no frame, and how many there may be.
+    /// Transfers under way that need no frame.
     loose: u32,
+    /// The most of those.
     loose_max: u32,
     /// Frames for copies in flight.
     bounce: Frames,

@@ -13,14 +13,14 @@ use crate::waiters::{Piece, Waiter};
 #[derive(Debug)]
 pub(super) struct Waiting {
     waiters: Slab<Waiter>,
-    /// Those that wait for room.
+    /// Pieces that wait for room.
     starved: Fifo,
-    /// Those that wait until records are void.
+    /// Pieces that wait until records are void.
     parked: Fifo,
 }
 
 impl Waiting {
-    /// Places for so many pieces.
+    /// Places for `waiters_max` pieces.
     pub fn new(waiters_max: u32) -> Waiting {
         Waiting { waiters: Slab::new(waiters_max), starved: Fifo::EMPTY, parked: Fifo::EMPTY }
     }
@@ -129,8 +129,7 @@ impl Waiting {
         mem::replace(&mut self.starved, Fifo::EMPTY)
     }
 
-    /// The first of them was tried in vain: it, the only one that waits for room now, keeps its place
-    /// before the rest.
+    /// The first piece found no room and waits again, alone; puts `rest` behind it.
     pub fn starve_behind(&mut self, mut rest: Fifo) {
         let last = self.waiters.pop_front(&mut self.starved).expect("the starved piece");
         self.waiters.push_front(&mut rest, last);

@@ -145,7 +145,7 @@ fn emit(device: &Path, header: &BackingHeader, output: &DocumentArgs) -> Result<
             (true, _) => "released: what flash holds of it does not count",
             (false, Some(true)) => "as Forebay left them",
             (false, Some(false)) => "changed since Forebay left them",
-            (false, None) => "in use, or not left by a clean stop",
+            (false, None) => "unknown: in use, or the last run did not stop cleanly",
         };
         writeln!(out, "contents      {contents}")?;
         match &report.flash_uuid {

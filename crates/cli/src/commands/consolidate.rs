@@ -151,7 +151,7 @@ fn notes(answer: &Answer) -> Vec<String> {
     let mut notes = Vec::new();
     if let [only] = &answer.workloads[..] {
         notes.push(format!(
-            "{} is one workload, which nothing shares the cache with: this is about its phases",
+            "{} is the only workload, so nothing shares the cache with it; the result describes its phases",
             only.name
         ));
     }

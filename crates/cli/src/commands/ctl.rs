@@ -119,10 +119,10 @@ pub enum Action {
         /// The volume's name
         volume: String,
     },
-    /// Add a volume, which takes a restart in this version
+    /// Add a volume (refused: this version needs a restart; see below)
     #[command(after_help = EXAMPLE_RESTART)]
     Attach(RestartArgs),
-    /// Take a volume away, which takes a restart in this version
+    /// Remove a volume (refused: this version needs a restart; see below)
     #[command(after_help = EXAMPLE_RESTART)]
     Detach(RestartArgs),
     /// Use less memory for blocks, or again as much as at the start

@@ -30,10 +30,10 @@ const ERRORS_SHOWN: usize = 10;
 /// What to do with a flash tier.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    /// What a flash tier holds (reads all of it)
+    /// Show what a flash tier holds (reads all of it)
     #[command(after_help = EXAMPLE)]
     Info(Args),
-    /// The same; fails when something is damaged
+    /// Read and verify everything; fail if anything is damaged
     #[command(after_help = EXAMPLE_CHECK)]
     Check(Args),
     /// Bring what is dirty on it to its backing stores, offline
@@ -162,9 +162,9 @@ fn errors(check: &CheckReport) -> Vec<Damage> {
         block: found.key.block().0,
         page: found.position.0,
         state: match found.loss {
-            Loss::Dirty => State::Dirty,
-            Loss::Clean => State::Clean,
-            Loss::Superseded => State::Superseded,
+            Loss::Dirty => LossName::Dirty,
+            Loss::Clean => LossName::Clean,
+            Loss::Superseded => LossName::Superseded,
         },
     });
     let misplaced = damage.misplaced.iter().map(|&page| Damage::Misplaced { page });
@@ -180,7 +180,7 @@ enum Damage {
     /// Batches of records are gone; which blocks they held is not known.
     Batches { first: u64, last: u64 },
     /// A record's data fails its checksum.
-    Block { volume: u16, block: u64, page: u32, state: State },
+    Block { volume: u16, block: u64, page: u32, state: LossName },
     /// A page holds what was written for another place.
     Misplaced { page: u32 },
 }
@@ -188,7 +188,7 @@ enum Damage {
 /// Of a block whose data cannot be read.
 #[derive(Serialize, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-enum State {
+enum LossName {
     Dirty,
     Clean,
     Superseded,
@@ -203,9 +203,9 @@ impl std::fmt::Display for Damage {
             }
             Damage::Block { volume, block, page, state } => {
                 let state = match state {
-                    State::Dirty => "dirty, its newest data is lost",
-                    State::Clean => "clean, the backing store has its data",
-                    State::Superseded => "nothing is lost, there is a newer record",
+                    LossName::Dirty => "dirty, its newest data is lost",
+                    LossName::Clean => "clean, the backing store has its data",
+                    LossName::Superseded => "nothing is lost, there is a newer record",
                 };
                 write!(f, "block {block} of volume {volume} at page {page} is unreadable: {state}")
             }
@@ -223,7 +223,7 @@ fn summary(errors: &[Damage]) -> String {
         errors.iter().filter(is).count() as u64
     };
     let (dirty, clean, old) =
-        (blocks(State::Dirty), blocks(State::Clean), blocks(State::Superseded));
+        (blocks(LossName::Dirty), blocks(LossName::Clean), blocks(LossName::Superseded));
     let mut parts = Vec::new();
     if dirty + clean + old > 0 {
         let mut text = format!(

@@ -52,13 +52,13 @@ pub enum Command {
     /// Look into traces, convert them, make synthetic ones
     #[command(subcommand, after_help = trace::EXAMPLE)]
     Trace(trace::Command),
-    /// Miss-ratio curves of a workload
+    /// Compute miss-ratio curves of a workload
     Mrc(mrc::Args),
-    /// Which cache tiers to buy for a workload and a budget
+    /// Find the cache tiers to buy for a workload and a budget
     Plan(plan::Args),
     /// Divide a cache among volumes: how much memory and flash each one gets
     Partition(Box<partition::Args>),
-    /// Whether workloads fit together in one cache, and which of them waste it
+    /// Check whether workloads fit together in one cache, and which of them waste it
     Consolidate(consolidate::Args),
     /// Take a smaller trace with the features and hit ratios of the whole
     Sample(sample::Args),
@@ -80,7 +80,7 @@ pub enum Command {
     /// Look at a backing store, or give it away, offline
     #[command(subcommand, after_help = backing::EXAMPLE)]
     Backing(backing::Command),
-    /// Which replacement policies there are, what they do and where they come from
+    /// List the replacement policies: what each does, its source and its parameters
     Policies(policies::Args),
     /// Group traces by their features, and name one for each group (Python package)
     Representatives(python::Representatives),

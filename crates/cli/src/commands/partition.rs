@@ -265,7 +265,9 @@ impl Args {
         ] {
             let Some(size) = size else { continue };
             if size.bytes() == 0 || size.bytes() % block != 0 {
-                return refuse(format!("{name} {size} is no whole number of {block}-byte blocks"));
+                return refuse(format!(
+                    "{name} {size} is not a whole number of {block}-byte blocks"
+                ));
             }
             if size.bytes() > total.bytes() {
                 return refuse(format!(
@@ -357,7 +359,7 @@ fn target(text: &str) -> Result<(String, TimeSpan), String> {
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
-        _ => Err(format!("`{text}` is no number above 0")),
+        _ => Err(format!("`{text}` is not a number above 0")),
     }
 }
 

@@ -122,14 +122,15 @@ pub struct Args {
     /// How many of the best choices of each budget are simulated or replayed after an exhaustive
     /// search; Cydonia has every evaluation simulated or replayed [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub finalists: Option<u64>,
+    #[arg(alias = "finalists")]
+    pub shortlist: Option<u64>,
     /// Metadata of each block that a tier holds, paid at tier 1's price: bytes, or one figure for
-    /// each tier; Forebay's own cache takes 68,49 with a flash log and 68,66 with slots
+    /// each tier; Forebay's own cache takes 69,49 with a flash log and 94,66 with slots
     #[arg(long, value_name = "BYTES,...", default_value = "31", value_parser = Metadata::from_str)]
     pub metadata: Metadata,
     /// The configuration of the cache that is simulated: its policies, relation and layout; under
-    /// --evaluate replay also its devices, which are those of --tiers and --backing. Its sizes and
-    /// write policy are the plan's
+    /// --evaluate replay also its devices, which are those of --tiers and --backing. The plan sets
+    /// its sizes and write policy
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Allow replays to destroy what is on devices and files of --config that are there already
@@ -155,8 +156,8 @@ pub struct Args {
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "24")]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
     pub sweep: Option<usize>,
-    /// Also give the plans that no other beats in one of cost, mean latency, 99th percentile and
-    /// drive writes per day without losing in another
+    /// Also list the Pareto-optimal plans by cost, mean latency, 99th percentile and drive writes
+    /// per day
     #[arg(long)]
     pub pareto: bool,
     /// Study each trace alone instead, under N budgets up to what all data in DRAM would cost:
@@ -165,7 +166,7 @@ pub struct Args {
     #[arg(default_missing_value = "50", value_parser = clap::value_parser!(u64).range(1..=1000))]
     #[arg(conflicts_with_all = ["budget", "have", "policy", "method", "evaluate", "sweep", "pareto"])]
     pub study: Option<u64>,
-    /// Keep the traces that --study has finished in FILE, and go on from there
+    /// Save the result of each trace that --study finishes to FILE, and resume from FILE if it exists
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
     /// Print the built-in catalogue of devices, to be edited, and do nothing else
@@ -227,7 +228,7 @@ impl Args {
         let studies = self.study.is_some();
         let cydonia = self.method == Method::Cydonia;
         let runs = self.judge() != Evaluate::Analytic;
-        let finalists = runs && !cydonia;
+        let shortlist = runs && !cydonia;
         let replays = self.judge() == Evaluate::Replay;
         for (name, is_given, is_useful, needs) in [
             // Not by `requires`: clap does not ask for what conflicts with --budget.
@@ -239,9 +240,9 @@ impl Args {
                 "--method cydonia or --study",
             ),
             (
-                "--finalists",
-                self.finalists.is_some(),
-                finalists,
+                "--shortlist",
+                self.shortlist.is_some(),
+                shortlist,
                 "--evaluate simulate or replay, and --method exhaustive",
             ),
             (
@@ -277,7 +278,7 @@ impl Args {
         combinations: Vec<Combination>,
     ) -> Result<analysis::Question, CliError> {
         let pictures = self.output.html.is_some() || self.output.parquet.is_some();
-        let finalists = self.finalists.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        let shortlist = self.shortlist.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         Ok(analysis::Question {
             traces: self.traces.source(),
             catalogue,
@@ -286,7 +287,7 @@ impl Args {
             options: self.options(),
             sample_rate: self.sample.unwrap_or(1.0),
             evaluate: self.judge().into(),
-            finalists: finalists.unwrap_or(analysis::FINALISTS),
+            shortlist: shortlist.unwrap_or(analysis::SHORTLIST),
             cache: self.simulated()?,
             replay: self.replay()?,
             sweep: self.sweep.or(pictures.then_some(SWEEP)),

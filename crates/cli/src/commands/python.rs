@@ -32,7 +32,7 @@ macro_rules! commands {
 }
 
 commands! {
-    Representatives = "representatives", "TRACE", "Traces of any format, and options",
+    Representatives = "representatives", "TRACE", "Trace files of any supported format, and options of the Python command",
         "Options: --features FILE (a table of features instead of traces), --clusters N, --dimensions N, \
 --format NAME, --limit N, --json, -o FILE, --parquet FILE, --html FILE. `forebay representatives --help` lists \
 them, where the package is installed; docs/python.md says how to install it.

@@ -139,7 +139,9 @@ fn check(args: &Args, question: &Question) -> Result<(), CliError> {
         return usage(format!("--target-rate {target} is not below --rate {}", args.rate));
     }
     if args.samples > 1 && (args.best_of() > 1 || args.bits.len() > 1) {
-        return usage("--samples takes several; --best-of and several --bits keep one".to_owned());
+        let what = "--samples writes several samples, but --best-of and several --bits keep only the best \
+                    one: drop either";
+        return usage(what.to_owned());
     }
     for &bits in args.bits() {
         // Also says whether there are that many.

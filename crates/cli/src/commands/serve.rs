@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use forebay_config::{Config, ConfigError, OnStop};
 use forebay_engine::{EngineError, EngineOptions, StopMode};
-use forebay_serve::{RecordOptions, Recorded, ServeError, Server, StopSignals, Stopped, Told};
+use forebay_serve::{RecordOptions, Recorded, Reported, ServeError, Server, StopSignals, Stopped};
 use forebay_trace::{SampleSpec, Sampler};
 
 use crate::args::rate;
@@ -97,13 +97,13 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     line.push(b'\n');
     write_stdout(&line)?;
     notify.ready(format_args!("serving {}", server.ready().exports.join(", ")));
-    let mut told = Told::default();
+    let mut reported = Reported::default();
     let mut reloads = Reloads::default();
     while !is_told_to_stop(&signals, ctx) && server.stop_requested().is_none() {
         signals.wait(LOOK_PERIOD);
         reloads.look(&signals, &source, &server, ctx);
-        for trouble in server.troubles(&mut told) {
-            ctx.note(trouble);
+        for fault in server.faults(&mut reported) {
+            ctx.note(fault);
         }
         match server.engine().end_overdue_quiesce() {
             Ok(false) => {}
@@ -191,7 +191,7 @@ impl Reloads {
 /// What `--sample` says.
 fn sample(text: &str) -> Result<SampleSpec, String> {
     let (share, bits) = text.split_once(':').unwrap_or((text, "4"));
-    let bits = bits.parse().map_err(|_| format!("`{bits}` is no number of bits"))?;
+    let bits = bits.parse().map_err(|_| format!("`{bits}` is not a number of bits"))?;
     let spec = SampleSpec { rate: rate(share)?, bits, seed: 0, number: 0 };
     Sampler::new(spec).map(|_| spec).map_err(|e| e.to_string())
 }
@@ -201,7 +201,7 @@ fn recorded(options: &RecordOptions, Recorded { requests, kept, .. }: Recorded) 
     match options.sample {
         None => format!("{requests} requests recorded"),
         Some(sample) => format!(
-            "{requests} requests came, {kept} of them, or parts of them, are in {}: a sample of {} \
+            "{requests} requests arrived; {} holds all or part of {kept} of them: a sample of {} \
              of the regions of {}",
             options.path.display(),
             percent(sample.rate),
@@ -363,7 +363,7 @@ mod tests {
         };
         assert_eq!(recorded_of(None), "1000 requests recorded");
         let said = recorded_of(Some("0.1:4"));
-        for part in ["1000 requests came", "90 of them", "x.parquet", "10.0 %", "64 KiB"] {
+        for part in ["1000 requests arrived", "90 of them", "x.parquet", "10.0 %", "64 KiB"] {
             assert!(said.contains(part), "{part}: {said}");
         }
     }

@@ -8,11 +8,11 @@ section! {
     pub struct Cache {
         /// Size of a cached block: a power of two from 4KiB to 64KiB.
         block_size: Size = "4KiB";
-        /// Memory for cached data, the first tier. Bookkeeping comes on top: 56 bytes for each
-        /// block in memory (12 more with a flash tier, 20 in the slots layout; 62 in all below 256MiB; under other replacement
-        /// policies than `lru` up to 37 more), and for each block on flash 49 bytes (in the slots layout 66). A server
-        /// takes another 31 bytes for each block in memory. A shard has 16,776,063 blocks in memory at most: just
-        /// less than 64GiB in blocks of 4KiB, and the slots layout takes one shard.
+        /// Memory for cached data, the first tier. Bookkeeping comes on top: 56 bytes for each block in memory (69 with
+        /// flash in the log layout, 94 in the slots layout; some 6 more below 256MiB; under other replacement policies than
+        /// `lru` up to 37 more), and for each block on flash 49 bytes (in the slots layout 66). A server takes another 31
+        /// bytes for each block in memory. A shard has 16,776,063 blocks in memory at most: just less than 64GiB in blocks
+        /// of 4KiB, and the slots layout takes one shard.
         dram: Size = "256MiB";
         /// What is written where, and when.
         write_policy: WritePolicy = "write-through";

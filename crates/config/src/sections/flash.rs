@@ -42,9 +42,9 @@ section! {
         promote_after: u32 = 1;
         /// In the slots layout, under write-back and the relation `exclusive`: `promote_after` of a block whose record
         /// on flash is dirty, if that is more, while more than a quarter of the blocks that leave flash are soon wanted
-        /// again, and for a while after. Such a record stays on flash when its block moves to memory, and displaces
-        /// another block. Where memory is configured to hold more than a quarter as many blocks as flash, that costs
-        /// more than it gains, and the key has no effect. 1 to 31; unset means 2. The log layout does not take it.
+        /// again, and for a while after. When its block moves to memory, such a record stays on flash, where it takes the
+        /// cell of another block. Where memory is configured to hold more than a quarter as many blocks as flash, that
+        /// costs more than it gains, and the key has no effect. 1 to 31; unset means 2. The log layout does not take it.
         promote_dirty_after: Option<u32> = unset;
         /// In the slots layout, under write-back: dirty records of blocks that are also in memory are destaged early
         /// while more than a quarter of the blocks that leave flash are soon wanted again, so that both tiers hold

@@ -38,8 +38,8 @@ section! {
         /// Operations that run at the same time; further ones wait. Of a device that seeks, its
         /// disks. Unset means the device's, or 1.
         parallelism: Option<u32> = unset;
-        /// Time of a seek over the whole disk; shorter ones take in proportion to the square
-        /// root of their distance. 0 means no seeks. Unset means the device's, or 0.
+        /// Time of a seek over the whole disk; a shorter seek takes time in proportion to the square
+        /// root of its distance. 0 means no seeks. Unset means the device's, or 0.
         seek_max: Option<TimeSpan> = unset;
         /// Time of one rotation; an operation that is not sequential waits half of it on
         /// average. 0 means none. Unset means the device's, or 0.

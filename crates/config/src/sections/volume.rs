@@ -36,7 +36,7 @@ choice! {
         Offset = "offset",
         /// Header in the last MiB; the export is that much smaller. A store with data takes `--format` once, and again when it was made longer.
         Tail = "tail",
-        /// Nothing: the device as it is. A foreign write cannot be detected.
+        /// Nothing: the device as it is. Writes by others are noticed after a clean stop or a quiesce only.
         None = "none",
     }
 }

@@ -89,7 +89,7 @@ pub(super) fn lock(
 ) -> Result<(Vec<File>, Option<Notice>), OpenError> {
     let (path, shared) = (&options.path, options.read_only);
     let in_use = |holder| OpenError::InUse { path: path.clone(), holder };
-    // (The range first: who cannot have it finds the `flock` of who has.)
+    // (The range first: a process that cannot lock it then finds the `flock` of the one that has.)
     let had = lock_range(file, Range::ALL, shared).and_then(|had| Ok(had && flock(file, shared)?));
     if !had.map_err(|error| failed("lock", path, error))? {
         return Err(in_use(holder::of_lock(file)));

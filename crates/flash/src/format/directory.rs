@@ -27,7 +27,7 @@ pub const MAGIC: [u8; 8] = *b"FBDIRECT";
 const ENTRIES_AT: usize = 96;
 const COUNT_BYTES: usize = 2;
 
-/// Bytes of a directory of so many batches and entries, without the rest of its last page.
+/// Bytes of a directory of `batches` batches and `entries` entries, without the rest of its last page.
 pub const fn bytes(batches: usize, entries: usize) -> usize {
     ENTRIES_AT + ENTRY_BYTES * entries + COUNT_BYTES * batches
 }

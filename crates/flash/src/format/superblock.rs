@@ -166,7 +166,7 @@ impl Superblock {
         u64::from(self.superblock_pages) * u64::from(self.page_size)
     }
 
-    /// The bytes that it takes, whole pages, if so many extents are active.
+    /// The bytes that it takes, whole pages, if `active` extents are active.
     pub fn bytes(&self, active: usize) -> usize {
         (TABLES_AT
             + self.epochs.len() * EPOCH_BYTES

@@ -109,7 +109,7 @@ impl PhaseReuse {
         (1..last).rev().find(gains).map_or(last.min(1), |size| size + 1)
     }
 
-    /// The fewest blocks with at least so many hits; `None` if no cache has them.
+    /// The fewest blocks with at least `hits` hits; `None` if no cache has them.
     pub fn size_for_hits(&self, hits: u64) -> Option<u64> {
         let size = partition_point(self.hits.len() as u64, |size| self.hits(*size) < hits);
         (size < self.hits.len() as u64 || hits == 0).then_some(size)

@@ -22,7 +22,7 @@ use super::windows::WindowMisses;
 
 /// The smallest size tried, in blocks.
 const SIZE_MIN: u64 = 16;
-/// Misses are no more than others if the difference is at most one in so many accesses.
+/// Misses are no more than others if the difference is at most one in this many accesses.
 const MISSES_ALIKE: u64 = 100;
 /// Windows of a record unless the caller says otherwise.
 const WINDOWS: u64 = 1000;

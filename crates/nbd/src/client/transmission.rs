@@ -50,7 +50,7 @@ pub enum ClientEvent {
         /// Whether it succeeded. Data of a read that failed is not to be used.
         result: Result<(), ErrorCode>,
     },
-    /// The data announced before has not been taken; so many bytes are missing.
+    /// The data announced before has not been taken; this many bytes are missing.
     Payload(u64),
     /// The session is over. What was in flight is in [`Transmission::in_flight`].
     Failed(ClientError),

@@ -15,7 +15,7 @@ pub enum CloseReason {
     /// The client closed its side between messages.
     #[error("the client closed the connection without saying so")]
     EndOfInput,
-    /// The client closed its side inside a message, of which so many bytes had arrived.
+    /// The client closed its side inside a message, of which this many bytes had arrived.
     #[error("the client closed the connection {0} bytes into a message")]
     Truncated(usize),
     /// A message of the handshake does not start with its magic.

@@ -20,7 +20,7 @@ pub enum Event {
     /// A sound request. After a write, take [`Request::payload_bytes`] bytes of payload with
     /// [`Transmission::take_payload`] or [`Transmission::payload_received`].
     Request(Request),
-    /// The payload of the write before has not been taken; so many bytes are missing.
+    /// The payload of the write before has not been taken; this many bytes are missing.
     Payload(u64),
     /// A request that cannot be done. The error reply is in `out`.
     Rejected(Cookie, ErrorCode),

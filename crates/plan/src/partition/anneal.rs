@@ -36,7 +36,7 @@ const PROBES: u32 = 200;
 const COOLING: f64 = 1e-5;
 /// Moves between two looks at the [`Watch`].
 const STEPS_PERIOD: u64 = 1 << 12;
-/// One in so many moves exchanges the shares of two volumes.
+/// One in this many moves exchanges the shares of two volumes.
 const SWAPS: u64 = 8;
 /// What missing every target by its whole would cost, in values of the start.
 const PENALTY: f64 = 100.0;

@@ -122,7 +122,7 @@ impl VolumeModel {
         if iops.is_nan() { self.iops_cache } else { iops.min(self.iops_cache) }
     }
 
-    /// What requests take under a load, with a share of so many blocks: as measured there, or
+    /// What requests take under a load, with a share of `blocks` blocks: as measured there, or
     /// between the loads measured next to it, or else at rest; of one load measured with several
     /// shares, between these. Beyond the highest load that was measured, latencies grow on by the
     /// same factor for the same step.

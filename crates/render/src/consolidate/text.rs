@@ -68,7 +68,7 @@ fn print(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
         write!(out, "{}", table.to_text())?;
         match pairs.len() - shown.len() {
             0 => writeln!(out)?,
-            more => writeln!(out, "and {more} pairs more, with less\n")?,
+            more => writeln!(out, "and {more} more pairs that waste less\n")?,
         }
     }
     let phases: Vec<String> = answer.workloads.iter().map(|w| phases(answer, w)).collect();

@@ -24,7 +24,7 @@ pub enum OverviewError {
         error: serde_json::Error,
     },
     /// A document lacks what its command writes today.
-    #[error("{label} is no whole document of {command} ({error})")]
+    #[error("{label} is not a whole document of {command} ({error})")]
     Incomplete {
         /// What the document is called.
         label: String,

@@ -15,7 +15,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// At most so many accesses.
+    /// At most `most` accesses in a second.
     pub fn new(most: u8) -> Pace {
         Pace { second: 0, most }
     }

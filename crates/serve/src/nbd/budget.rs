@@ -51,12 +51,12 @@ pub(super) struct Pool {
 #[derive(Debug)]
 struct Queue {
     free_bytes: u64,
-    claims: VecDeque<Arc<Wish>>,
+    claims: VecDeque<Arc<PendingClaim>>,
 }
 
 /// A claim as the queue knows it.
 #[derive(Debug)]
-struct Wish {
+struct PendingClaim {
     bytes: u64,
     granted: AtomicBool,
     bell: Arc<Doorbell>,
@@ -73,7 +73,7 @@ pub(super) struct Lease {
 #[derive(Debug)]
 pub(super) struct Claim {
     pool: Arc<Pool>,
-    wish: Arc<Wish>,
+    pending: Arc<PendingClaim>,
 }
 
 /// What a budget is used for now.
@@ -152,7 +152,8 @@ impl Pool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Lends memory to who has been lent `held` already, if nobody waits and enough is left for others.
+    /// Lends memory to a connection that has borrowed `held` already, if nobody waits and enough is
+    /// left for others.
     pub fn lend(self: &Arc<Self>, bytes: u64, held: u64) -> Option<Lease> {
         let mut queue = self.queue();
         let enough =
@@ -168,11 +169,11 @@ impl Pool {
     pub fn claim(self: &Arc<Self>, bytes: u64, bell: Arc<Doorbell>) -> Claim {
         // More than there is would be waited for without an end.
         let bytes = bytes.min(self.bytes);
-        let wish = Arc::new(Wish { bytes, granted: AtomicBool::new(false), bell });
+        let pending = Arc::new(PendingClaim { bytes, granted: AtomicBool::new(false), bell });
         let mut queue = self.queue();
-        queue.claims.push_back(wish.clone());
+        queue.claims.push_back(pending.clone());
         self.grant(queue);
-        Claim { pool: self.clone(), wish }
+        Claim { pool: self.clone(), pending }
     }
 
     fn give_back(&self, bytes: u64) {
@@ -192,7 +193,7 @@ impl Pool {
         }
         self.waiting.store(queue.claims.len(), Ordering::Relaxed);
         drop(queue);
-        granted.iter().for_each(|wish| wish.bell.ring());
+        granted.iter().for_each(|pending| pending.bell.ring());
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -241,10 +242,10 @@ impl Drop for Lease {
 impl Claim {
     /// What was claimed, if its turn has come; else the claim.
     pub fn take(self) -> Result<Lease, Claim> {
-        if !self.wish.granted.swap(false, Ordering::AcqRel) {
+        if !self.pending.granted.swap(false, Ordering::AcqRel) {
             return Err(self);
         }
-        let bytes = self.wish.bytes;
+        let bytes = self.pending.bytes;
         Ok(Lease { pool: self.pool.clone(), bytes })
     }
 }
@@ -252,10 +253,10 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         let mut queue = self.pool.queue();
-        if self.wish.granted.swap(false, Ordering::AcqRel) {
-            queue.free_bytes += self.wish.bytes;
+        if self.pending.granted.swap(false, Ordering::AcqRel) {
+            queue.free_bytes += self.pending.bytes;
         }
-        queue.claims.retain(|wish| !Arc::ptr_eq(wish, &self.wish));
+        queue.claims.retain(|pending| !Arc::ptr_eq(pending, &self.pending));
         self.pool.grant(queue);
     }
 }

@@ -54,7 +54,7 @@ pub(crate) struct ClosedStatus {
 
 /// What has been told of what the server refused and closed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct NbdTold([u64; 5]);
+pub(crate) struct NbdReported([u64; 5]);
 
 impl Counts {
     /// A connection was refused before its handshake.
@@ -92,8 +92,8 @@ impl Counts {
         }
     }
 
-    /// What an operator should hear of, since `told`.
-    pub fn troubles(&self, told: &mut NbdTold) -> Vec<String> {
+    /// What an operator should hear of, since `reported` was made.
+    pub fn faults(&self, reported: &mut NbdReported) -> Vec<String> {
         let counts = [
             (&self.refused, "refused", "as many as serve.connections allows are there"),
             (
@@ -113,14 +113,14 @@ impl Counts {
                 "for longer than serve.stall_timeout they held memory that others wait for",
             ),
         ];
-        let mut troubles = Vec::new();
-        for ((count, what, why), told) in counts.into_iter().zip(&mut told.0) {
+        let mut faults = Vec::new();
+        for ((count, what, why), reported) in counts.into_iter().zip(&mut reported.0) {
             let now = count.load(Ordering::Relaxed);
-            if now > *told {
-                troubles.push(format!("{what} {} NBD connections: {why}", now - *told));
-                *told = now;
+            if now > *reported {
+                faults.push(format!("{what} {} NBD connections: {why}", now - *reported));
+                *reported = now;
             }
         }
-        troubles
+        faults
     }
 }

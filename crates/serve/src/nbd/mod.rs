@@ -12,7 +12,7 @@ mod memory;
 mod output;
 mod server;
 
-pub(crate) use counts::{NbdStatus, NbdTold};
+pub(crate) use counts::{NbdReported, NbdStatus};
 pub(crate) use files::allow_connections;
 pub(crate) use limits::Limits;
 pub use server::Stopped;

@@ -16,7 +16,7 @@ use socket2::Socket;
 
 use super::budget::Budget;
 use super::connection::{self, End, Surroundings};
-use super::counts::{Counts, NbdStatus, NbdTold};
+use super::counts::{Counts, NbdReported, NbdStatus};
 use super::exports::{Offer, exports};
 use super::handshake::shake_hands;
 use super::input::Input;
@@ -147,9 +147,9 @@ impl NbdServer {
         *self.shared.limits.lock().unwrap_or_else(PoisonError::into_inner) = limits;
     }
 
-    /// What an operator should hear of, since `told`.
-    pub fn troubles(&self, told: &mut NbdTold) -> Vec<String> {
-        self.shared.counts.troubles(told)
+    /// What an operator should hear of, since `reported` was made.
+    pub fn faults(&self, reported: &mut NbdReported) -> Vec<String> {
+        self.shared.counts.faults(reported)
     }
 
     /// Accepts no more clients, finishes what is in flight, sends the answers and ends all

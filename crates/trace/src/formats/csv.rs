@@ -358,7 +358,7 @@ impl LineParser for Csv {
     }
 }
 
-/// A time, possibly with a fraction, in units of so many nanoseconds.
+/// A time, possibly with a fraction, in units of `unit` nanoseconds.
 fn scaled(text: &[u8], unit: u64) -> Option<u64> {
     if unit == 100 {
         return number(text)?.checked_mul(100);

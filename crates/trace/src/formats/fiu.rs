@@ -84,7 +84,7 @@ impl LineParser for Fiu {
 }
 
 impl Fiu {
-    /// Whether so many hexadecimal digits fit the request; learns the unit from the first that
+    /// Whether `digits` hexadecimal digits fit the request; learns the unit from the first that
     /// is not ambiguous.
     fn check_unit(&mut self, length: u64, digits: u64) -> Option<()> {
         if digits == 0 {

@@ -127,7 +127,7 @@ impl<const VERSION: u8> RecordParser for Binary<VERSION> {
     }
 }
 
-/// Every record of the head must be one, and be near its predecessor in time.
+/// Each of the first 100 records must have this version, a one-byte command and, if it moves data, a possible range.
 fn detect<P: RecordParser>(head: &Head<'_>, mut parser: P) -> u8 {
     let size = parser.record_bytes();
     if head.text || head.bytes.len() < size {

@@ -124,7 +124,7 @@ pub struct Component {
     /// Share of writes with FUA.
     #[serde(default)]
     pub fua: f64,
-    /// A flush follows after so many writes.
+    /// A flush follows each time that this many writes have passed.
     #[serde(default, deserialize_with = "count")]
     pub flush_every: Option<u64>,
     /// Skew of `zipf`: 0 is uniform, 0.99 if not given.
@@ -251,7 +251,7 @@ fn default_block() -> Size {
     Size(4096)
 }
 
-/// A number, or text such as "2M" (thousands) or "2Mi" (1024s).
+/// A number, or text such as "2M" (powers of 1000) or "2Mi" (powers of 1024).
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Count {
@@ -281,7 +281,11 @@ fn parse_count(text: &str) -> Result<u64, String> {
         ("G", 1e9),
         ("T", 1e12),
     ];
-    let wrong = || format!("`{text}` is not a number: write 1000, 2M (thousands) or 64Ki (1024s)");
+    let wrong = || {
+        format!(
+            "`{text}` is not a number: write 1000, 2M (powers of 1000) or 64Ki (powers of 1024)"
+        )
+    };
     let (number, unit) = UNITS
         .iter()
         .find_map(|(unit, value)| text.strip_suffix(unit).map(|n| (n, *value)))

@@ -7,8 +7,8 @@ use forebay_flash::{BlockKey, Position};
 
 use super::settle_destaged;
 use crate::shard::transfer::Kind;
-use crate::shard::{Shard, ShardContext, volume_bit, volume_index};
-use crate::volume::numbers;
+use crate::shard::{Shard, ShardContext, volume_index};
+use crate::volume_set::VolumeSet;
 
 /// Where no record is.
 const NOWHERE: Position = Position(u32::MAX);
@@ -16,12 +16,13 @@ const NOWHERE: Position = Position(u32::MAX);
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Apart {
-    /// Volumes (bits) that are apart.
-    volumes: u64,
+    /// Volumes that are apart.
+    volumes: VolumeSet,
     /// Their writes in flight.
     pub in_flight: u32,
-    /// Those of which a write has failed, and how the last.
-    failed: u64,
+    /// Volumes that are apart of which a write has failed.
+    failed: VolumeSet,
+    /// The error of the last one.
     error: IoError,
     /// What was chosen of them and has been looked at. Not all of it was begun.
     keys: Vec<BlockKey>,
@@ -33,7 +34,8 @@ impl Apart {
     /// With memory for the keys of two regions of `region_pages`.
     pub fn new(region_pages: u32) -> Apart {
         let keys = Vec::with_capacity(2 * region_pages as usize);
-        Apart { volumes: 0, in_flight: 0, failed: 0, error: IoError::Device, keys, at: 0 }
+        let (volumes, failed) = (VolumeSet::EMPTY, VolumeSet::EMPTY);
+        Apart { volumes, in_flight: 0, failed, error: IoError::Device, keys, at: 0 }
     }
 
     pub fn memory_bytes(&self) -> u64 {
@@ -43,34 +45,34 @@ impl Apart {
     /// Whether the block's volume is apart.
     #[inline]
     pub fn has(&self, key: BlockKey) -> bool {
-        self.volumes != 0 && self.volumes & volume_bit(key) != 0
+        self.volumes.has(key)
     }
 
     /// Their numbers.
     pub fn numbers(&self) -> impl Iterator<Item = usize> + use<> {
-        numbers(self.volumes)
+        self.volumes.iter()
     }
 
     /// A write to the block's volume has failed.
     pub fn note_failed(&mut self, key: BlockKey, error: IoError) {
-        self.failed |= volume_bit(key);
+        self.failed |= VolumeSet::of(key);
         self.error = error;
     }
 }
 
-/// The volumes (bits) of which the job has not done all; `None` if it waits for flash, too.
-pub(crate) fn awaited(shard: &Shard) -> Option<u64> {
+/// The volumes of which the job has not done all; `None` if it waits for flash, too.
+pub(crate) fn awaited(shard: &Shard) -> Option<VolumeSet> {
     if shard.destager.writes.reading > 0 {
         return None;
     }
     let left = shard.destager.parts.iter().filter(|part| part.at < part.end);
-    let left = left.fold(0, |bits, part| bits | 1 << part.volume);
+    let left: VolumeSet = left.map(|part| part.volume).collect();
     let busy =
-        shard.destager.busy.iter().map(|&at| volume_bit(shard.destager.chosen[at as usize].0));
-    let written = (0..shard.destager.writes.in_flight.len())
+        shard.destager.busy.iter().map(|&at| VolumeSet::of(shard.destager.chosen[at as usize].0));
+    let written: VolumeSet = (0..shard.destager.writes.in_flight.len())
         .filter(|&volume| shard.destager.writes.in_flight[volume] > 0)
-        .fold(0, |bits, volume| bits | 1 << volume);
-    Some(busy.fold(left | written & !shard.destager.apart.volumes, |bits, bit| bits | bit))
+        .collect();
+    Some(busy.fold(left | written & !shard.destager.apart.volumes, |all, volume| all | volume))
 }
 
 /// Whether frames are left for another late volume.
@@ -89,23 +91,26 @@ pub(crate) fn is_writing(shard: &Shard, volume: usize) -> bool {
     shard.destager.writes.in_flight[volume] > 0
 }
 
-/// How a write to one of these volumes (bits) has failed, if one has.
-pub(crate) fn failed(shard: &Shard, volumes: u64) -> (u64, IoError) {
+/// How a write to one of these volumes has failed, if one has.
+pub(crate) fn failed(shard: &Shard, volumes: VolumeSet) -> (VolumeSet, IoError) {
     (shard.destager.apart.failed & volumes, shard.destager.apart.error)
 }
 
-/// The job goes on without these volumes (bits): nothing more is begun of them, and what is in flight ends
+/// The job goes on without these volumes: nothing more is begun of them, and what is in flight ends
 /// apart.
-pub(crate) fn part(shard: &mut Shard, volumes: u64) {
+pub(crate) fn part(shard: &mut Shard, volumes: VolumeSet) {
     let Shard { destager, tiers, .. } = shard;
     let Some(job) = &mut destager.job else { return };
-    debug_assert_eq!(destager.apart.volumes & volumes, 0, "a volume that is apart is not cleaned");
+    debug_assert!(
+        (destager.apart.volumes & volumes).is_empty(),
+        "a volume that is apart is not cleaned"
+    );
     // (How a write has failed before counts at their end.)
     destager.apart.failed |= job.failed_volumes & volumes;
     destager.apart.error = job.error.unwrap_or(destager.apart.error);
     job.failed_volumes |= volumes;
     job.volumes &= !volumes;
-    let of = |key: BlockKey| volumes & volume_bit(key) != 0;
+    let of = |key: BlockKey| volumes.has(key);
     let looked_at = |at: usize, key: BlockKey| {
         let part = destager.parts.iter().find(|part| part.volume == volume_index(key));
         part.is_none_or(|part| at < part.at)
@@ -113,7 +118,7 @@ pub(crate) fn part(shard: &mut Shard, volumes: u64) {
     let chosen = destager.chosen.iter().enumerate().map(|(at, (key, _))| (at, *key));
     let mine = chosen.filter(|&(at, key)| of(key) && looked_at(at, key)).map(|(_, key)| key);
     destager.apart.keys.extend(mine);
-    destager.parts.retain(|part| volumes >> part.volume & 1 == 0);
+    destager.parts.retain(|part| !volumes.contains(part.volume));
     destager.busy.retain(|&at| !of(destager.chosen[at as usize].0));
     job.retry = job.retry.min(destager.busy.len());
     destager.apart.volumes |= volumes;
@@ -130,33 +135,33 @@ pub(crate) fn part(shard: &mut Shard, volumes: u64) {
         }
     }
     let in_flight = destager.writes.in_flight.iter().enumerate();
-    let moved = in_flight.filter(|(volume, _)| volumes >> volume & 1 == 1).map(|(_, n)| n);
+    let moved = in_flight.filter(|(volume, _)| volumes.contains(*volume)).map(|(_, n)| n);
     destager.apart.in_flight += moved.sum::<u32>();
 }
 
-/// All writes of these volumes (bits) have ended, and what was destaged of those that are `synced` is clean. Goes
+/// All writes of these volumes have ended, and what was destaged of those that are `synced` is clean. Goes
 /// as far as the budget of the call; whether that was all of it. The same volumes until it was.
 pub(crate) fn settle(
     shard: &mut Shard,
     context: &mut ShardContext<'_>,
-    volumes: u64,
-    synced: u64,
+    volumes: VolumeSet,
+    synced: VolumeSet,
 ) -> bool {
     let Shard { destager, tiers, .. } = shard;
-    if destager.apart.volumes & volumes == 0 {
+    if (destager.apart.volumes & volumes).is_empty() {
         return true;
     }
     while let Some(&key) = destager.apart.keys.get(destager.apart.at) {
         if !context.budget.take() {
             return false;
         }
-        if volumes & volume_bit(key) == 0 {
+        if !volumes.has(key) {
             destager.apart.at += 1;
             continue;
         }
         destager.apart.keys.swap_remove(destager.apart.at);
         if let Some(id) = tiers.blocks.find(key) {
-            settle_destaged(tiers, context, id, synced & volume_bit(key) != 0);
+            settle_destaged(tiers, context, id, synced.has(key));
         }
     }
     destager.apart.at = 0;

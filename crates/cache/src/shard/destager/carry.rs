@@ -19,11 +19,12 @@ use forebay_flash::{Append, BlockKey, Geometry, Position};
 use super::{Destager, owed};
 use crate::entry::{DOUBTFUL, Entry, EntryId, UNREADABLE};
 use crate::frames::Frame;
+use crate::shard::ShardContext;
 use crate::shard::blocks::FlashRecord;
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::Kind;
-use crate::shard::{ShardContext, volume_bit};
 use crate::sorting::Sorting;
+use crate::volume_set::VolumeSet;
 
 /// Records that are looked at in one step, of those that are being carried on or can be.
 const CARRY_WINDOW: usize = 64;
@@ -71,19 +72,20 @@ pub(super) struct Carrying {
     choice: Choice,
     /// Pages of the log that they may take; once they are chosen, those that they take.
     pages: u32,
-    /// That is what is being done; and whether a batch of them is closed.
+    /// Records are being inserted again, not carried on.
     again: bool,
+    /// A batch of them has been closed.
     closed: bool,
-    /// Of which a transfer is under way.
+    /// Blocks of the batch of which a transfer is under way.
     blocks: Vec<BlockKey>,
-    /// One of them could not be read.
+    /// A record could not be read.
     unread: bool,
-    /// Those of them that are being read.
+    /// Records that are being read.
     reads: u32,
 }
 
 impl Carrying {
-    /// For regions of so many pages.
+    /// For regions of `region_pages` pages.
     pub fn new(region_pages: u32) -> Carrying {
         let most = region_pages as usize;
         Carrying {
@@ -105,16 +107,16 @@ impl Carrying {
 }
 
 impl Destager {
-    /// Begins to carry on what cleaning has left of a region, of volumes whose store fails (bits) or
+    /// Begins to carry on what cleaning has left of a region, of volumes whose store fails or
     /// because it cannot be read.
-    pub fn carry_begin(&mut self, tiers: &Tiers, region: u32, failing: u64) {
+    pub fn carry_begin(&mut self, tiers: &Tiers, region: u32, failing: VolumeSet) {
         let mut left = core::mem::take(&mut self.chosen);
         left.clear();
         for id in tiers.flash.blocks_of(&tiers.blocks, region) {
             let e = &tiers.blocks[id];
             if let (true, Some(position)) = (e.flash_dirty != 0, e.position()) {
                 let hopeless = e.owed() == 0 || e.has(UNREADABLE);
-                let fails = failing & volume_bit(e.key()) != 0;
+                let fails = failing.has(e.key());
                 assert!(hopeless || fails, "data that can be read is given up for lost");
                 left.push((e.key(), position));
             }
@@ -125,7 +127,7 @@ impl Destager {
         (self.carrying.unread, self.carrying.again) = (false, false);
     }
 
-    /// Pushes that on.
+    /// Continues carrying on what is left of the region.
     pub fn carry_step(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>) -> CarryState {
         if tiers.flash.log_failed() {
             return CarryState::Failed;
@@ -233,7 +235,7 @@ impl Destager {
         Some(*pages)
     }
 
-    /// Pushes that on.
+    /// Continues inserting the chosen records again.
     pub fn reinsert_step(
         &mut self,
         tiers: &mut Tiers,
@@ -390,8 +392,8 @@ fn reinsertions(tiers: &Tiers, geometry: &Geometry) -> usize {
     (most.max(1) as usize).min((tiers.transfers.bounces() / 2).max(1))
 }
 
-/// Of records in the order of what they are worth keeps the first, in so many pages at most and with a header for
-/// so many `together`; the pages that they take.
+/// Keeps the first of `hot`, which is ordered by worth, as far as they fit `pages` pages with one header for every
+/// `together` records. Returns the pages that they take.
 fn take_best(hot: &mut Vec<Hot>, pages: u32, together: u32) -> u32 {
     let (mut taken, mut count) = (0, 0);
     for record in hot.iter() {

@@ -4,9 +4,10 @@ use forebay_flash::Geometry;
 
 use super::carry::is_lost;
 use crate::entry::{DESTAGED, Entry, UNREADABLE};
+use crate::shard::Shard;
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::Kind;
-use crate::shard::{Shard, volume_bit};
+use crate::volume_set::VolumeSet;
 
 /// What carrying a region on comes to.
 #[derive(Clone, Copy, Default)]
@@ -25,13 +26,13 @@ const LOST_SHARE: u32 = 4;
 const CARRY_BATCH: usize = 16;
 
 /// What it comes to if all that is dirty in the region is carried on; `None` if that must not be:
-/// because a record is to be destaged, being of a volume that is none of `carried` (bits), or
+/// because a record is to be destaged, being of a volume that is none of `carried`, or
 /// because too much is lost (that keeps its entry in the index, and others need some). If a cleaning `settles`, what
 /// is destaged of others is about to be clean.
 pub(crate) fn needs(
     shard: &Shard,
     region: u32,
-    carried: u64,
+    carried: VolumeSet,
     settles: bool,
     geometry: &Geometry,
 ) -> Option<Owed> {
@@ -40,7 +41,7 @@ pub(crate) fn needs(
     let mut records: u64 = 0;
     let block = geometry.block_pages();
     for e in tiers.flash.blocks_of(&tiers.blocks, region).map(|id| &tiers.blocks[id]) {
-        let carries = carried & volume_bit(e.key()) != 0;
+        let carries = carried.has(e.key());
         if e.flash_dirty == 0 || settles && e.has(DESTAGED) && !carries {
             continue;
         }
@@ -66,7 +67,7 @@ pub(crate) fn batch(shard: &Shard, geometry: &Geometry) -> usize {
     together(&shard.tiers, geometry)
 }
 
-/// The same.
+/// As [`batch`], of tiers.
 pub(super) fn together(tiers: &Tiers, geometry: &Geometry) -> usize {
     let most =
         geometry.batch_entries_max.min((geometry.batch_pages_max - 1) / geometry.block_pages());
@@ -80,13 +81,13 @@ pub(crate) fn is_unreadable(shard: &Shard, region: u32) -> bool {
     tiers.flash.region_has_dirty(&tiers.blocks, region, dirty)
 }
 
-/// Whether the region holds something that can be destaged now, of volumes other than these (bits).
-pub(crate) fn has_ready(shard: &Shard, region: u32, but: u64) -> bool {
+/// Whether the region holds something that can be destaged now, of volumes other than these.
+pub(crate) fn has_ready(shard: &Shard, region: u32, but: VolumeSet) -> bool {
     let tiers = &shard.tiers;
     tiers.flash.region_has_dirty(&tiers.blocks, region, |e: &Entry| {
         // (Beside an append, too: that may itself wait for room.)
         let append = |t: u32| matches!(tiers.transfers[t].kind, Kind::Append { .. });
         let free = e.transfer().is_none_or(append) && !e.has(DESTAGED | UNREADABLE);
-        e.owed() != 0 && free && but & volume_bit(e.key()) == 0
+        e.owed() != 0 && free && !but.has(e.key())
     })
 }

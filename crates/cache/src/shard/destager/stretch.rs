@@ -15,8 +15,9 @@ use crate::frames::Frame;
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::Kind;
 use crate::shard::transfers::backing;
-use crate::shard::{ShardContext, volume_bit, volume_index};
+use crate::shard::{ShardContext, volume_index};
 use crate::slab::NONE;
+use crate::volume_set::VolumeSet;
 
 /// Longest stretch, in blocks and in bytes.
 const STRETCH_BLOCKS_MAX: usize = 32;
@@ -86,12 +87,12 @@ impl Destager {
         };
         if taken == 0 {
             // Other volumes may need no frames.
-            self.starved |= volume_bit(key);
+            self.starved |= VolumeSet::of(key);
             return part.is_some();
         }
         self.pass(job, part, taken);
         self.writes.begun[volume_index(key)] += 1;
-        job.volumes |= volume_bit(key);
+        job.volumes |= VolumeSet::of(key);
         true
     }
 
@@ -102,7 +103,7 @@ impl Destager {
         // (A volume that has few writes in flight comes first.)
         let startable = |&(_, part): &(usize, &Part)| {
             part.at < part.end
-                && self.starved >> part.volume & 1 == 0
+                && !self.starved.contains(part.volume)
                 && self.may_begin(tiers, job, part.volume)
         };
         let parts = self.parts.iter().enumerate().filter(startable);

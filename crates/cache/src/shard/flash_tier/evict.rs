@@ -5,10 +5,11 @@
 use super::FlashTier;
 use crate::entry::{EntryId, LEAVING, UNREADABLE};
 use crate::flash_replacement::{FlashReplacement, Residence};
+use crate::shard::ShardContext;
 use crate::shard::blocks::Blocks;
 use crate::shard::transfer::Kind;
 use crate::shard::transfers::Transfers;
-use crate::shard::{ShardContext, volume_bit};
+use crate::volume_set::VolumeSet;
 use forebay_flash::BlockKey;
 
 impl FlashTier {
@@ -24,7 +25,7 @@ impl FlashTier {
         let on_its_way = e.frame().is_some() && e.has(LEAVING) && self.queues.is_none();
         let resident = e.frame().is_some() && !e.has(LEAVING);
         let record = e.position().is_some() && !flash.is_unmapping(id);
-        let pinned = e.flash_dirty != 0 && self.pinned & volume_bit(e.key()) != 0;
+        let pinned = e.flash_dirty != 0 && self.pinned.has(e.key());
         let to = if !record && !on_its_way {
             Residence::Uncounted
         } else if e.has(UNREADABLE) || pinned {
@@ -107,7 +108,8 @@ impl FlashTier {
 
     /// Whether nothing on flash can give way: all of it is dirty and cannot be read.
     pub fn is_exhausted(&self) -> bool {
-        self.pinned == 0 && self.replacement.as_ref().is_some_and(FlashReplacement::is_exhausted)
+        self.pinned.is_empty()
+            && self.replacement.as_ref().is_some_and(FlashReplacement::is_exhausted)
     }
 
     /// Whether the cleaner should bring the coldest blocks to their backing stores.
@@ -241,22 +243,22 @@ impl FlashTier {
         self.evict(blocks, transfers, context);
     }
 
-    /// The stores of these volumes (bits) fail; what is dirty of those that are pinned does not give way.
+    /// The stores of these volumes fail; what is dirty of those that are pinned does not give way.
     pub fn set_failing(
         &mut self,
         blocks: &Blocks,
         transfers: &Transfers,
         context: &mut ShardContext<'_>,
-        (failing, pinned): (u64, u64),
+        (failing, pinned): (VolumeSet, VolumeSet),
     ) {
         self.failing = failing;
         let changed = core::mem::replace(&mut self.pinned, pinned) ^ pinned;
-        if changed == 0 || self.replacement.is_none() {
+        if changed.is_empty() || self.replacement.is_none() {
             return;
         }
         for id in 0..blocks.capacity() {
             let e = &blocks[id];
-            if !e.is_vacant() && e.flash_dirty != 0 && changed & volume_bit(e.key()) != 0 {
+            if !e.is_vacant() && e.flash_dirty != 0 && changed.has(e.key()) {
                 self.update_residence(blocks, id, true);
             }
         }

@@ -13,8 +13,9 @@ use crate::shard::blocks::Blocks;
 #[derive(Debug)]
 pub(super) struct Moves {
     region: u32,
-    /// The region's list is being walked through; at most so many are left.
+    /// The region's list is being walked.
     walks: bool,
+    /// Upper bound on the records still to be walked.
     left: u32,
     in_flight: u32,
     failed: bool,

@@ -32,9 +32,9 @@ pub enum Distance {
     PodWb,
     /// Policy-optimised distance, write-through with allocation on writes (the same as urd)
     PodWt,
-    /// What an LRU cache of reads needs that writes invalidate, exactly
+    /// Exact distance for an LRU cache that allocates on reads only; writes invalidate
     LruRo,
-    /// What an LRU cache of writes needs that reads hit, exactly
+    /// Exact distance for an LRU cache that allocates on writes only; reads can hit
     LruWbwo,
 }
 

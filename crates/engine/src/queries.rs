@@ -26,19 +26,19 @@ pub struct Contents {
     pub runs: Vec<ContentRun>,
 }
 
-/// Where questions are asked: a counter for each volume.
+/// The questions of all volumes, by number.
 #[derive(Debug)]
-pub(crate) struct Desk(pub(crate) Vec<Arc<Counter>>);
+pub(crate) struct AllocationQueries(pub(crate) Vec<Arc<VolumeQueries>>);
 
-/// Where questions about a volume are asked.
+/// The questions about one volume, and the thread that answers them.
 #[derive(Debug)]
-pub(crate) struct Counter {
+pub(crate) struct VolumeQueries {
     state: Mutex<State>,
     /// There is a question, or the end.
     pub wake: Condvar,
 }
 
-/// What waits at a counter.
+/// What is to be answered.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     /// What knows of the store, if anything does.
@@ -50,30 +50,30 @@ pub(crate) struct State {
     pub closed: bool,
 }
 
-impl Desk {
+impl AllocationQueries {
     /// One for volumes with these stores.
-    pub fn new(stores: impl IntoIterator<Item = Option<Arc<dyn Holes>>>) -> Desk {
-        let counter = |holes| Counter {
+    pub fn new(stores: impl IntoIterator<Item = Option<Arc<dyn Holes>>>) -> AllocationQueries {
+        let of_one = |holes| VolumeQueries {
             state: Mutex::new(State { holes, ..State::default() }),
             wake: Condvar::new(),
         };
-        Desk(stores.into_iter().map(counter).map(Arc::new).collect())
+        AllocationQueries(stores.into_iter().map(of_one).map(Arc::new).collect())
     }
 
     /// Lets go of the stores, and ends the threads. It does not wait for one that waits for its store: that
     /// may take for ever.
     pub fn close(&self) {
-        for counter in &self.0 {
-            let mut state = counter.lock();
+        for queries in &self.0 {
+            let mut state = queries.lock();
             state.closed = true;
             state.holes = None;
             drop(state);
-            counter.wake.notify_one();
+            queries.wake.notify_one();
         }
     }
 }
 
-impl Counter {
+impl VolumeQueries {
     pub fn lock(&self) -> MutexGuard<'_, State> {
         // A list of questions is one at every point where a panic could be.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

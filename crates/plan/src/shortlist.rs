@@ -41,7 +41,7 @@ impl Judgement {
         purchase.hit_ratio = judged.hit_ratio;
         purchase.hit_ratio.resize(purchase.tiers.len(), 0.0);
         let wear = judged.bytes_written_per_day;
-        let wear = wear.map(|bytes| Wear::of(&hierarchy, &sizes, cost, &bytes));
+        let wear = wear.map(|bytes| Wear::from_writes(&hierarchy, &sizes, cost, &bytes));
         purchase.flash_bytes_written_per_day = wear.map(|w| w.flash_bytes_written_per_day);
         purchase.drive_writes_per_day = wear.map(|w| w.drive_writes_per_day);
         purchase.endurance_used = wear.and_then(|w| w.endurance_used);
@@ -51,19 +51,19 @@ impl Judgement {
 /// Tells what a hierarchy whose tiers have these sizes is worth; `None` if it cannot.
 pub type Judge<'a> = dyn FnMut(&Hierarchy, &[Units]) -> Result<Option<Judged>, BoxError> + 'a;
 
-/// Has the first `finalists` choices of `plan` and their single tiers judged, and puts those first
+/// Has the first `shortlist` choices of `plan` and their single tiers judged, and puts those first
 /// that came out best. A single tier that turns out the better buy takes the choice's place. What, by the
 /// judge, wears out faster than [`PlanOptions::wear_max`] stands behind what lasts. What could not be judged and
-/// what was no finalist stands behind that, by the formulas as before. Returns how many purchases were
+/// what was not on the shortlist stands behind that, by the formulas as before. Returns how many purchases were
 /// judged.
 ///
 /// # Errors
 /// If the catalogue has not the devices of the plan, or the judge fails.
-pub fn judge_finalists(
+pub fn judge_shortlist(
     plan: &mut Plan,
     catalogue: &Catalogue,
     options: &PlanOptions,
-    (finalists, judged_by): (usize, &'static str),
+    (shortlist, judged_by): (usize, &'static str),
     judge: &mut Judge<'_>,
 ) -> Result<u64, PlanError> {
     let mut count = 0;
@@ -72,7 +72,7 @@ pub fn judge_finalists(
     for mut choice in std::mem::take(&mut plan.choices) {
         let mut found = Vec::new();
         let purchases = [&choice.purchase, &choice.baseline];
-        for purchase in purchases.into_iter().filter(|_| best.len() < finalists) {
+        for purchase in purchases.into_iter().filter(|_| best.len() < shortlist) {
             let (hierarchy, sizes) = purchase.bought(catalogue, options)?;
             let seen = known.iter().find(|k| (&k.hierarchy, &k.sizes) == (&hierarchy, &sizes));
             if let Some(seen) = seen {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn finalists_are_ranked_by_their_judge_and_others_stay_behind() {
+    fn a_shortlist_is_ranked_by_their_judge_and_others_stay_behind() {
         let (c, options) = (Catalogue::default(), PlanOptions::default());
         let before = plan(&counts(), &c, c.combinations(), 0.5, &options).unwrap();
         let mut after = before.clone();
@@ -175,7 +175,7 @@ mod tests {
             next -= 1.0;
             Ok(judged(if sizes.len() > 1 { next } else { 5000.0 }))
         };
-        let count = judge_finalists(&mut after, &c, &options, (3, "simulate"), &mut judge).unwrap();
+        let count = judge_shortlist(&mut after, &c, &options, (3, "simulate"), &mut judge).unwrap();
         assert!((4..=6).contains(&count), "a single tier is judged once: {count}");
         let names = |p: &Plan| -> Vec<Vec<crate::Tier>> {
             p.choices.iter().map(|c| c.purchase.tiers.clone()).collect()
@@ -213,7 +213,7 @@ mod tests {
                 ..judged(us).unwrap_or_default()
             }))
         };
-        judge_finalists(&mut plan, &c, &options, (1, "simulate"), &mut judge).unwrap();
+        judge_shortlist(&mut plan, &c, &options, (1, "simulate"), &mut judge).unwrap();
         let bought = &plan.choices[0].purchase;
         let [one, two] = [0, 1].map(|tier| bought.tiers[tier].bytes as f64);
         assert!(one > 0.0 && two > 0.0);
@@ -248,13 +248,13 @@ mod tests {
         };
         let mut after = before.clone();
         let all = before.choices.len();
-        judge_finalists(&mut after, &c, &options, (all, "simulate"), &mut judge).unwrap();
+        judge_shortlist(&mut after, &c, &options, (all, "simulate"), &mut judge).unwrap();
         let is_worn = |c: &Choice| c.purchase.endurance_used.is_some_and(|used| used > 1.0);
         let first = after.choices.iter().position(is_worn).expect("it is still there");
         assert!(first > 0 && after.choices[first..].iter().all(is_worn));
         let free = PlanOptions { wear_max: None, ..options.clone() };
         let mut after = before.clone();
-        judge_finalists(&mut after, &c, &free, (all, "simulate"), &mut judge).unwrap();
+        judge_shortlist(&mut after, &c, &free, (all, "simulate"), &mut judge).unwrap();
         assert!(is_worn(&after.choices[0]), "without a limit the fastest comes first");
     }
 
@@ -264,7 +264,7 @@ mod tests {
         let mut plan = plan(&counts(), &c, c.combinations(), 1.0, &options).unwrap();
         let mut judge =
             |_: &Hierarchy, sizes: &[Units]| Ok(judged(if sizes.len() > 1 { 90.0 } else { 10.0 }));
-        judge_finalists(&mut plan, &c, &options, (2, "simulate"), &mut judge).unwrap();
+        judge_shortlist(&mut plan, &c, &options, (2, "simulate"), &mut judge).unwrap();
         for choice in &plan.choices[..2] {
             assert_eq!((choice.purchase.class, choice.latency_reduction), (Class::Single, 0.0));
             assert_eq!(choice.purchase.tiers[1].bytes, 0);
@@ -283,7 +283,7 @@ mod tests {
             let has = h.tiers.get(1).is_some_and(|tier| tier.name == refused);
             Ok(if has { None } else { judged(50.0) })
         };
-        judge_finalists(&mut plan, &c, &options, (2, "simulate"), &mut judge).unwrap();
+        judge_shortlist(&mut plan, &c, &options, (2, "simulate"), &mut judge).unwrap();
         let by: Vec<&str> = plan.choices.iter().map(|c| &*c.purchase.judged_by).collect();
         assert_eq!((by[0], by[1], by[2]), ("simulate", "simulate", "analytic"));
         assert!(!plan.choices[..2].iter().any(is_refused) && plan.choices.iter().any(is_refused));

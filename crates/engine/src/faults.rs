@@ -14,9 +14,9 @@ const UNREADABLE_SHOWN: usize = 10;
 /// Pauses between messages of one kind: from the first to the last, each twice the one before.
 const PAUSES: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(3600)];
 
-/// What [`Engine::troubles`] has told.
+/// What [`Engine::faults`] has reported.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct Reported {
     errors: Vec<(u64, Repeats)>,
     suspended: Vec<bool>,
     jammed: bool,
@@ -46,46 +46,46 @@ impl Repeats {
 }
 
 impl Engine {
-    /// What should be told to an operator who is not asking: what fails, or has failed since
-    /// `told` was made, which takes note of that.
-    pub fn troubles(&self, told: &mut Told) -> Vec<String> {
+    /// What should be reported to an operator who is not asking: what fails, or has failed since
+    /// `reported` was made, which takes note of that.
+    pub fn faults(&self, reported: &mut Reported) -> Vec<String> {
         let core = self.shared.lock_anyway();
-        let mut troubles = Vec::new();
-        told.errors.resize(self.volumes().len(), (0, Repeats::default()));
-        for (volume, (told, repeats)) in self.volumes().iter().zip(&mut told.errors) {
+        let mut faults = Vec::new();
+        reported.errors.resize(self.volumes().len(), (0, Repeats::default()));
+        for (volume, (reported, repeats)) in self.volumes().iter().zip(&mut reported.errors) {
             let errors = core.cache.volume_stats(volume.volume).map_or(0, |s| s.backing_errors);
             let failure = core.cache.last_backing_failure(volume.volume);
-            if let (Some(failure), true) = (failure, errors > *told)
+            if let (Some(failure), true) = (failure, errors > *reported)
                 && repeats.allow(Instant::now())
             {
-                let (name, new) = (&volume.name, errors - *told);
-                troubles.push(format!(
+                let (name, new) = (&volume.name, errors - *reported);
+                faults.push(format!(
                     "the backing store of volume {name} failed {new} operations: {failure}"
                 ));
-                *told = errors;
+                *reported = errors;
             }
         }
-        told.suspended.resize(self.volumes().len(), false);
-        for (volume, told) in self.volumes().iter().zip(&mut told.suspended) {
+        reported.suspended.resize(self.volumes().len(), false);
+        for (volume, reported) in self.volumes().iter().zip(&mut reported.suspended) {
             let (name, suspended) = (&volume.name, core.cache.suspended(volume.volume));
-            if suspended.is_some() != *told {
-                troubles.push(match suspended {
+            if suspended.is_some() != *reported {
+                faults.push(match suspended {
                     Some(error) => format!(
-                        "writes to volume {name} fail until its backing store takes what is dirty: it \
-                         has failed for longer than flush.give_up_after ({error}). It is tried every \
-                         five seconds, and by `forebay ctl resume`"
+                        "writes to volume {name} fail: its backing store has failed for longer than \
+                         flush.give_up_after ({error}). Dirty data is kept. Forebay retries every five \
+                         seconds, and on `forebay ctl resume`"
                     ),
                     None => format!("the backing store of volume {name} takes writes again"),
                 });
-                *told = suspended.is_some();
+                *reported = suspended.is_some();
             }
         }
-        if core.cache.is_jammed() != told.jammed {
-            told.jammed = !told.jammed;
+        if core.cache.is_jammed() != reported.jammed {
+            reported.jammed = !reported.jammed;
             let fails = |v: &&VolumeDescription| core.cache.is_known_to_fail(v.volume);
             let failing = self.volumes().iter().filter(fails).map(|v| v.name.as_str());
             let failing = failing.collect::<Vec<_>>().join(", ");
-            troubles.push(match told.jammed {
+            faults.push(match reported.jammed {
                 true => format!(
                     "flash has no room, and only stores that fail could make any (volumes {failing}): \
                      writes of all volumes to blocks that it holds fail until one of them takes \
@@ -97,13 +97,13 @@ impl Engine {
         let given_up = status::given_up(&core.cache, self.volumes());
         drop(core);
         let lasting = given_up.into_iter().chain(self.unreadable());
-        for trouble in lasting {
-            if !told.lasting.contains(&trouble) {
-                troubles.push(trouble.clone());
-                told.lasting.push(trouble);
+        for fault in lasting {
+            if !reported.lasting.contains(&fault) {
+                faults.push(fault.clone());
+                reported.lasting.push(fault);
             }
         }
-        troubles
+        faults
     }
 
     /// What cannot be read from flash, in words, if anything.
