@@ -179,6 +179,27 @@ fn prediction_and_simulation_come_to_agree() {
     }
 }
 
+#[test]
+fn traces_that_name_a_volume_alike_are_told_to_share_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let synth = |name: &str, volume: &str| {
+        let path = dir.path().join(name).to_str().unwrap().to_owned();
+        let spec = format!("uniform:volume={volume},blocks=1Ki,requests=2k");
+        assert!(forebay(&["trace", "synth", &spec, "-o", &path]).status.success());
+        path
+    };
+    let [a, b, c] = [("a.parquet", "one"), ("b.parquet", "one"), ("c.parquet", "two")]
+        .map(|(name, volume)| synth(name, volume));
+    let said = |traces: &[&str]| {
+        let output = forebay(&[&["partition"], traces, &["--flash", "1MiB"]].concat());
+        assert!(output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let alike = said(&[&a, &b, &c]);
+    assert!(alike.contains("3 traces have 2 volumes") && alike.contains("share it"), "{alike}");
+    assert!(!said(&[&a, &c]).contains("share it"));
+}
+
 /// Latencies of minutes are those of a queue, and a reader should not take them for those of devices.
 #[test]
 fn volumes_that_overload_their_devices_are_named_with_the_way_out() {

@@ -94,13 +94,6 @@ const CASES: &[Case] = &[
     ("twice", "[cache]\ndram = '1GiB'\ndram = '2GiB'", 3, "", "duplicate"),
     ("a section that is a value", "cache = 3", 1, "cache", "invalid type"),
     (
-        "single brackets",
-        "[volume]\nname = 'v'\nbacking = 'b'",
-        1,
-        "volume",
-        "write [[volume]], in double brackets",
-    ),
-    (
         "a value of another type",
         "[cache]\nblock_size = true",
         2,
@@ -109,7 +102,13 @@ const CASES: &[Case] = &[
     ),
     ("a list for a text", "[[volume]]\nname = ['x']\nbacking = 'y'", 2, "volume.0.name", "string"),
     ("a negative size", "[cache]\ndram = -1", 2, "cache.dram", "negative"),
-    ("volumes that are one table", "[volume]\nname = 'x'", 1, "volume", "sequence"),
+    (
+        "volumes that are one table",
+        "[volume]\nname = 'x'",
+        1,
+        "volume",
+        "write [[volume]], in double brackets",
+    ),
     // Names that do not exist.
     ("an unknown section", "[cahce]", 1, "cahce", "the nearest is `cache`"),
     ("a section like nothing", "[zzzz]", 1, "zzzz", "there are `cache`"),

@@ -339,6 +339,13 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         }
         error => error.into(),
     })?;
+    let (traces, volumes) = (args.traces.traces.len(), workload.known.volumes.len());
+    if traces > volumes {
+        ctx.note(format_args!(
+            "{traces} traces have {volumes} volumes that read or write: traces that name a volume alike \
+             share it (`forebay trace info` shows the names)"
+        ));
+    }
     let answer = question.divide(&workload, ctx)?;
     let shown = Division { answer: &answer };
     shown.warnings().iter().for_each(|what| ctx.note(what));
