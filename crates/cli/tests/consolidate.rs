@@ -169,7 +169,10 @@ fn one_workload_is_told_its_phases() {
     let marginal = json(&[&trace, "--size", "1MiB", "--marginal"]);
     assert_eq!(marginal["workloads"][0]["erss_blocks"], 0);
     let said = text(&[&trace, "--size", "1MiB"]);
-    assert!(said.contains("one workload") && said.contains("it fits: 520 KiB needed"), "{said}");
+    assert!(
+        said.contains("the only workload") && said.contains("it fits: 520 KiB needed"),
+        "{said}"
+    );
 }
 
 #[test]
