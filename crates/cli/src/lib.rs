@@ -16,7 +16,7 @@ mod progress;
 
 use std::process::ExitCode;
 
-pub use commands::{Cli, description, run};
+pub use commands::{Cli, description, documents, run};
 pub use context::Context;
 
 /// Does what the command line of this process says.

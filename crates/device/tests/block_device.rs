@@ -71,7 +71,7 @@ fn open_soon(options: &OpenOptions) -> Result<Target, OpenError> {
 #[test]
 fn a_block_device_tells_its_size_and_block_and_is_had_by_one() {
     let Some(looped) = Loop::new() else { return };
-    let target = open(&looped.device).unwrap();
+    let target = open_soon(&OpenOptions::existing(&looped.device)).unwrap();
     assert!(target.is_block_device());
     assert_eq!(target.size(), SIZE);
     assert!(target.capabilities().logical_block >= 512);
@@ -95,7 +95,8 @@ fn zeroing_and_punching_a_block_device_leaves_zeroes_and_nothing_else() {
         let bell = Arc::new(Doorbell::new().unwrap());
         let ring = uring::Options::default();
         let (mut devices, _) = RealDevices::new(backend, ring, bell.clone()).unwrap();
-        devices.add(Device::Flash, open(&looped.device).unwrap());
+        let target = open_soon(&OpenOptions::existing(&looped.device)).unwrap();
+        devices.add(Device::Flash, target);
         let mut perform = |verb, offset: u64, length: u64, memory: &[MemorySlice]| {
             let io = Io { tag: IoTag(1), device: Device::Flash, verb, offset, length, memory };
             // SAFETY: the caller's buffer outlives the call, which waits.
@@ -189,7 +190,7 @@ fn a_loop_device_of_a_file_that_somebody_has_is_in_use() {
     let error = open(&looped.device).unwrap_err().to_string();
     assert!(error.contains("in use by this very process, by the file behind it"), "{error}");
     drop(other);
-    let first = open(&looped.device).unwrap();
+    let first = open_soon(&OpenOptions::existing(&looped.device)).unwrap();
     let other = std::fs::File::open(&looped.image).unwrap();
     assert!(other.try_lock().is_err(), "and the other way round");
     drop(first);

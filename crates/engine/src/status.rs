@@ -54,7 +54,7 @@ pub struct Status {
 }
 
 /// How far a start is, while it reads what flash holds.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, JsonSchema)]
 pub struct Recovering {
     /// Regions looked through.
     pub regions_done: u64,

@@ -7,6 +7,7 @@ use forebay_config::Config;
 use forebay_engine::{
     BackingHeader, Engine, EngineOptions, StopMode, inspect_backing, is_as_left, release_backing,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::flash::hex;
@@ -60,18 +61,28 @@ pub struct Args {
 }
 
 /// What is reported.
-#[derive(Serialize)]
-struct Report {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "BackingReport")]
+pub(crate) struct Report {
+    /// The store's name, made when its header was written first.
     uuid: String,
+    /// Where the header is: `offset` or `tail`.
     layout: String,
+    /// Number of the header's last write.
     generation: u64,
+    /// Whether the newest data of some blocks is on flash only.
     dirty: bool,
+    /// Whether the store was released: nothing that flash holds of it counts.
     released: bool,
     /// Whether the contents are as Forebay left them; null where that was not noted.
     as_left: Option<bool>,
+    /// Bytes of the volume.
     data_bytes: u64,
+    /// The flash tier that it was served with last; null without one.
     flash_uuid: Option<String>,
+    /// Number of that tier's run.
     flash_epoch: u64,
+    /// Always null: there is no journal in this version.
     journal: Option<()>,
 }
 

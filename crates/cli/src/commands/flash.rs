@@ -8,6 +8,7 @@ use forebay_config::Config;
 use forebay_engine::{
     CheckReport, Engine, EngineOptions, Found, Loss, StopMode, check_flash, inspect_flash,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::context::Context;
@@ -63,26 +64,41 @@ pub struct RecoverArgs {
 }
 
 /// What is reported.
-#[derive(Serialize)]
-struct Report {
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "FlashReport")]
+pub(crate) struct Report {
+    /// The tier's name, made when it was formatted.
     uuid: String,
+    /// Version of the format.
     format: u16,
+    /// `slots` or `log`.
     layout: &'static str,
+    /// Whether the last run ended with an orderly stop.
     clean: bool,
+    /// Number of the last run.
     epoch: u64,
+    /// Bytes of a block.
     block_size: u32,
+    /// Blocks that the tier holds.
     blocks: u64,
+    /// Blocks that are not on their backing store yet.
     dirty_blocks: u64,
+    /// Regions of the log.
     regions: u32,
+    /// Regions that hold records.
     regions_used: u32,
+    /// The volumes that it caches.
     volumes: Vec<Bound>,
+    /// What is damaged.
     errors: Vec<Damage>,
 }
 
 /// A volume that is bound to the tier.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Bound {
+    /// Its number in the tier's records.
     index: u16,
+    /// The name of its backing store.
     uuid: String,
 }
 
@@ -172,25 +188,48 @@ fn errors(check: &CheckReport) -> Vec<Damage> {
 }
 
 /// One thing that is wrong.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum Damage {
     /// The tier could not be read to its end.
-    Failure { message: String },
+    Failure {
+        /// Why.
+        message: String,
+    },
     /// Batches of records are gone; which blocks they held is not known.
-    Batches { first: u64, last: u64 },
+    Batches {
+        /// The first of them.
+        first: u64,
+        /// The last of them.
+        last: u64,
+    },
     /// A record's data fails its checksum.
-    Block { volume: u16, block: u64, page: u32, state: LossName },
+    Block {
+        /// The volume's number in the tier's records.
+        volume: u16,
+        /// The block's number in the volume.
+        block: u64,
+        /// Where the record is.
+        page: u32,
+        /// What that means for the block.
+        state: LossName,
+    },
     /// A page holds what was written for another place.
-    Misplaced { page: u32 },
+    Misplaced {
+        /// Which page.
+        page: u32,
+    },
 }
 
 /// Of a block whose data cannot be read.
-#[derive(Serialize, Clone, Copy, PartialEq, Eq)]
+#[derive(Serialize, JsonSchema, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 enum LossName {
+    /// Its newest data is lost.
     Dirty,
+    /// The backing store has its data.
     Clean,
+    /// Nothing is lost, there is a newer record.
     Superseded,
 }
 

@@ -11,6 +11,7 @@ mod backing;
 mod completions;
 mod consolidate;
 mod ctl;
+pub mod documents;
 mod external;
 mod flash;
 mod load;

@@ -1,6 +1,7 @@
 //! `forebay policies [NAME]...`.
 
 use forebay_replacement::{AdmissionKind, Kind, Parameters, Policy, Positions, Replacement};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::context::Context;
@@ -32,43 +33,64 @@ fn known(name: &str) -> Result<Kind, forebay_replacement::UnknownKind> {
 /// Blocks of the cache in which the memory of a policy is measured.
 const BLOCKS: u32 = 1 << 16;
 
-#[derive(Serialize)]
-struct Document {
+/// What `--json` prints.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Policies")]
+pub(crate) struct Document {
+    /// The policies, or those that are named.
     policies: Vec<Described>,
 }
 
-#[derive(Serialize)]
-struct AdmissionDocument {
+/// What `--admission --json` prints.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct AdmissionDocument {
+    /// The admission policies.
     admission: Vec<Admission>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Admission {
+    /// As `[admission] policy` names it.
     name: &'static str,
+    /// What it admits.
     idea: &'static str,
+    /// Who published it.
     source: &'static str,
     /// The keys of `[admission]` that it takes.
     keys: Vec<&'static str>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Described {
+    /// As the configuration names it.
     name: &'static str,
+    /// Where it can decide: `dram`, memory; `slots`, flash in the slots layout.
     tiers: Vec<&'static str>,
+    /// Its memory for each block of a cache of 65,536 blocks, in bytes.
     bytes_per_block: f64,
+    /// What it evicts.
     idea: &'static str,
+    /// Where it does badly.
     weakness: &'static str,
+    /// Who published it.
     source: &'static str,
+    /// What can be set.
     parameters: Vec<Parameter>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Parameter {
+    /// As `[replacement] parameters` names it.
     name: &'static str,
+    /// Its value if it is not set.
     default: u32,
+    /// The smallest value.
     min: u32,
+    /// The largest value.
     max: u32,
+    /// What the value counts.
     unit: &'static str,
+    /// What it does.
     meaning: &'static str,
 }
 

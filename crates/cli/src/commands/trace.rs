@@ -5,6 +5,8 @@ mod info;
 mod synth;
 mod written;
 
+pub(super) use written::WroteTrace;
+
 use crate::context::Context;
 use crate::error::CliError;
 

@@ -68,6 +68,8 @@ fn types() -> Types {
         "flash": FlashResult,
         "events": Events,
         "trace": TraceIdentity,
+        "trace info": forebay_trace::TraceInfo,
+        "trace info of a volume": forebay_trace::VolumeUse,
         "ctl status of requests": forebay_engine::Workload,
     }
     macro_rules! add_rows {
@@ -89,7 +91,13 @@ fn types() -> Types {
         "columns of sample": sample::Row<'static>,
         "columns of simulate": forebay_simulate::Row,
     }
-    types.add("ctl status", &forebay_serve::control::status_schema(&mut generator));
+    let [serving, starting, stopping] = forebay_serve::control::status_schemas(&mut generator);
+    types.add("ctl status", &serving);
+    types.add("ctl status at the start", &starting);
+    types.add("ctl status at the end", &stopping);
+    for (name, schema) in forebay_cli::documents::schemas(&mut generator) {
+        types.add(name, &schema);
+    }
     types.define(generator.take_definitions(true));
     types
 }

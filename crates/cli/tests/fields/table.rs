@@ -124,6 +124,9 @@ struct Writer<'a> {
 impl<'a> Writer<'a> {
     /// A row for each field, and rows of the fields in it.
     fn object(&mut self, object: &'a Value, prefix: &str) {
+        if let Some(variants) = object.get("oneOf").and_then(Value::as_array) {
+            return self.variants(variants, prefix);
+        }
         let own = if prefix.is_empty() { self.own } else { "" };
         let parts = self.types.parts(object, own);
         let mut said: Vec<&str> = Vec::new();
@@ -138,6 +141,38 @@ impl<'a> Writer<'a> {
                     self.row(&format!("`{prefix}*`"), words, &format!("The fields of {link}."));
                 }
                 None => self.field(object, name, schema, prefix),
+            }
+        }
+    }
+
+    /// A row for the field that names the variant, and rows for the fields of each.
+    fn variants(&mut self, variants: &'a [Value], prefix: &str) {
+        let tag = |variant: &'a Value| {
+            fields(variant)
+                .into_iter()
+                .find_map(|(name, schema)| Some((name, schema.get("const")?.as_str()?)))
+        };
+        let tags: Vec<_> = variants.iter().filter_map(tag).collect();
+        assert!(tags.len() == variants.len(), "a variant without a name: {variants:?}");
+        let said = variants.iter().zip(&tags).map(|(variant, (_, name))| {
+            let said = variant.get("description").and_then(Value::as_str).unwrap_or_default();
+            format!("`{name}`: {said}")
+        });
+        let said = said.collect::<Vec<_>>().join(" ");
+        self.row(&format!("`{prefix}{}`", tags[0].0), "text", &said);
+        for (variant, (tag, name)) in variants.iter().zip(&tags) {
+            let others = fields(variant).into_iter().filter(|(field, _)| field != tag);
+            for (field, schema) in others {
+                let kind = self.kind(schema);
+                let said = schema.get("description").and_then(Value::as_str);
+                let said = said.unwrap_or_else(|| panic!("`{field}` of {name} is not documented"));
+                let choices = kind.choices.iter().map(|choice| format!(" {choice}"));
+                let meaning = format!("With `{name}`: {said}{}", choices.collect::<String>());
+                self.row(
+                    &format!("`{prefix}{field}`"),
+                    &kind.words,
+                    &translate(&meaning, self.page),
+                );
             }
         }
     }
@@ -224,6 +259,9 @@ impl<'a> Writer<'a> {
             return Kind { words: format!("{} or null", kind.words), ..kind };
         }
         if let Some(one_of) = schema.get("oneOf").and_then(Value::as_array) {
+            if one_of.iter().all(|variant| variant.get("properties").is_some()) {
+                return Kind { object: Some(schema), ..Kind::word("object") };
+            }
             let choices = one_of.iter().map(|choice| {
                 let name = choice["const"].as_str().unwrap_or_else(|| panic!("{choice}"));
                 let said = choice.get("description").and_then(Value::as_str).unwrap_or_default();
@@ -246,6 +284,7 @@ impl<'a> Writer<'a> {
         match word {
             "integer" | "number" | "boolean" => Kind::word(word),
             "string" => Kind::word("text"),
+            "null" => Kind::word(word),
             "array" => self.list(schema),
             "object" => match schema.get("additionalProperties") {
                 Some(value @ Value::Object(_)) => {

@@ -27,6 +27,6 @@ mod server;
 mod token;
 
 pub use client::{ClientError, Reply, ask, encoded};
-pub use server::status_schema;
+pub use server::status_schemas;
 pub(crate) use server::{ControlServer, StopRequest, Views};
 pub use token::{Token, TokenError};

@@ -115,21 +115,26 @@ enum State {
 }
 
 /// What `GET /status` answers before clients are welcome.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct StartStatus {
-    /// `recovering`
+    /// `recovering`.
     state: &'static str,
+    /// How far the start is, while it reads what flash holds.
     recovering: Recovering,
+    /// Version of Forebay.
     version: &'static str,
+    /// The server's process.
     pid: u32,
 }
 
 /// What `GET /status` answers at the end.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct StopStatus {
-    /// `stopping`
+    /// `stopping`.
     state: &'static str,
+    /// Version of Forebay.
     version: &'static str,
+    /// The server's process.
     pid: u32,
 }
 
@@ -150,9 +155,13 @@ pub(super) struct ServerStatus {
     pid: u32,
 }
 
-/// The schema of what `GET /status` answers while clients are served.
-pub fn status_schema(generator: &mut SchemaGenerator) -> Schema {
-    generator.subschema_for::<ServerStatus>()
+/// The schemas of what `GET /status` answers: while clients are served, before, and at the end.
+pub fn status_schemas(generator: &mut SchemaGenerator) -> [Schema; 3] {
+    [
+        generator.subschema_for::<ServerStatus>(),
+        generator.subschema_for::<StartStatus>(),
+        generator.subschema_for::<StopStatus>(),
+    ]
 }
 
 impl ControlServer {

@@ -1,9 +1,10 @@
 //! Figures by operation.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A figure for reads, for writes, and for both together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ByOp<T> {
     /// Reads.
     pub read: T,

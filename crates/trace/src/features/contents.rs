@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 
 use forebay_block::{Op, Volume};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::by_op::ByOp;
 use crate::{BlockContents, Record};
 
 /// What lies in the blocks of a trace that carries content hashes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct ContentUse {
     /// Accesses to blocks whose content is known.

@@ -3,6 +3,7 @@
 use super::by_op::ByOp;
 use super::contents::ContentUse;
 use crate::{FeatureError, Moments, SampleInfo, mean_error};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 ///
 /// Reads and writes are what the cache serves; write-zeroes count as writes. Trims and flushes
 /// count as requests only.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct TraceInfo {
     /// Name of the trace's format.
@@ -59,12 +60,14 @@ pub struct TraceInfo {
     pub out_of_order: u64,
     /// Each volume.
     pub per_volume: Vec<VolumeUse>,
-    /// The features.
+    /// Figures that describe the workload; null where there is none, such as a time between requests of a trace
+    /// with one.
+    #[schemars(with = "BTreeMap<String, Option<f64>>")]
     pub features: Features,
 }
 
 /// A sample, by the features that samples are compared by ([`crate::FEATURES`]).
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct SampleUse {
     /// The share of regions that is in it.
@@ -92,7 +95,7 @@ impl SampleUse {
 }
 
 /// What is in a trace for one volume.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct VolumeUse {
     /// Its name.

@@ -1,6 +1,7 @@
 //! What a sample is compared by: means of features, and their quantiles.
 
 use forebay_block::{Nanos, Op, Request};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::PAGE_BYTES;
@@ -100,7 +101,7 @@ impl Moments {
 }
 
 /// A feature of the full trace and of a sample.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct FeatureError {
     /// Its name.
     pub name: String,

@@ -2,6 +2,7 @@
 
 use forebay_analysis::{Meter, Note, Observer, Unit};
 use forebay_trace::{Batch, TraceError, TraceReader};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::context::Context;
@@ -34,11 +35,15 @@ pub fn each_batch<R: TraceReader>(
 }
 
 /// What was written, as commands that write a trace report it.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 pub struct WroteTrace {
+    /// The file.
     pub output: String,
+    /// Requests in it.
     pub requests: u64,
+    /// Bytes of the file.
     pub bytes_written: u64,
+    /// Volumes that have requests.
     pub volumes: u64,
     /// What `--format` has to say to read it, where the format itself does not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
