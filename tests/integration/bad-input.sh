@@ -14,7 +14,7 @@ refused 1 'disk.img' serve
 
 # Somebody else's data where the header would go.
 config; head -c 300M /dev/urandom >disk.img; remember disk.img
-refused 1 'not Forebay' serve
+refused 1 'Forebay did not write' serve
 untouched disk.img
 rm -f disk.img; truncate -s 1M disk.img
 refused 1 'too small' serve
@@ -28,7 +28,7 @@ stop
 
 # The flash tier: other data, dirty data, other stores, an older copy, a newer format.
 rm -f disk.img; config flash; head -c 64M /dev/urandom >flash.img; remember flash.img
-refused 1 'no flash tier' serve
+refused 1 'not a Forebay flash tier' serve
 untouched flash.img
 rm -f flash.img disk.img
 start
@@ -127,8 +127,8 @@ cp dirty-flash.img flash.img; cp dirty-disk.img disk.img
 start --format --discard-dirty-data
 io 'read -P 0 0 4M'
 stop
-refused 1 'no flash tier' "$FOREBAY" flash info disk.img
+refused 1 'not a Forebay flash tier' "$FOREBAY" flash info disk.img
 refused 1 'cannot open' "$FOREBAY" flash info nowhere.img
 refused 1 'cannot open' "$FOREBAY" backing info nowhere.img
 head -c 4M /dev/urandom >noise.img
-refused 1 'noise.img is no backing store' "$FOREBAY" backing info noise.img
+refused 1 'noise.img is not a backing store' "$FOREBAY" backing info noise.img

@@ -46,7 +46,7 @@ cmp -n 65536 <(tail -c +1048577 disk.img) <(head -c 64k /dev/zero | tr '\0' '\3'
 ctl set --write-policy write-back >/dev/null
 ctl resize --dram 1MiB >/dev/null
 status | grep -q '"dram_blocks": 256' || fail "status does not say how much memory is used"
-refused 1 'only a restart' ctl resize --dram 1TiB
+refused 1 'to raise it, restart' ctl resize --dram 1TiB
 io 'write -P 4 0 4M' 'read -P 4 0 4M'
 refused 2 'no write policy' "$FOREBAY" ctl set --write-policy ordered --control unix:control.sock
 refused 1 'no server answers' "$FOREBAY" ctl status --control "unix:$WORK/nowhere"
@@ -76,7 +76,7 @@ start
 ctl set --write-policy write-back >set.json
 grep -q '"acknowledge":"dram"' set.json || fail "without flash it says: $(cat set.json)"
 status | grep -q '"acknowledge": "dram"' || fail "the status claims flash that is not there"
-refused 1 'without a flash tier' ctl set --write-policy write-back --acknowledge flash
+refused 1 'no flash tier' ctl set --write-policy write-back --acknowledge flash
 io 'write -P 7 0 64k' flush
 crash
 start

@@ -27,7 +27,7 @@ attach disk.img
 b=$loop
 config backing="$a" size=
 start
-held="in use by process $SERVER \(forebay\), by the file behind it, $file"
+held="in use by process $SERVER \(forebay\), through its backing file $file"
 other "$b"
 refused 1 "$b is $held" "$FOREBAY" serve --config other.toml
 other "$file"
@@ -109,7 +109,7 @@ if command -v mkfs.ext4 >/dev/null; then
     if mount "$loop" mnt; then
         mounted=1
         config backing="$a" size= layout=none
-        refused 1 "$a is in use by the file system mounted on $WORK/mnt, by the loop device ${loop#/dev/} of the same file" \
+        refused 1 "$a is in use by the file system mounted on $WORK/mnt, through the loop device ${loop#/dev/} of the same file" \
             "$FOREBAY" serve --config forebay.toml
         umount mnt
         mounted=
@@ -129,9 +129,9 @@ io 'write -P 6 0 1M'
 stop
 truncate -s 80M tail.img
 losetup --set-capacity "$loop"
-refused 1 'was 67108864 bytes long.* 83886080 bytes now.* at byte 66060288.*--format' \
+refused 1 'was 67108864 bytes long.* 83886080 bytes long.* at byte 66060288.*--format' \
     "$FOREBAY" serve --config forebay.toml
-refused 1 'made longer.*66060288' "$FOREBAY" backing info "$loop"
+refused 1 'enlarged.*66060288' "$FOREBAY" backing info "$loop"
 start --format
 [ "$(qemu-img info --output=json "$URI" | sed -nE 's/.*"virtual-size": ([0-9]+).*/\1/p')" = 82837504 ] \
     || fail "the export has not grown"

@@ -11,9 +11,9 @@ has() { io "read -P $1 0 20M" "read -P $1 64M 20M"; }
 stamped() { sleep 1; }
 # copy FILE NAME: as a snapshot of the device at this moment.
 copy() { cp --sparse=always "$1" "$2"; }
-older() { said "vm1.*older copy of itself"; }
+older() { said "vm1.*older copy"; }
 refuses() {
-    refused 1 'vm1: .*older copy of itself.*Bring the newer one back' \
+    refused 1 'vm1: .*older copy.*Restore the newer' \
         timeout 60 "$FOREBAY" serve --config forebay.toml
 }
 

@@ -135,7 +135,7 @@ fn a_file_with_other_data_is_told_so_without_a_way_to_destroy_it() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(
-            said.contains("junk.img is no flash tier of Forebay: it holds other data"),
+            said.contains("junk.img is not a Forebay flash tier: it holds other data"),
             "{said}"
         );
         assert!(!said.contains("--format"), "{said}");

@@ -71,11 +71,11 @@ fn a_file_that_is_missing_and_has_no_size_is_told_with_the_volume_and_the_key() 
     for (size, message) in [
         (
             "size = '8MiB'\n",
-            "volume v: disk.img does not exist; nothing was created. Give volume v a `size`",
+            "volume v: disk.img does not exist; nothing was created. To create it, set a `size` for volume v",
         ),
         (
             "size = '16MiB'\n",
-            "the flash tier: flash.img does not exist; nothing was created. Give the flash",
+            "the flash tier: flash.img does not exist; nothing was created. To create it, set a `size` for the flash",
         ),
     ] {
         std::fs::write(&file, text.replacen(size, "", 1)).unwrap();

@@ -83,18 +83,16 @@ pub struct BackingHeader {
 #[non_exhaustive]
 pub enum HeaderError {
     /// There is something, and it is no header of ours.
-    #[error("its header area holds something that is not Forebay's")]
+    #[error("its header area holds data that Forebay did not write")]
     Foreign,
     /// Neither copy verifies.
     #[error("both copies of its header are damaged")]
     Damaged,
     /// It is where the end was.
-    #[error(
-        "it was made longer: with layout = \"tail\", its header is at byte {0}, where the end was"
-    )]
+    #[error("it was enlarged: its header (layout = \"tail\") is at byte {0}, at the old end")]
     Inside(u64),
     /// Written by a newer version.
-    #[error("its header has format {0}, this version understands up to {VERSION}")]
+    #[error("its header has format {0}, but this version reads formats up to {VERSION}")]
     Newer(u16),
 }
 

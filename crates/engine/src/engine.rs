@@ -341,8 +341,8 @@ impl Engine {
         let acknowledge = acknowledge.unwrap_or(usual);
         let (machine, acknowledges) = forebay_setup::policy(policy, acknowledge)?;
         if machine.write_back && acknowledge == words::Acknowledge::Flash && !self.has_flash {
-            let message = "writes cannot be acknowledged from \"flash\": this server runs without a \
-                           flash tier; the write policy is as it was. Acknowledge them from \"dram\"";
+            let message = "writes cannot be acknowledged from \"flash\": this server has no flash \
+                           tier; the write policy is unchanged. Use acknowledge = \"dram\"";
             return Err(EngineError::Unsupported(message.to_owned()));
         }
         let all = Combination::of(self.shared.lock().cache.config());
@@ -375,8 +375,8 @@ impl Engine {
                 Ok(())
             }
             Err(IoError::Invalid) if self.status().flash_failure.is_some() => {
-                let message = "flash has failed, and nothing goes there until the next start: the write \
-                               policy cannot be changed before";
+                let message = "flash has failed and is not written to until the next start: the \
+                               write policy cannot be changed before then";
                 Err(EngineError::Unsupported(message.to_owned()))
             }
             Err(IoError::Invalid) => Err(EngineError::Switching),
@@ -598,17 +598,17 @@ impl Engine {
             (true, true) if in_memory > 0 => {
                 let on_flash = dirty - in_memory.min(dirty);
                 format!(
-                    "{on_flash} dirty blocks stay on the flash tier; the newest data of {in_memory} \
-                     were in memory only, and are lost with it"
+                    "{on_flash} dirty blocks stay on the flash tier; the newest data of \
+                     {in_memory} blocks were only in memory and are lost"
                 )
             }
             (true, true) => format!("{dirty} dirty blocks stay on the flash tier"),
             (true, false) => {
-                format!("{dirty} dirty blocks are kept, on the flash tier or in memory")
+                format!("{dirty} dirty blocks stay on the flash tier or in memory")
             }
             (false, false) => format!("{dirty} dirty blocks stay in memory"),
             (false, true) => {
-                format!("{dirty} dirty blocks were in memory only, and are lost with it")
+                format!("{dirty} dirty blocks were only in memory and are lost")
             }
         };
         EngineError::Destage { what, why: why + &on, left }

@@ -18,13 +18,16 @@ pub enum EngineError {
     #[error("{0}")]
     Unsupported(String),
     /// The caller asked for the start to be ended.
-    #[error("the start was ended before the cache was ready; what is on flash stays as it was")]
+    #[error("the start was stopped before the cache was ready; the data on flash are unchanged")]
     StartEnded,
     /// A device or file cannot be had.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// A file is not there, and nothing says how large it would have to be.
-    #[error("{what}: {} does not exist; nothing was created. Give {what} a `size` to create it", path.display())]
+    #[error(
+        "{what}: {} does not exist; nothing was created. To create it, set a `size` for {what}",
+        path.display()
+    )]
     Absent {
         /// A volume, or the flash tier.
         what: String,
@@ -36,8 +39,8 @@ pub enum EngineError {
     Nbd(#[from] NbdError),
     /// A header would have to be written where nothing can be.
     #[error(
-        "volume {volume}: {} is read-only and has no header of Forebay's; nothing was written. \
-         Use layout = \"none\"", path.display()
+        "volume {volume}: {} is read-only and has no Forebay header; nothing was written. Use \
+         layout = \"none\"", path.display()
     )]
     NoHeader {
         /// Name of the volume.
@@ -47,8 +50,8 @@ pub enum EngineError {
     },
     /// What is owed cannot be brought there.
     #[error(
-        "volume {volume}: {} is read-only, and newer data of it are on a flash tier; nothing was \
-         written. Let it be exported for writing", path.display()
+        "volume {volume}: {} is read-only, but a flash tier holds newer data for it; nothing was \
+         written. Export it writable", path.display()
     )]
     DirtyReadOnly {
         /// Name of the volume.
@@ -77,7 +80,10 @@ pub enum EngineError {
         error: HeaderError,
     },
     /// What was to be looked at has no header that can be read.
-    #[error("{} is no backing store that Forebay can read: {error}; nothing was written", path.display())]
+    #[error(
+        "{} is not a backing store that Forebay can read: {error}; nothing was written",
+        path.display()
+    )]
     NoStore {
         /// What was looked at.
         path: PathBuf,
@@ -86,8 +92,8 @@ pub enum EngineError {
     },
     /// The header says another layout than the configuration.
     #[error(
-        "volume {volume}: {} was set up with layout = \"{found}\", the configuration says \
-         \"{wanted}\"; nothing was written. Use the layout it has", path.display()
+        "volume {volume}: {} was set up with layout = \"{found}\", but the configuration says \
+         \"{wanted}\"; nothing was written. Set layout = \"{found}\"", path.display()
     )]
     Layout {
         /// Name of the volume.
@@ -101,9 +107,9 @@ pub enum EngineError {
     },
     /// The flash tier holds blocks of another size.
     #[error(
-        "{}: the flash tier was formatted with block_size = {found}, the configuration says \
-         {wanted}; nothing was written. Set block_size in [cache] as it was, or stop with --destage \
-         and format it again with --format", path.display()
+        "{}: the flash tier was formatted with block_size = {found}, but the configuration says \
+         {wanted}; nothing was written. Set block_size in [cache] back to {found}; or serve with \
+         {found}, stop with --destage and start with --format", path.display()
     )]
     BlockSize {
         /// The flash tier.
@@ -115,11 +121,15 @@ pub enum EngineError {
     },
     /// There is a header where the configured layout has none.
     #[error(
-        "volume {volume}: {} was set up with layout = \"{found}\"{}, the configuration says \
-         \"{wanted}\"; nothing was written. Use the layout it has, or {} to make the header void",
+        "volume {volume}: {} was set up with layout = \"{found}\"{}, but the configuration says \
+         \"{wanted}\"; nothing was written. Set layout = \"{found}\", or {}",
         path.display(),
         if *dirty { " and has newer data on a flash tier" } else { "" },
-        if *dirty { "give those data up with --format --discard-dirty-data" } else { "--format" }
+        if *dirty {
+            "give up the newer data and the header with --format --discard-dirty-data"
+        } else {
+            "start with --format to invalidate the header"
+        }
     )]
     OtherLayout {
         /// Name of the volume.
@@ -135,16 +145,17 @@ pub enum EngineError {
     },
     /// The store was made longer, so that its header is no longer at its end.
     #[error(
-        "volume {volume}: {} was {was} bytes long when Forebay last used it, and is {is} bytes now; with \
-         layout = \"tail\" its header is at byte {at}, where the end was{}; nothing was written. {}",
+        "volume {volume}: {} was {was} bytes long when Forebay last used it and is now {is} bytes \
+         long; its header (layout = \"tail\") is at byte {at}, at the old end{}; nothing was \
+         written. {}",
         path.display(),
-        if *dirty { ", and says that newer data may be on a flash tier" } else { "" },
+        if *dirty { ", and says that a flash tier may hold newer data" } else { "" },
         if *dirty {
-            "Make it as long as it was, and stop with --destage before it grows; or give those data up with \
-             --format --discard-dirty-data"
+            "Restore the old size and stop with --destage before you enlarge it; or give up the \
+             newer data with --format --discard-dirty-data"
         } else {
-            "To go on with the new size, start once with --format: that writes a new header at the end and \
-             leaves the data as they are"
+            "To use the new size, start once with --format: it writes a new header at the end and \
+             does not change the data"
         }
     )]
     Grown {
@@ -163,10 +174,10 @@ pub enum EngineError {
     },
     /// The end of the store has no header, and whether there is one elsewhere nobody can know.
     #[error(
-        "volume {volume}: {} holds data and has no header at its end, where layout = \"tail\" keeps it; \
-         nothing was written. If Forebay has never used it, start once with --format: that writes the \
-         header, and leaves the data before the last MiB as they are. If it has, the store was longer or \
-         shorter then: make it as long as it was", path.display()
+        "volume {volume}: {} holds data and has no header at its end, where layout = \"tail\" \
+         keeps it; nothing was written. If Forebay has never used this store, start once with \
+         --format: it writes the header and does not change the data before the last MiB. If \
+         Forebay has used it, its size has changed since: restore the old size", path.display()
     )]
     NoTail {
         /// Name of the volume.
@@ -176,10 +187,11 @@ pub enum EngineError {
     },
     /// Others have written to a store for which there is newer data.
     #[error(
-        "volume {volume}: {} was used without Forebay since the last stop or quiesce, and the flash \
-         tier {} holds {blocks} dirty blocks for it; no data were changed. Put the store back as it \
-         was; or give --drop-clean to have the dirty blocks written over what is there now; or \
-         --format --discard-dirty-data to give them up", path.display(), flash.display()
+        "volume {volume}: {} was used without Forebay since the last stop or quiesce, and the \
+         flash tier {} holds {blocks} dirty blocks for it; no data were changed. Restore the store \
+         to its former contents; or start with --drop-clean to write the dirty blocks over its \
+         present contents, or with --format --discard-dirty-data to give the dirty blocks up",
+        path.display(), flash.display()
     )]
     Changed {
         /// Name of the volume.
@@ -193,8 +205,9 @@ pub enum EngineError {
     },
     /// A store without a header was to be given away.
     #[error(
-        "{} has no header of Forebay's that could say so; nothing was written. With layout = \
-         \"none\" give --config as well, so that its flash tier can be told", path.display()
+        "{} has no Forebay header in which to record the release; nothing was written. For layout \
+         = \"none\", pass --config too: the release is then recorded on the flash tier",
+        path.display()
     )]
     NoHeaderToRelease {
         /// The store.
@@ -202,8 +215,9 @@ pub enum EngineError {
     },
     /// A store whose newest data are elsewhere was to be given away.
     #[error(
-        "{} has newer data on its flash tier, or was not stopped cleanly; nothing was written. Destage \
-         it first: `forebay flash recover`, or serve and stop with --destage", path.display()
+        "{} has newer data on its flash tier, or was not stopped cleanly; nothing was written. \
+         Destage it first: run `forebay flash recover`, or serve it and stop with --destage",
+        path.display()
     )]
     DirtyRelease {
         /// The store.
@@ -211,8 +225,8 @@ pub enum EngineError {
     },
     /// What a store looks like could not be noted.
     #[error(
-        "{what} went well, but how the stores were left cannot be noted ({why}): the \
-         next start cannot tell whether they were used without Forebay"
+        "{what} succeeded, but the state of the stores could not be recorded ({why}): the next \
+         start cannot tell whether they were used without Forebay"
     )]
     Unsealed {
         /// The stop, or the quiesce.
@@ -221,13 +235,13 @@ pub enum EngineError {
         why: String,
     },
     /// Clients are held back, and were not let go.
-    #[error("{0}; clients are still held back, try to resume again")]
+    #[error("{0}; clients are still held back. Try `forebay ctl resume` again")]
     StillQuiesced(Box<EngineError>),
     /// A volume has become smaller than what is dirty.
     #[error(
         "volume {volume} has {size} bytes, but the flash tier {} holds newer data for byte \
-         {offset}; no data were changed. Give it its former size, stop with --destage, then make it \
-         smaller", path.display()
+         {offset}; no data were changed. Restore the former size, stop with --destage, then shrink \
+         it", path.display()
     )]
     Shrunk {
         /// Name of the volume.
@@ -256,8 +270,8 @@ pub enum EngineError {
     },
     /// The device of the flash tier has too little room.
     #[error(
-        "the flash tier {} is too small: it has {size} bytes and flash.size says {needed}; \
-         nothing was written", path.display()
+        "the flash tier {} is too small: it has {size} bytes, but flash.size is {needed}; nothing \
+         was written", path.display()
     )]
     FlashTooSmall {
         /// The device or file.
@@ -269,8 +283,8 @@ pub enum EngineError {
     },
     /// The device of the flash tier has become smaller.
     #[error(
-        "the flash tier {} is cut off: it has {needed} bytes and the device only {size}; nothing \
-         was written", path.display()
+        "the flash tier {} is truncated: it needs {needed} bytes, but the device has only {size}; \
+         nothing was written", path.display()
     )]
     FlashCut {
         /// The device or file.
@@ -281,7 +295,10 @@ pub enum EngineError {
         needed: u64,
     },
     /// What was refused, where files were missing: that is the likely reason.
-    #[error("{error}. Of what the configuration names, {} did not exist", listed(missing))]
+    #[error(
+        "{error}. These files or devices in the configuration do not exist: {}",
+        listed(missing)
+    )]
     Missing {
         /// What was refused.
         error: Box<EngineError>,
@@ -290,8 +307,8 @@ pub enum EngineError {
     },
     /// The store's newest data may be on a flash tier that is not there.
     #[error(
-        "volume {volume}: {} has newer data on a flash tier that this configuration does not \
-         have; nothing was written. Bring that tier back, or give the data up with \
+        "volume {volume}: {} has newer data on a flash tier that is not in this configuration; \
+         nothing was written. Configure that tier again, or give the data up with \
          --discard-dirty-data", path.display()
     )]
     DirtyElsewhere {
@@ -302,9 +319,10 @@ pub enum EngineError {
     },
     /// One store is a copy of another's: a flash tier could not tell them apart.
     #[error(
-        "volumes {one} and {other}: one backing store is a copy of the other, header and all; nothing \
-         was written. If a copy is meant, start once with --format: it gives {other} an identity of its \
-         own, and starts the flash tier afresh (it refuses while that holds dirty data)"
+        "volumes {one} and {other}: one backing store is a copy of the other, including its \
+         header; nothing was written. If you want to use both, start once with --format: it gives \
+         {other} a new identity and formats the flash tier (it refuses while the tier holds dirty \
+         data)"
     )]
     Twins {
         /// Name of a volume.
@@ -313,12 +331,12 @@ pub enum EngineError {
         other: String,
     },
     /// Another change of policy, or a stop, is under way.
-    #[error("another change of policy, or a stop, is under way; try again when it is over")]
+    #[error("another change of policy, or a stop, is in progress; try again when it has finished")]
     Switching,
     /// DRAM cannot have this size while the server runs.
     #[error(
-        "this server can use {least} to {most} bytes of DRAM, not {bytes}: the most is `dram` of its \
-         configuration, which only a restart changes"
+        "this server can use {least} to {most} bytes of DRAM, not {bytes}: the upper limit is \
+         `cache.dram` at its start; to raise it, restart"
     )]
     DramSize {
         /// As asked for.
@@ -342,9 +360,9 @@ pub enum EngineError {
     },
     /// The flash tier is bound to other stores.
     #[error(
-        "the flash tier {} belongs to other backing stores ({what}) and holds dirty data for \
-         them; nothing was written. Serve it with its own stores and stop with everything \
-         destaged, or give the data up with --discard-dirty-data", path.display()
+        "the flash tier {} belongs to other backing stores ({what}) and holds dirty data for them; \
+         nothing was written. Serve it with its own stores and stop with --destage, or give the \
+         data up with --discard-dirty-data", path.display()
     )]
     Foreign {
         /// The flash tier.
@@ -354,9 +372,9 @@ pub enum EngineError {
     },
     /// Flash tier and store were not used together last.
     #[error(
-        "volume {volume}: {error}; nothing was written. Bring the matching pair back, or start \
-         the flash tier afresh with --format (what only it holds is lost; add \
-         --discard-dirty-data if that is dirty data)"
+        "volume {volume}: {error}; nothing was written. Restore the matching pair, or format the \
+         flash tier with --format (data that only the tier holds are lost; add \
+         --discard-dirty-data if it holds dirty data)"
     )]
     Epoch {
         /// Name of the volume.
@@ -366,10 +384,10 @@ pub enum EngineError {
     },
     /// The backing store is an older copy of itself.
     #[error(
-        "volume {volume}: {} is an older copy of itself (a snapshot, a stale mirror) than the flash tier \
-         {} was last used with, and lacks data that it had taken over from there; no data were changed. \
-         Bring the newer one back; or go on with this one as it is: with --drop-clean what is dirty on \
-         the flash tier is written over it, with --format --discard-dirty-data that is given up",
+        "volume {volume}: {} is an older copy (a snapshot or a stale mirror) of the store that the \
+         flash tier {} was last used with, and lacks data that had been destaged to that store; no \
+         data were changed. Restore the newer one; or use this one as it is: --drop-clean writes \
+         the dirty blocks on flash over it, --format --discard-dirty-data gives them up",
         path.display(), flash.display()
     )]
     OlderStore {
@@ -382,10 +400,11 @@ pub enum EngineError {
     },
     /// The flash tier is an older copy of itself.
     #[error(
-        "volume {volume}: the flash tier {} is an older copy of itself (a snapshot, a stale mirror) than \
-         {} was last used with; what it holds for the volume may be older than what is there, and newer \
-         data may be missing; no data were changed. Bring the newer one back; or serve the stores as they \
-         are, without what only the flash tier held, with --format --discard-dirty-data",
+        "volume {volume}: the flash tier {} is an older copy (a snapshot or a stale mirror) of the \
+         tier that {} was last used with; its data for the volume may be older than those on the \
+         store, and newer data may be missing; no data were changed. Restore the newer tier; or, \
+         with --format --discard-dirty-data, serve the stores as they are, without the data that \
+         only the flash tier held",
         flash.display(), path.display()
     )]
     OlderFlash {
@@ -398,8 +417,8 @@ pub enum EngineError {
     },
     /// A flash tier with dirty data was to be formatted.
     #[error(
-        "the flash tier {} holds {blocks} dirty blocks; nothing was written. Serve it as it is \
-         and stop with everything destaged, or give the data up with --discard-dirty-data",
+        "the flash tier {} holds {blocks} dirty blocks; nothing was written. Serve it as it is and \
+         stop with --destage, or give the data up with --discard-dirty-data",
         path.display()
     )]
     DirtyFlash {
@@ -410,15 +429,15 @@ pub enum EngineError {
     },
     /// The flash device holds something else.
     #[error(
-        "{} holds data that is no flash tier of Forebay; nothing was written. Give another \
-         device, or --format to overwrite it", path.display()
+        "{} holds data that are not a Forebay flash tier; nothing was written. Name another \
+         device, or start with --format to overwrite it", path.display()
     )]
     NotFlash {
         /// The device.
         path: PathBuf,
     },
     /// What was to be looked at holds something else.
-    #[error("{} is no flash tier of Forebay: it {holds}; nothing was written", path.display())]
+    #[error("{} is not a Forebay flash tier: it {holds}; nothing was written", path.display())]
     NoFlashTier {
         /// What was looked at.
         path: PathBuf,
@@ -469,14 +488,15 @@ fn listed(paths: &[PathBuf]) -> String {
 fn advice(error: &HeaderError) -> &'static str {
     match error {
         HeaderError::Foreign => {
-            "To keep that data use layout = \"none\" (as it is) or \"tail\" (needs a free last \
-             MiB); to overwrite it give --format"
+            "To keep those data, use layout = \"none\" (no header) or \"tail\" (the last MiB must \
+             be free); to overwrite them, start with --format"
         }
         HeaderError::Damaged => {
-            "If it was never Forebay's use layout = \"none\" or \"tail\"; if it was, and its \
-             flash tier has nothing newer, --format writes a new header and keeps the data"
+            "If Forebay has never used this store, use layout = \"none\" or \"tail\". If it has, \
+             and the flash tier holds no newer data, --format writes a new header and keeps the \
+             data"
         }
-        HeaderError::Inside(_) => "Make it as long as it was",
+        HeaderError::Inside(_) => "Restore its former size",
         HeaderError::Newer(_) => "Use a newer forebay",
     }
 }

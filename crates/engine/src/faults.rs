@@ -75,7 +75,7 @@ impl Engine {
                          flush.give_up_after ({error}). Dirty data is kept. Forebay retries every five \
                          seconds, and on `forebay ctl resume`"
                     ),
-                    None => format!("the backing store of volume {name} takes writes again"),
+                    None => format!("the backing store of volume {name} accepts writes again"),
                 });
                 *reported = suspended.is_some();
             }
@@ -87,9 +87,9 @@ impl Engine {
             let failing = failing.collect::<Vec<_>>().join(", ");
             faults.push(match reported.jammed {
                 true => format!(
-                    "flash has no room, and only stores that fail could make any (volumes {failing}): \
-                     writes of all volumes to blocks that it holds fail until one of them takes \
-                     something"
+                    "flash is full of dirty blocks of failing backing stores (volumes {failing}): \
+                     on all volumes, writes to blocks that flash holds fail until one of these \
+                     stores accepts writes again"
                 ),
                 false => "flash has room again for writes of all volumes".to_owned(),
             });
@@ -117,12 +117,12 @@ impl Engine {
         let (first, _) = shown.split_first()?;
         let mut text = format!("the newest data of block {} of volume {}", first.1, name(first.0));
         for &(volume, block) in &shown[1..] {
-            text += &format!(", block {block} of volume {}", name(volume));
+            text += &format!(", of block {block} of volume {}", name(volume));
         }
         if !more.is_empty() {
             text += &format!(" and {} more", more.len());
         }
-        Some(text + " cannot be read from flash, until it is written or trimmed")
+        Some(text + " cannot be read from flash until you write or trim it")
     }
 }
 

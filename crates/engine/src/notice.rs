@@ -70,41 +70,41 @@ impl fmt::Display for EngineNotice {
             EngineNotice::FlashSize { path, formatted, configured } => write!(
                 f,
                 "{}: the flash tier keeps the size it was formatted with ({formatted} bytes in \
-                 use); the configuration's ({configured}) takes effect when it is formatted again, \
-                 with --format",
+                 use); the configured size ({configured} bytes) takes effect when you format it \
+                 again with --format",
                 path.display()
             ),
             EngineNotice::Changed { volume, path, released } => write!(
                 f,
-                "volume {volume}: {} {}; what the flash tier held of it is dropped",
+                "volume {volume}: {} {}; its data on the flash tier were dropped",
                 path.display(),
                 match released {
-                    true => "was released, or went on without flash that had failed",
+                    true => "was released, or was served without its flash tier after that failed",
                     false => "was used without Forebay since the last stop or quiesce",
                 }
             ),
             EngineNotice::Older { volume, path, which: Older::Store } => write!(
                 f,
-                "volume {volume}: {} is an older copy of itself; it is whole, and is served as it is; \
-                 what the flash tier held of it is dropped",
+                "volume {volume}: {} is an older copy of the store; it is complete and is served \
+                 as it is; its data on the flash tier were dropped",
                 path.display()
             ),
             EngineNotice::Older { volume, path, which: Older::Flash } => write!(
                 f,
-                "volume {volume}: the flash tier is an older copy of itself; {} is whole, and what the \
-                 flash tier held of it is dropped",
+                "volume {volume}: the flash tier is an older copy; {} is complete; its data on the \
+                 flash tier were dropped",
                 path.display()
             ),
             EngineNotice::Completed { volume, path, blocks } => write!(
                 f,
-                "volume {volume}: {} is older than the flash tier; all that it lacked was still on flash: \
-                 {blocks} blocks were written to it again",
+                "volume {volume}: {} is older than the flash tier; all data that it lacked were \
+                 still on flash: {blocks} blocks were written to it again",
                 path.display()
             ),
             EngineNotice::Memory { wanted, available } => write!(
                 f,
-                "cache.dram asks for {wanted} bytes, and the system has {available} available: as \
-                 the cache fills it may run out of memory"
+                "cache.dram asks for {wanted} bytes, but the system has only {available} \
+                 available: it may run out of memory as the cache fills"
             ),
         }
     }

@@ -536,13 +536,13 @@ fn numbers(superblock: &Superblock, stores: &[Store]) -> Result<Vec<usize>, Stri
         match bound.get(&store.uuid) {
             Some(&number) if !foreign && number < stores.len() => numbers.push(number),
             Some(_) => {
-                return Err(format!("volume {} has been used with another one since", store.name));
+                return Err(format!("volume {} has been used with another tier since", store.name));
             }
-            None => return Err(format!("volume {} is not bound to it", store.name)),
+            None => return Err(format!("volume {} does not belong to it", store.name)),
         }
     }
     if bound.len() != stores.len() {
-        return Err(format!("it is bound to {} volumes, not {}", bound.len(), stores.len()));
+        return Err(format!("it belongs to {} volumes, not {}", bound.len(), stores.len()));
     }
     Ok(numbers)
 }

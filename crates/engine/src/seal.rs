@@ -103,10 +103,10 @@ impl Engine {
         let volumes = volumes.iter().map(drop).collect();
         let state = self.quiesced.lock().unwrap_or_else(PoisonError::into_inner);
         if state.is_some() {
-            return self.seal(volumes, "dropping what is cached");
+            return self.seal(volumes, "dropping cached data");
         }
         let dropped =
-            self.hold_all(|_| {}).and_then(|()| self.seal(volumes, "dropping what is cached"));
+            self.hold_all(|_| {}).and_then(|()| self.seal(volumes, "dropping cached data"));
         self.let_go();
         dropped
     }
@@ -204,7 +204,7 @@ impl Engine {
         let numbers = 0..stores.len() as u16;
         drop(stores);
         let open = |index| Sealed { index, seal: [0; SEAL_BYTES], distrust: false, stamp: 0 };
-        let told = self.seal(numbers.map(open).collect(), "letting clients go on");
+        let told = self.seal(numbers.map(open).collect(), "resuming clients");
         // A log that has failed forgets no note. If it has one, the next start finds the store changed, and
         // drops what is clean; nothing becomes dirty there any more.
         told.or_else(

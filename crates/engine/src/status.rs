@@ -81,7 +81,7 @@ impl std::fmt::Display for Recovering {
             _ if self.completing > 0 => {
                 write!(f, "completing older stores: {} blocks left", self.completing)
             }
-            0 => write!(f, "looking at the flash tier"),
+            0 => write!(f, "reading the flash tier's superblock"),
             of => write!(
                 f,
                 "recovering: {} of {of} regions, {} records",
@@ -221,16 +221,16 @@ pub(crate) fn given_up(cache: &Cache, volumes: &[VolumeDescription]) -> Option<S
     }
     let lags = |v: &&VolumeDescription| !cache.passes_through(v.volume);
     let left: Vec<_> = volumes.iter().filter(lags).map(|v| v.name.as_str()).collect();
-    let what = "nothing goes to flash until the next start: it failed, or holds too much that cannot be \
-                read";
+    let what = "flash is not written to until the next start: it failed, or too many of its blocks \
+                cannot be read";
     Some(match left.as_slice() {
         [] => format!(
-            "{what}. All volumes go on without it, cached in memory only, and write through"
+            "{what}. All volumes run without it: they are cached in memory only and write through"
         ),
         left => format!(
-            "{what}. Not yet without it: {}. What else they read and write goes on; flushes, and writes \
-             to blocks that flash holds, wait for flush.give_up_after and then fail. What is dirty stays \
-             on flash: keep the device",
+            "{what}. These volumes still depend on it: {}. Their flushes, and their writes to \
+             blocks that flash holds, wait for flush.give_up_after and then fail; all other \
+             requests are served. Dirty data stay on flash: keep the device",
             left.join(", ")
         ),
     })
@@ -291,8 +291,8 @@ pub(crate) fn snapshot(shared: &Shared, volumes: &[VolumeDescription]) -> Status
         acknowledge: acknowledge.to_string(),
         write_policy_failure: unsettled.map(|error| {
             format!(
-                "what earlier runs left dirty could not be destaged ({error}); write-back goes on \
-                 until the policy is set again"
+                "dirty data of earlier runs could not be destaged ({error}); the server stays in \
+                 write-back until the policy is set again"
             )
         }),
         flash_failure: given_up,

@@ -146,7 +146,7 @@ fn a_store_that_grew_with_newer_data_elsewhere_is_not_formatted_unless_they_are_
     case.resize(12 * MIB);
     let error = case.refused(format());
     assert!(matches!(error, EngineError::Grown { dirty: true, .. }), "{error}");
-    assert!(error.to_string().contains("newer data may be on a flash tier"), "{error}");
+    assert!(error.to_string().contains("a flash tier may hold newer data"), "{error}");
     let options = EngineOptions { discard_dirty_data: true, ..format() };
     let engine = case.open(options).unwrap();
     assert_eq!(perform(&engine, Op::Read, 9), 0, "what was on flash is given up");

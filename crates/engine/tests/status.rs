@@ -64,7 +64,7 @@ fn a_change_to_write_back_acknowledges_as_configured_and_never_from_flash_that_i
     assert_eq!(holds(&memory), is(back, Acknowledge::Dram));
     memory.set_policy(through, None).unwrap();
     let refused = memory.set_policy(back, Some(Acknowledge::Flash)).unwrap_err().to_string();
-    assert!(refused.contains("without a flash tier") && refused.contains("\"dram\""), "{refused}");
+    assert!(refused.contains("no flash tier") && refused.contains("\"dram\""), "{refused}");
     assert_eq!(holds(&memory).0, through.to_string());
 
     let (flash, _directory) = engine("FLASH");

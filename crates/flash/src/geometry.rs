@@ -74,8 +74,8 @@ impl fmt::Display for GeometryError {
         match self {
             GeometryError::DeviceTooSmall { size, needed } => write!(
                 f,
-                "the flash device has {size} bytes, a log needs at least {needed}; \
-                 choose a larger device or a smaller block size"
+                "the flash device has {size} bytes, but a log needs at least {needed}; choose a \
+                 larger device or a smaller block size"
             ),
             GeometryError::Invalid(what) => write!(f, "impossible flash geometry: {what}"),
         }

@@ -554,7 +554,7 @@ impl fmt::Display for LogError {
         match self {
             LogError::NotALog => write!(
                 f,
-                "this is no forebay flash tier (no superblock found); nothing was written"
+                "this is not a Forebay flash tier (no superblock found); nothing was written"
             ),
             LogError::SuperblockDamaged => write!(
                 f,
@@ -562,18 +562,18 @@ impl fmt::Display for LogError {
             ),
             LogError::SuperblockStale { found, known } => write!(
                 f,
-                "the newest superblock of the flash tier is lost (found generation {found}, \
-                 generation {known} was durable); nothing was written"
+                "the newest superblock of the flash tier is lost (generation {known} was durable, \
+                 but only {found} was found); nothing was written"
             ),
             LogError::NewerFormat { found, supported } => write!(
                 f,
-                "the flash tier has format {found}, this version understands up to {supported}; \
-                 nothing was written: use a newer forebay"
+                "the flash tier has format {found}, but this version reads formats up to \
+                 {supported}; nothing was written: use a newer forebay"
             ),
             LogError::Geometry { what, stored, expected } => write!(
                 f,
-                "the flash tier was formatted with {what} = {stored}, this run has {expected}; \
-                 nothing was written"
+                "the flash tier was formatted with {what} = {stored}, but this run uses \
+                 {expected}; nothing was written"
             ),
             LogError::BeyondVolume { volume, offset, size } => write!(
                 f,
@@ -582,37 +582,37 @@ impl fmt::Display for LogError {
             ),
             LogError::Changed { volume, blocks } => write!(
                 f,
-                "the backing store of volume {volume} was changed by others, and {blocks} blocks on \
-                 the flash tier are newer than what was there before; nothing was written"
+                "the backing store of volume {volume} was changed without Forebay, and the flash \
+                 tier holds {blocks} dirty blocks for it; nothing was written"
             ),
             LogError::Older { volume, which } => write!(
                 f,
-                "{which} of volume {volume} is an older copy of itself than what it was last used \
-                 with; nothing was written"
+                "{which} of volume {volume} is an older copy than the one last used; nothing was \
+                 written"
             ),
             LogError::NoPlace { blocks } => write!(
                 f,
-                "the flash tier holds {blocks} dirty blocks more than this run has room for in its \
-                 index; nothing was written; start with the memory and the shards of the run before \
-                 and destage first"
+                "the flash tier holds {blocks} more dirty blocks than this run's index has room \
+                 for; nothing was written. Start with the memory and the shards of the previous \
+                 run, and destage first"
             ),
             LogError::Layout(n) => {
                 write!(f, "the flash tier has an unknown layout ({n}); nothing was written")
             }
             LogError::OtherLayout { stored, expected } => write!(
                 f,
-                "the flash tier was formatted with layout \"{}\", this run has \"{}\"; nothing was \
-                 written: set `layout` in [flash] as it was, or bring what is dirty to the backing \
-                 stores (`forebay flash recover`) and format it again",
+                "the flash tier was formatted with layout \"{}\", but this run uses \"{}\"; \
+                 nothing was written. Set `layout` in [flash] back, or destage the dirty blocks \
+                 (`forebay flash recover`) and format the tier again",
                 Layout::name(*stored),
                 Layout::name(*expected)
             ),
             LogError::Damaged(report) => write!(
                 f,
                 "the flash tier is damaged: {} durable batches lost, {} records unreadable, {} \
-                 misdirected; nothing was written. What they held is not known, so it is not served: start \
-                 with --format to give up what it caches (if it holds dirty data, that says so, and takes \
-                 --discard-dirty-data, too)",
+                 misdirected; nothing was written. It is not served because the lost contents are \
+                 unknown: start with --format to give up its data (if any are dirty, --format says \
+                 so and also requires --discard-dirty-data)",
                 report.damage.batches_lost(),
                 report.damage.payloads.len(),
                 report.damage.misplaced.len()

@@ -100,7 +100,7 @@ pub(super) fn lock(
         let locked = lock_behind(behind.last().unwrap_or(file), &looped, range, shared);
         if let Ok(Err(holder)) = locked {
             return Err(in_use(format!(
-                "{holder}, by the file behind it, {}",
+                "{holder}, through its backing file {}",
                 looped.file.display()
             )));
         }
@@ -263,7 +263,7 @@ fn open_behind(device: &File, looped: &Looped, shared: bool) -> io::Result<File>
     }
     let metadata = file.metadata()?;
     if (metadata.dev(), metadata.ino()) != (info.device, info.inode) {
-        return Err(io::Error::other("of this name there is another file now"));
+        return Err(io::Error::other("the name now refers to another file"));
     }
     Ok(file)
 }
@@ -282,7 +282,7 @@ fn sibling_holder(looped: &Looped, range: Range) -> Option<String> {
         let error = File::options().read(true).custom_flags(exclusive).open(&device).err();
         if error.is_some_and(|error| error.raw_os_error() == Some(libc::EBUSY)) {
             let (by, other) = (holder::of_device(&device), other.name);
-            return Some(format!("{by}, by the loop device {other} of the same file"));
+            return Some(format!("{by}, through the loop device {other} of the same file"));
         }
     }
     None

@@ -99,13 +99,14 @@ impl std::fmt::Display for Notice {
         match self {
             Notice::Buffered { path, reason } => write!(
                 f,
-                "{}: no O_DIRECT ({reason}); the host's page cache is in between, data are cached twice",
+                "{}: opened without O_DIRECT ({reason}): the kernel's page cache holds the data a \
+                 second time",
                 path.display()
             ),
             Notice::Unlocked { path, reason } => write!(
                 f,
-                "{}: the file behind this loop device cannot be locked ({reason}); see to it that nobody \
-                 else uses that file",
+                "{}: the file behind this loop device cannot be locked ({reason}); make sure that \
+                 nothing else uses that file",
                 path.display()
             ),
             Notice::Threads { reason } => {
@@ -133,7 +134,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// Somebody else has it.
-    #[error("{} is in use by {holder}; stop that first, or give another device", path.display())]
+    #[error("{} is in use by {holder}; stop that first, or name another device", path.display())]
     InUse {
         /// What.
         path: PathBuf,
@@ -147,7 +148,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// There is no room for anything.
-    #[error("{} is too small: {size} bytes, of which {usable} can be used", path.display())]
+    #[error("{} is too small: only {usable} of its {size} bytes are usable", path.display())]
     TooSmall {
         /// What.
         path: PathBuf,
@@ -174,7 +175,7 @@ pub enum OpenError {
         block: u32,
     },
     /// `O_DIRECT` was required.
-    #[error("{}: O_DIRECT is required and not possible ({reason})", path.display())]
+    #[error("{}: O_DIRECT is required but not possible ({reason})", path.display())]
     NoDirectIo {
         /// What.
         path: PathBuf,
@@ -399,7 +400,7 @@ fn create(options: &OpenOptions) -> Result<Option<locks::Made>, OpenError> {
         if let Some(made) = locks::Made::of(&file) {
             locks::remove_untouched(&file, path, made);
         }
-        failed("make room for", path, error)
+        failed("allocate space for", path, error)
     })?;
     Ok(locks::Made::of(&file))
 }
@@ -463,7 +464,7 @@ fn open_direct(
             })
     };
     if options.direct == DirectIo::Never {
-        return Ok((open(0)?, Some("it was asked for".into())));
+        return Ok((open(0)?, Some("as requested".into())));
     }
     match open(libc::O_DIRECT) {
         Ok(file) => Ok((file, None)),

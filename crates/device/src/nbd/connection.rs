@@ -338,7 +338,7 @@ impl Connection {
         }
         let unsent = |piece: &Piece| matches!(piece, Piece::Data(slot) if u64::from(*slot) == tag);
         if self.out.iter().any(unsent) {
-            let what = "an answer to a write that was not whole";
+            let what = "a reply to a write that was not sent completely";
             return Err(self.session_error(ClientError::Protocol(what)));
         }
         if let Some(Slot { job, .. }) = slot.take() {
@@ -406,24 +406,24 @@ fn shake_hands(
         let left = unread.len();
         input.copy_within(end - left..end, 0);
         end = left;
-        stream.write_all(&out).map_err(socket_error(uri, "greet the server"))?;
+        stream.write_all(&out).map_err(socket_error(uri, "negotiate with the server"))?;
         out.clear();
         match event {
             HandshakeEvent::Ready(session) => return Ok((*session, end)),
             HandshakeEvent::Failed(error) => return Err(nbd(error)),
             HandshakeEvent::NeedInput => {
                 let read = stream.read(&mut input[end..]);
-                match read.map_err(socket_error(uri, "hear from the server"))? {
+                match read.map_err(socket_error(uri, "receive from the server"))? {
                     Some(0) => return Err(nbd(handshake.end_of_input())),
                     Some(bytes) => end += bytes,
                     None => {
                         let error = io::ErrorKind::TimedOut.into();
-                        return Err(socket_error(uri, "hear from the server")(error));
+                        return Err(socket_error(uri, "receive from the server")(error));
                     }
                 }
             }
             HandshakeEvent::StartTls | HandshakeEvent::Described(_) | HandshakeEvent::Listed(_) => {
-                return Err(nbd(ClientError::Protocol("an answer that was not asked for")));
+                return Err(nbd(ClientError::Protocol("a reply to no request")));
             }
         }
     }

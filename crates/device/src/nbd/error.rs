@@ -36,12 +36,12 @@ pub enum NbdError {
         source: ClientError,
     },
     /// The address asks for TLS.
-    #[error("{0}: Forebay reaches NBD servers without TLS only; use nbd:// or nbd+unix://")]
+    #[error("{0}: Forebay connects to NBD servers only without TLS; use nbd:// or nbd+unix://")]
     Tls(String),
     /// Nothing that is written could ever be known to be durable.
     #[error(
-        "{0}: the server offers no flush, so nothing written there could be known to be durable; \
-         let it offer one, or set read_only"
+        "{0}: the server offers no flush, so Forebay could not make writes durable; enable flush \
+         on that server, or set read_only"
     )]
     NoFlush(String),
     /// A thread or an event could not be had.

@@ -87,13 +87,13 @@ pub enum TapeError {
     #[error("cannot read the tape: {0}")]
     Io(#[from] io::Error),
     /// It is none, or of another version.
-    #[error("this is no tape of version {}", super::VERSION)]
+    #[error("this is not a tape of version {}", super::VERSION)]
     NotATape,
     /// A record makes no sense.
     #[error("record {0} of the tape is damaged: {1}")]
     Damaged(u64, &'static str),
     /// The cache's parameters are not those of the recording.
-    #[error("the tape was recorded with other parameters: {recorded}; given were {given}")]
+    #[error("the tape was recorded with other parameters: {recorded}, not {given}")]
     Parameters {
         /// As on the tape.
         recorded: String,
@@ -102,8 +102,8 @@ pub enum TapeError {
     },
     /// The machine answered otherwise than when the tape was recorded.
     #[error(
-        "the machine gave other effects than recorded: after record {record} it had given \
-         {given:?} (number, hash) instead of {recorded:?}"
+        "the cache gave other effects than recorded: after record {record}, {given:?} (number, \
+         hash) instead of {recorded:?}"
     )]
     Diverged {
         /// Index of the mark that did not fit.
