@@ -15,7 +15,7 @@ timeout 120 python3 "$HERE/control-hostile.py" "$control" token || fail "over TC
 "$FOREBAY" ctl status --control "$control" --token-file token | grep -q '"requests"' || fail "ctl status"
 refused 1 'token' "$FOREBAY" ctl status --control "$control" --token-file nowhere
 echo 'another token, but not the right one' | tr -d ' ,' >other
-refused 1 'read or changed by others' "$FOREBAY" ctl status --control "$control" --token-file other
+refused 1 'can read or change the control token' "$FOREBAY" ctl status --control "$control" --token-file other
 chmod 600 other
 refused 1 'needs the token' "$FOREBAY" ctl status --control "$control" --token-file other
 cp token before
@@ -27,4 +27,4 @@ cmp token before || fail "another token"
 "$FOREBAY" ctl destage --config forebay.toml >/dev/null || fail "ctl does not find the token"
 stop
 chmod 644 token
-refused 1 'read or changed by others' "$FOREBAY" serve --config forebay.toml
+refused 1 'can read or change the control token' "$FOREBAY" serve --config forebay.toml

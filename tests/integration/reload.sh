@@ -18,10 +18,10 @@ sed -i 's/^size = "64MiB"/size = "128MiB"/' forebay.toml
 reload
 said 'cache.write_policy is now write-through'
 said 'cache.dram is now 8 MiB'
-said 'serve.idle_timeout is applied'
-said 'flush.on_stop is applied'
-said 'volume.0.size has changed and takes effect at the next start'
-said 'flash.size has changed and takes effect at the next start'
+said 'serve.idle_timeout now has its new value'
+said 'flush.on_stop now has its new value'
+said 'volume.0.size has changed; the change takes effect at the next start'
+said 'flash.size has changed; the change takes effect at the next start'
 status >status.json
 grep -q '"write_policy": "write-through"' status.json || fail "the policy is the old one"
 grep -q '"dram_blocks": 2048' status.json || fail "the size of memory is the old one"
@@ -33,7 +33,7 @@ said 'cache.write_policy is now write-through'
 # More memory than at the start takes a restart.
 sed -i 's/^dram.*/dram = "1GiB"/' forebay.toml
 reload
-said 'cache.dram is not applied: .*restart'
+said 'cache.dram was not changed: .*restart'
 # A wrong file.
 cp forebay.toml good.toml
 echo 'no_such_key = 1' >>forebay.toml
@@ -60,7 +60,7 @@ s.sendall(struct.pack(">I", 3) + b"IHAVEOPT" + struct.pack(">II", 1, 3) + b"vm1"
 while s.recv(4096):
     pass
 PYTHON
-    said 'closed 1 NBD connections: nothing happened for serve.idle_timeout'
+    said 'closed 1 NBD connections: they were idle for serve.idle_timeout'
 fi
 stop
 # A [flash] section that goes, or comes, takes effect at the next start; until then writes are acknowledged as before.
@@ -70,15 +70,15 @@ start
 config
 : >server.log
 reload
-said 'flash has changed and takes effect at the next start'
+said 'flash has changed; the change takes effect at the next start'
 status | grep -q '"acknowledge": "flash"' || fail "a file without flash made the server acknowledge from memory"
 stop
 rm -f disk.img flash.img
 start
 config flash
 reload
-said 'flash has changed and takes effect at the next start'
+said 'flash has changed; the change takes effect at the next start'
 sleep 0.5
 status | grep -q '"acknowledge": "dram"' || fail "flash that is not there acknowledges"
-! grep -q 'not applied' server.log || fail "it says: $(cat server.log)"
+! grep -q 'was not changed' server.log || fail "it says: $(cat server.log)"
 stop

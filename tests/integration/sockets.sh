@@ -4,7 +4,7 @@
 need nbdinfo python3
 config
 start
-refused 1 'live process' "$FOREBAY" serve --config forebay.toml
+refused 1 'another process already serves' "$FOREBAY" serve --config forebay.toml
 crash
 [ -S nbd.sock ] || fail "a killed server leaves its socket"
 start

@@ -27,7 +27,7 @@ for flash in flash ''; do
         got=0
         wait "${pids[refused - 1]}" || got=$?
         [ "$got" = 1 ] || fail "both serve, or status $got: $(cat "log$refused")"
-        grep -qE 'in use|live process|too small' "log$refused" || fail "said: $(cat "log$refused")"
+        grep -qE 'in use|already serves|too small' "log$refused" || fail "said: $(cat "log$refused")"
         URI="nbd+unix:///?socket=$PWD/nbd.sock$serves" io 'write -P 7 0 4k' flush
         kill -TERM "${pids[serves - 1]}"
         wait "${pids[serves - 1]}" || fail "the stop: $(cat "log$serves")"

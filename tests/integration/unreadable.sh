@@ -38,7 +38,7 @@ crash
 start
 fails 'read -P 0 40k 4k'
 io 'read -P 0x33 128M 64M'
-refused 1 'stopped, and .*block 10 ' ctl stop
+refused 1 'stopped, but .*block 10 ' ctl stop
 ! wait "$SERVER" || fail "a stop that leaves a block behind is to say so"
 SERVER=
 said 'block 10 '

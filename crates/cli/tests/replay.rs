@@ -217,7 +217,7 @@ fn what_a_configuration_names_and_is_there_is_overwritten_only_with_leave() {
     let spec = "uniform:blocks=1024,requests=100,write=1";
     let load = ["load", spec, "--config", "f.toml"];
     for command in [&replay[..], &load] {
-        let says = ["destroys what is on disk.img", "nothing was written", "--write"];
+        let says = ["destroys the data on disk.img", "nothing was written", "--write"];
         refused(dir.path(), command, 1, &says);
         assert!(std::fs::read(&disk).unwrap() == precious, "{command:?}");
         json(dir.path(), &[command, &["--reads-only"]].concat());
@@ -242,7 +242,7 @@ fn bad_usage_is_told_before_anything_is_read() {
             &["replay", "t.parquet", "--target", "x", "--target", "nbd://h/x"],
             "all paths or all NBD",
         ),
-        (&["replay", "t.parquet", "--target", "http://h/x"], "no NBD address"),
+        (&["replay", "t.parquet", "--target", "http://h/x"], "not an NBD address"),
         (&["replay", "t.parquet", "--target", "x", "--rate", "0"], "above 0"),
         (&["replay", "-", "--target", "x"], "standard input"),
         (&["load", "zipf:nonsense=1", "--target", "x"], "nonsense"),

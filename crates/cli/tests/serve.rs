@@ -56,7 +56,7 @@ fn a_socket_without_its_directory_is_told_with_the_command_that_makes_it() {
     let dir = tempfile::tempdir().unwrap();
     configure(dir.path(), "nbd = 'unix:run/nbd.sock'\n");
     let said = refused(dir.path(), &[]);
-    let message = "cannot listen on unix:run/nbd.sock: there is no directory run; create it (`mkdir -m 700 \
+    let message = "cannot listen on unix:run/nbd.sock: the directory run does not exist; create it (`mkdir -m 700 \
                    run`)";
     assert!(said.contains(message), "{said}");
     assert_eq!(files(dir.path()), ["f.toml"]);

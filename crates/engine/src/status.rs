@@ -81,7 +81,7 @@ impl std::fmt::Display for Recovering {
             _ if self.completing > 0 => {
                 write!(f, "completing older stores: {} blocks left", self.completing)
             }
-            0 => write!(f, "reading the flash tier's superblock"),
+            0 => write!(f, "opening the flash tier"),
             of => write!(
                 f,
                 "recovering: {} of {of} regions, {} records",

@@ -90,7 +90,9 @@ impl fmt::Display for Distance {
 
 /// A name that is no [`Distance`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{}` is no reuse distance; known are {}", .0, Distance::ALL.map(Distance::name).join(", "))]
+#[error(
+    "`{}` is not a reuse distance; choose one of {}", .0, Distance::ALL.map(Distance::name).join(", ")
+)]
 pub struct UnknownDistance(pub String);
 
 impl FromStr for Distance {

@@ -6,15 +6,16 @@
 pub enum LocalityError {
     /// More distinct blocks are alive than 32-bit access times can order.
     #[error(
-        "the workload touches more than {distinct_blocks} distinct blocks, too many to measure at once: use \
-         a larger block size, a sampling rate below 1, or measure each volume on its own"
+        "the workload touches more than {distinct_blocks} distinct blocks, too many to measure at \
+         once: use a larger block size, use a sampling rate below 1, or measure each volume \
+         separately"
     )]
     TooManyBlocks {
         /// The number of distinct blocks at which measuring stopped.
         distinct_blocks: u64,
     },
     /// A batch whose keys and operations differ in number.
-    #[error("a batch holds {keys} keys and {ops} operations: pass as many of each")]
+    #[error("a batch holds {keys} keys but {ops} operations: pass one operation for each key")]
     UnequalBatch {
         /// Number of keys.
         keys: usize,
@@ -26,30 +27,30 @@ pub enum LocalityError {
     BadRate,
     /// Sampling together with counting by request or with migration, which need every block.
     #[error(
-        "hits of whole requests, and hits under periodic migration, cannot be measured on a sample of the \
-         blocks: measure all of them"
+        "hits of whole requests, and hits under periodic migration, cannot be measured on a sample \
+         of the blocks: measure all blocks"
     )]
     SampledRequests,
     /// More accesses of one record than positions can tell apart.
     #[error(
-        "more than {accesses} block accesses cannot be recorded at once: take a part of the trace, or larger \
-         blocks"
+        "more than {accesses} block accesses cannot be recorded at once: use a part of the trace, \
+         or larger blocks"
     )]
     TooManyAccesses {
         /// The number of accesses at which recording stopped.
         accesses: u64,
     },
     /// More workloads share a cache than can be told apart.
-    #[error("more than 65,536 workloads in one cache cannot be told apart")]
+    #[error("one cache can have at most 65,536 workloads")]
     TooManyWorkloads,
     /// A migration period of no time at all.
-    #[error("a migration period must be longer than 0")]
+    #[error("the migration period must be longer than 0")]
     NoMigrationPeriod,
     /// Contents together with a distance of a policy that forgets blocks on some accesses.
-    #[error("distances of contents are those of caches that keep every access: use trd or urd")]
+    #[error("distances of contents apply only to caches that insert every access: use trd or urd")]
     NoContentDistance,
     /// A bound on sampled blocks below the smallest that gives a usable curve.
-    #[error("a sample of {blocks} blocks is too small: allow at least {least}")]
+    #[error("a sample of {blocks} blocks is too small: allow at least {least} blocks")]
     TooFewSampledBlocks {
         /// The bound asked for.
         blocks: u64,

@@ -359,7 +359,7 @@ impl TryFrom<WrittenCounters> for Counters {
     fn try_from(written: WrittenCounters) -> Result<Self, Self::Error> {
         let WrittenCounters { counts: given, shift, cold, unmeasured, max_distance } = written;
         if shift >= u32::BITS || max_distance.is_some_and(|max| max > MERGED_DISTANCE_MAX) {
-            return Err("a distance is larger than there are");
+            return Err("a distance is larger than the largest possible");
         }
         let last = max_distance.map_or(0, |max| counter_of(max >> shift) + 1);
         let mut counts = Vec::new();
@@ -373,7 +373,7 @@ impl TryFrom<WrittenCounters> for Counters {
             counts.push(count);
         }
         if weight.is_none_or(|weight| weight > MERGED_WEIGHT_MAX) {
-            return Err("it counts more accesses than can be");
+            return Err("it counts more accesses than are possible");
         }
         Ok(Self { counts, shift, cold, unmeasured, max_distance })
     }

@@ -60,11 +60,11 @@ impl Refusal {
         match self {
             Refusal::UnknownCommand => "unknown command",
             Refusal::NotOffered => "the export does not offer this command",
-            Refusal::BadFlag => "a flag that this command does not have here",
+            Refusal::BadFlag => "a flag that this command does not accept here",
             Refusal::ReadOnly => "the export is read-only",
             Refusal::FlushRange => "a flush has no offset and no length",
             Refusal::Empty => "the length is zero",
-            Refusal::BeyondEnd => "the range ends beyond the export",
+            Refusal::BeyondEnd => "the range ends past the end of the export",
             Refusal::Unaligned => "not aligned to the minimum block size",
             Refusal::TooLong => "longer than the maximum payload",
             Refusal::NoContext => "no metadata context was selected",

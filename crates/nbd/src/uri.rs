@@ -47,17 +47,20 @@ pub enum NbdAddress {
 pub enum UriError {
     /// The scheme is none of nbd, nbds, nbd+unix, nbds+unix.
     #[error(
-        "{0:?} is no NBD address: it must begin with nbd://, nbds://, nbd+unix:// or nbds+unix://"
+        "{0:?} is not an NBD address: it must begin with nbd://, nbds://, nbd+unix:// or \
+         nbds+unix://"
     )]
     Scheme(String),
     /// A unix address without `?socket=path`.
-    #[error("an NBD address on a unix socket needs its path: nbd+unix:///EXPORT?socket=PATH")]
+    #[error(
+        "an NBD address on a unix socket needs the socket's path: nbd+unix:///EXPORT?socket=PATH"
+    )]
     SocketMissing,
     /// A TCP address without a host.
     #[error("an NBD address on TCP needs a host: nbd://HOST:PORT/EXPORT")]
     HostMissing,
     /// A port that is no number from 1 to 65535.
-    #[error("{0:?} is no TCP port")]
+    #[error("{0:?} is not a TCP port")]
     Port(String),
     /// A percent sign that does not begin a character, or bytes that are not UTF-8.
     #[error("{0:?} has a percent sign that encodes no character (write %25)")]

@@ -40,15 +40,17 @@ pub enum ReplayError {
     #[error(transparent)]
     Nbd(#[from] NbdError),
     /// Some targets are paths, others NBD addresses.
-    #[error("targets of one run are either all paths or all NBD addresses; {0} and {1} are not")]
+    #[error(
+        "the targets of one run must all be paths or all be NBD addresses; {0} and {1} are not"
+    )]
     Mixed(String, String),
     /// No target at all.
-    #[error("there is no target to send requests to")]
+    #[error("no target was given")]
     NoTarget,
     /// A request is not on the device.
     #[error(
-        "volume {volume} is accessed up to byte {end}, and {target} has {size} bytes; nothing was \
-         written. Take a larger target, or --wrap to bring such requests back onto it"
+        "volume {volume} is accessed up to byte {end}, but {target} has only {size} bytes; nothing \
+         was written. Use a larger target, or --wrap to wrap such requests around to its start"
     )]
     BeyondEnd {
         /// Name of the volume in the trace.
@@ -62,9 +64,9 @@ pub enum ReplayError {
     },
     /// More volumes than the target has.
     #[error(
-        "the trace has {volumes} volumes and the target {targets}; nothing was written. Give a \
-         target for each, choose with --volumes, or lay them one after the other on the first \
-         with --concatenate"
+        "the trace has {volumes} volumes but there are {targets} targets; nothing was written. \
+         Give a target for each volume, choose volumes with --volumes, or lay them one after the \
+         other on the first target with --concatenate"
     )]
     TooManyVolumes {
         /// In the trace.
@@ -74,8 +76,8 @@ pub enum ReplayError {
     },
     /// Writing was not allowed.
     #[error(
-        "the workload writes, and that destroys what is on {target}; nothing was written. Give \
-         --write if that is what you want, or --reads-only to leave writes out"
+        "the workload writes, which destroys the data on {target}; nothing was written. Pass \
+         --write to allow that, or --reads-only to leave writes out"
     )]
     WritesNotAllowed {
         /// What would be written to: a volume, a file or a device.
@@ -83,14 +85,14 @@ pub enum ReplayError {
     },
     /// The target cannot be written to.
     #[error(
-        "the workload writes, and {target} is read-only; nothing was written. Take another \
-         target, or --reads-only to leave writes out"
+        "the workload writes, but {target} is read-only; nothing was written. Use another target, \
+         or --reads-only to leave writes out"
     )]
     ReadOnly {
         /// The first volume that would be written to.
         target: String,
     },
     /// A thread of the run panicked.
-    #[error("a thread of the run panicked; what it was doing is lost")]
+    #[error("a thread of the run panicked; its results are lost")]
     Panicked,
 }

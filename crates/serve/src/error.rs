@@ -12,7 +12,7 @@ use crate::control::TokenError;
 #[non_exhaustive]
 pub enum ServeError {
     /// Somebody serves there.
-    #[error("{address} is served by a live process already; stop that one, or use another address")]
+    #[error("another process already serves {address}; stop it, or use another address")]
     InUse {
         /// Where.
         address: String,
@@ -33,8 +33,8 @@ pub enum ServeError {
     },
     /// The directory of a socket is not there.
     #[error(
-        "cannot listen on {address}: there is no directory {0}; create it (`mkdir -m 700 {0}`), or \
-         name another address in [serve]",
+        "cannot listen on {address}: the directory {0} does not exist; create it (`mkdir -m 700 \
+         {0}`), or set another address in [serve]",
         directory.display()
     )]
     ListenDirectory {
@@ -48,8 +48,8 @@ pub enum ServeError {
     System(&'static str, io::Error),
     /// The limit of open files leaves no room for clients.
     #[error(
-        "at most {limit} files may be open (ulimit -n), which leaves none for NBD clients: allow at \
-         least {least}"
+        "the limit of open files (ulimit -n) is {limit}, which leaves none for NBD clients: raise \
+         it to at least {least}"
     )]
     FewFiles {
         /// The limit.
@@ -58,7 +58,7 @@ pub enum ServeError {
         least: u64,
     },
     /// Nobody of that name.
-    #[error("there is no {what} `{name}` on this system: correct the keys of [serve] that name it")]
+    #[error("there is no {what} `{name}` on this system: correct the keys in [serve] that name it")]
     NoSuch {
         /// A user or a group.
         what: &'static str,
@@ -67,7 +67,7 @@ pub enum ServeError {
     },
     /// A socket cannot be given to whom it is for.
     #[error(
-        "cannot give {} to the owner, the group and the mode that [serve] names: {source}",
+        "cannot set the owner, group and mode of {} as configured in [serve]: {source}",
         path.display()
     )]
     Ownership {

@@ -471,11 +471,11 @@ impl Shared {
         partial.push(".partial");
         let partial = Path::new(&partial);
         let kept = match partial.exists() {
-            true => format!("what was written until a minute before is in {}", partial.display()),
-            false => "nothing of it was kept".to_owned(),
+            true => format!("all but about the last minute is in {}", partial.display()),
+            false => "nothing was kept".to_owned(),
         };
         let message =
-            format!("the recording has failed: {error}; {kept}. Clients are served as before");
+            format!("the recording has failed: {error}; {kept}. Clients are still served");
         // It fails once.
         let _ = self.failure.set(message);
     }
@@ -620,7 +620,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         let failure = view.failure().unwrap();
-        let words = ["/dev/full", "No space left", "nothing of it was kept", "as before"];
+        let words = ["/dev/full", "No space left", "nothing was kept", "still served"];
         assert!(words.iter().all(|word| failure.contains(word)), "{failure}");
         notes.note(Nanos(500), [&one].into_iter());
         assert!(notes.list().is_empty(), "nobody would collect it");

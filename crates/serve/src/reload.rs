@@ -53,10 +53,10 @@ impl Server {
                 serve.idle_timeout = new.idle_timeout;
                 self.nbd.set_limits(Limits::from(&*serve));
             } else {
-                lines.push(format!("{key} has changed and takes effect at the next start"));
+                lines.push(format!("{key} has changed; the change takes effect at the next start"));
                 continue;
             }
-            lines.push(format!("{key} is applied"));
+            lines.push(format!("{key} now has its new value"));
         }
         let policy = new.cache.write_policy;
         // What the file leaves open follows from the tiers that run, not from those of the next start.
@@ -97,13 +97,13 @@ fn apply(
     if let Some((policy, acknowledge)) = policy {
         lines.push(match engine.set_policy(policy, Some(acknowledge)) {
             Ok(()) => format!("cache.write_policy is now {policy}"),
-            Err(error) => format!("cache.write_policy is not applied: {error}"),
+            Err(error) => format!("cache.write_policy was not changed: {error}"),
         });
     }
     if let Some(dram) = dram {
         lines.push(match engine.set_dram_bytes(dram.bytes()) {
             Ok(()) => format!("cache.dram is now {dram}"),
-            Err(error) => format!("cache.dram is not applied: {error}"),
+            Err(error) => format!("cache.dram was not changed: {error}"),
         });
     }
     lines

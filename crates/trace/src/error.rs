@@ -51,8 +51,8 @@ pub enum TraceError {
     },
     /// A binary file ends within a record.
     #[error(
-        "{}: ends {trailing} bytes into a record of {record_bytes}: the file is truncated or of \
-         another format; {records} whole records were read",
+        "{}: ends {trailing} bytes into a record of {record_bytes} bytes: the file is truncated or \
+         in another format; {records} whole records were read",
         path.display()
     )]
     Truncated {
@@ -75,8 +75,8 @@ pub enum TraceError {
     },
     /// The file was written by a newer Forebay.
     #[error(
-        "{}: trace format version {found}, but this program reads up to version {known}; \
-         use a newer one",
+        "{}: trace format version {found}, but this program reads only up to version {known}; use \
+         a newer program",
         path.display()
     )]
     NewerVersion {
@@ -94,7 +94,7 @@ pub enum TraceError {
 
 fn skip_hint(at: Position) -> &'static str {
     match at {
-        Position::Line(_) => " (--skip-bad-lines counts and passes over such lines)",
+        Position::Line(_) => " (--skip-bad-lines skips and counts such lines)",
         _ => "",
     }
 }

@@ -36,7 +36,7 @@ impl<R: TraceReader> TraceReader for FollowGaps<R> {
         let requests = self.inner.read_batch(batch)?;
         for i in 0..requests {
             let Some(gap) = batch.gap(i) else {
-                let what = "requests have no gaps to follow: only samples have them";
+                let what = "only samples have gaps between requests to keep";
                 return Err(TraceError::Options(what.to_owned()));
             };
             // The first is where time begins.

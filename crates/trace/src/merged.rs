@@ -103,7 +103,8 @@ impl<R: TraceReader> Merged<R> {
             match (&self.metadata.hashes, &m.hashes) {
                 (Some(a), Some(b)) if a != b => {
                     return Err(TraceError::Options(format!(
-                        "the traces' content hashes do not compare: {} over {} B and {} over {} B",
+                        "the traces' content hashes cannot be compared: {} over {} B and {} over \
+                         {} B",
                         a.algorithm, a.unit_bytes, b.algorithm, b.unit_bytes
                     )));
                 }

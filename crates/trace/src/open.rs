@@ -24,7 +24,7 @@ pub fn open_all<P: AsRef<Path>>(
     options: &OpenOptions,
 ) -> Result<Box<dyn TraceReader>> {
     if paths.iter().filter(|path| path.as_ref().as_os_str() == "-").count() > 1 {
-        let what = "standard input (-) can be read once only, and is given several times";
+        let what = "standard input (-) can be read only once, but is given several times";
         return Err(TraceError::Options(what.to_owned()));
     }
     let mut readers = Vec::new();

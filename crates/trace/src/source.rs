@@ -132,8 +132,8 @@ fn explained(path: &Path, error: io::Error) -> io::Error {
         return error;
     }
     let text = format!(
-        "there is {0}, which is being written, or was cut off: `forebay trace convert {0} -o {1}` \
-         rescues what it has",
+        "{0} exists: it is still being written, or was cut off. `forebay trace convert {0} -o {1}` \
+         rescues its requests",
         partial.display(),
         path.display()
     );

@@ -119,7 +119,7 @@ fn a_cut_file_is_refused_with_a_reason() {
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() - 7]).unwrap();
     let error = open(&path, &OpenOptions::default()).err().unwrap().to_string();
-    assert!(error.contains("x.parquet") && error.contains("no complete Parquet"), "{error}");
+    assert!(error.contains("x.parquet") && error.contains("not a complete Parquet"), "{error}");
 }
 
 #[test]

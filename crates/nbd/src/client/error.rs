@@ -56,7 +56,7 @@ fn meaning(reply: u32) -> &'static str {
         ERR_UNSUP => "the option is unknown to it",
         ERR_POLICY => "its configuration forbids it",
         ERR_INVALID => "it found the option invalid",
-        ERR_PLATFORM => "its platform cannot do it",
+        ERR_PLATFORM => "its platform does not support it",
         ERR_TLS_REQD => "it requires TLS",
         ERR_UNKNOWN => "there is no such export",
         ERR_SHUTDOWN => "it is shutting down",

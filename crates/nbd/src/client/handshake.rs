@@ -410,7 +410,7 @@ impl Handshake {
     fn list_entry(&mut self, data: &[u8]) -> Step {
         let mut fields = Fields(data);
         let name = fields.u32().and_then(|n| fields.bytes(usize::try_from(n).ok()?));
-        let name = name.ok_or(ClientError::Protocol("an entry of the list of exports"))?;
+        let name = name.ok_or(ClientError::Protocol("an invalid entry in the list of exports"))?;
         self.listed.push(ListedExport {
             name: String::from_utf8_lossy(name).into_owned(),
             description: String::from_utf8_lossy(fields.0).into_owned(),
@@ -420,7 +420,7 @@ impl Handshake {
 
     fn information(&mut self, data: &[u8]) -> Step {
         let mut fields = Fields(data);
-        let broken = ClientError::Protocol("information about the export");
+        let broken = ClientError::Protocol("invalid information about the export");
         match fields.u16() {
             Some(info::EXPORT) => {
                 let (Some(size), Some(flags)) = (fields.u64(), fields.u16()) else {

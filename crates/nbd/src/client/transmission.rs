@@ -466,7 +466,7 @@ impl Transmission {
         }
         let slot = &mut self.slots[at.slot as usize];
         if Some(context) != self.context || slot.extents > 0 {
-            return Err("a block status of another context, or a second one");
+            return Err("a block status of another context, or a repeated one");
         }
         self.state = State::Extents { left: list, chunk: at };
         Ok(true)
@@ -513,7 +513,7 @@ impl Transmission {
                 };
                 if missing {
                     slot.request = Some(request);
-                    return Err("a reply that is not whole");
+                    return Err("an incomplete reply");
                 }
                 Ok(())
             }

@@ -10,10 +10,10 @@ pub enum CloseReason {
     #[error("the client disconnected")]
     Disconnected,
     /// The client sent NBD_OPT_ABORT: send the acknowledgement, then close.
-    #[error("the client gave up negotiating")]
+    #[error("the client aborted the negotiation")]
     Aborted,
     /// The client closed its side between messages.
-    #[error("the client closed the connection without saying so")]
+    #[error("the client closed the connection without a disconnect request")]
     EndOfInput,
     /// The client closed its side inside a message, of which this many bytes had arrived.
     #[error("the client closed the connection {0} bytes into a message")]
@@ -35,7 +35,7 @@ pub enum CloseReason {
     NotFixedNewstyle,
     /// NBD_OPT_EXPORT_NAME for an export that does not exist or may not be used this way; the
     /// option has no way to say so.
-    #[error("the export that the client named cannot be used by it")]
+    #[error("the client cannot use the export that it named")]
     ExportRefused,
     /// NBD_OPT_EXPORT_NAME after extended headers were agreed on.
     #[error("the client used NBD_OPT_EXPORT_NAME with extended headers")]

@@ -386,7 +386,7 @@ impl Handshake {
         };
         match self.find(request.name, exports) {
             Ok(export) if export.full && option == option::GO => {
-                let text = format!("\"{}\" has as many clients as it may have", export.name);
+                let text = format!("\"{}\" has reached its limit of clients", export.name);
                 put_reply(option, rep::ERR_POLICY, &[clipped(&text, 4096).as_bytes()], out);
             }
             Ok(export) => {
@@ -398,7 +398,7 @@ impl Handshake {
                 }
             }
             Err(rep::ERR_UNKNOWN) => {
-                let text = format!("no export is called \"{}\"", request.name);
+                let text = format!("there is no export \"{}\"", request.name);
                 put_reply(option, rep::ERR_UNKNOWN, &[clipped(&text, 4096).as_bytes()], out);
             }
             Err(answer) => put_reply(option, answer, &[refusal(answer).as_bytes()], out),
@@ -459,7 +459,7 @@ impl Handshake {
 /// What is said to people with an error.
 fn refusal(answer: u32) -> &'static str {
     match answer {
-        rep::ERR_UNSUP => "this server does not have this option",
+        rep::ERR_UNSUP => "this server does not support this option",
         rep::ERR_POLICY => "this server is configured not to allow this option",
         rep::ERR_INVALID => "this option is malformed or out of place",
         rep::ERR_TLS_REQD => "TLS must be started first",

@@ -38,12 +38,13 @@ impl Access {
         let named = [host, target.authority().map(Authority::as_str)];
         let named = || named.into_iter().flatten();
         if named().next().is_none() || !named().all(|host| is_own(host, bound.ip())) {
-            return Err((421, "this server goes by another name: use its address, or localhost"));
+            return Err((421, "the Host header does not name this server: use its address, or \
+                              localhost"));
         }
         if let Some(origin) = headers.get(ORIGIN) {
             let own = |host: &str| origin.as_bytes() == format!("http://{host}").as_bytes();
             if !host.is_some_and(own) {
-                return Err((403, "orders from pages of other sites are refused"));
+                return Err((403, "orders from web pages of other sites are refused"));
             }
         }
         let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -56,8 +57,8 @@ impl Access {
             }
             _ => Err((
                 401,
-                "over TCP each request needs the token of serve.control_token_file: \
-                 `Authorization: Bearer TOKEN`, or `forebay ctl --token-file FILE`",
+                "over TCP each request needs the token from serve.control_token_file: send \
+                 `Authorization: Bearer TOKEN`, or use `forebay ctl --token-file FILE`",
             )),
         }
     }

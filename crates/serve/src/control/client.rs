@@ -34,7 +34,7 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The conversation broke off.
-    #[error("the server on {address} broke off: {source}")]
+    #[error("the server on {address} closed the connection: {source}")]
     Broken {
         /// Where.
         address: String,

@@ -282,7 +282,7 @@ impl Server {
         let order = match head.method {
             Method::GET => false,
             Method::POST => true,
-            _ => return Answer::error(405, "this server knows GET and POST only"),
+            _ => return Answer::error(405, "this server accepts only GET and POST"),
         };
         let path = head.uri.path().to_owned();
         // A stop can always be asked for.
@@ -291,7 +291,7 @@ impl Server {
             false => Ok(None),
         };
         let Ok(permit) = permit else {
-            return Answer::error(503, "too many orders are being carried out; try again later");
+            return Answer::error(503, "too many orders are in progress; try again later");
         };
         let query = head.uri.query().unwrap_or_default().to_owned();
         let (question, answerer) = (Question { order, path, query }, self.answerer.clone());
@@ -299,17 +299,17 @@ impl Server {
             let _permit = permit;
             answerer(&question)
         });
-        job.await.unwrap_or_else(|_| Answer::error(500, "the answer could not be put together"))
+        job.await.unwrap_or_else(|_| Answer::error(500, "the server could not build the answer"))
     }
 }
 
 /// Sees to it that there is no body.
 async fn pass_over(body: Incoming) -> Result<(), Answer> {
-    let too_large = || Answer::error(413, "no request needs a body, and this one is too large");
+    let too_large = || Answer::error(413, "the request's body is too large; no request needs one");
     let needless = || {
         Answer::error(
             400,
-            "orders take what they need in the address (/set?KEY=VALUE), not in a body",
+            "orders take their parameters in the address (/set?KEY=VALUE), not in a body",
         )
     };
     match body.size_hint().lower() {
@@ -330,7 +330,7 @@ async fn pass_over(body: Incoming) -> Result<(), Answer> {
         Some(Ok(_)) => Err(needless()),
         Some(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
         Some(Err(_)) => Err(Answer::error(400, "the body of the request cannot be read")),
-        None => Err(Answer::error(408, "the body of the request takes too long")),
+        None => Err(Answer::error(408, "the body of the request did not arrive in time")),
     }
 }
 

@@ -15,17 +15,17 @@ const PER_VOLUME: [Counter; 17] = [
     ("forebay_zeroes_total", "counter", "Trim and write-zeroes requests", |w| w.zeroes),
     ("forebay_flushes_total", "counter", "Flush requests", |w| w.flushes),
     ("forebay_errors_total", "counter", "Requests that failed", |w| w.errors),
-    ("forebay_read_bytes_total", "counter", "Bytes read by clients", |w| w.read_bytes),
-    ("forebay_write_bytes_total", "counter", "Bytes written by clients", |w| w.write_bytes),
+    ("forebay_read_bytes_total", "counter", "Bytes that clients read", |w| w.read_bytes),
+    ("forebay_write_bytes_total", "counter", "Bytes that clients wrote", |w| w.write_bytes),
     ("forebay_read_hits_dram_total", "counter", "Blocks read from memory", |w| w.hits.tier1.read),
     ("forebay_read_hits_flash_total", "counter", "Blocks read from flash", |w| w.hits.tier2.read),
-    ("forebay_read_misses_total", "counter", "Blocks read that were not cached", |w| {
+    ("forebay_read_misses_total", "counter", "Blocks read that missed the cache", |w| {
         w.misses.read + w.hits.delayed.read
     }),
-    ("forebay_write_hits_total", "counter", "Blocks written that were cached", |w| {
+    ("forebay_write_hits_total", "counter", "Blocks written that hit the cache", |w| {
         w.hits.tier1.write + w.hits.tier2.write
     }),
-    ("forebay_write_misses_total", "counter", "Blocks written that were not cached", |w| {
+    ("forebay_write_misses_total", "counter", "Blocks written that missed the cache", |w| {
         w.misses.write + w.hits.delayed.write
     }),
     ("forebay_backing_read_bytes_total", "counter", "Bytes read from the backing store", |w| {
@@ -38,39 +38,40 @@ const PER_VOLUME: [Counter; 17] = [
     ("forebay_backing_errors_total", "counter", "Failed operations of the backing store", |w| {
         w.backing.errors
     }),
-    ("forebay_dirty_blocks", "gauge", "Blocks newer than the backing store", |w| w.dirty_blocks),
+    ("forebay_dirty_blocks", "gauge", "Blocks that are newer than the backing store", |w| w.dirty_blocks),
 ];
 
 /// One metric of the whole server: name, kind, help, and its value.
 type Single = (&'static str, &'static str, &'static str, fn(&ServerStatus) -> f64);
 
 const SINGLE: [Single; 33] = [
-    ("forebay_uptime_seconds", "gauge", "Since the cache was opened", |s| s.cache.uptime_s),
+    ("forebay_uptime_seconds", "gauge", "Time since the cache was opened", |s| s.cache.uptime_s),
     ("forebay_in_flight", "gauge", "Requests in flight", |s| s.cache.in_flight as f64),
     ("forebay_connections", "gauge", "NBD connections", |s| s.nbd.connections as f64),
-    ("forebay_connections_limit", "gauge", "NBD connections there may be", |s| {
+    ("forebay_connections_limit", "gauge", "Most NBD connections at a time", |s| {
         s.nbd.connections_max as f64
     }),
-    ("forebay_connections_accepted_total", "counter", "NBD connections there have been", |s| {
+    ("forebay_connections_accepted_total", "counter", "NBD connections accepted", |s| {
         s.nbd.accepted as f64
     }),
-    ("forebay_connections_refused_total", "counter", "NBD connections refused: too many", |s| {
+    ("forebay_connections_refused_total", "counter", "NBD connections refused because there were \
+                                                      too many", |s| {
         s.nbd.refused as f64
     }),
-    ("forebay_request_memory_bytes", "gauge", "Memory in use for requests", |s| {
+    ("forebay_request_memory_bytes", "gauge", "Memory that requests use", |s| {
         s.nbd.request_memory.bytes as f64
     }),
-    ("forebay_request_memory_limit_bytes", "gauge", "Memory there is for requests", |s| {
+    ("forebay_request_memory_limit_bytes", "gauge", "Memory available for requests", |s| {
         s.nbd.request_memory.bytes_max as f64
     }),
     ("forebay_request_memory_waiting", "gauge", "NBD connections that wait for memory", |s| {
         s.nbd.request_memory.waiting as f64
     }),
-    ("forebay_dirty_bytes", "gauge", "Bytes newer than the backing stores, in whole blocks", |s| {
+    ("forebay_dirty_bytes", "gauge", "Bytes that are newer than the backing stores, in whole blocks", |s| {
         s.cache.total.dirty_blocks as f64 * s.cache.tiers.block_bytes as f64
     }),
-    ("forebay_block_bytes", "gauge", "Bytes of a block", |s| s.cache.tiers.block_bytes as f64),
-    ("forebay_dram_bytes", "gauge", "Memory that blocks may take now", |s| {
+    ("forebay_block_bytes", "gauge", "Block size", |s| s.cache.tiers.block_bytes as f64),
+    ("forebay_dram_bytes", "gauge", "Memory that blocks may use now", |s| {
         f64::from(s.cache.tiers.dram_blocks) * s.cache.tiers.block_bytes as f64
     }),
     ("forebay_metadata_bytes", "gauge", "Memory for bookkeeping", |s| {
@@ -85,19 +86,19 @@ const SINGLE: [Single; 33] = [
     (
         "forebay_read_through_blocks_total",
         "counter",
-        "Blocks read from flash that stayed there",
+        "Blocks read from flash that were not promoted",
         |s| s.cache.events.read_through as f64,
     ),
     (
         "forebay_admitted_blocks_total",
         "counter",
-        "Blocks that the admission policy let into flash",
+        "Blocks that the admission policy admitted to flash",
         |s| s.cache.events.admitted as f64,
     ),
     (
         "forebay_not_admitted_blocks_total",
         "counter",
-        "Blocks that the admission policy kept from flash",
+        "Blocks that the admission policy did not admit to flash",
         |s| s.cache.events.not_admitted as f64,
     ),
     (
@@ -106,7 +107,7 @@ const SINGLE: [Single; 33] = [
         "Blocks kept on flash when their region was reclaimed",
         |s| s.cache.events.reinserted as f64,
     ),
-    ("forebay_evicted_blocks_total", "counter", "Blocks that left the cache", |s| {
+    ("forebay_evicted_blocks_total", "counter", "Blocks evicted from the cache", |s| {
         s.cache.events.evictions as f64
     }),
     ("forebay_destaged_blocks_total", "counter", "Blocks destaged from flash", |s| {
@@ -115,7 +116,7 @@ const SINGLE: [Single; 33] = [
     (
         "forebay_destage_retries_total",
         "counter",
-        "Destage rounds that had to be tried again",
+        "Destage rounds that were retried",
         |s| s.cache.events.destage_retries as f64,
     ),
     (
@@ -124,22 +125,22 @@ const SINGLE: [Single; 33] = [
         "Fetches, appends, destages and syncs that failed",
         |s| s.cache.events.transfer_errors as f64,
     ),
-    ("forebay_device_retries_total", "counter", "Operations of devices that were repeated", |s| {
+    ("forebay_device_retries_total", "counter", "Device operations that were retried", |s| {
         s.cache.devices.retries as f64
     }),
-    ("forebay_device_errors_total", "counter", "Operations of devices that failed", |s| {
+    ("forebay_device_errors_total", "counter", "Device operations that failed", |s| {
         s.cache.devices.errors as f64
     }),
-    ("forebay_flash_corrupt_total", "counter", "Reads of flash whose checksum was wrong", |s| {
+    ("forebay_flash_corrupt_total", "counter", "Reads from flash with a wrong checksum", |s| {
         s.cache.events.flash_corrupt as f64
     }),
-    ("forebay_flash_bytes", "gauge", "Bytes of blocks that flash has room for", |s| {
+    ("forebay_flash_bytes", "gauge", "Capacity of flash for blocks", |s| {
         s.cache.tiers.flash_bytes as f64
     }),
     ("forebay_flash_written_bytes_total", "counter", "Bytes written to flash", |s| {
         s.cache.tier2_bytes_written as f64
     }),
-    ("forebay_flash_payload_bytes_total", "counter", "Bytes of blocks written to flash", |s| {
+    ("forebay_flash_payload_bytes_total", "counter", "Bytes of block data written to flash", |s| {
         s.cache.flash.map_or(0.0, |flash| flash.payload_bytes as f64)
     }),
     ("forebay_flash_regions", "gauge", "Regions of the log", |s| {
@@ -165,12 +166,12 @@ const VOLUME_FAILURES: [VolumeFailure; 4] = [
     }),
     (
         "forebay_suspended",
-        "Whether writes fail because they waited for the backing store too long",
+        "Whether writes fail because the backing store has failed for too long",
         |v| v.suspended.into(),
     ),
     (
         "forebay_pass_through",
-        "Whether the volume goes on without the flash tier, which has failed",
+        "Whether the volume runs without the flash tier, which has failed",
         |v| v.pass_through.into(),
     ),
     ("forebay_unreadable_blocks", "Blocks whose newest data cannot be read from flash", |v| {
@@ -193,7 +194,7 @@ pub(super) fn metrics(server: &ServerStatus) -> String {
     }
     failures(&mut page, server);
     let name = "forebay_latency_seconds";
-    head(&mut page, name, "summary", "From a request's arrival to its answer");
+    head(&mut page, name, "summary", "Time from a request's arrival to its reply");
     for volume in &status.volumes {
         let label = escape(&volume.volume);
         let w = &volume.workload;
@@ -241,18 +242,18 @@ fn failures(page: &mut String, server: &ServerStatus) {
     for (name, help, holds) in [
         (
             "forebay_flash_failed",
-            "Whether nothing goes to flash any more",
+            "Whether flash is no longer written to",
             status.flash_failure.is_some(),
         ),
         ("forebay_quiesced", "Whether clients are held back", status.quiesced.is_some()),
         (
             "forebay_write_policy_failed",
-            "Whether the configured write policy could not be taken up",
+            "Whether the configured write policy could not take effect",
             status.write_policy_failure.is_some(),
         ),
         (
             "forebay_recording",
-            "Whether what clients do is recorded",
+            "Whether the requests of clients are being recorded",
             recording.is_some() && !recording_failed,
         ),
         ("forebay_recording_failed", "Whether the recording has failed", recording_failed),
@@ -264,7 +265,7 @@ fn failures(page: &mut String, server: &ServerStatus) {
     head(page, "forebay_policy_info", "gauge", "The write policy in force");
     let labels = format_args!("policy=\"{policy}\",acknowledge=\"{acknowledge}\"");
     line(page, format_args!("forebay_policy_info{{{labels}}} 1"));
-    head(page, "forebay_build_info", "gauge", "The version that runs");
+    head(page, "forebay_build_info", "gauge", "The running version");
     line(page, format_args!("forebay_build_info{{version=\"{}\"}} 1", escape(server.version)));
 }
 
@@ -272,7 +273,7 @@ fn failures(page: &mut String, server: &ServerStatus) {
 /// several.
 fn devices(page: &mut String, c: &Components) {
     let name = "forebay_device_latency_seconds";
-    head(page, name, "summary", "From the cache's wish to the end of a device's operation");
+    head(page, name, "summary", "Time from the cache's order for a device operation to its end");
     let flash = [("read", &c.tier2_read), ("write", &c.tier2_write), ("sync", &c.tier2_sync)];
     for (operation, latency) in flash {
         let labels = format!("device=\"flash\",operation=\"{operation}\"");

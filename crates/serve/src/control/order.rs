@@ -25,12 +25,13 @@ pub(super) fn set(query: &str) -> Result<(WritePolicy, Option<Acknowledge>), Ans
                 acknowledge = Some(value.parse().map_err(|_| unknown("acknowledgement"))?);
             }
             _ => {
-                let what = "cannot be set while the server runs; write_policy can";
+                let what = "cannot be set while the server runs; only write_policy and acknowledge \
+                            can";
                 return Err(Answer::error(400, &format!("`{key}` {what}")));
             }
         }
     }
-    let policy = policy.ok_or_else(|| Answer::error(400, "say which write_policy"))?;
+    let policy = policy.ok_or_else(|| Answer::error(400, "name the write_policy to set"))?;
     Ok((policy, acknowledge))
 }
 
@@ -38,7 +39,7 @@ pub(super) fn set(query: &str) -> Result<(WritePolicy, Option<Acknowledge>), Ans
 pub(super) fn resize(query: &str) -> Result<u64, Answer> {
     match pairs(query).collect::<Vec<_>>()[..] {
         [("dram", bytes)] => {
-            bytes.parse().map_err(|_| Answer::error(400, "the size of DRAM is a number of bytes"))
+            bytes.parse().map_err(|_| Answer::error(400, "`dram` must be a number of bytes"))
         }
         _ => Err(Answer::error(400, "only `dram` can be resized while the server runs")),
     }
@@ -50,19 +51,19 @@ pub(super) fn quiesce(query: &str) -> Result<Option<Duration>, Answer> {
         [] => Ok(Some(QUIESCE_LIMIT)),
         [("for", seconds)] => match seconds.parse::<f64>().map(Duration::try_from_secs_f64) {
             Ok(Ok(limit)) => Ok(Some(limit).filter(|limit| !limit.is_zero())),
-            _ => Err(Answer::error(400, "the time of a quiesce is a number of seconds")),
+            _ => Err(Answer::error(400, "`for` must be a number of seconds")),
         },
-        _ => Err(Answer::error(400, "a quiesce takes `for` only")),
+        _ => Err(Answer::error(400, "a quiesce takes only the key `for`")),
     }
 }
 
 /// The name of the volume of `/invalidate`: `volume=NAME`.
 pub(super) fn invalidate(query: &str) -> Result<Cow<'_, str>, Answer> {
     let [("volume", name)] = pairs(query).collect::<Vec<_>>()[..] else {
-        return Err(Answer::error(400, "say which volume"));
+        return Err(Answer::error(400, "name the volume"));
     };
     let name = percent_decode_str(name).decode_utf8();
-    name.map_err(|_| Answer::error(400, "the name of the volume is no UTF-8"))
+    name.map_err(|_| Answer::error(400, "the name of the volume is not UTF-8"))
 }
 
 fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {

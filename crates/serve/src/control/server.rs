@@ -328,7 +328,7 @@ impl Shared {
                     return Answer::json(200, json(&left));
                 }
                 State::Stopped(Err(error)) => {
-                    return Answer::error(500, &format!("it has stopped, and {error}"));
+                    return Answer::error(500, &format!("the server has stopped, but {error}"));
                 }
                 _ => {}
             }
@@ -363,14 +363,14 @@ impl Shared {
             }
             "/status" | "/metrics" | "/destage" | "/quiesce" | "/resume" | "/stop" | "/set"
             | "/resize" | "/invalidate" => {
-                Answer::error(405, "this is asked with the other method, GET or POST")
+                Answer::error(405, "wrong method for this address: use the other of GET and POST")
             }
             "/attach" | "/detach" => Answer::error(
                 501,
-                "this version changes volumes only by a restart: stop the server, edit the \
-                 configuration, start it again",
+                "volumes can change only with a restart: stop the server, edit the configuration \
+                 and start it again",
             ),
-            _ => Answer::error(404, "there is nothing here; try /status or /metrics"),
+            _ => Answer::error(404, "unknown address; try /status or /metrics"),
         }
     }
 }

@@ -34,8 +34,8 @@ pub enum TokenError {
     },
     /// Others can read or write it, so that it protects nothing.
     #[error(
-        "the control token {} can be read or changed by others: remove it, and the server makes \
-         a new one; or, if nobody has read it, `chmod 600` it and make it this user's",
+        "other users can read or change the control token {}: remove it, and the server makes a \
+         new one; or, if nobody has read it, `chown` it to this user and `chmod 600` it",
         path.display()
     )]
     Exposed {
@@ -44,8 +44,8 @@ pub enum TokenError {
     },
     /// It holds no token.
     #[error(
-        "{} holds no control token: one line of at least {TOKEN_BYTES_MIN} letters and digits. \
-         Remove it, and the server makes a new one",
+        "{} does not hold a control token (one line of at least {TOKEN_BYTES_MIN} letters and \
+         digits). Remove it, and the server makes a new one",
         path.display()
     )]
     Malformed {

@@ -95,22 +95,22 @@ impl Counts {
     /// What an operator should hear of, since `reported` was made.
     pub fn faults(&self, reported: &mut NbdReported) -> Vec<String> {
         let counts = [
-            (&self.refused, "refused", "as many as serve.connections allows are there"),
+            (&self.refused, "refused", "the limit serve.connections was reached"),
             (
                 &self.refused_by_volume,
                 "refused",
-                "their volume has as many as serve.volume_connections allows",
+                "their volume's limit serve.volume_connections was reached",
             ),
             (
                 &self.handshake_timeouts,
                 "closed",
                 "their handshake took longer than serve.handshake_timeout",
             ),
-            (&self.idle_timeouts, "closed", "nothing happened for serve.idle_timeout"),
+            (&self.idle_timeouts, "closed", "they were idle for serve.idle_timeout"),
             (
                 &self.stalled,
                 "closed",
-                "for longer than serve.stall_timeout they held memory that others wait for",
+                "they held memory that others wait for, for longer than serve.stall_timeout",
             ),
         ];
         let mut faults = Vec::new();

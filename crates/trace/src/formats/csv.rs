@@ -249,18 +249,18 @@ impl Csv {
         let wrong = |what: String| {
             let example = "csv:time=COLUMN@us,op=COLUMN,offset=COLUMN@512,length=COLUMN";
             let path = source.path.display();
-            TraceError::Options(format!("{path}: {what}; say so with --format {example}"))
+            TraceError::Options(format!("{path}: {what}; specify it with --format {example}"))
         };
         let has = |field| self.columns.iter().any(|c| c.field == field);
         if !has(Field::Offset) {
-            return Err(wrong("no column is known to hold offsets".to_owned()));
+            return Err(wrong("no column is recognised as the offset".to_owned()));
         }
         if !has(Field::Length) && self.length.is_none() {
-            return Err(wrong("no column is known to hold lengths".to_owned()));
+            return Err(wrong("no column is recognised as the length".to_owned()));
         }
         if !has(Field::Op) && self.op.is_none() {
             return Err(wrong(
-                "no column is known to hold operations (op=read: all read)".to_owned(),
+                "no column is recognised as the operation (op=read: all requests read)".to_owned(),
             ));
         }
         match self.columns.iter().find(|c| c.unit == 0) {

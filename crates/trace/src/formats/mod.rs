@@ -86,6 +86,6 @@ pub(crate) fn detect(source: &Source) -> Result<&'static Format> {
             ": its first line is \"{}\"",
             text::shown(head.lines().next().unwrap_or_default())
         ))),
-        _ => Err(unknown(": it is binary and no known kind")),
+        _ => Err(unknown(": it is binary, of no known kind")),
     }
 }

@@ -17,7 +17,7 @@ impl Params {
         for pair in rest.split(',').filter(|p| !p.is_empty()) {
             let Some((key, value)) = pair.split_once('=') else {
                 return Err(TraceError::Options(format!(
-                    "\"{pair}\" in the format \"{text}\" is not of the form key=value"
+                    "\"{pair}\" in the format \"{text}\" does not have the form key=value"
                 )));
             };
             params.pairs.push((key.trim().to_owned(), value.trim().to_owned()));
@@ -48,7 +48,7 @@ impl Params {
     /// That `key` has a value that is not what it should be.
     pub(crate) fn bad(&self, key: &str, value: &str, wanted: &str) -> TraceError {
         TraceError::Options(format!(
-            "format {}: {key} is \"{value}\" but should be {wanted}",
+            "format {}: {key} is \"{value}\", but should be {wanted}",
             self.format
         ))
     }

@@ -150,7 +150,7 @@ impl<P: LineParser> Lines<P> {
                 path: self.source.path.clone(),
                 at: Position::Line(self.line + 1),
                 expected: format!("a line of at most {LINE_BYTES_MAX} bytes"),
-                found: "a longer one: this is no text trace".to_owned(),
+                found: "a longer one: this is not a text trace".to_owned(),
             });
         }
         self.buffer.resize(old + READ_BYTES, 0);

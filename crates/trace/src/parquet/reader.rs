@@ -41,13 +41,14 @@ impl ParquetTraceReader {
         let wrong = |what: String| TraceError::Parquet { path: path.clone(), what };
         if path.as_os_str() == "-" {
             return Err(wrong(
-                "Parquet is read from its end, which standard input does not have yet: give a file"
+                "Parquet is read from its end, so it cannot come from standard input: name a file"
                     .to_owned(),
             ));
         }
         if source.compressed {
             return Err(wrong(
-                "Parquet can be read only from an uncompressed file (it is compressed within)"
+                "Parquet can be read only from a file without outer compression (it compresses \
+                 internally)"
                     .to_owned(),
             ));
         }
@@ -63,7 +64,7 @@ impl ParquetTraceReader {
         });
         let file = file.map_err(|e| {
             wrong(format!(
-                "no complete Parquet file ({e}): it was cut off, or its writer has not finished \
+                "not a complete Parquet file ({e}): it was cut off, or its writer has not finished \
                  and made no checkpoint"
             ))
         })?;
@@ -143,7 +144,7 @@ impl ParquetTraceReader {
         let requests = batch.op.iter().zip(batch.offset.iter().zip(&batch.length));
         for (op, (offset, length)) in requests {
             if !is_possible(*op, *offset, *length) {
-                return Err(format!("no device has a request for {length} bytes at {offset}"));
+                return Err(format!("impossible request: {length} bytes at {offset}"));
             }
         }
         if let Some(max) = batch.volume.iter().copied().max() {
@@ -214,7 +215,7 @@ fn find_columns(
             if column.optional() || matches!(column, Column::Volume | Column::Flags) {
                 continue;
             }
-            return Err(format!("Parquet, but no trace: it has no column {}", column.name()));
+            return Err(format!("Parquet, but not a trace: it has no column {}", column.name()));
         };
         let found = schema.column(at);
         let kind_fits = match column {

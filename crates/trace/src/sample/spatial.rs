@@ -63,7 +63,7 @@ impl Sampler {
     pub fn new(spec: SampleSpec) -> Result<Sampler> {
         let invalid = |what: String| Err(TraceError::Options(format!("no such sample: {what}")));
         if !(spec.rate > 0.0 && spec.rate <= 1.0) {
-            return invalid(format!("the rate {} is not above 0 and at most 1", spec.rate));
+            return invalid(format!("the rate {} is not greater than 0 and at most 1", spec.rate));
         }
         if spec.bits > BITS_MAX {
             return invalid(format!("{} bits are more than {BITS_MAX}", spec.bits));
@@ -72,7 +72,7 @@ impl Sampler {
         // A tenth is no binary fraction: ten samples of one are possible.
         if end > 1.0 + 1e-9 {
             let most = (1.0 / spec.rate + 1e-9).floor();
-            return invalid(format!("there are {most} samples of rate {} at most", spec.rate));
+            return invalid(format!("at rate {} there are at most {most} samples", spec.rate));
         }
         // Saturates at the largest hash.
         let hash = |share: f64| (share * (u64::MAX as f64)) as u64;

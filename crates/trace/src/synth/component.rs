@@ -35,7 +35,8 @@ impl Maker {
         let blocks = c.blocks.unwrap_or(1 << 20);
         let end = block.checked_mul(blocks).and_then(|n| n.checked_add(c.start.bytes()));
         if block == 0 || blocks == 0 || end.is_none_or(|e| e > i64::MAX as u64) {
-            return Err(wrong("blocks and block must be at least 1 and end below 8 EiB"));
+            return Err(wrong("blocks and block must be at least 1, and the region must end below 8 \
+                              EiB"));
         }
         if !(c.write >= 0.0
             && c.trim >= 0.0
@@ -43,7 +44,7 @@ impl Maker {
             && (0.0..=1.0).contains(&c.fua))
         {
             return Err(wrong(
-                "write, trim and fua are shares from 0 to 1, write + trim at most 1",
+                "write, trim and fua must be shares from 0 to 1, and write + trim at most 1",
             ));
         }
         if c.flush_every == Some(0) || c.run == Some(0) {
@@ -61,11 +62,11 @@ impl Maker {
         let in_sectors = |bytes: u64| bytes.is_multiple_of(SECTOR_BYTES);
         if !sizes.iter().all(|(bytes, _)| in_sectors(*bytes)) || !in_sectors(c.start.bytes()) {
             return Err(wrong(
-                "sizes and start must be whole sectors of 512 B: a block device is asked for no less",
+                "sizes and start must be multiples of the 512 B sector of a block device",
             ));
         }
         let size_weights = Weighted::new(shares.into_iter())
-            .ok_or_else(|| wrong("the shares of sizes add up to nothing"))?;
+            .ok_or_else(|| wrong("the shares of the sizes add up to 0"))?;
         let addresses = addresses(c, blocks, seed, stream).map_err(wrong)?;
         Ok(Maker {
             random: Random::new(seed, stream),
@@ -129,7 +130,7 @@ fn addresses(c: &Component, blocks: u64, seed: u64, stream: u64) -> Result<Block
         Pattern::Sequential => c.theta.is_some() || !c.zones.is_empty(),
     };
     if foreign {
-        return Err("theta belongs to zipf, zones to zoned, run to sequential");
+        return Err("theta is only for zipf, zones only for zoned, run only for sequential");
     }
     let scatter = || {
         if !c.scatter {
@@ -152,8 +153,8 @@ fn addresses(c: &Component, blocks: u64, seed: u64, stream: u64) -> Result<Block
             let zones = if c.zones.is_empty() { &default[..] } else { &c.zones };
             if !zones_are_whole(zones) {
                 return Err(
-                    "the zones' shares must add up to 1, of the blocks and of the accesses: \
-                            0.2@0.8/0.8@0.2",
+                    "the zones' shares of the blocks must add up to 1, and so must their shares of \
+                     the accesses: 0.2@0.8/0.8@0.2",
                 );
             }
             let (weights, zones) =

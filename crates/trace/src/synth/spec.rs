@@ -218,7 +218,7 @@ impl Spec {
         }
         if !self.component.is_empty() || self.requests.is_some() || self.duration.is_some() {
             return wrong(
-                "component, requests and duration belong into the phases if there are any",
+                "with phases, set component, requests and duration in each phase",
             );
         }
         Ok(self.phase.iter().map(|p| self.with_defaults(p.clone())).collect())

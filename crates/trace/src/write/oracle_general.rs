@@ -36,7 +36,7 @@ impl Writer {
         let file = PartialFile::create(path)?;
         if !file.is_regular() {
             return Err(TraceError::Options(format!(
-                "{}: oracleGeneral needs a regular file, as it is written in two passes",
+                "{}: oracleGeneral needs a regular file, because Forebay writes it in two passes",
                 path.display()
             )));
         }
