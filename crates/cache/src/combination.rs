@@ -53,7 +53,7 @@ impl Combination {
             // (Without flash it does not matter what is said of acknowledgement.)
             return match self.relation {
                 Relation::Exclusive => Ok(()),
-                _ => Err("is about memory and flash: there is no [flash] section"),
+                _ => Err("needs a [flash] section: it is a relation between memory and flash"),
             };
         };
         let by_flash =
@@ -62,23 +62,24 @@ impl Combination {
         let all = flash.admission == AdmissionKind::Always;
         match self.relation {
             Relation::Layered | Relation::Dual if !all => {
-                Err("a line enters flash as a whole: it needs admission.policy = \"always\"")
+                Err("needs admission.policy = \"always\": a line enters flash whole")
             }
             Relation::EticaNpe | Relation::Etica if !by_flash => Err(
-                "memory may not have the only copy of a write, and flash caches writes: it needs \
-                 write_policy = \"write-back\" with acknowledge = \"flash\"",
+                "needs write_policy = \"write-back\" with acknowledge = \"flash\": memory must not \
+                 hold the only copy of a write, and flash caches writes",
             ),
             Relation::Eci if !(by_flash || around) => Err(
-                "memory keeps nothing, so that a write ends on flash or goes around the cache: it needs \
-                 write_policy = \"write-back\" with acknowledge = \"flash\", or \"read-only\"",
+                "needs write_policy = \"write-back\" with acknowledge = \"flash\", or write_policy \
+                 = \"read-only\": memory keeps no blocks, so a write ends on flash or bypasses the \
+                 cache",
             ),
-            Relation::Etica if !flash.slots => Err(
-                "its queues evict single blocks, and the log layout frees its regions whole, in the order in \
-                 which they were written: it needs flash.layout = \"slots\"",
-            ),
+            Relation::Etica if !flash.slots => {
+                Err("needs flash.layout = \"slots\": its queues evict single blocks, but the log \
+                 layout frees whole regions in the order in which they were written")
+            }
             Relation::Etica if !all || flash.written != Written::Ask => Err(
-                "its queues choose what enters flash: it needs admission.policy = \"always\" and \
-                 admission.written = \"ask\"",
+                "needs admission.policy = \"always\" and admission.written = \"ask\": its queues \
+                 choose which blocks enter flash",
             ),
             Relation::Exclusive
             | Relation::Inclusive

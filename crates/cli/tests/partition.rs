@@ -322,7 +322,7 @@ fn what_the_volumes_do_not_allow_is_refused_with_their_names() {
         (&["--volumes", &name, &trace], "share those of the same name"),
         (&["--volumes", "nobody"], "nobody"),
         (&["--target", "lop=1ms"], &name),
-        (&["--floor", "600KiB"], "more than there is"),
+        (&["--floor", "600KiB"], "more than the size to divide"),
         (
             &["--dram", "1MiB", "--unit", "4KiB", "--dram-unit", "4KiB", "--flash", "64MiB"],
             "anneal",

@@ -116,7 +116,7 @@ fn money_for_a_cache_that_is_there_goes_where_it_does_more() {
     let message = refusal(&[&trace, "--have", "10KiB", "--budget", "1"]);
     assert!(message.contains("below 1 MiB"), "{message}");
     let message = refusal(&[&trace, "--have", "4MiB", "--budget", "0.000001"]);
-    assert!(message.contains("buys nothing"), "{message}");
+    assert!(message.contains("buys no tier"), "{message}");
     let three = ["--tiers", "FastDRAM,SlowDRAM,SlowSSD", "--have", "4MiB", "--budget", "1"];
     let message = refusal(&[&[&trace[..], "--backing", "SlowHDD"], &three[..]].concat());
     assert!(message.contains("two devices"), "{message}");
@@ -444,8 +444,8 @@ fn what_cannot_be_done_is_refused_before_the_trace_is_read() {
         (&["--budget", "5", "--tiers", "FastDRAM,SlowSSD"], "no backing store"),
         (&["--budget", "5", "--devices", own], "no backing store"),
         (&["--budget", "5", "--wear-max", "0"], "rated endurance"),
-        (&["--budget", "0.001"], "buys nothing"),
-        (&["--budget", "ten"], "no budget"),
+        (&["--budget", "0.001"], "buys no tier"),
+        (&["--budget", "ten"], "not a budget"),
         (&["--budget", "-5"], "budget"),
         (&["--budget", "5", "--evaluate", "replay"], "--config"),
         (&["--budget", "5", "--backing", "SlowHHD"], "`SlowHDD`"),

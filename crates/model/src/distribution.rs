@@ -35,7 +35,7 @@ impl std::fmt::Display for LatencyError {
         f.write_str(match self {
             LatencyError::Sigma => "sigma of a lognormal latency must be from 0 to 5",
             LatencyError::Percentiles => {
-                "percentiles must be from 0 to 100 and rise, and so must their times"
+                "percentiles must be from 0 to 100 and increase, and their times must increase too"
             }
         })
     }

@@ -144,7 +144,7 @@ impl Catalogue {
                 return Err(wrong(format!("{key} of device `{}` must {should}", device.name)));
             }
             if self.devices[..index].iter().any(|d| d.name == device.name) {
-                return Err(wrong(format!("there are two devices called `{}`", device.name)));
+                return Err(wrong(format!("two devices are called `{}`", device.name)));
             }
         }
         Ok(())
@@ -154,7 +154,7 @@ impl Catalogue {
         for (index, name) in combination.tiers.iter().enumerate() {
             self.device(name)?;
             if combination.tiers[..index].contains(name) || *name == combination.backing {
-                return Err(wrong(format!("a combination uses device `{name}` twice")));
+                return Err(wrong(format!("a combination contains device `{name}` twice")));
             }
         }
         self.device(&combination.backing).map(|_| ())
@@ -228,7 +228,7 @@ fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let score =
         |candidate: &str| strsim::jaro_winkler(&name.to_lowercase(), &candidate.to_lowercase());
     let nearest = known.max_by(|a, b| score(a).total_cmp(&score(b)));
-    nearest.map(|n| format!("; the nearest known is `{n}`")).unwrap_or_default()
+    nearest.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default()
 }
 
 fn syntax(text: &str, error: &toml::de::Error) -> PlanError {

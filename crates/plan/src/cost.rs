@@ -48,8 +48,8 @@ impl Default for Metadata {
 /// A text that is no list of bytes of metadata.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "`{0}` does not say how many bytes of metadata a block needs: write one number, or one for \
-     each tier, such as 76,48 (at most {METADATA_TIERS}; further tiers are as the last)"
+    "`{0}` does not give the bytes of metadata for each block: write one number, or one for each \
+     tier, such as 76,48 (at most {METADATA_TIERS}; any further tiers use the last)"
 )]
 pub struct MetadataError(String);
 

@@ -28,8 +28,8 @@ pub enum PlanError {
     },
     /// The budget is too small for any of the combinations.
     #[error(
-        "a budget of ${budget_usd} buys nothing: the smallest tier, {unit_bytes} bytes of \
-         {device} with its metadata, costs ${needed_usd:.6}"
+        "a budget of ${budget_usd} buys no tier: the smallest, {unit_bytes} bytes of {device} with \
+         its metadata, costs ${needed_usd:.6}"
     )]
     BuysNothing {
         /// What may be spent.
@@ -43,8 +43,8 @@ pub enum PlanError {
     },
     /// Of the combinations, everything that the budget buys is flash that wears out too fast.
     #[error(
-        "all that a budget of ${budget_usd} buys is flash that uses more than {used_max} times its \
-         rated endurance: raise the budget, or the limit with --wear-max"
+        "a budget of ${budget_usd} buys only flash that would use more than {used_max} times its \
+         rated endurance: raise the budget, or raise the limit with --wear-max"
     )]
     WearsOut {
         /// What may be spent.
@@ -53,20 +53,21 @@ pub enum PlanError {
         used_max: f64,
     },
     /// The budget is no amount of money.
-    #[error("{0} is no budget: it must be an amount above zero")]
+    #[error("{0} is not a budget: a budget must be above zero")]
     NotABudget(f64),
     /// There is nothing to serve.
-    #[error("the workload reads and writes no block, so there is nothing to plan for")]
+    #[error("the workload reads and writes no blocks, so there is nothing to plan")]
     NoAccesses,
     /// There is nothing to choose from.
-    #[error("no combination of devices is left to choose from: {0}")]
+    #[error("no combination of devices is left: {0}")]
     NoCombination(String),
     /// Cydonia is defined for two tiers.
     #[error("Cydonia searches two tiers, but {0} tiers are combined")]
     CydoniaTiers(usize),
     /// Growing tier 1 is compared with adding a second tier.
     #[error(
-        "whether to grow tier 1 or to add tier 2 is asked of two tiers, but {0} tiers are combined"
+        "the question whether to grow tier 1 or add tier 2 needs two tiers, but {0} tiers are \
+         combined"
     )]
     GrowthTiers(usize),
     /// An evaluation failed.
@@ -82,8 +83,8 @@ pub enum PlanError {
     Locality(#[from] forebay_locality::LocalityError),
     /// An exact search over so fine units would take too long.
     #[error(
-        "an exact search would take {steps} steps or more, of which {most} are the most; \
-         choose larger units, or search by annealing"
+        "an exact search would take {steps} steps or more, but the limit is {most}; use larger \
+         units, or search by annealing"
     )]
     TooManySteps {
         /// Steps it would take.
@@ -93,8 +94,8 @@ pub enum PlanError {
     },
     /// An exact search over so fine units would take too much memory.
     #[error(
-        "an exact search would keep {budgets} choices, of which {most} are the most; \
-         choose larger units, or search by annealing"
+        "an exact search would keep {budgets} choices, but the limit is {most}; use larger units, \
+         or search by annealing"
     )]
     TooManyBudgets {
         /// Volumes by divisions of the budget.
@@ -106,12 +107,12 @@ pub enum PlanError {
     #[error(transparent)]
     Stopped(BoxError),
     /// What every volume is to get at least is more than there is.
-    #[error("what every volume is to get at least adds up to more than there is to divide")]
+    #[error("the least sizes of all volumes add up to more than the size to divide")]
     Floors,
     /// Nothing of the workload was looked at.
-    #[error("no block is in the sample: look at a larger share of them")]
+    #[error("the sample contains no blocks: raise the sampling rate")]
     EmptySample,
     /// The sampling rate is no rate.
-    #[error("{0} is no sampling rate: it must be at least 2^-33 and at most 1")]
+    #[error("{0} is not a sampling rate: it must be at least 2^-33 and at most 1")]
     SampleRate(f64),
 }

@@ -226,7 +226,7 @@ mod tests {
             hierarchy(["FastDRAM", "FastSSD", "SlowSSD"], "FastHDD", WritePolicy::WriteBack);
         assert!(of(&three, 1.0).contains("3 tiers"));
         assert!(of(&two, 0.001).contains("FastSSD"));
-        assert!(of(&two, -1.0).contains("no budget"));
+        assert!(of(&two, -1.0).contains("not a budget"));
     }
 
     proptest! {

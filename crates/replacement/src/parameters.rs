@@ -172,7 +172,8 @@ impl fmt::Display for ParameterError {
                 let Parameter { name, unit, min, max, .. } = parameter;
                 write!(
                     f,
-                    "`{name}` of the policy `{kind}` is from {min} to {max} {unit}, not {value}"
+                    "`{name}` of the policy `{kind}` must be from {min} to {max} {unit}, not \
+                     {value}"
                 )
             }
         }

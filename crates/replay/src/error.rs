@@ -40,9 +40,7 @@ pub enum ReplayError {
     #[error(transparent)]
     Nbd(#[from] NbdError),
     /// Some targets are paths, others NBD addresses.
-    #[error(
-        "the targets of one run must all be paths or all be NBD addresses; {0} and {1} are not"
-    )]
+    #[error("the targets of one run must be all paths or all NBD addresses, not {0} and {1}")]
     Mixed(String, String),
     /// No target at all.
     #[error("no target was given")]

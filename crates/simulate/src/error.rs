@@ -12,16 +12,18 @@ pub enum SimulateError {
     #[error(transparent)]
     Setup(#[from] SetupError),
     /// The flash tier's size is not known, because nothing is opened here.
-    #[error("a simulated flash tier needs its size: set `size` in the section [flash]")]
+    #[error("a simulated flash tier needs a size: set `size` in [flash]")]
     FlashSize,
     /// No device has this name.
     #[error(
-        "there is no device `{0}`: use a [shape.NAME] of the configuration, or one of {names}",
+        "there is no device `{0}`: use a [shape.NAME] from the configuration, or one of {names}",
         names = forebay_model::Profile::NAMES.join(", ")
     )]
     UnknownDevice(String),
     /// More volumes than a cache can have.
-    #[error("the trace has {found} volumes, and a cache at most {most}: choose some of them")]
+    #[error(
+        "the trace has {found} volumes, but a cache can have at most {most}: choose some of them"
+    )]
     TooManyVolumes {
         /// As many as there are.
         found: usize,
@@ -32,7 +34,7 @@ pub enum SimulateError {
     #[error("{0}")]
     Options(&'static str),
     /// An outage is of a volume that there is not.
-    #[error("there is no volume `{name}` whose store could fail: the trace has {known}")]
+    #[error("there is no volume `{name}`: the trace has {known}")]
     UnknownOutage {
         /// The volume's name.
         name: String,
@@ -40,7 +42,7 @@ pub enum SimulateError {
         known: String,
     },
     /// A request addresses a volume that there is not.
-    #[error("request {request} is for volume {volume}, and there are {volumes}")]
+    #[error("request {request} is for volume {volume}, but there are only {volumes} volumes")]
     UnknownVolume {
         /// Which request, from 1.
         request: u64,
@@ -51,8 +53,8 @@ pub enum SimulateError {
     },
     /// A request reaches beyond the end of its volume.
     #[error(
-        "request {request} ends at {} of volume {volume}, which has {}: give it a larger `size`, \
-         or none to have the trace's",
+        "request {request} ends at {} of volume {volume}, which has {}: set a larger `size`, or \
+         omit it to use the trace's",
         Size(*end), Size(*size)
     )]
     BeyondVolume {
@@ -69,10 +71,10 @@ pub enum SimulateError {
     #[error("the flash tier could not be set up: {0}")]
     Flash(LogError),
     /// Somebody wished it to end; see [`Simulation::stop_when`](crate::Simulation::stop_when).
-    #[error("stopped before the work was done")]
+    #[error("stopped before the run had finished")]
     Interrupted,
     /// Nothing is under way on any device, and still requests are not answered.
-    #[error("the cache has stopped answering after {requests} requests; its state: {state}")]
+    #[error("the cache stopped answering after {requests} requests; its state: {state}")]
     Stuck {
         /// Requests answered until then.
         requests: u64,

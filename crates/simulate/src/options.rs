@@ -102,16 +102,22 @@ impl Options {
             Pacing::OpenLoop { rate } if !(rate.is_finite() && rate > 0.0) => {
                 return bad("the rate of a replay must be above 0");
             }
-            Pacing::ClosedLoop { queue_depth: 0 } => return bad("a queue depth is at least 1"),
+            Pacing::ClosedLoop { queue_depth: 0 } => {
+                return bad("the queue depth must be at least 1");
+            }
             Pacing::Quiesced | Pacing::Untimed if !self.outages.is_empty() => {
-                return bad("outages need requests that arrive at their times, or a queue depth");
+                return bad("outages need timed arrivals or a queue depth");
             }
             _ => {}
         }
         match (self.assume_flush, self.interval) {
-            (AssumeFlush::EveryWrites(0), _) => bad("a flush needs at least one write before it"),
-            (AssumeFlush::Every(Nanos(0)), _) => bad("flushes cannot come every 0 seconds"),
-            (_, Interval::Time(Nanos(0))) => bad("rows cannot be 0 seconds long"),
+            (AssumeFlush::EveryWrites(0), _) => {
+                bad("the number of writes between flushes must be \
+                                                     at least 1")
+            }
+            (AssumeFlush::Every(Nanos(0)), _) => bad("the time between flushes must be above 0 \
+                                                      seconds"),
+            (_, Interval::Time(Nanos(0))) => bad("the interval of a row must be above 0 seconds"),
             _ => Ok(()),
         }
     }

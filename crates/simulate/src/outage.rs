@@ -76,7 +76,8 @@ impl FromStr for Outage {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Outage, String> {
-        let usage = "write VOLUME=dead, VOLUME=full or VOLUME=slow:100, and @FROM..UNTIL for a part of the run";
+        let usage = "write VOLUME=dead, VOLUME=full or VOLUME=slow:100, and add @FROM..UNTIL to \
+                     limit it to a part of the run";
         let (volume, what) = text.rsplit_once('=').ok_or(usage)?;
         let (what, when) =
             what.split_once('@').map_or((what, None), |(what, when)| (what, Some(when)));
@@ -85,7 +86,9 @@ impl FromStr for Outage {
             ("full", _) => Trouble::Full,
             (_, Some(times)) => match times.parse::<f64>() {
                 Ok(times) if (1.0..=1e6).contains(&times) => Trouble::Slow(times),
-                _ => return Err(format!("a store is 1 to 1000000 times as slow, not `{times}`")),
+                _ => {
+                    return Err(format!("a store can be 1 to 1000000 times as slow, not `{times}`"));
+                }
             },
             _ => return Err(usage.to_owned()),
         };
@@ -122,8 +125,8 @@ pub(crate) fn check(scenario: &Scenario, outages: &[Outage]) -> Result<(), Simul
         }
         let waits = outage.until.is_none() && scenario.cache.give_up_after == Nanos(0);
         if waits && !matches!(outage.trouble, Trouble::Slow(_)) {
-            let why =
-                "`give_up_after = 0`: requests would wait for ever for a store that fails for ever";
+            let why = "with `give_up_after = 0`, requests would wait forever for a store that fails for \
+                 the rest of the run";
             return Err(SimulateError::Options(why));
         }
     }

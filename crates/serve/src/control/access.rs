@@ -38,8 +38,11 @@ impl Access {
         let named = [host, target.authority().map(Authority::as_str)];
         let named = || named.into_iter().flatten();
         if named().next().is_none() || !named().all(|host| is_own(host, bound.ip())) {
-            return Err((421, "the Host header does not name this server: use its address, or \
-                              localhost"));
+            return Err((
+                421,
+                "the Host header does not name this server: use its address, or \
+                              localhost",
+            ));
         }
         if let Some(origin) = headers.get(ORIGIN) {
             let own = |host: &str| origin.as_bytes() == format!("http://{host}").as_bytes();

@@ -38,7 +38,9 @@ const PER_VOLUME: [Counter; 17] = [
     ("forebay_backing_errors_total", "counter", "Failed operations of the backing store", |w| {
         w.backing.errors
     }),
-    ("forebay_dirty_blocks", "gauge", "Blocks that are newer than the backing store", |w| w.dirty_blocks),
+    ("forebay_dirty_blocks", "gauge", "Blocks that are newer than the backing store", |w| {
+        w.dirty_blocks
+    }),
 ];
 
 /// One metric of the whole server: name, kind, help, and its value.
@@ -54,8 +56,7 @@ const SINGLE: [Single; 33] = [
     ("forebay_connections_accepted_total", "counter", "NBD connections accepted", |s| {
         s.nbd.accepted as f64
     }),
-    ("forebay_connections_refused_total", "counter", "NBD connections refused because there were \
-                                                      too many", |s| {
+    ("forebay_connections_refused_total", "counter", "NBD connections refused: too many", |s| {
         s.nbd.refused as f64
     }),
     ("forebay_request_memory_bytes", "gauge", "Memory that requests use", |s| {
@@ -67,9 +68,12 @@ const SINGLE: [Single; 33] = [
     ("forebay_request_memory_waiting", "gauge", "NBD connections that wait for memory", |s| {
         s.nbd.request_memory.waiting as f64
     }),
-    ("forebay_dirty_bytes", "gauge", "Bytes that are newer than the backing stores, in whole blocks", |s| {
-        s.cache.total.dirty_blocks as f64 * s.cache.tiers.block_bytes as f64
-    }),
+    (
+        "forebay_dirty_bytes",
+        "gauge",
+        "Bytes that are newer than the backing stores, in whole blocks",
+        |s| s.cache.total.dirty_blocks as f64 * s.cache.tiers.block_bytes as f64,
+    ),
     ("forebay_block_bytes", "gauge", "Block size", |s| s.cache.tiers.block_bytes as f64),
     ("forebay_dram_bytes", "gauge", "Memory that blocks may use now", |s| {
         f64::from(s.cache.tiers.dram_blocks) * s.cache.tiers.block_bytes as f64
@@ -113,12 +117,9 @@ const SINGLE: [Single; 33] = [
     ("forebay_destaged_blocks_total", "counter", "Blocks destaged from flash", |s| {
         s.cache.events.destaged as f64
     }),
-    (
-        "forebay_destage_retries_total",
-        "counter",
-        "Destage rounds that were retried",
-        |s| s.cache.events.destage_retries as f64,
-    ),
+    ("forebay_destage_retries_total", "counter", "Destage rounds that were retried", |s| {
+        s.cache.events.destage_retries as f64
+    }),
     (
         "forebay_transfer_errors_total",
         "counter",

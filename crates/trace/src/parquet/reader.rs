@@ -47,8 +47,8 @@ impl ParquetTraceReader {
         }
         if source.compressed {
             return Err(wrong(
-                "Parquet can be read only from a file without outer compression (it compresses \
-                 internally)"
+                "Parquet can be read only from an uncompressed file (Parquet compresses its own \
+                 columns)"
                     .to_owned(),
             ));
         }

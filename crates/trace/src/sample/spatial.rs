@@ -63,7 +63,7 @@ impl Sampler {
     pub fn new(spec: SampleSpec) -> Result<Sampler> {
         let invalid = |what: String| Err(TraceError::Options(format!("no such sample: {what}")));
         if !(spec.rate > 0.0 && spec.rate <= 1.0) {
-            return invalid(format!("the rate {} is not greater than 0 and at most 1", spec.rate));
+            return invalid(format!("the rate must be above 0 and at most 1, not {}", spec.rate));
         }
         if spec.bits > BITS_MAX {
             return invalid(format!("{} bits are more than {BITS_MAX}", spec.bits));

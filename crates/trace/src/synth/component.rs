@@ -35,8 +35,9 @@ impl Maker {
         let blocks = c.blocks.unwrap_or(1 << 20);
         let end = block.checked_mul(blocks).and_then(|n| n.checked_add(c.start.bytes()));
         if block == 0 || blocks == 0 || end.is_none_or(|e| e > i64::MAX as u64) {
-            return Err(wrong("blocks and block must be at least 1, and the region must end below 8 \
-                              EiB"));
+            return Err(wrong(
+                "blocks and block must be at least 1, and their region end below 8 EiB",
+            ));
         }
         if !(c.write >= 0.0
             && c.trim >= 0.0

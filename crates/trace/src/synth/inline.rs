@@ -29,8 +29,9 @@ fn component(part: &str, phase: &mut Table, spec: &mut Table) -> Result<Table, S
     let mut table = Table::new();
     table.insert("pattern".to_owned(), Value::String(pattern.trim().to_owned()));
     for pair in keys.split(',').map(str::trim).filter(|p| !p.is_empty()) {
-        let (key, value) =
-            pair.split_once('=').ok_or_else(|| format!("`{pair}` does not have the form key=value"))?;
+        let (key, value) = pair
+            .split_once('=')
+            .ok_or_else(|| format!("`{pair}` does not have the form key=value"))?;
         let (key, value) = (key.trim(), value.trim());
         let target = match key {
             "seed" => &mut *spec,

@@ -217,9 +217,7 @@ impl Spec {
             return Ok(vec![self.with_defaults(only)]);
         }
         if !self.component.is_empty() || self.requests.is_some() || self.duration.is_some() {
-            return wrong(
-                "with phases, set component, requests and duration in each phase",
-            );
+            return wrong("with phases, set component, requests and duration in each phase");
         }
         Ok(self.phase.iter().map(|p| self.with_defaults(p.clone())).collect())
     }
