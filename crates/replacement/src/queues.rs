@@ -57,7 +57,7 @@ impl QueueParameters {
         default: 1000,
         min: 1,
         max: 1_000_000_000,
-        meaning: "requests after which blocks leave flash and enter it",
+        meaning: "requests between two rounds in which blocks leave and enter flash",
     };
     /// What leaves and enters.
     pub const SHARE: Parameter = Parameter {
@@ -66,7 +66,8 @@ impl QueueParameters {
         default: 5,
         min: 1,
         max: 100,
-        meaning: "share of the blocks of flash that leaves, and of the candidates that enters",
+        meaning: "share of the blocks on flash that leaves in a round, and share of the candidates \
+                  that enters",
     };
     /// What is remembered.
     pub const HISTORY: Parameter = Parameter {
@@ -75,7 +76,7 @@ impl QueueParameters {
         default: 100,
         min: 1,
         max: 1000,
-        meaning: "candidates that are remembered, as a share of the blocks that flash holds",
+        meaning: "number of candidates remembered, as a share of the blocks that flash holds",
     };
     /// How soon popularity fades.
     pub const HALF_LIFE: Parameter = Parameter {

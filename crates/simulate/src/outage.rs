@@ -87,7 +87,9 @@ impl FromStr for Outage {
             (_, Some(times)) => match times.parse::<f64>() {
                 Ok(times) if (1.0..=1e6).contains(&times) => Trouble::Slow(times),
                 _ => {
-                    return Err(format!("a store can be 1 to 1000000 times as slow, not `{times}`"));
+                    return Err(format!(
+                        "a store can be 1 to 1000000 times as slow, not `{times}`"
+                    ));
                 }
             },
             _ => return Err(usage.to_owned()),
