@@ -1,61 +1,61 @@
-# The few commands that matter; CONTRIBUTING.md says more.
+# The main commands; CONTRIBUTING.md describes them.
 
 SHELL := /bin/bash
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
 .PHONY: help setup build test oracles guest mutants corpora coverage demo bench papers traces doc msrv package crates clean
 
-help: ## this list
+help: ## print this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup: ## install what building and testing need, or say what is missing
+setup: ## install what the build and the tests need, or name what is missing
 	@scripts/setup.sh
 
-build: ## the release binary, target/release/forebay
+build: ## build the release binary, target/release/forebay
 	cargo build --release -p forebay
 
-test: ## everything a change has to pass; STEPS="fmt clippy" for single steps
+test: ## run everything that a change must pass; STEPS="fmt clippy" for single steps
 	@scripts/test.sh $(STEPS)
 
 oracles: ## compare answers with naive programs on large random cases (minutes); ARGS="plan --seed 7" for one
 	cargo build --workspace --bin forebay && tests/oracles/run --large $(ARGS)
 
-guest: ## a virtual machine on exports, while the server is killed: 3 minutes; needs Debian packages
+guest: ## run a virtual machine on exports while the server is killed: 3 minutes; needs Debian packages
 	@scripts/guest.sh
 
-mutants: ## small mistakes put into a copy, each of which must be found: hours; ARGS="--only NAME"
+mutants: ## put small mistakes into a copy and check that each is found: hours; ARGS="--only NAME" for one
 	@tests/mutants/run $(ARGS)
 
-corpora: ## write the inputs from which fuzzers start, fuzz/corpus, again
+corpora: ## rewrite fuzz/corpus, the inputs from which the fuzzers start
 	cargo run -p forebay-fuzz
 
-coverage: ## which lines the tests run, into target/coverage: builds everything again; ARGS="-p forebay-nbd" for one crate
+coverage: ## measure which lines the tests run, into target/coverage: rebuilds everything; ARGS="-p forebay-nbd" for one crate
 	@scripts/coverage.sh $(ARGS)
 
-demo: ## the main job on a real application, ends with a report; TRACE=file for a trace of yours
+demo: ## measure, plan and replay a real application, and write a report; TRACE=file for your own trace
 	@scripts/demo.sh
 
-bench: ## the measurements, on this machine; BENCHES="hits plan" for some, SKIP="hits" for the others
+bench: ## run the benchmarks on this machine; BENCHES="hits plan" for some, SKIP="hits" for all others
 	@SKIP="$(SKIP)" scripts/bench.sh $(BENCHES)
 
-papers: ## every study in studies/ in full, into target/papers: minutes; STUDIES="policies" for some
+papers: ## run every study in studies/ in full, into target/papers: minutes; STUDIES="policies" for some
 	@STUDIES="$(STUDIES)" ARGS="$(ARGS)" scripts/papers.sh
 
-traces: ## long traces of real applications, with content hashes, in traces/; LOADS="mail build" for some
+traces: ## record long traces of real applications, with content hashes, in traces/; LOADS="mail build" for some
 	@scripts/record-traces.sh $(LOADS)
 
-doc: ## the API documentation, its links checked
+doc: ## build the API documentation and check its links
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
-msrv: ## check the build with the oldest Rust that is supported; rustup installs it
+msrv: ## check the build with the oldest supported Rust, which rustup installs
 	@scripts/msrv.sh
 
-package: ## a Debian package and a wheel of the release binary, in target/package
+package: ## build a Debian package and a wheel of the release binary, in target/package
 	cargo build --release -p forebay && scripts/package.sh
 
-crates: ## check that every crate of a release builds from what `cargo package` puts into it
+crates: ## check that every released crate builds from the files that `cargo package` includes
 	cargo package --workspace --exclude forebay-adversary --exclude forebay-fuzz \
 		--exclude forebay-tidy --exclude forebay-ramserver
 
-clean: ## remove what was built
+clean: ## remove the build
 	cargo clean

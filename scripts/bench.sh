@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# The measurements, on this machine. The documents say what they found on ours, and with which.
+# Runs the benchmarks on this machine. The documents have the results on ours, and the commands.
 #
 #   scripts/bench.sh                   all of them: an hour or so
 #   scripts/bench.sh read-rate plan    these
 #   SKIP="hits record" scripts/bench.sh    all but these
 #
-# One that fails, or lacks a program, does not keep the others from running; the last line is the
-# count. BENCH_SECONDS, BENCH_ROUNDS and BENCH_REQUESTS are read by those that say so.
+# If one fails, or lacks a program, the others still run; the last line is the
+# count. Some benchmarks read BENCH_SECONDS, BENCH_ROUNDS and BENCH_REQUESTS; their heads say so.
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -80,7 +80,7 @@ bench_study() {
 
 for name in "$@" ${SKIP:-}; do
     if [[ " $BENCHES " != *" $name "* ]]; then
-        say "there is no measurement '$name'; there are: $BENCHES"
+        say "there is no benchmark '$name'; choose from: $BENCHES"
         exit 2
     fi
 done

@@ -1,14 +1,14 @@
-# Read by the other scripts; bash.
+# Sourced by the other scripts (bash).
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-# Where rustup puts cargo, and where Debian puts mkfs and its like.
+# rustup's directory for cargo, and Debian's directories for mkfs and similar programs.
 export PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH:/usr/sbin:/sbin"
 
 say() { printf '%s\n' "$*"; }
 
 has() { command -v "$1" >/dev/null 2>&1; }
 
-# The first of the programs given that this machine lacks, if one is.
+# Prints the first of the given programs that this machine lacks, if any.
 missing() {
     local program
     for program in "$@"; do

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Which lines of the Rust code its tests run: a table by file, and pages with the code in target/coverage/html.
+# Shows which lines of the Rust code its tests run: a table by file, and pages with the code in target/coverage/html.
 #
 #   scripts/coverage.sh                 the whole workspace
 #   scripts/coverage.sh -p forebay-nbd  one crate, or what else `cargo test` understands
 #
-# It takes as long as a first build and the step `tests` of `make test`. What the scripts in tests/integration run
-# of the binary does not count.
+# It takes as long as a first build plus the step `tests` of `make test`. The runs of the binary by
+# tests/integration do not count.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Forebay's main job, from start to end: runs a real application over a cache on a slow disk,
-# records what it does, measures that, plans tiers for it, and tries the plan out.
+# Forebay's main job from start to end: runs a real application on a cache in front of a slow disk,
+# records its requests, measures them, plans tiers for them, and tries the plan out.
 #
 #   scripts/demo.sh [DIRECTORY]              results go to DIRECTORY, forebay-demo by default
-#   TRACE=file scripts/demo.sh [DIRECTORY]   the same for a trace of yours, without the application
+#   TRACE=file scripts/demo.sh [DIRECTORY]   the same for your own trace, without the application
 #
-# FOREBAY=path uses that binary instead of building one. Devices are files in a temporary
-# directory; the slow disk takes the time that the planner's catalogue gives a hard disk.
+# FOREBAY=path uses that binary instead of building one. The devices are files in a temporary
+# directory; the slow disk has the latencies of a hard disk in the planner's catalogue.
 set -euo pipefail
 invoked_from="$PWD"
 . "$(dirname "$0")/common.sh"
@@ -15,7 +15,7 @@ BACKING=SlowHDD
 POLICY=write-back
 BUDGET=5%
 VOLUME_SIZE=$((2 << 30))
-# The replays take real time: of a trace of yours, the first part.
+# The replays take real time, so they use only this many requests of a long trace.
 REPLAYED_MAX=60000
 QUEUE_DEPTH=8
 
@@ -30,7 +30,7 @@ case "${1:-forebay-demo}" in
 esac
 trace="${TRACE:-}"
 if [ -n "$trace" ]; then
-    trace="$(cd "$invoked_from" && realpath -e -- "$trace")" || fail "there is no such trace"
+    trace="$(cd "$invoked_from" && realpath -e -- "$trace")" || fail "the trace does not exist"
 fi
 mkdir -p "$out"
 scratch="$(mktemp -d "${TMPDIR:-/tmp}/forebay-demo.XXXXXX")"
@@ -38,7 +38,7 @@ scratch="$(mktemp -d "${TMPDIR:-/tmp}/forebay-demo.XXXXXX")"
 . scripts/demo/server.sh
 . scripts/demo/application.sh
 
-# However this ends: nothing mounted, nothing running, no files but the results.
+# Leaves nothing mounted, nothing running, and no files but the results.
 cleanup() {
     local status=$?
     trap - EXIT INT TERM
@@ -60,12 +60,12 @@ title() {
     say "$*"
 }
 
-# The binary, and what this script needs besides.
+# Finds or builds the binary, and checks for Python.
 set_up() {
     [ -z "$(missing python3)" ] || fail "python3 is missing; scripts/setup.sh installs it on Debian"
     if [ -n "${FOREBAY:-}" ]; then
         case "$FOREBAY" in /*) ;; *) FOREBAY="$invoked_from/$FOREBAY" ;; esac
-        [ -x "$FOREBAY" ] || fail "$FOREBAY is no program"
+        [ -x "$FOREBAY" ] || fail "$FOREBAY is not a program"
         return
     fi
     title "Setting up, and building the release binary (minutes, the first time)"
@@ -74,14 +74,14 @@ set_up() {
     FOREBAY="${CARGO_TARGET_DIR:-$PWD/target}/release/forebay"
 }
 
-# A trace of an application on a cache before a slow disk.
+# Records a trace of an application on a cache in front of a slow disk.
 record() {
     local why
     why="$(why_no_ext4)"
     trace="$out/demo.parquet"
     if [ -z "$why" ]; then
         title "1. A shop on SQLite, on ext4, through nbdfuse and a loop device, on Forebay"
-        say "    16 MiB of memory and 64 MiB of flash before a $BACKING; filling its database"
+        say "    16 MiB of memory and 64 MiB of flash in front of a $BACKING; filling the database"
         prepare_sqlite
         record_sqlite "$trace"
         check_sqlite
@@ -89,7 +89,7 @@ record() {
         title "1. fio over NBD, on Forebay (not SQLite on ext4: $why)"
         record_fio "$trace"
     else
-        fail "SQLite on ext4 cannot run ($why), nor fio over NBD: fio is missing. Give TRACE=file"
+        fail "neither SQLite on ext4 ($why) nor fio over NBD (fio is missing) can run here. Set TRACE=file"
     fi
     cp "$scratch/serve.toml" "$out/serve.toml"
     rm -f "$scratch"/*.img
@@ -105,16 +105,16 @@ measure() {
 
 plan() {
     title "3. Which tiers should be bought for it, in front of a $BACKING?"
-    # The application runs as fast as it can, day and night if one believes the plan: that wears out any
-    # flash. What is tried out here is latency.
+    # The application runs as fast as it can, and the plan assumes that it does so all day: that wears out any
+    # flash. The demo is about latency.
     "$FOREBAY" -q plan "$trace" --budget "$BUDGET" --sweep 12 --backing "$BACKING" --policy "$POLICY" \
         --wear-max none \
         --json -o "$out/plan.json" --html "$out/plan.html"
     eval "$(python3 scripts/demo/choice.py "$out/plan.json")"
-    say "    for $BUDGET:"
+    say "    for a budget of $BUDGET:"
     say "    two tiers    $TWO, $TWO_LATENCY_US µs on average"
     say "    one tier     $ONE, $ONE_LATENCY_US µs"
-    say "    These are service times, of one request at a time. Under load requests also wait: see step 4."
+    say "    These are service times of one request at a time. Under load, requests also wait: see step 4."
 }
 
 # tiers NAME DRAM [FLASH]: a configuration for the replay, and an empty cache.
@@ -147,7 +147,7 @@ try_out() {
 }
 
 replay() {
-    title "4. Is that true? The trace, simulated, then replayed on files as slow as those devices"
+    title "4. Is that true? The trace, simulated, then replayed on files slowed to the speed of those devices"
     tiers one-tier "$ONE_DRAM"
     tiers two-tiers "$TWO_DRAM" "$TWO_FLASH"
     say "    one tier:"
@@ -178,7 +178,7 @@ measure
 plan
 replay
 report
-title "5. What was gained"
+title "5. The gain"
 python3 scripts/demo/gain.py "$out"/{one-tier,two-tiers,one-tier-simulated,two-tiers-simulated}.json
-title "Done in $((SECONDS - started)) s. Everything is in $out; begin with"
+title "Done in $((SECONDS - started)) s. The results are in $out; start with"
 say "    $out/report.html"

@@ -6,7 +6,7 @@ set -euo pipefail
 
 version="$(sed -nE 's/^rust-version = "([0-9.]+)"$/\1/p' Cargo.toml)"
 [ -n "$version" ] || { say "Cargo.toml has no rust-version"; exit 1; }
-has rustup || { say "missing: rustup, which brings Rust $version: see https://rustup.rs"; exit 1; }
+has rustup || { say "missing: rustup, needed to install Rust $version: see https://rustup.rs"; exit 1; }
 rustup toolchain install "$version" --profile minimal --no-self-update
 # A directory of its own, so that the usual build is not built again after this.
 CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/msrv" \

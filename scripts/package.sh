@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs a binary that is there into target/package: a Debian package, forebay_VERSION_ARCHITECTURE.deb, and a
+# Packs an existing binary into target/package: a Debian package, forebay_VERSION_ARCHITECTURE.deb, and a
 # wheel of the Python package with the binary in it, forebay-VERSION-py3-none-PLATFORM.whl.
 #
 #   scripts/package.sh          both
@@ -83,6 +83,6 @@ wheel() {
 for what; do
     case "$what" in
         deb | wheel) "$what" ;;
-        *) say "there is no package '$what': deb, wheel"; exit 2 ;;
+        *) say "there is no package '$what'; choose deb or wheel"; exit 2 ;;
     esac
 done

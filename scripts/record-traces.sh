@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Records traces of real applications on ext4 on Forebay, with hashes of all contents.
+# Records traces of real applications on ext4 on a Forebay volume, with hashes of all contents.
 #
 #   scripts/record-traces.sh [LOAD ...]      of database, mail, machines, build; all by default
 #
 # Traces go to the directory TRACES, traces/ by default, as LOAD.parquet. Needs root, loop devices and
 # FUSE; missing packages are installed on Debian. FOREBAY=path uses that binary instead of building one.
-# SEED (1) seeds what is random, SHAPE=NAME gives the volumes the times of a device of the catalogue; the
+# SEED (1) seeds all random choices, SHAPE=NAME gives the volumes the latencies of a device in the catalogue; the
 # sizes of each load are at the head of its file in scripts/traces. docs/recorded-traces.md says more.
 set -euo pipefail
 invoked_from="$PWD"
@@ -24,7 +24,7 @@ fail() {
 case "${TRACES:=traces}" in /*) ;; *) TRACES="$invoked_from/$TRACES" ;; esac
 [ $# = 0 ] || LOADS=("$@")
 for load in "${LOADS[@]}"; do
-    [ -e "scripts/traces/$load.sh" ] && [ "$load" != disks ] || fail "there is no load $load"
+    [ -e "scripts/traces/$load.sh" ] && [ "$load" != disks ] || fail "there is no load '$load'"
 done
 
 scratch="$(mktemp -d "${TMPDIR:-/tmp}/forebay-traces.XXXXXX")"
@@ -72,12 +72,12 @@ set_up() {
         program="${pair%%:*}"
         has "$program" || fail "$program is missing; on Debian it is in the package ${pair##*:}"
     done
-    [ -e /dev/fuse ] || fail "there is no /dev/fuse"
-    losetup --find >/dev/null 2>&1 || fail "there is no free loop device"
-    [ -n "$(cgroup_parent)" ] || fail "there are no control groups for memory, to limit the page cache by"
+    [ -e /dev/fuse ] || fail "/dev/fuse is missing"
+    losetup --find >/dev/null 2>&1 || fail "no loop device is free"
+    [ -n "$(cgroup_parent)" ] || fail "this system has no memory control groups to limit the page cache with"
     if [ -n "${FOREBAY:-}" ]; then
         case "$FOREBAY" in /*) ;; *) FOREBAY="$invoked_from/$FOREBAY" ;; esac
-        [ -x "$FOREBAY" ] || fail "$FOREBAY is no program"
+        [ -x "$FOREBAY" ] || fail "$FOREBAY is not a program"
     else
         cargo build --release --quiet -p forebay
         FOREBAY="${CARGO_TARGET_DIR:-$PWD/target}/release/forebay"

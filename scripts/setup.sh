@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Brings what building and testing need: on Debian as root by installing it, elsewhere by saying
-# exactly what is missing. Ends with status 1 only if what the build itself needs is missing.
+# Installs what the build and the tests need, on Debian as root; elsewhere it names
+# what is missing. The exit status is 1 only if something that the build needs is missing.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
-# program:package, the packages being Debian's.
+# program:package, by Debian's package names.
 BUILD="cc:gcc make:make git:git"
 TESTS="fio:fio nbdkit:nbdkit nbdinfo:libnbd-bin nbdcopy:libnbd-bin nbdfuse:libnbd-bin
     qemu-img:qemu-utils qemu-io:qemu-utils qemu-nbd:qemu-utils mkfs.ext4:e2fsprogs
@@ -22,7 +22,7 @@ wanted="$(lacking "$BUILD $TESTS" | tr '\n' ' ')"
 if [ -n "${wanted// /}" ] && [ -e /etc/debian_version ] && [ "$(id -u)" = 0 ]; then
     say "installing: $wanted"
     export DEBIAN_FRONTEND=noninteractive
-    # Without a mirror within reach the tests that need these programs skip and say so.
+    # If no mirror can be reached, the tests that need these programs are skipped and say so.
     log="$(mktemp)"
     patience="-o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o DPkg::Lock::Timeout=120"
     # shellcheck disable=SC2086
@@ -33,7 +33,7 @@ if [ -n "${wanted// /}" ] && [ -e /etc/debian_version ] && [ "$(id -u)" = 0 ]; t
         say "installing failed"
     fi
     rm -f "$log"
-    # Debian starts what it installs; the tests start their own.
+    # Debian starts the services that it installs; the tests start their own.
     case " $wanted " in
         *" prometheus "*) ! has systemctl || systemctl disable --now -q prometheus 2>/dev/null || true ;;
     esac
@@ -53,7 +53,7 @@ report() {
 report "$BUILD" "the build"
 report "$TESTS" tests
 
-# Debian's own Rust is too old for the build, so it comes from where its makers offer it.
+# Debian's own Rust is too old for the build, so it comes from rustup.rs.
 if ! has cargo && has curl && [ -e /etc/debian_version ] && [ "$(id -u)" = 0 ]; then
     say "installing: Rust, from https://rustup.rs, for this user"
     if ! curl --proto '=https' --tlsv1.2 -sSf --max-time 600 https://sh.rustup.rs |

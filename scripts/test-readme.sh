@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Pastes the commands of the README's tour into a shell, in an empty directory.
+# Runs the commands of the README's tour in a shell, in an empty directory.
 # FOREBAY=path of the binary; status 77: skipped.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"

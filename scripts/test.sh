@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything a change has to pass. Each step runs even if one before it failed; the last line is
+# Runs everything that a change must pass. Each step runs even if an earlier one failed; the last line is
 # the count. A step is skipped, with its reason, when this machine lacks what it needs.
 #
 # The adversary runs in the background at the lowest priority, and its result is reported last: it needs
@@ -47,7 +47,7 @@ compiled_once() {
     features() { cargo tree --workspace --prefix none -f '{p} {f}' -e "$1" | sed 's/ (\*)$//' | sort -u; }
     with="$(features normal,build,dev)" without="$(features normal,build)" || return 1
     if comm -13 <(printf '%s\n' "$with") <(printf '%s\n' "$without") | grep .; then
-        say "these have fewer features in a build without tests, and would be compiled twice"
+        say "these crates have fewer features in a build without tests, so they would be compiled twice"
         return 1
     fi
 }
@@ -241,7 +241,7 @@ trap 'exit 130' INT TERM
 started=$SECONDS
 for step in $list; do
     if ! declare -F "step_$step" >/dev/null; then
-        say "there is no step '$step'; there are: $STEPS"
+        say "there is no step '$step'; choose from: $STEPS"
         exit 2
     fi
     if [ -n "${BESIDE[$step]+beside}" ]; then

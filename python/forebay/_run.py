@@ -57,7 +57,7 @@ def binary() -> str:
     path = os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)])
     found = shutil.which(named) if named else shutil.which("forebay", path=path)
     if found is None:
-        what = f"FOREBAY names {named}, which" if named else "forebay"
+        what = f"FOREBAY is {named}, which" if named else "forebay"
         message = f"{what} cannot be run: install it, or set FOREBAY to its path"
         raise ForebayError(message, 2)
     return found

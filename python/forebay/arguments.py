@@ -14,7 +14,7 @@ from forebay._run import ForebayError
 def add_trace_reading(parser: argparse.ArgumentParser) -> None:
     """How traces are read: `--format` and `--limit`."""
     parser.add_argument("--format", metavar="NAME", help="the format of the traces")
-    limit = "only the first N requests of a trace"
+    limit = "use only the first N requests of a trace"
     parser.add_argument("--limit", type=count, metavar="N", help=limit)
 
 

@@ -18,11 +18,11 @@ def representatives(words: Sequence[str] | None = None) -> int:
     """Runs `forebay representatives`; returns its exit status."""
     parser = argparse.ArgumentParser(
         prog="forebay representatives",
-        description="Group traces by their features, and name the one that stands for each group.",
+        description="Group traces by their features, and name a representative of each group.",
         epilog="Example:  forebay representatives traces/*.csv --html groups.html",
     )
     parser.add_argument(
-        "traces", nargs="*", metavar="TRACE", help="a file of any format"
+        "traces", nargs="*", metavar="TRACE", help="a trace file of any format"
     )
     parser.add_argument(
         "--features",
@@ -31,10 +31,17 @@ def representatives(words: Sequence[str] | None = None) -> int:
         help="a table of features, CSV or Parquet, instead of traces",
     )
     parser.add_argument(
-        "--clusters", type=int, metavar="N", help="the number of groups; else the elbow"
+        "--clusters",
+        type=int,
+        metavar="N",
+        help="the number of groups (chosen at the elbow)",
     )
     parser.add_argument(
-        "--dimensions", type=int, default=10, metavar="N", help="most to keep (10)"
+        "--dimensions",
+        type=int,
+        default=10,
+        metavar="N",
+        help="most dimensions to keep (10)",
     )
     arguments.add_trace_reading(parser)
     arguments.add_answer(parser)

@@ -127,14 +127,14 @@ def representatives(
     (3, [2, 2, 2])
     """
     if table is not None and (traces or options):
-        raise ForebayError("traces and a table of features at once", 2)
+        raise ForebayError("give traces or a table of features, not both", 2)
     if table is not None:
         table = _table(table)
     count = len(traces) if table is None else table.height
     if count < 2:
-        raise ForebayError("representatives of fewer than two traces", 2)
+        raise ForebayError("give at least two traces", 2)
     if clusters is not None and not 1 <= clusters <= count:
-        raise ForebayError(f"{clusters} groups of {count} traces", 2)
+        raise ForebayError(f"cannot form {clusters} groups of {count} traces", 2)
     if table is None:
         table = features(*traces, **options)
     names = table["trace"].to_list()
@@ -184,7 +184,7 @@ def _table(source: PathLike | pl.DataFrame) -> pl.DataFrame:
         names = pl.Series([str(row + 1) for row in range(source.height)])
     if len(texts) > 1:
         shown = ", ".join(texts[1:4])
-        raise ForebayError(f"features are numbers, and {shown} are not", 2)
+        raise ForebayError(f"features must be numbers, but {shown} are not", 2)
     numbers = source.drop(texts).cast(pl.Float64)
     return numbers.insert_column(0, names.rename("trace"))
 

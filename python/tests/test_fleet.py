@@ -44,7 +44,7 @@ def test_a_fleet_has_a_row_for_each_volume_and_goes_on(
     ]
     assert command([*line, "--consolidate", "64MiB", "--partition", "64MiB"]) == 0
     said = capsys.readouterr().out
-    assert "4 files, 0 of them known before, 1 failed (" in said
+    assert "4 files, 0 of them from earlier runs, 1 failed (" in said
     assert "README); 4 volumes" in said, "the one that failed is named"
     rows = pl.read_parquet(out / "volumes.parquet")
     good = rows.filter(pl.col("status") == "ok")

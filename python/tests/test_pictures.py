@@ -82,7 +82,7 @@ def test_a_figure_without_what_its_kind_needs_is_refused(tables):
             {"kind": "stack", "x": "trace", "y": ["hits.tier9"]},
             "no column `hits.tier9`",
         ),
-        ({"kind": "pie", "x": "trace"}, "'pie' is none of line"),
+        ({"kind": "pie", "x": "trace"}, "'pie' is not one of line"),
     ):
         with pytest.raises(ForebayError, match=what):
             pictures.draw(figure, tables)

@@ -419,7 +419,7 @@ def test_shares_tables_and_constraints_make_cells(tmp_path):
     [
         ('trace = ["a"]', "did you mean `traces`"),
         ('traces = ["*.none"]', "matches no file"),
-        ('traces = ["a"]\ntarget = "serve"', "'serve' is none of simulate"),
+        ('traces = ["a"]\ntarget = "serve"', "'serve' is not one of simulate"),
         ('traces = ["a"]\n[sweep]\n"cache.dram" = "1MiB"', "list of values"),
         ('traces = ["a"]\nconstraints = ["cache.darm < 1"]\n[sweep]\n"cache.dram" = [1]',
          "did you mean `cache.dram`"),

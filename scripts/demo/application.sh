@@ -9,7 +9,7 @@ MOUNTED=
 TRANSACTIONS=4000
 FIO_SECONDS=40
 
-# Says why SQLite on ext4 is not possible here; nothing if it is.
+# Prints why SQLite on ext4 is not possible here; prints nothing if it is.
 why_no_ext4() {
     local lacking
     lacking="$(missing nbdfuse fusermount3 losetup mkfs.ext4 python3)"
@@ -18,14 +18,14 @@ why_no_ext4() {
     elif [ -n "$lacking" ]; then
         say "$lacking is missing"
     elif [ ! -e /dev/fuse ]; then
-        say "there is no /dev/fuse"
+        say "/dev/fuse is missing"
     elif ! losetup --find >/dev/null 2>&1; then
-        say "there is no free loop device"
+        say "no loop device is free"
     fi
 }
 
-# Puts the export behind a block device, $LOOP. Direct I/O, or the page cache of this machine
-# would answer in the place of ours.
+# Attaches the export to a loop device, $LOOP. Without direct I/O the page cache of this machine
+# would answer instead of Forebay.
 attach_disk() {
     mkdir -p "$scratch/fuse" "$scratch/mnt"
     setsid nbdfuse "$scratch/fuse/disk" --unix "$scratch/nbd.sock" >"$scratch/nbdfuse.log" 2>&1 &
@@ -42,7 +42,7 @@ mount_disk() {
     MOUNTED=1
 }
 
-# Whatever of the above exists goes; failures are nobody's concern at the end.
+# Removes all that attach_disk and mount_disk have set up. Failures at the end do not matter.
 detach_disk() {
     if [ -n "$MOUNTED" ]; then umount "$scratch/mnt" && MOUNTED=; fi
     if [ -n "$LOOP" ]; then losetup -d "$LOOP" && LOOP=; fi
@@ -65,7 +65,7 @@ prepare_sqlite() {
     stop_server
 }
 
-# Runs the shop on the slow disk and records what it asks of it.
+# Runs the shop on the slow disk and records its requests.
 record_sqlite() {
     configure "$scratch/serve.toml" $((16 << 20)) $((64 << 20)) shape="$BACKING"
     serve "$scratch/serve.toml" --record "$1"
@@ -77,19 +77,19 @@ record_sqlite() {
     stop_server
 }
 
-# What the cache has written back is a sound file system on its own: it starts 1 MiB into the
-# backing file, behind our header.
+# The data that the cache has written back form a sound file system: it starts 1 MiB into the
+# backing file, after the header.
 check_sqlite() {
     LOOP="$(losetup --find --show --read-only --offset $((1 << 20)) "$scratch/disk.img")"
     e2fsck -fn "$LOOP" >"$scratch/fsck.log" 2>&1 || { cat "$scratch/fsck.log" >&2; fail "fsck found errors"; }
     MOUNTED=1
     mount -o ro,noload "$LOOP" "$scratch/mnt"
-    say "    the backing file alone: fsck finds nothing, $(python3 scripts/demo/shop.py check \
+    say "    the backing file alone: fsck finds no errors, $(python3 scripts/demo/shop.py check \
         "$scratch/mnt/shop.db" "$TRANSACTIONS")"
     detach_disk
 }
 
-# The second best: a mix of skewed reads and writes by fio.
+# Where SQLite cannot run: a mix of skewed reads and writes by fio.
 record_fio() {
     configure "$scratch/serve.toml" $((16 << 20)) $((64 << 20)) shape="$BACKING" size=$((256 << 20))
     serve "$scratch/serve.toml" --record "$1"

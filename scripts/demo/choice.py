@@ -23,7 +23,8 @@ def main():
             break
     else:
         print(
-            "the plan has no choice with a flash tier: give more money", file=sys.stderr
+            "the plan has no choice with a flash tier: raise the budget",
+            file=sys.stderr,
         )
         return 1
     memory, flash = choice["tiers"]

@@ -62,9 +62,9 @@ ADMISSION_DRAM = ("3%", "20%")
 
 QUESTIONS = {
     "tier": "Does a second tier of this size lower the mean latency by at least 5 %?",
-    "policy": "Which replacement policy hits at least 0.01 more than LRU, and most?",
-    "block_size": "Which block size lowers the mean latency by at least 5 % against 4KiB, and most?",
-    "admission": "Which admission policy writes least to flash, of those within 2 % of the least mean latency?",
+    "policy": "Which replacement policy hits most, and at least 0.01 more than LRU?",
+    "block_size": "Which block size lowers the mean latency most, and by at least 5 % against 4KiB?",
+    "admission": "Which admission policy writes least to flash, of those within 2 % of the lowest mean latency?",
 }
 #: Questions that are not asked without a second tier.
 OF_FLASH = ("tier", "admission")
@@ -478,7 +478,7 @@ def load(path: str | Path | None = None) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ForebayError(f"cannot read the model {path}: {error}", 1) from error
     if model.get("version") != VERSION:
-        raise ForebayError(f"{path} is no model of this version; train it again", 1)
+        raise ForebayError(f"{path} is not a model of this version; train it again", 1)
     return model
 
 
@@ -607,9 +607,9 @@ def text(document: Mapping[str, Any]) -> str:
         lines += [f"  because {rule}" for rule in one["rule"]]
     if document["unlike_training"]:
         lines.append(
-            "\nThis trace is unlike all workloads of the training "
-            f"({document['distance']} from the nearest, where {document['distance_max']} is far): "
-            "simulate before you believe it."
+            "\nThis trace is unlike every workload of the training "
+            f"({document['distance']} from the nearest; above {document['distance_max']} is far): "
+            "simulate before you rely on this advice."
         )
     return "\n".join(lines)
 
@@ -624,8 +624,8 @@ def page(document: Mapping[str, Any], model: Mapping[str, Any], path: Path) -> N
         Picture(
             f"{asked} {said[asked]['answer']}, confidence {said[asked]['confidence']:.0%}",
             trees.figure(model["questions"][question]["tree"], document["features"]),
-            "To the left where the feature is at most the threshold. At the ends: the most frequent answer of the "
-            "training there, and how often it was right. The way of this trace is marked.",
+            "A branch goes left if the feature is at most the threshold. Each leaf shows its most frequent answer in the "
+            "training, and how often that was right. The path of this trace is marked.",
         )
         for question, asked in QUESTIONS.items()
         if asked in said

@@ -220,12 +220,14 @@ class Cluster:
         """What a cancelled task means: the scheduler of this process goes with this process only."""
         if self._cluster is None or self._cluster.status.name != "running":
             raise SchedulerLost
-        return WorkerLost("a worker died with the result")
+        return WorkerLost("a worker that held the result died")
 
     def _check_exclusive(self) -> None:
         workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
         if not any(worker.get("resources", {}).get("machine") for worker in workers):
-            what = "no worker may measure time: start one on each machine with "
+            what = (
+                "no worker is set up to measure time: start one on each machine with "
+            )
             what += '`dask worker ADDRESS --nthreads 1 --resources "machine=1"`'
             raise ForebayError(what, 1)
 
@@ -266,10 +268,10 @@ class Cluster:
 
     def _reconnect(self) -> None:
         if self._cluster is not None:
-            raise ForebayError("the scheduler of this machine has ended", 1)
+            raise ForebayError("the scheduler on this machine has ended", 1)
         end = time.monotonic() + RECONNECT_S
         print(
-            f"forebay: the scheduler at {self._address} has gone away; waiting for it",
+            f"forebay: lost the scheduler at {self._address}; waiting for it",
             file=sys.stderr,
         )
         with contextlib.suppress(Exception):

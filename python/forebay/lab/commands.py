@@ -21,13 +21,13 @@ def study(words: Sequence[str] | None = None) -> int:
     """Runs `forebay study`; returns its exit status."""
     parser = argparse.ArgumentParser(
         prog="forebay study",
-        description="Run every combination of traces and configurations of a study file.",
+        description="Run every combination of traces and configurations in a study file.",
         epilog="Example:  forebay study sizes.toml -o sizes",
     )
     parser.add_argument("file", metavar="FILE", help="the study file, TOML")
-    arguments.add_directory(parser, "where rows and report go")
+    arguments.add_directory(parser, "the directory for rows and report")
     _workers(parser)
-    dry = "count the cells, and estimate their time from a few"
+    dry = "count the cells, and run a few to estimate the time for all"
     arguments.add_flag(parser, "--dry-run", dry)
     arguments.add_flag(parser, "--retry-failed", "run failed cells again")
     args = parser.parse_args(words)
@@ -44,7 +44,9 @@ def _study(args: argparse.Namespace) -> str:
             made = Study(spec, args.output or Path(scratch), args.quiet)
             return made.dry_run(args.workers or os.cpu_count() or 1)
     if args.output is None:
-        raise ForebayError("-o DIR says where rows and report go; it is missing", 2)
+        raise ForebayError(
+            "-o DIR is missing: it sets the directory for rows and report", 2
+        )
     outcome = Study(spec, args.output, args.quiet).run(
         args.workers, args.scheduler, args.retry_failed
     )
@@ -55,11 +57,15 @@ def fleet(words: Sequence[str] | None = None) -> int:
     """Runs `forebay fleet`; returns its exit status."""
     parser = argparse.ArgumentParser(
         prog="forebay fleet",
-        description="Features, curves and plans of all traces below a directory, a row a volume.",
+        description="Tables of features, curves and plans of all traces below a directory, one row for each volume.",
         epilog="Example:  forebay fleet traces -o fleet --budget 5%",
     )
-    parser.add_argument("source", type=Path, metavar="DIR", help="where the traces are")
-    arguments.add_directory(parser, "where tables and report go", required=True)
+    parser.add_argument(
+        "source", type=Path, metavar="DIR", help="the directory of the traces"
+    )
+    arguments.add_directory(
+        parser, "the directory for tables and report", required=True
+    )
     parser.add_argument(
         "--glob", default="**/*", metavar="PATTERN", help="which files (**/*)"
     )
@@ -68,27 +74,31 @@ def fleet(words: Sequence[str] | None = None) -> int:
         type=count,
         default=65_536,
         metavar="N",
-        help="blocks that a curve looks at, at most (65536)",
+        help="most blocks to sample for a curve (65536)",
     )
     parser.add_argument(
         "--points", type=count, default=50, metavar="N", help="points of a curve (50)"
     )
     parser.add_argument(
-        "--budget", metavar="USD", help="plan each volume: dollars, or a percentage"
+        "--budget",
+        metavar="USD",
+        help="plan each volume for this budget: dollars, or a percentage",
     )
-    plain = "no features of volumes that share a file; they take a reading of it each"
+    plain = "omit the features of volumes that share a file: each takes another pass over the file"
     arguments.add_flag(parser, "--no-features", plain)
     parser.add_argument(
-        "--consolidate", metavar="SIZE", help="whether all fit together in such a cache"
+        "--consolidate",
+        metavar="SIZE",
+        help="report whether all volumes fit together in a cache of SIZE",
     )
     parser.add_argument(
-        "--partition", metavar="FLASH", help="divide so much flash among all volumes"
+        "--partition", metavar="FLASH", help="divide this much flash among all volumes"
     )
     parser.add_argument(
         "--slices",
         type=_slices,
         metavar="N",
-        help="measure large files whole, in N slices of their blocks, each on a worker",
+        help="measure all blocks of large files, in N slices, each on a worker",
     )
     parser.add_argument(
         "--slice-above",
@@ -128,8 +138,8 @@ def advise(words: Sequence[str] | None = None) -> int:
     """Runs `forebay advise`; returns its exit status."""
     parser = argparse.ArgumentParser(
         prog="forebay advise",
-        description="Whether a second tier pays for a trace, which policy and block size, and what may "
-        "enter flash, by decision trees trained on simulations.",
+        description="Advise whether a second tier pays for a trace, which policy and block size to use, and what to "
+        "admit to flash. The answers come from decision trees trained on simulations.",
         epilog="Example:  forebay advise trace.csv --dram 1GiB --flash 16GiB",
     )
     parser.add_argument("traces", nargs="*", metavar="TRACE", help="the trace")
@@ -137,25 +147,25 @@ def advise(words: Sequence[str] | None = None) -> int:
         "--dram",
         default="10%",
         metavar="SIZE",
-        help="memory: a size, or a share (10%%)",
+        help="memory: a size, or a share of the distinct data (10%%)",
     )
     parser.add_argument(
         "--flash",
         default="50%",
         metavar="SIZE",
-        help="the second tier, likewise (50%%)",
+        help="the second tier: a size, or a share (50%%)",
     )
     parser.add_argument(
-        "--model", type=Path, metavar="FILE", help="a model trained here"
+        "--model", type=Path, metavar="FILE", help="a model written by --train"
     )
     parser.add_argument(
         "--train",
         type=Path,
         metavar="DIR",
-        help="train a model on synthetic workloads and the traces, in DIR; write it to -o",
+        help="train a model in DIR on synthetic workloads and the traces; write it to -o",
     )
     parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="write the trees to FILE, as pictures"
+        "--html", type=Path, metavar="FILE", help="write pictures of the trees to FILE"
     )
     arguments.add_trace_reading(parser)
     arguments.add_answer(parser)
@@ -179,7 +189,7 @@ def _advise(args: argparse.Namespace) -> str:
         path.write_text(json.dumps(model, indent=1) + "\n", encoding="utf-8")
         return _trained(model, path)
     if len(args.traces) != 1:
-        raise ForebayError("advice is about one trace", 2)
+        raise ForebayError("give exactly one trace", 2)
     document = advisor.advise(
         args.traces[0],
         dram=args.dram,
@@ -198,7 +208,7 @@ def _advise(args: argparse.Namespace) -> str:
 
 def _slices(text: str) -> int:
     if not 2 <= count(text) <= 256:
-        raise argparse.ArgumentTypeError(f"{text} is not from 2 to 256")
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 2 to 256")
     return int(text)
 
 
@@ -218,8 +228,8 @@ def _trained(model: dict[str, Any], path: Path) -> str:
         )
         checked = tree["cross_validated"]
         figures = {
-            "workloads not seen": checked["by_workload"],
-            "families not seen": checked["by_family"],
+            "unseen workloads": checked["by_workload"],
+            "unseen families": checked["by_family"],
             "workloads held out": tree["held_out"],
         }
         for on, one in figures.items():
@@ -230,7 +240,7 @@ def _trained(model: dict[str, Any], path: Path) -> str:
         each = (
             f"{name} {one['accuracy']:.1%}" for name, one in tree["families"].items()
         )
-        lines.append(f"  each family, not seen: {', '.join(each)}")
+        lines.append(f"  each family when unseen: {', '.join(each)}")
     return "\n".join(lines)
 
 
@@ -240,7 +250,7 @@ def _workers(parser: argparse.ArgumentParser) -> None:
         "--workers",
         type=count,
         metavar="N",
-        help="cells at a time; else one a processor",
+        help="cells to run at a time (one for each processor)",
     )
     where.add_argument(
         "--scheduler",

@@ -64,7 +64,7 @@ class Fleet:
         names = f" ({', '.join(bad['trace'].head(3))}, ...)" if failed > 3 else ""
         names = names or (f" ({', '.join(bad['trace'])})" if failed else "")
         return (
-            f"{self.files} files, {self.known} of them known before, {failed} failed{names}; "
+            f"{self.files} files, {self.known} of them from earlier runs, {failed} failed{names}; "
             f"{self.volumes.height - failed} volumes; {duration(self.wall_s)}\n"
             f"rows: {directory / 'volumes.parquet'}, curves: {directory / 'curves.parquet'}, "
             f"report: {directory / 'report.html'}"
@@ -178,7 +178,7 @@ def fleet(
             kept = (
                 f"{sum(cell in journal for cell in scans)} files are kept in {output}"
             )
-            what = f"stopped by a signal before the work was done; {kept}"
+            what = f"stopped by a signal before the fleet was done; {kept}"
             raise ForebayError(f"{what}; the same command resumes", 1) from None
         volumes, curves = _tables(scans, journal, binary, inside / "slices")
         answers = {name: journal[task.cell] for name, task in together().items()}
@@ -190,7 +190,7 @@ def fleet(
     report.write_fleet(str(source), output, volumes, curves)
     for name, answer in answers.items():
         if answer.document is None:
-            what = f"{name} failed, and volumes and curves are in {output}"
+            what = f"{name} failed, but volumes and curves are in {output}"
             raise ForebayError(f"{what}: {answer.error}", 1)
         (output / f"{name}.json").write_text(answer.document, encoding="utf-8")
     return Fleet(volumes, curves, len(scans), known, time.monotonic() - begin)

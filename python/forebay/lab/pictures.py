@@ -109,7 +109,7 @@ def draw(figure: dict[str, Any], tables: Tables) -> Picture:
     kind = figure.get("kind", "line")
     if kind != "series" and kind not in _KINDS:
         names = ", ".join([*_KINDS, "series"])
-        raise ForebayError(f"figure: {kind!r} is none of {names}", 2)
+        raise ForebayError(f"figure: {kind!r} is not one of {names}", 2)
     source = tables.points if kind == "curve" else tables.rows
     where = figure.get("where")
     if where:
@@ -163,7 +163,7 @@ def _series(
     y, color, facet = figure.get("y"), figure.get("color"), figure.get("facet")
     if y not in series_of.COLUMNS:
         names = ", ".join(series_of.COLUMNS)
-        raise ForebayError(f"figure: y of a series is one of {names}, not {y}", 2)
+        raise ForebayError(f"figure: y of a series must be one of {names}, not {y}", 2)
     every = number(figure["every"]) if "every" in figure else None
     if "every" in figure and not (every and every > 0):
         raise ForebayError('figure: every must be a time such as "1h"', 2)

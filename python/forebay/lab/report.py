@@ -67,9 +67,9 @@ def write(
             keys = ["trace", "target", *spec.sweep, "error"]
             tables.append(_table("Failed cells", failed.select(keys)))
         machines = rows.group_by("cell.machine", "forebay.version").len("cells")
-        tables.append(_table("Where the rows come from", machines))
+        tables.append(_table("Machines and versions", machines))
     summary = f"{rows.height} cells, {rows.height - ok.height} failed. The rows are in "
-    summary += "rows.parquet; a point of a picture shows its cell."
+    summary += "rows.parquet; each point of a picture names its cell."
     page(directory / "report.html", spec.title, summary, tables, pictures, spec.text)
 
 
@@ -109,7 +109,7 @@ def write_fleet(
             counted = [
                 {"stands for": len(g.members), "volume": g.trace} for g in groups
             ]
-            tables.append(_table("Groups that are alike", pl.DataFrame(counted)))
+            tables.append(_table("Groups of similar volumes", pl.DataFrame(counted)))
     failed = volumes.filter(pl.col("status") != "ok")
     if failed.height:
         tables.append(_table("Failed files", failed.select("trace", "error")))

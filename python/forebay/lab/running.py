@@ -142,10 +142,10 @@ def _command(task: Task) -> tuple[str | None, str | None, float]:
                 texts.append(file.read().decode(errors="replace"))
         cpu = usage.ru_utime + usage.ru_stime
         if late.is_set():
-            return None, f"ended after its time of {task.timeout_s:g} s", cpu
+            return None, f"ended after its time limit of {task.timeout_s:g} s", cpu
         if child.returncode < 0:
             name = signal.Signals(-child.returncode).name
-            return None, f"ended by {name}; was there too little memory?", cpu
+            return None, f"ended by {name}; was memory short?", cpu
         if child.returncode > 0:
             message = texts[1].strip().removeprefix("forebay: ")
             message = message.replace(f"{scratch}/", "")

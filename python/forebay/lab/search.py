@@ -47,7 +47,7 @@ def search(
 ) -> tuple[list[Cell], pl.DataFrame]:
     """Searches for each trace; the cells at full rate, and a row for each trace with the best."""
     if len(spec.targets) > 1:
-        raise ForebayError("a search has one target", 2)
+        raise ForebayError("a search must have exactly one target", 2)
     assert spec.objective is not None, "the file was checked"
     cells: list[Cell] = []
     found = []

@@ -263,7 +263,7 @@ def look(
     accesses = info["block_accesses"]["all"]
     footprint = info["footprint_blocks"]["all"]
     if not accesses:
-        raise ForebayError(f"{trace}: no request reads or writes anything", 1)
+        raise ForebayError(f"{trace}: no request reads or writes data", 1)
     asked = sizes(footprint * 4096)
     drams = sorted({int(one.dram) for one in asked})
     totals = sorted({*drams, *(int(one.dram + one.flash) for one in asked)})

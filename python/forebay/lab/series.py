@@ -53,7 +53,7 @@ class Series:
             rows = rows if every_s is None else joined(rows, every_s)
             frames.append(rows.select(pl.lit(cell).alias("cell"), *_DRAWN))
         if not frames:
-            what = "no cell has a series: `series = true` keeps those of simulate, replay and load"
+            what = "no cell has a series: set `series = true` to keep the series of simulate, replay and load"
             raise ForebayError(f"figure: {what}", 2)
         return pl.concat(frames)
 

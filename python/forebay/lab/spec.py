@@ -180,7 +180,7 @@ def _unknown(key: str, keys: list[str], where: str) -> None:
 
 def _one_of(value: Any, names: tuple[str, ...], where: str) -> str:
     if value not in names:
-        raise ForebayError(f"{where}: {value!r} is none of {', '.join(names)}", 2)
+        raise ForebayError(f"{where}: {value!r} is not one of {', '.join(names)}", 2)
     return value
 
 
@@ -215,7 +215,7 @@ def _positive(
         return default
     value = number(document[key])
     if value is None or value <= 0:
-        raise ForebayError(f"{key} must be more than 0, and is {document[key]!r}", 2)
+        raise ForebayError(f"{key} must be more than 0, not {document[key]!r}", 2)
     return value
 
 
@@ -224,7 +224,7 @@ def _trace(entry: Any) -> dict[str, Any]:
         return {"path": entry}
     if not isinstance(entry, dict) or ("path" in entry) == ("spec" in entry):
         what = "a trace is a path, or a table with either `path` or `spec`"
-        raise ForebayError(f"traces: {what}, and not {entry!r}", 2)
+        raise ForebayError(f"traces: {what}, not {entry!r}", 2)
     _known(entry, _TRACE_KEYS, "traces: ")
     return entry
 
@@ -248,6 +248,8 @@ def _fidelity(rates: Any) -> list[float]:
     rates = [number(rate) for rate in _list(rates, "fidelity")]
     rising = all(rate and 0 < rate <= 1 for rate in rates) and rates == sorted(rates)
     if not rates or not rising or rates[-1] != 1:
-        what = "fidelity must be rising sample rates that end with 1, such as [0.1, 1]"
+        what = (
+            "fidelity must be increasing sample rates that end with 1, such as [0.1, 1]"
+        )
         raise ForebayError(what, 2)
     return rates  # type: ignore[return-value]

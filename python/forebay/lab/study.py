@@ -63,8 +63,8 @@ class Outcome:
 
     def text(self, directory: Path) -> str:
         lines = [
-            f"{self.cells} cells, {self.known} of them known before, {self.failed} failed; "
-            f"{duration(self.wall_s)}, of which commands {duration(self.cpu_s)} of processor time",
+            f"{self.cells} cells, {self.known} of them from earlier runs, {self.failed} failed; "
+            f"{duration(self.wall_s)}, and {duration(self.cpu_s)} of processor time for the commands",
             f"rows: {directory / 'rows.parquet'}, report: {directory / 'report.html'}",
         ]
         if self.search is not None:
@@ -108,8 +108,8 @@ class Study:
         per = f"{len(self.traces)} traces x {len(combinations(self.spec))} combinations"
         lines = [
             f"{len(cells)} cells ({per} x {len(self.spec.targets)} targets x "
-            f"{self.spec.repeats} repeats, less what constraints forbid), "
-            f"{len(cells) - len(left)} of them answered"
+            f"{self.spec.repeats} repeats, excluding those that constraints forbid), "
+            f"{len(cells) - len(left)} of them already run"
         ]
         # What measures time may write to devices, and a dry run must not.
         tried = [c for c in left if not self.task(c).exclusive]
@@ -123,7 +123,7 @@ class Study:
             )
             lines += [f"failed: {a.error}" for a in answers if a.status != "ok"]
         elif left:
-            lines.append("cells that measure time are not tried")
+            lines.append("no estimate: cells that measure time are not run")
         return "\n".join(lines)
 
     def run(
@@ -152,8 +152,8 @@ class Study:
             except KeyboardInterrupt:
                 done = self._write(self._named(self.cells()), journal)
                 kept = f"{done.height} cells are kept in {self.directory}"
-                next_ = "the same command resumes with the others"
-                what = f"stopped by a signal before the work was done; {kept}; {next_}"
+                next_ = "the same command resumes with the rest"
+                what = f"stopped by a signal before the study was done; {kept}; {next_}"
                 raise ForebayError(what, 1) from None
             named = self._named(cells)
             table = self._write(named, journal, found)

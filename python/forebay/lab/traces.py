@@ -76,7 +76,9 @@ def resolve(spec: StudySpec, directory: Path, footprints: bool) -> list[Trace]:
     cache = TraceCache(directory / "traces.json")
     load = "load" in spec.targets
     if load and len(spec.targets) > 1:
-        raise ForebayError("target `load` makes its load itself: study it alone", 2)
+        raise ForebayError(
+            "the target `load` generates its own requests: study it alone", 2
+        )
     entries = [one for entry in spec.traces for one in _files(entry, spec, load)]
     if not entries:
         raise ForebayError("traces: a study needs at least one", 2)
@@ -103,7 +105,7 @@ def _files(
         return [entry]
     if load:
         raise ForebayError(
-            'traces: the target `load` wants entries such as {spec = "zipf"}', 2
+            'traces: the target `load` needs entries such as {spec = "zipf"}', 2
         )
     pattern = str(spec.directory / entry["path"])
     found = sorted(glob.glob(pattern, recursive=True)) or (
@@ -114,7 +116,7 @@ def _files(
         raise ForebayError(f"traces: {pattern} matches no file", 1)
     if len(files) > 1 and "name" in entry:
         raise ForebayError(
-            f"traces: {pattern} matches several files, which get one name", 2
+            f"traces: {pattern} matches several files, but has one `name`", 2
         )
     return [{**entry, "path": path} for path in files]
 
