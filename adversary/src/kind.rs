@@ -247,7 +247,7 @@ impl Kind {
         let names = || all().map(|k| k.name).collect::<Vec<_>>().join(", ");
         let kind = all().find(|k| k.name == name);
         let kind =
-            kind.ok_or_else(|| format!("there is no kind `{name}`; there are {}", names()))?;
+            kind.ok_or_else(|| format!("there is no kind `{name}`; choose from {}", names()))?;
         bug.map_or(Ok(kind), |bug| kind.with_bug(bug))
     }
 
@@ -262,7 +262,7 @@ impl Kind {
     #[cfg(not(feature = "sabotage"))]
     fn with_bug(self, bug: &str) -> Result<Kind, String> {
         Err(format!(
-            "this program cannot have the bug `{bug}`: build it with `--features sabotage`"
+            "this build does not contain the bug `{bug}`: build it with `--features sabotage`"
         ))
     }
 

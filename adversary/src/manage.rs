@@ -98,7 +98,7 @@ pub fn play(case: u64, plan: Plan, tally: &mut Tally) {
             let trial = Trial { kind, operation, trouble, at };
             match catch(|| once(&trial, way, plan, tally)) {
                 Ok(true) if at < OPERATIONS_MAX => {}
-                Ok(true) => return tally.failures.push((case, format!("{trial:?}: no end"))),
+                Ok(true) => return tally.failures.push((case, format!("{trial:?}: does not end"))),
                 Ok(false) => break,
                 Err(how) => {
                     return tally.failures.push((case, format!("{trial:?} way {way}: {how}")));
@@ -183,7 +183,7 @@ fn settle(run: &mut Runner<'_>) -> Result<(), String> {
     mend(run);
     let (wanted, when) = (run.world.config.write_policy, run.world.config.acknowledge);
     if !run.world.cache.config().write_policy.write_back {
-        return Err("the policy holds, and the cache says that it does not".into());
+        return Err("the policy is in force, but the cache reports that it is not".into());
     }
     run.world.set_policy(wanted, when);
     loop {
@@ -322,7 +322,7 @@ fn ended(run: &mut Runner<'_>, operation: Operation) -> Result<bool, String> {
         }
     };
     if failed && !allowed {
-        return Err(format!("it failed without cause: {:?}", run.world.found));
+        return Err(format!("it failed without a cause: {:?}", run.world.found));
     }
     Ok(ended)
 }

@@ -168,7 +168,7 @@ impl Check {
                 Op::Read => {
                     if let Some(wrong) = model.iter().zip(&data[..]).position(|(a, b)| a != b) {
                         return Err(format!(
-                            "byte {} of volume {} is read as {:#x}; {:#x} would be right",
+                            "byte {} of volume {} reads {:#x}, not {:#x}",
                             o.first + wrong,
                             o.volume,
                             data[wrong],

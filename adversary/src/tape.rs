@@ -152,7 +152,7 @@ impl Tape {
         let failure = expect("failure ")?;
         let words = lines.flat_map(str::split_whitespace);
         let choices = words
-            .map(|w| w.parse().map_err(|_| format!("`{w}` is no choice")))
+            .map(|w| w.parse().map_err(|_| format!("`{w}` is not a choice")))
             .collect::<Result<Vec<u64>, String>>()?;
         Ok(Tape { kind, failure, choices })
     }

@@ -215,7 +215,7 @@ impl Watch {
         let generation = superblock.generation;
         if unsettled {
             self.say(|| {
-                format!("superblock {generation} is written while its other copy is not durable")
+                format!("superblock {generation} is written before its other copy is durable")
             });
         }
         self.check_claims("a superblock", superblock.synced, 0);
@@ -223,7 +223,7 @@ impl Watch {
         if let Some(&(volume, region, _)) = self.unstamped.iter().find(released) {
             self.say(|| {
                 format!(
-                    "region {region} is given back, and no stamp says what volume {} took over from it",
+                    "region {region} is freed, but no stamp says which of its data volume {} holds",
                     volume.0
                 )
             });
@@ -234,8 +234,8 @@ impl Watch {
         if let Some(&(volume, number, _)) = lost {
             self.say(|| {
                 format!(
-                    "superblock {generation} says that nothing goes to volume {} past the log, and \
-                     operation {number}, a zeroing, is not durable there",
+                    "superblock {generation} says that nothing is written to volume {} past the \
+                     log, but operation {number}, a zeroing, is not durable there",
                     volume.0
                 )
             });
@@ -347,7 +347,7 @@ impl Watch {
                 .map(|(&sequence, _)| sequence);
             if let Some(sequence) = wrong {
                 self.say(|| {
-                    format!("{who} says that batch {sequence} was durable, which it was not")
+                    format!("{who} says that batch {sequence} was durable, but it was not")
                 });
             }
             self.checked = synced;
@@ -355,7 +355,7 @@ impl Watch {
         let mut copies = self.superblocks.iter().filter(|s| s.0 == generation).peekable();
         if copies.peek().is_some() && !copies.any(|s| self.is_durable(&s.1)) {
             self.say(|| {
-                format!("{who} says that superblock {generation} was durable, which it was not")
+                format!("{who} says that superblock {generation} was durable, but it was not")
             });
         }
     }
@@ -392,8 +392,8 @@ impl Watch {
                 let logged = if batches.is_empty() { "not" } else { "not durable" };
                 self.say(|| {
                     format!(
-                        "write {id} of sector {at} of volume {} goes to the backing store; in the \
-                         log it is {logged}",
+                        "write {id} of sector {at} of volume {} goes to the backing store, but in \
+                         the log it is {logged}",
                         volume.0
                     )
                 });
@@ -458,7 +458,8 @@ impl Watch {
         if let Some(&(generation, ..)) = found.find(|s| s.2 >> volume.0 & 1 == 1) {
             self.say(|| {
                 format!(
-                    "volume {} is written past the log, and superblock {generation} says that nothing is",
+                    "volume {} is written past the log, but superblock {generation} says that \
+                     nothing is",
                     volume.0
                 )
             });

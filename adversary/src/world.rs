@@ -240,10 +240,10 @@ impl World {
     /// What the watch has found wrong.
     pub fn breach(&self) -> Option<&str> {
         if self.cache.accesses_told() > self.accesses {
-            return Some("the replacement policy was told of more accesses than there were");
+            return Some("the replacement policy was notified of more accesses than occurred");
         }
         if self.has_room_for_moves && self.cache.stats().regions_dropped > 0 {
-            return Some("something else took the room in which mappings were to move");
+            return Some("something else took the room reserved for moving mappings");
         }
         let wrong = self.evicted_endlessly().or_else(|| self.placed_wrongly());
         wrong.or(self.watch.as_ref()?.breach.as_deref())
@@ -272,10 +272,10 @@ impl World {
         let taken = stats.transfer_errors == 0 && stats.appends_refused == 0;
         match self.cache.config().relation {
             Relation::Eci if taken && self.cache.resident_blocks() > 0 => {
-                Some("memory keeps a block, and the relation has it there in transit only")
+                Some("memory keeps a block that the relation allows there only in transit")
             }
             Relation::EticaNpe | Relation::Etica if stats.demotions > 0 => {
-                Some("a clean block left memory for flash, which is for what is written")
+                Some("a clean block left memory for flash, which admits only written blocks")
             }
             _ => None,
         }
@@ -389,7 +389,7 @@ impl World {
                 other => return other,
             }
             if !self.complete_one(choices) {
-                return Started::Refused("the start came to nothing".into());
+                return Started::Refused("the start ended without a result".into());
             }
         }
     }

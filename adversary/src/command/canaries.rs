@@ -11,7 +11,7 @@ pub fn canaries(jobs: usize, seeds_max: u64, only: Option<&str>) -> Result<(), S
     if !cfg!(debug_assertions) {
         // One of the bugs makes lists inconsistent, and who walks them may walk for ever.
         return Err(
-            "built without assertions, which end a run in time: leave `--release` out".into()
+            "this build has no assertions, which end a failing run early: build without `--release`".into()
         );
     }
     let bugs: Vec<Bug> = (Bug::ALL.into_iter())
@@ -54,5 +54,5 @@ pub fn canaries(jobs: usize, seeds_max: u64, only: Option<&str>) -> Result<(), S
 
 #[cfg(not(feature = "sabotage"))]
 pub fn canaries(_jobs: usize, _seeds_max: u64, _only: Option<&str>) -> Result<(), String> {
-    Err("this program cannot have bugs: build it with `--features sabotage`".into())
+    Err("this build contains no planted bugs: build it with `--features sabotage`".into())
 }

@@ -124,7 +124,7 @@ fn same_again(jobs: usize, digests: &[[u64; 2]]) -> Result<(), String> {
     if let Some((_, how)) = again.failures.into_iter().next() {
         return Err(how);
     }
-    println!("determinism: {TWICE} seeds of each kind twice, the same effects");
+    println!("determinism: {TWICE} seeds of each kind, run twice, gave the same effects");
     Ok(())
 }
 
@@ -132,11 +132,11 @@ fn same_again(jobs: usize, digests: &[[u64; 2]]) -> Result<(), String> {
 fn enough(all: &Tally) -> Result<(), String> {
     let missing = all.coverage.missing(FLOORS);
     for (name, met, least) in &missing {
-        println!("too rare: {name}: {met} times, at least {least} are wanted");
+        println!("too rare: {name}: {met} times, expected at least {least}");
     }
     match missing.len() {
         0 => Ok(()),
-        n => Err(format!("{n} things were met too rarely for the result to mean much")),
+        n => Err(format!("{n} situations occurred too rarely for the result to mean much")),
     }
 }
 
@@ -245,7 +245,7 @@ fn together(rows: &[Row]) -> Tally {
 
 fn finish(rows: &[Row]) -> Result<(), String> {
     let all = together(rows);
-    println!("met on the way:");
+    println!("situations that occurred:");
     for (name, n) in all.coverage.iter() {
         println!("  {n:>12} {name}");
     }
@@ -257,8 +257,8 @@ fn finish(rows: &[Row]) -> Result<(), String> {
             sum
         });
         println!(
-            "the flash medium lied {lies} times: {} requests and {} starts were told, the rest was \
-             masked; wrong data came {} times",
+            "the flash medium returned bad data {lies} times: {} requests and {} starts failed, \
+             the rest was masked; wrong data were served {} times",
             media.get("requests failed"),
             media.get("starts refused"),
             rows.iter()

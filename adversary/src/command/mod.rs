@@ -16,7 +16,7 @@ use clap::{Parser, Subcommand};
 #[derive(Parser, Debug)]
 #[command(version)]
 pub struct Arguments {
-    /// Threads; as many as there are processors if not given.
+    /// Number of threads; by default one for each processor.
     #[arg(long, global = true)]
     jobs: Option<usize>,
     #[command(subcommand)]
@@ -25,65 +25,64 @@ pub struct Arguments {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// Everything that a change has to pass, bounded by operations.
+    /// Run everything that a change must pass, bounded by operations.
     Ci,
-    /// Play all trials in turn for hours. Ctrl-C ends it, the same command resumes it. Failing runs are
-    /// shrunk and kept.
+    /// Run all trials in turn for hours. Ctrl-C ends it, and the same command resumes it. Failing runs
+    /// are shrunk and kept.
     Soak {
-        /// Only these trials: kinds of runs, pairs, management, array; separated by commas.
+        /// Only these trials, separated by commas: kinds of runs, pairs, management, array.
         #[arg(long)]
         kinds: Option<String>,
-        /// Hours, those of earlier calls included.
+        /// Hours to run, including those of earlier calls.
         #[arg(long, default_value_t = f64::INFINITY)]
         hours: f64,
         /// First seed.
         #[arg(long, default_value_t = 1 << 32)]
         seed: u64,
-        /// Where it keeps how far it is, and what it finds.
+        /// Directory for the progress and the failing runs.
         #[arg(long, default_value = "target/soak")]
         state: PathBuf,
     },
-    /// Everything in turn, in small slices, until the first failure.
+    /// Run everything in turn, in small slices, until the first failure.
     Hunt {
-        /// Minutes after which the hunt ends if nothing was found.
+        /// Minutes after which the hunt ends if it finds nothing.
         #[arg(long, default_value_t = 10.0)]
         minutes: f64,
-        /// Only these trials: kinds of runs, pairs, management, array; separated by commas.
+        /// Only these trials, separated by commas: kinds of runs, pairs, management, array.
         #[arg(long)]
         kinds: Option<String>,
     },
-    /// Every sequence of two operations, every order, every cut, every surviving subset.
+    /// Run every sequence of two operations, in every order, with every cut and every surviving subset.
     Exhaustive {
-        /// Only this case, told line by line.
+        /// Run only this case, and print it step by step.
         #[arg(long)]
         case: Option<u64>,
-        /// With this bug, which must be found.
+        /// Plant this bug, which must be found.
         #[arg(long)]
         bug: Option<String>,
     },
-    /// Formatting, starting, destaging and stopping, failed and cut at every device operation.
+    /// Format, start, destage and stop, with a failure and a cut at every device operation.
     Manage,
-    /// Gives the cache one bug after another, each of which must be found. Needs the feature
-    /// `sabotage`.
+    /// Plant one bug after another in the cache; each must be found. Needs the feature `sabotage`.
     Canaries {
-        /// Seeds to try for each at most.
+        /// Most seeds to try for each bug.
         #[arg(long, default_value_t = 10_000)]
         seeds: u64,
         /// Only this bug.
         #[arg(long)]
         bug: Option<String>,
     },
-    /// One run, told line by line.
+    /// Play one run and print it step by step.
     Seed {
-        /// dram, back, through, ...
+        /// Kind of the run: dram, back, through, ...
         kind: String,
-        /// Which.
+        /// Seed of the run.
         seed: u64,
-        /// Look for a shorter run that fails as well, and keep it in this file.
+        /// Look for a shorter run that also fails, and write it to this file.
         #[arg(long)]
         shrink: Option<PathBuf>,
     },
-    /// A run kept in a file, told line by line.
+    /// Play a run from a file and print it step by step.
     Replay {
         /// The file.
         tape: PathBuf,

@@ -60,7 +60,7 @@ fn version() -> String {
 pub fn soak(asked: &Soak<'_>) -> Result<(), String> {
     let stop: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
     ctrlc::set_handler(move || stop.store(true, Ordering::Relaxed))
-        .map_err(|e| format!("cannot hear of Ctrl-C: {e}"))?;
+        .map_err(|e| format!("cannot install a handler for Ctrl-C: {e}"))?;
     let trials = asked.kinds.map_or_else(|| Ok(Trial::all()), Trial::named)?;
     let io = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
     fs::create_dir_all(asked.directory).map_err(|e| io(asked.directory, e))?;
@@ -106,7 +106,7 @@ fn load(file: &Path, first: u64) -> Result<Progress, String> {
         serde_json::from_str(&text).map_err(|e| format!("{}: {e}", file.display()))?;
     if progress.version != version() {
         return Err(format!(
-            "{} is of another build ({}, this is {}): its runs cannot be added to; choose another \
+            "{} is from another build ({}, this is {}): its runs cannot be resumed; choose another \
              directory with --state",
             file.display(),
             progress.version,
@@ -206,7 +206,7 @@ fn print(progress: &Progress) {
         let Line { runs, cuts, replies, cpu_seconds, .. } = line;
         println!("{name:<24} {runs:>10} {cuts:>11} {replies:>11} {cpu_seconds:>9.0}");
     }
-    println!("met on the way:");
+    println!("situations that occurred:");
     for (counter, n) in &progress.coverage {
         println!("  {n:>12} {counter}");
     }

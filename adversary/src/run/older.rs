@@ -209,8 +209,8 @@ impl Runner<'_> {
     /// A start was refused because a device is older: it is right, and the newer one comes back.
     pub(super) fn older_refused(&mut self, volume: u16, which: Older) -> Result<(), String> {
         let attack = self.older.attack.take();
-        let attack =
-            attack.ok_or_else(|| format!("{which} of volume {volume} was refused, and is new"))?;
+        let attack = attack
+            .ok_or_else(|| format!("{which} of volume {volume} was refused, but is the newest"))?;
         let name = match (attack.device, which) {
             (Device::Flash, Older::Flash) => "older flash refused",
             (Device::Backing(v), Older::Store) if v.0 == u32::from(volume) => "older store refused",
@@ -218,7 +218,7 @@ impl Runner<'_> {
         };
         let smaller = !Share::of(&self.world.config).holds_all(self.share);
         if attack.completes && !self.plan.errors_allowed && !smaller {
-            return Err(format!("volume {volume} was being completed, and is refused"));
+            return Err(format!("volume {volume} was being completed, but is refused"));
         }
         self.bring_back(attack, name);
         Ok(())
@@ -245,7 +245,7 @@ impl Runner<'_> {
             None if report.outdated.is_empty() && report.completing.is_empty() => Accepted::GoesOn,
             None => {
                 return Err(format!(
-                    "a start reports {:?} and {:?} as older, but nothing was replaced",
+                    "a start reports {:?} and {:?} as older, but neither was replaced",
                     report.outdated, report.completing
                 ));
             }
@@ -338,7 +338,10 @@ impl Runner<'_> {
             // That the volume is not trusted was durable before the power went, and superblocks were
             // written since.
             Device::Flash if attack.must && attack.cut => Ok(Accepted::GoesOn),
-            device if attack.must => Err(format!("nobody notices that {device:?} is older")),
+            device if attack.must => Err(format!(
+                "the start does not notice that {device:?} is \
+                                                  older"
+            )),
             _ => {
                 self.seen.stats.add("older copies from after the last stamp", 1);
                 Ok(Accepted::Over)

@@ -213,7 +213,9 @@ impl Runner<'_> {
             self.seen.stats.add("clean contents dropped past dirty data", 1);
         } else if !self.others.changed.is_empty() {
             if self.others.dirty {
-                return Err("a start took a changed store, for which there was dirty data".into());
+                return Err(
+                    "a start accepted a changed store for which there was dirty data".into()
+                );
             }
             self.seen.stats.add("starts with changed stores", 1);
         }
@@ -225,10 +227,10 @@ impl Runner<'_> {
     /// what is dirty written over them.
     pub(super) fn refused_to_start(&mut self, volume: u16) -> Result<(), String> {
         if !self.others.changed.contains(&volume) {
-            return Err(format!("volume {volume} was refused as changed, and was not"));
+            return Err(format!("volume {volume} was refused as changed, but was not changed"));
         }
         if self.others.clean {
-            return Err(format!("volume {volume} was refused, and nothing is dirty"));
+            return Err(format!("volume {volume} was refused, but nothing is dirty"));
         }
         self.seen.stats.add("refused: a changed store and dirty data", 1);
         self.others.refused = true;
@@ -272,7 +274,7 @@ impl Runner<'_> {
                 return Err(format!("{what} hangs: {}", self.world.cache.describe()));
             }
         }
-        Err(format!("{what} never ends: {}", self.world.cache.describe()))
+        Err(format!("{what} does not end: {}", self.world.cache.describe()))
     }
 
     /// The operator makes the cache quiet, uses a store, and has the cache go on; or the power goes.

@@ -28,7 +28,7 @@ impl Runner<'_> {
         };
         match self.choices.choose(4) {
             0 => {
-                self.tell(|| format!("the store of volume {failing} is mended"));
+                self.tell(|| format!("the store of volume {failing} works again"));
                 self.set_store(failing, FaultRates::NONE);
                 self.outage = None;
                 if self.choices.choose(2) == 0 {
