@@ -1,33 +1,34 @@
 //! Where a volume has data, for clients that ask before they read (`base:allocation` of NBD).
 //!
-//! A client that hears of zeroes does not read: it takes them for the contents. So a false
-//! "zeroes" loses data, and a false "data" costs a read. For a block that the cache holds in any tier
-//! the answer is the cache's: zeroes, if the block's newest version was zeroed as a whole in this run,
-//! else data. For all others it is the backing store's.
+//! A client does not read a range that is reported as zeroes: it takes the zeroes for the contents.
+//! So a false "zeroes" loses data, and a false "data" costs a read. The cache answers for each
+//! block that it holds in any tier: zeroes if the block's newest version was zeroed as a whole in
+//! this run, else data. The backing store answers for all other blocks.
 //!
 //! # Why the cache is asked first
 //!
-//! The two cannot be asked at the same instant: a store answers in its own time, while requests go on.
-//! [`Holdings`] are the cache's answer at one instant, and only they can be [resolved](Holdings::resolve),
-//! with the store's answers, which come later. That order is right, and the other is not:
+//! Cache and store cannot be asked at the same instant: a store answers in its own time, while
+//! requests continue. [`Holdings`] are the cache's answer at one instant. Only they can be
+//! [resolved](Holdings::resolve) with the store's answers, which come later. This order is right
+//! and the opposite order is wrong:
 //!
-//! - *Data go down.* A dirty block can be destaged and evicted at any time. Asked for the store first
-//!   (a hole, still) and then for the cache (nothing, any more), one would miss it in both places. Asked
-//!   for the cache first, it is either there, or it has left: then its write to the store had completed
-//!   before, and the store shows it.
-//! - *Zeroes go down the same way.* A trim of a block that the cache does not hold goes to the store
-//!   alone; until the store has it, it tells of data.
-//! - *What changes between the two* is changed by requests that were in flight together with the
-//!   question, of which either answer is right. A block that was not held and is written meanwhile may be
-//!   reported as the hole that it was. A block that was not held and becomes zeroes on the store has
-//!   been trimmed or zeroed meanwhile. Nothing else makes the store's bytes zero.
+//! - *Data move down.* A dirty block can be destaged and evicted at any time. If the store were
+//!   asked first (still a hole) and then the cache (no longer there), the block would be missed in
+//!   both places. If the cache is asked first, the block is either there or has left. In the second
+//!   case its write to the store had completed before, and the store shows it.
+//! - *Zeroes move down the same way.* A trim of a block that the cache does not hold goes to the
+//!   store alone. Until the store has executed it, the store reports data.
+//! - *Changes between the two answers* are made by requests that were in flight together with the
+//!   question, so either answer is right. A block that was not held and is written meanwhile may be
+//!   reported as the hole that it was. A block that was not held and becomes zeroes on the store
+//!   has been trimmed or zeroed meanwhile. Nothing else makes the store's bytes zero.
 //!
-//! A write that was acknowledged before the question is in the cache at the instant of the answer, or
-//! on the store since before it. So what is reported as zeroes was zeroes at some time between question and
-//! answer, as for any read.
+//! A write that was acknowledged before the question is in the cache at the instant of the cache's
+//! answer, or was on the store before that instant. So a range that is reported as zeroes was
+//! zeroes at some time between question and answer, as for any read.
 //!
-//! The machine remembers nothing of a question. One answer looks at a bounded number of blocks
-//! ([`LOOKUPS_MAX`]); extents of which nothing is cached count as one.
+//! The machine keeps no state about a question. One answer looks at a bounded number of blocks
+//! ([`LOOKUPS_MAX`]); an extent of which nothing is cached counts as one.
 
 use forebay_block::{Content, ContentRun, SECTOR_BYTES, Volume};
 

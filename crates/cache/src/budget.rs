@@ -1,9 +1,10 @@
-//! How much a call of the cache may do.
+//! How much work one call of the cache may do.
 //!
-//! Work on a whole region or batch (thousands of records) is done in steps: an event of the log, a record that is
-//! chosen, sorted, moved, called clean or forgotten. One call takes a bounded number of steps; the next call does the
-//! rest, and the cache asks for it at once ([`Cache::poll_timeout`](crate::Cache::poll_timeout)). Between two calls
-//! a driver lets go of its lock, so that nobody waits for a region as a whole.
+//! Work on a whole region or batch (thousands of records) is done in steps. A step is an event of
+//! the log, or a record that is chosen, sorted, moved, marked clean or forgotten. One call takes a
+//! bounded number of steps. The next call continues, and the cache asks for it immediately
+//! ([`Cache::poll_timeout`](crate::Cache::poll_timeout)). Between two calls a driver releases its
+//! lock, so no request waits for a whole region.
 
 /// The steps that a call may still take.
 #[derive(Debug)]

@@ -1,13 +1,15 @@
-//! The cleaner: which region is brought to the backing store next, and when it counts.
+//! The cleaner: it decides which region is destaged next, and when its records count as clean.
 //!
-//! One region at a time, all shards together: each destages its part, then the volumes written
-//! to are synced, and only then the records are clean. Then the cleaning has ended for those that asked for it.
+//! One region is cleaned at a time, by all shards together. Each shard destages its part, then the
+//! volumes that were written to are synced, and only then are the records clean. Then the cleaning
+//! is reported as ended to its requesters.
 //!
-//! In the slots layout a region is reclaimed by moving its mappings to another, if there is room;
-//! and blocks that give way on flash are cleaned in rounds of their own, in the order of
+//! In the slots layout a region is reclaimed by moving its mappings to another region, if there is
+//! room. Blocks that are evicted from flash are cleaned in separate rounds, in the order of
 //! replacement.
 //!
-//! What a cleaning has begun to write to stores that are late is not waited for: it ends apart (`apart.rs`).
+//! A cleaning does not wait for the writes that it has begun to late stores: they end apart
+//! (`apart.rs`).
 
 mod apart;
 mod cleaning;

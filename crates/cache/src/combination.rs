@@ -1,5 +1,5 @@
-//! Which policies go together: one function, by which the cache, the configuration, the adversary and the tests
-//! go. What it lets through runs; what it refuses, it refuses with the reason.
+//! Which policies work together: one function, used by the cache, the configuration, the adversary
+//! and the tests. Every combination that it accepts runs; it rejects the others with the reason.
 
 use forebay_replacement::AdmissionKind;
 

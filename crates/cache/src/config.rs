@@ -1,4 +1,4 @@
-//! What a cache is built from: every number a parameter, so that a tiny one can be tested hard.
+//! The parameters of a cache. Every limit is a parameter, so that tests can run tiny caches.
 
 use forebay_block::{BlockSize, Nanos};
 use forebay_flash::Geometry;

@@ -1,5 +1,6 @@
-//! Destages of everything: what is dirty in DRAM goes to flash, then the dirty records of all regions to the
-//! backing stores. Somebody has asked for it, or a change of policy, a stop or pass-through needs it.
+//! Destages of everything: dirty blocks in DRAM go to flash, then the dirty records of all regions
+//! go to the backing stores. An operator asks for it, or a change of policy, a stop or pass-through
+//! needs it.
 
 use forebay_block::{Op, Request, Volume};
 use forebay_effect::{IoError, Outcome};

@@ -1,4 +1,4 @@
-//! What is known of one cached block, in 40 bytes.
+//! The state of one cached block, in 40 bytes.
 
 use forebay_flash::{BlockKey, Position};
 

@@ -1,26 +1,28 @@
-//! Replacement on flash, in the slots layout: where each block counts, and who gives way.
+//! Replacement on flash in the slots layout: which blocks count for flash, and which is evicted
+//! next.
 //!
-//! The tiers are exclusive: a block counts for memory or for flash, so that both together are one
-//! replacement list of the sum of their sizes. What flash holds beyond that counts as long as
-//! there is room:
+//! The tiers are exclusive: a block counts for memory or for flash, so both together are one
+//! replacement list with the sum of their sizes. Flash also holds other records as long as there is
+//! room:
 //!
 //! - [`Residence::FlashOnly`]: not in memory. Ordered by the replacement policy; a block enters
 //!   when it leaves memory, even if its record is still to be written.
 //! - [`Residence::CleanCopy`]: the clean record of a block that is in memory. It saves a write when
-//!   the block comes back, and is the first to give way.
-//! - [`Residence::DirtyCopy`]: the dirty record of a block in memory. It gives way last, since that
-//!   costs a write to the backing store while the block is in use; but before what flash alone has while many of the
-//!   blocks that gave way return (`returns.rs`).
-//! - [`Residence::Pinned`]: its dirty record cannot be read, or its backing store fails, so that it
-//!   can neither be destaged nor forgotten. It counts, and does not give way, until it is written
+//!   the block returns to flash, and is evicted first.
+//! - [`Residence::DirtyCopy`]: the dirty record of a block in memory. It is evicted last, because
+//!   that costs a write to the backing store while the block is in use. But while many of the
+//!   evicted blocks return (`returns.rs`), it is evicted before blocks that only flash holds.
+//! - [`Residence::Pinned`]: its dirty record cannot be read, or its backing store fails, so it can
+//!   neither be destaged nor forgotten. It counts and is not evicted until the block is written
 //!   again or its store recovers.
-//! - [`Residence::Leaving`]: it has given way, by the accounting, and waits to be destaged or
-//!   forgotten on flash. Its cell is one of those beyond the accounting.
+//! - [`Residence::Leaving`]: the accounting has evicted it, and it waits to be destaged or
+//!   forgotten on flash. Its cell is one of those that the accounting does not include.
 //!
-//! The policy is notified of each access that finds a block on flash once: when the block is back from memory, or
-//! at once if it stays on flash. To tell a block that comes back from a new one, the policy keeps blocks that are in
-//! memory in its order, although they do not count. A victim that is in memory is dropped from the order, and the
-//! policy names another. Policies that treat both alike (LRU, FIFO, random) forget a block that moves to memory.
+//! The policy is notified once of each access that finds a block on flash: when the block is back
+//! from memory, or at once if it stays on flash. To distinguish a block that returns from a new
+//! one, the policy keeps blocks that are in memory in its order, although they do not count. If it
+//! names a victim that is in memory, the victim is dropped from the order and the policy names
+//! another. Policies that treat both alike (LRU, FIFO, random) forget a block that moves to memory.
 
 use crate::entry::EntryId;
 use crate::returns::Returns;

@@ -1,7 +1,7 @@
 //! The last stage of a request that promises durability: a flush, then syncs.
 //!
-//! A flush brings the dirty blocks of a volume to where they are durable, round by round. Requests that come
-//! while a round is under way join the next one.
+//! A flush makes the dirty blocks of a volume durable, round by round. Requests that arrive during
+//! a round join the next one.
 
 use forebay_block::{Flags, Op};
 use forebay_flash::sabotage::Bug;

@@ -1,5 +1,5 @@
-//! DRAM frames: which are free, whose the others are, and which are dirty, in the order in which they became
-//! so.
+//! DRAM frames: which are free, which block owns each of the others, and which are dirty, in the
+//! order in which they became dirty.
 
 use forebay_replacement::{Links, List};
 

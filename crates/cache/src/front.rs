@@ -1,10 +1,10 @@
-//! The front: volumes, requests in flight, and what must be durable before a reply.
+//! The front: volumes, requests in flight, and the syncs that a reply waits for.
 //!
-//! Everything global lives here. A request is taken apart block by block (a bounded number of
-//! blocks in one go), its pieces are given to shards, and the last piece to come back finishes
-//! it. A request that promises durability (FLUSH, FUA) then waits for the syncs it needs; a
-//! sync only counts for writes that had completed when it was issued, and all requests that
-//! wait meanwhile share the next one.
+//! All global state is here. A request is split into pieces, one for each block (a bounded number
+//! of blocks at a time). The pieces go to shards, and the last piece to return ends the request. A
+//! request that promises durability (FLUSH, FUA) then waits for the syncs it needs. A sync covers
+//! only writes that had completed when it was issued; all requests that wait meanwhile share the
+//! next one.
 
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_effect::{Device, Effect, EffectQueue, IoError, Outcome, Owner, RequestId, Token};

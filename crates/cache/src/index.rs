@@ -1,9 +1,10 @@
-//! The index: which blocks are cached, where, and in what state.
+//! The index: which blocks are cached, where, and in which state.
 //!
-//! One [`Entry`] of 40 bytes per cached block in a slab that never grows, found through an
-//! open-addressed table of 32-bit buckets (entry number and hash tag together) at a load of at
-//! most 0.8, so a cached block costs 45 bytes. Entries are named by number; lists between them
-//! are intrusive. Nothing here allocates after construction, but for the list of frames that are not published any more.
+//! Each cached block has one [`Entry`] of 40 bytes in a slab that never grows. An open-addressed
+//! table of 32-bit buckets (entry number and hash tag together) finds it, at a load of at most 0.8.
+//! So a cached block costs 45 bytes. Entries are named by number; lists of entries are intrusive.
+//! Nothing here allocates after construction, except the list of frames that are no longer
+//! published.
 
 use core::cell::Cell;
 

@@ -1,11 +1,14 @@
-//! Stores that are late: what a cleaning writes to them takes many times as long as what it writes to others.
+//! Late stores: those whose writes in a cleaning take many times as long as the writes to other
+//! stores.
 //!
-//! A cleaning is for all volumes, and ends when the slowest store has taken its part; meanwhile nobody gets room. So
-//! a cleaning goes on without the volumes whose stores are late (`cleaner/apart.rs`), and as long as a store is known
-//! to be late, cleanings that make room leave its volume out, as if the store failed. What is dirty of the volume
-//! stays on flash, up to its share, and is destaged by cleanings of its own.
+//! A cleaning covers all volumes and ends when the slowest store has taken its part; meanwhile no
+//! request gets room. So a cleaning continues without the volumes of late stores
+//! (`cleaner/apart.rs`). As long as a store is known to be late, cleanings that make room skip its
+//! volume, as if the store failed. Its dirty blocks stay on flash, up to its share, and separate
+//! cleanings destage them.
 //!
-//! A store is late compared with the slowest of the others, by the time that a round of writes took. (What syncs take is not compared.)
+//! A store is late in comparison with the slowest of the other stores, by the time that a round of
+//! writes takes. (The time of syncs is not compared.)
 
 use crate::volume_set::VolumeSet;
 use forebay_block::Nanos;

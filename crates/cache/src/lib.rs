@@ -1,8 +1,8 @@
 //! The sans-IO block cache: front, shards, and the flash log put together.
 //!
-//! [`Cache`] is the heart; its module's documentation is the contract of the state machine. It
-//! decides everything and does nothing: no I/O, no clock, no threads, no bytes. The same code
-//! runs in the server, in the simulator, and against the adversary.
+//! Start with [`Cache`]; its module's documentation is the contract of the state machine. The cache
+//! decides everything and executes nothing: it has no I/O, no clock, no threads, no bytes. The same
+//! code runs in the server, in the simulator, and against the adversary.
 
 mod allocation;
 mod budget;

@@ -1,7 +1,8 @@
-//! How long reads of flash and of the backing stores take, second by second: what admission by load goes by.
+//! How long reads from flash and from the backing stores take, second by second: the input of
+//! admission by load.
 //!
-//! No time is kept for a single read. The mean of a second is the sum, over that second, of the reads in flight,
-//! divided by the reads that ended (Little's law).
+//! Single reads are not timed. The mean latency in a second is the sum, over that second, of the
+//! reads in flight, divided by the reads that ended (Little's law).
 
 use forebay_block::Nanos;
 

@@ -1,4 +1,4 @@
-//! The cache as what carries out effects sees it.
+//! The interface of the cache for the code that executes its effects.
 
 use forebay_effect::{Effect, Machine, MetaBuffer, Outcome, Segment, Token};
 

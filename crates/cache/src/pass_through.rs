@@ -1,20 +1,20 @@
-//! Pass-through: the flash tier fails, and volumes go on without it.
+//! Pass-through: the flash tier fails, and volumes continue without it.
 //!
-//! After a failed write or sync the log takes no records until the next start. Writes of blocks that
-//! have no record go to the backing store at once. Other blocks must not be written there while a start
-//! could still believe their records, so:
+//! After a failed write or sync the log takes no records until the next start. Writes of blocks
+//! that have no record go to the backing store at once. Other blocks must not be written there
+//! while a start could still accept their records, so:
 //!
 //! 1. The records that the log has taken are made durable, if the device still can.
 //! 2. All dirty records are destaged.
-//! 3. The log durably declares void all records of the volumes that have no dirty ones left.
+//! 3. The log durably declares void all records of the volumes that have no dirty records left.
 //! 4. Until the next start these volumes write through, and only memory caches them.
 //!
-//! Where the device cannot do 1 or 3, the headers of the stores declare void what it holds of volumes that
-//! have no dirty records, once and for all: flash may be gone, and may return.
+//! Where the device cannot do 1 or 3, the headers of the stores permanently declare the records of
+//! volumes without dirty records void: flash may be gone, and may return.
 //!
-//! Flushes, and writes of blocks with a record, wait for that, `give_up_after` at most; then they fail.
-//! If it fails for some volumes (they have dirty records that nobody can read, their stores have no
-//! headers, or fail), it is tried again later.
+//! Flushes, and writes of blocks with a record, wait for this, at most for `give_up_after`; then
+//! they fail. If it fails for some volumes (they have unreadable dirty records, or their stores
+//! have no headers or fail), it is retried later.
 
 use forebay_block::{Nanos, Op};
 use forebay_effect::Outcome;

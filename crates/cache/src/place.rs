@@ -1,7 +1,8 @@
 //! Where blocks go: one function without state, [`place`], and its table.
 //!
-//! The shard asks it at each [`Moment`] (a read that misses, a read that flash answers, a write, a write of a block
-//! that flash lacks, a block chosen by the queues, a clean block leaving memory) and acts on the answer. `docs/policies.md` has the table for users.
+//! The shard calls it at each [`Moment`] (a read that misses, a read from flash, a write, a write
+//! of a block that flash lacks, a block chosen by the queues, a clean block that leaves memory) and
+//! acts on the answer. `docs/policies.md` has the table for users.
 
 use core::fmt;
 

@@ -1,9 +1,10 @@
-//! Hits without calls: which reads the driver may answer without asking the cache.
+//! Hits without calls: the reads that the driver may answer without asking the cache.
 //!
-//! The driver asks whether a block may be *published*. If so, it may answer reads of the block from the block's frame
-//! until the cache names that frame as withdrawn. The driver must ask for withdrawn frames after each call, before it
-//! performs the next effect. Whatever changes what is known of a block withdraws it, so also changes that make no difference to readers;
-//! the next read of it that is a call may publish it again. What was read is reported later, in any order.
+//! The driver asks whether a block may be *published*. If so, it may answer reads of the block from
+//! the block's frame until the cache names that frame as withdrawn. The driver must ask for
+//! withdrawn frames after each call, before it performs the next effect. Every change of a block's
+//! state withdraws it, even a change that makes no difference to readers; the next read of the
+//! block that is a call may publish it again. The driver reports the reads later, in any order.
 
 use forebay_block::{Nanos, Op, Volume};
 use forebay_effect::Frame;

@@ -1,9 +1,9 @@
-//! The way of a request through the front: its blocks are handed to shards, a bounded number in
-//! one go and a bounded number at a time, and the last that comes back ends it.
+//! The path of a request through the front: its blocks are given to shards, a bounded number at a
+//! time and a bounded number in one turn, and the last block to return ends the request.
 //!
-//! A request that cannot go on is on no list that every turn goes through. It waits for what it
-//! needs (the return of its own pieces, or a place in its shard) and is called when that is there:
-//! what a turn costs does not depend on how many wait.
+//! A request that cannot continue is not on a list that every turn walks. It waits for what it
+//! needs (the return of its pieces, or a place in its shard) and is called when that is available.
+//! So the cost of a turn does not depend on how many requests wait.
 
 use forebay_block::Op;
 use forebay_effect::IoError;

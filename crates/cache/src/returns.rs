@@ -1,19 +1,21 @@
-//! Whether dirty blocks that stand in memory and on flash cost hits, in the slots layout.
+//! Whether dirty blocks that are both in memory and on flash cost hits, in the slots layout.
 //!
-//! Such a block takes the place of another on flash. That costs hits where what gives way instead is soon wanted again,
-//! as in a loop that is a little longer than what both tiers hold. It is measured: a table remembers which blocks gave
-//! way on flash lately, as many as memory holds, and *the share that returns* is an average over the last of them. Two
-//! things follow.
+//! Such a block occupies the place of another block on flash. That costs hits if the evicted block
+//! is soon used again, as in a loop that is a little longer than both tiers hold. This is measured:
+//! a table remembers the blocks that flash evicted last, as many as memory holds, and *the share
+//! that returns* is an average over the last of them. Two things follow.
 //!
-//! - While it is high, and for a while after, a block with a dirty record comes to memory only at a later reading
-//!   ([`promote_dirty_after`](crate::FlashConfig::promote_dirty_after)): it is read from flash meanwhile. (For a while,
-//!   because copies stay for long once they are there, and the next turn of a loop may be far.)
-//! - While it is high, dirty copies give way before anything that only flash has
-//!   ([`give_up_copies`](crate::FlashConfig::give_up_copies)). That costs a write to the backing store, and one to flash
-//!   when the block leaves memory.
+//! - While the share is high, and for a while after, a block with a dirty record moves to memory
+//!   only at a later read ([`promote_dirty_after`](crate::FlashConfig::promote_dirty_after)); until
+//!   then it is read from flash. (For a while, because copies stay long once they exist, and the
+//!   next turn of a loop may be far.)
+//! - While the share is high, dirty copies are evicted before blocks that only flash holds
+//!   ([`give_up_copies`](crate::FlashConfig::give_up_copies)). That costs a write to the backing
+//!   store, and one to flash when the block leaves memory.
 //!
-//! The table has two places for each block of memory, found by a hash of the block's key; a block that takes the place
-//! of another hides that. A place is 16 bits of the hash and 16 of the time, counted in blocks that gave way.
+//! The table has two places for each block of memory, found by a hash of the block's key; a block
+//! that takes the place of another hides that one. A place has 16 bits of the hash and 16 bits of
+//! the time, counted in evicted blocks.
 
 use forebay_flash::BlockKey;
 

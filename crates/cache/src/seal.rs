@@ -1,13 +1,13 @@
-//! Seals: before somebody else may use the backing stores, the flash tier notes what they look
-//! like, or that what it holds of them ceases to count.
+//! Seals: before others may use the backing stores, the flash tier notes the stores' fingerprints,
+//! or that its records of them no longer count.
 //!
-//! 1. Nothing is dirty and no request is under way, nor comes before the end. What goes on in the
-//!    background ends. (After a stop all that is so.)
-//! 2. The log durably declares all records clean: a restart must not destage one over what others
-//!    have written.
+//! 1. Nothing is dirty, no request is in flight, and none arrives before the end. Background work
+//!    ends. (After a stop all this holds.)
+//! 2. The log durably declares all records clean: a restart must not destage one over data that
+//!    others have written.
 //! 3. The log durably takes the note.
-//! 4. Volumes that are not trusted any more leave the index, a bounded number of blocks a turn. Not
-//!    before 3: a power cut would bring them back.
+//! 4. Volumes that are no longer trusted leave the index, a bounded number of blocks in each turn.
+//!    This follows step 3, because a power cut would bring them back before it.
 
 use forebay_effect::Outcome;
 use forebay_flash::{Log, Sealed};

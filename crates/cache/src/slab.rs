@@ -1,7 +1,8 @@
-//! Fixed-capacity slabs and queues by number: no allocation after construction.
+//! Slabs and queues of fixed capacity, with numbered items: no allocation after construction.
 //!
-//! A slab reserves room for its capacity when it is made, and uses a new number only if no freed one is left. So a slab
-//! sized for the worst case touches memory only for the most items that were ever in use at once.
+//! A slab reserves room for its capacity when it is made, and uses a new number only if no freed
+//! one is left. So a slab sized for the worst case touches memory only for the largest number of
+//! items ever in use at once.
 
 /// "Nothing" in links.
 pub(crate) const NONE: u32 = u32::MAX;

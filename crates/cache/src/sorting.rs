@@ -1,4 +1,4 @@
-//! Sorting in steps: a merge sort from short runs up, which stops after any merge.
+//! Sorting in steps: a merge sort that can stop after any merge.
 
 use crate::budget::Budget;
 

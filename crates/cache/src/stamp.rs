@@ -1,17 +1,19 @@
-//! Stamps: what the headers of backing stores are told, so that an older copy of a store, or of the
-//! flash tier, is noticed at a start (`forebay_flash::Stamp` has the order of things).
+//! Stamps: notes in the headers of backing stores, by which a start notices that a store or the
+//! flash tier is an older copy (`forebay_flash::Stamp` explains the order of events).
 //!
-//! Of each store one stamp is under way at a time. The machine orders stamps ([`Notice::Stamp`]); the driver
-//! writes the headers, durably, each in its own time, and says which it could (`Cache::stamped`). Stamps are ordered
+//! One stamp of each store is in progress at a time. The machine orders stamps ([`Notice::Stamp`]);
+//! the driver writes the headers durably, each in its own time, and reports which it could write
+//! (`Cache::stamped`). A stamp is ordered
 //!
 //! - before records go to a store that its stamp has not seen,
-//! - before a region is given back that had dirty records of it,
-//! - when the driver asks for one (`Cache::stamp`), which it does now and then.
+//! - before a region is freed that held dirty records of the store,
+//! - when the driver asks for one (`Cache::stamp`), which it does from time to time.
 //!
-//! The first two are phases of a cleaning, and a header that cannot be written is as a write to the store
-//! that fails: what is dirty stays so, the region is kept, and both are tried again, while other stores are
-//! written. A store that is known to fail is not waited for when a region is given back. Stores that are late are
-//! given their stamps before a cleaning begins that is for them, so that no other waits for it.
+//! The first two are phases of a cleaning. A header that cannot be written counts as a failed write
+//! to the store: its records stay dirty, the region is kept, and both are retried, while other
+//! stores are written. A store that is known to fail is not waited for when a region is freed. Late
+//! stores get their stamps before a cleaning for them begins, so that no other cleaning waits for
+//! it.
 
 use forebay_block::Volume;
 use forebay_flash::{Layout, Stamp};

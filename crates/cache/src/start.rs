@@ -1,4 +1,4 @@
-//! The start: what recovery found is taken over, then requests are welcome.
+//! The start: the cache takes over what recovery found, then accepts requests.
 
 use forebay_effect::Outcome;
 use forebay_flash::{BlockKey, Log, LogError, Older, Record, RecoveryReport};

@@ -1,7 +1,7 @@
-//! Counters. All only grow, but for the gauges said to be so.
+//! Counters. All only grow, except the documented gauges.
 //!
-//! A counter is declared here and nowhere else: sums of volumes have it, and one of [`CacheStats`] is in
-//! the documents in whose list it stands, at the end of this file.
+//! A counter is declared only here: the sums over volumes include it, and a counter of
+//! [`CacheStats`] is in each document that the list at the end of this file names.
 
 use core::iter::Sum;
 use core::ops::AddAssign;

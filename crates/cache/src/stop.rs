@@ -1,5 +1,5 @@
-//! A stop: requests in flight end, what is dirty in DRAM goes to flash, and, if that is wished, from there to the
-//! backing stores; then the log writes its clean mark, and nothing is cleaned any more.
+//! A stop: requests in flight end; dirty blocks in DRAM go to flash and, if requested, from there
+//! to the backing stores. Then the log writes its clean mark, and nothing is cleaned any more.
 
 use forebay_effect::Outcome;
 

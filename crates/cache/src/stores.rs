@@ -1,19 +1,20 @@
-//! Backing stores that fail, and what becomes of the others.
+//! Failing backing stores, and their effect on the other volumes.
 //!
 //! All volumes share the flash tier, and its log reclaims regions in the order in which they were
-//! filled. So that one store that takes nothing does not stop that:
+//! filled. These rules keep one store that accepts no writes from stopping the log:
 //!
-//! - Of several volumes each may have dirty as much as half of flash. Beyond that its writes wait
-//!   until some of it is destaged, which begins at three quarters of the share.
-//! - A store that has failed [`FAILURES_MAX`] times in a row is *known to fail*: who reclaims a region
-//!   does not try it but carries its records on to the head of the log (`shard/destager/carry.rs`). From
-//!   time to time a *probe* tries it again.
+//! - With several volumes, each may have dirty blocks on at most half of flash. Beyond that its
+//!   writes wait until some are destaged; destaging begins at three quarters of the share.
+//! - A store that has failed [`FAILURES_MAX`] times in a row is *known to fail*: reclaiming a
+//!   region does not try it, but carries its records on to the head of the log
+//!   (`shard/destager/carry.rs`). From time to time a *probe* tries it again.
 //! - When writes have waited for a store that is known to fail for `give_up_after`, its volume is
-//!   *suspended*: they fail, and so do later writes, until the store takes something again.
-//! - If what the failing stores are owed is more than can be carried on, there is a *jam*: all requests
-//!   that need room wait. Once a volume is suspended, writes that can go past flash do. When the jam itself has
-//!   lasted for `give_up_after`, it is *hopeless*: requests that wait fail, and so do later ones, until it
-//!   ends. A jam that passes sooner fails no request, however long ago a store began to fail.
+//!   *suspended*: these writes and all later ones fail until the store accepts a write again.
+//! - If more data is owed to failing stores than can be carried on, there is a *jam*: all requests
+//!   that need room wait. Once a volume is suspended, writes that can bypass flash do so. When the
+//!   jam has lasted for `give_up_after`, it is *hopeless*: requests that wait fail, and later ones
+//!   fail too, until it ends. A jam that ends sooner fails no request, however long ago a store
+//!   began to fail.
 
 use forebay_block::{Nanos, Volume};
 use forebay_effect::IoError;

@@ -1,4 +1,5 @@
-//! Detects the sequential streams of a volume: runs of requests, each of which starts where one before it ended.
+//! Detects the sequential streams of a volume: runs of requests in which each request starts where
+//! an earlier one ended.
 
 /// Streams remembered per volume. A new one replaces a single request that nothing has continued, or else the
 /// stream continued least recently.

@@ -1,18 +1,18 @@
-//! A change of the write policy of a cache that serves.
+//! A change of the write policy while the cache serves.
 //!
-//! It changes when nothing is dirty and nothing that modifies is under way, so that
-//! no path of one policy ever meets a state that only another can produce:
+//! The policy changes when nothing is dirty and no modifying request is in flight, so that no path
+//! of one policy ever meets a state that only another can produce:
 //!
-//! 1. what is dirty is destaged, while requests go on;
-//! 2. requests that modify, and flushes, are held; those under way end; reads go on;
-//! 3. the rest is destaged, which also syncs what was written directly;
-//! 4. the log durably declares all records clean: a restart must not destage one of them over
-//!    what the new policy writes directly;
-//! 5. the new policy holds, and held requests go on under it.
+//! 1. Dirty blocks are destaged while requests continue.
+//! 2. Modifying requests and flushes are held; those in flight end; reads continue.
+//! 3. The rest is destaged; this also syncs direct writes.
+//! 4. The log durably declares all records clean: a restart must not destage one of them over data
+//!    that the new policy writes directly.
+//! 5. The new policy takes effect, and the held requests continue under it.
 //!
-//! A start under a policy that does not write back, on a log that holds dirty records, begins
-//! with step 2 under write-back. When a step fails, the old policy stays, and held requests go on;
-//! after a start nobody waits for word of that, so it is kept: [`Switch::unsettled`].
+//! A start under a policy that does not write back, on a log that holds dirty records, begins with
+//! step 2 under write-back. When a step fails, the old policy stays, and the held requests
+//! continue. After a start no caller waits for this result, so it is kept: [`Switch::unsettled`].
 
 use forebay_effect::{IoError, Outcome};
 

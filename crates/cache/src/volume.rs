@@ -1,7 +1,7 @@
-//! A volume: its counters, and what of its backing store is durable.
+//! A volume: its counters, and which of its writes to the backing store are durable.
 //!
-//! Writes that do not pass the log (*direct* ones) are numbered. A sync covers those that had completed
-//! when it was issued, and all who wait meanwhile share the next one.
+//! Writes that do not pass through the log (*direct* writes) are numbered. A sync covers those that
+//! had completed when it was issued, and all waiters that arrive meanwhile share the next one.
 
 use forebay_block::Op;
 use forebay_effect::{IoError, Outcome};

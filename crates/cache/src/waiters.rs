@@ -1,4 +1,4 @@
-//! Pieces of requests, a block each, that wait for a transfer or for room.
+//! Pieces of requests, one block each, that wait for a transfer or for room.
 
 use crate::slab::Linked;
 

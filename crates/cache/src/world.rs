@@ -1,7 +1,8 @@
-//! What the procedures of a cache share: its parts, and what concerns all of them.
+//! The state that the procedures of a cache share, and the operations that concern all of its
+//! parts.
 //!
-//! A procedure (a cleaning, a destage, a change of policy, ...) has a type with private state. It is
-//! given the world for the length of a call.
+//! Each procedure (a cleaning, a destage, a change of policy, ...) has a type with private state.
+//! It is given the world for the length of a call.
 
 use forebay_block::{Nanos, Op, Volume};
 use forebay_effect::{EffectQueue, Frame, Outcome};

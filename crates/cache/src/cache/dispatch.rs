@@ -1,6 +1,6 @@
-//! What the cache does between calls: it hears the log and syncs, ends requests, and gives each
-//! procedure a turn. Each turn is bounded. What procedures have to do with one another is here: what one
-//! of them gives back as its outcome, another one learns.
+//! The work of the cache between calls: it handles events of the log and of syncs, ends requests,
+//! and gives each procedure a turn. Each turn is bounded. Procedures interact only here: the
+//! outcome of one is passed to the others that need it.
 
 use forebay_block::Op;
 use forebay_effect::IoError;

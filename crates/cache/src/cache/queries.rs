@@ -1,4 +1,5 @@
-//! Queries from outside: counters, failures, and what is under way; reads that are no calls; and hints, which decide nothing.
+//! Queries from outside: counters, failures, and the operations in progress; reads that are not
+//! calls; and hints, which decide nothing.
 
 use forebay_block::{Nanos, Volume};
 use forebay_effect::{Frame, IoError};

@@ -1,6 +1,6 @@
-//! What is destaged apart from cleanings: the writes to stores that are late (`late.rs`), which a cleaning has begun
-//! and does not wait for. When they have ended the stores are synced, and then what was destaged is clean, as at the
-//! end of a cleaning. No cleaning writes to such a volume before that.
+//! Destages apart from cleanings: the writes to late stores (`late.rs`) that a cleaning has begun
+//! but does not wait for. When they have ended, the stores are synced, and then the destaged
+//! records are clean, as at the end of a cleaning. No cleaning writes to such a volume before that.
 
 use forebay_block::Nanos;
 use forebay_effect::IoError;

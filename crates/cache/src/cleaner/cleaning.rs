@@ -1,5 +1,6 @@
-//! A cleaning, from the choice of a region (`cleaner.rs`) to its end: its dirty records are made durable,
-//! destaged and synced; or its mappings are moved, or what is left of it is carried on.
+//! A cleaning, from the choice of a region (`cleaner.rs`) to its end. Either its dirty records are
+//! made durable, destaged and synced, or its mappings are moved, or its remaining records are
+//! carried on.
 
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::sabotage::Bug;

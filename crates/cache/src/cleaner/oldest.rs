@@ -1,4 +1,4 @@
-//! The region that stores have destaged next: the oldest with something dirty of theirs.
+//! The region that stores destage next: the oldest that holds dirty records of theirs.
 
 use super::{Cleaner, Purpose};
 use crate::shard::owed;

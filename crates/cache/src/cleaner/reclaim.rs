@@ -1,5 +1,6 @@
-//! A region that the log wants to use again, once what was to be destaged of it is: its mappings move, or what is
-//! left of it is carried on, what is worth keeping is inserted again, and it is given back.
+//! Reclaims a region that the log wants to reuse, after its dirty records are destaged. Its
+//! mappings move, or its remaining records are carried on; records worth keeping are inserted
+//! again; then the region is freed.
 
 use forebay_effect::IoError;
 use forebay_flash::{Geometry, Layout, LogStats, MoveRoom};

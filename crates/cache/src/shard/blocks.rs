@@ -1,8 +1,8 @@
-//! The blocks of a shard: which are cached, in which frame, and what of them is dirty.
+//! The blocks of a shard: which are cached, in which frame, and which parts of them are dirty.
 //!
-//! What must hold of a block at any time is said at [`Entry`]. Here are the counts and lists over
-//! all of them: a frame is in the dirty list of its volume exactly while its entry says so
-//! ([`IN_DIRTY_LIST`]), and the volumes' gauges of dirty blocks move with the masks.
+//! The invariants of a single block are at [`Entry`]. The counts and lists over all blocks are
+//! here: a frame is in the dirty list of its volume exactly while its entry says so
+//! ([`IN_DIRTY_LIST`]), and the volumes' gauges of dirty blocks change together with the masks.
 
 use core::ops;
 

@@ -1,4 +1,5 @@
-//! Transfers end: the block's state moves on, and the pieces that waited are evaluated again.
+//! The end of transfers: the block's state advances, and the pieces that waited are evaluated
+//! again.
 
 mod records;
 

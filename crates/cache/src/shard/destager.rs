@@ -1,14 +1,15 @@
-//! The destager of a shard, the cleaner's part in it: bringing a region's dirty records to the backing
-//! store.
+//! The destager of a shard, its part of the cleaner: it writes a region's dirty records to the
+//! backing store.
 //!
-//! What is cleaned is chosen first, then made durable in the log, then written. A record appended
-//! in between is not part of it: a version must not reach the backing store while a power cut
-//! could bring back an older record that is called clean.
+//! The records to clean are first chosen, then made durable in the log, then written. A record
+//! appended in between is not included: a version must not reach the backing store while a power
+//! cut could bring back an older record that is marked clean.
 //!
-//! The records chosen are destaged in address order (`stretch.rs`); blocks busy with something else
-//! are tried again when that ends. The backing stores are then synced, and only after that the
-//! records count as clean: a dirty record may not be forgotten, and its region not be reused,
-//! before its data is durable elsewhere. What cannot be destaged is carried on (`carry.rs`).
+//! The chosen records are destaged in address order (`stretch.rs`). Blocks that are busy with other
+//! transfers are retried when those end. Then the backing stores are synced, and only after that do
+//! the records count as clean: a dirty record must not be forgotten, and its region must not be
+//! reused, before its data are durable elsewhere. Records that cannot be destaged are carried on
+//! (`carry.rs`).
 
 pub(crate) mod apart;
 pub(super) mod carry;

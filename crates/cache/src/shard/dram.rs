@@ -1,10 +1,10 @@
-//! The blocks in DRAM by the accounting of their replacement policy, which names them by the numbers of
-//! their frames within the shard.
+//! The blocks in DRAM by the accounting of their replacement policy, which names them by the
+//! numbers of their frames within the shard.
 //!
-//! A block is gone by this accounting as soon as the policy names it as a victim; its frame stays
-//! until the data is where it must be ([`LEAVING`](crate::entry::LEAVING)). The policy is notified once of each
-//! access of a client: of a miss by the insertion of the block, of a hit by an access. Blocks that only pass
-//! through memory are unknown to it.
+//! In this accounting a block is gone as soon as the policy names it as a victim. Its frame stays
+//! until the data is where it must be ([`LEAVING`](crate::entry::LEAVING)). The policy is notified
+//! once of each access of a client: of a miss by the insertion of the block, of a hit by an access.
+//! The policy does not know blocks that only pass through memory.
 
 use core::mem;
 

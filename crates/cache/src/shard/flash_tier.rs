@@ -1,5 +1,5 @@
-//! What a shard has on flash: whether flash takes records, where those of its blocks lie, and, in the
-//! slots layout, which blocks count there and give way (`evict.rs`).
+//! The state of a shard's flash: whether flash takes records, where the records of its blocks are,
+//! and, in the slots layout, which blocks count for flash and which are evicted (`evict.rs`).
 
 mod evict;
 mod moves;

@@ -1,5 +1,5 @@
-//! Flushes of volumes, a shard's part of them: what is dirty in DRAM when one begins has to leave it, to
-//! the log or, without one, to the backing store.
+//! A shard's part of the flush of a volume: all blocks that are dirty in DRAM when it begins must
+//! leave DRAM for the log or, without a log, for the backing store.
 
 use super::ShardContext;
 use super::blocks::Blocks;

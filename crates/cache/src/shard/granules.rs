@@ -1,4 +1,4 @@
-//! Granules: the parts of a block that masks speak of.
+//! Granules: the parts of a block, one for each bit of a mask.
 
 use forebay_block::BlockSize;
 use forebay_effect::{Place, Segment};

@@ -1,5 +1,5 @@
-//! Pieces of requests: each is evaluated, and if it has to wait it is evaluated again when that ends, or
-//! when there may be room for it.
+//! Pieces of requests. Each is evaluated. If it has to wait, it is evaluated again when the wait
+//! ends, or when there may be room for it.
 
 use forebay_effect::IoError;
 use forebay_flash::BlockKey;

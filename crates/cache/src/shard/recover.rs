@@ -1,11 +1,12 @@
-//! What recovery finds on flash, as it comes: in log order, so that a later record replaces.
+//! Takes over the records that recovery finds on flash, in log order, so that a later record
+//! replaces an earlier one.
 //!
-//! The index has room for all that counted when the log ended, but not for all that counted at
-//! one time or other: a record that a direct write made stale was forgotten at once, and its
-//! tombstone came into the log later, behind records that had taken its place in the index. So
-//! what finds no room is put aside (*spilled*) until the end is known. Only where this run has
-//! fewer entries, or shares them out among other shards, than the one before may some be left
-//! then: clean ones are disowned, dirty ones are a reason not to start.
+//! The index has room for all records that counted when the log ended, but not for all that counted
+//! at any time. A record that a direct write made stale was forgotten at once; its tombstone
+//! entered the log later, behind records that had taken its place in the index. So records without
+//! room are set aside (*spilled*) until the end of the log is known. Some may remain then only if
+//! this run has fewer entries than the previous one, or distributes them over other shards. Clean
+//! ones are disowned; dirty ones prevent the start.
 
 use std::collections::BTreeMap;
 

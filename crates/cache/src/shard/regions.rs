@@ -1,5 +1,5 @@
 //! Which blocks have their newest record in which region of the log: a list for each region, linked
-//! through what the index has of each record, and how many of those records are dirty.
+//! through the index entries, and the number of dirty records in the region.
 
 use core::{iter, mem};
 

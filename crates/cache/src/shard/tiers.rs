@@ -1,8 +1,8 @@
-//! The tiers of a shard, and how blocks move between them: into DRAM, out of it to flash or to the
-//! backing store. How an access ends is in `read.rs` and `write.rs`.
+//! The tiers of a shard, and how blocks move between them: into DRAM, and from DRAM to flash or to
+//! the backing store. `read.rs` and `write.rs` have the accesses.
 //!
-//! Leaving DRAM: by the accounting of the replacement policy a block is gone as soon as the
-//! policy names it; physically its frame stays until the data is where it must be.
+//! Leaving DRAM: in the accounting of the replacement policy a block is gone as soon as the policy
+//! names it. Physically its frame stays until the data is where it must be.
 
 mod admit;
 pub(super) mod leave;

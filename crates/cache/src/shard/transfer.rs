@@ -1,4 +1,4 @@
-//! What a transfer is: a device operation under way on a block, or on consecutive ones.
+//! A transfer: a device operation in progress on one block, or on consecutive blocks.
 
 use forebay_flash::{BlockKey, Position};
 

@@ -1,8 +1,8 @@
-//! The transfers under way, and runs of blocks that share one.
+//! The transfers in progress, and runs of blocks that share one.
 //!
-//! A transfer has a place from its start to its end, and there is always one to be had for a block that
-//! has to leave memory: as many as there are frames and bounce frames, and in addition a number of
-//! their own for those that need neither (*loose* ones).
+//! A transfer has a place from its start to its end. A block that has to leave memory always finds
+//! a place: there are as many as frames and bounce frames, plus a number for transfers that need
+//! neither (*loose* transfers).
 
 use core::ops;
 

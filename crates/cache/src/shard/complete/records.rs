@@ -1,4 +1,4 @@
-//! Records on their way to the backing store: their reads and writes end.
+//! The end of reads and writes of records in transit to the backing store.
 
 use forebay_effect::Outcome;
 

@@ -1,6 +1,6 @@
-//! Volumes whose stores are late, in this shard: a job goes on without their writes. These end when they do, and
-//! only then, and when the store is synced, are their records clean. Until that is so no job writes to such a
-//! volume: an older version must not reach a store after a newer one.
+//! Volumes of late stores in this shard: a job continues without waiting for their writes. When
+//! these writes have ended and the store is synced, their records are clean. Until then no job
+//! writes to such a volume: an older version must not reach a store after a newer one.
 
 use forebay_effect::IoError;
 use forebay_flash::{BlockKey, Position};

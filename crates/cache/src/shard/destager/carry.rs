@@ -1,16 +1,17 @@
-//! Carrying on: what is still owed of a region that is to be used again, and cannot be destaged.
+//! Carrying on: how records survive that cannot be destaged from a region that is to be reused.
 //!
-//! Records of volumes whose backing store takes nothing are read and written again at the head of the
-//! log, so that the volumes of other stores find room.
+//! Records of volumes whose backing store accepts no writes are read and written again at the head
+//! of the log, so that the volumes of other stores get room.
 //!
-//! A dirty record that cannot be read was the only copy of its block's newest data. That this is lost
-//! must outlive its region: else the backing store's older version would come to light. So it is
-//! written down at the head of the log, in an entry without a payload, and that moves on in the same
-//! way whenever the log comes round, until somebody writes the block.
+//! A dirty record that cannot be read was the only copy of its block's newest data. The knowledge
+//! of this loss must outlive its region: else reads would return the backing store's older version.
+//! So the log keeps an entry without a payload at its head. This entry is carried on in the same
+//! way whenever the log wraps around, until the block is written.
 //!
-//! Clean records that were read from flash often are *inserted again*: the same steps, for other reasons, and with
-//! other rules. Nobody needs them, so none is waited for, and the log takes them only where there is room to
-//! spare. Half a region at most is inserted again, so that each region that is reclaimed makes room.
+//! Clean records that were read from flash often are *inserted again*: by the same steps, but for
+//! another reason and under other rules. No request waits for them, and the log takes them only
+//! where there is room to spare. At most half a region is inserted again, so that each reclaimed
+//! region makes room.
 
 use forebay_effect::IoError;
 use forebay_flash::sabotage::{Bug, Sabotage};

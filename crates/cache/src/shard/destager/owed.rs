@@ -1,4 +1,4 @@
-//! What carrying a region on would come to.
+//! The space that the records of a region would take if they were carried on.
 
 use forebay_flash::Geometry;
 

@@ -1,9 +1,10 @@
-//! The records that a job has chosen, on their way to the backing store.
+//! The records that a job has chosen, in transit to the backing store.
 //!
-//! A record goes from its frame if that holds the same version, else by way of a bounce frame. The
-//! records of consecutive blocks that are dirty as a whole make a *stretch*: they are read side by
-//! side, and when the last is there the stretch is one write. A record that turns out to be
-//! overtaken or unreadable leaves a gap; what is left and right of it goes as writes of its own.
+//! A record is written from its frame if the frame holds the same version, else through a bounce
+//! frame. The records of consecutive blocks that are wholly dirty form a *stretch*: they are read
+//! in parallel, and when the last is read the stretch is written with one operation. A record that
+//! proves to be superseded or unreadable leaves a gap; the parts on both sides of it become
+//! separate writes.
 
 use forebay_effect::{Effect, Place, Segment};
 use forebay_flash::sabotage::Bug;

@@ -1,6 +1,6 @@
-//! Slots layout: which blocks count on flash, and the steps of those that give way. Such a block is
-//! destaged if it is dirty, then forgotten on flash; when that is durable its cell is free. What
-//! forgets it need not be waited for by anybody but the next block that wants the cell.
+//! Slots layout: the blocks that count for flash, and the steps of an eviction. An evicted block is
+//! destaged if it is dirty, then forgotten on flash; when that is durable, its cell is free. Only
+//! the next block that needs the cell waits for that.
 
 use super::FlashTier;
 use crate::entry::{EntryId, LEAVING, UNREADABLE};

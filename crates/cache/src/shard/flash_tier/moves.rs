@@ -1,5 +1,5 @@
-//! A whole region, record by record: the walk through it, the moves of its mappings to the head of the log (slots
-//! layout), and what is forgotten when the region is free.
+//! A whole region, record by record: the walk through it, the moves of its mappings to the head of
+//! the log (slots layout), and the entries that are forgotten when the region is freed.
 
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Mapping, Position};

@@ -1,4 +1,4 @@
-//! What enters flash and what goes around it: of which blocks the admission policy is asked, and of which not.
+//! Which blocks enter flash and which bypass it: for which blocks the admission policy is asked.
 
 use forebay_flash::BlockKey;
 

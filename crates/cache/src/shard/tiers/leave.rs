@@ -1,4 +1,4 @@
-//! How blocks leave memory: to the log, past it to the backing store, or dropped.
+//! How blocks leave memory: to the log, past the log to the backing store, or dropped.
 
 use forebay_effect::{Place, Segment};
 

@@ -1,4 +1,4 @@
-//! Lines: blocks that lie together and enter flash together, and blocks that enter flash as soon as
+//! Lines: neighbouring blocks that enter flash together. Also blocks that enter flash as soon as
 //! they have been read.
 
 use forebay_effect::{Place, Segment};

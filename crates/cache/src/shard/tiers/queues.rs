@@ -1,6 +1,7 @@
-//! The relation `etica`: flash changes at the end of an interval of requests only, by what
-//! [queues](forebay_replacement::Queues) have chosen. The least popular blocks give way; then the most popular ones
-//! that flash does not have come in, from their frames or by way of one, as far as there is room.
+//! The relation `etica`: flash changes only at the end of an interval of requests, by the choice of
+//! [queues](forebay_replacement::Queues). The least popular blocks are evicted. Then the most
+//! popular blocks that flash lacks are admitted, from their frames or through a frame, as far as
+//! there is room.
 
 use forebay_block::Op;
 use forebay_effect::{Place, Segment};

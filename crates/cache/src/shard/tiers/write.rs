@@ -1,10 +1,11 @@
 //! Writes and zeroings: into the cache (write-back) or to the backing store (write-through and
-//! its kin).
+//! similar policies).
 //!
-//! What keeps the flash log honest: under write-back every version of a block reaches the log
-//! before it reaches the backing store, unless flash holds nothing of the block and does not take
-//! it, or the block is bypassed; and a block without an entry has no record that recovery would accept. A direct write over a block that has a record waits until the extent is
-//! durably marked as active, so that after a crash the record is not trusted.
+//! These rules keep the flash log consistent. Under write-back every version of a block reaches the
+//! log before it reaches the backing store, unless flash has no record of the block and does not
+//! admit it, or the block is bypassed. A block without an entry has no record that recovery would
+//! accept. A direct write over a block that has a record waits until the extent is durably marked
+//! as active, so that the record is not trusted after a crash.
 
 use forebay_block::{Flags, Op};
 use forebay_effect::{Effect, IoError, Place, Segment};
