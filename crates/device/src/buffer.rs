@@ -1,4 +1,4 @@
-//! Aligned memory: the arena of frames, and staging buffers for what cannot go directly.
+//! Aligned memory: the arena of frames, and staging buffers for transfers that need a copy.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! Where a test's decisions come from: a seed, a tape, or the exhaustive walk over all of them.
+//! The source of a test's decisions: a seed, a tape, or an exhaustive walk over all of them.
 
 /// A source of decisions. Deterministic: the same source gives the same run.
 pub trait Choices {

@@ -1,8 +1,8 @@
-//! The small trait behind which every device lives.
+//! The small trait that every device implements.
 //!
-//! A backend serves a *set* of devices, named by [`Device`]. Offsets handed to it are those of
-//! the machines; a backend adds what a layout puts in front. It may transfer less than asked,
-//! complete in any order and report any error: the executor copes.
+//! A backend serves a *set* of devices, named by [`Device`]. It receives the machines' offsets, and
+//! adds the offset that a layout needs. It may transfer less than requested, complete in any order
+//! and report any error: the executor handles that.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,7 +1,8 @@
 //! Where a store is known to read as zeroes, without reading it.
 //!
-//! Asking blocks, and may take long: it is done by threads that have nothing else to do, past
-//! [`Devices`](crate::Devices). The answer covers every write that had completed before the question.
+//! The question blocks and may take long, so threads that have nothing else to do ask it, past
+//! [`Devices`](crate::Devices). The answer covers every write that had completed before the
+//! question.
 
 use std::fmt::Debug;
 use std::fs::File;

@@ -1,24 +1,24 @@
 //! Devices and the one executor of effects.
 //!
-//! The machines (`forebay-cache`, `forebay-flash`) decide and name places; here the bytes move.
-//! An [`Executor`] polls a [`Machine`]'s effects, performs the immediate ones at once and hands
-//! device operations to a [`Devices`] backend. What is awkward about devices (short transfers,
-//! `EINTR` and `EAGAIN`, alignment, zeroing that is not supported, bounded retries) is handled
-//! once, in the executor, so a backend may be as clumsy as a real device is. Backends:
+//! The machines (`forebay-cache`, `forebay-flash`) decide and name places; this crate moves the
+//! bytes. An [`Executor`] polls a [`Machine`]'s effects, performs the immediate ones at once and
+//! submits device operations to a [`Devices`] backend. The executor handles the difficulties of
+//! devices (short transfers, `EINTR` and `EAGAIN`, alignment, zeroing that is not supported,
+//! bounded retries) in one place, so a backend can be as simple as a real device. Backends:
 //!
-//! - [`RealDevices`]: files and block devices ([`file::Target`]) through io_uring ([`uring`]) or
-//!   a pool of threads ([`threads`]).
+//! - [`RealDevices`]: files and block devices ([`file::Target`]) through io_uring ([`uring`]) or a
+//!   pool of threads ([`threads`]).
 //! - [`memory::MemoryDevices`]: faulty devices in memory, deterministic, for the adversary.
 //!
-//! [`Shaped`] makes any of them look slower, as a model of another device says.
+//! [`Shaped`] slows any of them down to the speed of another device's model.
 //!
-//! Others (a remote NBD export) are further implementations of [`Devices`]. All that ring one
-//! [`Doorbell`] can be waited for at once.
+//! Other backends (such as remote NBD exports) also implement [`Devices`]. A thread can wait for
+//! all backends that ring one [`Doorbell`] at once.
 //!
 //! Invariants: a failed sync is never retried (the kernel may have dropped the data it could not
-//! write, so a second success proves nothing); memory handed to a backend stays valid until the
-//! completion is reaped or [`Devices::abandon`] returns; nothing is allocated per operation once
-//! the tables have grown to their working size.
+//! write, so a second success proves nothing). Memory given to a backend stays valid until the
+//! completion is reaped or [`Devices::abandon`] returns. Operations allocate nothing once the
+//! tables have grown to their working size.
 
 mod buffer;
 pub mod choices;

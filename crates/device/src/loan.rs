@@ -1,12 +1,13 @@
-//! Memory of frames that is read after the lock has gone.
+//! Memory of frames that is read after the lock is released.
 //!
-//! A read that hits need not be copied under the lock of the executor's owner: the memory
-//! of its frame can be *lent*, and sent from where it lies. A lent piece is not written: an
-//! executor that is to write to its frame gives the frame another piece first
-//! ([`Arena::writable`](crate::Arena::writable)), so a borrower sees the bytes as they were, for
-//! as long as it likes. Machines know nothing of that.
+//! A read that hits need not be copied under the lock of the executor's owner: the memory of its
+//! frame can be *lent*, and sent from its place. A lent piece is not written: an executor that must
+//! write to its frame first gives the frame another piece
+//! ([`Arena::writable`](crate::Arena::writable)). So a borrower sees unchanged bytes for as long as
+//! it keeps the loan. Machines do not know about loans.
 //!
-//! Loans are made under the lock, or without it of what is [`Published`](crate::Published), and end anywhere.
+//! A loan is made under the lock, or without it from [`Published`](crate::Published) frames, and
+//! may end anywhere.
 
 use std::ops::Deref;
 use std::ptr::NonNull;

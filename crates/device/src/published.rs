@@ -1,14 +1,16 @@
 //! Frames that any thread may read without the lock under which the executor works.
 //!
-//! A hit needs the lock only to find its frame. A frame that is *published* under a key is found here instead, and its
-//! memory is lent ([`Loan`]) or copied. The executor's owner publishes a frame when its machine says that the frame holds
-//! all of the key's newest data, and withdraws it before the first effect after the machine has changed its mind; a frame
-//! that is to be written is withdrawn in any case ([`Arena::writable`](crate::Arena::writable)).
+//! A hit needs the lock only to find its frame. A frame that is *published* under a key is found
+//! here instead, and its memory is lent ([`Loan`]) or copied. The executor's owner publishes a
+//! frame when its machine says that the frame holds all of the key's newest data. It withdraws the
+//! frame before the first effect after the machine has revoked that. A frame that is to be written
+//! is always withdrawn ([`Arena::writable`](crate::Arena::writable)).
 //!
-//! A reader and the owner agree without waiting for each other. The reader counts its loan, and then looks whether the
-//! same publication still stands. The owner withdraws the frame, and then looks whether its memory is lent. All
-//! four steps are sequentially consistent: either the reader sees that the frame is withdrawn, and gives the loan back
-//! unread, or the owner sees the loan, and lets the memory be (Dekker's algorithm).
+//! A reader and the owner agree without waiting for each other. The reader counts its loan, then
+//! checks that the same publication is still valid. The owner withdraws the frame, then checks
+//! whether its memory is lent. All four steps are sequentially consistent. Either the reader sees
+//! that the frame is withdrawn, and returns the loan unread, or the owner sees the loan, and leaves
+//! the memory unchanged (Dekker's algorithm).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! Where a request's data lies and where its reply goes: the driver's side of an executor.
+//! The location of a request's data and the destination of its reply: the driver's side of an
+//! executor.
 
 use std::collections::{BTreeMap, VecDeque};
 

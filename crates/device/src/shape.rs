@@ -1,9 +1,8 @@
-//! Shaping: a file that takes as long as another device would.
+//! Shaping: slows a file down to the speed of another device.
 //!
-//! The real operation is carried out at once; its completion is held back until the time that
-//! the device's [`Model`] gives. So an HDD array or a SAN can be tried out on a laptop, and the
-//! simulator charges the very same times. A device that is really slower than its model stays
-//! so.
+//! The real operation is executed at once; its completion is held back until the time that the
+//! device's [`Model`] gives. So an HDD array or a SAN can be tried out on a laptop, and the
+//! simulator uses the same latencies. A device that is slower than its model stays slower.
 //!
 //! A thread that waits for completions waits for [`Devices::next_due`] as well as for the bell;
 //! [`Doorbell::wait`](crate::Doorbell::wait) takes both.

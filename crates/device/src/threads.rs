@@ -1,4 +1,5 @@
-//! Real devices through a pool of threads and blocking calls: where io_uring is forbidden.
+//! Real devices through a pool of threads and blocking calls, for systems where io_uring is
+//! forbidden.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,13 +1,15 @@
 //! Real devices through io_uring.
 //!
-//! Operations are queued by [`submit`](Devices::submit) and reach the kernel with one system call, at
-//! [`flush`](Devices::flush) or through a [`Sender`]. That call may take long, since the kernel begins the
-//! operations in it; a user that keeps the devices under a lock makes it through a sender, without the lock.
-//! Completions ring the doorbell through the ring's eventfd, if the ring has room for them. The kernel keeps
-//! others until it is entered, and need not ring for them; so there are never more operations with the kernel
-//! than the ring has room for.
-//! Files are registered with the ring, memory on request ([`Options::register_memory`]): it is
-//! then pinned and its pages need not be looked up for each operation.
+//! Operations are queued by [`submit`](Devices::submit) and reach the kernel with one system call,
+//! at [`flush`](Devices::flush) or through a [`Sender`]. That call may take long, since the kernel
+//! starts the operations during it. A user that keeps the devices under a lock makes the call
+//! through a sender, without the lock. Completions ring the doorbell through the ring's eventfd, if
+//! the ring has room for them. The kernel keeps other completions until the next system call, and
+//! may not ring for them. So there are never more operations with the kernel than the ring has room
+//! for.
+//!
+//! Files are registered with the ring, memory on request ([`Options::register_memory`]): registered
+//! memory is pinned, and its pages need not be looked up for each operation.
 
 use std::collections::VecDeque;
 use std::io;

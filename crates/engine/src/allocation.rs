@@ -1,10 +1,10 @@
 //! Answers clients that ask where a volume has data.
 //!
-//! What the cache says is a matter of microseconds under the engine's lock; a store takes as long as it takes
-//! (a file system may read metadata, a server be far away). So each volume that is asked about has a
-//! thread for it, which holds up nobody but others who ask about the same volume. It is started by
-//! the first question. [`forebay_cache::Holdings`] says what counts as zeroes, and why the cache is asked
-//! before the store.
+//! The cache answers in microseconds under the engine's lock. A store may take long (a file system
+//! may read metadata, a server may be far away). So each volume that is asked about has a thread,
+//! started by the first question; it delays only other questions about the same volume.
+//! [`forebay_cache::Holdings`] explains what counts as zeroes, and why the cache is asked before
+//! the store.
 
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Instant;

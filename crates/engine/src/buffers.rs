@@ -1,4 +1,4 @@
-//! Aligned buffers for requests' data, reused.
+//! Aligned, reusable buffers for the data of requests.
 
 use forebay_device::AlignedBuffer;
 

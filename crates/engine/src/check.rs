@@ -1,4 +1,4 @@
-//! Looking at a flash tier offline: everything is read and verified, nothing written.
+//! Checks a flash tier offline: reads and verifies everything, and writes nothing.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What one lock protects: the machine, the executor, and the requests in flight.
+//! The state that one lock protects: the machine, the executor, and the requests in flight.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! What can go wrong with an engine.
+//! The errors of an engine.
 
 use std::io;
 use std::path::PathBuf;

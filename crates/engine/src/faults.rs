@@ -1,4 +1,4 @@
-//! What operators should hear without asking.
+//! Messages that operators get without asking.
 
 use std::time::{Duration, Instant};
 

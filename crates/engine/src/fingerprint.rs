@@ -1,10 +1,10 @@
-//! What a backing store looks like, so that a start can tell whether others have written to it
+//! The fingerprint of a backing store, by which a start notices that others have written to it
 //! since Forebay left it.
 //!
-//! Not every byte is looked at. The first and the last MiB of a volume are, which hold what every mount
-//! of a file system and every change of a partition table writes, 256 blocks of 4 KiB strewn over
-//! the rest, and where the store is a file, its size and the time when it was last modified. What
-//! changes none of these goes unnoticed: somebody who writes to a block device past its file system.
+//! It does not cover every byte. It covers the first and the last MiB of a volume, which every
+//! mount of a file system and every change of a partition table writes; 256 blocks of 4 KiB spread
+//! over the rest; and, where the store is a file, its size and modification time. Writes that
+//! change none of these go unnoticed, such as writes to a block device that bypass its file system.
 
 use std::fs::Metadata;
 use std::io;

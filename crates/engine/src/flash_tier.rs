@@ -1,4 +1,4 @@
-//! The flash device: opened, and recognised before anything is written to it.
+//! The flash device: opens it, and recognises its contents before anything is written to it.
 
 use std::path::PathBuf;
 

@@ -1,12 +1,13 @@
-//! Looks for the header of the layout `tail` where the end of the store used to be.
+//! Looks for the header of the layout `tail` at the former end of the store.
 //!
-//! A store that was made longer has nothing at its end, as one that Forebay never had. To take it for
-//! that would serve it without what its header says: that newer data are on a flash tier, say. So a
-//! store counts as new only if there is nothing but zeroes on it; otherwise the user has to say so.
+//! A store that was enlarged has nothing at its end, like a store that Forebay never used. Treating
+//! it as new would ignore its header, which may say, for example, that newer data are on a flash
+//! tier. So a store counts as new only if it contains nothing but zeroes; otherwise the user has to
+//! say so.
 //!
-//! The search begins at the end, and passes over what a file has no data for, so that of a file that
-//! was made longer the former header is found at once. It ends after [`READ_BYTES_MAX`], since a disk would
-//! take hours; then the store does not count as new.
+//! The search begins at the end and skips ranges for which a file has no data, so the former header
+//! of an enlarged file is found at once. It ends after [`READ_BYTES_MAX`], since a disk would take
+//! hours; then the store does not count as new.
 
 use forebay_config::BackingLayout;
 

@@ -1,4 +1,4 @@
-//! Where the header of a backing store lies: a file or block device, or an export.
+//! The location of a backing store's header: a file or block device, or an export.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::FileExt;

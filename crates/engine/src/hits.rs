@@ -1,11 +1,11 @@
-//! Reads that are answered without the engine's lock, and how the cache hears of them.
+//! Reads that are answered without the engine's lock, and how they are reported to the cache.
 //!
-//! A block that a read has found in memory is [`Published`]: further reads of it need no lock. What its session has
-//! read so is noted, and reported to the cache when the session has the lock anyway, or when enough has been noted; so
-//! its replacement policy hears of these hits a little late, but in the session's order. Before counters are shown, the
-//! notes of all sessions are reported.
+//! A block that a read has found in memory is [`Published`]: further reads of it need no lock. The
+//! session notes them, and reports them to the cache when it holds the lock for another reason, or
+//! when it has noted enough. So the replacement policy learns of these hits a little late, but in
+//! the session's order. Before counters are shown, the notes of all sessions are reported.
 //!
-//! There is none of this where each decision is to be as in a simulation, or on a tape.
+//! This is switched off where each decision must be as in a simulation, or on a tape.
 
 use std::sync::{Mutex, PoisonError};
 

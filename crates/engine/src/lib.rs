@@ -1,18 +1,18 @@
 //! The cache on real devices, in this process.
 //!
-//! [`Engine::open`] takes a configuration, opens and checks the devices, recovers what is on
-//! flash and starts the machine of `forebay-cache`. Clients use it through [`Session`]s:
-//! connections of the NBD server, and replay and load generators, alike.
+//! [`Engine::open`] takes a configuration, opens and checks the devices, recovers the flash tier
+//! and starts the machine of `forebay-cache`. All clients use it through [`Session`]s: connections
+//! of the NBD server, and replay and load generators.
 //!
 //! # Threads
-//! One lock protects the machine, the executor and the table of requests. A session's thread
-//! takes it once for all requests that one read of its socket brought; hits are answered within
-//! that call. One thread, the *reaper*, sleeps until a device or a timeout has something, takes
-//! the lock, feeds the machine, and rings the bells of sessions that have answers. Buffers
-//! belong to the table while a request is in flight and to the session otherwise, so that no
-//! bytes are shared. More threads, the *stampers*, write stamps into the headers of backing stores.
+//! One lock protects the machine, the executor and the table of requests. A session's thread takes
+//! it once for all requests that one read of its socket brought; hits are answered within that
+//! call. One thread, the *reaper*, sleeps until a device or a timeout is ready. Then it takes the
+//! lock, runs the machine, and rings the bells of sessions that have replies. Buffers belong to the
+//! table while a request is in flight and to the session otherwise, so no bytes are shared. More
+//! threads, the *stampers*, write stamps into the headers of backing stores.
 //!
-//! # What must always hold
+//! # Invariants
 //! - Immediate effects are finished before the machine is called again.
 //! - Nothing is written to a device before every check of [`Engine::open`] has passed.
 //! - The header of a backing store says *dirty* durably before the first write of a run can be

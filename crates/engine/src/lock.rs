@@ -1,7 +1,7 @@
-//! Who waits for the engine's lock, so that nobody has to wait for long.
+//! Fair access to the engine's lock.
 //!
-//! What a thread does under it with the completions that have come can take half a millisecond. It is cut off between
-//! two completions once another thread has waited for a while.
+//! Under the lock, a thread may need half a millisecond for the completions that have arrived. It
+//! releases the lock between two completions if another thread has waited for a while.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LockResult, Mutex, MutexGuard, TryLockError};

@@ -1,4 +1,4 @@
-//! The cache as the executor sees it, with the time at which things happen.
+//! The cache as the executor sees it, with the time of each call.
 
 use forebay_block::Nanos;
 use forebay_cache::Cache;

@@ -1,4 +1,4 @@
-//! What the user should hear of that is no error.
+//! Notices to the user that are not errors.
 
 use std::fmt;
 use std::path::PathBuf;

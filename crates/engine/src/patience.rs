@@ -1,7 +1,7 @@
-//! Opening what a process that has just ended still seems to hold.
+//! Opens files that a process that has just ended still seems to hold.
 //!
-//! The kernel takes a killed process's io_uring apart after the process is gone, and files that
-//! were registered with it stay locked until then: for milliseconds, or longer under load.
+//! The kernel dismantles the io_uring of a killed process after the process has ended. Until then,
+//! files that were registered with it stay locked: for milliseconds, or longer under load.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

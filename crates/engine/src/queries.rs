@@ -1,4 +1,5 @@
-//! Where clients ask where a volume has data; [`allocation`](crate::allocation) answers.
+//! The queue of questions about where a volume has data; [`allocation`](crate::allocation) answers
+//! them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! What is at the start of a flash device.
+//! Recognises the contents at the start of a flash device.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

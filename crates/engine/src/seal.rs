@@ -1,11 +1,11 @@
-//! Leaving the stores to others, and taking them back: quiesce and resume, the note of how they look
-//! that a stop leaves, and dropping what is cached of them.
+//! Lets others use the stores, and takes them back: quiesce and resume, the fingerprints that a
+//! stop records, and dropping cached data.
 //!
-//! The note is taken when nothing is dirty and nothing modifies the stores: their fingerprints go into
-//! their headers, then, with the times of files, which the headers have just changed, into the flash
-//! tier. Before a store may be written again the notes are withdrawn in the opposite sense: headers
-//! first say *dirty*, then the tier forgets. A start that finds a store other than a note says
-//! (`Store::is_changed`) drops what the tier holds of it.
+//! Fingerprints are taken when nothing is dirty and nothing modifies the stores. They are written
+//! to the stores' headers. Then they are written to the flash tier, together with the times of
+//! files, which the headers have just changed. Before a store may be written again, the notes are
+//! withdrawn: first the headers say *dirty*, then the tier drops its notes. A start that finds a
+//! store that differs from its note (`Store::is_changed`) drops the tier's data for it.
 
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};

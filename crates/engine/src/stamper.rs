@@ -1,6 +1,7 @@
-//! The threads that write stamps into the headers of backing stores: when the machine orders some, and at the
-//! request of the first of them at least once in a while. Headers are written by calls that block, so not by the
-//! thread that holds the engine's lock, and by a thread for each store, so that none waits for a slow one.
+//! The threads that write stamps into the headers of backing stores. They do so when the machine
+//! orders it; the first of them also requests stamps at regular intervals. Headers are written with
+//! blocking calls, so not by the thread that holds the engine's lock. Each store has its own
+//! thread, so that none waits for a slow one.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;

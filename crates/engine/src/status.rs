@@ -1,4 +1,4 @@
-//! What a running cache reports: the same fields as a simulation's result.
+//! The status of a running cache, with the same fields as a simulation's result.
 
 use forebay_cache::{Cache, CacheStats, VolumeStats};
 use forebay_device::ExecutorStats;

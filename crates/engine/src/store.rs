@@ -1,4 +1,4 @@
-//! Backing stores: opened, measured, and their headers kept.
+//! Backing stores: opens and measures them, and maintains their headers.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;

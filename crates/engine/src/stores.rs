@@ -1,4 +1,5 @@
-//! The backing stores of an engine, each under a lock of its own: a header that is slow to write holds up no other.
+//! The backing stores of an engine, each with its own lock: a header that is slow to write delays
+//! no other.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,4 +1,4 @@
-//! Requests in flight: whose they are, and where their data lies.
+//! Requests in flight: the session of each, and the location of its data.
 
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_device::{AlignedBuffer, Loan, MemorySlice, Requests};

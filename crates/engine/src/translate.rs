@@ -1,5 +1,5 @@
-//! From the words of the configuration file to the parameters of the machine: as the simulator
-//! understands them, too.
+//! Translates the keys of the configuration file to the parameters of the machine, as the simulator
+//! does.
 
 use forebay_cache::CacheConfig;
 use forebay_config::Config;

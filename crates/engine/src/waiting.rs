@@ -1,5 +1,5 @@
-//! Requests that wait for room in the machine: sessions take turns, so that one that asks for a lot
-//! does not hold up those that ask for little.
+//! Requests that wait for room in the machine: sessions take turns, so that a session with many
+//! requests does not delay those with few.
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,9 @@
-//! Seeing, and failing, what an engine asks of its devices: the seam for tests of its power cuts.
+//! Observes, and fails, the operations of an engine on its devices: used by the tests of power
+//! cuts.
 //!
-//! A [`Watch`] learns of each write, zeroing and sync before it reaches a device, those of the
-//! headers included, and of its end. Replayed onto `forebay_device::memory`, this is what a
-//! power cut at any instant may leave.
+//! A [`Watch`] is notified of each write, zeroing and sync before it reaches a device, including
+//! those of headers, and of its end. Replayed on `forebay_device::memory`, this gives the states
+//! that a power cut at any instant may leave.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,17 +1,21 @@
-//! The activity log: extents open for writes that go past the log.
+//! The activity log: extents open for writes that bypass the log.
 //!
-//! A direct write makes the block's record on flash stale. To void it with a tombstone and a
-//! sync for each write would cost a flash sync per write; instead the extent is marked once,
-//! durably, before its first direct write, and after an unclean stop no clean record in a
-//! marked extent is trusted. While the extent is marked, a bitmap remembers which of its blocks
-//! have a stale record.
+//! A direct write makes the block's record on flash stale. Voiding it with a tombstone and a sync
+//! would cost one flash sync for each write. Instead the extent is marked once, durably, before its
+//! first direct write, and after an unclean stop no clean record in a marked extent is trusted.
+//! While the extent is marked, a bitmap remembers which of its blocks have a stale record.
 //!
-//! An extent leaves the table in four steps, each durable before the next: the cache makes the
-//! backing store durable (else a record appended since a direct write could survive a power cut
-//! that the direct write does not, and reads would change when the record is dropped); every
-//! record appended so far; tombstones for the stale blocks; the superblock without the extent.
-//! An extent with a direct write in flight does not leave. Several leave together, and begin to
-//! before the table is full, so that a mark seldom waits for a place.
+//! An extent leaves the table in four steps. Each is durable before the next:
+//!
+//! 1. The cache makes the backing store durable. (Otherwise a record appended since a direct write
+//!    could survive a power cut that the direct write does not, and reads would change when the
+//!    record is dropped.)
+//! 2. All records appended so far are made durable.
+//! 3. So are tombstones for the stale blocks.
+//! 4. The superblock is written without the extent.
+//!
+//! An extent with a direct write in flight does not leave. Several extents leave together, and
+//! begin before the table is full, so that a mark seldom waits for a place.
 
 use crate::commit::Commit;
 use crate::geometry::Geometry;

@@ -1,20 +1,20 @@
-//! Recovery by directory: regions that are full are read ahead, several at a time, and the walk
-//! takes their batches from their directories.
+//! Recovery by directory: full regions are read ahead, several at a time, and the walk takes their
+//! batches from their directories.
 //!
-//! A directory is believed only if
+//! A directory is accepted only if
 //!
 //! - it is of this life of the region: region sequence and epoch are those of the region's header,
 //!   and its first batch is the one that the walk expects;
 //! - it ends where the next region begins, whose header was written later, and its epoch owns its
-//!   last batch: so nothing of it was dropped by a later epoch;
-//! - something else says that all its batches were durable. (That it was written does not: the device
-//!   may have kept it and lost a batch.)
+//!   last batch: so no later epoch has dropped a part of it;
+//! - another structure says that all its batches were durable. (Its own presence does not: the
+//!   device may have kept it and lost a batch.)
 //!
-//! All else is walked batch by batch as if it had no directory. So a directory that is missing, torn
-//! or damaged costs time only.
+//! All other regions are walked batch by batch as if they had no directory. So a directory that is
+//! missing, torn or damaged costs only time.
 //!
-//! Where a whole device is checked, its headers and payloads are read all the same; what the directory
-//! says is held against them, and takes the place of a header that is lost, as in a start.
+//! When a whole device is checked, its headers and payloads are read too. They are compared with
+//! the directory, which replaces a lost header, as in a start.
 
 use crate::epochs;
 use crate::format::FormatError;

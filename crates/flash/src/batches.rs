@@ -1,14 +1,15 @@
 //! Batches: from queued appends to completed writes, in order.
 //!
-//! Appends wait in one queue. A batch is formed from its front when a full one is there, or
-//! when someone waits and no batch is being written (classic group commit: what arrives during
-//! a write shares the next one). Forming it fixes its place and sequence; then each payload is
-//! checksummed, the header encoded, and all written in one go.
+//! Appends wait in one queue. A batch is formed from its front when there is enough for a full one,
+//! or when a caller waits and no batch is being written (classic group commit: appends that arrive
+//! during a write share the next one). Forming a batch fixes its place and sequence. Then each
+//! payload is checksummed, the header encoded, and the whole batch written with one write.
 //!
-//! In the slots layout the payloads go to cells, each run of neighbouring cells in a write of its
-//! own in addition to the header's, and notes (`cells.rs`) come first in every batch.
+//! In the slots layout the payloads go to cells, with one write for each run of neighbouring cells
+//! in addition to the header's, and notes (`cells.rs`) come first in every batch.
 //!
-//! **Prefix rule**: a batch counts as complete when its write is and all before it do.
+//! **Prefix rule**: a batch counts as complete when its write and the writes of all batches before
+//! it are complete.
 
 use crate::bytes::payload_segments;
 use crate::cells::Note;

@@ -1,4 +1,4 @@
-//! Where the bytes of what the log writes are, and a log without bytes.
+//! The location of the bytes that the log writes, and a log without bytes.
 
 use crate::geometry::Geometry;
 use crate::log::Log;

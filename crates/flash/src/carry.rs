@@ -1,5 +1,5 @@
-//! What is carried on, or inserted again, from a region that is reclaimed, and what is taken back for want of
-//! room.
+//! Records of a reclaimed region that are carried on or inserted again, and queued records that are
+//! withdrawn for lack of room.
 
 use forebay_effect::IoError;
 

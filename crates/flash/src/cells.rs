@@ -1,27 +1,28 @@
-//! The *slots* layout: payloads in fixed places, the log a journal of which block lies where.
+//! The *slots* layout: payloads in fixed places, and the log as a journal of the place of each
+//! block.
 //!
-//! A place is a *cell*: room for one block behind the regions. Batches carry entries only; the
-//! payloads of a batch are written to cells at the same time as its header, and the batch counts
-//! as complete when all of it is. Of entries there are four kinds:
+//! A place is a *cell*: room for one block, after the regions. Batches carry only entries. The
+//! payloads of a batch are written to cells at the same time as its header, and the batch counts as
+//! complete when all of these writes are. There are four kinds of entries:
 //!
-//! - a *record* names the cell its payload was just written to;
-//! - a *move* says the same of a payload that stays where it is: the region in which its mapping
-//!   stood is reclaimed;
+//! - a *record* names the cell to which its payload was just written;
+//! - a *move* names the cell of a payload that stays in place, because the region with its old
+//!   mapping is reclaimed;
 //! - an *unmapping* is a tombstone for a record that replacement drops;
-//! - a tombstone of the log's own (see `activity.rs`).
+//! - a tombstone of the activity log (see `activity.rs`).
 //!
-//! **A cell is written again only when what made its old payload worthless is durable**: the
-//! newer record, the unmapping, or the advance of the journal's tail. Until then the cell is *in
-//! limbo*. Otherwise a power cut could keep the overwritten payload and lose the reason for it. The cell of
-//! a record that was unmapped is free only when [`Event::Unmapped`] is polled: until then the index leads
-//! readers to it.
+//! **A cell is written again only when the reason why its old payload is worthless is durable**:
+//! the newer record, the unmapping, or the advance of the journal's tail. Until then the cell is
+//! *in limbo*. Otherwise a power cut could keep the overwritten payload and lose that reason. The
+//! cell of an unmapped record is free only when [`Event::Unmapped`] is polled: until then the index
+//! leads readers to it.
 //!
-//! Moves and unmappings are *notes*: they need no cell, wait apart from the records, and come
+//! Moves and unmappings are *notes*: they need no cell, wait separately from the records, and come
 //! first in a batch. A record that waits for a cell must not hold back the unmapping that frees
-//! one. The last free region is kept for batches that have moves: there is always room for the
-//! moves that empty the oldest region, and what waits for room waits for that. After several crashes in
-//! a row there may not be ([`Log::room_for_moves`] says so), and the cache then empties the region as in
-//! the log layout.
+//! one. The last free region is kept for batches that contain moves. So there is always room for
+//! the moves that empty the oldest region, and everything that waits for room waits for that. After
+//! several consecutive crashes there may be no such room ([`Log::room_for_moves`] says so); the
+//! cache then empties the region as in the log layout.
 
 use crate::format::batch::{Entry, Kind as EntryKind, MOVED};
 use crate::geometry::Geometry;

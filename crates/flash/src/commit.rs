@@ -1,16 +1,16 @@
-//! What makes things durable: syncs of the device, and updates of the superblock.
+//! How writes become durable: syncs of the device, and updates of the superblock.
 //!
-//! One sync is in flight at a time. It covers what was complete when it was asked for; what
-//! comes later waits for the next. One update of the superblock is under way at a time, and
+//! One sync is in flight at a time. It covers the writes that were complete when it was issued;
+//! later ones wait for the next sync. One update of the superblock is in progress at a time, and
 //! changes that arrive meanwhile share the next one:
 //!
 //! ```text
 //! write one copy -> sync: durable, what depends on it happens -> write the other copy -> idle
 //! ```
 //!
-//! The next update starts with the copy that was written second. So at every instant one copy
-//! is durable and untouched, and between updates both hold the newest, so that the loss of
-//! either loses nothing.
+//! The next update starts with the copy that was written second. So at every instant one copy is
+//! durable and untouched, and between updates both hold the newest version, so that losing either
+//! loses nothing.
 
 use crate::epochs;
 use crate::format::superblock::{SECOND_COPIES_AT, Superblock};

@@ -1,13 +1,14 @@
-//! Directories: what a region holds, written at its end when it is full, so that recovery need not
-//! look for it batch by batch.
+//! Directories: the list of a region's entries, written at its end when it is full, so that
+//! recovery need not read the region batch by batch.
 //!
-//! Batches are taken down as they become complete, which is in their order. When the last one of a
-//! sealed region is, the region's directory is written, and the log wants a sync: what a directory
-//! lists is believed only if something says that its batches were durable, so the sync is what
-//! bounds how much a recovery has to look through.
+//! Batches are listed as they become complete, in their order. When the last batch of a sealed
+//! region is complete, the region's directory is written, and the log requests a sync. A directory
+//! is accepted only if another structure says that its batches were durable, so the sync bounds how
+//! much a recovery has to read.
 //!
-//! One directory is being written at a time, while one region's batches are taken down. So a region
-//! is not opened while the directory of the last but one is still in flight (`Regions::room`).
+//! One directory is written at a time, while the batches of one other region are listed. So a
+//! region is not opened while the directory of the region two before it is still in flight
+//! (`Regions::room`).
 
 use crate::format::batch::Entry;
 use crate::format::directory::{Contents, DirectoryHeader, bytes};

@@ -1,9 +1,9 @@
 //! Which run of the log wrote which batches.
 //!
-//! Every start is a new epoch, and every recovery decides once and for all where the log of
-//! the epoch before it ends. A batch behind that end may still lie on flash, whole; it is kept
-//! from coming back by this table, which names for each batch sequence the one epoch whose
-//! batch counts. An epoch writes each sequence once, so (epoch, sequence) names one batch.
+//! Every start is a new epoch, and every recovery decides permanently where the log of the previous
+//! epoch ends. An intact batch after that end may still be on flash. This table keeps it from
+//! coming back: for each batch sequence it names the one epoch whose batch counts. An epoch writes
+//! each sequence once, so (epoch, sequence) names one batch.
 
 /// Largest number of epochs remembered. Older boundaries are forgotten; there, the order of
 /// regions alone tells (a region's batches end where the next region's begin).

@@ -1,9 +1,9 @@
-//! How a flash device is divided: superblock copies, then regions of pages, then, in the layout
-//! *slots*, cells of a block each.
+//! The layout of a flash device: superblock copies, then regions of pages, then, in the layout
+//! *slots*, cells of one block each.
 //!
-//! Every number is a parameter, so that tests can use regions of ten pages and wrap within a
-//! few appends. The numbers that shape the format are stored in the superblock, and the stored
-//! ones win at recovery; the others are limits of this run only.
+//! Every number is a parameter, so that tests can use regions of ten pages and wrap within a few
+//! appends. The numbers that shape the format are stored in the superblock, and recovery uses the
+//! stored ones. The others are limits of this run only.
 
 use crate::format::batch::entries_max;
 use crate::types::Layout;

@@ -1,4 +1,4 @@
-//! What the log calls a block, and where on flash it lies.
+//! The log's key of a block, and its position on flash.
 
 use core::fmt;
 use forebay_block::BlockIndex;

@@ -1,15 +1,15 @@
-//! The sans-IO flash log: one per flash device, shared by all shards of the cache.
+//! The sans-IO flash log: one for each flash device, shared by all shards of the cache.
 //!
-//! A shard says *append this frame with this metadata*; the position on flash comes back with
-//! the completion. The log owns batches, regions, reclaim, the superblock, the activity log
-//! and recovery. It moves no bytes itself, reads no clock, and keeps nothing per cached block
-//! beyond what is in flight: the index lives in the shards.
+//! A shard requests *append this frame with this metadata*, and the completion gives the position
+//! on flash. The log owns batches, regions, reclaiming, the superblock, the activity log and
+//! recovery. It moves no bytes itself, reads no clock, and keeps no state for a cached block except
+//! while its record is in flight: the index is in the shards.
 //!
-//! Start with [`Log`], whose documentation is the contract of the state machine. The format on
-//! flash and the reasons behind it are in `docs/flash-format.md`.
+//! Start with [`Log`], whose documentation is the contract of the state machine.
+//! `docs/flash-format.md` has the format on flash and the reasons for it.
 //!
-//! What is deliberately absent: clocks, threads, files, locks, randomness, iteration over
-//! unordered maps. The same calls give the same effects and events, anywhere.
+//! Deliberately absent: clocks, threads, files, locks, randomness, iteration over unordered maps.
+//! The same calls give the same effects and events everywhere.
 
 mod activity;
 mod ahead;

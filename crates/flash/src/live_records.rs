@@ -1,9 +1,10 @@
-//! Slots layout: the newest record of each block, while recovery goes through the journal.
+//! Slots layout: the newest record of each block, while recovery reads the journal.
 //!
-//! Millions of records are put in, most of them to be superseded soon. A cell has one record at most, so
-//! records lie in a list by cell, and an open-addressed table of cells finds those of blocks: two
-//! places in memory to look at for each entry of the journal, and nothing to allocate. Records are given in
-//! the order in which they were put in, or looked for by block; the order of the table is nobody's.
+//! Millions of records are inserted, most of them soon superseded. A cell has at most one record,
+//! so records are in a list by cell, and an open-addressed table of cells finds the record of a
+//! block. That is two memory accesses for each entry of the journal, and no allocation. Records are
+//! returned in the order of their insertion, or looked up by block; nothing depends on the order of
+//! the table.
 
 use crate::format::batch::Entry;
 use crate::key::BlockKey;

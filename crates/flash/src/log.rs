@@ -1,5 +1,5 @@
-//! The flash log: the public machine. What it decides is in the sibling modules, each an
-//! `impl Log` around one part of the state.
+//! The flash log: the public machine. The sibling modules make its decisions; each is an `impl Log`
+//! for one part of the state.
 
 use crate::activity::Activity;
 use crate::batches::{Batches, Queue, Queued};

@@ -1,21 +1,21 @@
 //! Recovery in the slots layout: from the journal's entries to the mapping.
 //!
-//! The walk (`walk.rs`) reads headers only. What its batches say is applied to the mapping when
-//! they are known to have been durable; the rest, the *tail*, is kept until the end of the
-//! journal is found, because there an entry may stand whose payload did not survive.
+//! The walk (`walk.rs`) reads only headers. The entries of a batch are applied to the mapping when
+//! the batch is known to have been durable. The remaining ones, the *tail*, are kept until the end
+//! of the journal is found, because the tail may contain an entry whose payload did not survive.
 //!
-//! A payload that fails does not prove that the journal ended before its entry: the cell may
-//! have been used again, legitimately, after a newer entry of the block became durable. So the
-//! journal ends at the **last batch up to which every payload that counts is whole**: a failing
-//! one must be voided by a newer entry of its block, else the journal ends before it. What was
-//! durable is such a batch, so nothing durable is lost; and every state that is accepted is one
-//! that the journal went through. Clean records are no exception: if one were dropped for its
-//! payload here, the next recovery, to which its batch is known durable, would give it.
+//! A payload that fails its checksum does not prove that the journal ended before its entry: the
+//! cell may have been reused, legitimately, after a newer entry of the block became durable. So the
+//! journal ends at the **last batch up to which every payload that counts is intact**. A failing
+//! payload must be voided by a newer entry of its block, else the journal ends before it. The
+//! durable end is such a batch, so nothing durable is lost; and every accepted state is one that
+//! the journal went through. Clean records are no exception: if one were dropped here because of
+//! its payload, the next recovery, which knows that its batch is durable, would return it.
 //!
-//! A *move* says what an earlier entry said, of a payload that was there before. It proves nothing,
-//! whole or not, and voids nothing: what matters is the entry that wrote the payload. If that was
-//! durable, a payload that fails has been damaged since, and the record is given all the same, so
-//! that its loss is noticed when it is read.
+//! A *move* repeats an earlier entry, for a payload that already existed. Intact or not, this
+//! payload proves nothing about the move, and the move voids nothing: only the entry that wrote the
+//! payload matters. If that entry was durable, a failing payload has been damaged since. The record
+//! is returned all the same, so that a read notices its loss.
 
 use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind, MOVED};
 use crate::key::BlockKey;

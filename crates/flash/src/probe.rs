@@ -1,9 +1,8 @@
-//! Fourth step of recovery: is the batch that is not there one that was durable?
+//! Step 4 of recovery: was the missing batch durable?
 //!
-//! Everything ahead is looked through: the rest of the region page by page, then every later
-//! region. A batch found there that counts names the highest batch known to be durable when it
-//! was written; if that reaches the missing one, the missing one is damage, else the log ended
-//! before it.
+//! Everything ahead is searched: the rest of the region page by page, then every later region. A
+//! batch found there that counts names the highest batch known to be durable when it was written.
+//! If that includes the missing batch, the missing batch is damage; else the log ended before it.
 
 use crate::format::batch::BatchHeader;
 use crate::log::Log;

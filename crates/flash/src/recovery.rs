@@ -1,19 +1,19 @@
-//! Recovery: what does the device hold, and where does the log end?
+//! Recovery: which records does the device hold, and where does the log end?
 //!
-//! In order, each step driven by the completion of the read before it:
+//! These steps run in order, each driven by the completion of the read before it:
 //!
-//! 1. Sync, so that whatever is read now is durable; read both superblock copies.
+//! 1. Sync, so that everything read from now on is durable; read both superblock copies.
 //! 2. Read the first two pages of every region.
-//! 3. Walk the batches from the tail on, giving records as they come. Payloads of batches that
-//!    nothing says were durable are verified. Regions that are full and were durable have a
-//!    directory, which is all that is read of them.
-//! 4. At the first batch that is not there, *probe*: look through everything ahead for batches
-//!    that know it to have been durable. If one does, this is damage, and the walk goes on
-//!    behind it. If none does, the log ends here, and what lies ahead is dropped for good.
-//! 5. Make the decision durable: a superblock with a new epoch that begins behind the end.
+//! 3. Walk the batches from the tail on, and return records as they are found. Payloads of batches
+//!    that no structure says were durable are verified. Full regions that were durable have a
+//!    directory; only that is read of them.
+//! 4. At the first missing batch, *probe*: search everything ahead for batches that know it to have
+//!    been durable. If one does, the batch is damaged, and the walk continues after it. If none
+//!    does, the log ends here, and the batches ahead are dropped permanently.
+//! 5. Make the decision durable: a superblock with a new epoch that begins after the end.
 //!
-//! Nothing is written before step 5, so a crash before it changes nothing; `walk.rs` (with
-//! `ahead.rs` for directories) and `probe.rs` hold steps 3 and 4.
+//! Nothing is written before step 5, so a crash before it changes nothing. `walk.rs` (with
+//! `ahead.rs` for directories) and `probe.rs` implement steps 3 and 4.
 
 use crate::ahead::{Ahead, LANES};
 use crate::cells::Cells;

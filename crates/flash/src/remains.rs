@@ -1,15 +1,16 @@
-//! What can still be done with a log that has latched: it takes no more records, but those that it
-//! has can be made durable, destaged, and then declared void.
+//! The operations that remain after the log has latched into its error state. It takes no more
+//! records, but its records can be made durable, destaged, and then declared void.
 //!
-//! 1. [`Log::salvage`]: one more sync, unless a sync is what failed. Records may go to the stores only if
-//!    it succeeds: else, after a power cut, an older record could be the newest on flash, and clean, while
-//!    the store holds the newer data.
-//! 2. The caller destages. [`Log::sync_written`] succeeds at once, since nothing was written since.
-//! 3. [`Log::void`]: a superblock says that no record of these volumes counts. From then on their
-//!    stores alone are the truth, and may be written past the log.
+//! 1. [`Log::salvage`]: one more sync, unless a sync is what failed. Records may go to the stores
+//!    only if it succeeds. Otherwise, after a power cut, an older clean record could be the newest
+//!    on flash while the store holds newer data.
+//! 2. The caller destages. [`Log::sync_written`] succeeds at once, since nothing has been written
+//!    since.
+//! 3. [`Log::void`]: a superblock says that no record of these volumes counts. From then on only
+//!    their stores count, and they may be written past the log.
 //!
-//! The superblock is written as any other is: over the copy that is not known to be durable, and then over
-//! the other, so that the loss of either loses nothing.
+//! The superblock is written as usual: over the copy that is not known to be durable, and then over
+//! the other, so that losing either loses nothing.
 
 use crate::log::{Kind, Log, token};
 use crate::sabotage::Bug;

@@ -1,8 +1,8 @@
-//! Bugs that can be switched on, for the adversary to find. It must find each of them: that says
-//! how hard it looks.
+//! Bugs that can be switched on. The adversary must find each of them: that measures how hard it
+//! looks.
 //!
-//! Without the feature `sabotage`, which no shipped program has, [`Sabotage::is`] is constantly
-//! false and the hooks are gone from the code. With it a machine is still whole until a bug is
+//! Without the feature `sabotage`, which no released program has, [`Sabotage::is`] is constantly
+//! false and the hooks are compiled out. With the feature, a machine works correctly until a bug is
 //! chosen.
 
 /// A bug. Each hook that asks for one is a single line and says `sabotage`.

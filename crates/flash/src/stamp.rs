@@ -1,25 +1,26 @@
-//! Stamps: how a backing store and the log tell that one of them is an older copy of itself.
+//! Stamps: how a start notices that a backing store or the log is an older copy of itself.
 //!
-//! A store keeps a stamp, and the log keeps the number of each store's newest one. The order is what
-//! makes them mean something:
+//! A store keeps a stamp, and the log keeps the number of each store's newest stamp. Their meaning
+//! depends on this order:
 //!
-//! 1. What the stamp says is on the store is durable there.
+//! 1. The data that the stamp says are on the store are durable there.
 //! 2. The stamp is durable on the store.
-//! 3. The log notes its number, in the next superblock.
-//! 4. Only now may a region be reused whose dirty records the store took over: the superblock that
-//!    moves the tail past it has the number.
+//! 3. The log notes the stamp's number in the next superblock.
+//! 4. Only now may a region be reused whose dirty records were destaged to the store: the
+//!    superblock that moves the tail past it contains the number.
 //!
-//! And in the other direction: a record goes to the store only when a durable stamp there has *seen* it.
-//! So a store whose number is lower than the log's is older, and a log that ends before what a stamp has
-//! seen is older. Two that fit are a state that a power cut could have left, but for what went to the
-//! store past the log since the last stamp.
+//! In the other direction, a record goes to the store only when a durable stamp there has *seen*
+//! it. So a store whose number is lower than the log's is older, and a log that ends before the
+//! batches that a stamp has seen is older. A store and a log that match are in a state that a power
+//! cut could have left, except for writes to the store past the log since the last stamp.
 //!
-//! A store that is older can be *completed* if all that went there since its stamp are dirty records, and
-//! the log has them still. That no record has left the log, its tail says; that nothing else went to the
-//! store, such as a trim of what is not cached, [`Binding::logged`] says: the number of the oldest stamp
-//! since which that is so. It is taken back, durably, before anything goes past the log, and set again by
-//! a stamp that is ordered when all of that is durable on the store. In the log layout only: in the slots
-//! layout the payload of a clean record may be written over.
+//! An older store can be *completed* if only dirty records went to it since its stamp, and the log
+//! still holds them. The log's tail shows that no record has left the log. [`Binding::logged`]
+//! shows that nothing else went to the store, such as a trim of blocks that are not cached: it is
+//! the number of the oldest stamp since which that holds. It is reset, durably, before anything
+//! bypasses the log, and set again by a stamp that is ordered when all of that is durable on the
+//! store. Completion works only in the log layout: in the slots layout the payload of a clean
+//! record may be overwritten.
 
 use crate::format::superblock::Superblock;
 use crate::log::{Log, Phase};

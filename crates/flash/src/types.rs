@@ -1,4 +1,4 @@
-//! What goes into the log and what comes out of it.
+//! The inputs and outputs of the log.
 
 use crate::key::{BlockKey, Position};
 use crate::stamp::{Older, StoreStamp};

@@ -1,8 +1,8 @@
 //! Marks that wait, extent by extent.
 //!
-//! A mark waits in a *line*: that of its extent. An extent without a place in the table of active
-//! ones waits with its line in one queue of extents, first come first served, and is found there
-//! by its first block, so that however many marks wait, one more costs the same.
+//! A mark waits in the *line* of its extent. An extent without a place in the table of active
+//! extents waits with its line in one queue of extents, first come first served. It is found there
+//! by its first block, so one more mark costs the same however many wait.
 
 use crate::key::BlockKey;
 

@@ -1,4 +1,4 @@
-//! Third step of recovery: the batches from the tail on, in order.
+//! Step 3 of recovery: the batches from the tail on, in order.
 
 use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind};
 use crate::key::Position;

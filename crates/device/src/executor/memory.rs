@@ -1,4 +1,4 @@
-//! From places to addresses, and the bytes that move between them.
+//! Translates places to addresses, and moves the bytes between them.
 
 use forebay_effect::{Machine, Place, Segment};
 

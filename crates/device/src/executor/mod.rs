@@ -1,24 +1,24 @@
 //! The one executor of effects.
 //!
-//! Polls a machine's effects, performs the immediate ones in order, carries the device effects
-//! through a [`Devices`] backend and feeds the completions back. What devices do badly is dealt
-//! with here and nowhere else:
+//! It polls a machine's effects, performs the immediate ones in order, executes the device effects
+//! through a [`Devices`] backend and returns the completions. Problems of devices are handled only
+//! here:
 //!
-//! | trouble | answer |
+//! | problem | response |
 //! | --- | --- |
 //! | short transfer | the rest is submitted again, from the last whole logical block |
-//! | `EINTR`, `EAGAIN` | again, at most [`RetryLimits::again_max`] times |
-//! | an I/O error of a read, write or zeroing | again, at most [`RetryLimits::error_max`] times, counted |
+//! | `EINTR`, `EAGAIN` | retried at most [`RetryLimits::again_max`] times |
+//! | an I/O error of a read, write or zeroing | retried at most [`RetryLimits::error_max`] times, and counted |
 //! | an error of a sync | **never** retried: the data may be gone from the cache that failed to write it |
-//! | unaligned offset, length or memory | bounced through an aligned buffer; a write reads the edge blocks first, excluding other writers of those blocks meanwhile |
+//! | unaligned offset, length or memory | copied through an aligned buffer; a write reads the edge blocks first, and excludes other writers of those blocks meanwhile |
 //! | zeroing that is not supported | zeroes are written |
 //!
 //! # Threads
-//! The executor has no threads and no lock. Under a one-threaded driver, call
-//! [`run`](Executor::run) after everything that is handed to the machine. Where several threads
-//! use one machine, machine and executor sit behind one lock: a connection's thread hands in its
-//! request and runs; a thread that sleeps on [`Devices::doorbell`] without the lock takes it when
-//! the bell rings and runs. Replies leave through [`Requests::reply`].
+//! The executor has no threads and no lock. A one-threaded driver calls [`run`](Executor::run)
+//! after each call of the machine. Where several threads use one machine, machine and executor are
+//! behind one lock. A connection's thread submits its request and runs. Another thread sleeps on
+//! [`Devices::doorbell`] without the lock; when the bell rings it takes the lock and runs. Replies
+//! leave through [`Requests::reply`].
 
 mod memory;
 mod steps;

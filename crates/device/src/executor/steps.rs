@@ -1,8 +1,8 @@
-//! How one device effect is carried out, one device operation after another.
+//! How one device effect is executed, one device operation after another.
 //!
-//! Most effects are a single step. A write whose edges lie inside logical blocks first reads
-//! those blocks; a zeroing treats its two edge blocks so and the whole blocks between them at
-//! once.
+//! Most effects are a single step. A write whose edges lie inside logical blocks first reads those
+//! blocks. A zeroing does the same for its two edge blocks, and zeroes the whole blocks between
+//! them with one operation.
 
 use crate::devices::Verb;
 

@@ -1,4 +1,4 @@
-//! Device effects under way: planned as steps, submitted, continued, finished.
+//! Device effects in progress: planned as steps, submitted, continued, finished.
 
 use std::time::Instant;
 

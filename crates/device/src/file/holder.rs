@@ -1,5 +1,5 @@
-//! Who holds a device or a file that we cannot have: for messages, as far as `/proc` and `/sys`
-//! tell.
+//! The process that holds a device or a file that we cannot open: for messages, as far as `/proc`
+//! and `/sys` show.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;

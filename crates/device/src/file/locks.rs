@@ -1,19 +1,19 @@
-//! Locks: on what is opened, and on the file behind a loop device.
+//! Locks: on an opened file or device, and on the file behind a loop device.
 //!
-//! The kernel lets one holder have a block device (`O_EXCL`), and `flock` one process a file; but two
-//! loop devices of one file are two devices, and neither knows of who has the file itself. So a lock is
-//! taken on the file behind a loop device as well: a *range* of it, of the kind that belongs to the
-//! open file (`F_OFD_SETLK`), since loop devices may serve different parts of a file. The locked
-//! range begins [`FAR`] bytes further on, past the end of any file. Other programs lock the file's own
-//! bytes, so `qemu-img` can still copy a store that is quiesced.
+//! The kernel lets one holder have a block device (`O_EXCL`), and `flock` one process a file. But
+//! two loop devices of one file are two devices, and neither shows that another process uses the
+//! file itself. So the file behind a loop device is locked too: a *range* of it, with a lock that
+//! belongs to the open file (`F_OFD_SETLK`), since loop devices may serve different parts of a
+//! file. The locked range begins [`FAR`] bytes later, past the end of any file. Other programs lock
+//! the file's own bytes, so `qemu-img` can still copy a quiesced store.
 //!
-//! | what is opened | `flock` on it | range on it | behind it: `flock` | range |
+//! | opened | `flock` on it | range on it | file behind it: `flock` | range |
 //! | --- | --- | --- | --- | --- |
 //! | a file | exclusive | all | | |
-//! | a loop device, or a partition of one | exclusive | all | shared | what it serves |
+//! | a loop device, or a partition of one | exclusive | all | shared | the part that it serves |
 //!
-//! For reading only, all of these are shared. The shared `flock` meets the exclusive one of who has the
-//! file itself, and tells others who it is.
+//! For reading only, all of these are shared. The shared `flock` conflicts with the exclusive one
+//! of a process that uses the file itself, and shows to others who holds the file.
 
 use std::fs::{self, File, TryLockError};
 use std::io;

@@ -1,13 +1,13 @@
 //! Files and block devices: opening, locking, sizes, alignment, and blocking operations on them.
 //!
-//! A [`Target`] is opened for good: exclusively locked (`flock`, and `O_EXCL` for block devices,
-//! which the kernel refuses while a file system or another driver holds them; a loop device with the file
-//! behind it, see `locks.rs`), with `O_DIRECT` where the file system can, and with the sizes and alignments
-//! that the kernel reports. A *window* of it is what the machines see: a layout's header lies outside.
+//! A [`Target`] stays open. It is exclusively locked: with `flock`, and with `O_EXCL` for block
+//! devices, which the kernel refuses while a file system or another driver holds them. A loop
+//! device is locked together with the file behind it (`locks.rs`). A target uses `O_DIRECT` where
+//! the file system supports it, and the sizes and alignments that the kernel reports. The machines
+//! see a *window* of it: a layout's header is outside.
 //!
-//! Zeroing is `fallocate` with `PUNCH_HOLE` or `ZERO_RANGE`, on files and block devices alike:
-//! both promise that the range reads as zeroes afterwards, or fail. A discard promises nothing
-//! and is not used.
+//! Zeroing is `fallocate` with `PUNCH_HOLE` or `ZERO_RANGE`, on files and block devices: both
+//! either make the range read as zeroes or fail. A discard promises nothing and is not used.
 
 mod geometry;
 mod holder;

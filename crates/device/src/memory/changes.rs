@@ -1,4 +1,5 @@
-//! Which parts of a device's image changed since when, so that a cut copies those parts only.
+//! Which parts of a device's image have changed since a given time, so that a cut copies only those
+//! parts.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

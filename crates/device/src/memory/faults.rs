@@ -1,4 +1,4 @@
-//! The faults that devices in memory can have, how often, and how often they had them.
+//! The faults that devices in memory can have: their rates, and their counts.
 
 use std::fmt;
 

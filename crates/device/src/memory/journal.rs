@@ -1,4 +1,4 @@
-//! What happens to the devices, told to an observer.
+//! The operations of the devices, reported to an observer.
 
 use super::PendingIo;
 use forebay_effect::Device;

@@ -1,5 +1,5 @@
-//! Devices in memory as the executor sees them: taking operations in and carrying them out, well
-//! or badly.
+//! Devices in memory as the executor sees them: they accept operations and execute them, correctly
+//! or with faults.
 
 use forebay_effect::Device;
 

@@ -1,4 +1,4 @@
-//! What can go wrong with an export of an NBD server.
+//! The errors of an export of an NBD server.
 
 use std::io;
 

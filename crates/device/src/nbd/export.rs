@@ -1,4 +1,4 @@
-//! An export that several use: one session, one thread.
+//! An export with several users: one session, one thread.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsRawFd;

@@ -1,4 +1,4 @@
-//! Sockets of both kinds, without waiting.
+//! Non-blocking sockets of both kinds.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! A running hash of effects. It tells two streams apart, and is no defence against malice.
+//! A running hash of effects. It distinguishes two streams, but does not protect against malice.
 
 use forebay_effect::{Device, Effect, Owner, Place, Segment, Token};
 

@@ -1,13 +1,14 @@
-//! The tape: every call into the machine, in order, and a running hash of what it answered.
+//! The tape: every call into the machine, in order, and a running hash of its answers.
 //!
-//! A tape replayed against a fresh machine gives the same effects, or the machine is not
-//! deterministic or the tape is of another version. It is the test that the engine drives the
-//! cache as the simulator and the adversary do, and a flight recorder (`serve --tape`).
+//! A tape that is replayed against a fresh machine gives the same effects. If it does not, the
+//! machine is not deterministic, or the tape is from another version. Tapes test that the engine
+//! drives the cache as the simulator and the adversary do, and serve as a flight recorder (`serve
+//! --tape`).
 //!
-//! The file: `FOREBAYT`, version (2 bytes), length and text of the cache's parameters, then
-//! records of one kind byte and fixed fields, little-endian. Checksums that the machine asked
-//! for and the bytes that reads brought into its metadata buffers are part of the tape; clients'
-//! data are not.
+//! The file: `FOREBAYT`, version (2 bytes), length and text of the cache's parameters, then records
+//! of one kind byte and fixed fields, little-endian. The tape includes checksums that the machine
+//! requested and the bytes that reads brought into its metadata buffers, but not the data of
+//! clients.
 
 mod hash;
 mod record;

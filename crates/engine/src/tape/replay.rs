@@ -1,7 +1,8 @@
-//! Plays a tape to a fresh machine.
+//! Replays a tape on a fresh machine.
 //!
-//! The machine asserts that its driver keeps the contract; here a tape is the driver. So each record is
-//! checked against the contract before it is played: a damaged tape is an error that names the record.
+//! The machine asserts that its driver keeps the contract; here a tape is the driver. So each
+//! record is checked against the contract before it is played: a damaged tape is an error that
+//! names the record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
