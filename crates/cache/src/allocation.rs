@@ -34,30 +34,30 @@ use forebay_block::{Content, ContentRun, SECTOR_BYTES, Volume};
 
 use crate::world::{CacheState, World};
 
-/// What the cache holds of a block.
+/// The cache's answer for one block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Held {
-    /// Data, or what may be data.
+    /// Data, or bytes that may be data.
     Data,
     /// Zeroes.
     Zeroes,
-    /// Nothing: the store has the newest version.
+    /// Nothing: the backing store has the newest version.
     Nothing,
 }
 
-/// What the cache holds of consecutive bytes of a volume, at one instant.
+/// The cache's answer for consecutive bytes of a volume, at one instant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holdings {
     start: u64,
-    /// Each with its end; equal neighbours are joined.
+    /// Each run with its end; equal neighbours are joined.
     runs: Vec<(Held, u64)>,
 }
 
-/// Blocks, or extents of which nothing is cached, that are looked at for one answer.
+/// Most blocks, or extents of which nothing is cached, that one answer looks at.
 pub const LOOKUPS_MAX: u32 = 512;
 
 impl Holdings {
-    /// What there is of `length` bytes from `offset` on, or of as many of them as one call may look at.
+    /// Looks up `length` bytes from `offset` on, or as many of them as one call may look at.
     pub(crate) fn look_up(world: &World, volume: Volume, offset: u64, length: u64) -> Holdings {
         let mut holdings = Holdings { start: offset, runs: Vec::new() };
         let end = offset.saturating_add(length);
@@ -90,27 +90,28 @@ impl Holdings {
         }
     }
 
-    /// The first byte that they speak of.
+    /// The first byte of the answer.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// Where they end.
+    /// The end of the answer.
     pub fn end(&self) -> u64 {
         self.runs.last().map_or(self.start, |run| run.1)
     }
 
-    /// What is held, and where each run ends.
+    /// The runs: the state of each, and its end.
     pub fn runs(&self) -> impl Iterator<Item = (Held, u64)> + '_ {
         self.runs.iter().copied()
     }
 
-    /// Appends to `told` what a client is to hear, until that is all or `told` has more than `runs_max`
-    /// runs, of which those that are too many are taken away. Runs begin and end at sectors; equal
-    /// neighbours are joined. Returns how far `told` reaches.
+    /// Appends the answer for a client to `told`, until it is complete or `told` has more than
+    /// `runs_max` runs; surplus runs are removed. Runs begin and end at sectors; equal neighbours
+    /// are joined. Returns the end of the range that `told` covers.
     ///
-    /// `store` is asked for bytes that the cache does not hold, by offset and length: it is to put what
-    /// it knows of them, from the first on, into the list that it is given. What it does not tell is data.
+    /// `store` is called for bytes that the cache does not hold, with offset and length. It appends
+    /// what it knows about them, from the first byte on, to the list that it is given. Bytes that
+    /// it leaves out count as data.
     pub fn resolve(
         &self,
         runs_max: usize,
@@ -141,8 +142,8 @@ impl Holdings {
     }
 }
 
-/// Tells the bytes from `at` to `end` as the store does. Of a sector that is zeroes in part only, nothing
-/// is known.
+/// Appends the store's answer for the bytes from `at` to `end`. A sector that is zeroed only in
+/// part counts as unknown.
 fn tell_store(told: &mut Vec<ContentRun>, mut at: u64, end: u64, found: &[ContentRun]) {
     let mut start = at;
     for run in found {

@@ -10,26 +10,27 @@
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: u32,
-    /// The call ran out of steps: work is left for the next one.
+    /// The call ran out of steps: work remains for the next call.
     short: bool,
 }
 
 impl Budget {
-    /// Without a limit, until the first [`Budget::refill`].
+    /// No limit, until the first [`Budget::refill`].
     pub const UNLIMITED: Budget = Budget { left: u32::MAX, short: false };
 
-    /// Starts a call that may take `steps` steps.
+    /// Starts a call with `steps` steps.
     pub fn refill(&mut self, steps: u32) {
         *self = Budget { left: steps, short: false };
     }
 
-    /// Takes a step; false, and the rest must wait for the next call, if none is left.
+    /// Takes a step. If none is left, returns false, and the rest must wait for the next call.
     #[inline]
     pub fn take(&mut self) -> bool {
         self.take_many(1)
     }
 
-    /// Takes `steps` steps, or all that are left if fewer; false if none are. For work that cannot be divided.
+    /// Takes `steps` steps, or all remaining ones if there are fewer. Returns false if none is
+    /// left. For work that cannot be divided.
     #[inline]
     pub fn take_many(&mut self, steps: u32) -> bool {
         if self.left == 0 {
@@ -40,7 +41,7 @@ impl Budget {
         true
     }
 
-    /// Whether something waits for the next call.
+    /// Whether work waits for the next call.
     #[inline]
     pub fn is_short(&self) -> bool {
         self.short

@@ -26,33 +26,33 @@ use forebay_effect::{IoError, Outcome};
 use forebay_flash::MoveRoom;
 use std::collections::VecDeque;
 
-/// The cleaner's name towards the log; requests are named by their small numbers.
+/// The cleaner's name in requests to the log; requests are named by their small numbers.
 pub(crate) const CLEANER: u64 = u64::MAX;
-/// Failed attempts at cleaning in a row after which a stop gives up.
+/// Consecutive failed cleanings after which a stop gives up.
 pub(crate) const FAILURES_MAX: u32 = 3;
 
 /// Why a region is cleaned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
-    /// The log wants to use it again.
+    /// The log wants to reuse it.
     Reclaim,
-    /// Somebody wants everything on the backing store.
+    /// A caller wants everything on the backing store.
     Destage,
-    /// Blocks give way on flash (no region is meant).
+    /// Blocks are evicted from flash (no region is meant).
     Evict,
-    /// What is dirty of stores that are late is brought there.
+    /// Dirty blocks of late stores are destaged.
     Late,
 }
 
-/// Where the region being cleaned stands.
+/// The phase of the region being cleaned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     /// Shards choose what is destaged.
     Choosing,
     /// The region's records are being made durable: a version must not reach the backing store
-    /// while a power cut could still bring back an older record that is called clean.
+    /// while a power cut could still bring back an older record that is marked clean.
     Logging,
-    /// The stores that are to be written wait for stamps which say that they have seen the records.
+    /// The stores to be written wait for stamps that say that they have seen the records.
     Stamping,
     /// Mappings are being moved to another region.
     Moving,
@@ -60,16 +60,16 @@ enum Phase {
     Writing,
     /// Backing stores are being synced.
     Syncing { left: u32 },
-    /// What was destaged comes to count as clean, but for the volumes whose sync failed.
+    /// The destaged records become clean, except for the volumes whose sync failed.
     Settling { failed: VolumeSet },
-    /// What is left of the region is carried on to the head of the log.
+    /// The remaining records of the region are carried on to the head of the log.
     Carrying,
-    /// The region is clean. Shards choose, one after the other, which records are worth keeping, in at most `pages`
-    /// pages of the log.
+    /// The region is clean. The shards choose, one after another, which records are worth keeping,
+    /// in at most `pages` pages of the log.
     Picking { shard: usize, pages: u32 },
-    /// It is inserted again at the head of the log.
+    /// The chosen records are inserted again at the head of the log.
     Reinserting,
-    /// The region is clean, and waits for stamps which say that the stores have taken it over.
+    /// The region is clean, and waits for stamps that say that the stores hold its records.
     Releasing,
 }
 
@@ -78,9 +78,9 @@ struct Cleaning {
     region: u32,
     purpose: Purpose,
     phase: Phase,
-    /// By shard (bits): has written its part.
+    /// By shard (bits): the shard has written its part.
     written: u64,
-    /// How the last write that failed did.
+    /// The error of the last failed write.
     error: Option<IoError>,
     /// A dirty record could not be read from flash.
     unreadable: bool,
@@ -90,7 +90,7 @@ struct Cleaning {
     failed: VolumeSet,
     /// Volumes that were not tried.
     skipped: VolumeSet,
-    /// It is a part of a destage of everything.
+    /// It is part of a destage of everything.
     whole: bool,
     /// The newest batch that may hold a record that was chosen.
     newest: u64,
@@ -98,7 +98,7 @@ struct Cleaning {
     sync_failures: u64,
     /// When writing began.
     since: Nanos,
-    /// Volumes whose part of this cleaning is not done.
+    /// Volumes whose part of this cleaning has not ended.
     awaited: VolumeSet,
     /// It began during the pause after a failure, so its success does not reset `failures`.
     paused: bool,
@@ -113,32 +113,32 @@ pub(crate) struct Cleaner {
     queue: VecDeque<(u32, Purpose)>,
     /// By region: whether the queue has it for a destage.
     wanted: Box<[bool]>,
-    /// By region: whether the destage under way could not read all of it.
+    /// By region: whether the current destage could not read all of it.
     unread: Box<[bool]>,
-    /// By region: how often it has failed in the destage under way.
+    /// By region: how often it has failed in the current destage.
     tries: Box<[u32]>,
     /// Regions are reclaimed by moving what they hold.
     moves: bool,
-    /// A region was reclaimed last: then it is the turn of blocks that give way.
+    /// The last cleaning reclaimed a region: next is the turn of evicted blocks.
     moved_last: bool,
     active: Option<Cleaning>,
-    /// What is destaged apart from it.
+    /// Records that are destaged apart from this cleaning.
     apart: Apart,
-    /// No other cleaning begins before that has ended.
+    /// No other cleaning begins before those have ended.
     waits_for_apart: bool,
-    /// When a store that it waits for is late.
+    /// When a store that it waits for becomes late.
     late_at: Option<Nanos>,
-    /// Whether it may go on without them is not asked again before then.
+    /// It does not ask again before this time whether it may continue without them.
     refused_until: Option<Nanos>,
-    /// Failures in a row, and how the last.
+    /// Consecutive failures, and the error of the last.
     failures: u32,
     error: IoError,
-    /// Attempts in a row to reclaim a region that holds what cannot be read.
+    /// Consecutive attempts to reclaim a region with unreadable records.
     unreadable: u32,
     retry_at: Option<Nanos>,
-    /// What is to be reclaimed cannot be destaged, and nobody needs it so far.
+    /// The region to reclaim cannot be destaged, and no request needs it so far.
     parked: bool,
-    /// The last attempt to reclaim failed: then it is the turn of something else.
+    /// The last attempt to reclaim failed: next is the turn of other work.
     yields: bool,
 }
 
@@ -188,69 +188,70 @@ impl Cleaner {
     pub fn apart(&self) -> VolumeSet {
         self.apart.volumes()
     }
-    /// Whether stores that are late are being destaged to, or will be.
+    /// Whether late stores are being destaged to, or will be.
     pub fn has_late(&self) -> bool {
         self.active.is_some_and(|a| a.purpose == Purpose::Late)
             || self.queue.iter().any(|q| q.1 == Purpose::Late)
     }
-    /// Whether a round for blocks that give way is under way or waits.
+    /// Whether a round for evicted blocks is in progress or waits.
     fn is_evicting(&self) -> bool {
         self.active.is_some_and(|a| a.purpose == Purpose::Evict)
             || self.queue.iter().any(|q| q.1 == Purpose::Evict)
     }
-    /// Whether the region is to be brought to the backing stores.
+    /// Whether the region is to be destaged.
     pub fn is_wanted_clean(&self, region: u32) -> bool {
         self.wanted[region as usize]
     }
-    /// The destage could not read all of the region.
+    /// The destage could not read all of the region's records.
     fn note_unread(&mut self, region: u32) {
         self.unread[region as usize] = true;
     }
-    /// Records have moved from one region to another; those that could not be read may be among them.
+    /// Records have moved from one region to another; unreadable ones may be among them.
     pub fn note_moved(&mut self, from: u32, to: u32) {
         self.unread[to as usize] |= self.unread[from as usize];
     }
-    /// Whether a destage has not yet brought to the backing stores all that the region held when it
-    /// was begun: the region is queued, being cleaned, or could not be read.
+    /// Whether a destage has not yet written all records that the region held when the destage
+    /// began: the region is queued, being cleaned, or could not be read.
     pub fn is_owed(&self, region: u32) -> bool {
         let active = |a: &Cleaning| a.region == region && a.purpose == Purpose::Destage;
         self.is_wanted_clean(region)
             || self.unread[region as usize]
             || self.active.as_ref().is_some_and(active)
     }
-    /// Gives up what is merely wanted clean.
+    /// Drops the queued destages.
     pub fn forget_destages(&mut self) {
         self.queue.retain(|q| q.1 != Purpose::Destage);
         self.wanted.fill(false);
     }
-    /// Regions that are wanted clean, other than to make room.
+    /// Number of regions to clean for a destage, not to make room.
     pub fn destages(&self) -> usize {
         self.queue.iter().filter(|q| q.1 == Purpose::Destage).count()
     }
-    /// Whether regions are wanted clean, other than to make room.
+    /// Whether regions are to be cleaned for a destage, not to make room.
     pub fn is_destaging(&self) -> bool {
         self.queue.iter().any(|q| q.1 == Purpose::Destage)
     }
-    /// Gives up everything: the log takes no more writes.
+    /// Drops all work: the log takes no more writes.
     pub fn forget(&mut self) {
         self.queue.clear();
         self.wanted.fill(false);
     }
-    /// The region under way is not reclaimed before somebody waits for room.
+    /// The current region is not reclaimed until a request waits for room.
     fn park(&mut self) {
         let parked = self.active.take().expect("a region is being cleaned");
         self.queue.push_front((parked.region, parked.purpose));
         self.parked = true;
     }
-    /// The region that is to be reclaimed next, if it is by moving what it holds: what is wanted clean must not
-    /// move on before it is.
+    /// The region to reclaim next, if its mappings are moved: a region to be cleaned must not move
+    /// before it is clean.
     fn moves_next(&self) -> Option<u32> {
         let &(region, purpose) = self.queue.front()?;
         let moves = self.moves && purpose == Purpose::Reclaim && !self.is_wanted_clean(region);
         moves.then_some(region)
     }
-    /// The next region to clean, if one may be begun now. `wanted`: somebody waits for room. `room`: for what
-    /// [`Cleaner::moves_next`] would move; no store has a part in that, and no failure puts it off.
+    /// The next region to clean, if a cleaning may begin now. `wanted`: a request waits for room.
+    /// `room`: for the mappings that [`Cleaner::moves_next`] would move; stores and failures do not
+    /// delay that.
     fn begin(&mut self, sync_failures: u64, wanted: bool, room: MoveRoom) -> Option<u32> {
         let (paused, moves) = (self.retry_at.is_some(), room == MoveRoom::Now);
         if self.active.is_some() || paused && !moves {
@@ -302,8 +303,9 @@ impl Cleaner {
         });
         Some(region)
     }
-    /// The region under way ended; a failed one is tried again, after a pause, or when all others
-    /// have had their turn; not if it was `tentative`: nobody has asked for what failed.
+    /// The cleaning of the current region ended. A failed one is retried after a pause, or when all
+    /// others have had their turn. It is not retried if it was `tentative`: nothing has asked for
+    /// it.
     fn end(&mut self, result: Outcome, now: Nanos, tentative: bool) -> Cleaning {
         let done = self.active.take().expect("a region is being cleaned");
         let again = (done.region, done.purpose);
@@ -382,25 +384,25 @@ impl Cleaner {
     pub fn fails(&self) -> bool {
         self.failures >= FAILURES_MAX
     }
-    /// What failed is tried again without a pause.
+    /// Failed cleanings are retried without a pause.
     pub fn retry_now(&mut self) {
         self.retry_at = None;
     }
-    /// When what failed is tried again, or a store is late.
+    /// The time of the next retry, or when a store becomes late.
     pub fn timeout(&self) -> Option<Nanos> {
         [self.retry_at, self.late_at].into_iter().flatten().min()
     }
-    /// The time has come, or may have.
+    /// The time may have come.
     pub fn pass_timeout(&mut self, now: Nanos) {
         for at in [&mut self.retry_at, &mut self.late_at] {
             *at = at.filter(|&at| at > now);
         }
     }
-    /// Whether the region is not tried again in this destage.
+    /// Whether the region is not retried in this destage.
     fn is_given_up(&self, region: u32) -> bool {
         self.tries[region as usize] >= FAILURES_MAX
     }
-    /// A destage is asked for: what failed before it does not count.
+    /// A destage begins: earlier failures do not count.
     pub fn forgive(&mut self) {
         (self.failures, self.unreadable) = (0, 0);
         self.unread.fill(false);

@@ -7,12 +7,12 @@ use crate::config::{CacheConfig, Written};
 use crate::place::Relation;
 use crate::policy::{Acknowledge, WritePolicy};
 
-/// Policies that are to work together.
+/// Policies to be used together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Combination {
     /// How memory and flash share the blocks.
     pub relation: Relation,
-    /// What is written where.
+    /// Which writes and reads go where.
     pub policy: WritePolicy,
     /// When a write is answered under write-back.
     pub acknowledge: Acknowledge,
@@ -20,19 +20,19 @@ pub struct Combination {
     pub flash: Option<FlashCombination>,
 }
 
-/// What of the flash tier has to go together with the rest.
+/// The properties of the flash tier that must match the other policies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashCombination {
     /// The slots layout, not the log layout.
     pub slots: bool,
     /// Which blocks may enter.
     pub admission: AdmissionKind,
-    /// Whether that holds for what is dirty.
+    /// Whether the admission policy also applies to dirty blocks.
     pub written: Written,
 }
 
 impl Combination {
-    /// What a cache is built from.
+    /// The combination in a cache's parameters.
     pub fn of(config: &CacheConfig) -> Combination {
         let flash = config.flash.as_ref().map(|flash| FlashCombination {
             slots: flash.geometry.slots != 0,
@@ -43,10 +43,10 @@ impl Combination {
         Combination { relation, policy, acknowledge, flash }
     }
 
-    /// Whether these policies go together.
+    /// Checks whether these policies work together.
     ///
     /// # Errors
-    /// With the reason if they do not.
+    /// The reason if they do not.
     pub fn check(&self) -> Result<(), &'static str> {
         let back = self.policy.write_back;
         let Some(flash) = self.flash else {

@@ -13,12 +13,12 @@ use crate::policy::{Acknowledge, Partial, WritePolicy};
 pub struct CacheConfig {
     /// Size of a cached block: 4 to 64 KiB (512 B and up in tests).
     pub block_size: BlockSize,
-    /// Blocks that DRAM holds by the accounting of the replacement policy.
+    /// Blocks in DRAM, by the accounting of the replacement policy.
     pub dram_blocks: u32,
-    /// Frames beyond `dram_blocks`, for blocks that are leaving DRAM; at least 1 a shard.
+    /// Frames beyond `dram_blocks`, for blocks that are leaving DRAM; at least 1 for each shard.
     pub spare_frames: u32,
-    /// Frames for data that is read to be merged or destaged, of blocks without a frame of their own; at least 1 a
-    /// shard.
+    /// Frames for data that are read to be merged or destaged, for blocks without a frame; at least
+    /// 1 for each shard.
     pub bounce_frames: u32,
     /// Where reads and writes go.
     pub write_policy: WritePolicy,
@@ -26,10 +26,10 @@ pub struct CacheConfig {
     pub acknowledge: Acknowledge,
     /// What a write of part of a block does.
     pub partial: Partial,
-    /// How memory and flash share the blocks; any but the default needs flash, and has to go together with the
-    /// [write policy](Combination).
+    /// How memory and flash share the blocks. Any relation but the default needs flash, and must
+    /// match the [write policy](Combination).
     pub relation: Relation,
-    /// What goes past the cache.
+    /// Which requests bypass the cache.
     pub bypass: Bypass,
     /// Replacement in DRAM.
     pub replacement: Parameters,
@@ -37,33 +37,34 @@ pub struct CacheConfig {
     pub flash: Option<FlashConfig>,
     /// Number of shards, 1 to 64.
     pub shards: u8,
-    /// log2 of the bytes of an extent, at least of a block: what belongs to one shard, and what a
-    /// trim takes as one where nothing of it is cached.
+    /// log2 of the bytes of an extent, which is at least a block. An extent belongs to one shard,
+    /// and a trim handles it as a whole if none of it is cached.
     pub extent_shift: u32,
-    /// Requests in flight at most; a driver holds back more.
+    /// Most requests in flight; a driver holds back more.
     pub requests_max: u32,
-    /// Transfers that can be under way in a shard on blocks that have no frame; at least one.
+    /// Transfers that can be in progress in a shard on blocks without a frame; at least one.
     pub transfers_spare: u32,
-    /// Pieces of requests (a block each) that can wait at once; at least the blocks of the
+    /// Pieces of requests (one block each) that can wait at once; at least the blocks of the
     /// largest request that touches one extent.
     pub waiters_max: u32,
-    /// Blocks of a request that are handed out in one go before others get their turn; at least 1.
+    /// Blocks of a request that are handed out in one step before other requests get their turn; at
+    /// least 1.
     pub step_blocks: u32,
-    /// Blocks of a request that are under way at most, or wait; the next step of the request comes
+    /// Most blocks of a request that are in progress or wait. The next step of the request follows
     /// when so few are left that it fits. At least a step.
     pub request_blocks_max: u32,
-    /// Steps of work on whole regions and batches that a call takes at most while requests are served (a record
-    /// each); the rest waits for the next call. At least 1.
+    /// Most steps of work on whole regions and batches (one record each) that a call takes while
+    /// requests are served; the rest waits for the next call. At least 1.
     pub call_steps: u32,
-    /// Writes of a destage from flash that are in flight at most, a shard.
+    /// Most writes of a destage from flash in flight, for each shard.
     pub destage_depth: u32,
-    /// When the log has waited for so long for a backing store that fails, it is given up until
-    /// the next start: requests that wait fail. 0 means never.
+    /// When the log has waited this long for a failing backing store, the log is given up until the
+    /// next start: requests that wait fail. 0 means never.
     pub give_up_after: Nanos,
 }
 
-/// Which requests bypass the cache, on volumes that [allow it](VolumeConfig::bypass). A request never bypasses
-/// a block that the cache holds: reads find it there, and writes update it.
+/// Which requests bypass the cache, on volumes that [allow it](VolumeConfig::bypass). A request
+/// never bypasses a block that the cache holds: reads hit it there, and writes update it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Bypass {
     /// Bytes: a read bypasses the cache if it continues a sequential stream at least this long. 0: no read does.
@@ -74,7 +75,7 @@ pub struct Bypass {
     pub dirty_blocks: u64,
 }
 
-/// The flash tier's part.
+/// The parameters of the flash tier.
 #[derive(Clone, Debug)]
 pub struct FlashConfig {
     /// Geometry of the log.
@@ -82,49 +83,50 @@ pub struct FlashConfig {
     /// Blocks the index can hold on flash; the log is reclaimed early when it is full. In the
     /// slots layout: all cells.
     pub entries_max: u32,
-    /// Slots layout: blocks that flash holds by the accounting of the replacement policy, fewer
-    /// than there are cells; the others are for records in flight. Without meaning in the
-    /// log layout.
+    /// Slots layout: blocks on flash by the accounting of the replacement policy, fewer than there
+    /// are cells; the other cells are for records in flight. Unused in the log layout.
     pub blocks: u32,
-    /// Regions kept free for writing ahead of reclaim.
+    /// Regions kept free for writing while others are reclaimed.
     pub regions_reserved: u32,
-    /// Pages that recovery reads at once where it looks through payloads, at most.
+    /// Most pages that recovery reads at once when it verifies payloads.
     pub recovery_chunk_pages: u32,
-    /// Log layout: which records of a region that is to be used again are inserted again.
+    /// Log layout: which records of a region are inserted again when it is reclaimed.
     pub replacement: LogReplacement,
-    /// Slots layout: which block gives way, by a policy that [orders cells](forebay_replacement::Tier::Slots).
+    /// Slots layout: the policy that chooses which block is evicted; it must [order
+    /// cells](forebay_replacement::Tier::Slots).
     pub cells: Parameters,
-    /// Blocks of a line, which the relations [that have lines](Relation::has_lines) bring to flash together: a
-    /// power of two, no more than an extent has; 1 is no line.
+    /// Blocks of a line, which the relations [that have lines](Relation::has_lines) bring to flash
+    /// together: a power of two, at most the blocks of an extent; 1 disables lines.
     pub line_blocks: u32,
     /// Which blocks may enter flash.
     pub admission: AdmissionParameters,
-    /// Whether that holds for what is dirty.
+    /// Whether the admission policy also applies to dirty blocks.
     pub written: Written,
-    /// How the queues are set, under the relation that [has them](Relation::has_queues).
+    /// The parameters of the queues, under the relation that [has them](Relation::has_queues).
     pub queues: QueueParameters,
-    /// The reading of a block from flash at which it moves to DRAM, at least 1, and in the slots layout at most
-    /// [`SLOTS_READINGS_MAX`](FlashConfig::SLOTS_READINGS_MAX). Before that it is read from flash each time.
+    /// The number of the read from flash at which a block moves to DRAM: at least 1, and in the
+    /// slots layout at most [`SLOTS_READINGS_MAX`](FlashConfig::SLOTS_READINGS_MAX). Until then it
+    /// is read from flash each time.
     pub promote_after: u8,
-    /// `promote_after` for a block with a dirty record, if larger and [in effect](CacheConfig::dirty_waits), while
-    /// many of the blocks that leave flash return, and for a while after (`returns.rs`): such a record stays
-    /// when the block moves to DRAM.
+    /// `promote_after` for a block with a dirty record, if larger and [in
+    /// effect](CacheConfig::dirty_waits), while many of the blocks that leave flash return, and for
+    /// a while after (`returns.rs`): such a record stays when the block moves to DRAM.
     pub promote_dirty_after: u8,
-    /// Slots layout: dirty records of blocks that are also in DRAM give way early while many of the blocks that
-    /// leave flash return (`returns.rs`).
+    /// Slots layout: dirty records of blocks that are also in DRAM are evicted early while many of
+    /// the blocks that leave flash return (`returns.rs`).
     pub give_up_copies: bool,
 }
 
 impl FlashConfig {
-    /// The most readings from flash that the slots layout counts.
+    /// The most reads from flash that the slots layout counts.
     pub const SLOTS_READINGS_MAX: u8 = 31;
 }
 
-/// Which dirty blocks, and under write-back that flash acknowledges which writes, may enter flash, if flash
-/// has nothing of the block.
+/// Which dirty blocks may enter flash if flash does not hold the block and, under write-back
+/// acknowledged by flash, which writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Written {
-    /// Those that the admission policy lets in.
+    /// Those that the admission policy admits.
     #[default]
     Ask,
     /// All.
@@ -134,34 +136,35 @@ pub enum Written {
 }
 
 impl Written {
-    /// All of them.
+    /// All values.
     pub const ALL: [Written; 3] = [Written::Ask, Written::Enter, Written::Avoid];
 }
 
-/// What becomes of the clean records of a region of the log that is to be used again. Those that are inserted
-/// again take half a region at most, and room that nothing else needs.
+/// Which clean records of a reclaimed log region are inserted again. They take at most half a
+/// region, and only room that nothing else needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogReplacement {
-    /// They are dropped.
+    /// None: all are dropped.
     Fifo,
-    /// Those that were read from flash since they were written are inserted again, and count as unread then.
+    /// Records that were read from flash since they were written; they then count as unread.
     SecondChance,
-    /// Those that were read from flash at least [twice](LogReplacement::FREQUENT) are inserted again, those that
-    /// were read most first, and half of their readings are forgotten.
+    /// Records that were read from flash at least [twice](LogReplacement::FREQUENT), the most read
+    /// first; half of their reads then count.
     Frequency,
-    /// Those whose [popularity](forebay_replacement::Popularity) among the blocks on flash is at least
-    /// [`POPULAR`](LogReplacement::POPULAR) are inserted again, the most popular first, and half of it is forgotten.
+    /// Records whose [popularity](forebay_replacement::Popularity) among the blocks on flash is at
+    /// least [`POPULAR`](LogReplacement::POPULAR), the most popular first; half of it then counts.
     Popularity,
 }
 
 impl LogReplacement {
-    /// Readings from flash that make a record worth keeping, by frequency.
+    /// Reads from flash that make a record worth keeping, by frequency.
     pub const FREQUENT: u8 = 2;
-    /// Popularity that makes a record worth keeping: that of a reading at a distance below three sixteenths of what flash
-    /// holds. (With less, more is written and less is hit where blocks are read in loops; with more it is
-    /// [`FREQUENT`](LogReplacement::FREQUENT) again: `docs/policies.md`.)
+    /// Popularity that makes a record worth keeping: that of one read at a distance below three
+    /// sixteenths of the size of flash. (With a lower value, more is written and fewer blocks hit
+    /// where blocks are read in loops; a higher value is like
+    /// [`FREQUENT`](LogReplacement::FREQUENT): `docs/policies.md`.)
     pub const POPULAR: u8 = Popularity::ONE / 8 * 7;
-    /// All of them.
+    /// All values.
     pub const ALL: [LogReplacement; 4] = [
         LogReplacement::Fifo,
         LogReplacement::SecondChance,
@@ -169,7 +172,7 @@ impl LogReplacement {
         LogReplacement::Popularity,
     ];
 
-    /// Readings from flash, or popularity, that a record needs to be inserted again; none is enough for FIFO.
+    /// Reads from flash, or popularity, that a record needs to be inserted again; `None` for FIFO.
     pub(crate) fn uses_min(self) -> Option<u8> {
         match self {
             LogReplacement::Fifo => None,
@@ -179,12 +182,12 @@ impl LogReplacement {
         }
     }
 
-    /// Whether of records that are worth it those come first that are worth most.
+    /// Whether the records with the highest worth are taken first.
     pub(crate) fn takes_hottest(self) -> bool {
         matches!(self, LogReplacement::Frequency | LogReplacement::Popularity)
     }
 
-    /// What a record that has been inserted again keeps of its readings.
+    /// The number of reads that a record keeps when it is inserted again.
     pub(crate) fn aged(self, uses: u8) -> u8 {
         if self.takes_hottest() { uses / 2 } else { 0 }
     }
@@ -197,21 +200,21 @@ pub struct VolumeConfig {
     pub size_bytes: u64,
     /// Refuse writes.
     pub read_only: bool,
-    /// Its priority, for replacement policies that look at it; 1 is the highest.
+    /// Its priority, for replacement policies that use it; 1 is the highest.
     pub priority: u8,
     /// Whether its requests may [bypass](Bypass) the cache.
     pub bypass: bool,
 }
 
 impl VolumeConfig {
-    /// A volume that can be written, of the highest priority.
+    /// A writable volume of the highest priority.
     pub fn new(size_bytes: u64) -> VolumeConfig {
         VolumeConfig { size_bytes, read_only: false, priority: 1, bypass: true }
     }
 }
 
 impl CacheConfig {
-    /// Refuses what is impossible.
+    /// Refuses impossible parameters.
     ///
     /// # Panics
     /// See [`Cache::new`](crate::Cache::new).
@@ -228,10 +231,10 @@ impl CacheConfig {
         assert!(fits.is_ok(), "{}: {fits:?}", self.relation);
     }
 
-    /// Whether [`promote_dirty_after`](FlashConfig::promote_dirty_after) is in effect: in the slots layout, under the
-    /// relation exclusive, with at most a quarter as many blocks in DRAM as on flash, as configured. (A block that
-    /// is read from flash is remembered for as long as flash remembers, not for as long as both tiers do; so the more
-    /// DRAM there is, the more that costs.)
+    /// Whether [`promote_dirty_after`](FlashConfig::promote_dirty_after) is in effect: in the slots
+    /// layout, under the relation exclusive, with at most a quarter as many blocks in DRAM as on
+    /// flash, as configured. (A block that is read from flash is remembered as long as flash
+    /// remembers it, not as long as both tiers do. So the cost grows with the size of DRAM.)
     pub fn dirty_waits(&self) -> bool {
         let in_slots = self.flash.as_ref().filter(|flash| flash.geometry.slots != 0);
         self.relation == Relation::Exclusive
@@ -241,20 +244,20 @@ impl CacheConfig {
             })
     }
 
-    /// Usual [`extent_shift`](Self::extent_shift): 1 MiB.
+    /// Default [`extent_shift`](Self::extent_shift): 1 MiB.
     pub const EXTENT_SHIFT: u32 = 20;
-    /// Usual [`transfers_spare`](Self::transfers_spare).
+    /// Default [`transfers_spare`](Self::transfers_spare).
     pub const TRANSFERS_SPARE: u32 = 1024;
-    /// Most frames, bounce frames and spare transfers of a shard together: each may have a transfer under
-    /// way, and an entry of the index has 24 bits for the number of its own.
+    /// Most frames, bounce frames and spare transfers of a shard together: each may have a transfer
+    /// in progress, and an index entry has 24 bits for the number of its transfer.
     pub const TRANSFERS_MAX: u32 = crate::entry::TRANSFERS_MAX;
-    /// Usual [`step_blocks`](Self::step_blocks): as long as the longest transfer.
+    /// Default [`step_blocks`](Self::step_blocks): the length of the longest transfer.
     pub const STEP_BLOCKS: u32 = 256;
-    /// Usual [`call_steps`](Self::call_steps): some 20 microseconds.
+    /// Default [`call_steps`](Self::call_steps): about 20 microseconds.
     pub const CALL_STEPS: u32 = 256;
-    /// Usual [`request_blocks_max`](Self::request_blocks_max): 32 MiB in blocks of 4 KiB, the
-    /// longest read or write of a client. A trim, which may be as long as the volume, leaves the
-    /// transfers and the places to wait to others.
+    /// Default [`request_blocks_max`](Self::request_blocks_max): 32 MiB in blocks of 4 KiB, the
+    /// longest read or write of a client. A trim may be as long as the volume; this limit leaves
+    /// transfers and waiting places to other requests.
     pub const REQUEST_BLOCKS_MAX: u32 = 8192;
 
     /// A small cache of `dram_blocks` blocks of 4 KiB without flash, write-back.
@@ -284,14 +287,14 @@ impl CacheConfig {
         }
     }
 
-    /// Transfers that a shard may have under way; of shards of different sizes, the largest.
+    /// Most transfers of a shard; for shards of different sizes, of the largest.
     pub fn transfers(&self) -> u32 {
         let n = u32::from(self.shards);
         let frames = (self.dram_blocks + self.spare_frames).div_ceil(n);
         frames + self.bounce_frames.div_ceil(n) + self.transfers_spare
     }
 
-    /// DRAM frames that the driver provides: numbers 0 to this, exclusive.
+    /// Number of DRAM frames that the driver provides, numbered from 0.
     pub fn frames(&self) -> u32 {
         self.dram_blocks + self.spare_frames + self.bounce_frames
     }

@@ -15,12 +15,12 @@ use crate::world::{CacheState, World};
 /// A destage of everything.
 #[derive(Clone, Copy, Debug)]
 struct Destage {
-    /// Flushes of the cache's own, one a volume, that have not ended.
+    /// The cache's own flushes, one for each volume, that have not ended.
     flushes_left: u32,
-    /// They have: the regions are being cleaned.
+    /// The flushes have ended: the regions are being cleaned.
     cleaning: bool,
     result: Outcome,
-    /// Regions that were added because what was dirty had moved there.
+    /// Regions that were added because dirty records moved there.
     followed: u32,
 }
 
@@ -30,25 +30,25 @@ impl Destage {
         Destage { flushes_left, cleaning: false, result: Ok(()), followed: 0 }
     }
 
-    /// Some of it is left behind.
+    /// Some records are left behind.
     fn fail(&mut self, error: IoError) {
         self.result = self.result.and(Err(error));
     }
 }
 
-/// A destage that is over.
+/// An ended destage.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Destaged {
     pub result: Outcome,
-    /// Requests that modify have waited for it.
+    /// Modifying requests have waited for it.
     pub held: bool,
 }
 
-/// The destage under way, if there is one; it is the only one.
+/// The destage in progress, if any; there is at most one.
 #[derive(Debug, Default)]
 pub(crate) struct Destages {
     under_way: Option<Destage>,
-    /// Whether somebody has asked for it, and whether another one is to follow.
+    /// Whether a caller has asked for it, and whether another one follows.
     wanted: bool,
     again: bool,
 }
@@ -59,12 +59,12 @@ impl Destages {
         self.under_way.is_some()
     }
 
-    /// Whether what was in memory is on flash, so that regions are being cleaned for a destage.
+    /// Whether the blocks in memory are on flash, so that regions are being cleaned for a destage.
     pub fn is_cleaning(&self) -> bool {
         self.under_way.is_some_and(|destage| destage.cleaning)
     }
 
-    /// Somebody asks for one: it begins, or the one under way is followed by another.
+    /// A caller asks for a destage: it begins, or it follows the one in progress.
     pub fn ask(&mut self, world: &mut World, cleaner: &mut Cleaner, stores: &mut Stores) {
         match self.under_way {
             // What was dirtied since it began is not part of the one under way.
@@ -76,28 +76,28 @@ impl Destages {
         }
     }
 
-    /// Begins to destage everything; none must be under way.
+    /// Begins to destage everything; no destage may be in progress.
     pub fn begin(&mut self, world: &mut World, cleaner: &mut Cleaner, stores: &mut Stores) {
         forgive(cleaner, stores);
         flush_all(world);
         self.under_way = Some(Destage::new(world.front.volumes.len()));
     }
 
-    /// Begins to destage what is dirty on flash.
+    /// Begins to destage the dirty records on flash.
     pub fn begin_of_flash(&mut self, cleaner: &mut Cleaner, stores: &mut Stores) {
         forgive(cleaner, stores);
         self.under_way = Some(Destage::new(0));
     }
 
-    /// Some of what the destage under way is about is left behind.
+    /// Some records of the destage in progress are left behind.
     pub fn fail(&mut self, error: IoError) {
         if let Some(destage) = &mut self.under_way {
             destage.fail(error);
         }
     }
 
-    /// A dirty record was superseded by one in another region, which holds its dirty granules, too. A
-    /// destage that owes the older one follows it: the granules were dirty when it began.
+    /// A dirty record was superseded by one in another region, which also holds its dirty granules.
+    /// A destage that covers the older record follows it: the granules were dirty when it began.
     pub fn follow(&mut self, world: &mut World, cleaner: &mut Cleaner, (from, to): (u32, u32)) {
         let Some(destage) = &mut self.under_way else { return };
         if !cleaner.is_owed(from)
@@ -118,7 +118,7 @@ impl Destages {
         }
     }
 
-    /// No further region is cleaned for a destage that is no part of a stop.
+    /// No more regions are cleaned for a destage outside a stop.
     pub fn cut(&mut self, cleaner: &mut Cleaner) {
         if let Some(destage) = self.under_way.as_mut().filter(|destage| destage.cleaning) {
             destage.fail(IoError::Shutdown);
@@ -126,7 +126,7 @@ impl Destages {
         }
     }
 
-    /// One turn: whether anything was done, and how the destage ended, if it did.
+    /// One turn: returns whether it did anything, and the result of the destage if it ended.
     pub fn take_turn(
         &mut self,
         world: &mut World,
@@ -176,23 +176,23 @@ impl Destages {
         (true, Some(Destaged { result, held }))
     }
 
-    /// How the flushes of the one under way ended, if all have.
+    /// The result of the flushes of the destage in progress, if all have ended.
     pub fn flushed(&self) -> Option<Outcome> {
         self.under_way.filter(|destage| destage.flushes_left == 0).map(|destage| destage.result)
     }
 
-    /// The one under way was to flush only.
+    /// The destage in progress needed only the flushes.
     pub fn forget(&mut self, world: &mut World) {
         self.under_way = None;
         world.holds.destage = false;
     }
 
-    /// One is over: whether somebody has asked for it.
+    /// A destage has ended: returns whether a caller has asked for it.
     pub fn take_wanted(&mut self) -> bool {
         core::mem::take(&mut self.wanted)
     }
 
-    /// Begins another one, if somebody asked for that while the last was under way.
+    /// Begins another destage, if a caller asked for it while the last was in progress.
     pub fn begin_again(&mut self, world: &mut World, cleaner: &mut Cleaner, stores: &mut Stores) {
         if core::mem::take(&mut self.again) {
             self.wanted = true;
@@ -203,7 +203,7 @@ impl Destages {
     }
 }
 
-/// What failed before a destage does not count for it.
+/// Failures before a destage do not count for it.
 fn forgive(cleaner: &mut Cleaner, stores: &mut Stores) {
     cleaner.forgive();
     stores.forgive();
@@ -218,7 +218,7 @@ fn flush_all(world: &mut World) {
     }
 }
 
-/// Whether what a log that has failed holds can still be destaged.
+/// Whether the records of a failed log can still be destaged.
 fn is_salvaged(world: &World) -> bool {
     world.log.as_ref().is_some_and(Log::is_salvaged)
 }

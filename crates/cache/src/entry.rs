@@ -10,47 +10,48 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// The number of an entry in the slab.
 pub(crate) type EntryId = u32;
 
-/// From here on keys are of no block, since volumes have small numbers: a vacant entry has the number of the
-/// next one in the lower half.
+/// Keys from here on belong to no block, since volumes have small numbers: a vacant entry has the
+/// number of the next vacant one in the lower half.
 const NO_KEY: u64 = 0xffff_ffff_0000_0000;
 
 const TRANSFER_BITS: u32 = 24;
 const TRANSFER_NONE: u32 = (1 << TRANSFER_BITS) - 1;
-/// Most transfers of a shard: an entry has 24 bits for the number of its own.
+/// Most transfers of a shard: an entry has 24 bits for the number of its transfer.
 pub(crate) const TRANSFERS_MAX: u32 = TRANSFER_NONE;
 
-/// In the number of a frame: reads are answered from it without a call.
+/// Flag in the number of a frame: reads are answered from the frame without a call.
 pub(crate) const PUBLISHED: u32 = 1 << 31;
 
-/// The block has left the replacement list and gives up its frame when nothing is in flight.
+/// The block has left the replacement list and releases its frame when nothing is in flight.
 pub(crate) const LEAVING: u8 = 1;
-/// An append is owed as soon as the transfer under way ends.
+/// An append is due as soon as the current transfer ends.
 pub(crate) const WANTS_APPEND: u8 = 2;
-/// The flush under way waits for this block.
+/// The flush in progress waits for this block.
 pub(crate) const FLUSHING: u8 = 4;
-/// The frame stands in the dirty list.
+/// The frame is in the dirty list.
 pub(crate) const IN_DIRTY_LIST: u8 = 8;
 
-/// The record's dirty granules are on the backing store; the sync is still to come.
+/// The record's dirty granules are on the backing store, but not yet synced.
 pub(crate) const DESTAGED: u8 = 16;
-/// The block's extent was durably marked as active for the step that is taken next.
+/// The block's extent was durably marked as active for the next step.
 pub(crate) const MARKED: u8 = 32;
 
-/// An append of the block failed: a record of it may or may not be on flash, and recovery may
-/// find it. The block must not be written directly in this run.
+/// An append of the block failed: a record of it may be on flash, and recovery may find it. The
+/// block must not be written directly in this run.
 pub(crate) const DOUBTFUL: u8 = 64;
 
-/// The record is dirty and could not be read from flash. Cleaning passes it by, until somebody
-/// asks for its region again.
+/// The record is dirty and could not be read from flash. Cleaning skips it until its region is
+/// requested again.
 pub(crate) const UNREADABLE: u8 = 128;
 
-/// What is known of one cached block.
+/// The state of one cached block.
 ///
-/// `valid` and `dirty` speak of the DRAM frame, `flash_valid` and `flash_dirty` of the newest
-/// record in the log; one bit a granule. *Dirty* in DRAM means newer than the log (or, without
-/// flash, newer than the backing store); dirty on flash means newer than what is durable on the
-/// backing store; dirty there and not valid, that the newest data is *lost*. Invariant: a frame with dirty granules holds every granule that the record
-/// holds, so a newer record always replaces an older as a whole.
+/// `valid` and `dirty` describe the DRAM frame, `flash_valid` and `flash_dirty` the newest record
+/// in the log; one bit for each granule. *Dirty* in DRAM means newer than the log (or, without
+/// flash, newer than the backing store). Dirty on flash means newer than the durable data on the
+/// backing store. Dirty and not valid on flash means that the newest data is *lost*. Invariant: a
+/// frame with dirty granules holds every granule that the record holds, so a newer record always
+/// replaces an older one as a whole.
 #[derive(Clone, Debug)]
 #[repr(C, packed(4))]
 pub(crate) struct Entry {
@@ -63,7 +64,7 @@ pub(crate) struct Entry {
     pub dirty: u16,
     pub flash_valid: u16,
     pub flash_dirty: u16,
-    /// Transfer under way (24 bits) and flags (8 bits).
+    /// Current transfer (24 bits) and flags (8 bits).
     state: u32,
 }
 
@@ -79,15 +80,15 @@ impl Entry {
         state: TRANSFER_NONE,
     };
 
-    /// An entry of no block, before the next of those in their list.
+    /// A vacant entry, before the next one in the list of vacant entries.
     pub fn vacant(next: EntryId) -> Entry {
         Entry { key: NO_KEY | u64::from(next), ..Entry::VACANT }
     }
-    /// The next one in the list of those of no block.
+    /// The next entry in the list of vacant entries.
     pub fn next_vacant(&self) -> EntryId {
         self.key as u32
     }
-    /// The entry of a block of which nothing is held yet.
+    /// The entry of a block with no data yet.
     pub fn of(key: BlockKey) -> Entry {
         Entry { key: key.0, ..Entry::VACANT }
     }
@@ -124,7 +125,8 @@ impl Entry {
     pub fn set_position(&mut self, position: Option<Position>) {
         self.position = position.map_or(NONE, |p| p.0);
     }
-    /// The transfer under way on this block. At most one is; what else touches the block waits.
+    /// The current transfer of this block. There is at most one; every other operation on the block
+    /// waits.
     pub fn transfer(&self) -> Option<u32> {
         let t = self.state & TRANSFER_NONE;
         (t != TRANSFER_NONE).then_some(t)
@@ -146,11 +148,11 @@ impl Entry {
     pub fn owed(&self) -> u16 {
         self.flash_dirty & self.flash_valid
     }
-    /// Granules that the record owes and does not hold.
+    /// Granules that the record should hold for the backing store but has lost.
     pub fn lost_on_flash(&self) -> u16 {
         self.flash_dirty & !self.flash_valid
     }
-    /// Those of them whose newest data is lost: nothing newer is in memory.
+    /// Those of them whose newest data is lost: memory does not hold newer data.
     pub fn lost(&self) -> u16 {
         self.lost_on_flash() & !self.valid
     }
@@ -158,13 +160,13 @@ impl Entry {
     pub fn is_bound(&self) -> bool {
         self.position != NONE || self.dirty != 0 || self.has(DOUBTFUL)
     }
-    /// Whether the block holds anything that the backing store may lack.
+    /// Whether the block holds data that the backing store may lack.
     pub fn is_dirty(&self) -> bool {
         self.dirty | self.flash_dirty != 0
     }
 }
 
-/// What is seldom looked at of a block's newest record, and only where there is flash.
+/// The rarely used state of a block's newest record, kept only where there is flash.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     /// CRC-32C of its payload.

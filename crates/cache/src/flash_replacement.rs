@@ -29,17 +29,17 @@ use crate::returns::Returns;
 use forebay_flash::BlockKey;
 use forebay_replacement::{Hint, Kind, Links, List, Parameters, Policy, Replacement};
 
-/// Flags of an entry: its record is being forgotten on flash.
+/// Flag of an entry: its record is being forgotten on flash.
 const UNMAPPING: u8 = 1;
-/// The policy has it in its order.
+/// The entry is in the policy's order.
 const ORDERED: u8 = 2;
-/// The policy has named it as a victim.
+/// The policy has named the entry as a victim.
 const NAMED: u8 = 4;
-/// The bits above count readings from flash: one of them.
+/// The bits above count reads from flash: the value of one.
 const READING: u8 = 8;
 
-/// A cleaning looks at the blocks that leave flash next: the size of flash, in blocks, divided by this, but no fewer and
-/// no more than these.
+/// A cleaning looks at the next blocks to leave flash: the size of flash in blocks divided by this,
+/// within these limits.
 const AHEAD: u32 = 32;
 const AHEAD_MIN: u32 = 256;
 const AHEAD_MAX: u32 = 4096;
@@ -47,7 +47,7 @@ const AHEAD_MAX: u32 = 4096;
 /// See the module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Residence {
-    /// Flash holds nothing of the block, or what it holds does not count.
+    /// Flash does not hold the block, or its record does not count.
     Uncounted,
     FlashOnly,
     CleanCopy,
@@ -68,24 +68,24 @@ pub(crate) struct FlashReplacement {
     flash_only: u32,
     /// By entry, with its flags.
     residences: Vec<(Residence, u8)>,
-    /// The lists below: who came last is in front, who came first gives way first.
+    /// The lists below: the newest entry is in front, the oldest is evicted first.
     links: Links,
     copies: List,
     dirty_copies: List,
     pinned: List,
     leaving: List,
     returns: Option<Returns>,
-    /// Dirty copies give way first while many of the blocks that gave way return.
+    /// Dirty copies are evicted first while many of the evicted blocks return.
     pub gives_up: bool,
-    /// A block that leaves is dirty.
+    /// A leaving block is dirty.
     pub destage_wanted: bool,
     /// The most steps that the policy has taken in one eviction.
     eviction_steps_most: u64,
 }
 
 impl FlashReplacement {
-    /// For `blocks` blocks on flash, of an index with `entries` entries. `returns` counts blocks that return, if
-    /// anything depends on that.
+    /// For `blocks` blocks on flash, with an index of `entries` entries. `returns` counts returning
+    /// blocks, if anything depends on them.
     pub fn new(
         blocks: u32,
         entries: u32,
@@ -131,7 +131,7 @@ impl FlashReplacement {
         self.set(id, UNMAPPING, unmapping);
     }
 
-    /// Blocks over the size.
+    /// Number of blocks above the size.
     pub fn excess(&self) -> u32 {
         let held =
             self.flash_only + self.copies.len() + self.dirty_copies.len() + self.pinned.len();
@@ -143,7 +143,7 @@ impl FlashReplacement {
         self.eviction_steps_most
     }
 
-    /// Blocks to the size, those that give way included.
+    /// Number of blocks below the size; blocks being evicted count.
     pub fn room(&self) -> u32 {
         let held = self.flash_only
             + self.copies.len()
@@ -153,7 +153,7 @@ impl FlashReplacement {
         self.blocks.saturating_sub(held)
     }
 
-    /// This block gives way and not another; whether it counted and could.
+    /// Evicts this block instead of another; returns whether it counted and could be evicted.
     pub fn send_off(&mut self, id: EntryId) -> bool {
         match self.residence(id) {
             Residence::FlashOnly => {
@@ -173,7 +173,7 @@ impl FlashReplacement {
         self.dirty_copies.len()
     }
 
-    /// Nobody can give way any more.
+    /// No block can be evicted any more.
     pub fn is_exhausted(&self) -> bool {
         self.pinned.len() >= self.blocks
     }
@@ -206,8 +206,8 @@ impl FlashReplacement {
         self.set(id, NAMED, false);
     }
 
-    /// A block comes to flash for the first time, or back from memory, or stays although it had given way; or its
-    /// store takes it again, which is no access.
+    /// A block enters flash for the first time, or returns from memory, or stays although it was
+    /// evicted. Or its store accepts it again, which is not an access.
     fn enter(&mut self, id: EntryId, key: BlockKey, from: Residence) {
         if self.has(id, NAMED) {
             self.policy.restore(id);
@@ -228,13 +228,13 @@ impl FlashReplacement {
         self.on_access(id);
     }
 
-    /// How often the record was read since the block came to flash, or back to it from memory: up to
-    /// [`SLOTS_READINGS_MAX`](crate::FlashConfig::SLOTS_READINGS_MAX).
+    /// How often the record was read since the block entered flash, or returned to it from memory:
+    /// at most [`SLOTS_READINGS_MAX`](crate::FlashConfig::SLOTS_READINGS_MAX).
     pub fn readings(&self, id: EntryId) -> u8 {
         self.residences[id as usize].1 / READING
     }
 
-    /// A client's access used the record of a block, which stays on flash alone.
+    /// A client's access used the record of a block that stays on flash only.
     pub fn on_access(&mut self, id: EntryId) {
         if self.residence(id) == Residence::FlashOnly {
             self.policy.on_access(id);
@@ -247,7 +247,7 @@ impl FlashReplacement {
         self.policy.len()
     }
 
-    /// The policy keeps nothing of the block, which is neither in memory nor on flash.
+    /// The policy forgets the block, which is neither in memory nor on flash.
     pub fn forget(&mut self, id: EntryId) {
         if self.has(id, ORDERED) {
             self.policy.remove(id);
@@ -264,44 +264,45 @@ impl FlashReplacement {
         *flags = if on { *flags | flag } else { *flags & !flag };
     }
 
-    /// Whether of the clean copies this one would give way next.
+    /// Whether this is the next clean copy to be evicted.
     pub fn is_next_copy(&self, id: EntryId) -> bool {
         self.copies.back() == Some(id)
     }
 
-    /// A block comes to memory that neither tier had.
+    /// A block enters memory that neither tier held.
     pub fn note_miss(&mut self, key: BlockKey) {
         if let Some(returns) = self.counted_returns() {
             returns.came(key);
         }
     }
 
-    /// A block of which flash alone has a record gives way.
+    /// A block whose record is only on flash is evicted.
     pub fn note_victim(&mut self, key: BlockKey) {
         if let Some(returns) = self.counted_returns() {
             returns.left(key);
         }
     }
 
-    /// (Without dirty copies nothing is to be decided, unless many returned lately.)
+    /// (Without dirty copies there is nothing to decide, unless many returned recently.)
     fn counted_returns(&mut self) -> Option<&mut Returns> {
         let none_dirty = self.dirty_copies.is_empty();
         self.returns.as_mut().filter(|returns| !none_dirty || returns.were_many())
     }
 
-    /// Whether dirty copies cost hits, as far as that is counted.
+    /// Whether dirty copies cost hits, if that is counted.
     pub fn copies_cost_hits(&self) -> bool {
         self.returns.as_ref().is_some_and(Returns::were_many)
     }
 
-    /// Whether dirty copies give way before what flash alone has.
+    /// Whether dirty copies are evicted before blocks that only flash holds.
     pub fn gives_copies_up(&self) -> bool {
         self.gives_up && self.returns.as_ref().is_some_and(Returns::are_many)
     }
 
-    /// Chooses who gives way, and lets it leave: also where it was. (Each block in memory is dropped from the policy's
-    /// order at most once for each time that it came there.)
-    /// A dirty copy gives way early only if it is `idle`: one that is being written is about to have a newer record.
+    /// Chooses a block and evicts it; also returns its former residence. (Each block in memory is
+    /// dropped from the policy's order at most once for each time that it entered.)
+    /// A dirty copy is evicted early only if it is `idle`: one that is being written is about to
+    /// have a newer record.
     pub fn evict(&mut self, idle: impl Fn(EntryId) -> bool) -> Option<(EntryId, Residence)> {
         let early = self.dirty_copies.back().filter(|&id| self.gives_copies_up() && idle(id));
         let (victim, from) = match (self.copies.back(), early) {
@@ -320,7 +321,7 @@ impl FlashReplacement {
         Some((victim, from))
     }
 
-    /// What the policy names of what is on flash alone.
+    /// The policy's victim among the blocks that are only on flash.
     fn evict_flash_only(&mut self) -> Option<EntryId> {
         while self.flash_only > 0 {
             let before = self.policy.steps();
@@ -336,13 +337,14 @@ impl FlashReplacement {
         None
     }
 
-    /// Those who leave, in that order.
+    /// The leaving blocks, in the order of their eviction.
     pub fn leaving(&self) -> impl Iterator<Item = EntryId> + '_ {
         self.links.from_back(&self.leaving)
     }
 
-    /// Those who would give way next, as far as a cleaning looks ahead: the further, the fewer seeks it costs a
-    /// disk to take what is dirty in the order of addresses, and the fewer blocks wait for that when they give way.
+    /// The next blocks to be evicted, as far as a cleaning looks ahead. The further it looks, the
+    /// fewer seeks a disk needs to write the dirty ones in address order, and the fewer blocks wait
+    /// for that when they are evicted.
     pub fn coldest(&self) -> impl Iterator<Item = EntryId> + '_ {
         let ahead = (self.blocks / AHEAD).clamp(AHEAD_MIN, AHEAD_MAX) as usize;
         let alone = |&id: &EntryId| self.residence(id) == Residence::FlashOnly;

@@ -94,7 +94,7 @@ impl World {
         }
     }
 
-    /// All pieces, or all syncs, of a request are back.
+    /// All pieces, or all syncs, of a request have returned.
     pub fn finish(&mut self, request: u32) {
         let r = &self.front.requests[request];
         let durable = r.op.modifies() && r.flags.contains(Flags::FUA);
@@ -129,12 +129,12 @@ impl World {
         }
     }
 
-    /// Whether a request that the log could not make durable waits, instead of failing.
+    /// Whether a request that the log could not make durable waits instead of failing.
     pub fn may_repeat(&self, request: u32) -> bool {
         self.holds.void && self.front.requests[request].id != INTERNAL
     }
 
-    /// The request waits until volumes go past flash, if they may; then it repeats its last stage.
+    /// The request waits until volumes bypass flash, if they may; then it repeats its last stage.
     pub fn repeat_last_stage(&mut self, request: u32) {
         let r = &mut self.front.requests[request];
         (r.again, r.stage) = (false, Stage::Pieces);

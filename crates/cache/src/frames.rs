@@ -11,9 +11,9 @@ pub(crate) use forebay_effect::Frame;
 /// The dirty frames of a volume.
 #[derive(Clone, Copy, Debug)]
 struct Dirty {
-    /// The newest in front.
+    /// The newest frame is in front.
     list: List,
-    /// The newest of those that are marked, or [`NONE`]; all older ones are marked, too.
+    /// The newest marked frame, or [`NONE`]; all older ones are marked too.
     marked: u32,
 }
 
@@ -97,16 +97,16 @@ impl Frames {
         }
         self.links.remove(&mut dirty.list, local);
     }
-    /// Marks what is in the volume's dirty list now, and nothing that comes later.
+    /// Marks the frames that are in the volume's dirty list now.
     pub fn mark_dirty(&mut self, volume: usize) {
         let dirty = &mut self.dirty[volume];
         dirty.marked = dirty.list.front().unwrap_or(NONE);
     }
-    /// Takes all marks of the volume away.
+    /// Removes all marks of the volume.
     pub fn unmark_dirty(&mut self, volume: usize) {
         self.dirty[volume].marked = NONE;
     }
-    /// The entry longest in the volume's dirty list, if it is marked.
+    /// The entry that has been longest in the volume's dirty list, if it is marked.
     pub fn oldest_marked(&self, volume: usize) -> Option<EntryId> {
         let Dirty { list, marked } = self.dirty[volume];
         list.back().filter(|_| marked != NONE).map(|oldest| self.owner(oldest))

@@ -18,7 +18,7 @@ use crate::stores::Shares;
 use crate::volume::{SyncWaiter, VolumeState};
 use crate::volume_set::VolumeSet;
 
-/// The name of requests that the cache makes of itself (the flush of a clean stop).
+/// The name of the cache's own requests (the flush of a clean stop).
 pub(crate) const INTERNAL: RequestId = RequestId(u64::MAX);
 
 /// A request in flight.
@@ -32,25 +32,25 @@ pub(crate) struct RequestState {
     pub end: u64,
     /// First byte not yet handed to a shard.
     pub cursor: u64,
-    /// Pieces handed out and not back; for a request in its last stage, syncs waited for.
+    /// Pieces handed out and not returned; for a request in its last stage, syncs it waits for.
     pub outstanding: u32,
     pub error: Option<IoError>,
     pub stage: Stage,
-    /// It goes on when enough of its pieces are back.
+    /// It continues when enough of its pieces have returned.
     paused: bool,
-    /// The log has failed before the request was durable: it repeats its last stage.
+    /// The log failed before the request was durable: it repeats its last stage.
     pub again: bool,
     /// It is one of its volume's [`zeroings`](VolumeState::zeroings).
     zeroes: bool,
-    /// It goes past the cache, as part of a sequential stream.
+    /// It bypasses the cache, as part of a sequential stream.
     pub bypass: bool,
     next: u32,
 }
 
-/// How far a request is.
+/// The stage of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stage {
-    /// Its pieces are being worked on.
+    /// Its pieces are in progress.
     Pieces,
     /// A flush waits for dirty blocks to leave DRAM.
     Flushing,
@@ -70,46 +70,46 @@ pub(crate) struct Front {
     pub requests: Slab<RequestState>,
     pub volumes: Vec<VolumeState>,
     pub shares: Shares,
-    /// Volumes with a flush under way.
+    /// Volumes with a flush in progress.
     pub flushing: VolumeSet,
-    /// Requests that can hand out further blocks.
+    /// Requests that can hand out more blocks.
     pub running: Fifo,
-    /// By shard: requests for whose next block the shard had no place.
+    /// By shard: requests that wait for a place in the shard for their next block.
     pub blocked: Box<[Fifo]>,
     /// Their number.
     pub blocked_count: u32,
-    /// Pieces that a request may have out for another step to be taken.
+    /// Most pieces that a request may have out when it takes another step.
     pieces_left_max: u32,
-    /// Bytes that a request hands out in a step.
+    /// Bytes that a request hands out in one step.
     step_bytes: u64,
-    /// Requests whose pieces are all back.
+    /// Requests whose pieces have all returned.
     pub finished: Fifo,
-    /// Requests that wait for a change of policy, not begun.
+    /// Requests that have not begun and wait for a change of policy.
     pub held: Fifo,
     pub held_count: u32,
-    /// Trims and zeroings that wait for others of the same blocks, not begun.
+    /// Trims and zeroings that have not begun and wait for others of the same blocks.
     pub zeroings_waiting: u32,
-    /// Clients' requests in flight that modify or flush, those held included.
+    /// Modifying requests and flushes of clients in flight, including held ones.
     pub modifying: u32,
-    /// Flushes of the cache's own that have ended.
+    /// The cache's own flushes that have ended.
     pub internal_done: Vec<Outcome>,
-    /// Syncs that failed, on any volume: what was written before one may be gone, whatever a
-    /// later sync says.
+    /// Failed syncs, of any volume: data written before a failed sync may be lost, whatever a later
+    /// sync reports.
     pub sync_failures: u64,
-    /// Waiters other than requests whose sync ended.
+    /// Waiters other than requests whose sync has ended.
     pub synced: Vec<(u16, SyncWaiter, Outcome)>,
-    /// Volumes whose sync is to be asked for by [`Front::issue_syncs`].
+    /// Volumes for which [`Front::issue_syncs`] will request a sync.
     due: VolumeSet,
     /// log2 of the bytes of an extent.
     extent_shift: u32,
     pub sabotage: Sabotage,
-    /// Blocks newer than the backing store, of all volumes.
+    /// Blocks that are newer than the backing store, of all volumes.
     pub dirty_blocks: u64,
     /// Stores and flash take no time ([`Cache::without_time`](crate::Cache::without_time)).
     pub instant: bool,
-    /// What goes past the cache.
+    /// Which requests bypass the cache.
     pub bypass: Bypass,
-    /// How long reads take, if admission goes by that.
+    /// The latency of reads, if admission depends on it.
     pub loads: Option<Loads>,
     /// There are no bytes ([`Cache::without_bytes`](crate::Cache::without_bytes)).
     pub without_bytes: bool,
@@ -123,7 +123,7 @@ impl Front {
         }
     }
 
-    /// One ends.
+    /// A read ends.
     pub fn read_ends(&mut self, source: Source, now: Nanos) {
         if let Some(loads) = &mut self.loads {
             loads.end(source, now);
@@ -175,7 +175,7 @@ impl Front {
         self.requests.capacity()
     }
 
-    /// Registers a request; `Err` is the answer to give at once.
+    /// Registers a request; `Err` is the reply to send at once.
     pub fn admit(&mut self, id: RequestId, request: &Request) -> Result<u32, IoError> {
         let Request { volume, op, flags, offset, length, .. } = *request;
         let state = self.volumes.get_mut(volume.0 as usize).ok_or(IoError::Invalid)?;
@@ -243,13 +243,13 @@ impl Front {
         }
     }
 
-    /// Whether a request may have the pieces of another step out.
+    /// Whether a request may hand out another step.
     pub fn may_step(&self, request: u32) -> bool {
         self.requests[request].outstanding <= self.pieces_left_max
     }
 
-    /// A request has taken a step that was not its last: another follows, at once or when enough
-    /// of its pieces are back; true if that is not at once.
+    /// A request has taken a step that was not its last. Another follows, at once or when enough of
+    /// its pieces have returned; returns true in the second case.
     pub fn go_on(&mut self, request: u32) -> bool {
         let state = &mut self.requests[request];
         state.paused = state.outstanding > self.pieces_left_max;
@@ -275,7 +275,7 @@ impl Front {
         request
     }
 
-    /// Takes the next request whose pieces are all back.
+    /// Takes the next request whose pieces have all returned.
     pub fn pop_finished(&mut self) -> Option<u32> {
         let mut finished = self.finished;
         let request = self.requests.pop_front(&mut finished);
@@ -300,10 +300,12 @@ impl Front {
         Some(request)
     }
 
-    /// Whether a trim or zeroing may hand out blocks: not while another of its volume does that has some
-    /// of them, too, or one waits for that. Those whose blocks are all handed out in one step always may.
+    /// Whether a trim or zeroing may hand out blocks. It may not while another one of its volume
+    /// does so for overlapping blocks, or waits for that. One whose blocks are all handed out in
+    /// one step always may.
     ///
-    /// Two that overlap would wait for each other's ranges block by block, and zero the store so.
+    /// Two overlapping ones would wait for each other's ranges block by block, and would zero the
+    /// store that way.
     pub fn may_zero(&mut self, request: u32) -> bool {
         let r = &self.requests[request];
         if r.zeroes || r.end - r.offset <= self.step_bytes {
@@ -336,7 +338,7 @@ impl Front {
         })
     }
 
-    /// One of the volume's zeroings has ended: those that waited for it go on, in their order.
+    /// A zeroing of the volume has ended: those that waited for it continue, in order.
     fn end_zeroing(&mut self, request: u32, volume: usize) {
         self.volumes[volume].zeroings.retain(|&other| other != request);
         loop {
@@ -377,7 +379,8 @@ impl Front {
         r.op == Op::Trim || !r.flags.contains(Flags::NO_HOLE)
     }
 
-    /// A write or zeroing of bytes of the backing store that did not pass the log has completed.
+    /// A write or zeroing of bytes of the backing store that did not pass through the log has
+    /// completed.
     pub fn direct_written(&mut self, volume: u16, start: u64, end: u64) {
         self.volumes[volume as usize].direct_written(start, end, self.extent_shift);
     }
@@ -387,13 +390,13 @@ impl Front {
         self.volumes[volume as usize].owes_sync()
     }
 
-    /// Whether completed direct writes to the extent of a byte are not yet durable. (It may say so when there are
-    /// none.)
+    /// Whether completed direct writes to the extent of a byte are not yet durable. (It may also
+    /// return true when there are none.)
     pub fn owes_sync_at(&self, volume: u16, offset: u64) -> bool {
         self.volumes[volume as usize].owes_sync_at(offset >> self.extent_shift)
     }
 
-    /// As [`Front::sync`], but the sync is asked for with others, by [`Front::issue_syncs`].
+    /// Like [`Front::sync`], but [`Front::issue_syncs`] requests the sync together with others.
     pub fn sync_together(&mut self, volume: u16, waiter: SyncWaiter) {
         self.volumes[volume as usize].wait_for_sync(waiter);
         self.due.insert(usize::from(volume));
@@ -406,8 +409,8 @@ impl Front {
         }
     }
 
-    /// `waiter` hears when everything that has completed on the volume's backing store until
-    /// now is durable.
+    /// Notifies `waiter` when everything that has completed on the volume's backing store until now
+    /// is durable.
     pub fn sync(&mut self, volume: u16, waiter: SyncWaiter, effects: &mut EffectQueue) {
         self.volumes[volume as usize].wait_for_sync(waiter);
         self.issue_sync(volume, effects);
@@ -420,13 +423,13 @@ impl Front {
         }
     }
 
-    /// The volumes of which a sync has failed since the count of failures was `count`.
+    /// The volumes whose sync has failed since the count of failures was `count`.
     pub fn failed_since(&self, count: u64) -> VolumeSet {
         let failed = self.volumes.iter().enumerate().filter(|(_, v)| v.sync_failed_since(count));
         failed.map(|(n, _)| n).collect()
     }
 
-    /// Whether a sync of the volume has failed: nothing is believed to be durable any more.
+    /// Whether a sync of the volume has failed: its data are no longer assumed to be durable.
     pub fn has_failed(&self, volume: usize) -> bool {
         self.volumes[volume].sync_failed()
     }

@@ -25,25 +25,28 @@ pub(crate) struct Index {
     tag_shift: u32,
     /// The entry found last: one step looks a block up several times.
     last: Cell<EntryId>,
-    /// Blocks in the index by extent. Extents with the same place are counted together, so that
-    /// 0 says that there is no block of an extent, and more says nothing of it.
+    /// Blocks in the index by extent. Extents with the same place are counted together: 0 means
+    /// that no block of an extent is in the index; a higher count means nothing for a single
+    /// extent.
     extents: Box<[u32]>,
     /// log2 of the blocks of an extent.
     extent_shift: u32,
-    /// By entry: whether the newest version of the block is known to be zeroes as a whole (bits).
+    /// By entry: whether the newest version of the block is known to be all zeroes (bits).
     zeroed: Box<[u64]>,
-    /// Frames that are not published any more. (No more than the driver has published since it asked.)
+    /// Frames that are no longer published. (At most as many as the driver has published since it
+    /// last asked.)
     withdrawn: Vec<Frame>,
 }
 
-/// Entries for each count of an extent; and the fewest counts that there are.
+/// Entries for each count of an extent, and the smallest number of counts.
 const ENTRIES_PER_COUNT: u32 = 16;
 const COUNTS_MIN: u32 = 1024;
 
 const EMPTY: u32 = u32::MAX;
 
-/// A bucket holds the lowest bits of its home's number, which give its distance from home up to this many
-/// buckets. So a removal can shift buckets back without reading their entries, which would miss the processor's cache.
+/// A bucket holds the lowest bits of its home's number, which give its distance from home up to
+/// this many buckets. So a removal can shift buckets back without reading their entries, which
+/// would miss the processor's cache.
 const NEAR: usize = 1 << NEAR_BITS;
 const NEAR_BITS: u32 = 4;
 
@@ -66,8 +69,8 @@ fn mix(key: u64) -> u64 {
 }
 
 impl Index {
-    /// An index for at most `capacity` blocks, `1 << extent_shift` of them to an extent, that may have
-    /// records on flash.
+    /// An index for at most `capacity` blocks, with `1 << extent_shift` blocks in an extent, which
+    /// may have records on flash.
     pub fn new(capacity: u32, extent_shift: u32, records: bool) -> Self {
         assert!(capacity > 0 && capacity < 1 << 31, "index capacity out of range");
         let next = |id: u32| if id + 1 < capacity { id + 1 } else { NONE };
@@ -101,13 +104,13 @@ impl Index {
         Some(frame)
     }
 
-    /// A frame that is not published any more.
+    /// A frame that is no longer published.
     #[inline]
     pub fn poll_withdrawn(&mut self) -> Option<Frame> {
         self.withdrawn.pop()
     }
 
-    /// What is known of a block changes: its frame is not published any more.
+    /// The state of a block changes: its frame is no longer published.
     #[cold]
     fn withdraw(&mut self, id: EntryId) {
         let entry = &mut self.entries[id as usize];
@@ -115,13 +118,13 @@ impl Index {
         entry.set_published(false);
     }
 
-    /// Whether the newest version of an entry's block is known to be zeroes as a whole. Not known of
-    /// any block after a start: flash says nothing of it.
+    /// Whether the newest version of an entry's block is known to be all zeroes. After a start this
+    /// is known of no block: flash does not record it.
     pub fn is_zeroed(&self, id: EntryId) -> bool {
         self.zeroed[(id / 64) as usize] >> (id % 64) & 1 != 0
     }
 
-    /// There is a newer version: whether that is zeroes as a whole.
+    /// There is a newer version: sets whether it is all zeroes.
     pub fn set_zeroed(&mut self, id: EntryId, zeroed: bool) {
         if self.is_zeroed(id) != zeroed {
             self.zeroed[(id / 64) as usize] ^= 1 << (id % 64);
@@ -141,7 +144,7 @@ impl Index {
     fn home(&self, hash: u64) -> usize {
         ((u128::from(hash) * self.buckets.len() as u128) >> 64) as usize
     }
-    /// What a bucket says besides the entry: the lowest bits of its home, then bits of the hash.
+    /// The bits of a bucket besides the entry: the lowest bits of its home, then bits of the hash.
     fn tag(&self, hash: u64, home: usize) -> u32 {
         let tag = (hash as u32) << NEAR_BITS | (home as u32 & (NEAR - 1) as u32);
         tag.checked_shl(self.tag_shift).unwrap_or(0)
@@ -154,7 +157,7 @@ impl Index {
     pub fn len(&self) -> u32 {
         self.len
     }
-    /// Whether no further block fits.
+    /// Whether no more blocks fit.
     pub fn is_full(&self) -> bool {
         self.free == NONE
     }
@@ -171,7 +174,7 @@ impl Index {
         (entries + tables) as u64
     }
 
-    /// What is known of an entry's record.
+    /// The state of an entry's record.
     pub fn record(&self, id: EntryId) -> &Record {
         &self.records[id as usize]
     }
@@ -186,7 +189,7 @@ impl Index {
         if self.entries[last as usize].is_of(key) { Some(last) } else { self.look_up(key) }
     }
 
-    /// The entry of `key`, which is not the block found last.
+    /// The entry of `key`, which is not the last block found.
     #[inline(never)]
     fn look_up(&self, key: BlockKey) -> Option<EntryId> {
         let found = self.candidates(key).find(|&id| self.entries[id as usize].key() == key)?;
@@ -194,7 +197,7 @@ impl Index {
         Some(found)
     }
 
-    /// The entries whose buckets could be that of `key`.
+    /// The entries whose buckets may be that of `key`.
     #[inline]
     fn candidates(&self, key: BlockKey) -> impl Iterator<Item = EntryId> + '_ {
         let hash = mix(key.0);
@@ -219,21 +222,21 @@ impl Index {
         prefetch(&raw const self.buckets[self.home(mix(key.0))]);
     }
 
-    /// Starts loading the entry of `key`, whose bucket should be there by now.
-    /// Says which it is, or in rare cases another one; `None` if there is certainly none.
+    /// Prefetches the entry of `key`, whose bucket should be loaded by now. Returns that entry or,
+    /// in rare cases, another one; `None` if there is certainly none.
     pub fn prefetch_entry(&self, key: BlockKey) -> Option<EntryId> {
         let id = self.candidates(key).next()?;
         self.prefetch_id(id);
         Some(id)
     }
 
-    /// The entry where [`Index::find`] looks first next time.
+    /// The entry that [`Index::find`] checks first next time.
     pub fn expect(&self, id: EntryId) {
         self.last.set(id);
     }
 
-    /// Starts loading what forgetting `id` and then the next of its list will look at. Called for
-    /// each entry of a list before the one ahead of it is worked on.
+    /// Prefetches the data that are needed to forget `id` and then the next entry of its list.
+    /// Called for each entry of a list before the one ahead of it is processed.
     pub fn prefetch_chain(&self, id: EntryId) {
         if id != NONE {
             self.prefetch(self.entries[id as usize].key());
@@ -254,7 +257,7 @@ impl Index {
         prefetch(entry.cast::<u8>().wrapping_add(size_of::<Entry>() - 1));
     }
 
-    /// Adds `key`, which must not be there; `None` when the index is full.
+    /// Adds `key`, which must not be present; `None` when the index is full.
     pub fn insert(&mut self, key: BlockKey) -> Option<EntryId> {
         debug_assert!(self.find(key).is_none(), "block inserted twice");
         let id = self.free;

@@ -17,7 +17,8 @@ use forebay_block::Nanos;
 const ROUND: u32 = 16;
 /// A store is late if a round takes it this many times as long as the slowest other store.
 const TIMES: u64 = 16;
-/// A round that takes less time than this is never late; the second value holds while somebody waits for room.
+/// A round that takes less time than this is never late; the second value applies while a request
+/// waits for room.
 const LEAST: Nanos = Nanos(250_000_000);
 const LEAST_WAITED: Nanos = Nanos(50_000_000);
 /// Time without attempts after a late store has failed.
@@ -50,15 +51,15 @@ impl Late {
         self.volumes
     }
 
-    /// The time from which a volume's store is late, if it has not ended `writes` that began at `since`. Sooner if
-    /// somebody `waits` for room. None if nothing is known of other stores.
+    /// The time from which a volume's store is late if it has not ended the `writes` that began at
+    /// `since`; earlier if a request `waits` for room. `None` if nothing is known of other stores.
     pub fn due(&self, volume: usize, since: Nanos, writes: u32, waits: bool) -> Option<Nanos> {
         let least = if waits { LEAST_WAITED } else { LEAST };
         let time = self.slowest_but(volume)?.saturating_mul(TIMES).max(least.0);
         Some(since.saturating_add(Nanos(time.saturating_mul(rounds(writes)))))
     }
 
-    /// How long the slowest other store that is not late takes.
+    /// The time of the slowest other store that is not late.
     fn slowest_but(&self, volume: usize) -> Option<u64> {
         let others = self.pace.iter().enumerate().filter(|&(other, _)| other != volume);
         let others = others.filter(|&(other, _)| !self.volumes.contains(other));
@@ -79,7 +80,7 @@ impl Late {
         recovers
     }
 
-    /// These volumes' stores are late; whether that is news.
+    /// These volumes' stores are late; returns whether that is new.
     pub fn add(&mut self, volumes: VolumeSet, now: Nanos) -> bool {
         let news = !(volumes & !self.volumes).is_empty();
         if news {
@@ -89,7 +90,7 @@ impl Late {
         news
     }
 
-    /// When late stores are tried, if there are any.
+    /// When late stores are tried next, if there are any.
     pub fn timeout(&self) -> Option<Nanos> {
         (!self.volumes.is_empty()).then_some(self.try_at.max(self.pause_until))
     }

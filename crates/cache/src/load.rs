@@ -12,9 +12,9 @@ const SECOND: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, Default)]
 struct Load {
     in_flight: u32,
-    /// Up to when `sum` is counted.
+    /// The time up to which `sum` is counted.
     until: u64,
-    /// Reads in flight multiplied by the nanoseconds that they were.
+    /// The sum over all reads of the nanoseconds in flight.
     sum: u64,
     ended: u32,
     /// The mean of the last second, in nanoseconds; 0 if nothing was read.
@@ -36,7 +36,7 @@ impl Load {
     }
 }
 
-/// What is read from.
+/// The source of a read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
     Flash,
@@ -77,15 +77,15 @@ impl Loads {
         self.of(source, now).in_flight += 1;
     }
 
-    /// A read ends, well or not.
+    /// A read ends, successfully or not.
     pub fn end(&mut self, source: Source, now: Nanos) {
         let load = self.of(source, now);
         load.in_flight = load.in_flight.saturating_sub(1);
         load.ended += 1;
     }
 
-    /// The number of seconds that have ended, and the means of the last one, of flash and of the stores, in
-    /// nanoseconds; 0 where nothing was read.
+    /// The number of ended seconds, and the means of the last one for flash and for the stores, in
+    /// nanoseconds; 0 if nothing was read.
     pub fn last(&self) -> (u64, u64, u64) {
         (self.seconds, self.flash.mean, self.stores.mean)
     }

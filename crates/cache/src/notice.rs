@@ -7,56 +7,57 @@ use forebay_flash::{Binding, LogError, RecoveryReport, Stamp, StoreStamp};
 #[cfg(doc)]
 use crate::cache::Cache;
 
-/// Something the operator should know.
+/// A message for the operator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Notice {
-    /// Requests are welcome. With what recovery found, if there is a flash tier.
+    /// The cache accepts requests. Contains the report of recovery if there is a flash tier.
     Ready(Option<Box<RecoveryReport>>),
     /// The flash tier could not be opened; nothing was written to it. The cache takes no requests.
     Failed(LogError),
-    /// The backing stores durably hold, of every block, the version that was newest when
+    /// For every block, the backing stores durably hold the version that was newest when
     /// [`Cache::destage`] was called, or a newer one.
     Destaged(Outcome),
-    /// The policy given to [`Cache::set_policy`] holds; or, with an error, the old one does.
+    /// The policy given to [`Cache::set_policy`] is in force; or, with an error, the old one still
+    /// is.
     PolicySet(Outcome),
-    /// What [`Cache::seal`] was given is noted on the flash tier, durably, and what ceases to count is
-    /// gone.
+    /// The seals given to [`Cache::seal`] are durably noted on the flash tier, and the records that
+    /// no longer count are dropped.
     Sealed(Outcome),
-    /// These stamps are to be written to the headers of their stores, durably; [`Cache::stamped`] is to
-    /// follow for each, alone or with others.
+    /// These stamps must be written durably to the headers of their stores; call [`Cache::stamped`]
+    /// for each, alone or with others.
     Stamp {
         /// By volume.
         stamps: Vec<(Volume, Stamp)>,
-        /// The headers are to say, too, that the stores are *released*: from now on nothing that the log
-        /// has of these volumes counts, whatever a later start finds there.
+        /// The headers must also say that the stores are *released*: from now on none of the log's
+        /// records for these volumes counts, whatever a later start finds there.
         release: bool,
     },
-    /// The cache has stopped. An error says that dirty data is still on flash only, or that the
-    /// clean mark could not be written, or that what was in memory only could go nowhere.
+    /// The cache has stopped. An error means that dirty data is still only on flash, that the clean
+    /// mark could not be written, or that data only in memory could not be saved.
     Stopped(Outcome),
 }
 
 /// How the flash tier is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Open {
-    /// Write an empty one.
+    /// Format an empty tier.
     Format {
         /// Its new, random UUID.
         uuid: [u8; 16],
         /// The volumes bound to it.
         bindings: Vec<Binding>,
     },
-    /// Go on with what is there.
+    /// Recover the existing tier.
     Recover {
-        /// Volumes whose backing stores others have written since: what is clean of them is
-        /// dropped, and if anything is dirty, the start is refused ([`LogError::Changed`]).
+        /// Volumes whose backing stores others have written since: their clean records are dropped,
+        /// and if any are dirty the start is refused ([`LogError::Changed`]).
         changed: Vec<u16>,
-        /// Whether seals stay as they are, because the caller is about to replace them.
+        /// Whether seals stay as they are because the caller is about to replace them.
         sealed: bool,
-        /// The stamps of those stores that keep one. An older copy of a store, or of the flash tier, is
-        /// found by them: what is clean of the volume is dropped if the store is whole, and nothing is
-        /// dirty; else the start is refused ([`LogError::Older`]).
+        /// The stamps of the stores that keep one. They reveal an older copy of a store or of the
+        /// flash tier: the clean records of the volume are dropped if the store is complete and
+        /// nothing is dirty; else the start is refused ([`LogError::Older`]).
         stores: Vec<StoreStamp>,
     },
 }

@@ -27,40 +27,40 @@ use crate::stores::Stores;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World, around, sooner};
 
-/// The name of the sync, and of the mark, towards the log.
+/// The name of the sync, and of the mark, in requests to the log.
 pub(crate) const SALVAGE: u64 = u64::MAX - 4;
 
-/// Time to the first attempt after one that has failed; it doubles up to the last.
+/// Pause after a failed attempt; it doubles up to the last value.
 const PAUSE_FIRST: Nanos = Nanos(5_000_000_000);
 const PAUSE_LAST: Nanos = Nanos(320_000_000_000);
 
-/// Entries of a shard's index that are looked at in a turn.
+/// Entries of a shard's index that one turn looks at.
 const ENTRIES: u32 = 4096;
 
-/// How far it is.
+/// The phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Stage {
     #[default]
     Idle,
-    /// What was under way when the log failed comes to its end.
+    /// Operations that were in progress when the log failed are ending.
     Settling,
-    /// What the log has taken is being made durable.
+    /// The log's records are being made durable.
     Salvaging,
     Destaging,
-    /// What it holds of these volumes is being declared void.
+    /// The records of these volumes are being declared void.
     Voiding(VolumeSet),
-    /// The headers of stores are to declare that.
+    /// The headers of stores must declare that.
     Releasing,
     /// The headers of these volumes' stores, which declare that, are being written.
     Released(VolumeSet),
-    /// The shard's entries from this one on are to forget their records.
+    /// The shard's entries from this one on must forget their records.
     Dropping {
         shard: usize,
         entry: u32,
     },
 }
 
-/// The procedures that it orders about.
+/// The procedures that it controls.
 pub(crate) struct Others<'a> {
     pub cleaner: &'a mut Cleaner,
     pub stores: &'a mut Stores,
@@ -72,14 +72,14 @@ pub(crate) struct Others<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct PassThrough {
     stage: Stage,
-    /// When those that wait fail; when the next attempt is due.
+    /// When the waiting requests fail, and when the next attempt is due.
     until: Option<Nanos>,
     retry_at: Option<Nanos>,
     failures: u32,
 }
 
 impl PassThrough {
-    /// The log has failed: no record goes to flash until the next start.
+    /// The log has failed: no record is written to flash until the next start.
     pub fn begin(&mut self, world: &mut World) {
         if world.state == CacheState::Ready && !world.hurry {
             self.stage = Stage::Settling;
@@ -89,13 +89,13 @@ impl PassThrough {
         }
     }
 
-    /// Whether a turn of [`PassThrough::take_turn`] may find anything to do.
+    /// Whether [`PassThrough::take_turn`] may find anything to do.
     #[inline]
     pub fn has_work(&self) -> bool {
         self.stage != Stage::Idle
     }
 
-    /// One turn; `seals`: a seal is under way.
+    /// One turn; `seals`: a seal is in progress.
     pub fn take_turn(&mut self, world: &mut World, others: Others<'_>, seals: bool) -> bool {
         let stage = self.stage;
         if stage == Stage::Idle {
@@ -128,7 +128,7 @@ impl PassThrough {
         }
     }
 
-    /// The records that the log has taken are durable, or nobody can say.
+    /// The log's records are durable, or this cannot be known.
     pub fn salvaged(&mut self, result: Outcome) {
         if self.stage != Stage::Salvaging {
             return;
@@ -160,7 +160,7 @@ impl PassThrough {
         log.void(clean.iter().map(|v| v as u16), SALVAGE);
     }
 
-    /// Their records are durably void, or could not be declared so.
+    /// The volumes' records are durably void, or could not be declared void.
     pub fn voided(&mut self, world: &mut World, result: Outcome) {
         let Stage::Voiding(volumes) = self.stage else { return };
         match result {
@@ -169,7 +169,7 @@ impl PassThrough {
         }
     }
 
-    /// What the log cannot say, the headers of stores can.
+    /// Declares in the headers of stores what the log cannot record.
     fn order_release(&mut self, world: &mut World, stamps: &mut Stamps) -> bool {
         match stamps.release(world, without_dirty_records(world)) {
             None => return false,
@@ -179,7 +179,7 @@ impl PassThrough {
         true
     }
 
-    /// The headers of these stores say so, durably.
+    /// The headers of these stores durably say so.
     pub fn released(&mut self, world: &mut World, done: VolumeSet) {
         let Stage::Released(volumes) = self.stage else { return };
         match volumes & done {
@@ -188,7 +188,7 @@ impl PassThrough {
         }
     }
 
-    /// What flash holds of these volumes will never count.
+    /// The records of these volumes on flash will never count again.
     fn go_past(&mut self, world: &mut World, volumes: VolumeSet) {
         world.past |= volumes;
         world.stats.passed_through += u64::from(volumes.len());
@@ -236,7 +236,7 @@ impl PassThrough {
         self.retry_at = Some(world.now.saturating_add(Nanos(pause.min(PAUSE_LAST.0))));
     }
 
-    /// Requests that waited go on, or fail if they still cannot.
+    /// Requests that waited continue, or fail if they still cannot.
     fn let_go(&mut self, world: &mut World) {
         self.until = None;
         if !world.holds.void {
@@ -251,18 +251,18 @@ impl PassThrough {
         }
     }
 
-    /// When the cache has to be called for this: a wait is over, or an attempt is due.
+    /// When the cache has to be called for pass-through: a wait has ended, or an attempt is due.
     #[inline]
     pub fn timeout(&self) -> Option<Nanos> {
         sooner(self.until, self.retry_at)
     }
 
-    /// When requests that wait fail.
+    /// When waiting requests fail.
     pub fn limit(&self) -> Option<Nanos> {
         self.until
     }
 
-    /// The time has come, or may have.
+    /// The time may have come.
     pub fn pass_timeout(&mut self, world: &mut World) {
         if self.until.is_some_and(|at| at <= world.now) {
             self.let_go(world);
@@ -276,7 +276,7 @@ impl PassThrough {
     }
 }
 
-/// Volumes that have no dirty records, and do not go past flash yet.
+/// Volumes that have no dirty records and do not bypass flash yet.
 fn without_dirty_records(world: &World) -> VolumeSet {
     let mut clean = VolumeSet::EMPTY;
     for (v, volume) in world.front.volumes.iter().enumerate() {

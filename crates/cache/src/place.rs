@@ -11,32 +11,34 @@ use crate::policy::{Acknowledge, WritePolicy};
 /// How the two tiers share the blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Relation {
-    /// A block comes into memory and enters flash when it leaves that. (A copy on flash stays there while the block
-    /// is in memory again: to drop it would cost a write later, and gains nothing.)
+    /// A block enters memory, and enters flash when it leaves memory. (A copy on flash stays while
+    /// the block is in memory again: dropping it would cost a write later, and gain nothing.)
     #[default]
     Exclusive,
-    /// What is read comes into memory and enters flash at once.
+    /// A block that is read enters memory, and flash at once.
     Inclusive,
-    /// A block that leaves memory enters flash, and the rest of its line with it (Hazan).
+    /// A block that leaves memory enters flash together with the rest of its line (Hazan).
     Layered,
-    /// A read that finds nothing brings its block into memory, and the whole line into flash (Hazan).
+    /// A read miss brings its block into memory, and the whole line into flash (Hazan).
     Dual,
-    /// Memory has what is read, flash what is written (ETICA without promotion and eviction queues).
+    /// Memory holds blocks that were read, flash those that were written (ETICA without promotion
+    /// and eviction queues).
     EticaNpe,
-    /// Memory has what is read, flash what [queues](forebay_replacement::Queues) chose for it (ETICA).
+    /// Memory holds blocks that were read, flash those that [queues](forebay_replacement::Queues)
+    /// chose (ETICA).
     Etica,
-    /// Flash alone caches; memory is used on the way (the one level of ECI-Cache).
+    /// Only flash caches; blocks pass through memory (the one level of ECI-Cache).
     Eci,
 }
 
-/// What asks for a place.
+/// The event for which a place is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Moment {
-    /// A read that neither tier can answer.
+    /// A read that misses both tiers.
     ReadMiss,
-    /// A read that flash answers.
+    /// A read that hits flash.
     ReadFlash,
-    /// A write that ends in the cache, or finds its block there.
+    /// A write that ends in the cache, or hits its block there.
     Write,
     /// A write of a block that flash does not have.
     WriteMiss,
@@ -46,14 +48,14 @@ pub(crate) enum Moment {
     CleanLeaves,
 }
 
-/// What becomes of the block in memory.
+/// The block's place in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum InMemory {
     /// It is resident there.
     Keep,
-    /// It has a frame until what it came for has been done.
+    /// It has a frame until its operation has ended.
     Transit,
-    /// It does not come there.
+    /// It does not enter memory.
     Bypass,
 }
 
@@ -65,16 +67,16 @@ pub(crate) enum OnFlash {
     Never,
 }
 
-/// Where a block goes.
+/// The places of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Placement {
     pub memory: InMemory,
     pub flash: OnFlash,
-    /// The rest of its line is fetched, for flash.
+    /// The rest of its line is fetched for flash.
     pub line: bool,
 }
 
-/// Where a block goes at this moment.
+/// The places of a block at this moment.
 pub(crate) fn place(
     moment: Moment,
     relation: Relation,
@@ -116,8 +118,8 @@ pub(crate) fn place(
     }
 }
 
-/// Where the block of a request goes that goes past the cache: nowhere that it was not before. (A write goes to
-/// the backing store; if the cache has to have it after all, it is written as any other.)
+/// The places of a block in a request that bypasses the cache: the block enters no tier. (A write
+/// goes to the backing store; if the cache has to hold it after all, it is written like any other.)
 pub(crate) fn place_bypassed(moment: Moment) -> Placement {
     let memory = match moment {
         Moment::ReadFlash => InMemory::Transit,
@@ -127,7 +129,7 @@ pub(crate) fn place_bypassed(moment: Moment) -> Placement {
 }
 
 impl Relation {
-    /// All of them.
+    /// All values.
     pub const ALL: [Relation; 7] = [
         Relation::Exclusive,
         Relation::Inclusive,

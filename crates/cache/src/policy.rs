@@ -1,11 +1,11 @@
 //! Write policies: which path a request takes.
 
-/// Where reads and writes go, and what they leave in the cache.
+/// Where reads and writes go, and which blocks they leave in the cache.
 ///
-/// The named policies are combinations of three decisions, so that a new one is a constant.
+/// The named policies combine three decisions, so a new policy is a new constant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WritePolicy {
-    /// Writes end in the cache and reach the backing store later; otherwise a write is done
+    /// A write ends in the cache and reaches the backing store later; otherwise a write has ended
     /// when the backing store has it.
     pub write_back: bool,
     /// A written block that is not cached becomes cached.
@@ -21,8 +21,8 @@ impl WritePolicy {
     /// Writes go to the backing store and stay in the cache.
     pub const WRITE_THROUGH: WritePolicy =
         WritePolicy { write_back: false, allocate_on_write: true, allocate_on_read: true };
-    /// Writes go to the backing store and invalidate; only reads allocate (ETICA's RO level,
-    /// and write-around).
+    /// Writes go to the backing store and invalidate; only reads allocate (ETICA's RO level, and
+    /// write-around).
     pub const READ_ONLY: WritePolicy =
         WritePolicy { write_back: false, allocate_on_write: false, allocate_on_read: true };
     /// Only writes allocate, and are destaged later (ETICA's WBWO).
@@ -30,13 +30,13 @@ impl WritePolicy {
         WritePolicy { write_back: true, allocate_on_write: true, allocate_on_read: false };
 }
 
-/// When a write under write-back is answered.
+/// When a write under write-back is acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Acknowledge {
     /// When it is in the log: it survives a kill of the process.
     #[default]
     Flash,
-    /// When it is in DRAM: the export is a disk with a volatile write cache, durable at FLUSH
+    /// When it is in DRAM: the export is like a disk with a volatile write cache, durable at FLUSH
     /// and FUA.
     Dram,
 }
@@ -44,7 +44,7 @@ pub enum Acknowledge {
 /// What a write of part of a block does to the rest of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Partial {
-    /// Validity is kept by granule: whole granules need no read.
+    /// Validity is kept for each granule: whole granules need no read.
     #[default]
     Granule,
     /// The rest of the block is fetched first, as the papers' caches do.

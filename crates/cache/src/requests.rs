@@ -16,7 +16,7 @@ use crate::waiters::Piece;
 use crate::world::{CacheState, World, around};
 
 impl World {
-    /// Whether there are requests that could hand out further blocks now.
+    /// Whether any request could hand out more blocks now.
     #[inline]
     pub fn may_resume(&self) -> bool {
         let blocked = || self.front.blocked.iter().zip(&self.shards);
@@ -25,7 +25,7 @@ impl World {
                 && blocked().any(|(list, shard)| !list.is_empty() && shard.has_place())
     }
 
-    /// Requests that stopped half-way and can go on, each one step.
+    /// Lets each stopped request that can continue take one step.
     pub fn resume(&mut self, stores: &mut Stores) -> bool {
         let last = self.front.running.tail;
         let mut any = false;
@@ -52,7 +52,7 @@ impl World {
         any
     }
 
-    /// One step of a request; whether that came to anything.
+    /// One step of a request; returns whether it did anything.
     fn step(&mut self, stores: &mut Stores, request: u32) -> bool {
         let (id, before) = (self.front.requests[request].id, self.front.requests[request].cursor);
         self.advance(stores, request);
@@ -161,9 +161,9 @@ impl World {
         }
     }
 
-    /// Hands out the next blocks of a zeroing request, as many as are zeroed as a range with the one
-    /// before; at most `blocks`, and none beyond the extent, so that they belong to the same shard.
-    /// An extent of which nothing is cached costs two steps and not one a block.
+    /// Hands out the next blocks of a zeroing request that are zeroed as a range with the previous
+    /// one: at most `blocks`, and none beyond the extent, so that they belong to the same shard. An
+    /// extent of which nothing is cached costs two steps, not one for each block.
     fn zero_further(&mut self, request: u32, shard: usize, blocks: u32) -> u32 {
         let size = self.config.block_size;
         let r = &self.front.requests[request];
@@ -183,7 +183,7 @@ impl World {
         more
     }
 
-    /// Keeps a request until the change, or the destage, is over.
+    /// Holds a request until the change of policy, or the destage, has ended.
     pub fn hold(&mut self, request: u32) {
         let mut held = self.front.held;
         self.front.requests.push_back(&mut held, request);
@@ -191,7 +191,7 @@ impl World {
         self.front.held_count += 1;
     }
 
-    /// Requests that were kept go on.
+    /// Held requests continue.
     pub fn release_held(&mut self) {
         let mut held = core::mem::replace(&mut self.front.held, Fifo::EMPTY);
         self.front.held_count = 0;
@@ -204,7 +204,7 @@ impl World {
             }
         }
     }
-    /// Whether another piece that modifies has to wait for the volume's share.
+    /// Whether another modifying piece has to wait for the volume's share.
     #[inline]
     pub fn is_over_share(&self, volume: usize) -> bool {
         let (v, share) = (&self.front.volumes[volume], self.front.shares.share);
@@ -214,7 +214,7 @@ impl World {
             && !self.log_lost
     }
 
-    /// Keeps the rest of a request until its volume has dirty less than its share.
+    /// Holds the rest of a request until its volume has fewer dirty blocks than its share.
     pub fn hold_for_share(&mut self, request: u32) {
         let volume = usize::from(self.front.requests[request].volume);
         let mut held = self.front.volumes[volume].held;
@@ -224,7 +224,7 @@ impl World {
         self.stats.waits_share += 1;
     }
 
-    /// The first that waits for the volume's share goes on.
+    /// The first request that waits for the volume's share continues.
     pub fn release_one(&mut self, volume: usize) -> bool {
         let mut held = self.front.volumes[volume].held;
         let first = self.front.requests.pop_front(&mut held);

@@ -19,32 +19,33 @@
 
 use forebay_flash::BlockKey;
 
-/// A share of one.
+/// A share of 1.
 const ONE: u32 = 1 << 24;
-/// The share above which many return, and the one below which that ends.
+/// The share above which many blocks return, and the share below which that ends.
 const HIGH: u32 = ONE / 4;
 const LOW: u32 = ONE / 16;
-/// The average is over this many blocks, as a power of two, or over as many as memory holds.
+/// The average covers this many blocks, as a power of two, or as many as memory holds.
 const AVERAGE: core::ops::RangeInclusive<u32> = 4..=10;
-/// Returns count as recent until this many memories of blocks have given way.
+/// Returns count as recent until this many times the blocks of memory have been evicted.
 const LATELY: u64 = 4;
-/// Bits of the time that the blocks of memory take to give way; a place has two more.
+/// Bits of the time in which as many blocks as memory holds are evicted; a place has two more.
 const WINDOW_BITS: u32 = 14;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Returns {
     places: Box<[u32]>,
-    /// Blocks that gave way.
+    /// Number of evicted blocks.
     time: u64,
-    /// A unit of the time in places, as a power of two; and how many units a block is remembered.
+    /// The unit of time in places, as a power of two; and how many units a block is remembered.
     unit: u32,
     window: u16,
-    /// The share that returns, in parts of [`ONE`], and the blocks that it is averaged over, as a power of two.
+    /// The share that returns, in parts of [`ONE`], and the number of blocks it is averaged over,
+    /// as a power of two.
     share: u32,
     average: u32,
     high: bool,
-    /// The last time at which it was high; 0 if never.
+    /// The last time at which the share was high; 0 if never.
     last_high: u64,
 }
 
@@ -69,18 +70,18 @@ impl Returns {
         size_of_val(&*self.places) as u64
     }
 
-    /// Whether many of the blocks that gave way lately return or returned.
+    /// Whether many of the recently evicted blocks return or returned.
     pub fn were_many(&self) -> bool {
         let blocks = self.places.len() as u64 / 2;
         self.last_high != 0 && self.time - self.last_high < LATELY * blocks
     }
 
-    /// Whether many of the blocks that give way return.
+    /// Whether many of the evicted blocks return.
     pub fn are_many(&self) -> bool {
         self.high
     }
 
-    /// The block gave way.
+    /// The block was evicted.
     pub fn left(&mut self, key: BlockKey) {
         self.time += 1;
         let (at, tag) = self.place(key);
@@ -88,7 +89,7 @@ impl Returns {
         self.count(0);
     }
 
-    /// The block comes in, and neither tier had it.
+    /// The block enters, and neither tier held it.
     pub fn came(&mut self, key: BlockKey) {
         let (at, tag) = self.place(key);
         let found = self.places[at];

@@ -18,13 +18,13 @@ use crate::volume::Past;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World, around};
 
-/// The name of a seal towards the log.
+/// The name of a seal in requests to the log.
 const SEAL: u64 = u64::MAX - 3;
 
-/// Entries of a shard's index that are looked at in a turn.
+/// Entries of a shard's index that one turn looks at.
 const ENTRIES: u32 = 4096;
 
-/// The seal under way, if there is one.
+/// The seal in progress, if any.
 #[derive(Debug, Default)]
 pub(crate) struct Seal {
     sealing: Option<Sealing>,
@@ -38,13 +38,13 @@ struct Sealing {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// What is under way ends.
+    /// Operations in progress are ending.
     Settling,
-    /// The log makes its clean mark.
+    /// The log writes its clean mark.
     Marking,
-    /// It takes the note.
+    /// The log takes the note.
     Noting,
-    /// The shard's entries from this one on are to be dropped.
+    /// The shard's entries from this one on must be dropped.
     Dropping { shard: usize, entry: u32 },
 }
 
@@ -54,7 +54,7 @@ impl Seal {
         self.sealing.is_some()
     }
 
-    /// It begins; nothing else is under way.
+    /// A seal begins; nothing else is in progress.
     pub fn begin(&mut self, world: &mut World, volumes: Vec<Sealed>) {
         let mut stage = Stage::Settling;
         let past = world.all_go_past();
@@ -70,7 +70,7 @@ impl Seal {
         self.sealing = Some(Sealing { volumes, stage });
     }
 
-    /// The log has made its clean mark; true if it was for a seal.
+    /// The log has written its clean mark; returns true if it was for a seal.
     pub fn marked(&mut self, world: &mut World, ticket: u64, result: Outcome) -> bool {
         let Some(sealing) = self.sealing.as_mut().filter(|_| ticket == SEAL) else { return false };
         match (result, &mut world.log) {
@@ -105,7 +105,7 @@ impl Seal {
         world.notices.push(Notice::Sealed(result));
     }
 
-    /// One turn; `cleans`: something is being cleaned, or is to be.
+    /// One turn; `cleans`: a region is being cleaned, or is to be.
     pub fn take_turn(&mut self, world: &mut World, cleans: bool) -> bool {
         let Some(Sealing { volumes, stage }) = &mut self.sealing else { return false };
         let idle = !cleans && world.shards.iter().all(Shard::is_idle);

@@ -16,7 +16,7 @@ use crate::start::START;
 use crate::volume::SyncWaiter;
 use crate::world::{CacheState, Turn, around};
 
-/// Events of the log that are looked up ahead of the one at hand.
+/// Number of events of the log to prefetch beyond the current one.
 const EVENTS_AHEAD: usize = 8;
 
 impl Cache {
@@ -41,19 +41,19 @@ impl Cache {
             || self.world.shards.iter().any(Shard::may_serve)
     }
 
-    /// Whether the log has failed, and the shards have not been told.
+    /// Whether the log has failed and the shards do not know it yet.
     #[inline]
     fn has_lost_log(&self) -> bool {
         !self.world.log_lost && self.world.log.as_ref().is_some_and(|log| log.error().is_some())
     }
 
-    /// Whether something is being cleaned, or should be.
+    /// Whether a region is being cleaned, or should be.
     #[inline]
     fn has_cleaning(&self) -> bool {
         !self.cleaner.is_idle() || self.world.shards.iter().any(Shard::wants_destage)
     }
 
-    /// Whether a destage or a stop is under way.
+    /// Whether a destage or a stop is in progress.
     #[inline]
     pub(super) fn may_stop(&self) -> bool {
         !matches!(
@@ -63,7 +63,7 @@ impl Cache {
             || !self.world.front.internal_done.is_empty()
     }
 
-    /// One turn of everything that is owed; true when something was done.
+    /// One turn of all pending work; true if it did anything.
     pub(super) fn take_turn(&mut self) -> bool {
         let mut any = self.has_lost_log();
         if any {
@@ -116,7 +116,7 @@ impl Cache {
         any
     }
 
-    /// Has the cleaner take a step; whether it came to anything.
+    /// Lets the cleaner take a step; returns whether it did anything.
     pub(super) fn clean(
         &mut self,
         step: impl FnOnce(&mut Cleaner, &mut Surroundings<'_>) -> Turn,
@@ -126,7 +126,7 @@ impl Cache {
         self.act_on(turn)
     }
 
-    /// Does what a turn asks for; whether it came to anything.
+    /// Carries out the result of a turn; returns whether it did anything.
     fn act_on(&mut self, turn: Turn) -> bool {
         if turn == Turn::GiveUp {
             self.give_up();
@@ -134,7 +134,7 @@ impl Cache {
         turn != Turn::Nothing
     }
 
-    /// One turn of a destage, and what follows from its end.
+    /// One turn of a destage, and the consequences of its end.
     fn step_destage(&mut self) -> bool {
         let (any, ended) = self.destages.take_turn(&mut self.world, &mut self.cleaner);
         match ended {
@@ -147,7 +147,7 @@ impl Cache {
         any
     }
 
-    /// A destage that is no part of a stop is over.
+    /// A destage outside a stop has ended.
     fn end_destage(&mut self, Destaged { result, held }: Destaged) {
         let world = &mut self.world;
         self.switch.destaged(world, result);
@@ -161,7 +161,7 @@ impl Cache {
         self.destages.begin_again(world, &mut self.cleaner, &mut self.stores);
     }
 
-    /// Requests are welcome from now on.
+    /// The cache accepts requests from now on.
     pub(super) fn serve(&mut self, report: Option<Box<RecoveryReport>>) {
         let world = &mut self.world;
         world.state = CacheState::Ready;
@@ -194,7 +194,8 @@ impl Cache {
         any
     }
 
-    /// Goes on forgetting what a region that is free has held; whether all is forgotten. Sets `any` if some was.
+    /// Continues to forget the records of a freed region; returns whether all are forgotten. Sets
+    /// `any` if some were.
     fn forget_region(&mut self, any: &mut bool) -> bool {
         let world = &mut self.world;
         let Some(region) = world.forgetting else { return true };
@@ -219,8 +220,8 @@ impl Cache {
         true
     }
 
-    /// Starts loading what the events to come will look at. A batch brings many at once, of
-    /// blocks that nobody has looked at for a while.
+    /// Prefetches the data that the next events will access. A batch brings many events at once,
+    /// for blocks that have not been accessed for a while.
     fn look_ahead(&self) {
         let Some(log) = &self.world.log else { return };
         for (n, near) in [(EVENTS_AHEAD, false), (EVENTS_AHEAD / 2, true)] {
@@ -356,13 +357,13 @@ impl Cache {
         }
     }
 
-    /// Gives up if cleaning is in vain.
+    /// Gives up on flash if cleaning cannot succeed.
     pub(super) fn consider_giving_up(&mut self) {
         let turn = self.cleaner.consider_giving_up(&self.world);
         self.act_on(turn);
     }
 
-    /// Nothing goes to flash any more; what waits for that learns of it.
+    /// Nothing is written to flash any more; operations that wait for it are notified.
     pub(super) fn give_up(&mut self) {
         let Some(log) = &mut self.world.log else { return };
         log.give_up(IoError::Device);
@@ -371,7 +372,8 @@ impl Cache {
         }
     }
 
-    /// The log has failed: no record goes to flash until the next start. All hear of it.
+    /// The log has failed: no record is written to flash until the next start. All parts are
+    /// notified.
     fn lose_log(&mut self) {
         let world = &mut self.world;
         world.log_lost = true;

@@ -15,7 +15,7 @@ use crate::shard::Shard;
 use crate::stats::{CacheStats, VolumeStats};
 use crate::world::{CacheState, sooner};
 
-/// Where a block is likely to be found, if it is there ([`Cache::prefetch_entry`]).
+/// The likely place of a block in the index ([`Cache::prefetch_entry`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Sought {
     shard: u32,
@@ -29,8 +29,9 @@ impl Cache {
         self.world.front.requests.in_use() < self.world.config.requests_max as usize
     }
 
-    /// Whether another request of this volume should be taken now: of several volumes none may have more
-    /// than three quarters of the places, so that others find some while it waits for its store.
+    /// Whether another request of this volume should be taken now. With several volumes, none may
+    /// have more than three quarters of the places, so that others get some while it waits for its
+    /// store.
     pub fn has_room_for(&self, volume: Volume) -> bool {
         let places = self.world.config.requests_max;
         let volumes = &self.world.front.volumes;
@@ -38,13 +39,13 @@ impl Cache {
         self.has_room() && (volumes.len() < 2 || taken < (places - places / 4).max(1))
     }
 
-    /// Whether requests are served.
+    /// Whether the cache serves requests.
     pub fn is_ready(&self) -> bool {
         self.world.state == CacheState::Ready
     }
 
-    /// Whether nothing is under way: no request, no transfer, no cleaning. (Records may still
-    /// stand in an open batch.)
+    /// Whether nothing is in progress: no request, no transfer, no cleaning. (Records may still be
+    /// in an open batch.)
     pub fn is_idle(&self) -> bool {
         self.world.front.requests.in_use() == 0
             && self.world.shards.iter().all(Shard::is_idle)
@@ -53,7 +54,7 @@ impl Cache {
             && !self.seal.is_under_way()
     }
 
-    /// What the parameters were.
+    /// The parameters of the cache.
     pub fn config(&self) -> &CacheConfig {
         &self.world.config
     }
@@ -73,8 +74,8 @@ impl Cache {
         self.world.front.volumes.len()
     }
 
-    /// How the last write, or the last read, of a volume's backing store failed, if it did, or
-    /// any sync.
+    /// The error of the last write, the last read, or any sync of a volume's backing store, if it
+    /// failed.
     pub fn backing_failure(&self, volume: Volume) -> Option<IoError> {
         let at = volume.0 as usize;
         let [read, write] = self.world.front.volumes.get(at)?.failing;
@@ -82,59 +83,63 @@ impl Cache {
         write.or(read).or(failed)
     }
 
-    /// How the last operation that failed on a volume's backing store did;
+    /// The error of the last failed operation on a volume's backing store;
     /// [`VolumeStats::backing_errors`] counts them.
     pub fn last_backing_failure(&self, volume: Volume) -> Option<IoError> {
         self.world.front.volumes.get(volume.0 as usize)?.last_failure
     }
 
     /// Blocks whose newest data cannot be read from flash: some of those that a destage or a
-    /// reclaim has met, without those that were written again since. Reads of what only the record
-    /// holds fail; everything else of such a block, and all other blocks, are whole.
+    /// reclaim has found, excluding those written again since. Reads of data that only the record
+    /// holds fail; the rest of such a block, and all other blocks, are intact.
     pub fn unreadable(&self) -> impl Iterator<Item = (Volume, u64)> + '_ {
         let all = self.world.shards.iter().flat_map(Shard::unreadable);
         all.map(|key| (Volume(key.volume().into()), key.block().0))
     }
 
-    /// Whether the volume's store has failed so often in a row that others do not wait for it.
+    /// Whether the volume's store has failed so often in a row that other volumes do not wait for
+    /// it.
     pub fn is_known_to_fail(&self, volume: Volume) -> bool {
         self.stores.is_known_to_fail(volume)
     }
 
-    /// Whether the volume is suspended, and how its store fails.
+    /// The error of the volume's store, if the volume is suspended.
     pub fn suspended(&self, volume: Volume) -> Option<IoError> {
         self.stores.suspended(volume)
     }
 
-    /// Whether flash has had no room for so long, since stores fail, that requests which need some fail.
+    /// Whether flash has had no room for so long, because stores fail, that requests that need room
+    /// fail.
     pub fn is_jammed(&self) -> bool {
         self.stores.is_jammed() && !self.world.log_lost
     }
 
-    /// Blocks that each volume may have dirty on flash; `None` if there is one volume only, or no flash.
+    /// Most blocks that each volume may have dirty on flash; `None` with a single volume, or
+    /// without flash.
     pub fn dirty_share(&self) -> Option<u64> {
         Some(self.world.front.shares.share).filter(|&share| share != u64::MAX)
     }
 
-    /// Whether the volume goes past the flash tier, which has failed, until the next start: it is
-    /// cached in memory only, and written through.
+    /// Whether the volume bypasses the failed flash tier until the next start: it is cached in
+    /// memory only, and written through.
     pub fn passes_through(&self, volume: Volume) -> bool {
         self.world.goes_past(volume.0 as usize)
     }
 
-    /// Whether nothing goes to flash any more, until the next start: it has failed, or a backing
+    /// Whether nothing is written to flash until the next start: flash has failed, or a backing
     /// store has failed for too long.
     pub fn has_given_up(&self) -> bool {
         self.world.log.as_ref().is_some_and(|log| log.error().is_some())
     }
 
-    /// Blocks with data in memory that neither flash nor, without flash, a backing store has.
+    /// Blocks with data in memory that are not on flash or, without flash, not on the backing
+    /// store.
     pub fn dirty_in_memory(&self) -> u64 {
         self.world.shards.iter().map(Shard::dirty_in_memory).sum()
     }
 
     /// Blocks in memory whose dirty record on flash is kept, because memory does not survive a
-    /// power cut. In the slots layout, flash has room for that many blocks less.
+    /// power cut. In the slots layout, flash has room for that many fewer other blocks.
     pub fn dirty_copies(&self) -> u64 {
         self.world.shards.iter().map(Shard::dirty_copies).sum()
     }
@@ -144,7 +149,7 @@ impl Cache {
         self.world.log.as_ref().map(Log::stats)
     }
 
-    /// What is under way, in words: for a bug report.
+    /// The state of the cache in words, for a bug report.
     pub fn describe(&self) -> String {
         let mut s = format!(
             "{:?}, cleaner {:?}, log {:?}",
@@ -177,19 +182,20 @@ impl Cache {
         s
     }
 
-    /// Blocks that memory holds by the accounting of its replacement policy.
+    /// Blocks in memory by the accounting of its replacement policy.
     pub fn resident_blocks(&self) -> u32 {
         self.world.shards.iter().map(Shard::resident).sum()
     }
 
-    /// Accesses that the replacement policy of memory has been told of, by inserting a block or by finding one
-    /// there: at most one for each block of each request.
+    /// Accesses of which the replacement policy of memory was notified, as insertions or hits: at
+    /// most one for each block of each request.
     pub fn accesses_told(&self) -> u64 {
         self.world.shards.iter().map(Shard::told).sum()
     }
 
-    /// The most steps that the replacement policies have taken in one eviction: that of memory, and that of
-    /// flash in the slots layout. [`Policy::steps_max`](forebay_replacement::Policy::steps_max) bounds each.
+    /// The most steps that the replacement policies have taken in one eviction: the policy of
+    /// memory, and the policy of flash in the slots layout.
+    /// [`Policy::steps_max`](forebay_replacement::Policy::steps_max) bounds each.
     pub fn eviction_steps_most(&self) -> [u64; 2] {
         let larger = |a: [u64; 2], b: [u64; 2]| [a[0].max(b[0]), a[1].max(b[1])];
         self.world.shards.iter().map(Shard::eviction_steps_most).fold([0; 2], larger)
@@ -201,7 +207,7 @@ impl Cache {
     }
 
     /// Whether no request, destage, change of policy or seal is in progress. Appends to flash may
-    /// still be.
+    /// still be in progress.
     pub fn is_quiet(&self) -> bool {
         self.world.front.requests.in_use() == 0
             && !self.destages.is_under_way()
@@ -220,8 +226,8 @@ impl Cache {
         sooner(due, self.pass.timeout())
     }
 
-    /// When what is under way goes on: as [`Cache::poll_timeout`], but for attempts that are made now and
-    /// then to go on without a flash tier that has failed.
+    /// When the work in progress continues: like [`Cache::poll_timeout`], but without the periodic
+    /// attempts to run without a failed flash tier.
     pub fn next_step(&self) -> Option<Nanos> {
         if self.is_half_way() {
             return Some(self.world.now);
@@ -230,8 +236,9 @@ impl Cache {
         sooner(due, self.pass.limit())
     }
 
-    /// Whether the last call has left work that needs nothing but another one: [`Cache::poll_timeout`] is due. A
-    /// driver whose results must agree with others' makes that call before it reports the next completion.
+    /// Whether the last call has left work that needs only another call: [`Cache::poll_timeout`] is
+    /// due. A driver whose results must match those of others makes that call before it reports the
+    /// next completion.
     #[inline]
     pub fn is_half_way(&self) -> bool {
         self.world.budget.is_short()
@@ -242,30 +249,30 @@ impl Cache {
         self.world.front.dirty_blocks
     }
 
-    /// Why the policy that the cache was built with does not hold: what was dirty at the start
-    /// could not be destaged. The cache goes on under write-back until
+    /// Why the policy that the cache was built with is not in force: blocks that were dirty at the
+    /// start could not be destaged. The cache stays under write-back until
     /// [`set_policy`](Cache::set_policy) succeeds.
     pub fn unsettled(&self) -> Option<IoError> {
         self.switch.unsettled()
     }
 
-    /// Blocks of DRAM in use: those of the start, or of the last
+    /// Blocks of DRAM in use: as at the start, or by the last
     /// [`set_dram_blocks`](Cache::set_dram_blocks).
     pub fn dram_blocks(&self) -> u32 {
         self.world.shards.iter().map(Shard::dram_blocks).sum()
     }
 
-    /// How far the start is, while what flash holds is read.
+    /// Progress of the start, while flash is read.
     pub fn recovering(&self) -> Option<Recovering> {
         self.world.log.as_ref()?.recovering()
     }
 
-    /// What a stamp would say now. All of the stores is durable there, if they are `whole`.
+    /// The stamp that would be ordered now. If `whole`, all data of the stores are durable on them.
     pub fn stamp_now(&self, whole: bool) -> Stamp {
         self.world.stamp_now(whole)
     }
 
-    /// Whether stores have taken something over that no stamp says.
+    /// Whether stores have received data that no stamp covers yet.
     pub fn owes_stamps(&self) -> bool {
         !self.stamps.owed().is_empty()
     }
@@ -275,13 +282,13 @@ impl Cache {
         self.stamps.is_under_way()
     }
 
-    /// The volumes whose stamps these are, a bit each.
+    /// The volumes whose stamps are being written, one bit each.
     pub fn stamping(&self) -> u64 {
         self.stamps.under_way().bits()
     }
 
-    /// What the cache holds of `length` bytes of a volume from `offset` on, or of as many of them as
-    /// it can say in one call.
+    /// The cache's answer for `length` bytes of a volume from `offset` on, or for as many of them
+    /// as one call can cover.
     pub fn holdings(&self, volume: Volume, offset: u64, length: u64) -> Holdings {
         Holdings::look_up(&self.world, volume, offset, length)
     }
@@ -294,30 +301,31 @@ impl Cache {
         published::key_of(volume, block).map(|key| key.0)
     }
 
-    /// Publishes the block of this byte, and says its key and its frame: until [`Cache::poll_withdrawn`] names that frame
-    /// the driver may answer reads from it without a call. `None` if not all of the block is in memory and in the volume,
-    /// or something is in flight. To be asked when no effect is left.
+    /// Publishes the block of this byte, and returns its key and its frame: until
+    /// [`Cache::poll_withdrawn`] names that frame, the driver may answer reads from it without a
+    /// call. Returns `None` if the block is not wholly in memory and in the volume, or if a
+    /// transfer of it is in flight. Call it when no effect is left.
     pub fn publish(&mut self, volume: Volume, offset: u64) -> Option<(u64, Frame)> {
         published::publish(&mut self.world, volume, offset).map(|(key, frame)| (key.0, frame))
     }
 
-    /// A frame that is not published any more. To be asked until there is none, after each call and before the next
-    /// effect is performed.
+    /// A frame that is no longer published. Call it until it returns none, after each call and
+    /// before the next effect is performed.
     #[inline]
     pub fn poll_withdrawn(&mut self) -> Option<Frame> {
         let withdrawn = self.world.shards.iter_mut().find_map(Shard::poll_withdrawn);
         withdrawn.filter(|_| !self.world.front.sabotage.is(Bug::NotWithdrawn))
     }
 
-    /// A read of one published block has been answered, at this time: it counts as a hit of then.
+    /// A read of one published block was answered at this time: it counts as a hit at that time.
     pub fn note_hit(&mut self, now: Nanos, volume: Volume, offset: u64, length: u64) {
         published::note_hit(&mut self.world, now, (volume, offset, length));
     }
 
     // ---- hints: what requests to come will look at is loaded before they are handed in ----
 
-    /// Starts loading into the processor's cache what a request for this byte of a volume will
-    /// look at first. Best called for a dozen requests before they are handed in, and
+    /// Prefetches into the processor's cache the data that a request for this byte of a volume will
+    /// access first. Best called for a dozen requests before they are submitted, with
     /// [`Cache::prefetch_entry`] half-way.
     #[inline]
     pub fn prefetch(&self, volume: Volume, offset: u64) {
@@ -325,7 +333,8 @@ impl Cache {
         self.world.shards[shard].prefetch(key);
     }
 
-    /// Starts loading what the place that [`Cache::prefetch`] has loaded leads to. Says where that is.
+    /// Prefetches the data that the place loaded by [`Cache::prefetch`] leads to. Returns their
+    /// place.
     #[inline]
     pub fn prefetch_entry(&self, volume: Volume, offset: u64) -> Sought {
         let (shard, key) = self.world.place_of(volume, offset);
@@ -333,14 +342,14 @@ impl Cache {
         Sought { shard: shard as u32, entry, key }
     }
 
-    /// Starts loading what the replacement policy will look at, or with `near` what that leads to. Best
-    /// after [`Cache::prefetch_entry`], twice.
+    /// Prefetches the data that the replacement policy will access or, with `near`, the data that
+    /// those lead to. Best called after [`Cache::prefetch_entry`], twice.
     #[inline]
     pub fn prefetch_policy(&self, sought: Sought, near: bool) {
         self.world.shards[sought.shard as usize].prefetch_policy(sought.key, sought.entry, near);
     }
 
-    /// The next request is for the block that was sought: it is looked for there first.
+    /// The next request is for the block at this place: it is looked up there first.
     #[inline]
     pub fn expect(&self, sought: Sought) {
         self.world.shards[sought.shard as usize].expect(sought.entry);

@@ -13,7 +13,7 @@ use crate::volume::SyncWaiter;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World, around};
 
-/// Time until a cleaning asks again whether it may leave late stores out, after a refusal.
+/// Time after a refusal until a cleaning asks again whether it may leave late stores out.
 const ASK_AGAIN: Nanos = Nanos(100_000_000);
 
 /// A cleaning's part of one volume.
@@ -35,9 +35,9 @@ pub(super) struct Apart {
     synced: VolumeSet,
     /// Volumes whose writes and sync have ended: their records become clean, or stay dirty after a failure.
     settling: VolumeSet,
-    /// Those settling of which a write has failed.
+    /// Settling volumes with a failed write.
     failed: VolumeSet,
-    /// Those settling whose sync has failed.
+    /// Settling volumes whose sync has failed.
     unsynced: VolumeSet,
     /// The error of the last failed write.
     error: IoError,
@@ -65,19 +65,19 @@ impl Apart {
         self.writing | self.syncing | self.synced | self.settling
     }
 
-    /// A cleaning goes on without a volume.
+    /// A cleaning continues without a volume.
     fn add(&mut self, volume: usize, begun: Begun) {
         self.writing.insert(volume);
         self.begun[volume] = begun;
     }
 
-    /// A volume is synced, or that has failed.
+    /// A volume is synced, or its sync has failed.
     pub fn note_synced(&mut self, volume: u16) {
         self.syncing.remove(usize::from(volume));
         self.synced.insert(usize::from(volume));
     }
 
-    /// One turn; whether it came to anything.
+    /// One turn; returns whether it did anything.
     pub fn step(&mut self, s: &mut Surroundings<'_>) -> bool {
         let mut any = false;
         for volume in self.writing.iter() {
@@ -107,7 +107,7 @@ impl Apart {
         any
     }
 
-    /// How the writes and syncs of what is about to settle have ended.
+    /// Takes the results of the writes and syncs of the volumes that are about to settle.
     fn end_writing(&mut self, world: &World) {
         self.failed = VolumeSet::EMPTY;
         for shard in &world.shards {
@@ -156,12 +156,12 @@ fn is_writing(world: &World, volume: usize) -> bool {
     world.shards.iter().any(|shard| apart::is_writing(shard, volume))
 }
 
-/// Whether nothing may be left out: a destage of everything is under way, or a stop.
+/// Whether nothing may be left out: a destage of everything or a stop is in progress.
 pub(super) fn is_whole(s: &Surroundings<'_>) -> bool {
     s.destages.is_under_way() || s.world.state != CacheState::Ready
 }
 
-/// Some volumes have not taken all of their part: what is known of the pace of the others.
+/// Some volumes have not taken all of their part: notes the pace of the others.
 pub(super) fn note_taken(cleaner: &mut Cleaner, s: &mut Surroundings<'_>, awaited: VolumeSet) {
     let Some(active) = &mut cleaner.active else { return };
     let taken = core::mem::replace(&mut active.awaited, awaited) & !awaited;
@@ -174,7 +174,7 @@ pub(super) fn note_taken(cleaner: &mut Cleaner, s: &mut Surroundings<'_>, awaite
     }
 }
 
-/// If stores that are late are all that the cleaning waits for, it goes on without them; whether it does.
+/// If the cleaning waits only for late stores, it continues without them; returns whether it does.
 pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool {
     let Some(active) = cleaner.active else { return false };
     if is_whole(s) || s.world.log_lost || s.world.front.volumes.len() < 2 {

@@ -17,7 +17,7 @@ use crate::volume::SyncWaiter;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, Turn, World, around};
 
-/// What a cleaning is about.
+/// The target of a cleaning.
 fn target(active: &Cleaning) -> Target {
     match active.purpose {
         Purpose::Evict => Target::Coldest,
@@ -25,7 +25,7 @@ fn target(active: &Cleaning) -> Target {
     }
 }
 
-/// What a cleaning needs of its surroundings during one call.
+/// The objects that a cleaning needs during one call.
 pub(crate) struct Surroundings<'a> {
     pub world: &'a mut World,
     pub stores: &'a mut Stores,
@@ -45,16 +45,16 @@ impl Cleaner {
         self.step_stamps(s)
     }
 
-    /// The records that were chosen will not be durable, or no stamp will say so.
+    /// The chosen records will not be durable, or no stamp will cover them.
     fn abandon(&mut self, world: &mut World, error: IoError) -> Turn {
         self.end(Err(error), world.now, false);
         abandon_chosen(world);
         self.consider_giving_up(world)
     }
 
-    /// After several failures in a row, when somebody waits for room on flash: the log is to be latched
-    /// if a dirty record that cannot be read pins its region for good, if a stop has to end, or
-    /// when this has gone on for too long.
+    /// Called after several consecutive failures, when a request waits for room on flash. The log
+    /// is latched if an unreadable dirty record permanently pins its region, if a stop has to end,
+    /// or if this has lasted too long.
     pub fn consider_giving_up(&mut self, world: &World) -> Turn {
         let (failures, unreadable) = (self.failures, self.unreadable);
         if world.log_lost {
@@ -73,7 +73,7 @@ impl Cleaner {
         Turn::Nothing
     }
 
-    /// What was chosen goes to the stores.
+    /// The chosen records are written to the stores.
     fn write_chosen(&mut self, s: &mut Surroundings<'_>) {
         let Some(active) = &mut self.active else { return };
         active.phase = Phase::Writing;
@@ -86,8 +86,8 @@ impl Cleaner {
         }
     }
 
-    /// The log has stopped: nothing more is cleaned, and what is under way ends early. Whether nothing of it
-    /// can write to a store any more.
+    /// The log has stopped: nothing more is cleaned, and the current cleaning ends early. Returns
+    /// whether none of its writes can reach a store any more.
     pub fn cut(&mut self, world: &mut World) -> bool {
         if world.front.sabotage.is(Bug::CleansAfterStop) {
             return true;
@@ -195,12 +195,12 @@ impl Cleaner {
         }
     }
 
-    /// A store that was written apart is synced, or that has failed.
+    /// A store that was written apart is synced, or its sync has failed.
     pub fn synced_apart(&mut self, volume: u16) {
         self.apart.note_synced(volume);
     }
 
-    /// Begins to choose what is destaged.
+    /// Begins to choose the records to destage.
     fn begin_choosing(&mut self, s: &mut Surroundings<'_>) {
         let Some(active) = &mut self.active else { return };
         let (target, dirty) = (target(active), s.world.front.dirty_blocks > 0);
@@ -215,7 +215,8 @@ impl Cleaner {
         }
     }
 
-    /// Goes on choosing; when all is chosen, it is made durable in the log. Whether that came to it.
+    /// Continues choosing; when all are chosen, makes them durable in the log. Returns whether it
+    /// did that.
     fn step_choice(&mut self, world: &mut World) -> bool {
         let Some(active) = self.active.as_mut().filter(|a| a.phase == Phase::Choosing) else {
             return false;
@@ -235,7 +236,8 @@ impl Cleaner {
         true
     }
 
-    /// The stores are synced, but for some volumes: what was destaged to the others is clean.
+    /// The stores are synced, except for some volumes: the records destaged to the others are
+    /// clean.
     fn step_settling(&mut self, s: &mut Surroundings<'_>, failed: VolumeSet) -> Turn {
         for n in 0..s.world.shards.len() {
             if !s.world.shards[n].clean_end(&mut around!(s.world), failed) {
@@ -247,7 +249,7 @@ impl Cleaner {
         self.end_writing(s, failed & volumes).or(true)
     }
 
-    /// The volumes that are to have a stamp before the cleaning goes on.
+    /// The volumes that need a stamp before the cleaning continues.
     fn stamps_wanted(&self, s: &Surroundings<'_>) -> VolumeSet {
         let Some(active) = &self.active else { return VolumeSet::EMPTY };
         match active.phase {
@@ -262,7 +264,7 @@ impl Cleaner {
         }
     }
 
-    /// A cleaning that waits for stamps goes on, or has them ordered.
+    /// A cleaning that waits for stamps continues, or has them ordered.
     pub fn step_stamps(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let Some(active) = self.active else { return Turn::Nothing };
         let releases = match active.phase {
@@ -307,7 +309,7 @@ impl Cleaner {
         Turn::Something
     }
 
-    /// What could be destaged is clean now, but for the volumes whose sync failed.
+    /// The destaged records are clean now, except for the volumes whose sync failed.
     fn end_writing(&mut self, s: &mut Surroundings<'_>, unsynced: VolumeSet) -> Turn {
         let active = self.active.expect("a cleaning is ending");
         let written = match active.error {
@@ -379,8 +381,9 @@ impl Cleaner {
         self.leave_region(s, result, tentative)
     }
 
-    /// What is left of the region is of stores that are late, and there is no room to carry it on: it is cleaned again
-    /// when they have taken what they were given, and that time with them.
+    /// The remaining records of the region belong to late stores, and there is no room to carry
+    /// them on. The region is cleaned again when these stores have finished their writes; that
+    /// cleaning includes them.
     fn postpone(&mut self, s: &mut Surroundings<'_>) -> Turn {
         if let Some(active) = self.active.take() {
             self.queue.push_front((active.region, active.purpose));
@@ -390,7 +393,7 @@ impl Cleaner {
         Turn::Something
     }
 
-    /// The region under way is not clean, or need not be given back.
+    /// The current region is not clean, or need not be freed.
     fn leave_region(&mut self, s: &mut Surroundings<'_>, result: Outcome, tentative: bool) -> Turn {
         s.world.stats.destage_retries += u64::from(result.is_err());
         let done = self.end(result, s.world.now, tentative);
@@ -409,7 +412,7 @@ impl Cleaner {
         Turn::Something
     }
 
-    /// Everything that is dirty is wanted clean.
+    /// Queues all regions with dirty records for cleaning.
     pub fn push_all_dirty(&mut self, world: &World) {
         let regions = world.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
         for region in 0..regions {
@@ -430,14 +433,14 @@ impl Cleaner {
     }
 }
 
-/// What was chosen will not be cleaned.
+/// The chosen records will not be cleaned.
 fn abandon_chosen(world: &mut World) {
     for n in 0..world.shards.len() {
         world.shards[n].clean_abandon(&mut around!(world));
     }
 }
 
-/// Whether a further region may be cleaned: not once the log has stopped.
+/// Whether another region may be cleaned: not after the log has stopped.
 fn may_clean(world: &World) -> bool {
     !matches!(world.state, CacheState::Ending | CacheState::Stopped | CacheState::Failed)
         || world.front.sabotage.is(Bug::CleansAfterStop)

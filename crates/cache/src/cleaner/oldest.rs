@@ -5,7 +5,7 @@ use crate::shard::owed;
 use crate::volume_set::VolumeSet;
 use crate::world::World;
 
-/// Has the oldest region with something dirty destaged, of volumes other than these.
+/// Queues the oldest region with dirty records of volumes other than these for destaging.
 pub(crate) fn clean_oldest(
     world: &World,
     cleaner: &mut Cleaner,

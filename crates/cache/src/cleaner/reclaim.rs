@@ -11,14 +11,14 @@ use crate::shard::{CarryState, MoveState, Shard};
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, Turn, World, around};
 
-/// Most unreadable records of a region that are given up for lost, for want of room.
+/// Most unreadable records of a region that are given up as lost to make room.
 const LOST_MAX: u64 = 16;
 
-/// Most bytes that are inserted again for each hundred that come to flash for the first time.
+/// Most bytes that are inserted again for each hundred bytes that enter flash for the first time.
 const REINSERTED_PERCENT: u64 = 40;
 
-/// Pages of a region that may be inserted again: half of it, so that each region that is reclaimed makes room,
-/// and no more than keeps flash from being worn out by what it has already.
+/// Most pages of a region that may be inserted again: at most half, so that each reclaimed region
+/// makes room, and few enough that rewriting does not wear out flash.
 fn may_reinsert(log: &LogStats, geometry: &Geometry) -> u32 {
     let first = log.payload_bytes - log.carried_bytes;
     let left = (first / 100 * REINSERTED_PERCENT).saturating_sub(log.carried_bytes);
@@ -27,7 +27,7 @@ fn may_reinsert(log: &LogStats, geometry: &Geometry) -> u32 {
 }
 
 impl Cleaner {
-    /// Carries on what is left of the region to reclaim.
+    /// Carries on the remaining records of the region to reclaim.
     pub(super) fn step_carry(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let mut done = true;
         for n in 0..s.world.shards.len() {
@@ -52,7 +52,8 @@ impl Cleaner {
         self.begin_release(s).or(true)
     }
 
-    /// Nothing is owed of the region any more. What is worth it is inserted again, in half a region at most.
+    /// All dirty records of the region are taken care of. Records that are worth it are inserted
+    /// again, at most half a region.
     pub(super) fn begin_reinserting(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let log = s.world.log.as_ref().expect("only a log has regions");
         // (Who waits for an entry of the index waits for what the region holds.)
@@ -69,7 +70,7 @@ impl Cleaner {
         self.step_picking(s).or(true)
     }
 
-    /// Shard `n` begins to choose the region's records worth keeping, in its share of `pages` pages.
+    /// Shard `n` begins to choose the records worth keeping, in its share of `pages` pages.
     fn pick(&mut self, world: &mut World, n: usize, pages: u32) {
         let Some(active) = &mut self.active else { return };
         active.phase = Phase::Picking { shard: n, pages };
@@ -77,7 +78,7 @@ impl Cleaner {
         world.shards[n].reinsert_choose(active.region, share);
     }
 
-    /// Continues choosing; when every shard has chosen, begins to insert again.
+    /// Continues choosing; when every shard has chosen, begins to insert the records again.
     pub(super) fn step_picking(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let Some(active) = self.active else { return Turn::Nothing };
         let Phase::Picking { shard: n, pages } = active.phase else { return Turn::Nothing };
@@ -112,7 +113,8 @@ impl Cleaner {
         }
     }
 
-    /// Nothing is owed of the region any more. It is given back when the stores' stamps say so, too.
+    /// All dirty records of the region are taken care of. It is freed when the stores' stamps cover
+    /// it too.
     fn begin_release(&mut self, s: &mut Surroundings<'_>) -> Turn {
         if let Some(active) = &mut self.active {
             active.phase = Phase::Releasing;
@@ -120,7 +122,7 @@ impl Cleaner {
         self.step_stamps(s)
     }
 
-    /// The stamps say so.
+    /// The stamps cover the region.
     pub(super) fn release_region(&mut self, s: &mut Surroundings<'_>) {
         // (That ends all attempts to reclaim one in vain: there is nothing to give up for.)
         let done = self.end(Ok(()), s.world.now, false);
@@ -131,9 +133,9 @@ impl Cleaner {
         s.stores.consider_suspending(s.world);
     }
 
-    /// Whether what cleaning has left of the region is to be carried on. What could not be read is
-    /// given up for lost only if room is needed, several attempts have failed, and it is little: much
-    /// is rather a device that may come back.
+    /// Whether the remaining records are to be carried on. Unreadable records are given up as lost
+    /// only if room is needed, several attempts have failed, and they are few: many rather indicate
+    /// a device that may come back.
     pub(super) fn may_carry(
         &self,
         world: &World,
@@ -157,8 +159,8 @@ impl Cleaner {
         few && log.may_carry(sum.pages)
     }
 
-    /// Begins to move the mappings of the region to reclaim, if that is how it is done; else it
-    /// is cleaned, and what it holds is dropped.
+    /// Begins to move the mappings of the region to reclaim, if regions are reclaimed that way;
+    /// else the region is cleaned, and its records are dropped.
     pub(super) fn begin_moving(&mut self, world: &mut World) -> bool {
         let Some(active) = &mut self.active else { return false };
         let log = world.log.as_ref().expect("only a log has regions");
@@ -215,7 +217,7 @@ impl Cleaner {
     }
 }
 
-/// How much room the log has for the mappings of a region in others.
+/// Room in the log for the mappings of a region.
 pub(super) fn room_for_moves(world: &World, region: u32) -> MoveRoom {
     let count = world.shards.iter().map(|shard| shard.region_entries(region)).sum();
     world.log.as_ref().map_or(MoveRoom::Never, |log| log.room_for_moves(count))
