@@ -38,7 +38,7 @@ enum State {
     /// Tombstones for stale blocks are being appended; once none is left, everything up to this
     /// serial must become durable.
     Flushing(Option<u64>),
-    /// Not in the table from this version of the superblock on.
+    /// No longer in the table, from this version of the superblock on.
     Removing(u64),
 }
 
@@ -51,20 +51,20 @@ impl State {
 struct Extent {
     first: BlockKey,
     state: State,
-    /// Marks that wait for the extent to be durably marked, or out of the table.
+    /// Marks that wait until the extent is durably marked, or has left the table.
     marks: Line,
-    /// Direct writes granted and not ended.
+    /// Direct writes that were granted and have not ended.
     granted: u32,
     /// When it was last marked.
     used: u64,
-    /// Number of its retirements, so that a late answer is recognised.
+    /// Number of its retirements, by which a late answer is recognised.
     retirement: u64,
 }
 
 /// The table of active extents.
 pub(crate) struct Activity {
     extents: Vec<Extent>,
-    /// Stale blocks, `words` words for each extent.
+    /// Stale blocks: `words` words for each extent.
     stale: Vec<u64>,
     words: usize,
     /// Blocks of an extent, a power of two.
@@ -74,18 +74,19 @@ pub(crate) struct Activity {
     free: Vec<u32>,
     /// Leaving extents whose tombstones are being appended.
     flushing: VecDeque<u32>,
-    /// Leaving extents whose tombstones are to become durable, and the serial of the last of
-    /// them; ascending.
+    /// Leaving extents whose tombstones must become durable, and the serial of the last of these;
+    /// ascending.
     settling: VecDeque<(u64, u32)>,
-    /// Extents that are marked, or not in the table, once the superblock that says so is durable.
+    /// Extents that will be marked, or out of the table, when the superblock that says so is
+    /// durable.
     moving: Vec<u32>,
-    /// Extents on their way out of the table.
+    /// Extents that are leaving the table.
     leaving: u32,
-    /// Fewer free places than these, and extents are retired.
+    /// Extents are retired when there are fewer free places than this.
     spare: usize,
-    /// Marks that wait, for a place in the table or for an extent that has one.
+    /// Waiting marks, for a place in the table or for an extent that has one.
     waiting: Waiting,
-    /// Something happened that may let a waiting extent have a place, or another retire.
+    /// A change that may give a waiting extent a place, or let another one retire.
     changed: bool,
     clock: u64,
     candidates: Vec<(u64, u32)>,
@@ -138,14 +139,14 @@ impl Activity {
         }
     }
 
-    /// The extents that the superblock is to name.
+    /// The extents that the superblock must name.
     pub fn list(&self, out: &mut Vec<BlockKey>) {
         out.clear();
         out.extend(self.index.iter().filter(|e| !self.is_removing(e.1)).map(|e| e.0));
         debug_assert_eq!(out.len(), self.listed(), "what is being removed is in flight");
     }
 
-    /// How many they are.
+    /// Number of these extents.
     pub fn listed(&self) -> usize {
         self.index.len() - self.moving.iter().filter(|&&n| self.is_removing(n)).count()
     }
@@ -203,7 +204,7 @@ impl Activity {
         })
     }
 
-    /// A newer record of the block is behind everything appended so far.
+    /// A newer record of the block was appended after everything else so far.
     pub fn record_appended(&mut self, key: BlockKey) {
         if let Some(n) = self.find(key) {
             let (word, bit) = self.bit(n, key);
@@ -211,7 +212,7 @@ impl Activity {
         }
     }
 
-    /// The next stale block of extent `n`, which counts as taken.
+    /// The next stale block of extent `n`, which is cleared.
     fn take_stale(&mut self, n: usize) -> Option<BlockKey> {
         let words = &mut self.stale[n * self.words..(n + 1) * self.words];
         let at = words.iter().position(|w| *w != 0)?;
@@ -245,12 +246,12 @@ impl Activity {
         }
     }
 
-    /// Whether a sync would let an extent go on.
+    /// Whether a sync would let an extent continue.
     pub fn wants_sync(&self, commit: &Commit) -> bool {
         self.settling.front().is_some_and(|s| commit.would_cover(s.0))
     }
 
-    /// Whether places in the table are wanted.
+    /// Whether places in the table are scarce.
     fn is_short(&self) -> bool {
         !self.waiting.is_empty() || self.free.len() < self.spare
     }
@@ -283,7 +284,7 @@ impl Activity {
         self.set_stale(n, key);
     }
 
-    /// The extent does not leave after all.
+    /// The extent stays in the table after all.
     fn keep(&mut self, n: usize) {
         let state = core::mem::replace(&mut self.extents[n].state, State::Active);
         match state {
@@ -350,7 +351,8 @@ impl Log {
         true
     }
 
-    /// A version of the superblock is durable: extents are marked, others are out of the table.
+    /// A version of the superblock is durable: its extents are marked, the others are out of the
+    /// table.
     pub(crate) fn activity_durable(&mut self, version: u64) {
         let a = &mut self.activity;
         let mut moving = core::mem::take(&mut a.moving);
@@ -380,7 +382,7 @@ impl Log {
         a.moving = moving;
     }
 
-    /// Notes a stale record in an extent that stays marked; false where there is none.
+    /// Notes a stale record in an extent that stays marked; false if there is none.
     pub(crate) fn poison_active(&mut self, key: BlockKey) -> bool {
         let Some(n) = self.activity.find(key) else { return false };
         if let State::Removing(version) = self.activity.extents[n].state {
@@ -395,7 +397,7 @@ impl Log {
         true
     }
 
-    /// Goes on with extents that leave the table and with marks that wait.
+    /// Continues with leaving extents and waiting marks.
     pub(crate) fn pump_activity(&mut self) -> bool {
         if self.error.is_some() || !matches!(self.phase, Phase::Running) {
             return false;
@@ -422,8 +424,8 @@ impl Log {
         progress
     }
 
-    /// Appends tombstones for the stale blocks of a leaving extent, as many as may wait; once
-    /// there are none left, they are to become durable.
+    /// Appends tombstones for the stale blocks of a leaving extent, as many as may wait. When none
+    /// is left, they must become durable.
     fn flush_extent(&mut self, n: u32) {
         while self.queue.internal < self.activity.batch_entries {
             let Some(key) = self.activity.take_stale(n as usize) else {
@@ -439,8 +441,7 @@ impl Log {
         }
     }
 
-    /// Gives free places to the extents that wait for one; asks for extents to be retired when
-    /// few are left.
+    /// Gives free places to waiting extents; requests retirements when few places are left.
     fn give_places(&mut self) {
         let a = &mut self.activity;
         while !a.free.is_empty()
@@ -474,7 +475,7 @@ impl Log {
         }
     }
 
-    /// A clean stop begins: no more direct writes, and no extent leaves on its own.
+    /// A clean stop begins: no more direct writes are granted, and no extent leaves by itself.
     pub(crate) fn stop_marks(&mut self) {
         self.fail_marks(IoError::Shutdown);
         let a = &mut self.activity;
@@ -497,8 +498,8 @@ impl Log {
         }
     }
 
-    /// Appends tombstones for the stale blocks of every extent that can leave the table at a
-    /// clean stop; false if there is no room for them, in which case all stay marked.
+    /// Appends tombstones for the stale blocks of every extent that can leave the table at a clean
+    /// stop. False if there is no room for them; then all extents stay marked.
     pub(crate) fn append_last_tombstones(&mut self) -> bool {
         let idle = |a: &Activity, at: usize| {
             let n = a.index[at].1 as usize;

@@ -33,11 +33,11 @@ enum Lane {
     Idle,
     /// The region's directory is being read.
     Reading(u64),
-    /// It is there, or cannot be read.
+    /// It was read, or cannot be read.
     Read(u64, bool),
 }
 
-/// Why a directory is not believed; see `DirectoryCounts`.
+/// Why a directory is not accepted; see `DirectoryCounts`.
 enum Unfit {
     Missing,
     Torn,
@@ -45,22 +45,23 @@ enum Unfit {
     Dropped,
 }
 
-/// What is read ahead of the walk.
+/// The directories that are read ahead of the walk.
 #[derive(Default)]
 pub(crate) struct Ahead {
     lanes: [Lane; LANES as usize],
-    /// Regions before this one have been thought of.
+    /// Regions before this one have been considered.
     next: u64,
-    /// The region that the walk is in, if it was asked for its directory.
+    /// The walk's current region, if its directory was requested.
     asked: Option<u64>,
-    /// The batches of the region, if its directory is believed and the device is being checked.
+    /// The region whose batches are known, if its directory was accepted and the device is being
+    /// checked.
     known: Option<u64>,
     pages: Vec<(u32, u32, usize, usize)>,
     contents: Contents,
 }
 
 impl Recovery {
-    /// The last batch of a region whose directory would be believed, if it is what it should be.
+    /// The last batch of a region whose directory would be accepted if it is correct.
     fn last_of_full(&self, region: u64) -> Option<u64> {
         let scan = self.live(region)?;
         let last = self.live(region + 1)?.first_batch.checked_sub(1)?;
@@ -76,7 +77,7 @@ impl Recovery {
 }
 
 impl Log {
-    /// Asks for the next directories, as many as there are lanes for.
+    /// Requests the next directories, as many as there are lanes.
     fn read_ahead(&mut self, r: &mut Recovery) {
         let end = r.superblock.tail_region + r.regions();
         r.ahead.next = r.ahead.next.max(r.region);
@@ -113,8 +114,8 @@ impl Log {
         }
     }
 
-    /// The walk stands at the first batch of a region. Whether it is to wait for the region's
-    /// directory; if not, it may stand behind the region now.
+    /// The walk is at the first batch of a region. Returns whether it must wait for the region's
+    /// directory; if not, it may now be past the region.
     pub(crate) fn enter_by_directory(&mut self, r: &mut Recovery) -> bool {
         if r.ahead.asked == Some(r.region) {
             return false;
@@ -145,7 +146,7 @@ impl Log {
         false
     }
 
-    /// The directory in a lane, if it is to be believed.
+    /// The directory in a lane, if it is accepted.
     fn believe(
         &self,
         r: &Recovery,
@@ -174,7 +175,7 @@ impl Log {
         }
     }
 
-    /// Gives all records of a region.
+    /// Returns all records of a region as events.
     fn take_region(&mut self, r: &mut Recovery, d: &DirectoryHeader, contents: &Contents) {
         let geometry = self.geometry;
         for (page, pages, entries) in contents.each(&geometry) {
@@ -197,7 +198,7 @@ impl Log {
         r.report.directories.believed += 1;
     }
 
-    /// When checking: what the directory has in the place of a batch whose header is not there.
+    /// When checking: the directory's version of a batch whose header is missing.
     pub(crate) fn batch_from_directory(&self, r: &mut Recovery) -> Option<BatchHeader> {
         let (pages, from, to) = r.ahead.batch(r.region, r.page, r.expected)?;
         let scan = r.live(r.region)?;
@@ -218,7 +219,7 @@ impl Log {
 }
 
 impl Ahead {
-    /// Remembers where the batches of the region are.
+    /// Notes the places of the region's batches.
     fn note(&mut self, header: DirectoryHeader, contents: &Contents, geometry: &Geometry) {
         self.known = Some(header.first_batch);
         self.pages.clear();
@@ -229,7 +230,7 @@ impl Ahead {
         }
     }
 
-    /// Pages of the batch, and where its entries are.
+    /// Pages of the batch, and the place of its entries.
     fn batch(&self, region: u64, page: u32, sequence: u64) -> Option<(u32, usize, usize)> {
         let first = self.known.filter(|_| self.asked == Some(region))?;
         let n = usize::try_from(sequence.checked_sub(first)?).ok()?;

@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 pub(crate) struct Queued {
     /// Order of arrival, from 1.
     pub serial: u64,
-    /// The caller's name for it; none for the log's own tombstones.
+    /// The caller's name for it; none for tombstones of the activity log.
     pub ticket: Option<u64>,
     pub key: BlockKey,
     pub valid: u16,
@@ -38,37 +38,38 @@ pub(crate) struct Queued {
     pub spare: bool,
 }
 
-/// Appends that are in no batch yet.
+/// Appends that are not in a batch yet.
 pub(crate) struct Queue {
     pub items: VecDeque<Queued>,
-    /// What is carried on, or inserted again, from a region being reclaimed, before `items`: they may wait for it.
+    /// Records carried on, or inserted again, from a region being reclaimed. They go before
+    /// `items`, which may wait for them.
     pub(crate) carried: VecDeque<Queued>,
-    /// Nothing is to be added to what is carried for now.
+    /// No more records are added to `carried` for now.
     pub close_carried: bool,
     /// Serial of the newest append.
     pub last_serial: u64,
-    /// Someone waits for appends up to this serial.
+    /// A caller waits for appends up to this serial.
     pub close_through: u64,
-    /// Tombstones of the log's own among the items.
+    /// Tombstones of the activity log among the items.
     pub internal: u32,
-    /// Batches end at these serials: what follows is not covered by the clean mark (serial,
-    /// ticket).
+    /// Batches end at these serials: the clean mark does not cover later appends (serial, ticket).
     pub barriers: VecDeque<(u64, u64)>,
-    /// Tickets of dirty records that were taken back and whose owner has not heard of it.
+    /// Tickets of dirty records that were withdrawn and whose owner has not been notified.
     pub taken_back: VecDeque<u64>,
-    /// How much of the front fits the next batch, as far as measured.
+    /// How much of the front fits into the next batch, as far as measured.
     pub(crate) fill: Fill,
 }
 
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Fill {
-    /// Pages the batch may have, header included; what follows was measured against it.
+    /// Pages that the batch may have, including its header; the values below were measured against
+    /// it.
     room: u32,
     pub count: usize,
     pub payload_pages: u32,
     /// Cells needed; none in the log layout.
     cells: usize,
-    /// Nothing more would fit.
+    /// Nothing more fits.
     pub full: bool,
 }
 
@@ -87,7 +88,7 @@ impl Queue {
         }
     }
 
-    /// Queues an append; gives its serial.
+    /// Queues an append and returns its serial.
     pub fn push(&mut self, item: Queued) -> u64 {
         self.last_serial += 1;
         self.internal += u32::from(item.ticket.is_none());
@@ -100,7 +101,7 @@ impl Queue {
         self.items.is_empty() && self.carried.is_empty()
     }
 
-    /// Ends the batch that the newest append will be in right behind it.
+    /// Ends a batch right after the newest append.
     pub fn push_barrier(&mut self, ticket: u64) {
         self.barriers.push_back((self.last_serial, ticket));
         self.fill = Fill::default();
@@ -145,7 +146,7 @@ enum State {
     /// Waiting for the payloads' checksums.
     Summing,
     Writing,
-    /// A write of it has failed, others are still under way.
+    /// A write of it has failed; others are still in progress.
     Failing,
     Written,
     Failed,
@@ -157,22 +158,22 @@ struct Batch {
     sequence: u64,
     /// First page of the write on the device.
     page: u32,
-    /// Pages, batch header included, region header not.
+    /// Pages, including the batch header but not the region header.
     pages: u32,
-    /// Writes under way; more than one only in the slots layout.
+    /// Writes in progress; more than one only in the slots layout.
     writes: u32,
-    /// Whether the region's header goes in front.
+    /// Whether the region's header comes first.
     opens_region: bool,
-    /// Its records stood on flash before.
+    /// Its records were on flash before.
     carried: bool,
     region_sequence: u64,
     entries: Vec<InBatch>,
     sums_missing: usize,
     last_serial: u64,
-    /// What was known to be durable when the write was asked for.
+    /// The newest batch that was known to be durable when the write was issued.
     synced: u64,
     generation: u64,
-    /// Whether the headers stand in the batch's buffer.
+    /// Whether the headers are in the batch's buffer.
     encoded: bool,
 }
 
@@ -196,7 +197,7 @@ pub(crate) struct Batches {
     /// In flight, oldest first.
     order: VecDeque<usize>,
     pub(crate) free: Vec<usize>,
-    /// Batches of which no checksums are asked for, and no write yet, oldest first.
+    /// Batches whose checksums and writes have not been requested, oldest first.
     pub unsummed: VecDeque<usize>,
     /// Sequence of the next batch.
     pub next_sequence: u64,
@@ -239,7 +240,7 @@ impl Batches {
         }
     }
 
-    /// Serial of the last append that is in a batch in flight; 0 without any.
+    /// Serial of the last append in a batch in flight; 0 if none is in flight.
     pub fn last_serial(&self) -> u64 {
         self.order.iter().map(|&n| self.all[n].last_serial).max().unwrap_or(0)
     }
@@ -251,7 +252,7 @@ impl Batches {
 }
 
 impl Log {
-    /// Appends a tombstone of the log's own.
+    /// Appends a tombstone of the activity log.
     pub(crate) fn append_tombstone(&mut self, key: BlockKey) {
         let frame = Frame(u32::MAX);
         if self.sabotage.is(Bug::TombstoneForgotten) {
@@ -262,7 +263,7 @@ impl Log {
         self.queue.push(tombstone);
     }
 
-    /// Forms batches while there is reason and room to.
+    /// Forms batches as long as there is a reason and room.
     pub(crate) fn pump_batches(&mut self) -> bool {
         if self.geometry.slots != 0 {
             return self.pump_mapping();
@@ -320,8 +321,8 @@ impl Log {
         self.cells.close_notes &= !self.cells.notes.is_empty();
     }
 
-    /// Takes the measured front of the queue, or of what is carried, into a batch and asks for its
-    /// checksums.
+    /// Takes the measured front of the queue, or of the carried records, into a batch and requests
+    /// its checksums.
     pub(crate) fn form_batch(&mut self, fill: Fill, carried: bool) {
         let slots = self.geometry.slots != 0;
         let sequence = self.batches.next_sequence;
@@ -414,7 +415,7 @@ impl Log {
         }
     }
 
-    /// A payload's checksum is known; whether it was the last one missing.
+    /// A payload's checksum is known; returns whether it was the last one missing.
     pub(crate) fn checksum_done(&mut self, slot: usize, entry: usize, value: u32) -> bool {
         let batch = &mut self.batches.all[slot];
         assert!(batch.state == State::Summing, "no checksum of this batch is missing");
@@ -427,7 +428,7 @@ impl Log {
         last
     }
 
-    /// Asks for the write. The headers are encoded when the driver asks for them.
+    /// Issues the write. The headers are encoded when the driver asks for them.
     pub(crate) fn write_batch(&mut self, slot: usize) {
         if self.error.is_some() {
             self.batches.all[slot].state = State::Failed;
@@ -462,7 +463,7 @@ impl Log {
         }
     }
 
-    /// Asks for the writes of a batch's payloads to their cells.
+    /// Issues the writes of a batch's payloads to their cells.
     fn write_cells(&mut self, slot: usize) {
         let cell_pages = self.geometry.block_pages();
         // The run being collected: its first page and its pages.
@@ -508,7 +509,7 @@ impl Log {
         self.segments.clear();
     }
 
-    /// Sees to it that a batch's buffer holds the headers of the write under way.
+    /// Ensures that a batch's buffer holds the headers of the current write.
     pub(crate) fn encode_headers(&mut self, slot: usize) {
         let Some(batch) = self.batches.all.get_mut(slot) else { return };
         let wanted = matches!(batch.state, State::Writing | State::Failing);
@@ -568,7 +569,7 @@ impl Log {
         self.resolve_batches();
     }
 
-    /// Gives the events of batches that are complete with all before them.
+    /// Emits the events of batches that are complete together with all before them.
     fn resolve_batches(&mut self) {
         if self.sabotage.is(Bug::BatchesSwapped) {
             let all = &self.batches.all;
@@ -650,7 +651,7 @@ impl Log {
         }
     }
 
-    /// Fails every append that is in no batch yet; those in flight follow when they end.
+    /// Fails every append that is not in a batch yet; those in flight follow when they end.
     pub(crate) fn fail_queue(&mut self, error: IoError) {
         self.batches.broken = true;
         for item in self.queue.items.drain(..).chain(self.queue.carried.drain(..)) {

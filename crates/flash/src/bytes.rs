@@ -18,20 +18,22 @@ pub(crate) fn payload_segments(g: &Geometry, frame: Frame, valid: u16, out: &mut
 }
 
 impl Log {
-    /// For a driver without bytes: payloads have no checksums (they are 0), and writes no memory operands.
+    /// For a driver without bytes: payloads have no checksums (they are 0), and writes have no
+    /// memory operands.
     pub fn without_bytes(&mut self) {
         self.without_bytes = true;
         self.effects.leave_out_segments();
     }
 
-    /// Without bytes: asks for the write of a batch where, with bytes, the last checksum would have been given.
+    /// Without bytes: issues the write of a batch at the point where, with bytes, its last checksum
+    /// arrives.
     pub(crate) fn write_unsummed(&mut self) {
         if let Some(slot) = self.batches.unsummed.pop_front() {
             self.write_batch(slot);
         }
     }
 
-    /// Asks for a write of the flash device; the segments are those in `self.segments`.
+    /// Issues a write of the flash device; the segments are in `self.segments`.
     pub(crate) fn push_write(&mut self, token: Token, page: u32, pages: u32) {
         let page_size = self.geometry.page_size;
         let length = pages * page_size;

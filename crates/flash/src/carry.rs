@@ -10,8 +10,8 @@ use crate::log::{Log, Phase};
 use crate::types::{Append, Event};
 
 impl Queue {
-    /// Queues what is carried on. It has no place in the order of arrival: nobody waits for it but
-    /// the caller.
+    /// Queues a record that is carried on. It has no place in the order of arrival: only the caller
+    /// waits for it.
     fn carry(&mut self, item: Queued) {
         self.carried.push_back(item);
     }
@@ -20,8 +20,8 @@ impl Queue {
         self.carried.is_empty()
     }
 
-    /// Takes back what waits: for each, `refused` hears its ticket. Gives the serial of the first that is
-    /// dirty; `taken` is that of the last append that is in a batch.
+    /// Withdraws the waiting appends, and calls `refused` with the ticket of each. Returns the
+    /// serial of the first dirty one; `taken` is the serial of the last append that is in a batch.
     fn take_back(&mut self, taken: u64, mut refused: impl FnMut(u64)) -> u64 {
         let mut first = u64::MAX;
         let barrier = self.barriers.back().map_or(0, |b| b.0);
@@ -45,7 +45,7 @@ impl Queue {
         first
     }
 
-    /// How much of what is carried fits a batch of `room` pages.
+    /// How many of the carried records fit into a batch of `room` pages.
     pub(crate) fn measure_carried(&self, room: u32, geometry: &Geometry) -> Fill {
         let limit = room.min(geometry.batch_pages_max) - 1;
         let mut fill = Fill::default();
@@ -65,10 +65,10 @@ impl Queue {
 }
 
 impl Log {
-    /// Appends what is still owed of a region that is being reclaimed, so that it can be released: before
-    /// all appends that are in no batch yet, and, since they may wait for that region, with room of
-    /// its own. The log layout only. (A record that is in a batch already would come before it in the
-    /// log: see [`Log::is_waiting`].)
+    /// Appends a remaining record of a region that is being reclaimed, so that the region can be
+    /// released. It goes before all appends that are not in a batch yet and, since they may wait
+    /// for that region, has reserved room. Only in the log layout. (A record that is already in a
+    /// batch would precede it in the log: see [`Log::is_waiting`].)
     ///
     /// # Panics
     /// As [`Log::append`].
@@ -83,9 +83,10 @@ impl Log {
         self.pump();
     }
 
-    /// Appends a clean record of a region that is being reclaimed once more, because it is worth keeping:
-    /// as [`Log::carry`] does, but only while there is room that nothing else may need, or else
-    /// [`Event::AppendRefused`] comes. The region must not be given back before either has.
+    /// Appends a clean record of a region that is being reclaimed again, because it is worth
+    /// keeping. Works like [`Log::carry`], but only while there is room that nothing else may need;
+    /// otherwise [`Event::AppendRefused`] follows. The region must not be released before one of
+    /// the events.
     ///
     /// # Panics
     /// As [`Log::carry`].
@@ -102,7 +103,7 @@ impl Log {
         self.pump();
     }
 
-    /// There is no room for what is inserted again.
+    /// There is no room for records that are inserted again.
     pub(crate) fn refuse_spare(&mut self) {
         let events = &mut self.events;
         self.queue.carried.retain(|item| {
@@ -114,19 +115,20 @@ impl Log {
         self.queue.close_carried &= !self.queue.carried_is_empty();
     }
 
-    /// Whether an append of the block waits, and is in no batch yet.
+    /// Whether an append of the block waits and is not in a batch yet.
     pub fn is_waiting(&self, key: BlockKey) -> bool {
         self.queue.items.iter().any(|queued| queued.key == key)
     }
 
-    /// Writes what was given to [`Log::carry`] and [`Log::reinsert`] so far, in a batch that may not be full.
+    /// Writes the records given to [`Log::carry`] and [`Log::reinsert`] so far, in a batch that may
+    /// not be full.
     pub fn close_carried(&mut self) {
         self.queue.close_carried = !self.queue.carried_is_empty();
         self.pump();
     }
 
-    /// Takes back what waits to be written: [`Event::AppendRefused`] for each, and syncs that were to cover
-    /// any that is dirty fail. For who has waited long enough for room.
+    /// Withdraws the appends that wait to be written: [`Event::AppendRefused`] follows for each,
+    /// and syncs that cover a dirty one fail. For a caller that has waited too long for room.
     pub fn take_back(&mut self) {
         let events = &mut self.events;
         let complete = self.commit.complete_serial.max(self.batches.last_serial());
@@ -146,7 +148,8 @@ impl Log {
         self.pump();
     }
 
-    /// Whether there is room to carry on `pages` pages. After a crash during carrying, there may be none.
+    /// Whether there is room to carry on `pages` pages. After a crash during carrying there may be
+    /// none.
     pub fn may_carry(&self, pages: u64) -> bool {
         self.geometry.slots == 0 && self.regions.pages_left() >= pages
     }

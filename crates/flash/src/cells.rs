@@ -33,28 +33,28 @@ use crate::types::{Event, Layout, Mapping};
 use forebay_effect::IoError;
 use std::collections::VecDeque;
 
-/// Slots layout: whether the mappings of a region can move to others.
+/// Slots layout: whether the mappings of a region can move to other regions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MoveRoom {
     /// There is room for them.
     Now,
-    /// There is when the regions given back are free.
+    /// There is room when the released regions are free.
     Later,
-    /// There is not; then what the region holds is destaged, and dropped.
+    /// There is no room; then the region's records are destaged and dropped.
     Never,
 }
 
-/// An entry without a payload of its own that waits.
+/// A waiting entry without a payload.
 #[derive(Clone, Copy)]
 pub(crate) struct Note {
     pub key: BlockKey,
     pub cell: u32,
-    /// The mapping to be written down again; none for an unmapping.
+    /// The mapping to be written again; none for an unmapping.
     pub moved: Option<Mapping>,
 }
 
 impl Note {
-    /// As it stands in a batch.
+    /// Its entry in a batch.
     pub fn entry(&self) -> Entry {
         let tombstone = Entry {
             key: self.key,
@@ -82,7 +82,7 @@ struct Limbo {
     /// The batch that must be durable before the cell leaves limbo.
     sequence: u64,
     cell: u32,
-    /// The block, if somebody waits for its unmapping to be durable.
+    /// The block, if a caller waits for its unmapping to become durable.
     unmapped: Option<BlockKey>,
 }
 
@@ -101,40 +101,41 @@ impl core::fmt::Display for Cells {
     }
 }
 
-/// Counters of blocks that are being written: many more than such blocks, so that a look at one mostly answers for a
-/// block that is not.
+/// Counters for blocks that are being written: many more than such blocks, so that one lookup
+/// mostly answers for a block that is not.
 const WRITING: usize = 1 << 13;
 
 fn hash(key: BlockKey) -> usize {
     (key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 51) as usize
 }
 
-/// The cells and what waits for them. Empty in the log layout.
+/// The cells and the entries that wait for them. Empty in the log layout.
 pub(crate) struct Cells {
     first_page: u32,
     cell_pages: u32,
-    /// What payload seeds continue from.
+    /// The start of payload seeds.
     seed: u32,
-    /// By cell: the region that holds the newest entry naming it, as far as its owner has heard:
-    /// until then `region_of` must say where the owner believes the record to be.
+    /// By cell: the region with the newest entry that names it, as of the last event that its owner
+    /// has polled. Until the owner polls an event, `region_of` must return the region that the
+    /// owner knows.
     home: Vec<u32>,
-    /// Region and block of each `Appended` event that waits to be heard, in their order.
+    /// Region and block of each `Appended` event that has not been polled, in their order.
     pub unheard: VecDeque<(u32, BlockKey)>,
-    /// By a hash of the block: records in batches, and those whose event waits to be heard.
+    /// By a hash of the block: records in batches, and those whose event has not been polled.
     writing: Box<[u16]>,
     pub free: VecDeque<u32>,
     limbo: VecDeque<Limbo>,
     pub notes: VecDeque<Note>,
-    /// Notes are written without waiting for a full batch of them.
+    /// Notes are written without waiting for a full batch.
     pub close_notes: bool,
-    /// Moves among the notes, which come first.
+    /// Moves among the notes; they come first.
     moves: usize,
-    /// Moves that are about to be given. They need room in regions, as those that were given do: nothing else may
-    /// take it ([`Cells::needs`]).
+    /// Moves that are about to be submitted. Like submitted ones they need room in regions, which
+    /// nothing else may take ([`Cells::needs`]).
     moves_to_come: u32,
-    /// The index is full: records are to be forgotten soon, though cells are free.
+    /// The index is full: records must be forgotten soon, even if cells are free.
     pub hurry: bool,
-    /// With fewer free cells than this, those in limbo are hurried along.
+    /// If fewer cells are free, those in limbo are expedited.
     low: usize,
 }
 
@@ -160,7 +161,7 @@ impl Cells {
         }
     }
 
-    /// Begins with no cell free but these.
+    /// Starts with only these cells free.
     pub fn begin(&mut self, uuid: &[u8; 16], free: impl Iterator<Item = u32>) {
         self.seed = crc32c::crc32c(uuid);
         self.free.clear();
@@ -183,10 +184,10 @@ impl Cells {
         self.home[cell as usize] = region;
     }
 
-    /// What the checksum of a payload continues from. Neither region nor sequence is in it: the
-    /// payload stays when its mapping moves. It need not be, because the entry, not the payload,
-    /// holds the checksum: an older payload of the same cell fails under a newer entry by its
-    /// contents.
+    /// The start value of a payload's checksum. It includes neither region nor sequence: the
+    /// payload stays when its mapping moves. It need not include them, because the entry, not the
+    /// payload, holds the checksum: an older payload in the same cell fails under a newer entry by
+    /// its contents.
     pub fn payload_seed(&self, key: BlockKey, position: Position) -> u32 {
         let mut name = [0; 12];
         name[..8].copy_from_slice(&key.0.to_le_bytes());
@@ -194,17 +195,17 @@ impl Cells {
         crc32c::crc32c_append(self.seed, &name)
     }
 
-    /// A record of the block is in a batch from now on, until that it was written is heard.
+    /// A record of the block is in a batch from now on, until its event is polled.
     pub fn begin_writing(&mut self, key: BlockKey) {
         self.writing[hash(key)] += 1;
     }
 
-    /// Whether a record of the block may be in a batch, or not heard of; certainly not, otherwise.
+    /// Whether a record of the block may be in a batch or have an unpolled event. False is certain.
     pub fn may_be_written(&self, key: BlockKey) -> bool {
         self.writing[hash(key)] != 0
     }
 
-    /// Whether a batch of notes alone is due; `spare`: moves do not need the room that it takes.
+    /// Whether a batch of only notes is due; `spare`: moves do not need its room.
     pub fn notes_due(&self, idle: bool, entries_max: u32, spare: bool) -> bool {
         // (Moves fill their batches: else they leave as many pages as they empty, and regions go round for ever.)
         if self.moves_to_come > 0 {
@@ -215,7 +216,7 @@ impl Cells {
             || self.close_notes && idle && !self.notes.is_empty()
     }
 
-    /// Pages of batches that moves need which are given or about to be.
+    /// Pages of batches that submitted and announced moves need.
     pub fn needs(&self, entries_max: u32) -> u64 {
         (self.moves as u64 + u64::from(self.moves_to_come)).div_ceil(entries_max.into())
     }
@@ -232,19 +233,19 @@ impl Cells {
         Some(note)
     }
 
-    /// The cell leaves limbo once batch `sequence` is durable; if its record was unmapped, it is free when the
-    /// owner of the index has heard of that.
+    /// The cell leaves limbo when batch `sequence` is durable. If its record was unmapped, the cell
+    /// is free when the owner of the index has polled that event.
     pub fn put_in_limbo(&mut self, sequence: u64, cell: u32, unmapped: Option<BlockKey>) {
         self.limbo.push_back(Limbo { sequence, cell, unmapped });
     }
 
-    /// Cells are running out, or entries of the index, and some wait to be free.
+    /// Free cells or index entries are running out, and some cells wait to become free.
     pub fn is_short(&self) -> bool {
         (self.hurry || self.free.len() < self.low)
             && !(self.limbo.is_empty() && self.notes.is_empty())
     }
 
-    /// The batch that must be durable for another cell to be free.
+    /// The batch that must be durable before another cell is free.
     pub fn next_limbo(&self) -> Option<u64> {
         self.limbo.front().map(|l| l.sequence)
     }
@@ -256,9 +257,9 @@ impl Log {
         self.geometry.layout()
     }
 
-    /// Slots layout: nobody needs the payload at `position` any more, because a record whose
-    /// `Appended` has been polled took its place, or because the region that held its mapping is
-    /// free. The cell is used again once that is durable.
+    /// Slots layout: the payload at `position` is no longer needed, because a record whose
+    /// `Appended` event has been polled replaced it, or because the region with its mapping is
+    /// free. The cell is reused once that is durable.
     pub fn release_cell(&mut self, position: Position) {
         let cell = self.cells.cell(position);
         if self.sabotage.is(Bug::CellReusedEarly) {
@@ -271,10 +272,10 @@ impl Log {
         }
     }
 
-    /// Slots layout: forgets the record of `key`, which must be the newest, at `position`, and
-    /// clean. `Unmapped` follows when that is durable, if the log does not fail before; a newer
-    /// record may be appended meanwhile. False, and nothing happens, while a newer record of the
-    /// block is being written, or its `Appended` waits to be polled.
+    /// Slots layout: forgets the record of `key`, which must be the newest, clean, and at
+    /// `position`. `Unmapped` follows when that is durable, unless the log fails before; a newer
+    /// record may be appended meanwhile. Returns false and does nothing while a newer record of the
+    /// block is being written or its `Appended` event waits to be polled.
     pub fn unmap(&mut self, key: BlockKey, position: Position) -> bool {
         if self.takes_no_notes() {
             return true;
@@ -293,12 +294,12 @@ impl Log {
         true
     }
 
-    /// Slots layout: writes a mapping down again, because the region that holds it is being
-    /// reclaimed; `Moved` follows. False, and nothing happens, while a newer record of the block
-    /// is being written, which will make it unnecessary.
+    /// Slots layout: writes a mapping again, because its region is being reclaimed; `Moved`
+    /// follows. Returns false and does nothing while a newer record of the block is being written,
+    /// which makes the move unnecessary.
     ///
     /// # Panics
-    /// If the mapping has no granule: such a record is to be unmapped.
+    /// If the mapping has no granule: such a record must be unmapped.
     pub fn remap(&mut self, mapping: Mapping) -> bool {
         let Mapping { ticket, key, position, valid, .. } = mapping;
         assert!(valid != 0, "a mapping without a granule");
@@ -321,23 +322,24 @@ impl Log {
         true
     }
 
-    /// Slots layout: the owner is about to give `count` mappings to `remap`, and waits for nothing before that. Room is kept
-    /// for them until [`Log::close_notes`]; of those given, only full batches are written before it. (There is one owner
-    /// at a time: a cache with this layout has one shard.)
+    /// Slots layout: the owner is about to submit `count` mappings to `remap`, and waits for
+    /// nothing before that. Room is kept for them until [`Log::close_notes`]; until then, only full
+    /// batches of the submitted ones are written. (There is one owner at a time: a cache with this
+    /// layout has one shard.)
     pub fn expect_moves(&mut self, count: u32) {
         self.cells.moves_to_come = count;
         self.pump();
     }
 
-    /// Slots layout: writes the mappings given to `remap`.
+    /// Slots layout: writes the mappings submitted to `remap`.
     pub fn close_notes(&mut self) {
         self.cells.moves_to_come = 0;
         self.cells.close_notes = !self.cells.notes.is_empty();
         self.pump();
     }
 
-    /// Slots layout: whether there is room for `count` mappings, whatever else is appended. Mappings that were given to
-    /// `remap` before must have been written.
+    /// Slots layout: whether there is room for `count` mappings, whatever else is appended.
+    /// Mappings that were submitted to `remap` before must have been written.
     pub fn room_for_moves(&self, count: u64) -> MoveRoom {
         let pages = count.div_ceil(self.geometry.batch_entries_max.into());
         let (left, coming) = (self.regions.pages_left(), self.regions.pages_coming());
@@ -349,7 +351,7 @@ impl Log {
         }
     }
 
-    /// Whether a record of the block is in a batch that is not complete, or not heard of.
+    /// Whether a record of the block is in an incomplete batch, or its event has not been polled.
     pub(crate) fn is_being_written(&self, key: BlockKey) -> bool {
         let may = self.cells.may_be_written(key);
         debug_assert!(may || !self.is_in_batches(key), "a block being written is not counted");
@@ -360,12 +362,12 @@ impl Log {
         self.cells.unheard.iter().any(|u| u.1 == key) || self.batches.have_record(key)
     }
 
-    /// Whether a batch more leaves the room that moves need.
+    /// Whether one more batch leaves the room that moves need.
     pub(crate) fn spares_a_page(&self) -> bool {
         self.regions.pages_left() > self.cells.needs(self.geometry.batch_entries_max)
     }
 
-    /// An event is about to be heard: where its block's record is believed to be changes with that.
+    /// An event is about to be polled: it changes the known position of its block's record.
     pub(crate) fn hear(&mut self, event: &mut Event) {
         let cells = &mut self.cells;
         match event {
@@ -392,8 +394,8 @@ impl Log {
         self.error.is_some() || !matches!(self.phase, Phase::Running | Phase::Draining)
     }
 
-    /// Slots layout: forms batches while there is reason and room to. A batch takes one page, and cells if it has
-    /// records.
+    /// Slots layout: forms batches as long as there is a reason and room. A batch takes one page,
+    /// and cells if it has records.
     pub(crate) fn pump_mapping(&mut self) -> bool {
         let mut progress = false;
         while self.error.is_none() && !self.batches.free.is_empty() {
@@ -431,7 +433,7 @@ impl Log {
         progress
     }
 
-    /// Frees the cells whose time in limbo is over.
+    /// Frees the cells that can leave limbo.
     pub(crate) fn pump_cells(&mut self) -> bool {
         if self.error.is_some() || self.geometry.slots == 0 {
             return false;
@@ -462,7 +464,7 @@ impl Log {
         progress
     }
 
-    /// Nothing will be written any more: moves that wait fail.
+    /// Nothing will be written any more: waiting moves fail.
     pub(crate) fn fail_notes(&mut self, error: IoError) {
         self.cells.moves = 0;
         for note in self.cells.notes.drain(..) {

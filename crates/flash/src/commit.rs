@@ -20,15 +20,15 @@ use crate::types::{Binding, Event, RecoveryReport, Sealed};
 use forebay_effect::{Device, Effect, IoError, Outcome, Place, Segment, Token};
 use std::collections::VecDeque;
 
-/// What is complete, what is durable, and who waits.
+/// Which appends are complete, which are durable, and who waits.
 pub(crate) struct Commit {
-    /// Newest append complete with all before it.
+    /// Newest append that is complete with all before it.
     pub complete_serial: u64,
-    /// Newest batch complete with all before it.
+    /// Newest batch that is complete with all before it.
     pub complete_sequence: u64,
     pub durable_serial: u64,
     pub durable_sequence: u64,
-    /// A batch that somebody needs to be durable (see [`Log::make_durable`]).
+    /// A batch that a caller needs to be durable (see [`Log::make_durable`]).
     pub awaited: u64,
     /// Calls of `sync` (serial, ticket).
     pub tickets: VecDeque<(u64, u64)>,
@@ -36,7 +36,7 @@ pub(crate) struct Commit {
     covers: Covers,
 }
 
-/// What the sync in flight makes durable.
+/// The appends that the sync in flight makes durable.
 #[derive(Clone, Copy, Default)]
 struct Covers {
     serial: u64,
@@ -59,12 +59,12 @@ impl Commit {
         }
     }
 
-    /// Whether a sync now would make `serial` durable, which it is not yet.
+    /// Whether a sync now would make `serial` durable, if it is not yet.
     pub fn would_cover(&self, serial: u64) -> bool {
         (self.durable_serial + 1..=self.complete_serial).contains(&serial)
     }
 
-    /// Whether a sync now would make the batch durable, which it is not yet.
+    /// Whether a sync now would make the batch durable, if it is not yet.
     pub fn would_cover_batch(&self, sequence: u64) -> bool {
         (self.durable_sequence + 1..=self.complete_sequence).contains(&sequence)
     }
@@ -76,7 +76,7 @@ enum Step {
     Idle,
     /// The first copy is being written.
     Writing,
-    /// It is written and wants a sync.
+    /// It is written and needs a sync.
     Written,
     /// The second copy is being written.
     Mirroring,
@@ -86,42 +86,42 @@ enum Step {
 enum Mark {
     Clean(u64),
     Bound(u64),
-    /// Of this volume.
+    /// A note about this volume.
     Passing(u16),
 }
 
-/// The superblock as it should be, and how far it is on flash. Versions count the states of the
+/// The contents of the superblock, and how much of it is on flash. Versions count the states of the
 /// contents since the start.
 #[derive(Default)]
 pub(crate) struct SuperblockWriter {
     pub contents: Superblock,
-    /// Version that holds every change so far.
+    /// Version that includes every change so far.
     wanted: u64,
     /// Version encoded last.
     encoded: u64,
-    /// Version durable in one copy at least.
+    /// Version that is durable in at least one copy.
     pub durable: u64,
     /// Version written to both copies, and made durable in both.
     mirrored: u64,
     pub settled: u64,
-    /// Version that someone wants to be durable in both.
+    /// Version that a caller needs durable in both copies.
     pub settle: u64,
     /// Generation known to be durable.
     durable_generation: u64,
     step: Step,
-    /// The copy that the next update (or the one under way) writes first.
+    /// The copy that the next (or current) update writes first.
     pub copy: u32,
     pages: u32,
-    /// The log is new: places where a former tier's second copy may lie, which are erased once both copies of its own
-    /// are written.
+    /// The log is new: places where the second copy of a former tier may be, which are erased once
+    /// both new copies are written.
     to_erase: &'static [u64],
-    /// Tail in the version encoded last.
+    /// Tail in the last encoded version.
     tail: u64,
     marks: VecDeque<(u64, Mark)>,
 }
 
 impl SuperblockWriter {
-    /// The contents have changed; gives the version that will hold the change.
+    /// The contents have changed; returns the version that will include the change.
     pub fn touch(&mut self) -> u64 {
         self.wanted = self.encoded + 1;
         self.wanted
@@ -132,7 +132,7 @@ impl SuperblockWriter {
         version <= self.encoded
     }
 
-    /// The version encoded last has become durable in one copy.
+    /// The last encoded version has become durable in one copy.
     pub fn note_durable(&mut self) {
         self.durable_generation = self.contents.generation;
         self.copy ^= 1;
@@ -252,7 +252,7 @@ impl Log {
         self.superblock.marks.push_back((version, Mark::Passing(volume)));
     }
 
-    /// Starts an update when one is wanted and none is under way.
+    /// Starts an update if one is needed and none is in progress.
     pub(crate) fn pump_superblock(&mut self) -> bool {
         let s = &mut self.superblock;
         if self.error.is_some() || s.step != Step::Idle || s.wanted <= s.encoded {
@@ -265,7 +265,7 @@ impl Log {
         true
     }
 
-    /// Encodes the superblock as it should be.
+    /// Encodes the current contents of the superblock.
     pub(crate) fn encode_superblock(&mut self) {
         let s = &mut self.superblock;
         s.tail = self.regions.tail_wanted;
@@ -291,9 +291,10 @@ impl Log {
         self.write_superblock_as(token(Kind::Superblock, 0));
     }
 
-    /// Erases the next second copy of a former tier, whose pages may have had another size: nothing else of this log may
-    /// ever be written there, and if its first copy is damaged one day, what is found there must not be taken for it. That
-    /// first copy is durable by now, so that a cut in the middle leaves this log; a cut before leaves the former tier as it was.
+    /// Erases the next second copy of a former tier, whose pages may have had another size. Nothing
+    /// else of this log may ever be written there, and if the first copy is damaged one day, the
+    /// former tier's copy must not be taken for it. That first copy is durable by now, so a cut in
+    /// the middle leaves this log; an earlier cut leaves the former tier unchanged.
     fn erase_former(&mut self) -> bool {
         let (page_size, copy_pages) = (self.geometry.page_size, self.geometry.superblock_pages);
         let used = self.superblock.pages;
@@ -322,7 +323,7 @@ impl Log {
         self.push_write(token, page, pages);
     }
 
-    /// A copy of the superblock is written, or a former one erased.
+    /// A copy of the superblock was written, or a former one erased.
     pub(crate) fn superblock_written(&mut self, result: Outcome) {
         self.remains.superblock_in_flight = false;
         if let Err(error) = result {
@@ -342,7 +343,7 @@ impl Log {
         }
     }
 
-    /// Asks for a sync when one would help somebody and none is in flight.
+    /// Issues a sync if one would help a waiter and none is in flight.
     pub(crate) fn pump_sync(&mut self) -> bool {
         let (c, s) = (&self.commit, &self.superblock);
         if self.error.is_some() || c.in_flight {
@@ -425,8 +426,8 @@ impl Log {
         }
     }
 
-    /// The update is durable in its first copy: what depends on it happens, and the second copy
-    /// follows.
+    /// The update is durable in its first copy: actions that depend on it happen, and the second
+    /// copy follows.
     fn superblock_durable(&mut self) {
         let s = &mut self.superblock;
         s.durable = s.encoded;
@@ -452,7 +453,7 @@ impl Log {
         self.write_superblock();
     }
 
-    /// Goes on with a start or a stop when what it waits for has happened.
+    /// Continues a start or a stop when the event it waits for has happened.
     pub(crate) fn pump_phase(&mut self) -> bool {
         match &mut self.phase {
             Phase::Opening { version, report } if self.superblock.settled >= *version => {
@@ -505,7 +506,7 @@ impl Log {
         }
     }
 
-    /// Fails everyone who waits for something to become durable.
+    /// Fails all callers that wait for durability.
     pub(crate) fn fail_commits(&mut self, error: IoError) {
         for (_, ticket) in self.commit.tickets.drain(..) {
             self.events.push_back(Event::Synced { ticket, result: Err(error) });

@@ -16,28 +16,28 @@ use crate::geometry::Geometry;
 use crate::log::{BATCH_BUFFERS, Kind, Log, token};
 use forebay_effect::Outcome;
 
-/// The slots layout has no directories: a sync is due after this many entries, about as many as a region of
-/// the log has. A recovery has to verify what was written since the last one.
+/// The slots layout has no directories: a sync is due after this many entries, about as many as a
+/// region of the log has. A recovery has to verify the entries written since the last sync.
 const CHECKPOINT_ENTRIES: usize = 4096;
 
-/// What is being taken down, and what is being written.
+/// The directory being collected, and the one being written.
 pub(crate) struct Directories {
     /// Entries since the last checkpoint, in the slots layout.
     since: usize,
-    /// Bytes of the largest one; 0 if there are none.
+    /// Bytes of the largest directory; 0 if there are none.
     room: usize,
-    /// Of the region whose batches are becoming complete.
+    /// The region whose batches are becoming complete.
     open: Option<Named>,
     contents: Contents,
-    /// There was no room for all.
+    /// There was no room for all entries.
     overflown: bool,
-    /// On its way to flash, and whether its buffer holds it already.
+    /// The directory being written, and whether its buffer holds it already.
     writing: Option<Named>,
     written: Contents,
     encoded: bool,
 }
 
-/// Whose directory.
+/// The region of a directory.
 #[derive(Clone, Copy)]
 struct Named {
     region: u64,
@@ -72,7 +72,7 @@ impl Directories {
 }
 
 impl Log {
-    /// A batch is complete, with all before it.
+    /// A batch is complete, together with all before it.
     pub(crate) fn take_down(
         &mut self,
         region: u64,
@@ -107,7 +107,7 @@ impl Log {
         }
     }
 
-    /// Asks for the write of a directory that is whole.
+    /// Issues the write of a complete directory.
     pub(crate) fn pump_directory(&mut self) -> bool {
         self.directories.open.is_some() && self.error.is_none() && self.write_directory()
     }
@@ -149,7 +149,7 @@ impl Log {
         BATCH_BUFFERS + self.geometry.inflight_batches_max as usize
     }
 
-    /// Sees to it that the buffer holds the directory under way.
+    /// Ensures that the buffer holds the directory being written.
     pub(crate) fn encode_directory(&mut self) {
         let buffer = self.directory_buffer();
         let d = &mut self.directories;

@@ -5,11 +5,11 @@
 //! coming back: for each batch sequence it names the one epoch whose batch counts. An epoch writes
 //! each sequence once, so (epoch, sequence) names one batch.
 
-/// Largest number of epochs remembered. Older boundaries are forgotten; there, the order of
-/// regions alone tells (a region's batches end where the next region's begin).
+/// Most epochs remembered. Older boundaries are forgotten; for them, only the order of regions
+/// decides (a region's batches end where the next region's begin).
 pub(crate) const EPOCHS_MAX: usize = 64;
 
-/// Where an epoch's batches begin.
+/// The start of an epoch's batches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EpochStart {
     /// Sequence of its first batch.
@@ -18,7 +18,7 @@ pub struct EpochStart {
     pub epoch: u64,
 }
 
-/// Whether the batch `sequence` written in `epoch` is one that counts.
+/// Whether batch `sequence`, written in `epoch`, counts.
 pub(crate) fn accepts(table: &[EpochStart], sequence: u64, epoch: u64) -> bool {
     match table.iter().rposition(|start| start.first_batch <= sequence) {
         Some(n) => table[n].epoch == epoch,

@@ -25,7 +25,7 @@ pub const GEOMETRY: Geometry = Geometry {
     active_extents_max: 2,
 };
 
-/// Every decoder on the same bytes.
+/// Runs every decoder on the same bytes.
 pub fn decode(bytes: &[u8]) {
     let uuid = bytes.get(24..40).and_then(|b| b.try_into().ok()).unwrap_or([0; 16]);
     let page = bytes.get(20..24).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
@@ -36,8 +36,8 @@ pub fn decode(bytes: &[u8]) {
     let _ = DirectoryHeader::decode(bytes, &uuid, page, &GEOMETRY, &mut Contents::default());
 }
 
-/// A check and a recovery of a device that holds these bytes (zeroes behind them). Gives the
-/// number of events, which is finite.
+/// Checks and recovers a device that holds these bytes (followed by zeroes). Returns the number of
+/// events, which is finite.
 pub fn recover(bytes: &[u8]) -> usize {
     let mut device = bytes.to_vec();
     device.resize(GEOMETRY.device_bytes() as usize, 0);
@@ -52,7 +52,7 @@ pub fn recover(bytes: &[u8]) -> usize {
     events
 }
 
-/// Does what the log asks for until it is ready or has failed.
+/// Executes the log's effects until it is ready or has failed.
 fn drive(log: &mut Log, device: &mut [u8]) -> usize {
     let mut segments = Vec::new();
     let mut events = 0;

@@ -9,7 +9,7 @@ use crate::format::batch::entries_max;
 use crate::types::Layout;
 use core::fmt;
 
-/// The largest number of granules in a block: masks are 16 bits wide.
+/// Most granules in a block: masks are 16 bits wide.
 pub const GRANULES_MAX: u32 = 16;
 /// One more than the largest page number a `Position` may hold.
 pub const POSITIONS_MAX: u64 = u32::MAX as u64;
@@ -33,16 +33,15 @@ pub struct Geometry {
     pub region_pages: u32,
     /// Number of regions. Stored.
     pub regions: u32,
-    /// Number of cells behind the regions, a block each: 0 in the *log* layout, whose payloads
-    /// lie in the regions; in the *slots* layout the regions are the journal of the mapping.
-    /// Stored.
+    /// Number of cells after the regions, one block each: 0 in the *log* layout, whose payloads are
+    /// in the regions. In the *slots* layout the regions are the journal of the mapping. Stored.
     pub slots: u32,
-    /// Pages kept at the end of each region for its directory, in the *log* layout; 0 for none. Each
-    /// region's header has its own.
+    /// Pages reserved at the end of each region for its directory, in the *log* layout; 0 for none.
+    /// Each region's header has its own number.
     pub directory_pages: u32,
     /// Pages of each copy of the superblock. Stored.
     pub superblock_pages: u32,
-    /// Bytes of an extent of the activity log: a power of two, at least a block. Stored.
+    /// Bytes of an extent of the activity log: a power of two, at least one block. Stored.
     pub extent_bytes: u64,
     /// Largest batch in pages, its header page included.
     pub batch_pages_max: u32,
@@ -58,14 +57,14 @@ pub struct Geometry {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum GeometryError {
-    /// The device has too few bytes for even the smallest log.
+    /// The device is too small even for the smallest log.
     DeviceTooSmall {
         /// Bytes it has.
         size: u64,
         /// Bytes it would need.
         needed: u64,
     },
-    /// A number is outside its range, or two numbers do not go together.
+    /// A number is outside its range, or two numbers do not match.
     Invalid(&'static str),
 }
 
@@ -85,11 +84,12 @@ impl fmt::Display for GeometryError {
 impl std::error::Error for GeometryError {}
 
 impl Geometry {
-    /// The default division of a device of `size` bytes for blocks of `block_size` bytes:
-    /// regions of 16 MiB, batches of up to 128 blocks or 1 MiB, 1024 active extents of 8 MiB. On smaller
-    /// devices regions are smaller, a 128th of it (what is kept free and what is being filled is then
-    /// little; smaller still, a region has too few neighbouring blocks that could be destaged together):
-    /// down to 512 KiB or 64 blocks, and further so that there are 16, where possible.
+    /// The default division of a device of `size` bytes for blocks of `block_size` bytes: regions
+    /// of 16 MiB, batches of up to 128 blocks or 1 MiB, 1024 active extents of 8 MiB. On smaller
+    /// devices a region is a 128th of the device, so that the free and the open regions take little
+    /// of it. (Still smaller regions would have too few neighbouring blocks that can be destaged
+    /// together.) Regions shrink down to 512 KiB or 64 blocks, and further where needed for 16
+    /// regions, where possible.
     ///
     /// # Errors
     /// If the block size is impossible or the device too small.
@@ -136,8 +136,8 @@ impl Geometry {
         Ok(g)
     }
 
-    /// The same division in pages of `page_size` bytes and regions of `region` bytes, of a device of `size` bytes: for
-    /// the *log* layout, as all that this module divides by default.
+    /// The same division with pages of `page_size` bytes and regions of `region` bytes, for a
+    /// device of `size` bytes, in the *log* layout (like all default divisions of this module).
     #[must_use]
     pub fn with_pages(self, size: u64, page_size: u32, region: u32) -> Geometry {
         let mut g = Geometry { page_size, ..self };
@@ -149,10 +149,11 @@ impl Geometry {
         g
     }
 
-    /// With directories as large as regions of these pages need: for as many entries as there are
-    /// pages, or twice as many as there are whole blocks. (What has more entries, because many are
-    /// tombstones or parts of blocks, gets no directory.) None in regions of which a directory would
-    /// take more than a thirty-second part, nor in the *slots* layout, whose journal is entries only.
+    /// With directories as large as regions of this size need: for as many entries as there are
+    /// pages, or twice as many as there are whole blocks. (A region with more entries, because many
+    /// are tombstones or parts of blocks, gets no directory.) No directories if one would take more
+    /// than a thirty-second of a region, nor in the *slots* layout, whose journal contains only
+    /// entries.
     #[must_use]
     pub const fn with_directories(self) -> Geometry {
         let blocks = 2 * (self.region_pages / self.block_pages()) as usize;
@@ -167,9 +168,9 @@ impl Geometry {
         Geometry { directory_pages: if none { 0 } else { directory_pages }, ..self }
     }
 
-    /// The same numbers for the *slots* layout on a device of `size` bytes: a journal that holds
-    /// the mapping of all cells more than three times over (twice, and what is kept free), in
-    /// regions of `region_pages` or a sixteenth of it, and cells in the rest.
+    /// The same numbers for the *slots* layout on a device of `size` bytes: a journal with room for
+    /// more than three mappings of all cells (two mappings, plus free regions), in regions of
+    /// `region_pages` or a sixteenth of the journal, and cells in the rest.
     ///
     /// # Errors
     /// If the device is too small.
@@ -203,10 +204,10 @@ impl Geometry {
         if self.slots == 0 { Layout::Log } else { Layout::Slots }
     }
 
-    /// Whether the numbers go together.
+    /// Checks that the numbers are valid together.
     ///
     /// # Errors
-    /// Names the first that does not.
+    /// Names the first invalid number.
     pub fn validate(&self) -> Result<(), GeometryError> {
         let check = |ok: bool, what| if ok { Ok(()) } else { Err(GeometryError::Invalid(what)) };
         check(
@@ -268,8 +269,8 @@ impl Geometry {
         check(self.pages() <= POSITIONS_MAX, "more pages than a position can name")
     }
 
-    /// Regions that are kept free for what is carried on from a region being reclaimed, in the log layout:
-    /// enough for all of it in the smallest batches, unless there are few.
+    /// Regions kept free for records carried on from a region being reclaimed, in the log layout:
+    /// enough for all of it in the smallest batches, unless there are few regions.
     pub const fn regions_kept(&self) -> u32 {
         match (self.slots, self.regions) {
             (0, 0..8) => 1,
@@ -328,7 +329,7 @@ impl Geometry {
     pub const fn first_cell_page(&self) -> u64 {
         self.first_region_page() as u64 + self.regions as u64 * self.region_pages as u64
     }
-    /// Bytes of the device in use; it must have at least these.
+    /// Bytes of the device in use; the device must be at least this large.
     pub const fn device_bytes(&self) -> u64 {
         self.pages() * self.page_size as u64
     }

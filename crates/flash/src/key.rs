@@ -44,8 +44,8 @@ impl fmt::Display for BlockKey {
     }
 }
 
-/// Where on the flash device a record's payload starts, as a page number from the start of the
-/// device. Turn it into bytes with `Log::byte_offset`.
+/// Where a record's payload starts on the flash device, as a page number from the start of the
+/// device. `Log::byte_offset` converts it to bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Position(pub u32);
 

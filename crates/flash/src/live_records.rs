@@ -16,7 +16,7 @@ pub(crate) struct Found {
     pub sequence: u64,
     pub region: u64,
     pub verified: bool,
-    /// Order of application, which is the journal's; from 1 on.
+    /// Order of application, which is the order of the journal; from 1 on.
     order: u64,
 }
 
@@ -24,9 +24,9 @@ pub(crate) struct Found {
 pub(crate) struct LiveRecords {
     /// By cell.
     records: Vec<Option<Found>>,
-    /// Cells, at the places of their blocks' hashes or behind those.
+    /// Cells, at or after the places of their blocks' hashes.
     table: Vec<u32>,
-    /// Records ever put in.
+    /// Number of records ever inserted.
     applied: u64,
 }
 
@@ -38,7 +38,7 @@ fn hash(key: BlockKey) -> u64 {
 }
 
 impl LiveRecords {
-    /// None, with room for those of `cells` cells.
+    /// An empty table with room for the records of `cells` cells.
     pub fn new(cells: u32) -> LiveRecords {
         // Never full, so that every search ends.
         let places = u64::from(cells) * 19 / 10 + 8;
@@ -61,7 +61,7 @@ impl LiveRecords {
         self.records[cell as usize].as_ref().expect("the table has cells with records").entry.key
     }
 
-    /// Where the block's cell stands in the table, or would stand.
+    /// The place of the block's cell in the table, or the place where it would be.
     fn place_of(&self, key: BlockKey) -> usize {
         let mut place = self.home(key);
         while self.table[place] != EMPTY && self.key_in(self.table[place]) != key {
@@ -105,7 +105,7 @@ impl LiveRecords {
         self.table[hole] = EMPTY;
     }
 
-    /// Takes over a record: nothing older of its block, or in its cell, counts.
+    /// Inserts a record: older records of its block, or in its cell, no longer count.
     pub fn put(&mut self, entry: &Entry, sequence: u64, region: u64, verified: bool) {
         self.remove(entry.key);
         // Two owners of a cell there are only if what forgot the first was damaged.
@@ -120,7 +120,7 @@ impl LiveRecords {
             Some(Found { entry: *entry, sequence, region, verified, order });
     }
 
-    /// The cells with records, in the order in which these were put in.
+    /// The cells with records, in the order of insertion.
     pub fn in_order(&self) -> Vec<u32> {
         // The journal is at most a few times as long as the list of what is left of it.
         let mut cells = vec![EMPTY; self.applied as usize + 1];

@@ -73,12 +73,12 @@ pub struct Log {
     pub(crate) without_bytes: bool,
 }
 
-/// Where the log is in its life.
+/// The state of the log.
 #[derive(Debug)]
 pub(crate) enum Phase {
     /// Not started.
     New,
-    /// Reading what the device holds.
+    /// Reading the device.
     Recovering,
     /// The superblock of this epoch (a version of it) is being made durable.
     Opening { version: u64, report: Box<RecoveryReport> },
@@ -96,7 +96,7 @@ pub(crate) enum Phase {
     Sealing { version: u64, ticket: u64 },
 }
 
-/// What a token stands for; the upper four bits of its index.
+/// The kind of a token: the upper four bits of its index.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Batch = 0,
@@ -107,7 +107,7 @@ pub(crate) enum Kind {
     /// Payloads of a batch, in cells.
     Payload = 5,
     Directory = 6,
-    /// What is done with a log that has latched.
+    /// Operations of a log that has latched.
     Remains = 7,
 }
 
@@ -116,7 +116,8 @@ pub(crate) fn token(kind: Kind, what: u32) -> Token {
     Token { owner: Owner::Log, index: (kind as u32) << 28 | what }
 }
 
-/// The metadata buffer that the superblock is written from (and its first copy read into).
+/// The metadata buffer from which the superblock is written (and into which its first copy is
+/// read).
 pub(crate) const SUPERBLOCK_BUFFER: usize = 0;
 /// The buffer that the second copy is read into.
 pub(crate) const SUPERBLOCK_OTHER: usize = 1;
@@ -182,10 +183,10 @@ impl Log {
         self.pump();
     }
 
-    /// Appends a record. Never refused: it waits while no region is free.
+    /// Appends a record. It is never refused: it waits while no region is free.
     ///
     /// # Panics
-    /// If a mask has granules that a block has not, or dirty ones that are not valid.
+    /// If a mask has granules that a block does not have, or dirty ones that are not valid.
     pub fn append(&mut self, append: Append) {
         let Some(queued) = self.admit(&append, self.refusal()) else { return };
         self.activity.record_appended(append.key);
@@ -217,14 +218,15 @@ impl Log {
         Some(Queued { serial, ticket, key, valid, dirty, frame, spare })
     }
 
-    /// Writes what is open as soon as no batch is being written.
+    /// Writes the open batch as soon as no batch is being written.
     pub fn close_batch(&mut self) {
         self.queue.close_through = self.queue.last_serial;
         self.pump();
     }
 
-    /// `Synced` once everything appended before this call is durable. Closes the open batch. It fails if a dirty record
-    /// was taken back ([`Log::take_back`]) and that event has not been polled: to its owner it is appended.
+    /// `Synced` follows once everything appended before this call is durable. Closes the open
+    /// batch. The sync fails if a dirty record was withdrawn ([`Log::take_back`]) and that event
+    /// has not been polled: for its owner the record is still appended.
     pub fn sync(&mut self, ticket: u64) {
         let taken_back = !self.queue.taken_back.is_empty();
         if let Some(error) = self.refusal().or(taken_back.then_some(IoError::Device)) {
@@ -241,8 +243,8 @@ impl Log {
         self.pump();
     }
 
-    /// `Synced` once everything whose `Appended` has been given is durable. Unlike [`Log::sync`]
-    /// it does not wait for what is queued, which may itself wait for a region.
+    /// `Synced` follows once everything whose `Appended` event has been emitted is durable. Unlike
+    /// [`Log::sync`] it does not wait for queued appends, which may wait for a region.
     pub fn sync_written(&mut self, ticket: u64) {
         let refusal = match self.phase {
             // What waits to be written may wait for what this sync is for.
@@ -265,9 +267,9 @@ impl Log {
         self.pump();
     }
 
-    /// Asks for the oldest region to be reclaimed, because the index is full. Nothing happens
-    /// when one is being reclaimed already, or nothing is on flash. In the slots layout, where
-    /// that would not help, what is being unmapped is hurried along.
+    /// Requests that the oldest region be reclaimed, because the index is full. Nothing happens if
+    /// one is being reclaimed already, or nothing is on flash. In the slots layout, where that
+    /// would not help, unmappings are expedited.
     pub fn reclaim(&mut self) {
         if self.geometry.slots == 0 {
             self.regions.ask();
@@ -277,11 +279,11 @@ impl Log {
         self.pump();
     }
 
-    /// Nothing in the region is owed any more: every block in it is clean with its backing
-    /// store durable, or dropped, or superseded by a record whose `Appended` has been polled. (A
-    /// newer version that is only in DRAM, or whose append is not complete, supersedes nothing.)
-    /// No read of the region is in flight. The log makes the superseding records durable, then
-    /// the advanced tail, then uses the region again.
+    /// Nothing in the region is needed any more: every block in it is clean with its backing store
+    /// durable, or dropped, or superseded by a record whose `Appended` event has been polled. (A
+    /// newer version that is only in DRAM, or whose append is not complete, supersedes nothing.) No
+    /// read of the region is in flight. The log makes the superseding records durable, then the
+    /// advanced tail, then reuses the region.
     ///
     /// # Panics
     /// If the region is not being reclaimed.
@@ -290,8 +292,8 @@ impl Log {
         self.pump();
     }
 
-    /// The region of an [`Event::RegionFreed`] holds nothing any more for the owner of the index: the log
-    /// may write to it. Regions are forgotten in the order of those events.
+    /// The owner of the index has forgotten the region of an [`Event::RegionFreed`]: the log may
+    /// write to it. Regions are forgotten in the order of those events.
     ///
     /// # Panics
     /// If it is not the oldest region that was freed and is not forgotten.
@@ -300,10 +302,11 @@ impl Log {
         self.pump();
     }
 
-    /// Asks to write `key` directly to its backing store: `Active` once its extent is durably
-    /// marked, which may be at once. The block's record on flash counts as stale from then on.
+    /// Requests permission to write `key` directly to its backing store: `Active` follows once its
+    /// extent is durably marked, which may be at once. From then on the block's record on flash
+    /// counts as stale.
     ///
-    /// When the table of extents is full, [`Event::Retire`] asks for some to be given up.
+    /// When the table of extents is full, [`Event::Retire`] requests that some be released.
     pub fn mark_active(&mut self, key: BlockKey, ticket: u64) {
         if let Some(error) = self.refusal() {
             self.events.push_back(Event::Active { ticket, result: Err(error) });
@@ -315,13 +318,13 @@ impl Log {
         self.pump();
     }
 
-    /// Whether such a mark waits for flash only, and not until the store of another extent is synced.
+    /// Whether such a mark waits only for flash, and not for a sync of another extent's store.
     pub fn has_mark(&self, key: BlockKey) -> bool {
         self.activity.has_place(key)
     }
 
-    /// The direct write granted by `Active` has ended, well or not. The block's record on flash
-    /// counts as stale, unless one is appended after this call.
+    /// The direct write granted by `Active` has ended, successfully or not. The block's record on
+    /// flash counts as stale, unless one is appended after this call.
     ///
     /// # Panics
     /// If no direct write to the block's extent was granted.
@@ -330,8 +333,8 @@ impl Log {
         self.pump();
     }
 
-    /// The record of this block on flash is stale. Where the block's extent is active, that is
-    /// remembered until the extent is retired; elsewhere a tombstone is appended. Call it when a
+    /// The record of this block on flash is stale. If the block's extent is active, that is
+    /// remembered until the extent is retired; otherwise a tombstone is appended. Call it when a
     /// granted direct write is issued, if a record of the block was appended since the grant.
     pub fn poison(&mut self, key: BlockKey) {
         if self.refusal().is_none() && !self.poison_active(key) {
@@ -358,8 +361,8 @@ impl Log {
         self.pump();
     }
 
-    /// Replaces the table of bound volumes: `Bound` once durable, or with
-    /// [`IoError::NoSpace`] when the superblock cannot hold so many.
+    /// Replaces the table of bound volumes: `Bound` follows once it is durable, or with
+    /// [`IoError::NoSpace`] if the superblock cannot hold that many.
     pub fn bind(&mut self, bindings: Vec<Binding>, ticket: u64) {
         let fits =
             bindings.len() <= crate::format::superblock::bindings_max(&self.geometry) as usize;
@@ -372,12 +375,12 @@ impl Log {
         self.pump();
     }
 
-    /// Notes what the backing stores look like, which nobody writes until the next call of this or
-    /// the next start, and which volumes' records so far cease to count: `Bound` once durable. May
-    /// be called after a stop that went well, too. A start forgets the seals.
+    /// Notes the fingerprints of the backing stores, which nobody writes until the next call of
+    /// this or the next start, and which volumes' records so far no longer count: `Bound` follows
+    /// once that is durable. May also be called after a successful stop. A start drops the seals.
     ///
     /// # Panics
-    /// If records are to cease to count while some wait to be written.
+    /// If records are to stop counting while some wait to be written.
     pub fn seal(&mut self, volumes: &[Sealed], ticket: u64) {
         let stopped = matches!(self.phase, Phase::Closed) && self.superblock.contents.clean;
         let refusal = if stopped { self.error } else { self.refusal() };
@@ -394,11 +397,11 @@ impl Log {
         &self.superblock.contents.bindings
     }
 
-    /// Clean stop: writes what is queued, tombstones for stale records, and a superblock that
-    /// says so; `Stopped` follows. Make the backing stores durable and end direct writes first.
-    /// (Extents with a direct write still granted stay marked.)
+    /// Clean stop: writes the queued appends, tombstones for stale records, and a superblock with
+    /// the clean mark; `Stopped` follows. Make the backing stores durable and end direct writes
+    /// first. (Extents with a granted direct write stay marked.)
     ///
-    /// A start under way is given up where nothing was written yet, else finished first.
+    /// A start in progress is abandoned if nothing was written yet, else finished first.
     pub fn stop(&mut self) {
         match self.phase {
             Phase::New | Phase::Recovering => {
@@ -485,7 +488,7 @@ impl Log {
         event
     }
 
-    /// The event that [`Log::poll_event`] would give after `n` others.
+    /// The event that [`Log::poll_event`] would return after `n` others.
     #[inline]
     pub fn upcoming_event(&self, n: usize) -> Option<&Event> {
         self.events.get(n)
@@ -507,13 +510,12 @@ impl Log {
         &mut self.buffers[buffer]
     }
 
-    /// Where on the device, in bytes, a position lies.
+    /// The position's offset on the device, in bytes.
     pub fn byte_offset(&self, position: Position) -> u64 {
         u64::from(position.0) * u64::from(self.geometry.page_size)
     }
 
-    /// The number of the region that a position lies in; in the slots layout, of the region that
-    /// holds its mapping.
+    /// The number of the position's region; in the slots layout, of the region with its mapping.
     pub fn region_of(&self, position: Position) -> u32 {
         if self.geometry.slots != 0 {
             return self.cells.home(position);
@@ -531,9 +533,9 @@ impl Log {
         self.geometry.payload_pages(valid)
     }
 
-    /// What the checksum of a payload continues from. It depends on the log's UUID, the epoch
-    /// and sequence of the region, the block and the position, so that a stale, misdirected or
-    /// foreign payload fails. Ask before the region is released.
+    /// The start value of a payload's checksum. It depends on the log's UUID, the epoch and
+    /// sequence of the region, the block and the position, so that a stale, misdirected or foreign
+    /// payload fails. Call it before the region is released.
     pub fn payload_seed(&self, key: BlockKey, position: Position) -> u32 {
         if self.geometry.slots != 0 {
             return self.cells.payload_seed(key, position);
@@ -562,7 +564,7 @@ impl Log {
         self.error
     }
 
-    /// Whether records wait to be written for which there is no room.
+    /// Whether records wait to be written because there is no room.
     pub fn is_out_of_room(&self) -> bool {
         let Some(front) = self.queue.items.front() else { return false };
         if self.geometry.slots != 0 {
@@ -571,7 +573,7 @@ impl Log {
         !self.regions.has_room(1 + self.geometry.payload_pages(front.valid))
     }
 
-    /// Whether the log is so full that a record that is given to it now may wait until another leaves.
+    /// Whether the log is so full that a new record may wait until another leaves.
     pub fn is_short(&self) -> bool {
         if self.geometry.slots != 0 {
             return self.cells.free.len() <= self.queue.items.len() || !self.regions.leaves_last();
@@ -579,19 +581,19 @@ impl Log {
         !self.regions.has_room(self.geometry.batch_pages_max)
     }
 
-    /// The numbers of the regions in use, from the oldest on.
+    /// The numbers of the regions in use, oldest first.
     pub fn regions_in_use(&self) -> impl Iterator<Item = u32> + '_ {
         let end = self.regions.head + u64::from(self.regions.open);
         (self.regions.tail..end).map(|s| self.regions.number(s) as u32)
     }
 
-    /// Whether recovery has given all that it found, and the log is about to begin its epoch: nothing
-    /// was written yet, or what says so is in flight.
+    /// Whether recovery has returned everything that it found, and the log is about to begin its
+    /// epoch: nothing was written yet, or the superblock that says so is in flight.
     pub fn is_opening(&self) -> bool {
         matches!(self.phase, Phase::Opening { .. })
     }
 
-    /// What recovery has found, until it is reported.
+    /// The results of recovery, until they are reported.
     pub(crate) fn opening(&self) -> Option<&RecoveryReport> {
         match &self.phase {
             Phase::Opening { report, .. } => Some(report),
@@ -599,7 +601,7 @@ impl Log {
         }
     }
 
-    /// How far recovery is, while there is one.
+    /// Progress of recovery, while it runs.
     pub fn recovering(&self) -> Option<Recovering> {
         self.recovery.as_ref().map(|r| r.progress())
     }
@@ -611,7 +613,7 @@ impl Log {
 }
 
 impl Log {
-    /// Why nothing new is taken, if so.
+    /// Why the log takes no new records, if so.
     ///
     /// # Panics
     /// Before `Ready`.
@@ -625,7 +627,7 @@ impl Log {
         }
     }
 
-    /// Does everything that can be done now.
+    /// Does all the work that is possible now.
     pub(crate) fn pump(&mut self) {
         loop {
             let progress = self.pump_activity()
@@ -646,7 +648,7 @@ impl Log {
         self.stats.cells_total = self.geometry.slots;
     }
 
-    /// Latches: nothing is written from now on, everything that waits fails.
+    /// Latches: nothing is written from now on, and all waiting operations fail.
     pub(crate) fn latch(&mut self, error: IoError) {
         if self.error.is_some() {
             return;
@@ -673,7 +675,7 @@ impl Log {
         }
     }
 
-    /// What waits and for what, for a report of a run that hangs.
+    /// Which operations wait for what, to report a run that hangs.
     pub fn describe(&self) -> String {
         format!(
             "\nlog: {:?}, {} waiting to be written, durable to {} of {}, {}",
@@ -685,8 +687,8 @@ impl Log {
         )
     }
 
-    /// The caller cannot go on with this log (a dirty record that cannot be read would be lost
-    /// with its region): it latches as failed, as after a failed write.
+    /// The caller cannot continue with this log (an unreadable dirty record would be lost with its
+    /// region): the log latches as failed, as after a failed write.
     pub fn give_up(&mut self, error: IoError) {
         self.latch(error);
     }

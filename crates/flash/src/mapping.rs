@@ -47,8 +47,8 @@ pub(crate) struct Mapped {
     live: Option<LiveRecords>,
     /// Newest region with an applied batch.
     region: Option<u64>,
-    /// Payloads still to be looked at: of the tail, by batch and entry, then (when checking) of
-    /// the mapping.
+    /// Payloads still to be verified: those of the tail, by batch and entry, then (when checking)
+    /// those of the mapping.
     tail_todo: VecDeque<(usize, usize)>,
     live_todo: VecDeque<BlockKey>,
     /// The tail has been cut.
@@ -56,7 +56,7 @@ pub(crate) struct Mapped {
 }
 
 impl Mapped {
-    /// Takes over a batch: nothing older about its blocks counts.
+    /// Applies a batch: older entries of its blocks no longer count.
     fn apply(&mut self, batch: &Walked) -> u64 {
         let mut tombstones = 0;
         let live = self.live.as_mut().expect("made for the first batch");
@@ -100,8 +100,7 @@ impl Mapped {
         end
     }
 
-    /// The batch of the next entry of the block behind entry `e` of batch `b` that says something
-    /// new.
+    /// The batch of the block's next entry after entry `e` of batch `b` that is not just a move.
     fn voided_by(&self, key: BlockKey, b: usize, e: usize) -> Option<usize> {
         let from = |batch| if batch == b { e + 1 } else { 0 };
         (b..self.tail.len()).find(|&n| {
@@ -111,13 +110,13 @@ impl Mapped {
     }
 }
 
-/// Whether the entry only says again where a payload lies.
+/// Whether the entry only repeats the place of a payload.
 fn is_move(entry: &Entry) -> bool {
     entry.kind == EntryKind::Data && entry.offset == MOVED
 }
 
 impl Log {
-    /// Takes note of a batch walked over.
+    /// Notes a batch that the walk has passed.
     pub(crate) fn note_batch(&mut self, r: &mut Recovery, header: &BatchHeader) {
         r.mapped.live.get_or_insert_with(|| LiveRecords::new(self.geometry.slots));
         let entries = r.entries.iter().map(|e| (*e, Payload::Unknown)).collect();
@@ -141,7 +140,7 @@ impl Log {
         r.report.tombstones += tombstones;
     }
 
-    /// The journal ends: looks at the payloads of its tail (when checking, at all that count).
+    /// The journal ends: verifies the payloads of its tail (when checking, all that count).
     pub(crate) fn end_of_journal(&mut self, r: &mut Recovery) {
         self.apply_known(r);
         let tail = &r.mapped.tail;
@@ -153,7 +152,7 @@ impl Log {
         self.verify_next(r);
     }
 
-    /// Asks for the next payload.
+    /// Requests the next payload.
     fn verify_next(&mut self, r: &mut Recovery) {
         if r.mapped.tail_todo.is_empty() && !r.mapped.settled {
             self.settle_tail(r);
@@ -169,7 +168,7 @@ impl Log {
         self.push_read(r.chunk_buffer(), self.cells.position(entry.cell).0, pages);
     }
 
-    /// A payload is there.
+    /// A payload was read.
     pub(crate) fn cell_read(&mut self, r: &mut Recovery) {
         r.report.payloads_verified += 1;
         if let Some((b, e)) = r.mapped.tail_todo.pop_front() {
@@ -192,7 +191,7 @@ impl Log {
             || self.sabotage.is(Bug::ChecksumIgnoredAtRecovery)
     }
 
-    /// The tail's payloads are known: what counts of it is applied.
+    /// The tail's payloads are verified: its entries that count are applied.
     fn settle_tail(&mut self, r: &mut Recovery) {
         let count = r.mapped.whole_batches();
         let dropped = r.mapped.tail.len() - count;
@@ -210,7 +209,7 @@ impl Log {
         }
     }
 
-    /// Gives the records that count, in the journal's order, and goes on to the end.
+    /// Returns the records that count, in the journal's order, and proceeds to the end.
     fn give_mapping(&mut self, r: &mut Recovery) {
         let live = core::mem::take(&mut r.mapped).live;
         let mut live = live.unwrap_or_else(|| LiveRecords::new(self.geometry.slots));

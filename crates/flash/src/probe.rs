@@ -8,13 +8,13 @@ use crate::format::batch::BatchHeader;
 use crate::log::Log;
 use crate::recovery::{Recovery, Step};
 
-/// A look ahead under way.
+/// A search ahead in progress.
 #[derive(Default)]
 pub(crate) struct Probe {
     /// Next page to look at.
     region: u64,
     page: u32,
-    /// Pages asked for.
+    /// Pages requested.
     pages: u32,
     /// The nearest batch found: region, page, sequence.
     found: Option<(u64, u32, u64)>,
@@ -25,7 +25,7 @@ pub(crate) struct Probe {
 }
 
 impl Log {
-    /// Looks ahead from where the walk stands; `held` is the batch there, if only its payloads
+    /// Searches ahead from the walk's position; `held` is the batch there, if only its payloads
     /// fail.
     pub(crate) fn begin_probe(&mut self, r: &mut Recovery, held: Option<BatchHeader>) {
         r.probe = Probe {
@@ -37,7 +37,7 @@ impl Log {
         self.probe_on(r);
     }
 
-    /// Asks for the next pages, or decides.
+    /// Requests the next pages, or decides.
     fn probe_on(&mut self, r: &mut Recovery) {
         let end = r.superblock.tail_region + r.regions();
         while !r.probe_decided() && r.probe.region < end {
@@ -54,7 +54,7 @@ impl Log {
         self.decide(r);
     }
 
-    /// Looks through the pages read.
+    /// Searches the pages that were read.
     pub(crate) fn probe_read(&mut self, r: &mut Recovery) {
         let page_size = self.geometry.page_size as usize;
         let first = self.page_of(r, r.probe.region, r.probe.page);
@@ -111,14 +111,14 @@ impl Log {
 }
 
 impl Log {
-    /// Nothing of the log lies behind what was walked over.
+    /// There is nothing of the log after the walk's position.
     fn log_ended(&mut self, r: &mut Recovery) {
         if self.geometry.slots != 0 { self.end_of_journal(r) } else { self.finish_recovery(r) }
     }
 }
 
 impl Recovery {
-    /// Whether what was found suffices to decide.
+    /// Whether the findings suffice to decide.
     fn probe_decided(&self) -> bool {
         if self.probe.held {
             return self.known >= self.expected;

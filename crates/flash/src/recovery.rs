@@ -38,7 +38,7 @@ use forebay_effect::{Device, Effect, Outcome};
 /// Region headers read at once.
 const SCANS: u32 = 16;
 
-/// What is done next with what was read.
+/// The next use of data that was read.
 pub(crate) enum Step {
     Sync,
     Superblocks {
@@ -47,7 +47,7 @@ pub(crate) enum Step {
     Regions {
         left: u32,
     },
-    /// The directory of the region that the walk has come to.
+    /// The directory of the walk's region.
     Directory,
     Header,
     Payload,
@@ -56,11 +56,11 @@ pub(crate) enum Step {
     Cell,
 }
 
-/// What the first two pages of a region say.
+/// The contents of a region's first two pages.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Scan {
     present: bool,
-    /// Whether its own header is there, or only its first batch's.
+    /// Whether its own header is intact, or only its first batch's.
     header: bool,
     sequence: u64,
     pub epoch: u64,
@@ -74,13 +74,14 @@ pub(crate) struct Scan {
 pub(crate) struct Recovery {
     /// Write nothing, verify everything.
     pub check: bool,
-    /// Volumes whose backing stores were changed behind the log's back.
+    /// Volumes whose backing stores were changed without the log.
     changed: Vec<u16>,
     /// Seals stay.
     sealed: bool,
     /// The stamps of stores.
     stores: Vec<StoreStamp>,
-    /// Volumes whose store is an older copy that may be completed; the newest batch that it has.
+    /// Volumes whose store is an older copy that may be completed, and the newest batch that each
+    /// has.
     incomplete: Vec<(u16, u64)>,
     /// By volume: clean records of batches up to this one do not count.
     distrusted: Vec<u64>,
@@ -102,7 +103,8 @@ pub(crate) struct Recovery {
     /// last.
     buffers: usize,
     chunk_pages: u32,
-    /// Where the next batch is expected: region sequence, page within it, batch sequence.
+    /// The place of the next expected batch: region sequence, page within the region, batch
+    /// sequence.
     pub region: u64,
     pub page: u32,
     pub expected: u64,
@@ -113,7 +115,7 @@ pub(crate) struct Recovery {
     pub known: u64,
     /// Highest superblock generation known to have been durable.
     pub generation: u64,
-    /// The batch at hand.
+    /// The current batch.
     pub header: Option<BatchHeader>,
     pub entries: Vec<Entry>,
     pub verify: Verify,
@@ -174,7 +176,7 @@ impl Recovery {
         counts.then_some(scan)
     }
 
-    /// Whether a header found in region `region` at page `page` of it is of a batch that counts.
+    /// Whether a header found in region `region` at its page `page` belongs to a batch that counts.
     pub fn counts(&self, header: &BatchHeader, region: u64, page: u32, pages: u32) -> bool {
         header.region_sequence == region
             && page + header.pages <= pages
@@ -182,7 +184,7 @@ impl Recovery {
                 || epochs::accepts(&self.superblock.epochs, header.sequence, header.epoch))
     }
 
-    /// How far this is.
+    /// The progress.
     pub fn progress(&self) -> Recovering {
         let tail = self.superblock.tail_region;
         Recovering {
@@ -192,22 +194,22 @@ impl Recovery {
         }
     }
 
-    /// Whether a record counts only for what is dirty in it.
+    /// Whether only the dirty granules of a record count.
     pub fn distrusts(&self, volume: u16, sequence: u64) -> bool {
         self.distrusted.get(usize::from(volume)).is_some_and(|&until| sequence <= until)
     }
 
-    /// If the volume's store may be completed: it lacks the dirty records of batches after this one.
+    /// If the volume's store may be completed: the batch after which it lacks the dirty records.
     pub fn lacks(&self, volume: u16) -> Option<u64> {
         self.incomplete.iter().find(|i| i.0 == volume).map(|i| i.1)
     }
 
-    /// Whether what is dirty in a record does not count either.
+    /// Whether the dirty granules of a record do not count either.
     pub fn voids(&self, volume: u16, sequence: u64) -> bool {
         self.voided.get(usize::from(volume)).is_some_and(|&until| sequence <= until)
     }
 
-    /// Learns what a header that counts knows.
+    /// Takes over what a valid header knows.
     pub fn learn(&mut self, header: &BatchHeader) {
         self.known = self.known.max(header.synced);
         self.generation = self.generation.max(header.generation);
@@ -267,7 +269,7 @@ impl Log {
         self.recovery = Some(r);
     }
 
-    /// Something that recovery asked for has ended.
+    /// A read or write of recovery has ended.
     pub(crate) fn recovery_step(&mut self, buffer: usize, result: Outcome) {
         let Some(mut r) = self.recovery.take() else { return };
         if let Some(lane) =
@@ -301,7 +303,7 @@ impl Log {
         }
     }
 
-    /// Asks for pages of the device to be read into a buffer.
+    /// Requests pages of the device to be read into a buffer.
     pub(crate) fn push_read(&mut self, buffer: usize, page: u32, pages: u32) {
         let length = pages * self.geometry.page_size;
         let offset = u64::from(page) * u64::from(self.geometry.page_size);
@@ -365,7 +367,7 @@ impl Log {
         }
     }
 
-    /// Takes over the stored geometry and tables, if they fit this run.
+    /// Takes over the stored geometry and tables, if they match this run.
     fn adopt(&mut self, r: &mut Recovery, s: Superblock) -> Result<(), LogError> {
         let mut g = self.geometry;
         for (what, stored, expected) in [
@@ -478,13 +480,13 @@ impl Log {
         self.walk(r);
     }
 
-    /// The newest superblock is lost: where the log begins is not known.
+    /// The newest superblock is lost: the start of the log is unknown.
     pub(crate) fn refuse_stale(&mut self, r: &Recovery) {
         let (found, known) = (r.superblock.generation, r.generation);
         self.refuse(LogError::SuperblockStale { found, known });
     }
 
-    /// What the region's header says, or the first batch's where that is newer or alone.
+    /// Takes the region's header, or its first batch's header if that is newer or alone.
     fn scan_region(&mut self, r: &mut Recovery, buffer: usize, region: u32) {
         let page = self.geometry.region_start(region);
         let (first, second) = self.buffers[buffer].split_at(self.geometry.page_size as usize);
@@ -529,7 +531,7 @@ impl Log {
         r.scan[region as usize] = scan;
     }
 
-    /// The log ends before batch `r.expected`: decides, and makes it durable.
+    /// The log ends before batch `r.expected`: decides that, and makes it durable.
     pub(crate) fn finish_recovery(&mut self, r: &mut Recovery) {
         if r.generation > r.superblock.generation {
             return self.refuse_stale(r);
@@ -583,7 +585,7 @@ impl Log {
         self.open(report);
     }
 
-    /// Fills in what the walk has not seen of the regions in use.
+    /// Fills in the regions in use that the walk has not read.
     fn settle_regions(&mut self, tail: u64, head: u64, end: u64) {
         self.regions.continue_at(tail, head);
         let mut first_batch = end + 1;

@@ -18,7 +18,7 @@ use crate::log::{Log, Phase};
 use crate::sabotage::Bug;
 use crate::types::{Event, Options};
 
-/// What is known of a region in use.
+/// The state of a region in use.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Region {
     pub sequence: u64,
@@ -26,9 +26,9 @@ pub(crate) struct Region {
     pub first_batch: u64,
     /// Sequence of its last batch, once sealed.
     pub last_batch: u64,
-    /// What its payloads' seeds continue from.
+    /// The start of its payloads' seeds.
     pub seed: u32,
-    /// The cache has given it back.
+    /// The cache has released it.
     pub released: bool,
 }
 
@@ -36,17 +36,17 @@ pub(crate) struct Region {
 pub(crate) struct Regions {
     pub all: Vec<Region>,
     region_pages: u32,
-    /// Pages of a region behind which its directory lies.
+    /// Pages of a region before its directory.
     usable_pages: u32,
     first_page: u32,
-    /// Regions that are to be free, or to become so.
+    /// Regions that are to be free, or about to become free.
     reserve: u64,
     reclaims_max: u64,
     /// Oldest region that is not free.
     pub tail: u64,
     /// Oldest region that counts according to the durable superblock.
     pub freed: u64,
-    /// What the next superblock is to say.
+    /// The tail that the next superblock must have.
     pub tail_wanted: u64,
     pub released: u64,
     pub reclaiming: u64,
@@ -61,18 +61,18 @@ pub(crate) struct Regions {
     pub release_sequence: u64,
     /// The region whose directory is being written.
     pub directory_under_way: Option<u64>,
-    /// Batches up to this one are worth a sync: their regions are full, their directories written
-    /// (in the slots layout: there are enough of them).
+    /// Batches up to this one are worth a sync: their regions are full and their directories
+    /// written (in the slots layout: there are enough of them).
     pub checkpoint: u64,
-    /// The last free region is kept for batches that have moves of mappings: the slots layout.
+    /// The last free region is kept for batches with moves of mappings: the slots layout.
     keeps_last: bool,
-    /// Free regions that are kept for what is carried on from a region being reclaimed: the log layout.
+    /// Free regions kept for records carried on from a region being reclaimed: the log layout.
     kept: u32,
     /// Pages left at the end of regions.
     pub pages_skipped: u64,
 }
 
-/// What the payload seeds of a region continue from.
+/// The start of the payload seeds of a region.
 pub(crate) fn region_seed(uuid: &[u8; 16], sequence: u64, epoch: u64) -> u32 {
     let crc = crc32c::crc32c(uuid);
     let crc = crc32c::crc32c_append(crc, &sequence.to_le_bytes());
@@ -130,7 +130,7 @@ impl Regions {
         self.head + u64::from(self.open)
     }
 
-    /// Regions in use, the open one included.
+    /// Regions in use, including the open one.
     pub fn used(&self) -> u64 {
         self.end() - self.tail
     }
@@ -140,20 +140,20 @@ impl Regions {
         (self.all.len() as u64).saturating_sub(self.used()) as u32
     }
 
-    /// Pages that batches without payload could still take without a region given back.
+    /// Pages that batches without payload could still take without another released region.
     pub fn pages_left(&self) -> u64 {
         let left = if self.open { self.usable_pages - self.next_page } else { 0 };
         u64::from(left) + u64::from(self.free()) * u64::from(self.usable_pages - 1)
     }
 
-    /// Pages of regions that were given back and are not free yet.
+    /// Pages of released regions that are not free yet.
     pub fn pages_coming(&self) -> u64 {
         (self.released - self.tail) * u64::from(self.usable_pages - 1)
     }
 
-    /// Pages that the next batch may have, if it needs no more than `needed`: what is left of
-    /// the open region, or a fresh one. Seals the open one when it has no room for `needed`. What is
-    /// `carried` may have the region that is kept for it.
+    /// Pages that the next batch may have if it needs no more than `needed`: the rest of the open
+    /// region, or a new one. Seals the open region if it has no room for `needed`. A `carried`
+    /// batch may use the region that is reserved for it.
     pub fn room(&mut self, needed: u32, last_batch: u64, carried: bool) -> Option<u32> {
         let kept = if carried { 0 } else { self.kept };
         if self.open {
@@ -168,26 +168,26 @@ impl Regions {
         if self.free() <= kept || waits { None } else { Some(self.usable_pages - 1) }
     }
 
-    /// Whether there is room for a batch that needs `needed` pages, and is not carried.
+    /// Whether there is room for a batch of `needed` pages that is not carried.
     pub fn has_room(&self, needed: u32) -> bool {
         let open = self.open && self.usable_pages - self.next_page >= needed;
         self.free() >= self.kept + u32::from(!open)
     }
 
-    /// The same without the region that is kept for what has no payload.
+    /// The same, without the region that is reserved for batches without payload.
     pub fn pages_to_spare(&self) -> u64 {
         let kept = if self.keeps_last { u64::from(self.usable_pages - 1) } else { 0 };
         self.pages_left().saturating_sub(kept)
     }
 
-    /// Whether the last free region stays free if a batch of one page more is written.
+    /// Whether the last free region stays free if a batch of one more page is written.
     pub fn leaves_last(&self) -> bool {
         let opens = !self.open || self.next_page >= self.usable_pages;
         !self.keeps_last || self.free() > u32::from(opens)
     }
 
-    /// Takes the pages of batch `sequence`, opening a region if none is open. Gives the region's
-    /// sequence, the first page of the write, and whether the region header goes in front.
+    /// Takes the pages of batch `sequence`, and opens a region if none is open. Returns the
+    /// region's sequence, the first page of the write, and whether the region header comes first.
     pub fn take(
         &mut self,
         pages: u32,
@@ -228,7 +228,8 @@ impl Regions {
         self.asked |= self.reclaiming == self.released && self.used() > 0;
     }
 
-    /// The cache gives back a region; what supersedes its records is in batches up to `complete`.
+    /// The cache releases a region; the records that supersede its records are in batches up to
+    /// `complete`.
     pub fn release(&mut self, region: u32, complete: u64) {
         let sequence = self.all[region as usize].sequence;
         let asked_for = (self.released..self.reclaiming).contains(&sequence)
@@ -242,7 +243,7 @@ impl Regions {
         }
     }
 
-    /// The cache holds nothing in the region any more, which is the oldest of those freed.
+    /// The cache has forgotten the region, which is the oldest of those freed.
     pub fn forget(&mut self, region: u32) {
         let oldest = self.tail < self.freed && self.number(self.tail) == region as usize;
         assert!(oldest, "region {region} is not the oldest of those freed");
@@ -265,7 +266,7 @@ impl Regions {
         crc32c::crc32c_append(self.all[region as usize].seed, &name)
     }
 
-    /// The next region to ask the cache for, if one is wanted and may be asked for.
+    /// The next region to request from the cache, if one is needed and may be requested.
     fn next_reclaim(&mut self, complete: u64, wanted: bool) -> Option<u32> {
         let outstanding = self.reclaiming - self.released;
         let coming = u64::from(self.free()) + (self.reclaiming - self.tail);
@@ -292,7 +293,7 @@ impl Regions {
 }
 
 impl Log {
-    /// Asks for regions when few are free, and lets the tail follow those given back.
+    /// Requests regions when few are free, and moves the tail after released regions.
     pub(crate) fn pump_regions(&mut self) -> bool {
         let running = matches!(self.phase, Phase::Running);
         let draining = matches!(self.phase, Phase::Draining);
@@ -324,7 +325,7 @@ impl Log {
 }
 
 impl Regions {
-    /// Whether the only region left to ask for is the one being filled.
+    /// Whether the only remaining region to request is the open one.
     fn only_open(&self) -> bool {
         self.reclaiming == self.head
     }

@@ -23,7 +23,7 @@ pub(crate) struct Remains {
     step: Step,
     /// Everything that is complete is durable.
     salvaged: bool,
-    /// A sync has failed: no later one says anything of what was written before.
+    /// A sync has failed: a later sync says nothing about earlier writes.
     pub sync_failed: bool,
     /// A superblock is being written.
     pub superblock_in_flight: bool,
@@ -46,8 +46,8 @@ enum Step {
 }
 
 impl Log {
-    /// Of a log that has latched: `Synced` once everything whose `Appended` was given is durable, if the
-    /// device still makes anything durable.
+    /// For a log that has latched: `Synced` follows once everything whose `Appended` event was
+    /// emitted is durable, if the device can still make it durable.
     ///
     /// # Panics
     /// Before the log has latched, or while another call of this or of [`Log::void`] is unanswered.
@@ -67,8 +67,8 @@ impl Log {
         self.remains.salvaged
     }
 
-    /// Of a log that has latched: nothing that was ever recorded of these volumes counts. `Voided` once
-    /// that is durable. Their stores must be durable, and hold what was dirty.
+    /// For a log that has latched: no record of these volumes counts any more. `Voided` follows
+    /// once that is durable. Their stores must be durable, and hold the data that was dirty.
     ///
     /// # Panics
     /// Before a salvage has succeeded, or while another call is unanswered.
@@ -87,7 +87,7 @@ impl Log {
         self.pump();
     }
 
-    /// Begins what is wanted, when nothing of before is in the way.
+    /// Begins the requested operation when no earlier one is in the way.
     pub(crate) fn pump_remains(&mut self) -> bool {
         match self.remains.step {
             Step::SyncWanted(ticket) if !self.is_syncing() => {
@@ -120,7 +120,7 @@ impl Log {
         self.effects.push(Effect::Sync { token: token(Kind::Remains, 1), device: Device::Flash });
     }
 
-    /// What it asked for has ended.
+    /// A requested operation has ended.
     pub(crate) fn remains_done(&mut self, result: Outcome) {
         match (self.remains.step, result) {
             (Step::Syncing(_), Err(error)) => {

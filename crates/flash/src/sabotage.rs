@@ -5,85 +5,90 @@
 //! false and the hooks are compiled out. With the feature, a machine works correctly until a bug is
 //! chosen.
 
-/// A bug. Each hook that asks for one is a single line and says `sabotage`.
+/// A bug. Each hook that checks for one is a single line and says `sabotage`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Bug {
     /// Flash: a sync of the log is answered without one.
     LogSyncSkipped,
-    /// Flash: a sync counts for what was complete when it ended, not when it was asked for.
+    /// Flash: a sync covers the writes that were complete when it ended, not when it was issued.
     SyncCoversTooMuch,
     /// Flash: batches count as complete in the order in which their writes end: two are swapped.
     BatchesSwapped,
-    /// Flash: recovery believes payloads whatever their checksums say.
+    /// Flash: recovery accepts payloads with wrong checksums.
     ChecksumIgnoredAtRecovery,
     /// Flash: the record of a directly written block gets no tombstone.
     TombstoneForgotten,
     /// Flash: the superblock does not name the extents open for direct writes.
     ActivityMarkSkipped,
-    /// Flash: a region is used again before what supersedes its records is durable.
+    /// Flash: a region is reused before the records that supersede its records are durable.
     RegionReusedEarly,
-    /// Flash: what an earlier run wrote behind the end of its log counts again.
+    /// Flash: batches that an earlier run wrote after the end of its log count again.
     EpochsForgotten,
-    /// Flash, slots layout: a cell is used again before what forgets its record is durable.
+    /// Flash, slots layout: a cell is reused before its record is durably forgotten.
     CellReusedEarly,
-    /// Flash, slots layout: recovery does not verify payloads that nothing says were durable.
+    /// Flash, slots layout: recovery does not verify payloads that no structure says were durable.
     TailUnverified,
     /// Flash, slots layout: a record that replacement drops is not forgotten on flash.
     UnmapForgotten,
     /// Flash: records of a log that has failed are declared void, but not on flash.
     VoidSkipped,
-    /// Cache, slots layout: a region is given back with mappings that are still needed.
+    /// Cache, slots layout: a region is released with mappings that are still needed.
     MappingLeftBehind,
-    /// Cache: payloads read from flash are believed whatever their checksums say.
+    /// Cache: payloads read from flash are accepted with wrong checksums.
     ChecksumIgnoredOnRead,
     /// Cache: a flush and a FUA write do not sync the backing store.
     BackingSyncSkipped,
     /// Cache: a newer partial record hides the granules of an older one.
     PartialHidesOlder,
-    /// Cache: a trim goes past a dirty record, which is later destaged over it.
+    /// Cache: a trim bypasses a dirty record, which is later destaged over it.
     DestageOverDirectWrite,
     /// Cache: a slot is written while the log is writing it out.
     SlotWrittenUnderSpill,
     /// Cache: a region's dirty records count as clean before the backing store is synced.
     RegionFreedBeforeSync,
-    /// Cache: records that are destaged together are written as one though one of them has left.
+    /// Cache: records that are destaged together are written as one although one of them has left.
     GapWrittenOver,
-    /// Cache: a volume is cleaned while what was destaged of it apart has not ended.
+    /// Cache: a volume is cleaned before its separate destages have ended.
     ApartOvertaken,
-    /// Cache: what was destaged apart counts as clean before its store is synced.
+    /// Cache: separately destaged records count as clean before their store is synced.
     ApartUnsynced,
     /// Cache: a record counts as clean as soon as it is written to the backing store.
     DirtyForgottenBeforeSync,
-    /// Cache: a failed sync of the backing store counts as a good one.
+    /// Cache: a failed sync of the backing store counts as successful.
     SyncFailureIgnored,
-    /// Cache: a zeroing leaves what DRAM holds of the block as it was.
+    /// Cache: a zeroing leaves the block's old data in DRAM.
     TrimLeavesOldData,
-    /// Cache: a trim takes the rest of an extent as one though blocks of it are cached.
+    /// Cache: a trim treats the rest of an extent as a whole although some of its blocks are
+    /// cached.
     TrimPassesCachedBlocks,
-    /// Cache: who waits for an index entry is not woken by a region that had none of its shard.
+    /// Cache: a piece that waits for an index entry is not woken by a region that had none of its
+    /// shard.
     EntryWaiterForgotten,
     /// Cache: a destage does not follow a dirty record to the region it moves to.
     DestageLosesSight,
-    /// Cache: the replacement policy counts an access that finds a block twice.
+    /// Cache: the replacement policy counts an access that hits a block twice.
     PolicyToldTwice,
     /// Cache: the hand of a replacement policy is not bounded.
     HandDoesNotEnd,
-    /// Cache: a cell is used again between the choice of its record for cleaning and the cleaning.
+    /// Cache: a cell is reused between the choice of its record for cleaning and the cleaning.
     ChosenCellsUsedAgain,
-    /// Cache: a record is inserted again behind a newer one of its block that is being written.
+    /// Cache: a record is inserted again after a newer one of its block that is being written.
     ReinsertedOverNewer,
-    /// Cache: a write in transit is answered when its record is handed to the log, not when that has it.
+    /// Cache: a write in transit is answered when its record is given to the log, not when the log
+    /// has it.
     TransitAnsweredEarly,
-    /// Cache: the frame of a write in transit is free when its record is handed to the log, not when that has it.
+    /// Cache: the frame of a write in transit is freed when its record is given to the log, not
+    /// when the log has it.
     TransitFrameReusedEarly,
-    /// Cache: a block is read by the record that a newer one has taken the place of.
+    /// Cache: a block is read through a record that a newer one has replaced.
     StaleReferenceRead,
-    /// Cache: the rest of a line is fetched though a write or zeroing of it is on its way to the store.
+    /// Cache: the rest of a line is fetched although a write or zeroing of it is in transit to the
+    /// store.
     LineOverWrites,
-    /// Cache: a published block is not withdrawn when what is known of it changes.
+    /// Cache: a published block is not withdrawn when its state changes.
     NotWithdrawn,
-    /// Cache: cleaning goes on after a stop has ended.
+    /// Cache: cleaning continues after a stop has ended.
     CleansAfterStop,
 }
 
@@ -131,7 +136,7 @@ impl Bug {
     ];
 }
 
-/// Which bug a machine has; nothing at all without the feature.
+/// The bug of a machine; empty without the feature.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sabotage {
     #[cfg(feature = "sabotage")]

@@ -27,7 +27,7 @@ use crate::log::{Log, Phase};
 use crate::types::{Binding, Event, Layout, LogError, RecoveryReport};
 use core::fmt;
 
-/// What a store's newest stamp says; zeroes for nothing.
+/// The contents of a store's newest stamp; zeroes for none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stamp {
     /// All dirty records of batches up to this one are on the store.
@@ -39,7 +39,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// What either says.
+    /// The larger of each value of both stamps.
     #[must_use]
     pub fn max(self, other: Stamp) -> Stamp {
         Stamp {
@@ -50,18 +50,18 @@ impl Stamp {
     }
 }
 
-/// A store as a start finds it.
+/// A store at a start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoreStamp {
     /// The volume's index in [`BlockKey`](crate::BlockKey).
     pub index: u16,
-    /// The number of its newest stamp: one that is higher was written later.
+    /// The number of its newest stamp; a higher number was written later.
     pub number: u64,
-    /// What that says.
+    /// The contents of that stamp.
     pub stamp: Stamp,
-    /// Whether the store alone was the truth when it was written.
+    /// Whether the store alone was complete when the stamp was written.
     pub whole: bool,
-    /// Whether, from then on, nothing that the log has of the volume counts, dirty or not.
+    /// Whether, from then on, none of the log's records for the volume counts, dirty or not.
     pub released: bool,
 }
 
@@ -83,25 +83,25 @@ impl fmt::Display for Older {
     }
 }
 
-/// What becomes of a volume at a start.
+/// How a start treats a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Fits,
-    /// The store is the whole truth, of its time: clean records do not count, and dirty ones are a
-    /// reason not to start.
+    /// The store is complete as of its time: clean records do not count, and dirty ones prevent the
+    /// start.
     Distrust(Older),
     Refuse(Older),
 }
 
 impl StoreStamp {
-    /// Whether it has seen more than a log that ends with batch `end`, and whose superblock is of
+    /// Whether it has seen more than a log that ends with batch `end` and whose superblock has
     /// `generation`.
     fn has_seen_more(&self, end: u64, generation: u64) -> bool {
         end < self.stamp.seen || generation < self.stamp.generation
     }
 
-    /// Whether it is an older copy, and lacks nothing but records that the log has: since its stamp none has
-    /// left the log or was declared clean, and nothing went to the store past the log.
+    /// Whether it is an older copy that lacks only records that the log holds: since its stamp no
+    /// record has left the log or was declared clean, and nothing has bypassed the log.
     pub(crate) fn lacks_records_only(&self, superblock: &Superblock) -> bool {
         let bound = superblock.bindings.iter().find(|b| b.index == self.index);
         let Some(&Binding { stamp, logged, .. }) = bound else { return false };
@@ -114,7 +114,7 @@ impl StoreStamp {
             && superblock.clean_before <= self.stamp.complete
     }
 
-    /// Whether it is released, and no older copy.
+    /// Whether it is released and not an older copy.
     pub(crate) fn is_released(&self, superblock: &Superblock) -> bool {
         let bound = superblock.bindings.iter().find(|b| b.index == self.index);
         self.released && bound.is_none_or(|b| self.number >= b.stamp)
@@ -135,9 +135,8 @@ impl StoreStamp {
 }
 
 impl Log {
-    /// What a stamp that is made now has seen: the newest batch and the newest superblock that are
-    /// known to be durable; and the newest batch before the oldest region, all of whose dirty records
-    /// are on the stores.
+    /// A new stamp: the newest batch and the newest superblock known to be durable, and the newest
+    /// batch before the oldest region, all of whose dirty records are on the stores.
     pub fn stamp(&self) -> Stamp {
         let tail = self.regions.tail;
         let kept = self.geometry.layout() == Layout::Log && tail < self.regions.end();
@@ -157,8 +156,8 @@ impl Log {
         self.commit.complete_sequence
     }
 
-    /// The newest batch written so far of a region: a record that lies there, or in the slots layout whose mapping
-    /// does, is of no later one.
+    /// The newest batch written so far to a region: a record there, or in the slots layout a record
+    /// with its mapping there, is not of a later batch.
     pub fn newest_batch(&self, region: u32) -> u64 {
         let complete = self.complete_sequence();
         let next = self.regions.all[region as usize].sequence + 1;
@@ -172,17 +171,18 @@ impl Log {
         }
     }
 
-    /// Whether a batch that was written is durable, so that a stamp can have seen it. If it is not, a sync follows,
-    /// though the batch may hold nothing that a client waits for (mappings that move, or are taken back).
+    /// Whether a written batch is durable, so that a stamp can have seen it. If it is not, a sync
+    /// follows, although the batch may hold nothing that a client waits for (mappings that move or
+    /// are withdrawn).
     pub fn make_durable(&mut self, sequence: u64) -> bool {
         self.commit.awaited = self.commit.awaited.max(sequence);
         self.pump();
         sequence <= self.commit.durable_sequence
     }
 
-    /// These stamps (index of the volume, number) are durable on their stores. The log has noted that
-    /// when the next superblock is durable. `logged`: when this one was ordered, all that had gone to the
-    /// store past the log was durable there, and nothing has since.
+    /// These stamps (index of the volume, number) are durable on their stores. The log has noted
+    /// them when the next superblock is durable. `logged`: when this stamp was ordered, all data
+    /// that had gone to the store past the log were durable there, and none have since.
     pub fn note_stamps(&mut self, numbers: &[(u16, u64, bool)]) {
         if self.error().is_some() || numbers.is_empty() {
             return;
@@ -202,7 +202,8 @@ impl Log {
         }
     }
 
-    /// Something is to go to the volume's store past the log: [`Event::Passing`] when it may.
+    /// Data is about to go to the volume's store past the log: [`Event::Passing`] follows when it
+    /// may.
     ///
     /// [`Event::Passing`]: crate::Event::Passing
     pub fn pass(&mut self, volume: u16) {
@@ -219,15 +220,15 @@ impl Log {
         self.opening().map_or(&[], |report| &report.completing)
     }
 
-    /// Volumes that recovery found to be, or to have, an older copy, and of which no clean record counts;
-    /// until `Ready`.
+    /// Volumes whose store, or whose log, recovery found to be an older copy, and of which no clean
+    /// record counts; until `Ready`.
     pub fn outdated(&self) -> &[(u16, Older)] {
         self.opening().map_or(&[], |report| &report.outdated)
     }
 }
 
-/// Holds the stamps of stores against what a log knows that ends with batch `end`: the volumes of which
-/// no clean record counts and those to be completed, or why not to start.
+/// Compares the stamps of stores with a log that ends with batch `end`. Returns the volumes of
+/// which no clean record counts and those to be completed, or why not to start.
 pub(crate) fn judge(
     stores: &[StoreStamp],
     superblock: &Superblock,

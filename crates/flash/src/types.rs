@@ -5,28 +5,28 @@ use crate::stamp::{Older, StoreStamp};
 use core::fmt;
 use forebay_effect::{Frame, IoError, Outcome};
 
-/// How records are placed on flash. Stored in the superblock, and told by the geometry; the calls
-/// are the same for all.
+/// How records are placed on flash. Stored in the superblock, and derived from the geometry; the
+/// calls are the same for all layouts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Layout {
     /// A log of self-describing batches in regions.
     #[default]
     Log,
-    /// Payloads in fixed places, *cells* of a block each; the log holds headers only, a
+    /// Payloads in fixed places, *cells* of one block each; the log holds only headers, as a
     /// journal of the mapping.
     Slots,
 }
 
 impl Layout {
-    /// As the superblock has it.
+    /// Its number in the superblock.
     pub const fn number(self) -> u16 {
         match self {
             Layout::Log => 0,
             Layout::Slots => 1,
         }
     }
-    /// As the configuration has it, from the superblock's number; `?` if it is unknown.
+    /// The configuration's name of a layout, from the superblock's number; `?` if it is unknown.
     pub const fn name(number: u16) -> &'static str {
         match number {
             0 => "log",
@@ -36,38 +36,38 @@ impl Layout {
     }
 }
 
-/// What recovery does when it finds that something known to have been durable is gone, and not only
-/// [by name](Damage::is_by_name).
+/// What recovery does when it finds that durable data are missing, and not only [by
+/// name](Damage::is_by_name).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnDamage {
-    /// Write nothing and end with [`Event::Failed`]; the device stays as it was found.
+    /// Write nothing and end with [`Event::Failed`]; the device is unchanged.
     #[default]
     Refuse,
-    /// Go on with what is left; [`RecoveryReport::damage`] says what is missing. Right where
-    /// every record is clean, or when the operator has decided.
+    /// Continue with the rest; [`RecoveryReport::damage`] says what is missing. Suitable if every
+    /// record is clean, or if the operator has decided so.
     Report,
 }
 
 /// Limits and choices of this run; none is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// DRAM frames of the cache: the number of appends that can wait at once. Queues are
-    /// allocated for it.
+    /// DRAM frames of the cache: the number of appends that can wait at once. Queues are allocated
+    /// for that number.
     pub frames: u32,
-    /// Reclaim starts when no more than this many regions are free or about to be.
+    /// Reclaiming starts when no more than this many regions are free or about to be.
     pub reserve_regions: u32,
     /// Largest number of regions being reclaimed at once.
     pub reclaims_max: u32,
     /// What recovery does about damage.
     pub on_damage: OnDamage,
-    /// Bytes of the flash device; recovery refuses a log that would reach beyond.
+    /// Bytes of the flash device; recovery refuses a log that is larger.
     pub device_bytes: u64,
-    /// Pages that recovery reads at once where it looks through payloads, at most.
+    /// Most pages that recovery reads at once when it verifies payloads.
     pub recovery_chunk_pages: u32,
 }
 
 impl Options {
-    /// Usual [`recovery_chunk_pages`](Options::recovery_chunk_pages).
+    /// Default [`recovery_chunk_pages`](Options::recovery_chunk_pages).
     pub const RECOVERY_CHUNK_PAGES: u32 = 256;
 }
 
@@ -93,24 +93,24 @@ pub struct Binding {
     pub uuid: [u8; 16],
     /// The backing store's generation when it was last attached.
     pub generation: u64,
-    /// Clean records of batches up to this one do not count: the backing store was changed
-    /// behind the log's back, or was given away.
+    /// Clean records of batches up to this one do not count: the backing store was changed without
+    /// the log, or was given away.
     pub distrusted: u64,
-    /// Records of batches up to this one do not count, dirty or not: the log failed, and the backing store
-    /// has gone on without it.
+    /// Records of batches up to this one do not count, dirty or not: the log failed, and the
+    /// backing store has been used without it since.
     pub voided: u64,
-    /// What the backing store looked like when the log was last sealed, in the caller's words;
+    /// The fingerprint of the backing store when the log was last sealed, in the caller's format;
     /// all zeroes while it may be written.
     pub seal: Seal,
     /// The number of the newest stamp known to be durable on the backing store; 0 for none.
     pub stamp: u64,
-    /// A copy of the store with a stamp of this number, or a later one, lacks nothing but what went there
-    /// by way of the log; 0 if that is not known of any.
+    /// A copy of the store with a stamp of this number, or a later one, lacks only data that went
+    /// through the log; 0 if that is not known.
     pub logged: u64,
 }
 
 impl Binding {
-    /// A volume whose records all count, and that is not sealed.
+    /// A volume whose records all count and that is not sealed.
     pub const fn new(index: u16, uuid: [u8; 16], generation: u64) -> Binding {
         let (distrusted, voided, seal) = (0, 0, [0; SEAL_BYTES]);
         Binding { index, uuid, generation, distrusted, voided, seal, stamp: 0, logged: 0 }
@@ -123,16 +123,16 @@ pub const SEAL_BYTES: usize = 32;
 /// A caller's note of a backing store's contents.
 pub type Seal = [u8; SEAL_BYTES];
 
-/// What [`Log::seal`] notes of a volume.
+/// The note of [`Log::seal`] about a volume.
 ///
 /// [`Log::seal`]: crate::Log::seal
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sealed {
     /// The volume's index in [`BlockKey`].
     pub index: u16,
-    /// What its backing store looks like; all zeroes for nothing.
+    /// The fingerprint of its backing store; all zeroes for none.
     pub seal: Seal,
-    /// Whether all its records so far cease to count.
+    /// Whether all its records so far stop counting.
     pub distrust: bool,
     /// The number of the newest stamp that is durable on its backing store; 0 for none.
     pub stamp: u64,
@@ -141,17 +141,17 @@ pub struct Sealed {
 /// How to start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Start {
-    /// Write an empty log; whatever was there is gone once `Ready` comes.
+    /// Write an empty log; the old contents are gone once `Ready` follows.
     Format {
         /// Random UUID of the new log.
         uuid: [u8; 16],
         /// Volumes bound from the start.
         bindings: Vec<Binding>,
     },
-    /// Find what the device holds and go on behind it.
+    /// Recover the log on the device and continue after it.
     Recover {
-        /// Volumes whose backing stores were changed behind the log's back: their clean records
-        /// are given as tombstones, and never count again.
+        /// Volumes whose backing stores were changed without the log: their clean records are
+        /// returned as tombstones, and never count again.
         changed: Vec<u16>,
         /// Whether seals stay as they are, because the caller is about to replace them.
         sealed: bool,
@@ -174,31 +174,31 @@ impl Start {
 pub struct Append {
     /// The caller's name for it, given back in the event.
     pub ticket: u64,
-    /// Which block.
+    /// The block.
     pub key: BlockKey,
-    /// Valid granules; they are what is written. Without any the frame is not looked at; if none is
-    /// dirty either it is a *tombstone*: every older record of the block is void, and the position
-    /// comes back as [`Position::NONE`].
+    /// Valid granules; only these are written. Without any, the frame is not read. If none is dirty
+    /// either, it is a *tombstone*: every older record of the block is void, and the position is
+    /// [`Position::NONE`].
     pub valid: u16,
     /// Dirty granules. They must be *all* dirty granules of the block: a newer record replaces an
-    /// older one as a whole. Those that are not valid are *lost*: they can be read neither here nor
-    /// from the backing store, which is said for good (the log layout only). A granule appended as
-    /// clean says that the backing store durably holds the same, or that the block's extent is active.
+    /// older one as a whole. Those that are not valid are permanently *lost*: they can be read
+    /// neither here nor from the backing store (log layout only). A granule appended as clean means
+    /// that the backing store durably holds the same data, or that the block's extent is active.
     pub dirty: u16,
-    /// Where the block lies in DRAM; pinned until the event.
+    /// The block's frame in DRAM; pinned until the event.
     pub frame: Frame,
-    /// Whether someone waits for it: the batch is closed as soon as no other is being written.
+    /// Whether a caller waits for it: the batch is closed as soon as no other is being written.
     pub urgent: bool,
 }
 
 /// A record found by recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// Which block.
+    /// The block.
     pub key: BlockKey,
     /// Where its payload starts.
     pub position: Position,
-    /// Valid granules, in the payload one behind the other.
+    /// Valid granules; they follow one another in the payload.
     pub valid: u16,
     /// Dirty granules (0 when the record was declared clean since); those that are not valid are lost.
     pub dirty: u16,
@@ -206,27 +206,27 @@ pub struct Record {
     pub checksum: u32,
     /// Sequence of its batch.
     pub sequence: u64,
-    /// The store is an older copy that is being completed: what older records of the block have dirty
-    /// counts for this one, too.
+    /// The store is an older copy that is being completed: the dirty granules of older records of
+    /// the block also count for this one.
     pub adds: bool,
 }
 
-/// A record's place in the mapping, to be written down again; see [`Log::remap`].
+/// A record's mapping, to be written again; see [`Log::remap`].
 ///
 /// [`Log::remap`]: crate::Log::remap
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapping {
     /// The caller's name for it, given back in the event.
     pub ticket: u64,
-    /// Which block.
+    /// The block.
     pub key: BlockKey,
-    /// Where its payload lies, and stays.
+    /// The place of its payload, which does not change.
     pub position: Position,
     /// Valid granules.
     pub valid: u16,
     /// Granules dirty now.
     pub dirty: u16,
-    /// CRC-32C of the payload, as its `Appended` gave it.
+    /// CRC-32C of the payload, as in its `Appended` event.
     pub checksum: u32,
 }
 
@@ -234,11 +234,11 @@ pub struct Mapping {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ExtentId(pub u64);
 
-/// What the log has to say. Events come in the order in which they became true.
+/// Events of the log, in the order in which they became true.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// The record is on flash (durable after the next sync). In log order.
+    /// The record is on flash (durable after the next sync). These events are in log order.
     Appended {
         /// As given.
         ticket: u64,
@@ -254,8 +254,8 @@ pub enum Event {
         /// Why.
         error: IoError,
     },
-    /// The record was not written, because [`Log::take_back`] was called, or because [`Log::reinsert`] found no
-    /// room to spare; its frame is free again.
+    /// The record was not written, because [`Log::take_back`] was called, or because
+    /// [`Log::reinsert`] found no room to spare; its frame is free again.
     ///
     /// [`Log::take_back`]: crate::Log::take_back
     /// [`Log::reinsert`]: crate::Log::reinsert
@@ -263,7 +263,7 @@ pub enum Event {
         /// As given.
         ticket: u64,
     },
-    /// A mapping given to `remap` stands in the journal again (durable after the next sync).
+    /// A mapping given to `remap` is in the journal again (durable after the next sync).
     Moved {
         /// As given.
         ticket: u64,
@@ -271,30 +271,30 @@ pub enum Event {
         key: BlockKey,
         /// As given.
         position: Position,
-        /// The region where it stood.
+        /// The region where it was.
         from: u32,
-        /// The region where it stands; `region_of` says so, too, from now on.
+        /// The region where it is; `region_of` returns it too, from now on.
         region: u32,
         /// How it ended.
         result: Outcome,
     },
-    /// A record given to `unmap` is durably forgotten. The owner of an index forgets it only now, because
-    /// until now recovery would have brought it back; and its cell is free from now on.
+    /// A record given to `unmap` is durably forgotten. The owner of an index forgets it only now,
+    /// because until now recovery would have returned it; its cell is free from now on.
     Unmapped {
-        /// Which block.
+        /// The block.
         key: BlockKey,
-        /// Where its payload lay.
+        /// The place of its payload.
         position: Position,
     },
-    /// Everything appended before the call is durable, or will never be.
+    /// Everything appended before the call is durable, or never will be.
     Synced {
         /// As given.
         ticket: u64,
         /// How it ended.
         result: Outcome,
     },
-    /// The extent is durably marked: the block may be written directly now. Call
-    /// `direct_done` when that write has ended, however it ended.
+    /// The extent is durably marked: the block may be written directly now. Call `direct_done` when
+    /// that write has ended, successfully or not.
     Active {
         /// As given.
         ticket: u64,
@@ -315,37 +315,37 @@ pub enum Event {
         /// How it ended.
         result: Outcome,
     },
-    /// The records of the volumes given to `void` do not count any more, durably.
+    /// The records of the volumes given to `void` durably no longer count.
     Voided {
         /// As given.
         ticket: u64,
         /// How it ended.
         result: Outcome,
     },
-    /// Something may go to the volume's store past the log now: that is durably noted.
+    /// Data may go to the volume's store past the log now: this is durably noted.
     Passing {
         /// The volume's index in [`BlockKey`].
         volume: u16,
         /// How it ended.
         result: Outcome,
     },
-    /// Release everything you hold in the region, then call `region_released`.
+    /// Release all records in the region, then call `region_released`.
     Reclaim {
         /// Region number, as `Log::region_of` gives it.
         region: u32,
     },
-    /// A region given to `region_released` is free for good: the advanced tail is durable. The holder of
-    /// the index forgets the region's (clean) records only now, because until now recovery would have
-    /// brought them back; then it calls `region_forgotten`, and the region is used again.
+    /// A region given to `region_released` is free: the advanced tail is durable. The owner of the
+    /// index forgets the region's (clean) records only now, because until now recovery would have
+    /// returned them. Then it calls `region_forgotten`, and the region is reused.
     RegionFreed {
         /// Region number.
         region: u32,
     },
-    /// The table of active extents is full. Make the backing store of this extent's volume
-    /// durable (one sync of it; no direct write to the extent is in flight now), then call
+    /// The table of active extents is full. Make the backing store of this extent's volume durable
+    /// (with one sync; no direct write to the extent is in flight now), then call
     /// `extent_released`. Until then the extent stays marked.
     Retire {
-        /// Give this back to `extent_released`.
+        /// Pass this to `extent_released`.
         extent: ExtentId,
         /// First block of the extent.
         first: BlockKey,
@@ -354,36 +354,36 @@ pub enum Event {
     Recovered(Record),
     /// Recovery found that every earlier record of this block is void.
     RecoveredTombstone {
-        /// Which block.
+        /// The block.
         key: BlockKey,
     },
-    /// The log takes appends (after `Start::Check`: it has been read to the end).
+    /// The log accepts appends (after `Start::Check`: it has been read to the end).
     Ready(Box<RecoveryReport>),
-    /// The log could not be started; nothing more will come.
+    /// The log could not be started; no more events follow.
     Failed(LogError),
-    /// The end of `stop`.
+    /// The stop has ended.
     Stopped {
         /// Whether the clean mark is durable.
         result: Outcome,
     },
 }
 
-/// What is missing or wrong although it was known to be durable.
+/// Durable data that are missing or wrong.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Damage {
-    /// Batches whose header is gone: ranges of sequences, first and last. Which blocks they
-    /// held is not known; older records of those blocks may have been given as current.
+    /// Batches whose header is gone: ranges of sequences, first and last. The blocks in them are
+    /// unknown; older records of those blocks may have been returned as current.
     pub batches: Vec<(u64, u64)>,
-    /// Records whose payload fails its checksum (reading them fails, too).
+    /// Records whose payload fails its checksum (reading them fails too).
     pub payloads: Vec<(BlockKey, Position)>,
-    /// Headers of this log that were written for another place: what they overwrote and where
-    /// they are missing is not known. Page numbers.
+    /// Headers of this log that were written for another place, as page numbers. It is unknown what
+    /// they overwrote and where they are missing.
     pub misplaced: Vec<u32>,
-    /// Regions (their sequences) whose directory says other than the headers of their batches. Only a
+    /// Regions (their sequences) whose directory differs from the headers of their batches. Only a
     /// check reads both.
     pub directories: Vec<u64>,
-    /// Parts that a redundant copy made good (a superblock copy, a region header): where, as a
-    /// page number. Nothing is lost.
+    /// Places, as page numbers, that were repaired from a redundant copy (a superblock copy, a
+    /// region header). Nothing is lost.
     pub repaired: Vec<u32>,
 }
 
@@ -393,8 +393,8 @@ impl Damage {
         self.payloads.is_empty() && self.is_by_name()
     }
 
-    /// Whether it is known which records are lost: those whose payload fails. They are given all the same,
-    /// and reads of them fail. What was behind a lost header, nobody knows.
+    /// Whether it is known which records are lost: those whose payload fails. They are returned all
+    /// the same, and reads of them fail. The contents after a lost header are unknown.
     pub fn is_by_name(&self) -> bool {
         self.batches.is_empty() && self.misplaced.is_empty() && self.directories.is_empty()
     }
@@ -405,34 +405,34 @@ impl Damage {
     }
 }
 
-/// Full regions, all durable, by what was in the place of their directory. But for the first kind they
-/// were read batch by batch.
+/// Full, durable regions, by the state of their directory. All but the first kind were read batch
+/// by batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DirectoryCounts {
-    /// Their directory: nothing else was read of them.
+    /// Its directory was accepted: nothing else of the region was read.
     pub believed: u64,
-    /// None, or none yet.
+    /// It has no directory, or none yet.
     pub missing: u64,
-    /// One that is torn, damaged, or cannot be read.
+    /// Its directory is torn, damaged or unreadable.
     pub torn: u64,
-    /// That of an earlier life of the region, or of another epoch.
+    /// Its directory is from an earlier life of the region, or from another epoch.
     pub stale: u64,
-    /// Their directory, with batches that were dropped since.
+    /// Its directory lists batches that were dropped since.
     pub dropped: u64,
 }
 
-/// How far a recovery is.
+/// The progress of a recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Recovering {
-    /// Regions looked through.
+    /// Regions read.
     pub regions_done: u64,
-    /// Regions to look through; 0 until that is known.
+    /// Regions to read; 0 until that is known.
     pub regions: u64,
     /// Records found.
     pub records: u64,
 }
 
-/// What a start found.
+/// The results of a start.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RecoveryReport {
     /// UUID of the log.
@@ -441,37 +441,37 @@ pub struct RecoveryReport {
     pub clean: bool,
     /// The epoch of this run.
     pub epoch: u64,
-    /// Volumes bound, as they were found: with their seals.
+    /// Bound volumes as found, with their seals.
     pub bindings: Vec<Binding>,
     /// Regions that hold records.
     pub regions_used: u32,
     /// Batches accepted.
     pub batches: u64,
-    /// Records given as [`Event::Recovered`].
+    /// Records returned as [`Event::Recovered`].
     pub records: u64,
-    /// Records that say that newest data is lost.
+    /// Records whose newest data is lost.
     pub lost: u64,
-    /// Tombstones given, distrusted records included.
+    /// Tombstones returned, including distrusted records.
     pub tombstones: u64,
-    /// Volumes whose store, or for which the log, was an older copy of itself; the store was whole, and
-    /// no clean record of the volume counts.
+    /// Volumes whose store or log was an older copy of itself; the store was complete, and no clean
+    /// record of the volume counts.
     pub outdated: Vec<(u16, Older)>,
-    /// Volumes whose store is an older copy of itself that lacks nothing but records which are dirty here.
+    /// Volumes whose store is an older copy of itself that lacks only records that are dirty here.
     pub completing: Vec<u16>,
-    /// Clean records not trusted because their extent was open for direct writes, or because the
-    /// backing store was changed behind the log's back.
+    /// Clean records that are not trusted because their extent was open for direct writes, or
+    /// because the backing store was changed without the log.
     pub distrusted: u64,
-    /// Dirty records in such extents, given as recovered: they were appended after the volume
-    /// had gone back to write-back, whose direct writes are guarded by tombstones.
+    /// Dirty records in such extents, returned as recovered: they were appended after the volume
+    /// had returned to write-back, whose direct writes are guarded by tombstones.
     pub dirty_in_active: u64,
-    /// Whole batches found behind the end of the log and dropped for good: nothing in them was
+    /// Intact batches found after the end of the log and permanently dropped: nothing in them was
     /// known to be durable.
     pub batches_dropped: u64,
     /// Payloads verified.
     pub payloads_verified: u64,
-    /// How full regions, known to be durable, were found out about.
+    /// How full, durable regions were read.
     pub directories: DirectoryCounts,
-    /// What is missing or wrong.
+    /// Missing or wrong data.
     pub damage: Damage,
 }
 
@@ -481,11 +481,11 @@ pub struct RecoveryReport {
 pub enum LogError {
     /// No copy of the superblock carries the magic number.
     NotALog,
-    /// The superblock was there, but no copy verifies.
+    /// There are superblock copies, but none is intact.
     SuperblockDamaged,
-    /// The newest superblock is lost: batches know of a later one.
+    /// The newest superblock is lost: batches refer to a later one.
     SuperblockStale {
-        /// Generation of the newest copy that verifies.
+        /// Generation of the newest intact copy.
         found: u64,
         /// Generation that a batch knows to have been durable.
         known: u64,
@@ -494,10 +494,10 @@ pub enum LogError {
     NewerFormat {
         /// Version found.
         found: u16,
-        /// Newest version understood.
+        /// Newest version that this program reads.
         supported: u16,
     },
-    /// The stored geometry does not fit this run.
+    /// The stored geometry does not match this run.
     Geometry {
         /// Which number.
         what: &'static str,
@@ -506,7 +506,7 @@ pub enum LogError {
         /// As expected.
         expected: u64,
     },
-    /// A dirty record lies behind the end of its volume.
+    /// A dirty record is past the end of its volume.
     BeyondVolume {
         /// The volume.
         volume: u16,
@@ -515,14 +515,14 @@ pub enum LogError {
         /// The volume's bytes.
         size: u64,
     },
-    /// A backing store was changed behind the log's back, and there is newer data for it.
+    /// A backing store was changed without the log, and there is newer data for it.
     Changed {
         /// The volume.
         volume: u16,
         /// Its dirty blocks.
         blocks: u64,
     },
-    /// The log or a backing store is an older copy of itself, and something would be lost by that.
+    /// The log or a backing store is an older copy of itself, and using it would lose data.
     Older {
         /// The volume.
         volume: u16,
@@ -531,19 +531,19 @@ pub enum LogError {
     },
     /// The index of this run has no room for all dirty records.
     NoPlace {
-        /// Those that find no place.
+        /// The dirty records without room.
         blocks: u64,
     },
     /// The stored layout is not known to this version.
     Layout(u16),
-    /// The stored layout is another than this run's.
+    /// The stored layout differs from this run's.
     OtherLayout {
         /// As stored.
         stored: u16,
         /// As expected.
         expected: u16,
     },
-    /// Durable records are lost and the options say to refuse; nothing was written.
+    /// Durable records are lost and the options refuse that; nothing was written.
     Damaged(Box<RecoveryReport>),
     /// The device failed.
     Io(IoError),
@@ -635,7 +635,7 @@ pub struct LogStats {
     pub batches: u64,
     /// Payload bytes appended, without padding.
     pub payload_bytes: u64,
-    /// Those of them that had stood on flash before: carried on, or inserted again, when their region was
+    /// Those of them that were on flash before: carried on or inserted again when their region was
     /// reclaimed.
     pub carried_bytes: u64,
     /// Pages of payload written, padding included.
@@ -654,15 +654,15 @@ pub struct LogStats {
     pub syncs: u64,
     /// Regions reclaimed and free for use again.
     pub regions_reclaimed: u64,
-    /// Slots layout: mappings written down again because their region was reclaimed.
+    /// Slots layout: mappings written again because their region was reclaimed.
     pub mappings_moved: u64,
-    /// Slots layout: records forgotten so that their cells could be used again.
+    /// Slots layout: records forgotten so that their cells could be reused.
     pub unmapped: u64,
-    /// Slots layout: cells in all.
+    /// Slots layout: total cells.
     pub cells_total: u32,
     /// Slots layout: cells free now.
     pub cells_free: u32,
-    /// Regions in all.
+    /// Total regions.
     pub regions_total: u32,
     /// Regions free now.
     pub regions_free: u32,
@@ -671,7 +671,8 @@ pub struct LogStats {
 }
 
 impl LogStats {
-    /// Bytes written to flash per byte of payload that came there for the first time; 1 while nothing has.
+    /// Bytes written to flash for each byte of payload that entered flash for the first time; 1
+    /// before any has.
     pub fn write_amplification(&self) -> f64 {
         if self.payload_bytes == self.carried_bytes {
             return 1.0;
@@ -679,7 +680,7 @@ impl LogStats {
         self.bytes_written() as f64 / (self.payload_bytes - self.carried_bytes) as f64
     }
 
-    /// Bytes written to flash, all of them.
+    /// Total bytes written to flash.
     pub fn bytes_written(&self) -> u64 {
         (self.payload_pages + self.header_pages + self.superblock_pages) * u64::from(self.page_size)
     }

@@ -24,7 +24,7 @@ impl Line {
 struct Mark {
     key: BlockKey,
     ticket: u64,
-    /// The next in the line, or the next unused.
+    /// The next mark in the line, or the next unused one.
     next: u32,
 }
 
@@ -33,13 +33,13 @@ struct Mark {
 struct Group {
     first: BlockKey,
     line: Line,
-    /// The next in the queue, or the next unused.
+    /// The next extent in the queue, or the next unused one.
     next: u32,
-    /// The next with the same bucket.
+    /// The next extent in the same bucket.
     chain: u32,
 }
 
-/// See the module. Grows to the most that ever waited.
+/// See the module. It grows to the largest number of marks that ever waited.
 pub(crate) struct Waiting {
     marks: Vec<Mark>,
     marks_unused: u32,
@@ -117,7 +117,7 @@ impl Waiting {
         }
     }
 
-    /// An extent that does not wait yet waits for a place, with its marks, if it has any.
+    /// An extent that does not wait yet waits for a place, with its marks if it has any.
     pub fn enqueue_line(&mut self, first: BlockKey, line: Line) {
         if line == Line::EMPTY {
             return;

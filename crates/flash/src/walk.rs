@@ -8,7 +8,7 @@ use crate::regions::{Region, region_seed};
 use crate::sabotage::Bug;
 use crate::types::{Event, Record};
 
-/// Behind a batch of up to this many pages, the next headers are read many at once.
+/// After a batch of up to this many pages, many of the next headers are read at once.
 const SMALL_BATCH_PAGES: u32 = 8;
 
 /// The pages in the walk's buffer.
@@ -25,10 +25,10 @@ impl Window {
     }
 }
 
-/// How far the payloads of the batch at hand are verified.
+/// How many payloads of the current batch are verified.
 #[derive(Default)]
 pub(crate) struct Verify {
-    /// Entry at hand, bytes of it done, their checksum.
+    /// Current entry, bytes of it done, their checksum.
     entry: usize,
     done: u32,
     crc: u32,
@@ -39,7 +39,7 @@ pub(crate) struct Verify {
 }
 
 impl Log {
-    /// Looks at the header where the next batch is expected, reading it if need be.
+    /// Checks the header where the next batch is expected; reads it if needed.
     pub(crate) fn walk(&mut self, r: &mut Recovery) {
         loop {
             let at = (r.region, r.page);
@@ -72,7 +72,7 @@ impl Log {
         self.geometry.region_start((region % r.regions()) as u32) + page
     }
 
-    /// A header is there: the expected one, or the walk stops here.
+    /// A header was read: it is the expected one, or the walk stops here.
     pub(crate) fn header_read(&mut self, r: &mut Recovery) {
         let page = self.page_of(r, r.region, r.page);
         let page_size = self.geometry.page_size as usize;
@@ -114,7 +114,7 @@ impl Log {
         }
     }
 
-    /// Notes what the region's seeds and first batch are.
+    /// Notes the region's seeds and first batch.
     pub(crate) fn enter_region(&mut self, r: &Recovery, header: &BatchHeader) {
         let number = self.regions.number(r.region);
         let region = &mut self.regions.all[number];
@@ -128,7 +128,7 @@ impl Log {
         }
     }
 
-    /// Asks for the next pages of the batch's payloads.
+    /// Requests the next pages of the batch's payloads.
     fn read_payload(&mut self, r: &mut Recovery) {
         let header = r.header.expect("a batch is at hand");
         let pages = r.chunk(header.pages - r.verify.page);
@@ -178,7 +178,7 @@ impl Log {
         self.read_payload(r);
     }
 
-    /// Every payload of the batch was looked at.
+    /// All payloads of the batch were verified.
     fn payloads_verified(&mut self, r: &mut Recovery) {
         let header = r.header.expect("a batch is at hand");
         if r.verify.bad.is_empty() {
@@ -190,8 +190,8 @@ impl Log {
         }
     }
 
-    /// The batch was durable, but some of its payloads fail: its records are given all the same
-    /// (a newer record must not let an older one through; reading them fails).
+    /// The batch was durable, but some of its payloads fail. Its records are returned all the same
+    /// (a newer record must hide an older one; reading it fails).
     pub(crate) fn accept_damaged(&mut self, r: &mut Recovery) {
         let header = r.header.expect("a batch is at hand");
         for &n in &r.verify.bad {
@@ -201,7 +201,7 @@ impl Log {
         self.accept(r);
     }
 
-    /// Gives the batch's records and goes on behind it.
+    /// Returns the batch's records and continues after it.
     fn accept(&mut self, r: &mut Recovery) {
         let header = r.header.take().expect("a batch is at hand");
         let entries = core::mem::take(&mut r.entries);

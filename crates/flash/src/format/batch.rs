@@ -56,33 +56,34 @@ pub struct BatchHeader {
     pub pages: u32,
 }
 
-/// What an entry does.
+/// The meaning of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Holds granules of its block.
     Data,
     /// Voids every older record of its block.
     Tombstone,
-    /// The same, and says that the newest data of its dirty granules are lost; the log layout only.
+    /// Like a tombstone, and says that the newest data of its dirty granules are lost; only in the
+    /// log layout.
     Lost,
 }
 
-/// The offset of an entry, in the slots layout, that only says again where a payload lies.
+/// The offset of an entry, in the slots layout, that only repeats the place of a payload.
 pub const MOVED: u16 = 1;
 
 /// An entry of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Which block.
+    /// The block.
     pub key: BlockKey,
-    /// What it does.
+    /// The meaning.
     pub kind: Kind,
     /// Valid granules; 0 without a payload.
     pub valid: u16,
     /// Dirty granules; those that are not valid are lost.
     pub dirty: u16,
     /// Pages from the header to the payload; 0 without one. In the slots layout 0 if the batch
-    /// wrote the payload, [`MOVED`] if it lay in its cell before.
+    /// wrote the payload, [`MOVED`] if the payload was already in its cell.
     pub offset: u16,
     /// Number of the cell that holds the payload, in the slots layout; else 0.
     pub cell: u32,
@@ -117,12 +118,12 @@ impl BatchHeader {
         seal(page, &MAGIC, count);
     }
 
-    /// The header in `page`, which was read from page number `number` of the log `uuid`; its
-    /// entries replace what `entries` holds (and are to be ignored after an error).
+    /// Decodes the header in `page`, which was read from page number `number` of the log `uuid`.
+    /// Its entries replace the contents of `entries` (ignore these after an error).
     ///
     /// # Errors
-    /// If the page holds no batch header of this log written for this place, or one that makes
-    /// no sense under `geometry`.
+    /// If the page holds no batch header of this log written for this place, or one that is invalid
+    /// under `geometry`.
     pub fn decode(
         page: &[u8],
         uuid: &[u8; 16],

@@ -27,7 +27,8 @@ pub const MAGIC: [u8; 8] = *b"FBDIRECT";
 const ENTRIES_AT: usize = 96;
 const COUNT_BYTES: usize = 2;
 
-/// Bytes of a directory of `batches` batches and `entries` entries, without the rest of its last page.
+/// Bytes of a directory of `batches` batches and `entries` entries, excluding the rest of its last
+/// page.
 pub const fn bytes(batches: usize, entries: usize) -> usize {
     ENTRIES_AT + ENTRY_BYTES * entries + COUNT_BYTES * batches
 }
@@ -50,9 +51,9 @@ pub struct DirectoryHeader {
 /// The batches of a region, in the order of the log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Contents {
-    /// The number of entries of each.
+    /// The number of entries of each batch.
     pub batches: Vec<u16>,
-    /// The entries of all.
+    /// The entries of all batches.
     pub entries: Vec<Entry>,
 }
 
@@ -81,7 +82,8 @@ impl Contents {
 }
 
 impl DirectoryHeader {
-    /// Fills the first pages of `bytes` with the directory of these batches; gives the bytes filled.
+    /// Fills the first pages of `bytes` with the directory of these batches, and returns the number
+    /// of bytes filled.
     ///
     /// # Panics
     /// If it does not fit.
@@ -108,12 +110,12 @@ impl DirectoryHeader {
         used
     }
 
-    /// The directory in `bytes`, which were read from page `number` on of the log `uuid`; its
-    /// batches replace what `contents` holds (and are to be ignored after an error).
+    /// Decodes the directory in `bytes`, which were read from page `number` on of the log `uuid`.
+    /// Its batches replace the contents of `contents` (ignore these after an error).
     ///
     /// # Errors
-    /// If there is no directory of this log written for this place, or one that makes no sense
-    /// under `geometry`.
+    /// If there is no directory of this log written for this place, or one that is invalid under
+    /// `geometry`.
     pub fn decode(
         bytes: &[u8],
         uuid: &[u8; 16],
@@ -162,7 +164,7 @@ impl DirectoryHeader {
 }
 
 impl Contents {
-    /// Whether every payload is where the batch has it, and all of it in the region.
+    /// Whether every payload is where the batch places it, and wholly in the region.
     fn check_places(&self, geometry: &Geometry) -> Result<(), FormatError> {
         for (page, pages, entries) in self.each(geometry) {
             let mut next = 1;

@@ -19,19 +19,19 @@ pub mod superblock;
 
 use core::fmt;
 
-/// The version written, and the newest one understood.
+/// The version written, and the newest version read.
 pub const VERSION: u16 = 3;
 /// Bytes of the prefix that all versions share.
 const PREFIX_BYTES: usize = 20;
-/// Sequences stay below this (at a billion a second: for over a century), so that arithmetic on
-/// them cannot overflow whatever is decoded.
+/// Sequences stay below this (at a billion a second, for over a century), so that arithmetic on
+/// decoded values cannot overflow.
 const SEQUENCE_MAX: u64 = 1 << 62;
 
-/// Why bytes are not the structure looked for.
+/// Why bytes are not the expected structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// The magic number is missing: something else, or nothing, is there.
+    /// The magic number is missing: the place is empty or holds other data.
     Missing,
     /// The checksum fails: torn or damaged.
     Checksum,
@@ -41,7 +41,7 @@ pub enum FormatError {
     Foreign,
     /// It was written for another place.
     Misplaced,
-    /// The checksum holds, but the named part makes no sense.
+    /// The checksum is right, but the named part is invalid.
     Invalid(&'static str),
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for FormatError {
 
 impl std::error::Error for FormatError {}
 
-/// Writes the shared prefix over zeroed `bytes` whose rest is filled in, covering all of them.
+/// Writes the shared prefix over zeroed `bytes` whose rest is filled in, and covers all of them.
 fn seal(bytes: &mut [u8], magic: &[u8; 8], small: u16) {
     bytes[..8].copy_from_slice(magic);
     bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
@@ -76,7 +76,7 @@ fn version_of(bytes: &[u8]) -> u16 {
     u16_at(bytes, 8)
 }
 
-/// Checks the shared prefix; gives the small number and the bytes covered.
+/// Checks the shared prefix; returns the small number and the covered bytes.
 fn open<'a>(bytes: &'a [u8], magic: &[u8; 8]) -> Result<(u16, &'a [u8]), FormatError> {
     if bytes.len() < PREFIX_BYTES || bytes[..8] != magic[..] {
         return Err(FormatError::Missing);
@@ -115,7 +115,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(array_at(bytes, at))
 }
 
-/// `N` bytes from `at` on, which the caller knows to be there.
+/// `N` bytes from `at` on, which must exist.
 fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut out = [0; N];
     out.copy_from_slice(&bytes[at..at + N]);

@@ -36,7 +36,7 @@ pub struct RegionHeader {
     pub synced: u64,
     /// Superblock generation known to be durable when it was written.
     pub generation: u64,
-    /// Pages at the end of the region that are kept for its directory; 0 if it gets none.
+    /// Pages at the end of the region that are reserved for its directory; 0 for none.
     pub directory_pages: u16,
 }
 
@@ -58,7 +58,7 @@ impl RegionHeader {
         seal(page, &MAGIC, self.directory_pages);
     }
 
-    /// The header in `page`, which was read from page number `number` of the log `uuid`.
+    /// Decodes the header in `page`, which was read from page number `number` of the log `uuid`.
     ///
     /// # Errors
     /// If the page holds no region header of this log written for this place.

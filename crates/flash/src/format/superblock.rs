@@ -39,8 +39,8 @@ use crate::types::Binding;
 
 /// Magic number of a superblock.
 pub const MAGIC: [u8; 8] = *b"FOREBAY\n";
-/// Where the second copy may lie, whatever the page size, in bytes: 16 pages of 4 KiB to 64 KiB after the first, or as many
-/// smaller ones as take 64 KiB.
+/// Possible offsets of the second copy, in bytes, for all page sizes: 16 pages of 4 KiB to 64 KiB
+/// after the first, or as many smaller ones as take 64 KiB.
 pub const SECOND_COPIES_AT: [u64; 5] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
 const TABLES_AT: usize = 128;
 const EPOCH_BYTES: usize = 16;
@@ -49,7 +49,7 @@ const BINDING_BYTES: usize = 96;
 const BINDING_BYTES_V1: usize = 32;
 const CLEAN: u32 = 1;
 
-/// Largest number of volumes that can be bound under this geometry.
+/// Most volumes that can be bound under this geometry.
 pub fn bindings_max(geometry: &Geometry) -> u32 {
     let room = geometry.superblock_pages as usize * geometry.page_size as usize;
     let used =
@@ -94,15 +94,15 @@ pub struct Superblock {
     pub clean_before: u64,
     /// Which epoch wrote which batches.
     pub epochs: Vec<EpochStart>,
-    /// First blocks of the extents open for direct writes.
+    /// First blocks of the extents that are open for direct writes.
     pub active: Vec<BlockKey>,
     /// Volumes bound.
     pub bindings: Vec<Binding>,
 }
 
 impl Superblock {
-    /// Fills the start of `bytes`, a multiple of the page size; gives the number of bytes used,
-    /// whole pages.
+    /// Fills the start of `bytes`, a multiple of the page size; returns the number of bytes used,
+    /// in whole pages.
     ///
     /// # Panics
     /// If the tables do not fit; their sizes are checked where they grow.
@@ -161,12 +161,12 @@ impl Superblock {
         length
     }
 
-    /// Where its second copy lies, in bytes.
+    /// Offset of the second copy, in bytes.
     pub fn second_copy_at(&self) -> u64 {
         u64::from(self.superblock_pages) * u64::from(self.page_size)
     }
 
-    /// The bytes that it takes, whole pages, if `active` extents are active.
+    /// Its size in bytes, in whole pages, if `active` extents are active.
     pub fn bytes(&self, active: usize) -> usize {
         (TABLES_AT
             + self.epochs.len() * EPOCH_BYTES
@@ -175,7 +175,7 @@ impl Superblock {
             .next_multiple_of(self.page_size as usize)
     }
 
-    /// The superblock at the start of `bytes`.
+    /// Decodes the superblock at the start of `bytes`.
     ///
     /// # Errors
     /// If there is none, or it is damaged or of a newer version.
