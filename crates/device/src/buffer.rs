@@ -24,7 +24,7 @@ pub enum HugePages {
     Reserved,
 }
 
-/// The arena could not be had.
+/// The arena could not be allocated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArenaError {
@@ -51,18 +51,18 @@ pub enum ArenaError {
 /// Memory of a number of equal frames in one anonymous mapping, page-aligned and zeroed.
 ///
 /// Each frame has a *piece* of the mapping. There may be spare pieces: then frames can be lent
-/// ([`Arena::lend`]), and a frame that is to be written while it is lent gets another piece
+/// ([`Arena::lend`]), and a frame that must be written while it is lent gets another piece
 /// ([`Arena::writable`]).
 #[derive(Debug)]
 pub struct Arena {
     pieces: Arc<Pieces>,
     frame_bytes: u32,
     count: u32,
-    /// The piece of each frame; empty where nothing is lent: a frame's piece is then its number.
+    /// The piece of each frame; empty if nothing is lent: a frame's piece is then its number.
     piece_of: Vec<u32>,
-    /// Pieces that no frame has, of which some may still be lent; the longest free ones first.
+    /// Pieces without a frame, some of which may still be lent; those free for longest come first.
     spare: VecDeque<u32>,
-    /// Frames that are read by others; none where nothing is lent.
+    /// Frames that others read; none if nothing is lent.
     published: Option<Arc<Published>>,
 }
 
@@ -70,16 +70,16 @@ impl Arena {
     /// Memory for `count` frames of `frame_bytes` each.
     ///
     /// # Errors
-    /// If the memory cannot be had.
+    /// If the memory cannot be allocated.
     pub fn new(count: u32, frame_bytes: u32, huge: HugePages) -> Result<Arena, ArenaError> {
         Arena::lending(count, frame_bytes, huge, 0)
     }
 
-    /// As [`Arena::new`], with memory for `spare` more frames, so that as many can be lent at a
+    /// Like [`Arena::new`], with memory for `spare` more frames, so that this many can be lent at a
     /// time.
     ///
     /// # Errors
-    /// If the memory cannot be had.
+    /// If the memory cannot be allocated.
     pub fn lending(
         count: u32,
         frame_bytes: u32,
@@ -141,11 +141,11 @@ impl Arena {
         self.pieces.memory()
     }
 
-    /// Where `length` bytes from `offset` of frame `frame` lie.
+    /// The address of `length` bytes from `offset` of frame `frame`.
     ///
     /// # Panics
-    /// If they are not all within the frame, or there is no such frame: that would hand out
-    /// another block's memory.
+    /// If they are not all within the frame, or there is no such frame: that would return another
+    /// block's memory.
     pub fn slice(&self, frame: u32, offset: u32, length: u32) -> MemorySlice {
         assert!(
             frame < self.count
@@ -158,8 +158,8 @@ impl Arena {
         MemorySlice { pointer: pointer.wrapping_add(offset as usize), length: length as usize }
     }
 
-    /// As [`Arena::slice`], of a frame that is going to be written there. If it is lent it moves,
-    /// and so do its other bytes.
+    /// Like [`Arena::slice`], for a frame that is about to be written there. If it is lent, it
+    /// moves together with its other bytes.
     ///
     /// # Panics
     /// As [`Arena::slice`].
@@ -176,7 +176,7 @@ impl Arena {
         self.slice(frame, offset, length)
     }
 
-    /// Lends bytes of a frame; `None` when as much is lent as there are spare pieces.
+    /// Lends bytes of a frame; `None` if all spare pieces are in use.
     ///
     /// # Panics
     /// As [`Arena::slice`].
@@ -187,19 +187,19 @@ impl Arena {
         self.pieces.try_lend(self.piece_of(frame), start, memory.length)
     }
 
-    /// Publishes a frame under a key: [`Published`]. Nothing happens where nothing is lent.
+    /// Publishes a frame under a key: [`Published`]. Does nothing if nothing is lent.
     pub fn publish(&mut self, key: u64, frame: u32) {
         if let Some(published) = &self.published {
             published.publish(key, frame, self.piece_of(frame));
         }
     }
 
-    /// The frames that are read by others; `None` where nothing is lent.
+    /// The frames that others read; `None` if nothing is lent.
     pub fn published(&self) -> Option<Arc<Published>> {
         self.published.clone()
     }
 
-    /// Moves a frame that is lent to another piece.
+    /// Moves a lent frame to another piece.
     #[cold]
     fn give_another(&mut self, frame: u32, piece: u32, keep: bool) {
         // No more loans than spare pieces, and one of them is of a piece that is not spare: so at
@@ -231,8 +231,8 @@ impl Arena {
         MemorySlice { pointer, length: bytes }
     }
 
-    /// Writes `byte` over the beginning of each sector of every frame, but for what is lent, so that code that
-    /// relies on old contents fails.
+    /// Writes `byte` over the start of each sector of every frame, except lent memory, so that code
+    /// that relies on old contents fails.
     pub fn scribble(&mut self, byte: u8) {
         for piece in 0..self.count + self.spare.len() as u32 {
             if !self.pieces.is_lent(piece) {
@@ -243,11 +243,11 @@ impl Arena {
     }
 }
 
-/// Writes `byte` over the first 64 bytes of each sector. A check of whole sectors finds that as well as if all of it
-/// were written over, and it takes an eighth of the time.
+/// Writes `byte` over the first 64 bytes of each sector. A check of whole sectors detects that as
+/// well as a complete overwrite, which takes eight times as long.
 ///
 /// # Safety
-/// The memory must be valid, and nobody may use it meanwhile.
+/// The memory must be valid, and nothing may use it meanwhile.
 pub(crate) unsafe fn spoil_sectors(memory: MemorySlice, byte: u8) {
     for at in (0..memory.length).step_by(512) {
         let count = (memory.length - at).min(64);
@@ -256,8 +256,8 @@ pub(crate) unsafe fn spoil_sectors(memory: MemorySlice, byte: u8) {
     }
 }
 
-/// Buffers of this length and more are mappings of their own: their pages are had when they are first
-/// written, and go back to the system with the buffer.
+/// Buffers of this length or more are separate mappings: their pages are allocated when first
+/// written, and return to the system with the buffer.
 const MAPPED_BYTES_MIN: usize = 64 << 10;
 
 /// A page-aligned piece of memory, zeroed at first.
@@ -306,7 +306,7 @@ impl AlignedBuffer {
         self.bytes == 0
     }
 
-    /// Address of the first byte. The buffer may be handed to a device through it.
+    /// Address of the first byte. The buffer may be given to a device through it.
     pub fn pointer(&self) -> *mut u8 {
         self.base.as_ptr()
     }
@@ -351,7 +351,7 @@ pub(crate) struct StagingPool {
 }
 
 impl StagingPool {
-    /// A buffer of at least `bytes`; its contents are whatever the last user left.
+    /// A buffer of at least `bytes`; it still holds the contents of its last use.
     pub fn take(&mut self, bytes: usize) -> AlignedBuffer {
         let class = Self::class(bytes);
         if let Some(buffer) = self.free.get_mut(class).and_then(Vec::pop) {
@@ -361,7 +361,7 @@ impl StagingPool {
         AlignedBuffer::new(PAGE_BYTES << class)
     }
 
-    /// Gives a buffer back.
+    /// Returns a buffer.
     pub fn give(&mut self, buffer: AlignedBuffer) {
         let class = Self::class(buffer.len());
         if self.free.len() <= class {

@@ -25,7 +25,7 @@ pub trait Choices {
 pub struct Seeded(u64);
 
 impl Seeded {
-    /// The sequence that belongs to `seed`.
+    /// The sequence of `seed`.
     pub fn new(seed: u64) -> Seeded {
         Seeded(seed)
     }
@@ -69,7 +69,7 @@ pub struct Exhaustive {
 }
 
 impl Exhaustive {
-    /// Goes on to the next combination; false when all have been seen.
+    /// Advances to the next combination; false when all have been visited.
     pub fn advance(&mut self) -> bool {
         self.digits.truncate(self.position);
         self.position = 0;
@@ -107,7 +107,7 @@ impl Choices for Exhaustive {
     }
 }
 
-/// Replays given choices, then 0 for ever.
+/// Replays given choices, then 0 forever.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tape {
     choices: Vec<u64>,
@@ -115,7 +115,7 @@ pub struct Tape {
 }
 
 impl Tape {
-    /// Will answer with `choices`, in order (each taken modulo the range asked for).
+    /// Returns `choices` in order (each modulo the requested range).
     pub fn new(choices: Vec<u64>) -> Tape {
         Tape { choices, position: 0 }
     }

@@ -11,7 +11,7 @@ use forebay_effect::{Device, IoError};
 
 use crate::doorbell::Doorbell;
 
-/// A piece of memory that an operation reads from or writes to. Laid out like `struct iovec`.
+/// A piece of memory that an operation reads or writes. Laid out like `struct iovec`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct MemorySlice {
@@ -27,11 +27,11 @@ unsafe impl Send for MemorySlice {}
 // SAFETY: as above.
 unsafe impl Sync for MemorySlice {}
 
-/// Names an operation towards its completion. The backend only hands it back.
+/// Identifies an operation in its completion. The backend only returns it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct IoTag(pub u64);
 
-/// What an operation does.
+/// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Verb {
     /// Read into memory.
@@ -40,17 +40,17 @@ pub enum Verb {
     Write,
     /// Make the range read as zeroes; completes with the whole length or with an error.
     WriteZeroes {
-        /// Whether space may be given back.
+        /// Whether space may be released.
         punch: bool,
     },
-    /// Make every write and zeroing that completed before durable.
+    /// Make durable every write and zeroing that completed before.
     Sync,
 }
 
 /// An operation as submitted.
 #[derive(Clone, Copy, Debug)]
 pub struct Io<'a> {
-    /// Handed back with the completion.
+    /// Returned with the completion.
     pub tag: IoTag,
     /// The device.
     pub device: Device,
@@ -69,23 +69,23 @@ pub struct Io<'a> {
 pub struct Completion {
     /// Which operation.
     pub tag: IoTag,
-    /// Bytes done, counted from the start of the range: possibly fewer than asked.
+    /// Bytes done, counted from the start of the range: possibly fewer than requested.
     pub result: Result<u64, DeviceError>,
 }
 
-/// What a device is and can do.
+/// The properties of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Capabilities {
-    /// Bytes that may be addressed; a multiple of `logical_block`.
+    /// Addressable bytes; a multiple of `logical_block`.
     pub size: u64,
-    /// Offsets and lengths must be multiples of this power of two (1: any). Also what the
-    /// device promises to write as a whole.
+    /// Offsets and lengths must be multiples of this power of two (1: any). The device also
+    /// promises to write such a block atomically.
     pub logical_block: u32,
     /// Memory addresses must be multiples of this power of two (1: any).
     pub memory_alignment: u32,
-    /// Whether [`Verb::WriteZeroes`] is worth trying.
+    /// Whether [`Verb::WriteZeroes`] is supported.
     pub zeroes: bool,
-    /// Whether zeroing with `punch` gives space back.
+    /// Whether zeroing with `punch` releases space.
     pub punches: bool,
 }
 
@@ -96,7 +96,7 @@ pub enum DeviceError {
     /// Not done, try again (`EINTR`, `EAGAIN`, `EBUSY`, `ENOMEM`).
     #[error("the device was busy")]
     Again,
-    /// The medium or the way to it failed (`EIO` and relatives); may pass.
+    /// The medium or the path to it failed (`EIO` and similar); may be temporary.
     #[error("the device reported an I/O error")]
     Io,
     /// No space is left (`ENOSPC`, `EDQUOT`, `EFBIG`).
@@ -108,7 +108,7 @@ pub enum DeviceError {
     /// The device refuses writes (`EROFS`, `EPERM`, `EACCES`, `EBADF`).
     #[error("the device refuses writes")]
     ReadOnly,
-    /// The operation does not exist there (`EOPNOTSUPP`, `ENOSYS`, `ENOTTY`).
+    /// The device does not have this operation (`EOPNOTSUPP`, `ENOSYS`, `ENOTTY`).
     #[error("the device does not support the operation")]
     Unsupported,
     /// The arguments were refused (`EINVAL`).
@@ -151,52 +151,53 @@ impl From<DeviceError> for IoError {
     }
 }
 
-/// Hands to the kernel what was submitted to devices ([`Devices::send_apart`]).
+/// Sends submitted operations to the kernel ([`Devices::send_apart`]).
 pub trait Sender: Send + Sync {
-    /// Whether anything was submitted since this was last asked, or could not be sent. Ask before others use the
-    /// devices, and then send: so each user sends its own operations, and nobody waits for a system call that
-    /// sends another's.
+    /// Whether any operation was submitted since the last call, or could not be sent. Call this
+    /// before others use the devices, and then send. So each user sends its own operations, and
+    /// none waits for a system call that sends another's.
     fn has_queued(&self) -> bool;
 
-    /// Does it. If the kernel cannot take it now, the devices' bell rings, and the next call tries again.
+    /// Sends them. If the kernel cannot accept them now, the devices' bell rings, and the next call
+    /// tries again.
     fn send(&self);
 }
 
-/// A set of devices that carry out operations.
+/// A set of devices that execute operations.
 pub trait Devices {
-    /// What `device` is, or `None` when there is no such device.
+    /// The properties of `device`, or `None` if there is no such device.
     fn capabilities(&self, device: Device) -> Option<Capabilities>;
 
-    /// Starts an operation; every one ends in exactly one completion. Backends may hold
-    /// operations back until [`flush`](Devices::flush).
+    /// Starts an operation; each one ends in exactly one completion. Backends may hold operations
+    /// back until [`flush`](Devices::flush).
     ///
     /// # Safety
-    /// The memory behind `io.memory` (not the list itself) must stay valid until the completion
-    /// is reaped or [`abandon`](Devices::abandon) returns. Until then a write's memory is not
-    /// changed, and a read's is not touched. Alignment and bounds are those of
+    /// The memory behind `io.memory` (not the list itself) must stay valid until the completion is
+    /// reaped or [`abandon`](Devices::abandon) returns. Until then a write's memory must not be
+    /// changed, and a read's must not be accessed. Alignment and bounds are those of
     /// [`capabilities`](Devices::capabilities).
     unsafe fn submit(&mut self, io: Io<'_>);
 
-    /// Hands to the kernel what was submitted.
+    /// Sends submitted operations to the kernel.
     fn flush(&mut self) {}
 
-    /// From now on [`flush`](Devices::flush) leaves that to the caller, who does it after each use of these devices and
-    /// may do so while others use them: it may take long, and no lock of the caller's is needed for it. `None`, and
-    /// nothing changes, where there is no such thing.
+    /// From now on [`flush`](Devices::flush) leaves the sending to the caller, who sends after each
+    /// use of these devices, and may do so while others use them: it may take long, and needs no
+    /// lock of the caller's. Returns `None` and changes nothing if this is not supported.
     fn send_apart(&mut self) -> Option<Arc<dyn Sender>> {
         None
     }
 
-    /// Appends the completions that have arrived; never waits.
+    /// Appends the completions that have arrived; never blocks.
     fn reap(&mut self, done: &mut Vec<Completion>);
 
-    /// Ends the life of everything in flight: afterwards the backend touches no memory that was
-    /// handed to it, registered memory included, and reports none of those operations. Real
-    /// devices wait for them. Dropping a backend does the same.
+    /// Ends all operations in flight. Afterwards the backend accesses none of the memory given to
+    /// it, including registered memory, and reports none of those operations. Real devices wait for
+    /// them. Dropping a backend does the same.
     fn abandon(&mut self);
 
-    /// What rings when [`reap`](Devices::reap) may find something; `None` when completions come
-    /// only from the caller's own doing.
+    /// The bell that rings when [`reap`](Devices::reap) may find something; `None` if completions
+    /// come only from the caller's own calls.
     fn doorbell(&self) -> Option<Arc<Doorbell>> {
         None
     }

@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-/// How long before its end a wait stops sleeping and polls: about what a timer is late.
+/// How long before its end a wait stops sleeping and polls: about the delay of a timer.
 const SPIN: Duration = Duration::from_micros(15);
 
-/// Asks the kernel to end this thread's sleeps on time, rather than up to 50 µs late to save
+/// Asks the kernel to end this thread's sleeps on time, instead of up to 50 µs late to save
 /// wake-ups (`PR_SET_TIMERSLACK`).
 pub fn precise_timers() {
     // SAFETY: a system call without pointers; if refused, sleeps end as late as before.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
 }
 
-/// Rung when an operation completes, waited on by the thread that reaps. Rings are not
-/// counted: any number before a wait wake it once.
+/// Rings when an operation completes; the thread that reaps waits for it. Rings are not counted:
+/// any number of them before a wait wake it once.
 #[derive(Debug)]
 pub struct Doorbell {
     fd: OwnedFd,
@@ -43,11 +43,11 @@ impl Doorbell {
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 
-    /// Waits until the bell rings or `until` has passed (`None`: without limit); clears it.
-    /// Returns whether it rang. May return early, as if rung for nothing.
+    /// Waits until the bell rings or `until` has passed (`None`: without limit), and clears it.
+    /// Returns whether it rang. May return early without a ring.
     ///
-    /// The last 15 µs before `until` are spent polling, because a sleep ends late. A thread
-    /// that waits for shaped devices does well to call [`precise_timers`] first.
+    /// The last 15 µs before `until` are spent polling, because a sleep ends late. A thread that
+    /// waits for shaped devices should call [`precise_timers`] first.
     pub fn wait(&self, until: Option<Instant>) -> bool {
         let sleep_until = until.map(|until| until.checked_sub(SPIN).unwrap_or(until));
         if self.sleep(sleep_until) {
@@ -74,14 +74,14 @@ impl Doorbell {
         ready.is_ok_and(|ready| ready > 0) && self.clear()
     }
 
-    /// Whether it has rung and was not cleared, as far as can be said without a system call: now and then it has and
-    /// this does not say so.
+    /// Whether it has rung and was not cleared, as far as this is known without a system call:
+    /// occasionally it has and this returns false.
     pub fn seems_rung(&self) -> bool {
         self.rung.load(Ordering::Relaxed)
     }
 
-    /// What it has rung for so far is looked at now: [`seems_rung`](Self::seems_rung) is false until it rings again. It
-    /// is not cleared: others may wait for it.
+    /// The caller handles the rings so far: [`seems_rung`](Self::seems_rung) is false until it
+    /// rings again. The bell is not cleared: others may wait for it.
     pub fn heed(&self) {
         if self.seems_rung() {
             self.rung.store(false, Ordering::Relaxed);

@@ -15,13 +15,13 @@ use forebay_device::Holes;
 use crate::core::{Core, Shared};
 use crate::queries::{Question, VolumeQueries};
 
-/// Times that the cache is asked for one answer: what is left then, the client asks for again.
+/// Most calls of the cache for one answer; the client asks again for the rest.
 const ROUNDS_MAX: u32 = 64;
-/// After holding the engine's lock, the thread leaves it alone for this many times as long. Otherwise a client
-/// that queries without pause would delay all reads and writes.
+/// After holding the engine's lock, the thread does not take it for this many times as long.
+/// Otherwise a client that queries without pause would delay all reads and writes.
 const PAUSES: u32 = 3;
 
-/// Takes a question, which has been counted as in flight.
+/// Accepts a question, which has been counted as in flight.
 pub(crate) fn ask(shared: &Arc<Shared>, question: Question) {
     let Some(queries) = shared.queries.0.get(question.volume.0 as usize) else {
         return shared.tell(&question, nothing_known(&question));
@@ -42,8 +42,8 @@ pub(crate) fn ask(shared: &Arc<Shared>, question: Question) {
     queries.wake.notify_one();
 }
 
-/// The thread's life: until the queries are closed and nothing is left to answer. It has the engine only for
-/// moments, so that it keeps nothing open that the engine has.
+/// The thread's loop: it ends when the queries are closed and nothing is left to answer. It holds
+/// the engine only briefly, so that it keeps none of the engine's devices open.
 fn work(queries: &VolumeQueries, shared: &Weak<Shared>) {
     let mut state = queries.lock();
     let mut throttle = LockThrottle { until: Instant::now() };
@@ -65,7 +65,7 @@ fn work(queries: &VolumeQueries, shared: &Weak<Shared>) {
     }
 }
 
-/// Leaves the engine's lock alone after each use of it, as [`PAUSES`] says.
+/// Pauses after each use of the engine's lock, as [`PAUSES`] says.
 struct LockThrottle {
     /// When the lock may be taken again.
     until: Instant,

@@ -33,7 +33,7 @@
 use forebay_config::BackingLayout;
 use forebay_flash::Stamp;
 
-/// Bytes that the header's place takes, at the start or the end of the store.
+/// Bytes of the header area, at the start or the end of the store.
 pub const AREA_BYTES: u64 = 1 << 20;
 /// Bytes of a copy as written.
 pub const COPY_BYTES: usize = 4096;
@@ -67,28 +67,28 @@ pub struct BackingHeader {
     pub dirty: bool,
     /// Whether the flash tier may not have reached `flash_epoch`.
     pub opening: bool,
-    /// Whether the store was given away, or goes on without a flash tier that has failed: nothing cached of it
-    /// counts.
+    /// Whether the store was given away, or is used without a flash tier that has failed: no cached
+    /// data of it counts.
     pub released: bool,
-    /// What the contents looked like when Forebay left them; zeroes for nothing.
+    /// The fingerprint of the contents as Forebay left them; zeroes for none.
     pub fingerprint: [u8; 16],
-    /// What the store knows of its flash tier.
+    /// The store's stamp about its flash tier.
     pub stamp: Stamp,
-    /// Number of that stamp, which the flash tier knows.
+    /// Number of that stamp; the flash tier notes it.
     pub stamp_number: u64,
 }
 
-/// Why a header cannot be had.
+/// Why a header cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// There is something, and it is no header of ours.
+    /// The area holds data that are not a Forebay header.
     #[error("its header area holds data that Forebay did not write")]
     Foreign,
     /// Neither copy verifies.
     #[error("both copies of its header are damaged")]
     Damaged,
-    /// It is where the end was.
+    /// It is at the former end of the store.
     #[error("it was enlarged: its header (layout = \"tail\") is at byte {0}, at the old end")]
     Inside(u64),
     /// Written by a newer version.
@@ -97,7 +97,7 @@ pub enum HeaderError {
 }
 
 impl BackingHeader {
-    /// The header of a store that has none yet.
+    /// A new header for a store that has none.
     pub fn new(layout: BackingLayout, uuid: [u8; 16], data_bytes: u64) -> BackingHeader {
         BackingHeader {
             layout,
@@ -142,41 +142,41 @@ impl BackingHeader {
         bytes
     }
 
-    /// It belongs to this flash tier now: what it knew of another counts for nothing.
+    /// Binds the store to this flash tier: stamps of another tier do not count.
     pub fn bind(&mut self, flash_uuid: [u8; 16]) {
         if self.flash_uuid != flash_uuid {
             (self.flash_uuid, self.stamp, self.stamp_number) = (flash_uuid, Stamp::default(), 0);
         }
     }
 
-    /// What the store has seen it has seen for good, even if it is an older copy.
+    /// Keeps the higher of what the stamps have seen, even if the store is an older copy.
     pub fn see(&mut self, stamp: Stamp) {
         self.stamp = self.stamp.max(Stamp { complete: 0, ..stamp });
     }
 
-    /// Takes a new stamp. What the store has seen once it has seen for good.
+    /// Takes a new stamp, and keeps the higher of what the stamps have seen.
     pub fn put_stamp(&mut self, stamp: Stamp) {
         self.stamp = self.stamp.max(stamp);
         self.stamp_number += 1;
     }
 
-    /// The store was accepted by a log that has noted stamp `noted`, which an older copy of the store
-    /// lags behind: from now on it is the newest.
+    /// The store was accepted by a log that has noted stamp `noted`, to which an older copy of the
+    /// store is behind: from now on its stamp is the newest.
     pub fn outdo(&mut self, noted: u64) {
         self.stamp_number = self.stamp_number.max(noted) + 1;
     }
 
-    /// Where in the area this version of the header is written: the copies take turns.
+    /// Where in the area this version of the header is written: the two copies alternate.
     pub fn place(&self) -> u64 {
         COPY_OFFSETS[(self.update % 2) as usize]
     }
 
-    /// The newest header of an area, given its two copies; `None` where there was none yet:
-    /// `blank` says that the area is zeroes, but for what the very first copy may have left
-    /// there when the power failed ([`BackingHeader::is_blank`]).
+    /// The newest header of an area, from its two copies; `None` if there was none yet. `blank`
+    /// says that the area is zeroes, except for remains of the very first copy after a power cut
+    /// ([`BackingHeader::is_blank`]).
     ///
     /// # Errors
-    /// If there is something else than a header, or nothing that verifies.
+    /// If the area holds other data than a header, or no intact copy.
     pub fn newest(copies: [&[u8]; 2], blank: bool) -> Result<Option<BackingHeader>, HeaderError> {
         let mut decoded = copies.map(decode);
         for (copy, place) in decoded.iter_mut().zip(COPY_OFFSETS) {
@@ -203,8 +203,8 @@ impl BackingHeader {
         }
     }
 
-    /// Whether an area has no header yet, nor anybody's data: it is zeroes, but for the place of
-    /// the first copy that is ever written, which a power cut may leave torn.
+    /// Whether an area holds neither a header nor other data: it is zeroes, except for the place of
+    /// the very first copy, which a power cut may leave torn.
     pub fn is_blank(area: &[u8]) -> bool {
         let first = COPY_OFFSETS[1] as usize;
         let (before, after) = area.split_at(first.min(area.len()));
@@ -230,7 +230,7 @@ impl BackingHeader {
     }
 }
 
-/// Flash and store were not used together last.
+/// Flash and store were not last used together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EpochError {
@@ -239,7 +239,7 @@ pub enum EpochError {
     FlashOlder {
         /// The tier's epoch.
         flash: u64,
-        /// What the store remembers.
+        /// The epoch noted in the store.
         store: u64,
     },
     /// The store is an older copy of itself.
@@ -247,7 +247,7 @@ pub enum EpochError {
     StoreOlder {
         /// The tier's epoch.
         flash: u64,
-        /// What the store remembers.
+        /// The epoch noted in the store.
         store: u64,
     },
 }
@@ -256,7 +256,7 @@ fn is_newer(error: HeaderError) -> bool {
     matches!(error, HeaderError::Newer(_))
 }
 
-/// A copy of a header, if it is whole.
+/// Decodes a copy of a header, if it is intact.
 pub(crate) fn decode(bytes: &[u8]) -> Result<BackingHeader, HeaderError> {
     let Some(bytes) = bytes.get(..CHECKED_BYTES) else { return Err(HeaderError::Damaged) };
     if bytes[..8] != MAGIC {

@@ -5,8 +5,8 @@ use forebay_device::AlignedBuffer;
 /// The smallest buffer, bytes.
 const CLASS_BYTES_MIN: usize = 4096;
 
-/// Buffers that a session has used and will use again, by power-of-two size. Bounded: what is
-/// given back beyond the bound is freed.
+/// Buffers that a session has used and can use again, by power-of-two size. Bounded: buffers beyond
+/// the bound are freed when they are returned.
 #[derive(Debug)]
 pub struct BufferPool {
     free: Vec<Vec<AlignedBuffer>>,
@@ -44,8 +44,8 @@ impl BufferPool {
         }
     }
 
-    /// A buffer of at least `bytes` bytes. It holds what its last user left in it, and the last
-    /// user is this session.
+    /// A buffer of at least `bytes` bytes. It still holds the bytes of its last use, which was by
+    /// this session.
     pub fn take(&mut self, bytes: usize) -> AlignedBuffer {
         let class = Self::class(bytes);
         match self.free.get_mut(class).and_then(Vec::pop) {
@@ -57,7 +57,7 @@ impl BufferPool {
         }
     }
 
-    /// Gives a buffer back.
+    /// Returns a buffer.
     pub fn give(&mut self, buffer: AlignedBuffer) {
         let bytes = buffer.len();
         let class = Self::class(bytes);

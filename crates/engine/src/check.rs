@@ -17,47 +17,47 @@ use crate::error::EngineError;
 use crate::patience;
 use crate::recognise::{Found, inspect_flash};
 
-/// What a check found.
+/// The results of a check.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CheckReport {
-    /// What the log says.
+    /// The log's report.
     pub recovery: RecoveryReport,
-    /// Blocks whose newest data is on flash only.
+    /// Blocks whose newest data is only on flash.
     pub dirty_blocks: u64,
     /// Blocks that the tier holds.
     pub blocks: u64,
-    /// Records whose data cannot be read, in the order in which they were found.
+    /// Records whose data cannot be read, in the order of their discovery.
     pub unreadable: Vec<Unreadable>,
-    /// Why it could not be read to the end.
+    /// Why the tier could not be read to the end.
     pub failure: Option<LogError>,
 }
 
 /// A record whose data fails its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unreadable {
-    /// Which block.
+    /// The block.
     pub key: BlockKey,
-    /// Where it lies.
+    /// Its place.
     pub position: Position,
-    /// What that means for the block.
+    /// The consequence for the block.
     pub loss: Loss,
 }
 
-/// What an unreadable record means for its block.
+/// The consequence of an unreadable record for its block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Loss {
-    /// The newest data was there only.
+    /// The newest data was only there.
     Dirty,
     /// The backing store has the same data.
     Clean,
-    /// A newer record has taken its place.
+    /// A newer record has replaced it.
     Superseded,
 }
 
-/// Reads the flash tier at `path` from end to end.
+/// Reads the whole flash tier at `path`.
 ///
 /// # Errors
-/// If it is in use, cannot be read, or is no flash tier.
+/// If it is in use, cannot be read, or is not a flash tier.
 pub fn check_flash(path: &Path) -> Result<CheckReport, EngineError> {
     let superblock = match inspect_flash(path)? {
         Found::Tier(superblock) => superblock,
@@ -101,10 +101,10 @@ pub fn check_flash(path: &Path) -> Result<CheckReport, EngineError> {
     Ok(checker.report())
 }
 
-/// The log alone, as a machine.
+/// Only the log, as a machine.
 struct Checker {
     log: Log,
-    /// Where the newest record of a block is, and whether it is dirty.
+    /// The place of each block's newest record, and whether it is dirty.
     blocks: BTreeMap<BlockKey, (Position, bool)>,
     recovery: RecoveryReport,
     failure: Option<LogError>,

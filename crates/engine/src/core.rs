@@ -22,73 +22,73 @@ use crate::table::{Done, Loans, Submission, Table};
 use crate::tape::{Record, Recorder};
 use crate::waiting::Waiting;
 
-/// How often a thread that waits for a notice looks at something else.
+/// How often a thread that waits for a notice checks other things.
 const WAIT_PERIOD: Duration = Duration::from_millis(100);
 /// Parts in which latencies are recorded. A recorder takes 200 KiB: too much for each of many sessions.
 pub(crate) const LATENCIES: usize = 8;
 
-/// Everything behind the lock.
+/// All state behind the lock.
 pub(crate) struct Core {
     // First, so that no transfer is under way when the buffers of the table go.
     pub executor: Executor<AnyDevices>,
     pub cache: Cache,
     pub table: Table,
     pub bells: Vec<Option<Arc<Doorbell>>>,
-    /// What sessions have read without the lock.
+    /// The reads that sessions have answered without the lock.
     pub hits: Vec<Arc<Hits>>,
-    /// Where they find it; `None` where nothing can be lent.
+    /// The frames that sessions may read without the lock; `None` if nothing can be lent.
     pub published: Option<Arc<Published>>,
     pub tape: Option<Recorder>,
     /// Latencies by volume, in a few parts, so that sessions seldom wait for each other.
     pub latencies: [Arc<Mutex<Vec<LatencyRecorder>>>; LATENCIES],
     /// Notices not yet taken by the threads that wait for them.
     pub notices: Vec<Notice>,
-    /// No new sessions or requests.
+    /// New sessions and requests are refused.
     pub closing: bool,
     /// Requests that wait for room in the machine.
     waiting: Waiting,
-    /// Whether all new ones have to wait.
+    /// Whether all new requests have to wait.
     pub held: bool,
-    /// The stores' headers say how the stores are left: no stamps are asked for.
+    /// The stores' headers note how the stores were left: no stamps are requested.
     pub noted: bool,
-    /// Whether a request has to wait until nothing is left to do for those before it.
+    /// Whether a request waits until all work for earlier ones has ended.
     pub one_at_a_time: bool,
-    /// When the reaper will wake on its own.
+    /// When the reaper wakes by itself.
     pub reaper_wakes_at: Option<Nanos>,
-    /// Something may be left to do at once.
+    /// There may be more work to do at once.
     again: bool,
-    /// The reaper is to leave.
+    /// The reaper must end.
     pub quit: bool,
     hold: Hold,
 }
 
-/// What there is to do for the stamper.
+/// Work for the stamper.
 pub(crate) enum Work {
-    /// These are to be written.
+    /// Write these stamps.
     Write {
         /// By volume.
         stamps: Vec<(Volume, Stamp)>,
-        /// With what flash holds of the volumes declared void.
+        /// Also declare the records of the volumes void.
         release: bool,
     },
-    /// It is time to ask for some.
+    /// Request stamps: they are due.
     Ask,
-    /// The engine ends.
+    /// End: the engine ends.
     Leave,
 }
 
-/// The lock, and what is around it.
+/// The lock, and the state around it.
 pub(crate) struct Shared {
     core: Mutex<Core>,
     waiters: Arc<Waiters>,
-    /// A notice has come.
+    /// A notice has arrived.
     noticed: Condvar,
     pub clock: Clock,
     /// Wakes the reaper.
     pub bell: Arc<Doorbell>,
-    /// Tells where volumes have data.
+    /// The questions about where volumes have data.
     pub queries: AllocationQueries,
-    /// Hands to the kernel what is queued for the devices, without the lock.
+    /// Sends queued operations to the kernel, without the lock.
     sender: Option<Arc<dyn Sender>>,
 }
 
@@ -119,15 +119,15 @@ impl Shared {
         self.unlock(core, None);
     }
 
-    /// Locks. A panic under the lock means that the machine's contract was broken; the next
-    /// thread panics, too, rather than serve from a machine in an unknown state.
+    /// Locks. A panic under the lock means that the machine's contract was broken. The next thread
+    /// panics too, rather than serve from a machine in an unknown state.
     pub fn lock(&self) -> MutexGuard<'_, Core> {
         self.waiters
             .lock(&self.core)
             .expect("a fault under the engine's lock has been reported before")
     }
 
-    /// Whether a thread has panicked under the lock: the next one that locks does so, too.
+    /// Whether a thread has panicked under the lock; the next one that locks panics too.
     pub fn is_broken(&self) -> bool {
         self.core.is_poisoned()
     }
@@ -142,12 +142,12 @@ impl Shared {
         self.waiters.give_way();
     }
 
-    /// As [`Shared::lock`], for what has to end even then.
+    /// Like [`Shared::lock`], for work that must end even after a panic.
     pub fn lock_anyway(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Unlocks, then wakes the threads that have news, and hands to the kernel what is queued for the devices.
+    /// Unlocks, then wakes the threads that have news, and sends queued operations to the kernel.
     pub fn unlock(&self, mut core: MutexGuard<'_, Core>, own: Option<u32>) {
         let rings = core.wakes(own);
         let reaper = core.reaper_must_wake(self.clock);
@@ -169,14 +169,15 @@ impl Shared {
         }
     }
 
-    /// Holds requests back, or lets them go on.
+    /// Holds requests back, or lets them continue.
     pub fn hold(&self, held: bool) {
         let mut core = self.lock();
         core.hold(held, self.clock.now());
         self.unlock(core, None);
     }
 
-    /// Waits until stamps are to be written, or asked for because it is `due`, or the engine ends.
+    /// Waits until stamps are to be written, until they are to be requested at `due`, or until the
+    /// engine ends.
     pub fn wait_stamps(&self, due: Instant) -> Work {
         let mut core = self.lock_anyway();
         loop {
@@ -201,8 +202,8 @@ impl Shared {
         self.noticed.notify_all();
     }
 
-    /// Waits for a notice that `wanted` takes, calling `meanwhile` ten times a second; `None`
-    /// when that says not to wait any longer.
+    /// Waits for a notice that `wanted` accepts, and calls `meanwhile` ten times a second; `None`
+    /// when that ends the wait.
     pub fn wait_notice<T>(
         &self,
         mut wanted: impl FnMut(&Notice) -> Option<T>,
@@ -272,7 +273,7 @@ impl Core {
         self.waiting.has(session)
     }
 
-    /// Takes requests in, in order, and does at once whatever can be done at once.
+    /// Accepts requests in order, and does everything that can be done at once.
     pub fn submit(&mut self, now: Nanos, session: u32, requests: &mut Vec<Submission>) {
         self.report_hits(session);
         if requests.len() > 1 {
@@ -306,8 +307,8 @@ impl Core {
         }
     }
 
-    /// Answers a read of one block in memory, without entering it anywhere; `None`, with nothing
-    /// done, if it is anything else. The tape shows no difference.
+    /// Answers a read of one block in memory without entering it into the table. Returns `None` and
+    /// does nothing for any other request. The tape is the same either way.
     fn read_hit(&mut self, now: Nanos, session: u32, r: &mut Submission) -> Option<Loans> {
         let request = r.at(now);
         let buffer =
@@ -333,7 +334,7 @@ impl Core {
         }
     }
 
-    /// Holds requests back, or lets them go on.
+    /// Holds requests back, or lets them continue.
     pub fn hold(&mut self, held: bool, now: Nanos) {
         self.held = held;
         self.update_published();
@@ -345,21 +346,21 @@ impl Core {
         self.table.len() > self.waiting.len()
     }
 
-    /// Asks for a destage of everything.
+    /// Requests a destage of everything.
     pub fn destage(&mut self, now: Nanos) {
         self.note(|| Record::Destage);
         self.cache.destage();
         self.drive(now);
     }
 
-    /// Has stores that fail tried again now.
+    /// Retries failing stores now.
     pub fn retry_stores(&mut self, now: Nanos) {
         self.note(|| Record::RetryStores);
         self.cache.retry_stores();
         self.drive(now);
     }
 
-    /// Asks for another write policy.
+    /// Requests another write policy.
     pub fn set_policy(&mut self, now: Nanos, policy: WritePolicy, acknowledge: Acknowledge) {
         self.note(|| Record::SetPolicy(policy, acknowledge));
         self.cache.set_policy(policy, acknowledge);
@@ -373,28 +374,28 @@ impl Core {
         self.drive(now);
     }
 
-    /// Asks for a seal.
+    /// Requests a seal.
     pub fn seal(&mut self, now: Nanos, volumes: Vec<Sealed>) {
         self.note(|| Record::Seal(volumes.clone()));
         self.cache.seal(volumes);
         self.drive(now);
     }
 
-    /// Asks for stamps, if the stores may have them.
+    /// Requests stamps, if the stores may have them.
     pub fn stamp(&mut self, now: Nanos) {
         if !self.noted {
             self.order_stamps(now);
         }
     }
 
-    /// Asks for stamps.
+    /// Requests stamps.
     pub fn order_stamps(&mut self, now: Nanos) {
         self.note(|| Record::Stamp);
         self.cache.stamp();
         self.drive(now);
     }
 
-    /// These stamps are on their stores, and those that were ordered with them are not.
+    /// These stamps are on their stores; the others that were ordered with them are not.
     pub fn stamped(&mut self, now: Nanos, numbers: Vec<(Volume, u64)>) {
         self.note(|| Record::Stamped(numbers.clone()));
         self.cache.stamped(&numbers);
@@ -422,8 +423,8 @@ impl Core {
         self.drive(now);
     }
 
-    /// Performs what can be performed, feeds what has completed, and takes in what was waiting
-    /// for room.
+    /// Performs the possible effects, reports completions, and accepts requests that waited for
+    /// room.
     pub fn drive(&mut self, now: Nanos) {
         self.again = self.run(now);
         while self.may_take_any() {
@@ -445,27 +446,27 @@ impl Core {
         self.update_published();
     }
 
-    /// Whether there is something left to do at once.
+    /// Whether there is more work to do at once.
     pub fn has_more(&self) -> bool {
         self.again || self.cache.is_half_way()
     }
 
-    /// Whether there is nothing left to do but wait for requests.
+    /// Whether there is no work left but new requests.
     pub fn is_idle(&self) -> bool {
         !self.again && self.executor.in_flight() == 0 && self.cache.next_step().is_none()
     }
 
-    /// Whether a request may be handed to the machine.
+    /// Whether a request may be given to the machine.
     fn may_take_any(&self) -> bool {
         !self.held && self.cache.has_room() && (!self.one_at_a_time || self.is_idle())
     }
 
-    /// Whether one of this volume may.
+    /// Whether a request of this volume may.
     fn may_take(&self, volume: Volume) -> bool {
         self.may_take_any() && self.cache.has_room_for(volume)
     }
 
-    /// Passes a timeout that has come.
+    /// Reports a timeout that has passed.
     pub fn pass_timeout(&mut self, now: Nanos) {
         if self.cache.poll_timeout().is_some_and(|at| at <= now) {
             self.note(|| Record::Timeout(now));
@@ -474,14 +475,14 @@ impl Core {
         self.drive(now);
     }
 
-    /// When something is to be done although no bell rings.
+    /// When there is work although no bell rings.
     pub fn next_due(&self, clock: Clock) -> Option<Nanos> {
         let device = self.executor.devices().next_due().map(|at| clock.at(at));
         let machine = self.cache.poll_timeout();
         [device, machine].into_iter().flatten().min()
     }
 
-    /// What has been answered for a session.
+    /// The answered requests of a session.
     pub fn take_done(
         &mut self,
         session: u32,
@@ -505,7 +506,7 @@ impl Core {
         self.again |= self.run(now);
     }
 
-    /// One run of the executor; true when another may find something.
+    /// One run of the executor; true if another may find more work.
     fn run(&mut self, now: Nanos) -> bool {
         let tape = self.tape.as_mut();
         let (in_order, hold) = (self.one_at_a_time, &mut self.hold);
@@ -529,7 +530,7 @@ impl Core {
         sum
     }
 
-    /// The bells of sessions with news, but for the caller's own.
+    /// The bells of sessions with news, except the caller's own.
     fn wakes(&mut self, own: Option<u32>) -> Vec<Arc<Doorbell>> {
         let mut rings = Vec::new();
         for session in self.table.to_wake.drain(..) {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use forebay_device::{Capabilities, Completion, Devices, Doorbell, Io, MemorySlice, Sender};
 use forebay_effect::Device;
 
-/// A set of devices whose kind only its maker knows.
+/// A set of devices of a kind that only its creator knows.
 pub struct AnyDevices(Box<dyn Devices + Send>);
 
 impl AnyDevices {

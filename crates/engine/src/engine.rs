@@ -26,24 +26,24 @@ use crate::stores::Stores;
 use crate::table::Submission;
 use crate::tape::Recorder;
 
-/// How long a stop waits for what still goes on in the background, at most.
+/// How long a stop waits at most for background work.
 const STOP_IDLE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The machine's own counters.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Counters {
-    /// Of the cache.
+    /// Counters of the cache.
     pub cache: CacheStats,
-    /// Of the flash log, if there is one.
+    /// Counters of the flash log, if there is one.
     pub log: Option<LogStats>,
-    /// Of each volume, in the order of the configuration.
+    /// Counters of each volume, in the order of the configuration.
     pub volumes: Vec<VolumeStats>,
 }
 
 /// A running cache.
 ///
-/// Dropping an engine without [`stop`](Engine::stop) is like the end of the process: what was
-/// acknowledged as durable stays so, and the next start recovers it.
+/// Dropping an engine without [`stop`](Engine::stop) is like the end of the process: data that was
+/// acknowledged as durable stays durable, and the next start recovers it.
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
     reaper: Option<JoinHandle<()>>,
@@ -53,48 +53,49 @@ pub struct Engine {
     pub(crate) notices: Vec<EngineNotice>,
     recovery: Option<Box<RecoveryReport>>,
     pub(crate) has_flash: bool,
-    /// The stores are marked as dirty: a policy of this run writes back, or the one before left
+    /// The stores are marked as dirty: a policy of this run writes back, or the previous run left
     /// dirty data.
     pub(crate) keeps_dirty: AtomicBool,
-    /// When writes are acknowledged under write-back, unless an order says otherwise.
+    /// When writes are acknowledged under write-back, unless an order sets it.
     acknowledge: Mutex<words::Acknowledge>,
     pub(crate) quiesced: Mutex<Option<Quiesced>>,
-    /// Destages are done one after another: each has an end of its own to wait for.
+    /// Destages run one after another, because each waits for its own end.
     destaging: Mutex<()>,
 }
 
-/// Clients are held back, and the stores are noted to be the whole truth.
+/// Clients are held back, and the headers note that the stores are complete.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quiesced {
     /// Since when.
     pub since: Instant,
-    /// When clients are let go, whatever happens.
+    /// When clients continue in any case.
     pub until: Option<Instant>,
 }
 
-/// How the stores are left.
+/// The state in which the stores are left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum StoreState {
-    /// Each is the whole truth.
+    /// Each is complete.
     Whole,
-    /// So, and what is cached of them does not count any more.
+    /// Each is complete, and its cached data no longer count.
     Released,
     /// Newer data for some are on the flash tier.
     Dirty,
 }
 
 impl Engine {
-    /// Opens everything and waits until requests are welcome.
+    /// Opens everything and waits until the cache accepts requests.
     ///
     /// # Errors
-    /// If something is not there, in use, too small, not what the configuration says, or would
-    /// lose dirty data. Data is unchanged then. Files that this call created are removed, unless
+    /// If a file or device is missing, in use, too small, or not as configured, or if dirty data
+    /// would be lost. Data is then unchanged. Files that this call created are removed, unless
     /// recovery had begun.
     pub fn open(config: &Config, options: EngineOptions) -> Result<Engine, EngineError> {
         Engine::open_watched(config, options, &mut |_| ControlFlow::Continue(()))
     }
 
-    /// As [`Engine::open`], and says ten times a second how far recovery is, until told to give the start up.
+    /// Like [`Engine::open`], and reports the progress of recovery ten times a second, until told
+    /// to abandon the start.
     ///
     /// # Errors
     /// As [`Engine::open`].
@@ -204,12 +205,12 @@ impl Engine {
         self.shared.lock().table.oldest()
     }
 
-    /// What the user should hear of.
+    /// Notices for the user.
     pub fn notices(&self) -> &[EngineNotice] {
         &self.notices
     }
 
-    /// What recovery found, where there is a flash tier that was not just formatted.
+    /// The report of recovery, if there is a flash tier that was not just formatted.
     pub fn recovery(&self) -> Option<&RecoveryReport> {
         self.recovery.as_deref()
     }
@@ -222,7 +223,7 @@ impl Engine {
         Session::open(self.shared.clone()).map_err(|e| EngineError::System("make a doorbell", e))
     }
 
-    /// Everything there is to know about the cache now.
+    /// The complete status of the cache now.
     pub fn status(&self) -> Status {
         let mut status = status::snapshot(&self.shared, &self.volumes);
         // (Somebody who is about to change it holds the lock for long.)
@@ -242,7 +243,7 @@ impl Engine {
         status
     }
 
-    /// A stop is near: requests that wait for what cannot be destaged fail soon.
+    /// A stop is near: requests that wait for data that cannot be destaged fail soon.
     pub fn prepare_stop(&self) {
         if self.quiesced.lock().is_ok_and(|state| state.is_some()) {
             // Clients that are held back are waited for. (If this fails, the stop says so.)
@@ -253,15 +254,15 @@ impl Engine {
         self.shared.unlock(core, None);
     }
 
-    /// Waits until there is nothing left to do for the requests so far, in the background either.
-    /// What is dirty stays so.
+    /// Waits until all work for the requests so far has ended, including background work. Dirty
+    /// data stays dirty.
     pub fn settle(&self) {
         while !self.shared.lock().is_idle() {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
     }
 
-    /// Every counter of the machine. [`Engine::status`] is for people.
+    /// All counters of the machine. [`Engine::status`] is for people.
     pub fn counters(&self) -> Counters {
         let mut core = self.shared.lock();
         core.report_all_hits();
@@ -273,18 +274,18 @@ impl Engine {
         }
     }
 
-    /// Has backing stores that fail tried again now, rather than when it is time for that.
+    /// Retries failing backing stores now, instead of at the next due time.
     pub fn retry_stores(&self) {
         let mut core = self.shared.lock();
         core.retry_stores(self.shared.clock.now());
         self.shared.unlock(core, None);
     }
 
-    /// Brings everything that is dirty now to the backing stores, while requests go on.
-    /// `progress` is called about ten times a second with the number of dirty blocks.
+    /// Destages everything that is dirty now, while requests continue. `progress` is called about
+    /// ten times a second with the number of dirty blocks.
     ///
     /// # Errors
-    /// If some of it cannot be brought there; it is kept.
+    /// If some of it cannot be destaged; it is kept.
     pub fn destage(&self, mut progress: impl FnMut(u64)) -> Result<(), EngineError> {
         self.destage_unless("the destage", |dirty| {
             progress(dirty);
@@ -292,7 +293,7 @@ impl Engine {
         })
     }
 
-    /// The same, and does not wait for the end if `progress` says so.
+    /// The same, but does not wait for the end if `progress` says so.
     pub(crate) fn destage_unless(
         &self,
         what: &'static str,
@@ -325,13 +326,13 @@ impl Engine {
             && (!machine.write_back || config.acknowledge == acknowledges)
     }
 
-    /// Changes the write policy, and when writes under write-back are acknowledged. Everything
-    /// dirty is destaged first; requests that modify wait for the last of it. `None` leaves the
-    /// acknowledgement as it last was under write-back, or as it was configured.
+    /// Changes the write policy, and when writes under write-back are acknowledged. All dirty data
+    /// is destaged first; modifying requests wait for the last of it. `None` keeps the last
+    /// acknowledgement under write-back, or the configured one.
     ///
     /// # Errors
-    /// If this version has no such policy, it does not go with the tiers or their relation, or
-    /// something dirty cannot be destaged; the policy is then as it was.
+    /// If this version has no such policy, the policy does not match the tiers or their relation,
+    /// or some dirty data cannot be destaged; the policy is then unchanged.
     pub fn set_policy(
         &self,
         policy: words::WritePolicy,
@@ -384,11 +385,11 @@ impl Engine {
         }
     }
 
-    /// Uses this much DRAM for blocks from now on, rounded down to blocks. Less takes effect as
-    /// other blocks come.
+    /// Uses this much DRAM for blocks from now on, rounded down to blocks. A smaller size takes
+    /// effect as other blocks enter.
     ///
     /// # Errors
-    /// If that is more than at the start, or less than a block for each shard.
+    /// If that is more than at the start, or less than one block for each shard.
     pub fn set_dram_bytes(&self, bytes: u64) -> Result<(), EngineError> {
         let mut core = self.shared.lock();
         let config = core.cache.config();
@@ -405,12 +406,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Finishes what is in flight, brings dirty data where `mode` says, and ends. `progress` is
+    /// Finishes the requests in flight, leaves dirty data as `mode` says, and ends. `progress` is
     /// called about ten times a second with the number of dirty blocks.
     ///
     /// # Errors
-    /// If dirty data could not be brought there, or the clean mark not be written. Nothing
-    /// acknowledged is lost by that.
+    /// If dirty data could not be written there, or the clean mark could not be written. No
+    /// acknowledged data is lost by that.
     pub fn stop(self, mode: StopMode, mut progress: impl FnMut(u64)) -> Result<(), EngineError> {
         let stopped = self.stop_unless(mode, |dirty| {
             progress(dirty);
@@ -419,9 +420,9 @@ impl Engine {
         stopped.map(|_| ())
     }
 
-    /// As [`stop`](Engine::stop), but `progress` may say that it takes too long: then dirty data
-    /// that is not on the backing stores yet stays on flash, where all of it is durable. Without
-    /// a flash tier there is no such choice. Returns the number of dirty blocks left on flash.
+    /// Like [`stop`](Engine::stop), but `progress` may say that it takes too long: then dirty data
+    /// that is not on the backing stores yet stays on flash, where all of it is durable. Without a
+    /// flash tier there is no such choice. Returns the number of dirty blocks left on flash.
     ///
     /// # Errors
     /// As [`stop`](Engine::stop).
@@ -483,8 +484,9 @@ impl Engine {
         Ok(dirty)
     }
 
-    /// Waits, after the machine has stopped, for device operations in flight. A store written after its fingerprint
-    /// was noted would look as if others had written to it. Returns whether all have ended.
+    /// After the machine has stopped, waits for device operations in flight. A write to a store
+    /// after its fingerprint was noted would look as if others had written to it. Returns whether
+    /// all have ended.
     fn comes_to_rest(&self) -> bool {
         let until = Instant::now() + STOP_IDLE_WAIT_MAX;
         // (The machine begins no write to a store after its stop.)
@@ -502,7 +504,7 @@ impl Engine {
         self.end();
     }
 
-    /// Makes everything that was acknowledged durable on flash.
+    /// Makes all acknowledged data durable on flash.
     fn flush_all(&self) -> Result<(), EngineError> {
         let mut session = self.session()?;
         let flush = |v: &VolumeDescription| Submission {
@@ -525,7 +527,8 @@ impl Engine {
         flushed.map_err(|error| self.destage_error("the flush before the stop", error))
     }
 
-    /// The volumes' stores are open and the flash tier is in its new epoch: say so.
+    /// The volumes' stores are open and the flash tier is in its new epoch: notes this in the
+    /// headers.
     fn mark_open(&mut self) -> Result<(), EngineError> {
         let flash = self.recovery.as_ref().map(|r| (r.uuid, r.epoch));
         let now = self.shared.lock().cache.stamp_now(false);
@@ -556,7 +559,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What recovery found.
+    /// Takes the report of recovery.
     fn take_report(&mut self, report: Option<Box<RecoveryReport>>) {
         let stores = self.stores.lock_all();
         for &(volume, which) in report.iter().flat_map(|r| &r.outdated) {

@@ -10,20 +10,20 @@ use forebay_flash::{GeometryError, LogError};
 
 use crate::backing_header::{EpochError, HeaderError};
 
-/// An engine could not be opened, or not do what it was asked.
+/// An engine could not be opened, or could not carry out an order.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The configuration asks for what this version does not have.
+    /// The configuration needs a feature that this version does not have.
     #[error("{0}")]
     Unsupported(String),
-    /// The caller asked for the start to be ended.
+    /// The caller stopped the start.
     #[error("the start was stopped before the cache was ready; the data on flash are unchanged")]
     StartEnded,
-    /// A device or file cannot be had.
+    /// A device or file cannot be used.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// A file is not there, and nothing says how large it would have to be.
+    /// A file does not exist, and no size is configured for it.
     #[error(
         "{what}: {} does not exist; nothing was created. To create it, set a `size` for {what}",
         path.display()
@@ -34,10 +34,10 @@ pub enum EngineError {
         /// Its file.
         path: PathBuf,
     },
-    /// An export of an NBD server cannot be had.
+    /// An export of an NBD server cannot be used.
     #[error("{0}; nothing was written")]
     Nbd(#[from] NbdError),
-    /// A header would have to be written where nothing can be.
+    /// A header is needed, but the store is read-only.
     #[error(
         "volume {volume}: {} is read-only and has no Forebay header; nothing was written. Use \
          layout = \"none\"", path.display()
@@ -48,7 +48,7 @@ pub enum EngineError {
         /// Its backing store.
         path: PathBuf,
     },
-    /// What is owed cannot be brought there.
+    /// Dirty data cannot be destaged to a read-only store.
     #[error(
         "volume {volume}: {} is read-only, but a flash tier holds newer data for it; nothing was \
          written. Export it writable", path.display()
@@ -62,35 +62,35 @@ pub enum EngineError {
     /// A device or file cannot be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// On what.
+        /// Its file or device.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The backing store is not what it was said to be.
+    /// The backing store does not match the configuration.
     #[error("volume {volume}: {} cannot be used: {error}; nothing was written. {}", path.display(), advice(error))]
     Header {
         /// Name of the volume.
         volume: String,
         /// Its backing store.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         error: HeaderError,
     },
-    /// What was to be looked at has no header that can be read.
+    /// The inspected store has no readable header.
     #[error(
         "{} is not a backing store that Forebay can read: {error}; nothing was written",
         path.display()
     )]
     NoStore {
-        /// What was looked at.
+        /// The inspected file or device.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         error: HeaderError,
     },
-    /// The header says another layout than the configuration.
+    /// The header has another layout than the configuration.
     #[error(
         "volume {volume}: {} was set up with layout = \"{found}\", but the configuration says \
          \"{wanted}\"; nothing was written. Set layout = \"{found}\"", path.display()
@@ -100,7 +100,7 @@ pub enum EngineError {
         volume: String,
         /// Its backing store.
         path: PathBuf,
-        /// As the header says.
+        /// The header's layout.
         found: String,
         /// As configured.
         wanted: String,
@@ -119,7 +119,7 @@ pub enum EngineError {
         /// Bytes of a block as configured.
         wanted: u32,
     },
-    /// There is a header where the configured layout has none.
+    /// The store has a header, but the configured layout has none.
     #[error(
         "volume {volume}: {} was set up with layout = \"{found}\"{}, but the configuration says \
          \"{wanted}\"; nothing was written. Set layout = \"{found}\", or {}",
@@ -136,14 +136,14 @@ pub enum EngineError {
         volume: String,
         /// Its backing store.
         path: PathBuf,
-        /// As its header says.
+        /// The header's layout.
         found: String,
         /// As configured.
         wanted: String,
-        /// Whether newer data are elsewhere.
+        /// Whether a flash tier holds newer data.
         dirty: bool,
     },
-    /// The store was made longer, so that its header is no longer at its end.
+    /// The store was enlarged, so its header is no longer at its end.
     #[error(
         "volume {volume}: {} was {was} bytes long when Forebay last used it and is now {is} bytes \
          long; its header (layout = \"tail\") is at byte {at}, at the old end{}; nothing was \
@@ -165,14 +165,14 @@ pub enum EngineError {
         path: PathBuf,
         /// Where the header is.
         at: u64,
-        /// How long it was, bytes.
+        /// Its former size in bytes.
         was: u64,
-        /// How long it is, bytes.
+        /// Its present size in bytes.
         is: u64,
-        /// Whether newer data are elsewhere.
+        /// Whether a flash tier may hold newer data.
         dirty: bool,
     },
-    /// The end of the store has no header, and whether there is one elsewhere nobody can know.
+    /// The end of the store has no header, and it is unknown whether there is one elsewhere.
     #[error(
         "volume {volume}: {} holds data and has no header at its end, where layout = \"tail\" \
          keeps it; nothing was written. If Forebay has never used this store, start once with \
@@ -203,7 +203,7 @@ pub enum EngineError {
         /// Dirty blocks of the volume.
         blocks: u64,
     },
-    /// A store without a header was to be given away.
+    /// A store without a header was to be released.
     #[error(
         "{} has no Forebay header in which to record the release; nothing was written. For layout \
          = \"none\", pass --config too: the release is then recorded on the flash tier",
@@ -213,7 +213,7 @@ pub enum EngineError {
         /// The store.
         path: PathBuf,
     },
-    /// A store whose newest data are elsewhere was to be given away.
+    /// A store with newer data elsewhere was to be released.
     #[error(
         "{} has newer data on its flash tier, or was not stopped cleanly; nothing was written. \
          Destage it first: run `forebay flash recover`, or serve it and stop with --destage",
@@ -223,7 +223,7 @@ pub enum EngineError {
         /// The store.
         path: PathBuf,
     },
-    /// What a store looks like could not be noted.
+    /// The state of a store could not be recorded.
     #[error(
         "{what} succeeded, but the state of the stores could not be recorded ({why}): the next \
          start cannot tell whether they were used without Forebay"
@@ -234,10 +234,10 @@ pub enum EngineError {
         /// Why.
         why: String,
     },
-    /// Clients are held back, and were not let go.
+    /// Clients are held back and could not be resumed.
     #[error("{0}; clients are still held back. Try `forebay ctl resume` again")]
     StillQuiesced(Box<EngineError>),
-    /// A volume has become smaller than what is dirty.
+    /// A volume has become too small for its dirty data.
     #[error(
         "volume {volume} has {size} bytes, but the flash tier {} holds newer data for byte \
          {offset}; no data were changed. Restore the former size, stop with --destage, then shrink \
@@ -246,14 +246,14 @@ pub enum EngineError {
     Shrunk {
         /// Name of the volume.
         volume: String,
-        /// Its bytes.
+        /// Its size in bytes.
         size: u64,
-        /// Where the data belong.
+        /// The place of the data in the volume.
         offset: u64,
         /// The flash tier.
         path: PathBuf,
     },
-    /// The backing store has too little room.
+    /// The backing store is too small.
     #[error(
         "volume {volume}: {} is too small: it has {size} bytes and needs {needed}; nothing was \
          written", path.display()
@@ -268,7 +268,7 @@ pub enum EngineError {
         /// Bytes it would need.
         needed: u64,
     },
-    /// The device of the flash tier has too little room.
+    /// The device of the flash tier is too small.
     #[error(
         "the flash tier {} is too small: it has {size} bytes, but flash.size is {needed}; nothing \
          was written", path.display()
@@ -281,7 +281,7 @@ pub enum EngineError {
         /// Bytes it should have.
         needed: u64,
     },
-    /// The device of the flash tier has become smaller.
+    /// The device of the flash tier has been truncated.
     #[error(
         "the flash tier {} is truncated: it needs {needed} bytes, but the device has only {size}; \
          nothing was written", path.display()
@@ -291,21 +291,21 @@ pub enum EngineError {
         path: PathBuf,
         /// Bytes it has.
         size: u64,
-        /// Bytes of the tier.
+        /// Bytes that the tier needs.
         needed: u64,
     },
-    /// What was refused, where files were missing: that is the likely reason.
+    /// An error while files were missing, which is the likely reason.
     #[error(
         "{error}. These files or devices in the configuration do not exist: {}",
         listed(missing)
     )]
     Missing {
-        /// What was refused.
+        /// The error.
         error: Box<EngineError>,
-        /// The files.
+        /// The missing files.
         missing: Vec<PathBuf>,
     },
-    /// The store's newest data may be on a flash tier that is not there.
+    /// The store's newest data may be on a flash tier that is not configured.
     #[error(
         "volume {volume}: {} has newer data on a flash tier that is not in this configuration; \
          nothing was written. Configure that tier again, or give the data up with \
@@ -317,7 +317,7 @@ pub enum EngineError {
         /// Its backing store.
         path: PathBuf,
     },
-    /// One store is a copy of another's: a flash tier could not tell them apart.
+    /// One store is a copy of another: a flash tier could not distinguish them.
     #[error(
         "volumes {one} and {other}: one backing store is a copy of the other, including its \
          header; nothing was written. If you want to use both, start once with --format: it gives \
@@ -327,10 +327,10 @@ pub enum EngineError {
     Twins {
         /// Name of a volume.
         one: String,
-        /// Name of the one that comes later.
+        /// Name of the later volume.
         other: String,
     },
-    /// Another change of policy, or a stop, is under way.
+    /// Another change of policy, or a stop, is in progress.
     #[error("another change of policy, or a stop, is in progress; try again when it has finished")]
     Switching,
     /// DRAM cannot have this size while the server runs.
@@ -339,14 +339,14 @@ pub enum EngineError {
          `cache.dram` at its start; to raise it, restart"
     )]
     DramSize {
-        /// As asked for.
+        /// The requested size.
         bytes: u64,
-        /// What is possible.
+        /// The smallest possible size.
         least: u64,
-        /// What is possible.
+        /// The largest possible size.
         most: u64,
     },
-    /// The flash tier is another store's.
+    /// The flash tier belongs to other stores.
     #[error(
         "the flash tier {} belongs to other backing stores ({what}); nothing was written. Serve it \
          with its own stores, or format it with --format (refused while it holds dirty data)",
@@ -355,10 +355,10 @@ pub enum EngineError {
     Bound {
         /// The flash tier.
         path: PathBuf,
-        /// What does not fit.
+        /// The mismatch.
         what: String,
     },
-    /// The flash tier is bound to other stores.
+    /// The flash tier belongs to other stores, and holds dirty data.
     #[error(
         "the flash tier {} belongs to other backing stores ({what}) and holds dirty data for them; \
          nothing was written. Serve it with its own stores and stop with --destage, or give the \
@@ -367,10 +367,10 @@ pub enum EngineError {
     Foreign {
         /// The flash tier.
         path: PathBuf,
-        /// What does not fit.
+        /// The mismatch.
         what: String,
     },
-    /// Flash tier and store were not used together last.
+    /// Flash tier and store were not last used together.
     #[error(
         "volume {volume}: {error}; nothing was written. Restore the matching pair, or format the \
          flash tier with --format (data that only the tier holds are lost; add \
@@ -424,10 +424,10 @@ pub enum EngineError {
     DirtyFlash {
         /// The flash tier.
         path: PathBuf,
-        /// How many.
+        /// Number of dirty blocks.
         blocks: u64,
     },
-    /// The flash device holds something else.
+    /// The flash device holds other data.
     #[error(
         "{} holds data that are not a Forebay flash tier; nothing was written. Name another \
          device, or start with --format to overwrite it", path.display()
@@ -436,15 +436,15 @@ pub enum EngineError {
         /// The device.
         path: PathBuf,
     },
-    /// What was to be looked at holds something else.
+    /// The inspected device does not hold a flash tier.
     #[error("{} is not a Forebay flash tier: it {holds}; nothing was written", path.display())]
     NoFlashTier {
-        /// What was looked at.
+        /// The inspected device.
         path: PathBuf,
-        /// What there is.
+        /// Its contents.
         holds: &'static str,
     },
-    /// The flash device does not suit.
+    /// The flash device cannot be used with this geometry.
     #[error("the flash tier {}: {error}", path.display())]
     Geometry {
         /// The device.
@@ -460,23 +460,23 @@ pub enum EngineError {
         /// Why.
         error: LogError,
     },
-    /// Memory for blocks cannot be had.
+    /// Memory for blocks cannot be allocated.
     #[error(transparent)]
     Arena(#[from] ArenaError),
-    /// Threads, doorbells or random numbers cannot be had.
+    /// Threads, doorbells or random numbers cannot be obtained.
     #[error("cannot {0}: {1}")]
     System(&'static str, io::Error),
     /// `FOREBAY_IO` is set to something unknown.
     #[error(transparent)]
     Backend(#[from] UnknownBackend),
-    /// Dirty data could not be brought to its place.
+    /// Dirty data could not be destaged.
     #[error("{what} failed: {why}; {left}")]
     Destage {
         /// The destage, or the stop.
         what: &'static str,
         /// Why.
         why: String,
-        /// Where the data is, or what is lost.
+        /// Where the data are, or which are lost.
         left: String,
     },
 }

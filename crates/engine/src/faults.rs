@@ -11,10 +11,10 @@ use crate::status;
 /// Most unreadable blocks that a message names.
 const UNREADABLE_SHOWN: usize = 10;
 
-/// Pauses between messages of one kind: from the first to the last, each twice the one before.
+/// Pauses between messages of one kind: the first and the last; each is twice the previous one.
 const PAUSES: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(3600)];
 
-/// What [`Engine::faults`] has reported.
+/// The faults that [`Engine::faults`] has reported.
 #[derive(Clone, Debug, Default)]
 pub struct Reported {
     errors: Vec<(u64, Repeats)>,
@@ -23,15 +23,15 @@ pub struct Reported {
     lasting: Vec<String>,
 }
 
-/// How often something is said again that goes on: ever more rarely.
+/// How often a message about a lasting fault is repeated: less and less often.
 #[derive(Clone, Copy, Debug, Default)]
 struct Repeats {
-    /// When it was last said, and how long that is to do.
+    /// When it was last reported, and the pause after that.
     last: Option<(Instant, Duration)>,
 }
 
 impl Repeats {
-    /// Whether it is to be said now, that it goes on. Long silence makes it news again.
+    /// Whether to report the fault now. After a long silence it counts as new.
     fn allow(&mut self, now: Instant) -> bool {
         let [first, most] = PAUSES;
         let pause = match self.last {
@@ -46,8 +46,8 @@ impl Repeats {
 }
 
 impl Engine {
-    /// What should be reported to an operator who is not asking: what fails, or has failed since
-    /// `reported` was made, which takes note of that.
+    /// Messages for an operator who has not asked: present failures, and those since the last call
+    /// with `reported`, which is updated.
     pub fn faults(&self, reported: &mut Reported) -> Vec<String> {
         let core = self.shared.lock_anyway();
         let mut faults = Vec::new();
@@ -106,7 +106,7 @@ impl Engine {
         faults
     }
 
-    /// What cannot be read from flash, in words, if anything.
+    /// The blocks that cannot be read from flash, in words, if any.
     pub(crate) fn unreadable(&self) -> Option<String> {
         let blocks: Vec<_> = self.shared.lock_anyway().cache.unreadable().collect();
         let name = |volume: Volume| {

@@ -15,21 +15,21 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::header_area::HeaderArea;
 
-/// Bytes at each end of a volume that are looked at.
+/// Bytes at each end of a volume that are read.
 const END_BYTES: u64 = 1 << 20;
-/// Blocks in between, and their bytes.
+/// Number of blocks read in between, and their bytes.
 const BLOCKS: u64 = 256;
 const BLOCK_BYTES: u64 = 4096;
-/// Where the pieces of a seal lie.
+/// The offsets of the parts of a seal.
 const TIMES_AT: usize = 16;
 const SIZE_AT: usize = 24;
 
-/// What a volume's contents look like; never all zeroes.
+/// The fingerprint of a volume's contents; never all zeroes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Fingerprint([u8; 16]);
 
 impl Fingerprint {
-    /// Of the `size` bytes from `start` on. What cannot be read is a part of the picture.
+    /// Of the `size` bytes from `start` on. Unreadable pieces are part of the fingerprint.
     ///
     /// # Errors
     /// If nothing can be read.
@@ -54,23 +54,23 @@ impl Fingerprint {
         Ok(Fingerprint(hash.digest128().max(1).to_le_bytes()))
     }
 
-    /// As a header keeps it; `None` for zeroes.
+    /// From the bytes in a header; `None` for zeroes.
     pub fn from_bytes(bytes: [u8; 16]) -> Option<Fingerprint> {
         (bytes != [0; 16]).then_some(Fingerprint(bytes))
     }
 
-    /// As a header keeps it.
+    /// The bytes in a header.
     pub fn bytes(self) -> [u8; 16] {
         self.0
     }
 }
 
-/// How a store was left, as the flash tier keeps it.
+/// The state in which a store was left, as the flash tier records it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SealContents {
     /// Bytes of the volume.
     pub size: u64,
-    /// Of these bytes.
+    /// The fingerprint of these bytes.
     pub print: Fingerprint,
     /// The [`times`] of the store.
     pub times: u64,
@@ -86,7 +86,7 @@ impl SealContents {
         seal
     }
 
-    /// What was sealed; `None` for zeroes.
+    /// The contents of a seal; `None` for zeroes.
     pub fn unseal(seal: &Seal) -> Option<SealContents> {
         let number = |at: usize| {
             let mut bytes = [0; 8];
@@ -100,7 +100,7 @@ impl SealContents {
     }
 }
 
-/// What stands for the times of a file; 0 where there are none that mean anything.
+/// A number for the times of a file; 0 if it has no meaningful times.
 pub(crate) fn times(metadata: &Metadata) -> u64 {
     if !metadata.is_file() {
         return 0;
@@ -112,7 +112,7 @@ pub(crate) fn times(metadata: &Metadata) -> u64 {
     hash.digest().max(1)
 }
 
-/// First byte and length of what is looked at of a volume, in order.
+/// First byte and length of each piece of a volume that is read, in order.
 fn pieces(size: u64) -> Vec<(u64, u64)> {
     if size <= 2 * END_BYTES + BLOCKS * BLOCK_BYTES {
         return (0..size)

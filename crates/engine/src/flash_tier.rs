@@ -15,21 +15,21 @@ use crate::recognise::{Found, read_start, recognise};
 #[derive(Debug)]
 pub(crate) struct FlashTier {
     pub path: PathBuf,
-    /// Bytes that may be used.
+    /// Usable bytes.
     pub bytes: u64,
     pub found: Found,
     pub target: Option<Target>,
     pub notices: Vec<Notice>,
-    /// Where what it holds ends; 0 if that is nothing. Only the start of the device was looked at.
+    /// The end of its contents; 0 if there are none. Only the start of the device was read.
     used_bytes: usize,
     options: OpenOptions,
 }
 
 impl FlashTier {
-    /// Opens the device. Writes nothing, but creates a file that is not there.
+    /// Opens the device. Writes nothing, but creates a missing file.
     ///
     /// # Errors
-    /// If it cannot be had.
+    /// If it cannot be opened.
     pub fn open(flash: &Flash, direct: DirectIo) -> Result<FlashTier, EngineError> {
         let options = OpenOptions {
             path: flash.path.clone(),
@@ -57,11 +57,11 @@ impl FlashTier {
         Ok(FlashTier { path, bytes, found, target: Some(target), notices, used_bytes, options })
     }
 
-    /// The configuration with what it leaves to the tier: layout and page size as they are there, or as suits a new one,
-    /// which `format` makes it.
+    /// The configuration, with layout and page size filled in if it leaves them open: from the tier
+    /// or, if `format` makes a new one, suitable for the device.
     ///
     /// # Errors
-    /// If the configuration has pages that the device cannot write.
+    /// If the configured page size is one that the device cannot write.
     pub fn settle(&self, config: &Config, format: bool) -> Result<Config, EngineError> {
         let mut config = config.clone();
         let Some(flash) = &mut config.flash else { return Ok(config) };
@@ -93,8 +93,8 @@ impl FlashTier {
         Ok(config)
     }
 
-    /// Whether this may be what a power cut left of the very first write of a tier of this
-    /// geometry. What it is for certain, the headers of the stores say.
+    /// Whether this may be the result of a power cut during the very first write of a tier of this
+    /// geometry. The headers of the stores say whether it is.
     pub fn may_be_torn_format(&self, geometry: &Geometry) -> bool {
         let copy_bytes = geometry.superblock_pages * geometry.page_size;
         let torn =
@@ -105,7 +105,7 @@ impl FlashTier {
     /// Reads the whole tier and counts its dirty blocks.
     ///
     /// # Errors
-    /// If it cannot be read, or somebody took it meanwhile.
+    /// If it cannot be read, or another process has locked it meanwhile.
     pub fn dirty_blocks(&mut self) -> Result<u64, EngineError> {
         // The check opens the device itself; ours is exclusive.
         self.target = None;

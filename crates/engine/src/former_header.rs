@@ -14,24 +14,24 @@ use forebay_config::BackingLayout;
 use crate::backing_header::{BackingHeader, COPY_BYTES, COPY_OFFSETS, decode};
 use crate::header_area::HeaderArea;
 
-/// Bytes that are read at most.
+/// Most bytes that are read.
 const READ_BYTES_MAX: u64 = 256 << 20;
 /// Bytes that are read at once.
 const CHUNK_BYTES: u64 = 1 << 20;
-/// Chunks that are passed over at most: a file of 4 TiB without data.
+/// Most chunks that are skipped: a file of 4 TiB without data.
 const CHUNKS_MAX: u64 = 4 << 20;
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Search {
-    /// Where the former header is, and what it says.
+    /// The place of the former header, and its contents.
     pub found: Option<(u64, BackingHeader)>,
-    /// All was looked at, and there are zeroes only before the place of the header.
+    /// Everything was read, and there are only zeroes before the place of the header.
     pub blank: bool,
 }
 
-/// Searches a store of `total` bytes, of which `size_bytes` are to be exported, and whose header is to be
-/// at `own`.
+/// Searches a store of `total` bytes, of which `size_bytes` are to be exported and whose header
+/// must be at `own`.
 ///
 /// # Errors
 /// If it cannot be read.

@@ -12,7 +12,7 @@ use forebay_effect::Device;
 use crate::backing_header::AREA_BYTES;
 use crate::watch::{Operation, Part, Watch};
 
-/// A backing store as its header's keeper sees it.
+/// A backing store, for access to its header.
 #[derive(Debug)]
 pub(crate) struct HeaderArea {
     medium: Medium,
@@ -36,12 +36,12 @@ impl HeaderArea {
         HeaderArea { medium: Medium::Remote(export), watch: None }
     }
 
-    /// From now on `watch` sees what is written, as to `device`.
+    /// From now on `watch` is notified of writes, as writes to `device`.
     pub fn watch(&mut self, watch: Arc<dyn Watch>, device: Device) {
         self.watch = Some((watch, device));
     }
 
-    /// The area at `at`, or what there is of it.
+    /// The area at `at`, or the part of it that exists.
     pub fn read(&self, at: u64) -> std::io::Result<Vec<u8>> {
         match &self.medium {
             Medium::File(file) => read_area(file, at),
@@ -54,14 +54,14 @@ impl HeaderArea {
         }
     }
 
-    /// Whether the system says that there is nothing but zeroes in these bytes, for want of anything
-    /// that was written there. (It may not say so where it is true.)
+    /// Whether the system says that these bytes are zeroes because nothing was written there. (It
+    /// may not say so even if it is true.)
     pub fn is_hole(&self, at: u64, length: u64) -> std::io::Result<bool> {
         let Medium::File(file) = &self.medium else { return Ok(false) };
         is_hole(file, at, length)
     }
 
-    /// Fills `bytes` with what lies at `at`.
+    /// Reads `bytes` from `at`.
     pub fn read_exact(&self, at: u64, bytes: &mut [u8]) -> std::io::Result<()> {
         match &self.medium {
             Medium::File(file) => file.read_exact_at(bytes, at),
@@ -71,8 +71,8 @@ impl HeaderArea {
         }
     }
 
-    /// What the system knows of the file; nothing of an export, nor of a store that is watched, whose
-    /// contents are moved from file to file.
+    /// The system's metadata of the file. None for an export, nor for a watched store, whose
+    /// contents move from file to file.
     pub fn metadata(&self) -> std::io::Result<Option<Metadata>> {
         match &self.medium {
             Medium::File(file) if self.watch.is_none() => file.metadata().map(Some),

@@ -19,13 +19,13 @@ use crate::core::Core;
 use crate::machine::withdraw;
 use crate::table::{Loans, Submission};
 
-/// A session has this many hits between two attempts to take the lock; it reports them if the lock is free. It also looks
-/// up this many blocks side by side, so that their cache misses overlap.
+/// Number of hits between two attempts of a session to take the lock; it reports them if the lock
+/// is free. It also looks up this many blocks together, so that their cache misses overlap.
 const TOGETHER: usize = 8;
-/// The most hits that a session keeps unreported; then it waits for the lock.
+/// Most unreported hits of a session; then it waits for the lock.
 const REPORT_MAX: usize = 256;
 
-/// A read that has been answered.
+/// An answered read.
 #[derive(Clone, Copy, Debug)]
 struct Hit {
     at: Nanos,
@@ -34,11 +34,11 @@ struct Hit {
     length: u64,
 }
 
-/// What a session has read and not reported.
+/// The unreported reads of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Hits(Mutex<Vec<Hit>>);
 
-/// Whether a session is to report what it has noted.
+/// Whether a session must report its reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Report {
     Later,
@@ -47,7 +47,7 @@ pub(crate) enum Report {
 }
 
 impl Hits {
-    /// Notes reads that have been answered now.
+    /// Notes reads that were answered now.
     pub fn note<'a>(&self, at: Nanos, reads: impl Iterator<Item = &'a Submission>) -> Report {
         let mut hits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = hits.len();
@@ -64,7 +64,7 @@ impl Hits {
         }
     }
 
-    /// Reports them to the cache.
+    /// Reports the reads to the cache.
     pub fn report(&self, cache: &mut Cache) {
         let mut hits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for few in hits.chunks(TOGETHER) {
@@ -85,14 +85,14 @@ impl Hits {
 }
 
 impl Core {
-    /// Reports to the cache what a session has read without the lock.
+    /// Reports to the cache the reads that a session has answered without the lock.
     pub fn report_hits(&mut self, session: u32) {
         if let Some(hits) = self.hits.get(session as usize) {
             hits.report(&mut self.cache);
         }
     }
 
-    /// Reports to the cache what all sessions have read without the lock.
+    /// Reports to the cache the reads that all sessions have answered without the lock.
     pub fn report_all_hits(&mut self) {
         (0..self.hits.len() as u32).for_each(|session| self.report_hits(session));
     }
@@ -103,7 +103,7 @@ impl Core {
         !as_simulated && !self.held && !self.closing && self.cache.is_ready()
     }
 
-    /// Lets sessions read without the lock, or does not.
+    /// Allows or forbids sessions to read without the lock.
     pub fn update_published(&mut self) {
         withdraw(&mut self.cache, self.published.as_deref());
         if let Some(published) = &self.published {
@@ -111,8 +111,8 @@ impl Core {
         }
     }
 
-    /// From now on sessions read the block of this byte, which has been found in this frame, without the lock, if they
-    /// may.
+    /// From now on sessions read the block of this byte, which was found in this frame, without the
+    /// lock, if they may.
     pub fn publish(&mut self, volume: Volume, offset: u64, frame: Frame) {
         if self.published.as_ref().is_some_and(|published| !published.has(frame.0))
             && self.may_publish()
@@ -123,8 +123,8 @@ impl Core {
     }
 }
 
-/// Answers a read, if all of it is published: with memory that is lent, where that is wanted and there is room for it, or
-/// into its buffer.
+/// Answers a read if all of it is published: with lent memory, if that is wanted and there is room
+/// for it, or by copying into its buffer.
 #[inline]
 pub(crate) fn read(published: &Published, borrows: bool, r: &mut Submission) -> Option<Loans> {
     let buffer = r.buffer.as_mut().filter(|buffer| buffer.len() as u64 >= r.length)?;

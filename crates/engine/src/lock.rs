@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LockResult, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-/// For how long a thread that could let go of the lock lets others wait, at most.
+/// How long a thread that could release the lock lets others wait at most.
 const LOCK_WAIT_MAX: Duration = Duration::from_micros(20);
-/// For how long a thread looks again and again whether the lock is free, before it sleeps until it is.
+/// How long a thread polls the lock before it sleeps until the lock is free.
 const SPIN: Duration = Duration::from_micros(20);
-/// For how long a thread that has more to do lets others take the lock first, at most.
+/// How long a thread with more work lets others take the lock first at most.
 const YIELD_MAX: Duration = Duration::from_micros(200);
 
 /// Threads that wait for the lock.
@@ -34,8 +34,8 @@ impl Waiters {
         self.0.load(Ordering::Relaxed) > 0
     }
 
-    /// Gives threads that wait the time to take the lock. (The mutex is not fair: a thread that unlocks it and locks
-    /// it again at once mostly succeeds.)
+    /// Gives waiting threads the time to take the lock. (The mutex is not fair: a thread that
+    /// unlocks it and locks it again at once mostly succeeds.)
     pub fn give_way(&self) {
         let until = Instant::now() + YIELD_MAX;
         while self.any() && Instant::now() < until {
@@ -66,16 +66,16 @@ fn spin<T>(mutex: &Mutex<T>) -> Option<LockResult<MutexGuard<'_, T>>> {
     None
 }
 
-/// What the thread that holds the lock knows of those that wait for it.
+/// What the thread that holds the lock knows about waiting threads.
 #[derive(Debug, Default)]
 pub(crate) struct Hold {
     pub waiters: Arc<Waiters>,
-    /// Since when it has known that some wait.
+    /// Since when it has known of waiting threads.
     since: Option<Instant>,
 }
 
 impl Hold {
-    /// Whether others have waited for long enough.
+    /// Whether others have waited long enough.
     pub fn should_end(&mut self) -> bool {
         if !self.waiters.any() {
             self.since = None;
@@ -84,7 +84,7 @@ impl Hold {
         self.since.get_or_insert_with(Instant::now).elapsed() >= LOCK_WAIT_MAX
     }
 
-    /// The lock is let go.
+    /// The lock is released.
     pub fn end(&mut self) {
         self.since = None;
     }

@@ -8,19 +8,19 @@ use forebay_effect::{Effect, Machine, MetaBuffer, Outcome, Segment, Token};
 use crate::lock::Hold;
 use crate::tape::{Record, Recorder};
 
-/// A cache during one call: completions carry the call's time, and the tape (if there is one)
-/// sees everything that passes.
+/// A cache during one call: completions carry the call's time, and the tape (if any) records all
+/// calls and effects.
 pub(crate) struct Driven<'a> {
     pub cache: &'a mut Cache,
     pub now: Nanos,
     pub tape: Option<&'a mut Recorder>,
-    /// What a call leaves to the next one is done before the next completion, as in a simulation.
+    /// Work that a call leaves is done before the next completion, as in a simulation.
     pub in_order: bool,
     pub hold: &'a mut Hold,
     pub published: Option<&'a Published>,
 }
 
-/// Withdraws what the cache does not publish any more.
+/// Withdraws the frames that the cache no longer publishes.
 pub(crate) fn withdraw(cache: &mut Cache, published: Option<&Published>) {
     if let Some(published) = published {
         while let Some(frame) = cache.poll_withdrawn() {

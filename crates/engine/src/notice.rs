@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use forebay_device::file::Notice;
 use forebay_flash::Older;
 
-/// Something about an engine that the user should hear of.
+/// A notice about an engine for the user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum EngineNotice {
@@ -21,13 +21,14 @@ pub enum EngineNotice {
         /// Bytes that formatting it now would use.
         configured: u64,
     },
-    /// A backing store was used without Forebay, or released for that.
+    /// A backing store was used without Forebay, or released for such use.
     Changed {
         /// Name of the volume.
         volume: String,
         /// Its backing store.
         path: PathBuf,
-        /// Its header says so: released, or served on without its flash tier. Otherwise others wrote to it.
+        /// Its header says so: it was released, or served without its flash tier. Otherwise others
+        /// wrote to it.
         released: bool,
     },
     /// A backing store, or the flash tier, is an older copy of itself.
@@ -39,7 +40,8 @@ pub enum EngineNotice {
         /// Which of the two.
         which: Older,
     },
-    /// A backing store was an older copy of itself, and what it lacked was written to it from flash.
+    /// A backing store was an older copy of itself, and the missing data were written to it from
+    /// flash.
     Completed {
         /// Name of the volume.
         volume: String,
@@ -48,11 +50,11 @@ pub enum EngineNotice {
         /// Blocks that were written.
         blocks: u64,
     },
-    /// More memory is wanted than there is.
+    /// More memory is configured than is available.
     Memory {
         /// Bytes for blocks.
         wanted: u64,
-        /// Bytes that the system could give now.
+        /// Bytes that are available now.
         available: u64,
     },
 }

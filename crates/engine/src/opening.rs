@@ -31,14 +31,14 @@ use crate::tape::Recorder;
 use crate::translate::cache_config;
 use crate::watch::Watched;
 
-/// Memory beyond that of the frames, so that answers can be sent from the frames themselves: as
-/// much can be lent at a time. It is touched only where what is lent is written.
+/// Memory beyond that of the frames, so that replies can be sent from the frames themselves: this
+/// much can be lent at a time. It is touched only where lent memory is written.
 const LENT_BYTES_MAX: u32 = 8 << 20;
 
-/// The epoch that a flash tier begins with.
+/// The first epoch of a flash tier.
 const FIRST_EPOCH: u64 = 1;
 
-/// What [`open`] has made; the machine is not started yet.
+/// The result of [`open`]; the machine is not started yet.
 pub(crate) struct Opened {
     pub shared: Shared,
     /// By volume number.
@@ -50,13 +50,13 @@ pub(crate) struct Opened {
     pub start: Open,
 }
 
-/// How the flash tier is to be started, and the number of each volume.
+/// How the flash tier must be started, and the number of each volume.
 struct Decision {
     start: Open,
     numbers: Vec<usize>,
 }
 
-/// Opens what the configuration names.
+/// Opens the devices in the configuration.
 pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, EngineError> {
     let mut missing = Vec::new();
     let opened = open_all(config, options, &mut missing);
@@ -87,7 +87,7 @@ struct OpenDevices {
     flash: Option<FlashTier>,
 }
 
-/// Opens the devices; `missing` says which files are created for that.
+/// Opens the devices; `missing` receives the files that are created for that.
 fn open_devices(
     config: &Config,
     options: &EngineOptions,
@@ -118,9 +118,9 @@ fn open_devices(
     Ok(OpenDevices { stores, flash })
 }
 
-/// What every check has passed. Nothing has been written.
+/// The devices after all checks. Nothing has been written.
 struct Checked {
-    /// With what it left to the flash tier.
+    /// Including values that it took from the flash tier.
     config: Config,
     machine: CacheConfig,
     /// By volume number.
@@ -132,7 +132,7 @@ struct Checked {
     notices: Vec<EngineNotice>,
 }
 
-/// Everything that may refuse a start is here: it only reads.
+/// All checks that may refuse a start. It only reads.
 fn check(
     config: &Config,
     options: &EngineOptions,
@@ -187,7 +187,7 @@ fn by_number(stores: Vec<Store>, numbers: &[usize]) -> Vec<Store> {
     slots.into_iter().flatten().collect()
 }
 
-/// The tier is used as it was formatted: refuses what the configuration cannot change about it, and says if the
+/// The tier is used as it was formatted: refuses settings that cannot change, and reports if the
 /// device has another size now.
 fn take_geometry(
     flash: &mut FlashConfig,
@@ -217,7 +217,7 @@ fn take_geometry(
     Ok(differs.then_some(EngineNotice::FlashSize { path, formatted, configured }))
 }
 
-/// What a machine needs of the system: that it cannot be had is known before anything is written.
+/// The system resources for a machine. They are obtained before anything is written.
 struct Made {
     bell: Arc<Doorbell>,
     devices: RealDevices,
@@ -240,11 +240,11 @@ impl Made {
     }
 }
 
-/// What was checked, with the headers of its stores written.
+/// The checked devices, with the headers of their stores written.
 struct Committed(Checked);
 
-/// The first writes: what was created stays, and the stores' headers say that the flash tier is about to begin an
-/// epoch.
+/// The first writes: created files stay, and the stores' headers say that the flash tier is about
+/// to begin an epoch.
 fn commit(
     mut checked: Checked,
     options: &EngineOptions,
@@ -270,7 +270,7 @@ fn commit(
     Ok(Committed(checked))
 }
 
-/// Puts the engine together.
+/// Assembles the engine.
 fn assemble(
     options: &EngineOptions,
     Committed(checked): Committed,
@@ -334,7 +334,7 @@ fn describe(config: &Config, stores: &[Store], numbers: &[usize]) -> Vec<VolumeD
     config.volume.iter().zip(numbers).map(describe).collect()
 }
 
-/// Makes devices as slow as the configuration says.
+/// Slows devices down as configured.
 fn shape(
     config: &Config,
     devices: NbdDevices<RealDevices>,
@@ -359,7 +359,7 @@ fn shape(
     AnyDevices::new(shaped)
 }
 
-/// Whether to format or to recover, and in which order volumes are attached.
+/// Decides whether to format or to recover, and in which order volumes are attached.
 fn decide(
     options: &EngineOptions,
     flash: &mut Option<FlashTier>,
@@ -416,7 +416,8 @@ fn decide(
     Ok(Decision { start, numbers: in_order() })
 }
 
-/// Stores that have the same identity, because one was copied: refused, or told apart from now on.
+/// Stores with the same identity, because one was copied: refused, or given different identities
+/// from now on.
 fn tell_twins_apart(stores: &mut [Store], options: &EngineOptions) -> Result<(), EngineError> {
     for n in 1..stores.len() {
         let (before, rest) = stores.split_at_mut(n);
@@ -429,8 +430,8 @@ fn tell_twins_apart(stores: &mut [Store], options: &EngineOptions) -> Result<(),
     Ok(())
 }
 
-/// Whether the stores' last opening was to make a flash tier and did not get further, so that
-/// no tier owes them anything.
+/// Whether the stores' last opening began to format a flash tier and did not get further, so that
+/// no tier holds dirty data for them.
 fn awaits_first_epoch(stores: &[Store]) -> bool {
     let mut headers = stores.iter().filter_map(|store| store.header.as_ref()).peekable();
     headers.peek().is_some()
@@ -467,8 +468,8 @@ fn check_epochs(superblock: &Superblock, stores: &[Store]) -> Result<(), EngineE
     Ok(())
 }
 
-/// The numbers of volumes whose stores others have used since this tier was sealed. Nobody is asked
-/// where the user says that all is to be dropped anyway.
+/// The numbers of volumes whose stores others have used since this tier was sealed. This is not
+/// checked if the user drops everything anyway.
 fn changed(
     superblock: &Superblock,
     stores: &[Store],
@@ -492,7 +493,7 @@ fn changed(
     Ok(changed)
 }
 
-/// Marks the stores that are older copies than the flash tier knows.
+/// Marks the stores that are older copies than those that the flash tier knows.
 fn mark_older(stores: &mut [Store], decision: &Decision, flash: Option<&FlashTier>) {
     let (Open::Recover { stores: stamps, .. }, Some(Found::Tier(superblock))) =
         (&decision.start, flash.map(|f| &f.found))
@@ -506,8 +507,8 @@ fn mark_older(stores: &mut [Store], decision: &Decision, flash: Option<&FlashTie
     }
 }
 
-/// The stamps of the stores. Who has all that is clean dropped accepts an older store: what is dirty goes
-/// over it. (An older flash tier would put older data over newer.)
+/// The stamps of the stores. If all clean data is dropped, an older store is accepted: the dirty
+/// data is written over it. (An older flash tier would put older data over newer data.)
 fn stamps(
     superblock: &Superblock,
     stores: &[Store],
@@ -524,7 +525,7 @@ fn stamps(
     stores.iter().zip(numbers).filter_map(stamp).collect()
 }
 
-/// The number of each store by the flash tier's table, or what does not fit.
+/// The number of each store in the flash tier's table, or the mismatch.
 fn numbers(superblock: &Superblock, stores: &[Store]) -> Result<Vec<usize>, String> {
     let bound: BTreeMap<[u8; 16], usize> =
         superblock.bindings.iter().map(|b| (b.uuid, usize::from(b.index))).collect();
@@ -547,8 +548,8 @@ fn numbers(superblock: &Superblock, stores: &[Store]) -> Result<Vec<usize>, Stri
     Ok(numbers)
 }
 
-/// Before the flash tier begins its next epoch, every store says which one that will be, and of
-/// which tier: one that is about to be made has to be found bound to them after a power cut.
+/// Before the flash tier begins its next epoch, every store notes that epoch and the tier: a tier
+/// that is about to be formatted must be found bound to the stores after a power cut.
 fn announce(
     stores: &mut [Store],
     start: &Open,

@@ -9,59 +9,59 @@ use forebay_device::{Backend, HugePages};
 
 use crate::watch::Watch;
 
-/// How an engine is opened; what is not a property of the cache itself.
+/// How an engine is opened, apart from the properties of the cache.
 #[derive(Debug, Default)]
 pub struct EngineOptions {
-    /// Write an empty flash tier, and headers where there is something else. Refused when that
-    /// would lose dirty data.
+    /// Format the flash tier, and write headers over other data. Refused if that would lose dirty
+    /// data.
     pub format: bool,
-    /// Give up dirty data that stands in the way.
+    /// Give up dirty data that would prevent the start.
     pub discard_dirty_data: bool,
-    /// Drop what is clean on the flash tier, whether or not others have used the stores; dirty data
-    /// go to the stores first, over what is there.
+    /// Drop the clean data on the flash tier, whether or not others have used the stores; dirty
+    /// data is first written over the stores' contents.
     pub drop_clean: bool,
-    /// Which way to the devices.
+    /// The I/O backend.
     pub backend: Backend,
-    /// Whether to pass the page cache by.
+    /// Whether to bypass the page cache.
     pub direct: DirectIo,
-    /// How memory for blocks is had.
+    /// How memory for blocks is allocated.
     pub huge_pages: HugePages,
-    /// Each request is handed to the cache when nothing is left to do for those before it, and
-    /// operations of devices end in the order in which they were begun. Slow, and decides exactly
-    /// as `forebay_simulate::Pacing::Quiesced`, whatever the devices do.
+    /// Each request is given to the cache when all work for the previous ones has ended, and
+    /// operations of devices end in the order in which they began. Slow, but decides exactly as
+    /// `forebay_simulate::Pacing::Quiesced`, whatever the devices do.
     pub one_at_a_time: bool,
     /// Where to write a tape.
     pub tape: Option<PathBuf>,
-    /// Who watches the devices: for tests.
+    /// An observer of the devices, for tests.
     pub watch: Option<Arc<dyn Watch>>,
 }
 
 impl EngineOptions {
-    /// What the user says may be lost.
+    /// What the user allows to be lost.
     pub(crate) fn give_up(&self) -> GiveUp {
         GiveUp { headers: self.format, dirty: self.format && self.discard_dirty_data }
     }
 }
 
-/// What may be overwritten at an opening.
+/// What an opening may overwrite.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct GiveUp {
     /// Headers that are void or of another layout.
     pub headers: bool,
-    /// Such headers of stores whose newest data are elsewhere, too.
+    /// Also such headers of stores whose newest data are elsewhere.
     pub dirty: bool,
 }
 
-/// What becomes of dirty data at a stop.
+/// How a stop treats dirty data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum StopMode {
-    /// It goes to the backing stores, which are then the whole truth.
+    /// It is destaged; the backing stores are then complete.
     #[default]
     Destage,
-    /// It stays on flash, durable; the next start takes it over. Without a flash tier this is
+    /// It stays on flash, durable, and the next start takes it over. Without a flash tier this is
     /// the same as [`StopMode::Destage`].
     Keep,
-    /// As [`StopMode::Destage`], and nothing cached of the stores counts any more: others may use
+    /// Like [`StopMode::Destage`], and no cached data of the stores counts any more: others may use
     /// them.
     Release,
 }

@@ -14,7 +14,7 @@ use crate::error::EngineError;
 const ENDED_HOLDER_WAIT_MAX: Duration = Duration::from_secs(5);
 const POLL_PERIOD: Duration = Duration::from_millis(20);
 
-/// As [`Target::open`], but waits while the holder is a process that has ended.
+/// Like [`Target::open`], but waits while the holder is a process that has ended.
 ///
 /// # Errors
 /// As [`Target::open`]; a live holder is reported at once.
@@ -32,7 +32,8 @@ pub(crate) fn open(options: &OpenOptions) -> Result<(Target, Vec<Notice>), OpenE
     }
 }
 
-/// As [`open`], for what a configuration names: of a file that is not there and has no size, it says whose it is.
+/// Like [`open`], for an item of a configuration: the error for a missing file without a size names
+/// the item.
 ///
 /// # Errors
 /// As [`open`].
@@ -46,8 +47,8 @@ pub(crate) fn open_or_name(
     })
 }
 
-/// Whether the holder is described as a process, and there is none of that number; or not
-/// described at all, because it let go while we looked.
+/// Whether the holder is described as a process that does not exist, or is not described because it
+/// released the file meanwhile.
 fn has_ended(holder: &str) -> bool {
     if holder.contains("another process or the kernel") {
         return true;

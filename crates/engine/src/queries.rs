@@ -21,9 +21,9 @@ pub(crate) struct Question {
 /// The answer to [`Session::ask_contents`](crate::Session::ask_contents).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Contents {
-    /// The session's own name for the question.
+    /// The session's own identifier of the question.
     pub tag: u64,
-    /// What is known, from the first byte that was asked about on: at least one byte, at most all.
+    /// The answer, from the first requested byte on: at least one byte, at most all.
     pub runs: Vec<ContentRun>,
 }
 
@@ -35,14 +35,14 @@ pub(crate) struct AllocationQueries(pub(crate) Vec<Arc<VolumeQueries>>);
 #[derive(Debug)]
 pub(crate) struct VolumeQueries {
     state: Mutex<State>,
-    /// There is a question, or the end.
+    /// There is a question, or the thread must end.
     pub wake: Condvar,
 }
 
-/// What is to be answered.
+/// The questions to answer.
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    /// What knows of the store, if anything does.
+    /// The source of the store's answers, if there is one.
     pub holes: Option<Arc<dyn Holes>>,
     pub questions: VecDeque<Question>,
     /// There is a thread.
@@ -52,7 +52,7 @@ pub(crate) struct State {
 }
 
 impl AllocationQueries {
-    /// One for volumes with these stores.
+    /// One queue for each volume with these stores.
     pub fn new(stores: impl IntoIterator<Item = Option<Arc<dyn Holes>>>) -> AllocationQueries {
         let of_one = |holes| VolumeQueries {
             state: Mutex::new(State { holes, ..State::default() }),
@@ -61,8 +61,8 @@ impl AllocationQueries {
         AllocationQueries(stores.into_iter().map(of_one).map(Arc::new).collect())
     }
 
-    /// Lets go of the stores, and ends the threads. It does not wait for one that waits for its store: that
-    /// may take for ever.
+    /// Releases the stores and ends the threads. It does not wait for a thread that waits for its
+    /// store: that may take forever.
     pub fn close(&self) {
         for queries in &self.0 {
             let mut state = queries.lock();

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use crate::core::Shared;
 
-/// Starts it. It leaves when `Core::quit` is set and the bell rung.
+/// Starts the thread. It ends when `Core::quit` is set and the bell has rung.
 pub(crate) fn start(shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("forebay-reaper".into()).spawn(move || work(&shared))
 }

@@ -12,11 +12,11 @@ use forebay_flash::{Geometry, LogError};
 use crate::error::EngineError;
 use crate::store::io_error;
 
-/// Bytes at the start of the device that are looked at: two copies of a superblock under every
-/// page size there is.
+/// Bytes at the start of the device that are read: two copies of a superblock for every possible
+/// page size.
 const LOOKED_AT_BYTES: usize = 4 << 20;
 
-/// What a flash device holds.
+/// The contents of a flash device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Found {
     /// Nothing: it starts with zeroes.
@@ -25,16 +25,16 @@ pub enum Found {
     Tier(Box<Superblock>),
     /// A flash tier that cannot be used.
     Unusable(LogError),
-    /// Something else.
+    /// Other data.
     Foreign,
 }
 
-/// How a flash tier places blocks, as the configuration has it.
+/// The configuration's name for the layout of a flash tier.
 pub fn layout_name(superblock: &Superblock) -> &'static str {
     forebay_flash::Layout::name(superblock.layout)
 }
 
-/// What the flash device at `path` holds; looks only.
+/// Recognises the contents of the flash device at `path`; only reads.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -59,8 +59,9 @@ pub(crate) fn read_start(path: &Path) -> Result<Vec<u8>, EngineError> {
 
 /// The newest superblock at the start of a device.
 ///
-/// A format makes the first copy durable before it writes anything else, so a first copy that is whole says which tier this
-/// is, and where its second copy lies. Whatever looks like a superblock elsewhere is of a former tier, or a client's data.
+/// A format makes the first copy durable before it writes anything else. So an intact first copy
+/// identifies the tier and the place of its second copy. Any other data that look like a superblock
+/// belong to a former tier or to a client.
 pub(crate) fn recognise(start: &[u8]) -> Found {
     if start.iter().all(|&b| b == 0) {
         return Found::Blank;
@@ -102,8 +103,8 @@ pub(crate) fn recognise(start: &[u8]) -> Found {
     }
 }
 
-/// The geometry that a superblock stands for, with the limits of `run`, and its block size: the
-/// cache that runs is made for it.
+/// The geometry of a superblock, with the limits of `run`, and with the superblock's block size:
+/// the running cache is built for it.
 pub(crate) fn stored_geometry(superblock: &Superblock, run: Geometry) -> Geometry {
     let mut stored = Geometry {
         page_size: superblock.page_size,

@@ -21,18 +21,18 @@ use crate::error::EngineError;
 use crate::fingerprint::{self, Fingerprint};
 use crate::store::Store;
 
-/// Time between two looks whether the machine is quiet.
+/// Time between two checks whether the machine is quiet.
 const QUIET_POLL_PERIOD: Duration = Duration::from_millis(2);
 
 impl Engine {
-    /// Brings everything dirty to the backing stores while requests go on, then holds new ones back,
-    /// finishes what is in flight and brings the rest there. The stores are the whole truth then
-    /// until [`resume`](Engine::resume): their headers say so, also in a copy that is made meanwhile,
-    /// and the next start notices if others have written to them. Not longer than `limit`, if
-    /// [`end_overdue_quiesce`](Engine::end_overdue_quiesce) is called now and then.
+    /// Destages all dirty data while requests continue, then holds new requests back, finishes
+    /// those in flight and destages the rest. The stores are then complete until
+    /// [`resume`](Engine::resume): their headers say so, including those in a copy made meanwhile,
+    /// and the next start notices if others have written to them. The quiesce ends after `limit` if
+    /// [`end_overdue_quiesce`](Engine::end_overdue_quiesce) is called regularly.
     ///
     /// # Errors
-    /// As [`destage`](Engine::destage), or if that cannot be noted; requests go on then.
+    /// As [`destage`](Engine::destage), or if the state cannot be recorded; requests then continue.
     pub fn quiesce(
         &self,
         limit: Option<Duration>,
@@ -54,7 +54,7 @@ impl Engine {
         held
     }
 
-    /// Lets requests go on if a quiesce has outlasted its limit; true if so.
+    /// Lets requests continue if a quiesce has exceeded its limit; true if so.
     ///
     /// # Errors
     /// As [`resume`](Engine::resume).
@@ -68,10 +68,10 @@ impl Engine {
         Ok(overdue)
     }
 
-    /// Lets requests go on after a [`quiesce`](Engine::quiesce).
+    /// Lets requests continue after a [`quiesce`](Engine::quiesce).
     ///
     /// # Errors
-    /// If headers or the flash tier cannot be told; requests are still held back then.
+    /// If headers or the flash tier cannot be written; requests are then still held back.
     pub fn resume(&self) -> Result<(), EngineError> {
         let mut state = self.quiesced.lock().unwrap_or_else(PoisonError::into_inner);
         self.resume_from(&mut state)
@@ -87,12 +87,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Drops what is cached of these volumes, in memory and on flash, durably: their stores were, or
-    /// are to be, written by others. What is dirty goes there first. Requests wait meanwhile; after a
-    /// [`quiesce`](Engine::quiesce) they go on waiting.
+    /// Durably drops the cached data of these volumes, in memory and on flash: others have written
+    /// or will write to their stores. Dirty data is destaged first. Requests wait meanwhile; after
+    /// a [`quiesce`](Engine::quiesce) they stay held back.
     ///
     /// # Errors
-    /// As [`destage`](Engine::destage), or if the flash tier cannot be told; then nothing was dropped.
+    /// As [`destage`](Engine::destage), or if the flash tier cannot be written; then nothing was
+    /// dropped.
     pub fn invalidate(&self, volumes: &[Volume]) -> Result<(), EngineError> {
         let drop = |v: &Volume| Sealed {
             index: v.0 as u16,
@@ -111,7 +112,7 @@ impl Engine {
         dropped
     }
 
-    /// Holds requests back until nothing is dirty or under way.
+    /// Holds requests back until nothing is dirty or in progress.
     fn hold_all(&self, progress: impl FnMut(u64)) -> Result<(), EngineError> {
         self.shared.hold(true);
         while self.shared.lock().is_busy() {
@@ -125,7 +126,7 @@ impl Engine {
         self.shared.hold(false);
     }
 
-    /// Notes how the stores are left; nothing is under way.
+    /// Records the state of the stores; nothing is in progress.
     pub(crate) fn note_stores(
         &self,
         what: &'static str,
@@ -167,9 +168,9 @@ impl Engine {
         self.seal(sealed, what)
     }
 
-    /// From now on no stamps are written until requests go on. What is taken over and not stamped yet
-    /// is stamped now: else the cleaner would have it stamped behind the note's back. (If that fails,
-    /// so will the note.)
+    /// From now on no stamps are written until requests continue. Data that was destaged but not
+    /// stamped yet is stamped now: else the cleaner would order a stamp after the note. (If this
+    /// fails, the note will fail too.)
     fn settle_stamps(&self) {
         let mut core = self.shared.lock_anyway();
         core.noted = true;
@@ -186,7 +187,7 @@ impl Engine {
         self.shared.unlock(core, None);
     }
 
-    /// By volume: whether it goes past flash.
+    /// By volume: whether it bypasses flash.
     fn volumes_past(&self) -> Vec<bool> {
         let core = self.shared.lock();
         self.volumes().iter().map(|v| core.cache.passes_through(v.volume)).collect()
@@ -212,7 +213,7 @@ impl Engine {
         )
     }
 
-    /// Has the machine take a note, once it is quiet.
+    /// Lets the machine take a note, once it is quiet.
     fn seal(&self, volumes: Vec<Sealed>, what: &'static str) -> Result<(), EngineError> {
         let mut core = self.shared.lock();
         while !core.cache.is_quiet() {
@@ -235,7 +236,7 @@ impl Engine {
     }
 }
 
-/// The fingerprints of all stores, taken side by side.
+/// The fingerprints of all stores, taken in parallel.
 fn fingerprints(stores: &[MutexGuard<'_, Store>]) -> Result<Vec<Option<Fingerprint>>, EngineError> {
     std::thread::scope(|scope| {
         let taken: Vec<_> = (stores.iter())

@@ -17,11 +17,11 @@ use crate::table::{Done, Loans, Submission};
 /// Unused buffers that a session keeps.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
-/// Asynchronous access to an engine. Requests are handed in by [`submit`](Session::submit),
-/// several at a time for speed; answers come with it or with a later [`reap`](Session::reap),
-/// in any order. A session belongs to one thread at a time.
+/// Asynchronous access to an engine. [`submit`](Session::submit) takes requests, several at a time
+/// for speed. It returns answers, as does a later [`reap`](Session::reap), in any order. A session
+/// belongs to one thread at a time.
 ///
-/// Dropping it waits for what it has in flight.
+/// Dropping it waits for its requests in flight.
 pub struct Session {
     shared: Arc<Shared>,
     number: u32,
@@ -30,12 +30,12 @@ pub struct Session {
     latency: Arc<Mutex<Vec<LatencyRecorder>>>,
     in_flight: u32,
     contents: Vec<Contents>,
-    /// Where blocks are found without the lock, and what has been read of it.
+    /// The blocks that can be read without the lock, and the reads so far.
     published: Option<Arc<Published>>,
     hits: Arc<Hits>,
     found: Vec<Loans>,
     borrows: bool,
-    /// Requests of its own may be waiting for room, and come first.
+    /// Its own requests may be waiting for room, and come first.
     waits: bool,
 }
 
@@ -75,23 +75,23 @@ impl Session {
         self.buffers.take(bytes)
     }
 
-    /// Gives a buffer back for later use.
+    /// Returns a buffer for later use.
     pub fn give_back(&mut self, buffer: AlignedBuffer) {
         self.buffers.give(buffer);
     }
 
     /// From now on reads may be answered with memory of the cache itself, which saves a copy:
-    /// [`Done::lent`]. To be dropped soon: as long as it lasts, less can be lent to others.
+    /// [`Done::lent`]. Drop it soon: until then, less memory can be lent to others.
     pub fn borrow(&mut self) {
         self.borrows = true;
         self.shared.lock().table.session(self.number).borrows = true;
     }
 
-    /// Hands all of `requests` in, in this order, and appends what has been answered to `done`:
-    /// often the very same requests. Returns the number still in flight.
+    /// Submits all of `requests` in this order, and appends the answered requests to `done`: often
+    /// the same ones. Returns the number still in flight.
     ///
     /// # Panics
-    /// If a read or write comes without a large enough buffer.
+    /// If a read or write has no buffer, or one that is too small.
     pub fn submit(&mut self, requests: &mut Vec<Submission>, done: &mut Vec<Done>) -> u32 {
         let before = done.len();
         let now = self.shared.clock.now();
@@ -109,7 +109,7 @@ impl Session {
         self.in_flight
     }
 
-    /// Answers those at the beginning of `requests` that need no lock; whether there were any.
+    /// Answers the first of `requests` that need no lock; returns whether there were any.
     fn answer_hits(
         &mut self,
         now: Nanos,
@@ -148,7 +148,7 @@ impl Session {
         true
     }
 
-    /// Appends what has been answered since to `done`. Returns the number still in flight.
+    /// Appends the requests answered since then to `done`. Returns the number still in flight.
     pub fn reap(&mut self, done: &mut Vec<Done>) -> u32 {
         let before = done.len();
         self.bell.clear();
@@ -161,7 +161,7 @@ impl Session {
         self.in_flight
     }
 
-    /// Waits until something has been answered, or until `until`; then as
+    /// Waits until a request has been answered, or until `until`; then does the same as
     /// [`reap`](Session::reap). Returns at once when nothing is in flight.
     pub fn wait(&mut self, until: Option<Instant>, done: &mut Vec<Done>) -> u32 {
         if self.in_flight > 0 {
@@ -170,9 +170,10 @@ impl Session {
         self.reap(done)
     }
 
-    /// Asks what is known of `length` bytes of a volume, without reading them. The answer comes to
-    /// [`contents`](Session::contents), and may be of the beginning of the range only, not least because it has
-    /// at most `runs_max` runs. It is true of every write that was answered before this call.
+    /// Asks where `length` bytes of a volume have data, without reading them.
+    /// [`contents`](Session::contents) returns the answer. It may cover only the start of the
+    /// range, for example because it has at most `runs_max` runs. It includes every write that was
+    /// answered before this call.
     pub fn ask_contents(&mut self, tag: u64, range: (Volume, u64, u64), runs_max: usize) {
         let (volume, offset, length) = range;
         let session = self.number;
@@ -181,14 +182,14 @@ impl Session {
         allocation::ask(&self.shared, Question { session, tag, volume, offset, length, runs_max });
     }
 
-    /// The answers to [`ask_contents`](Session::ask_contents) that have come with the calls since the
-    /// last time.
+    /// The answers to [`ask_contents`](Session::ask_contents) that have arrived since the last
+    /// call.
     pub fn contents(&mut self) -> impl Iterator<Item = Contents> + '_ {
         self.contents.drain(..)
     }
 
-    /// Rings when something has been answered that is not part of a call's result. To be waited
-    /// on together with other file descriptors.
+    /// Rings when a request has been answered outside a call. Wait for it together with other file
+    /// descriptors.
     pub fn bell(&self) -> &Arc<Doorbell> {
         &self.bell
     }

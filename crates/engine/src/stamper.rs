@@ -23,7 +23,7 @@ use crate::store::Store;
 use crate::stores::Stores;
 
 impl Engine {
-    /// Begins to write stamps, where stores keep them.
+    /// Starts writing stamps, for stores that keep them.
     pub(crate) fn keep_stamps(
         &mut self,
         config: &Config,
@@ -40,8 +40,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Brings to older stores what they lack, before anybody is served; `meanwhile` may give that up. Until
-    /// [`completed`](Engine::completed) they are found older by every start.
+    /// Writes the missing data to older stores before requests are served; `meanwhile` may abandon
+    /// that. Until [`completed`](Engine::completed), every start finds them to be older.
     pub(crate) fn complete(
         &mut self,
         meanwhile: impl FnMut(u64) -> ControlFlow<()>,
@@ -64,7 +64,7 @@ impl Engine {
         Ok(())
     }
 
-    /// They have it, and their headers say so.
+    /// The stores are complete, and their headers say so.
     pub(crate) fn completed(&self) {
         if self.recovery().is_some_and(|report| !report.completing.is_empty()) {
             let mut core = self.shared.lock();
@@ -85,7 +85,8 @@ impl Engine {
     }
 }
 
-/// Starts the threads. They leave when `Core::quit` is set, and the threads that wait for a notice are woken.
+/// Starts the threads. They end when `Core::quit` is set and the threads that wait for a notice are
+/// woken.
 fn start(
     shared: Arc<Shared>,
     stores: Arc<Stores>,
@@ -107,7 +108,7 @@ fn start(
     })
 }
 
-/// Orders what the machine wants written.
+/// Passes on the stamps that the machine orders.
 fn work(shared: &Shared, writers: &[Option<Writer>], every: Duration) {
     let mut due = Instant::now() + every;
     loop {
@@ -147,7 +148,7 @@ impl Writer {
     }
 }
 
-/// Writes what is ordered, until nothing will be.
+/// Writes the ordered stamps, until no more can follow.
 fn write_ordered(
     number: usize,
     ordered: &Receiver<(Stamp, bool)>,
@@ -162,8 +163,8 @@ fn write_ordered(
     }
 }
 
-/// Writes a stamp: its number when it is durable. 0 if it could not be written, of which the machine thinks as of a
-/// write that failed.
+/// Writes a stamp and returns its number when it is durable. Returns 0 if it could not be written;
+/// the machine treats that as a failed write.
 fn write(store: &mut Store, stamp: Stamp, release: bool) -> u64 {
     let put = match store.older {
         // Until it is complete, a start has to find it as it is.

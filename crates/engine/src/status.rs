@@ -214,7 +214,7 @@ pub struct Tiers {
     pub flash_write_amplification: f64,
 }
 
-/// What a cache that has given its flash up says of that.
+/// The message of a cache that has given up its flash.
 pub(crate) fn given_up(cache: &Cache, volumes: &[VolumeDescription]) -> Option<String> {
     if !cache.has_given_up() {
         return None;
@@ -236,7 +236,7 @@ pub(crate) fn given_up(cache: &Cache, volumes: &[VolumeDescription]) -> Option<S
     })
 }
 
-/// Takes a status under the lock, and puts it together outside.
+/// Takes a status under the lock, and assembles it outside.
 pub(crate) fn snapshot(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
     let mut core = shared.lock();
     core.report_all_hits();
@@ -319,8 +319,8 @@ pub(crate) fn snapshot(shared: &Shared, volumes: &[VolumeDescription]) -> Status
     }
 }
 
-/// Bytes of blocks that the flash tier can hold: its cells, or its regions less their header pages.
-/// (Headers of batches take from the latter, too: a page for each batch.)
+/// Bytes of blocks that the flash tier can hold: its cells, or its regions without their header
+/// pages. (Headers of batches take space in regions too: one page for each batch.)
 fn room(g: &Geometry) -> u64 {
     match u64::from(g.slots) {
         0 => u64::from(g.regions) * u64::from(g.region_pages - 1) * u64::from(g.page_size),

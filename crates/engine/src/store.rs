@@ -20,7 +20,7 @@ use crate::options::GiveUp;
 use crate::patience;
 use crate::watch::Watch;
 
-/// An open backing store. Its target is moved to the devices; what stays is the header.
+/// An open backing store. Its target is moved to the devices; the header stays here.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub name: String,
@@ -34,16 +34,16 @@ pub(crate) struct Store {
     pub size_bytes: u64,
     /// Identifies the store to the flash tier.
     pub uuid: [u8; 16],
-    /// Taken when the devices are put together.
+    /// Taken when the devices are assembled.
     pub target: Option<Backing>,
     pub notices: Vec<Notice>,
-    /// As found, or newly made; `None` for the layout without one.
+    /// As found, or new; `None` for the layout without a header.
     pub header: Option<BackingHeader>,
     /// Whether the header exists on the store.
     pub known: bool,
-    /// Whether it is an older copy of itself, and was not accepted yet.
+    /// Whether it is an older copy of itself that has not been accepted yet.
     pub older: bool,
-    /// Reads and writes the store past the devices.
+    /// Accesses the store directly, not through the devices.
     area: HeaderArea,
     /// Where the header is.
     header_at: Option<u64>,
@@ -51,11 +51,11 @@ pub(crate) struct Store {
     data_at: u64,
     /// The export, if it is one.
     pub export: Option<Arc<Export>>,
-    /// Where headers of other layouts are that were given up.
+    /// The places of headers of other layouts that were given up.
     void: Vec<u64>,
 }
 
-/// What stands for the store among the devices.
+/// The store's part among the devices.
 #[derive(Debug)]
 pub(crate) enum Backing {
     /// A file or block device.
@@ -65,10 +65,10 @@ pub(crate) enum Backing {
 }
 
 impl Store {
-    /// Opens the store of a volume. Writes nothing but a file that is to be created.
+    /// Opens the store of a volume. Writes nothing, but creates a configured new file.
     ///
     /// # Errors
-    /// If it cannot be had, is too small, or holds what it should not.
+    /// If it cannot be opened, is too small, or has unexpected contents.
     pub fn open(volume: &Volume, direct: DirectIo, give_up: GiveUp) -> Result<Store, EngineError> {
         if volume.backing.contains("://") {
             return Store::open_export(volume, give_up);
@@ -168,7 +168,7 @@ impl Store {
         Ok(store)
     }
 
-    /// From now on `watch` sees what is written to the header, as to `device`.
+    /// From now on `watch` is notified of writes to the header, as writes to `device`.
     pub fn watch(&mut self, watch: &Arc<dyn Watch>, device: Device) {
         self.area.watch(watch.clone(), device);
     }
@@ -198,7 +198,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the store keeps a stamp: it has a header that is written.
+    /// Whether the store keeps a stamp: it has a writable header.
     pub fn keeps_stamps(&self) -> bool {
         self.header_at.is_some()
     }
@@ -208,8 +208,7 @@ impl Store {
         self.header.filter(|_| self.keeps_stamps()).map_or(0, |header| header.stamp_number)
     }
 
-    /// What a start with this flash tier is to know of the store, as volume `index`, if it keeps a
-    /// stamp.
+    /// The stamp of the store as volume `index`, for a start with this flash tier, if it keeps one.
     pub fn stamp(&self, index: u16, flash_uuid: [u8; 16]) -> Option<StoreStamp> {
         let known = self.header.filter(|_| self.known && self.keeps_stamps());
         let BackingHeader { stamp_number: number, stamp, dirty, released, .. } =
@@ -217,7 +216,7 @@ impl Store {
         Some(StoreStamp { index, number, stamp, whole: !dirty, released })
     }
 
-    /// What the first `size` bytes of the volume look like.
+    /// The fingerprint of the first `size` bytes of the volume.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -234,18 +233,18 @@ impl Store {
         self.area.sync_times().map_err(|source| io_error("sync", &self.path, source))
     }
 
-    /// What stands for the times of a file; 0 where there are none that mean anything.
+    /// A number for the times of a file; 0 if it has no meaningful times.
     ///
     /// # Errors
-    /// If the system does not say.
+    /// If the system does not return them.
     pub fn times(&self) -> Result<u64, EngineError> {
         let metadata = self.area.metadata();
         let metadata = metadata.map_err(|source| io_error("inspect", &self.path, source))?;
         Ok(metadata.as_ref().map_or(0, times))
     }
 
-    /// Whether somebody else has written to the store, or was given it, since Forebay left it; as far
-    /// as its header and the flash tier's `seal` know how it was left.
+    /// Whether others have written to the store, or it was released to others, since Forebay left
+    /// it, as far as its header and the flash tier's `seal` show.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -272,8 +271,8 @@ impl Store {
         Ok(false)
     }
 
-    /// Looks for a header where this layout has none: data that belong to it would be served as
-    /// they are, at the wrong place, or older than they should be. Once given up, it is to be void.
+    /// Looks for a header where this layout has none: its data would be served unchanged, from the
+    /// wrong place, or older than they should be. If given up, it will be invalidated.
     fn check_elsewhere(
         &mut self,
         volume: &Volume,
@@ -313,7 +312,8 @@ impl Store {
         Ok(())
     }
 
-    /// Looks whether a store that has no header at its end had one where its end was, or may have had.
+    /// Checks whether a store without a header at its end has, or may have, a header at its former
+    /// end.
     fn check_end(
         &mut self,
         volume: &Volume,
@@ -345,7 +345,7 @@ impl Store {
         }
     }
 
-    /// Overwrites headers of other layouts that were given up.
+    /// Overwrites the given-up headers of other layouts.
     ///
     /// # Errors
     /// If they cannot be written.
@@ -387,10 +387,11 @@ impl Store {
         Ok(())
     }
 
-    /// From its next header on the store is another than the one it was copied from.
+    /// Gives the store a new identity, different from the one it was copied from, with its next
+    /// header.
     ///
     /// # Errors
-    /// If the system has no random numbers.
+    /// If the system returns no random numbers.
     pub fn renew_identity(&mut self) -> Result<(), EngineError> {
         self.uuid = random_uuid()?;
         if let Some(header) = &mut self.header {
@@ -404,13 +405,13 @@ impl Store {
     }
 }
 
-/// Which bytes of a store are what.
+/// The layout of a store's bytes.
 struct Plan {
     /// Exported bytes.
     size_bytes: u64,
     area_at: Option<u64>,
     data_at: u64,
-    /// Bytes of data in whole logical blocks; a smaller export is the machine's to enforce.
+    /// Bytes of data in whole logical blocks; the machine enforces a smaller export.
     window: u64,
 }
 
@@ -436,12 +437,12 @@ impl Plan {
     }
 }
 
-/// Where the headers of the layouts `offset` and `tail` are.
+/// The places of the headers of the layouts `offset` and `tail`.
 fn header_places(total: u64) -> [u64; 2] {
     [0, (total / 4096 * 4096).saturating_sub(AREA_BYTES)]
 }
 
-/// The header of a store that is looked at from outside, with the layout that has one.
+/// The header of a store that is inspected from outside, and the layout it belongs to.
 ///
 /// # Errors
 /// If the store cannot be read, or holds no header.
@@ -460,7 +461,7 @@ pub fn inspect_backing(path: &Path) -> Result<BackingHeader, EngineError> {
     Err(EngineError::NoStore { path: path.to_owned(), error })
 }
 
-/// What to say of a store that is looked at from outside, and has its header where its end was.
+/// The error for an inspected store whose header is at its former end.
 fn former_end(
     area: &HeaderArea,
     size: u64,
@@ -471,7 +472,7 @@ fn former_end(
     Ok(searched.found.map(|(at, _)| HeaderError::Inside(at)))
 }
 
-/// A store opened for reading from outside, and its bytes.
+/// A store opened for inspection, and its size in bytes.
 fn look_into(path: &Path) -> Result<(HeaderArea, u64), EngineError> {
     if let Some(address) = path.to_str().filter(|path| path.contains("://")) {
         let export = Export::open(address, true)?;
@@ -483,11 +484,11 @@ fn look_into(path: &Path) -> Result<(HeaderArea, u64), EngineError> {
     Ok((HeaderArea::of_file(file), size))
 }
 
-/// Gives a store away: nothing that a flash tier holds of it counts any more. The header that then
-/// says so.
+/// Releases a store: no data on a flash tier counts for it any more. Returns the header that says
+/// so.
 ///
 /// # Errors
-/// If it is in use, has no header, or newer data are on a flash tier; nothing was written.
+/// If it is in use, has no header, or a flash tier holds newer data; nothing was written.
 pub fn release_backing(path: &Path) -> Result<BackingHeader, EngineError> {
     let address = path.to_str().filter(|path| path.contains("://"));
     let mut lock = None;
@@ -535,8 +536,8 @@ pub fn release_backing(path: &Path) -> Result<BackingHeader, EngineError> {
     Ok(header)
 }
 
-/// Whether the contents of a store are as Forebay left them; `None` if its header does not say how
-/// that was.
+/// Whether the contents of a store are as Forebay left them; `None` if its header does not record
+/// that.
 ///
 /// # Errors
 /// If the store cannot be read.
@@ -584,7 +585,7 @@ fn size_of(file: &File) -> std::io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }
 
-/// What identifies an export that has no header: its address.
+/// The identity of an export without a header: its address.
 fn identity_of(address: &str) -> [u8; 16] {
     let [a, b] =
         [0x5EED_0001, 0x5EED_0002].map(|seed| crc32c::crc32c_append(seed, address.as_bytes()));
@@ -595,7 +596,7 @@ fn identity_of(address: &str) -> [u8; 16] {
     uuid
 }
 
-/// What identifies a store that has no header: the device it is, or the file.
+/// The identity of a store without a header: its device, or its file.
 fn identity(path: &Path) -> Result<[u8; 16], EngineError> {
     let metadata = std::fs::metadata(path).map_err(|source| io_error("inspect", path, source))?;
     let (first, second) = match metadata.rdev() {

@@ -7,14 +7,14 @@ use smallvec::SmallVec;
 
 use crate::queries::Contents;
 
-/// A request as a session hands it in.
+/// A request as a session submits it.
 #[derive(Debug)]
 pub struct Submission {
-    /// The session's own name for it, handed back with the answer.
+    /// The session's own identifier, returned with the answer.
     pub tag: u64,
     /// The volume.
     pub volume: Volume,
-    /// What to do.
+    /// The operation.
     pub op: Op,
     /// How.
     pub flags: Flags,
@@ -22,7 +22,7 @@ pub struct Submission {
     pub offset: u64,
     /// Bytes.
     pub length: u64,
-    /// The data of a write, or room for that of a read: at least `length` bytes for these two.
+    /// The data of a write, or room for the data of a read: at least `length` bytes for both.
     pub buffer: Option<AlignedBuffer>,
 }
 
@@ -34,17 +34,17 @@ impl Submission {
     }
 }
 
-/// A request that has been answered.
+/// An answered request.
 #[derive(Debug)]
 pub struct Done {
-    /// As it was handed in; a read that succeeded has its data in the buffer.
+    /// As submitted; after a successful read the buffer holds its data.
     pub request: Submission,
-    /// How it ended.
+    /// Its result.
     pub result: Outcome,
-    /// When it was handed in, by the engine's clock.
+    /// When it was submitted, by the engine's clock.
     pub arrived: Nanos,
-    /// A read's data where they are lent, in this order, instead of in the buffer; nothing
-    /// otherwise. Only for a [`Session`](crate::Session) that borrows.
+    /// A read's data if they are lent, in this order, instead of in the buffer; empty otherwise.
+    /// Only for a [`Session`](crate::Session) that borrows.
     pub lent: Loans,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Mailbox {
     /// Answers to questions about contents.
     pub contents: Vec<Contents>,
     pub in_flight: u32,
-    /// Whether something was put in that its owner has not been told of.
+    /// Whether there is news that its owner has not been told.
     pub news: bool,
     /// Its reads may be answered with lent memory.
     pub borrows: bool,
@@ -71,7 +71,7 @@ struct Entry {
     memory: MemorySlice,
     session: u32,
     arrived: Nanos,
-    /// The beginning of a read's data, while all there is of it is lent.
+    /// The start of a read's data, as long as all of it so far is lent.
     lent: Loans,
     lent_bytes: u64,
     /// More of it may be lent.
@@ -79,7 +79,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Puts what is lent into the buffer, where what follows goes.
+    /// Copies lent data into the buffer, which receives the rest.
     #[cold]
     fn settle(&mut self) {
         self.borrows = false;
@@ -95,7 +95,7 @@ impl Entry {
     }
 }
 
-/// All requests in flight. Allocates only while it grows to the largest number ever.
+/// All requests in flight. Allocates only while it grows to its largest size.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     entries: Vec<Option<Entry>>,
@@ -156,7 +156,7 @@ impl Table {
     /// Enters a request.
     ///
     /// # Panics
-    /// If the buffer is missing or too small: the machine would be given others' memory.
+    /// If the buffer is missing or too small: the machine would get memory of others.
     pub fn enter(&mut self, session: u32, request: Submission, arrived: Nanos) -> RequestId {
         let memory = match &request.buffer {
             Some(buffer) => MemorySlice { pointer: buffer.pointer(), length: buffer.len() },

@@ -7,12 +7,10 @@ use forebay_setup::SetupError;
 
 use crate::error::EngineError;
 
-/// The parameters of the machine for `config`, with a flash tier of `flash_bytes` if there is
-/// one.
+/// The parameters of the machine for `config`, with a flash tier of `flash_bytes` if there is one.
 ///
 /// # Errors
-/// If the file asks for something that this version does not have, or the flash tier is too
-/// small.
+/// If the file needs a feature that this version does not have, or the flash tier is too small.
 pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheConfig, EngineError> {
     Ok(forebay_setup::cache_config(config, flash_bytes)?)
 }

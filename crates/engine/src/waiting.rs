@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use forebay_effect::RequestId;
 
-/// Requests in the order in which they are to be handed in. Those of one session keep theirs.
+/// Requests in the order in which they are to be submitted. Requests of one session keep their
+/// order.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     /// By session.
@@ -26,7 +27,7 @@ impl Waiting {
         self.queues.get(session as usize).is_some_and(|queue| !queue.is_empty())
     }
 
-    /// Puts a request of a session behind its others.
+    /// Queues a request of a session after its others.
     pub fn push(&mut self, session: u32, request: RequestId) {
         let at = session as usize;
         if self.queues.len() <= at {
@@ -39,7 +40,7 @@ impl Waiting {
         self.count += 1;
     }
 
-    /// The next request that `fits`, of the first that sessions wait with.
+    /// The next request that `fits`, among the first request of each session.
     pub fn pop(&mut self, mut fits: impl FnMut(RequestId) -> bool) -> Option<RequestId> {
         let first = |session: &u32| self.queues[*session as usize].front().copied();
         let turn = self.turns.iter().position(|session| first(session).is_some_and(&mut fits))?;

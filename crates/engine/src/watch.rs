@@ -14,29 +14,29 @@ use forebay_device::{
 };
 use forebay_effect::Device;
 
-/// Which bytes of a device an operation concerns.
+/// Which bytes of a device an operation accesses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
-    /// Those that the machine addresses; offsets are the machine's.
+    /// The machine's bytes; offsets are the machine's.
     Data,
-    /// The whole backing store; offsets are its own. Only headers are written this way.
+    /// The whole backing store; offsets are the store's. Only headers are written this way.
     Header,
 }
 
-/// A write, zeroing or sync that is about to be handed to a device.
+/// A write, zeroing or sync that is about to reach a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Operation {
     /// The device.
     pub device: Device,
-    /// How `offset` counts.
+    /// The meaning of `offset`.
     pub part: Part,
-    /// What to do; never a read.
+    /// The operation; never a read.
     pub verb: Verb,
     /// First byte; 0 for a sync.
     pub offset: u64,
     /// Bytes; 0 for a sync.
     pub length: u64,
-    /// What a write writes.
+    /// The bytes of a write.
     pub bytes: Vec<u8>,
 }
 
@@ -45,10 +45,10 @@ pub trait Watch: std::fmt::Debug + Send + Sync {
     /// An operation is about to begin. Returns a number for it.
     ///
     /// # Errors
-    /// To have it fail in this way; the device does not see it then.
+    /// Makes the operation fail with this error; it does not reach the device.
     fn begin(&self, operation: Operation) -> Result<u64, DeviceError>;
 
-    /// The operation of that number has ended, and done what it should if `ok`.
+    /// The operation with that number has ended, successfully if `ok`.
     fn end(&self, number: u64, ok: bool);
 }
 

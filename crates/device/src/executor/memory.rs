@@ -6,10 +6,10 @@ use crate::buffer::{AlignedBuffer, Arena};
 use crate::devices::MemorySlice;
 use crate::requests::Requests;
 
-/// Size of the shared zeroes and of the shared trash that stand for [`Place::Void`].
+/// Size of the shared zeroes and of the shared trash for [`Place::Void`].
 pub(super) const VOID_BYTES: usize = 64 << 10;
 
-/// Everything that places can name.
+/// Everything that a place can name.
 pub(super) struct Places<'a, M: ?Sized, R: ?Sized> {
     pub arena: &'a mut Arena,
     pub zeroes: &'a AlignedBuffer,
@@ -18,8 +18,8 @@ pub(super) struct Places<'a, M: ?Sized, R: ?Sized> {
 }
 
 impl<M: Machine + ?Sized, R: Requests + ?Sized> Places<'_, M, R> {
-    /// Where `length` bytes of `place` lie; `None` for the void. Metadata addresses are good
-    /// until the machine is called again.
+    /// The address of `length` bytes of `place`; `None` for the void. Metadata addresses are valid
+    /// until the next call of the machine.
     pub fn address(&mut self, place: Place, length: u32) -> Option<MemorySlice> {
         let within = |memory: MemorySlice, offset: u32| {
             let end = offset as usize + length as usize;
@@ -40,8 +40,8 @@ impl<M: Machine + ?Sized, R: Requests + ?Sized> Places<'_, M, R> {
         })
     }
 
-    /// As [`address`](Places::address), of a place that is going to be written: what is lent of
-    /// it is left alone.
+    /// Like [`address`](Places::address), for a place that is about to be written: lent memory of
+    /// it is not changed.
     pub fn target(&mut self, place: Place, length: u32) -> Option<MemorySlice> {
         match place {
             Place::Frame { frame, offset } => Some(self.arena.writable(frame.0, offset, length)),
@@ -49,8 +49,9 @@ impl<M: Machine + ?Sized, R: Requests + ?Sized> Places<'_, M, R> {
         }
     }
 
-    /// Makes places that a device is going to write writable, all of them before the first address is taken: what is lent
-    /// in between, if only to be given back at once, must not move a frame of which an address has been taken.
+    /// Makes places that a device will write writable, all of them before the first address is
+    /// taken. A loan in between, even one that is returned at once, must not move a frame whose
+    /// address has been taken.
     pub fn make_writable(&mut self, segments: &[Segment]) {
         for segment in segments {
             if let Place::Frame { frame, offset } = segment.place {
@@ -123,7 +124,7 @@ impl<M: Machine + ?Sized, R: Requests + ?Sized> Places<'_, M, R> {
     }
 }
 
-/// Appends a slice, joined to the last one where they touch.
+/// Appends a slice, joined with the last one if they are adjacent.
 pub(super) fn push_joined(memory: &mut Vec<MemorySlice>, slice: MemorySlice) {
     if let Some(last) = memory.last_mut()
         && last.pointer.wrapping_add(last.length) == slice.pointer

@@ -41,10 +41,11 @@ use crate::requests::Requests;
 use memory::Places;
 use transfer::{Order, Transfer};
 
-/// Completions that one [`Executor::run`] feeds before it returns to let go of a lock: each may copy a block or more.
+/// Completions that one [`Executor::run`] reports before it returns, so that a lock can be
+/// released: each may copy a block or more.
 const FED_MAX: usize = 32;
 
-/// How often an operation is tried again before its failure is the machine's to handle.
+/// How often an operation is retried before the machine has to handle its failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RetryLimits {
     /// After [`DeviceError::Again`](crate::DeviceError::Again), per operation.
@@ -59,7 +60,7 @@ impl Default for RetryLimits {
     }
 }
 
-/// What one call of [`Executor::run`] did.
+/// The results of one call of [`Executor::run`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
     /// Effects performed or started.

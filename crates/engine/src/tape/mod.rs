@@ -21,5 +21,5 @@ pub use replay::{Replayed, replay};
 
 /// First bytes of a tape.
 const MAGIC: [u8; 8] = *b"FOREBAYT";
-/// The version written and understood.
+/// The version written and read.
 const VERSION: u16 = 6;

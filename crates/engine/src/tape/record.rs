@@ -22,34 +22,34 @@ pub enum Record {
     Completion {
         /// When.
         now: Nanos,
-        /// Which.
+        /// The effect.
         token: Token,
-        /// How.
+        /// The result.
         outcome: Outcome,
-        /// What it brought into metadata buffers: buffer, first byte, bytes.
+        /// The bytes read into metadata buffers: buffer, first byte, bytes.
         metadata: Vec<(MetaBuffer, u32, Vec<u8>)>,
     },
     /// A checksum was computed.
     Checksum(Token, u32),
     /// A timeout passed.
     Timeout(Nanos),
-    /// A destage was asked for.
+    /// A destage was requested.
     Destage,
-    /// Stores that fail were to be tried again.
+    /// Failing stores were to be retried.
     RetryStores,
     /// A stop was announced.
     PrepareStop,
-    /// A stop was asked for, with or without destaging.
+    /// A stop was requested, with or without destaging.
     Stop(bool),
-    /// Another policy was asked for: writes back, allocates on write, on read; acknowledges.
+    /// Another policy was requested: writes back, allocates on write, on read; acknowledges.
     SetPolicy(WritePolicy, Acknowledge),
-    /// Another number of DRAM blocks was asked for.
+    /// Another number of DRAM blocks was requested.
     SetDramBlocks(u32),
-    /// A seal was asked for.
+    /// A seal was requested.
     Seal(Vec<Sealed>),
     /// A volume's store keeps stamps.
     KeepStamps(Volume),
-    /// Stamps were asked for.
+    /// Stamps were requested.
     Stamp,
     /// Older stores were completed.
     Completed,
@@ -86,10 +86,10 @@ pub enum TapeError {
     /// It cannot be read.
     #[error("cannot read the tape: {0}")]
     Io(#[from] io::Error),
-    /// It is none, or of another version.
+    /// It is not a tape, or a tape of another version.
     #[error("this is not a tape of version {}", super::VERSION)]
     NotATape,
-    /// A record makes no sense.
+    /// A record is invalid.
     #[error("record {0} of the tape is damaged: {1}")]
     Damaged(u64, &'static str),
     /// The cache's parameters are not those of the recording.
@@ -100,13 +100,13 @@ pub enum TapeError {
         /// As given.
         given: String,
     },
-    /// The machine answered otherwise than when the tape was recorded.
+    /// The machine answered differently than when the tape was recorded.
     #[error(
         "the cache gave other effects than recorded: after record {record}, {given:?} (number, \
          hash) instead of {recorded:?}"
     )]
     Diverged {
-        /// Index of the mark that did not fit.
+        /// Index of the mark that does not match.
         record: u64,
         /// Number and hash recorded.
         recorded: (u64, u64),

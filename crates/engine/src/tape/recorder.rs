@@ -9,13 +9,13 @@ use forebay_effect::{Effect, MetaBuffer, Outcome, Place, Segment, Token};
 use super::hash::EffectHash;
 use super::record::Record;
 
-/// Records between marks: how closely a divergence can be located.
+/// Records between marks: the precision with which a divergence can be located.
 const MARK_RECORDS: u64 = 256;
 
-/// Metadata places that a read under way will fill: buffer, first byte, bytes.
+/// Metadata places that a read in progress will fill: buffer, first byte, bytes.
 type Expected = Vec<(MetaBuffer, u32, u32)>;
 
-/// Writes a tape. After an error it writes nothing more and remembers the error.
+/// Writes a tape. After an error it writes nothing more and keeps the error.
 pub struct Recorder {
     out: Box<dyn Write + Send>,
     seen: EffectHash,
@@ -39,14 +39,14 @@ impl Recorder {
         Ok(Recorder { out, seen, records: 0, expected: Vec::new(), error: None })
     }
 
-    /// Writes a call into the machine, made right afterwards.
+    /// Writes a call into the machine, which follows immediately.
     pub fn record(&mut self, record: &Record) {
         if self.error.is_none() {
             self.error = self.try_record(record).err();
         }
     }
 
-    /// Sees an effect that the machine gave.
+    /// Notes an effect of the machine.
     pub(crate) fn effect(&mut self, effect: &Effect, segments: &[Segment]) {
         self.seen.add(effect, segments);
         if let Effect::Read { token, .. } = effect {
@@ -61,7 +61,7 @@ impl Recorder {
         }
     }
 
-    /// Writes the end of a device effect, whose bytes are in the machine's buffers already.
+    /// Writes the end of a device effect, whose bytes are already in the machine's buffers.
     pub(crate) fn completion(
         &mut self,
         now: Nanos,
@@ -89,13 +89,13 @@ impl Recorder {
     /// Ends the tape.
     ///
     /// # Errors
-    /// The first that writing met; the tape is whole up to there.
+    /// The first error of writing; the tape is complete up to there.
     pub fn finish(mut self) -> io::Result<()> {
         self.mark();
         self.error.map_or_else(|| self.out.flush(), Err)
     }
 
-    /// Between calls, when no effect is waiting: from time to time, notes what has been seen.
+    /// Between calls, when no effect is waiting: from time to time, writes a mark.
     pub(crate) fn pause(&mut self) {
         if self.records >= MARK_RECORDS {
             self.mark();

@@ -14,7 +14,7 @@ use forebay_effect::{Effect, MetaBuffer, Place, Segment};
 use super::hash::{EffectHash, number};
 use super::record::{Record, TapeError, read_array, read_u32};
 
-/// What a replay that did not diverge has seen.
+/// The results of a replay that did not diverge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Replayed {
     /// Records played.
@@ -25,11 +25,11 @@ pub struct Replayed {
     pub marks: u64,
 }
 
-/// Plays the tape to a new cache with these parameters.
+/// Replays the tape on a new cache with these parameters.
 ///
 /// # Errors
-/// If the tape cannot be read, was recorded with other parameters, or the machine's effects are
-/// not those recorded.
+/// If the tape cannot be read, was recorded with other parameters, or the machine's effects differ
+/// from those recorded.
 pub fn replay(tape: impl Read, config: CacheConfig) -> Result<Replayed, TapeError> {
     let mut tape = std::io::BufReader::new(tape);
     read_head(&mut tape, &config)?;
@@ -144,7 +144,7 @@ impl<R: Read> Player<R> {
         Ok(())
     }
 
-    /// What the record has that no driver may do now.
+    /// What the record contains that no driver may do now.
     fn check(&self, record: &Record) -> Result<(), &'static str> {
         let cache = &self.cache;
         let count = cache.volume_count();
