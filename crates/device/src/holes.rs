@@ -14,31 +14,31 @@ use rustix::io::Errno;
 
 /// Knows where a store has holes.
 pub trait Holes: Debug + Send + Sync {
-    /// Puts into `found` what the store says of `length` bytes from `offset` on, in order, from the first
-    /// byte on. It may say less than it is asked for; what it does not say may be data. Offsets are those
-    /// of the machines.
+    /// Appends to `found` the store's answer for `length` bytes from `offset` on, in order, from
+    /// the first byte on. It may cover less than requested; the rest counts as data. Offsets are
+    /// those of the machines.
     fn find(&self, offset: u64, length: u64, found: &mut Vec<ContentRun>);
 }
 
-/// Runs that one answer has at most.
+/// Most runs of one answer.
 const RUNS_MAX: usize = 4096;
 
 /// The holes of a regular file, as its file system knows them.
 #[derive(Debug)]
 pub(crate) struct FileHoles {
     file: File,
-    /// Where the window starts on it.
+    /// The start of the window on it.
     base: u64,
 }
 
 impl FileHoles {
-    /// Those of a window of `file`, which begins at `base`. The position of the file is used.
+    /// The holes in a window of `file`, which begins at `base`. It changes the file's position.
     pub fn new(file: File, base: u64) -> FileHoles {
         FileHoles { file, base }
     }
 
-    /// Where data, or a hole, is next; `None` if there is none before the end, an error if the file
-    /// system cannot say.
+    /// The next data, or the next hole; `None` if there is none before the end, an error if the
+    /// file system does not support this.
     fn seek(&self, to: SeekFrom) -> io::Result<Option<u64>> {
         match rustix::fs::seek(&self.file, to) {
             Err(Errno::NXIO) => Ok(None),

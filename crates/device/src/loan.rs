@@ -16,29 +16,31 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::devices::MemorySlice;
 
-/// The part of the pins that is kept for readers that copy, an eighth; loans get the others.
+/// The part of the pins that is reserved for readers that copy, one eighth; loans get the rest.
 const COPIERS_PART: u32 = 8;
 
-/// The mapping that frames lie in, and who reads it.
+/// The mapping of the frames, and its readers.
 #[derive(Debug)]
 pub(crate) struct Pieces {
     base: NonNull<u8>,
     bytes: usize,
-    /// Loans of each piece; empty where nothing is lent.
+    /// Loans of each piece; empty if nothing is lent.
     loans: Box<[AtomicU32]>,
-    /// Loans and pins now. One counts here from before it counts at its piece until after that.
+    /// Loans and pins now. Each counts here from before it counts at its piece until after that.
     lent: Apart<AtomicU64>,
-    /// Most of both, and of them most loans: those that only copy find some room also when clients keep all loans.
+    /// The most of both, and the most loans among them. So readers that only copy find room even
+    /// when clients hold all loans.
     pins_max: u64,
     loans_max: u64,
 }
 
-/// Alone in its cache line, so that threads that write it do not slow down readers of the fields around it.
+/// In a separate cache line, so that threads that write it do not slow down readers of the
+/// neighbouring fields.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Apart<T>(T);
 
-/// A piece that is not written while this is there.
+/// A piece that is not written while this exists.
 pub(crate) struct Pin<'a> {
     pieces: &'a Pieces,
     piece: u32,
@@ -57,10 +59,11 @@ unsafe impl Send for Pieces {}
 unsafe impl Sync for Pieces {}
 
 impl Pieces {
-    /// Takes over a mapping of `bytes` bytes, of whose first `pieces` pieces `pins_max` may be lent or pinned at a time.
+    /// Takes over a mapping of `bytes` bytes, of whose first `pieces` pieces `pins_max` may be lent
+    /// or pinned at a time.
     ///
     /// # Safety
-    /// It must be an anonymous private mapping that nobody else uses or unmaps.
+    /// It must be an anonymous private mapping that nothing else uses or unmaps.
     pub unsafe fn new(base: NonNull<u8>, bytes: usize, pieces: u32, pins_max: u32) -> Pieces {
         let loans = (0..pieces).map(|_| AtomicU32::new(0)).collect();
         let (pins_max, loans_max) = (pins_max.into(), (pins_max - pins_max / COPIERS_PART).into());
@@ -71,18 +74,18 @@ impl Pieces {
         MemorySlice { pointer: self.base.as_ptr(), length: self.bytes }
     }
 
-    /// Whether somebody reads it. If not, whatever was read of it has been read.
+    /// Whether the piece is being read. If not, all reads of it have ended.
     pub fn is_lent(&self, piece: u32) -> bool {
         // (In one order with those that look whether a frame is still published.)
         self.loans.get(piece as usize).is_some_and(|loans| loans.load(Ordering::SeqCst) > 0)
     }
 
-    /// Lends `length` bytes of the mapping from `start` on, which lie within this piece; `None` if as much is lent as
-    /// may be. Not to be read unless the piece is known not to have been written since: see
-    /// [`Published`](crate::Published).
+    /// Lends `length` bytes of the mapping from `start` on, which are within this piece; `None` if
+    /// the limit is reached. Read them only if the piece is known not to have been written since:
+    /// see [`Published`](crate::Published).
     ///
     /// # Panics
-    /// If they lie outside the mapping.
+    /// If they are outside the mapping.
     #[inline]
     pub fn try_lend(self: &Arc<Self>, piece: u32, start: usize, length: usize) -> Option<Loan> {
         assert!(start.checked_add(length).is_some_and(|end| end <= self.bytes), "no such memory");
@@ -93,7 +96,7 @@ impl Pieces {
         Some(Loan { pieces: self.clone(), first: piece, count: 1, pointer, length })
     }
 
-    /// Pins a piece for as long as it takes to copy some of it; `None` if as much is pinned as may be.
+    /// Pins a piece during a copy; `None` if the limit is reached.
     #[inline]
     pub fn pin(&self, piece: u32) -> Option<Pin<'_>> {
         self.count_pin(piece, self.pins_max).then(|| Pin { pieces: self, piece })
@@ -124,7 +127,7 @@ impl Drop for Pieces {
     }
 }
 
-/// Bytes of frames, good to be read until this is dropped.
+/// Bytes of frames, readable until this is dropped.
 #[derive(Debug)]
 pub struct Loan {
     pieces: Arc<Pieces>,
@@ -138,7 +141,7 @@ pub struct Loan {
 unsafe impl Send for Loan {}
 
 impl Loan {
-    /// Joins `next` to the end of this, if it goes on where this ends; otherwise gives it back.
+    /// Joins `next` to the end of this one if it continues it; otherwise returns it.
     pub fn join(&mut self, mut next: Loan) -> Option<Loan> {
         let follows = next.first == self.first + self.count
             && self.pointer.wrapping_add(self.length) == next.pointer

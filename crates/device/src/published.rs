@@ -19,21 +19,22 @@ use crate::loan::{Loan, Pieces};
 
 /// Ways of a set: a cache line of the processor.
 const WAYS: usize = 4;
-/// Frames for each set. (With as many as ways a fifth of them would find their sets full.)
+/// Frames for each set. (With as many frames as ways, a fifth of them would find their sets full.)
 const FRAMES_PER_SET: usize = 3;
 /// No key, no frame, and no place.
 const NO_KEY: u64 = u64::MAX;
 const NO_FRAME: u32 = u32::MAX;
 const NOWHERE: u32 = u32::MAX;
 
-/// See the module. Changed under the lock only, read by all.
+/// See the module. Changed only under the lock, read by all.
 #[derive(Debug)]
 pub struct Published {
     pieces: Arc<Pieces>,
     frame_bytes: u32,
     open: AtomicBool,
     sets: Box<[Set]>,
-    /// For the owner only: by set and way, the frame; by frame, its set and way; publications so far.
+    /// Only for the owner: by set and way, the frame; by frame, its set and way; publications so
+    /// far.
     frames: Box<[AtomicU32]>,
     places: Box<[AtomicU32]>,
     count: AtomicU32,
@@ -46,8 +47,9 @@ struct Set([Way; WAYS]);
 #[derive(Debug)]
 struct Way {
     key: AtomicU64,
-    /// The piece of the frame in the upper half; in the lower the number of the publication, so that the same value
-    /// means the same publication. (A reader would have to sleep through exactly 2^32 of them to mistake one.)
+    /// The frame's piece in the upper half and the number of the publication in the lower, so that
+    /// the same value means the same publication. (To mistake one, a reader would have to sleep
+    /// through exactly 2^32 of them.)
     at: AtomicU64,
 }
 
@@ -80,15 +82,15 @@ impl Published {
         (size_of_val(&*self.sets) + numbers) as u64
     }
 
-    /// Whether reads find anything at all. Under the lock only.
+    /// Whether reads find anything at all. Only under the lock.
     pub fn set_open(&self, open: bool) {
         if self.open.load(Ordering::Relaxed) != open {
             self.open.store(open, Ordering::SeqCst);
         }
     }
 
-    /// Borrows `length` bytes from `offset` of the frame that is published under this key; `None` if none is, or as
-    /// much is lent as may be.
+    /// Borrows `length` bytes from `offset` of the frame that is published under this key; `None`
+    /// if there is none, or if the limit of loans is reached.
     #[inline]
     pub fn lend(&self, key: u64, offset: u32, length: u32) -> Option<Loan> {
         let found = self.find(key, offset, length)?;
@@ -97,7 +99,8 @@ impl Published {
         self.stands(&found).then_some(loan)
     }
 
-    /// Copies the same to the beginning of `target`, which is long enough; whether there was anything to copy.
+    /// Copies the same bytes to the start of `target`, which is long enough; returns whether there
+    /// was a frame.
     #[inline]
     pub fn copy(&self, key: u64, offset: u32, target: &mut [u8]) -> bool {
         let Some(found) = self.find(key, offset, target.len() as u32) else { return false };
@@ -127,7 +130,8 @@ impl Published {
         Some(Found { way, key, at, piece, start })
     }
 
-    /// Whether the same publication still stands. (A later one under the same key has stored its `at` before the key.)
+    /// Whether the same publication is still valid. (A later one under the same key has stored its
+    /// `at` before the key.)
     #[inline]
     fn stands(&self, found: &Found<'_>) -> bool {
         found.way.key.load(Ordering::SeqCst) == found.key
@@ -135,8 +139,8 @@ impl Published {
             && self.open.load(Ordering::SeqCst)
     }
 
-    /// Publishes a frame, whose memory is this piece, instead of what was published under the key, or of another frame
-    /// where there is no room. Under the lock only.
+    /// Publishes a frame, whose memory is this piece, in place of another one under the same key,
+    /// or of another frame if there is no room. Only under the lock.
     pub(crate) fn publish(&self, key: u64, frame: u32, piece: u32) {
         self.withdraw(frame);
         let set = self.set_of(key);
@@ -155,13 +159,13 @@ impl Published {
         self.places[frame as usize].store(place as u32, Ordering::Relaxed);
     }
 
-    /// Whether a frame is published. Under the lock only.
+    /// Whether a frame is published. Only under the lock.
     #[inline]
     pub fn has(&self, frame: u32) -> bool {
         self.places[frame as usize].load(Ordering::Relaxed) != NOWHERE
     }
 
-    /// No reader finds the frame from now on. Under the lock only.
+    /// No reader finds the frame from now on. Only under the lock.
     #[inline]
     pub fn withdraw(&self, frame: u32) {
         if self.has(frame) {
@@ -175,7 +179,7 @@ impl Published {
         self.sets[place / WAYS].0[place % WAYS].key.store(NO_KEY, Ordering::SeqCst);
     }
 
-    /// Withdraws all frames. Under the lock only.
+    /// Withdraws all frames. Only under the lock.
     pub(crate) fn withdraw_all(&self) {
         (0..self.places.len() as u32).for_each(|frame| self.withdraw(frame));
     }
@@ -185,7 +189,7 @@ impl Published {
         ((u128::from(hash) * self.sets.len() as u128) >> 64) as usize
     }
 
-    /// Counts a loan of a piece, as a reader does that has not looked again yet.
+    /// Counts a loan of a piece, like a reader that has not checked again yet.
     #[cfg(test)]
     pub(crate) fn borrow_piece(&self, piece: u32) -> Loan {
         let start = piece as usize * self.frame_bytes as usize;
@@ -193,13 +197,13 @@ impl Published {
     }
 }
 
-/// What a reader has found, at first sight.
+/// What a reader has found at its first check.
 struct Found<'a> {
     way: &'a Way,
     key: u64,
     at: u64,
     piece: u32,
-    /// In the mapping.
+    /// Its offset in the mapping.
     start: usize,
 }
 

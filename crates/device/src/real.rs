@@ -32,10 +32,10 @@ impl Backend {
     /// The environment variable that [`from_environment`](Backend::from_environment) reads.
     pub const VARIABLE: &str = "FOREBAY_IO";
 
-    /// What `FOREBAY_IO` says; [`Backend::Auto`] when it is not set.
+    /// The value of `FOREBAY_IO`; [`Backend::Auto`] if it is not set.
     ///
     /// # Errors
-    /// If it is set to something else than one of the names.
+    /// If it is set to a value that is not one of the names.
     pub fn from_environment() -> Result<Backend, UnknownBackend> {
         match std::env::var(Self::VARIABLE) {
             Ok(name) => name.parse(),
@@ -44,7 +44,7 @@ impl Backend {
     }
 }
 
-/// A name that is no backend's.
+/// A name that is not a backend's.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("there is no I/O backend `{0}`; use `auto`, `io_uring` or `threads`")]
 pub struct UnknownBackend(pub String);
@@ -76,7 +76,7 @@ impl RealDevices {
     /// A backend without devices that rings `bell` for completions.
     ///
     /// # Errors
-    /// If it cannot be had; with [`Backend::Auto`], if not even threads can.
+    /// If it is not available; with [`Backend::Auto`], if not even threads are.
     pub fn new(
         backend: Backend,
         options: uring::Options,
@@ -102,10 +102,10 @@ impl RealDevices {
         }
     }
 
-    /// Adds a device; volumes may come at any time.
+    /// Adds a device; volumes may be added at any time.
     ///
     /// # Panics
-    /// If there is one of that name.
+    /// If there is one with that name.
     pub fn add(&mut self, device: Device, target: Target) {
         match &mut self.inner {
             Inner::Uring(ring) => ring.add(device, target),

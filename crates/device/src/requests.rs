@@ -9,52 +9,52 @@ use crate::buffer::AlignedBuffer;
 use crate::devices::MemorySlice;
 use crate::loan::Loan;
 
-/// What an executor needs of its caller, which took the requests in.
+/// The services that an executor needs from its caller, which received the requests.
 ///
 /// # Safety
-/// The memory that [`data`](Requests::data) names must stay valid, unmoved and untouched by
-/// others until [`reply`](Requests::reply) is called for that request, or until the executor is
-/// dropped or reset.
+/// The memory that [`data`](Requests::data) returns must stay valid, unmoved and unused by others
+/// until [`reply`](Requests::reply) is called for that request, or until the executor is dropped or
+/// reset.
 pub unsafe trait Requests {
-    /// The data buffer of a request that has not been answered.
+    /// The data buffer of an unanswered request.
     ///
     /// # Panics
-    /// May panic when there is no such request: a machine that names one would otherwise write
-    /// into memory that belongs to somebody else.
+    /// May panic if there is no such request: a machine that names one would otherwise write into
+    /// memory that belongs to others.
     fn data(&mut self, request: RequestId) -> MemorySlice;
 
-    /// Whether the bytes from `offset` on of a read's answer may be lent instead of copied to its
+    /// Whether the bytes from `offset` on of a read's reply may be lent instead of copied to its
     /// buffer.
     fn borrows(&mut self, request: RequestId, offset: u32) -> bool {
         let _ = (request, offset);
         false
     }
 
-    /// Takes the bytes that [`borrows`](Requests::borrows) was asked about.
+    /// Takes the bytes for which [`borrows`](Requests::borrows) was called.
     fn borrow(&mut self, request: RequestId, loan: Loan) {
         let _ = request;
         drop(loan);
         panic!("a loan for a request that borrows nothing");
     }
 
-    /// The request is done. The buffer is the driver's again. Called within the executor's
-    /// `run`, so it should only note the fact and wake the thread that waits.
+    /// The request has ended, and the buffer belongs to the driver again. Called within the
+    /// executor's `run`, so it should only note the fact and wake the waiting thread.
     fn reply(&mut self, request: RequestId, result: Outcome);
 }
 
 /// Loans that [`OwnedRequests`] holds at a time.
 const HELD_MAX: usize = 8;
 
-/// Buffers that it keeps for further requests.
+/// Buffers that it keeps for later requests.
 const SPARE_MAX: usize = 16;
 
 /// Requests whose buffers are owned by a table: for one-threaded drivers and tests. Lent memory is
-/// copied, and then held for some time, to see that nobody writes to it.
+/// copied, and then held for some time, to detect writes to it.
 #[derive(Debug, Default)]
 pub struct OwnedRequests {
     open: BTreeMap<u64, AlignedBuffer>,
     held: VecDeque<(Loan, Box<[u8]>)>,
-    /// Where in the request the next loan belongs.
+    /// The place of the next loan in the request.
     borrow_at: u32,
     replies: Vec<(RequestId, Outcome)>,
     done: BTreeMap<u64, AlignedBuffer>,
@@ -62,8 +62,8 @@ pub struct OwnedRequests {
 }
 
 impl OwnedRequests {
-    /// Opens a request with `bytes` of data; fill it in before the machine sees it: memory that was put back holds
-    /// what it held.
+    /// Opens a request with `bytes` of data. Fill it in before the machine sees it: memory that was
+    /// put back holds its old contents.
     ///
     /// # Panics
     /// If that number is open already.
@@ -83,12 +83,12 @@ impl OwnedRequests {
         std::mem::take(&mut self.replies)
     }
 
-    /// The data of an answered request; forgets it.
+    /// The data of an answered request, which is then dropped.
     pub fn take_data(&mut self, request: RequestId) -> Option<AlignedBuffer> {
         self.done.remove(&request.0)
     }
 
-    /// Keeps a buffer that is not used any more, for a further request.
+    /// Keeps an unused buffer for a later request.
     pub fn put_back(&mut self, buffer: AlignedBuffer) {
         if self.spare.len() == SPARE_MAX {
             self.spare.pop_front();
@@ -96,14 +96,14 @@ impl OwnedRequests {
         self.spare.push_back(buffer);
     }
 
-    /// Forgets everything, after a crash.
+    /// Drops everything, after a crash.
     pub fn clear(&mut self) {
         self.end_loans(0);
         let spare = std::mem::take(&mut self.spare);
         *self = OwnedRequests { spare, ..OwnedRequests::default() };
     }
 
-    /// Ends the oldest loans until `left` are left.
+    /// Ends the oldest loans until `left` remain.
     fn end_loans(&mut self, left: usize) {
         while self.held.len() > left
             && let Some((loan, bytes)) = self.held.pop_front()

@@ -19,7 +19,7 @@ use forebay_model::{Access, Model};
 use crate::devices::{Capabilities, Completion, Devices, Io, MemorySlice, Sender, Verb};
 use crate::doorbell::Doorbell;
 
-/// Says what time it is.
+/// A source of time.
 pub trait Clock {
     /// The time now; never goes back.
     fn now(&self) -> Instant;
@@ -35,7 +35,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Devices some of which are made to look slower.
+/// Devices, some of which are slowed down.
 #[derive(Debug)]
 pub struct Shaped<D, C = SystemClock> {
     inner: D,
@@ -49,7 +49,7 @@ pub struct Shaped<D, C = SystemClock> {
     arrived: Vec<Completion>,
 }
 
-/// A completion held back; ordered by nothing but its place in the heap's tuple.
+/// A completion held back; only its place in the heap's tuple orders it.
 #[derive(Clone, Copy, Debug)]
 struct Held(Completion);
 
@@ -61,7 +61,7 @@ impl<D: Devices> Shaped<D> {
 }
 
 impl<D: Devices, C: Clock> Shaped<D, C> {
-    /// As [`new`](Shaped::new), by a clock of one's own.
+    /// Like [`new`](Shaped::new), with another clock.
     pub fn with_clock(inner: D, clock: C) -> Shaped<D, C> {
         let epoch = clock.now();
         Shaped {
@@ -76,14 +76,14 @@ impl<D: Devices, C: Clock> Shaped<D, C> {
         }
     }
 
-    /// Makes `device` as slow as `model` says, from the next operation on; `None` for as fast as
-    /// it is.
+    /// Slows `device` down to the speed of `model`, from the next operation on; `None` for its own
+    /// speed.
     pub fn set_model(&mut self, device: Device, model: Option<Model>) {
         self.models.retain(|(name, _)| *name != device);
         self.models.extend(model.map(|model| (device, model)));
     }
 
-    /// The devices underneath, for their own controls.
+    /// The inner devices, for their own controls.
     pub fn inner_mut(&mut self) -> &mut D {
         &mut self.inner
     }

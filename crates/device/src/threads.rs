@@ -13,7 +13,7 @@ use crate::devices::{
 use crate::doorbell::Doorbell;
 use crate::file::Target;
 
-/// Threads of a pool: as many operations are at the devices at once.
+/// Threads of a pool: the number of operations in flight at the devices.
 pub const THREADS_DEFAULT: usize = 16;
 
 struct Job {
@@ -29,9 +29,9 @@ struct Job {
 struct State {
     jobs: VecDeque<Job>,
     done: Vec<Completion>,
-    /// Lists of memory pieces, to be used again.
+    /// Lists of memory pieces, for reuse.
     spare: Vec<Vec<MemorySlice>>,
-    /// Jobs waiting or being carried out.
+    /// Jobs that wait or are being executed.
     active: usize,
     stopping: bool,
 }
@@ -80,7 +80,7 @@ impl ThreadDevices {
     /// Adds a device.
     ///
     /// # Panics
-    /// If there is one of that name.
+    /// If there is one with that name.
     pub fn add(&mut self, device: Device, target: Target) {
         assert!(self.target(device).is_none(), "{device:?} exists");
         self.targets.push((device, Arc::new(target)));
@@ -149,7 +149,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread's life: until the pool stops and nothing is left to do.
+    /// A thread's loop: until the pool stops and no work is left.
     fn work(&self) {
         let mut state = self.lock();
         loop {

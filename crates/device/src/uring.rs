@@ -26,19 +26,19 @@ use crate::devices::{
 use crate::doorbell::Doorbell;
 use crate::file::{Target, zeroing_mode};
 
-/// Files that can be registered; further ones work unregistered.
+/// Most registered files; more work unregistered.
 const FILES_MAX: u32 = 256;
 
-/// The kernel takes registered memory in pieces of at most 1 GiB.
+/// The kernel accepts registered memory in pieces of at most 1 GiB.
 const REGISTERED_PIECE_BYTES: usize = 1 << 30;
 
-/// How a ring is set up.
+/// The parameters of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Operations that one system call can submit; more are submitted in several.
+    /// Operations that one system call can submit; more need several calls.
     pub entries: u32,
-    /// Whether to register the frames' memory with the kernel. It is pinned then: all of it is
-    /// allocated at once, and counts against the limit on locked memory where there is one.
+    /// Whether to register the frames' memory with the kernel. It is then pinned: all of it is
+    /// allocated at once, and counts against the limit on locked memory, if there is one.
     pub register_memory: bool,
 }
 
@@ -48,7 +48,7 @@ impl Default for Options {
     }
 }
 
-/// The submission queue entry of an operation. A macro, because the two kinds of file have no
+/// The submission queue entry of an operation. It is a macro because the two kinds of file have no
 /// public trait in common.
 macro_rules! queue_entry {
     ($file:expr, $io:expr, $at:expr, $pieces:expr, $fixed:expr) => {{
@@ -96,18 +96,20 @@ struct Slot {
     memory: Vec<MemorySlice>,
 }
 
-/// The ring, and how many operations are queued in it (or are just about to be) that the kernel has not taken.
+/// The ring, and the number of operations queued in it (or about to be) that the kernel has not
+/// taken.
 struct Ring {
     ring: IoUring,
     unsent: AtomicU32,
-    /// Something was queued since somebody asked.
+    /// Operations were queued since the last check.
     queued: AtomicBool,
     bell: Arc<Doorbell>,
 }
 
 impl Ring {
-    /// Submits what is queued; false if the kernel cannot take it now. Any thread may, while another one queues: the
-    /// kernel takes what stands in the queue, and one thread at a time is in it for that.
+    /// Submits the queued operations; false if the kernel cannot accept them now. Any thread may
+    /// call it while another one queues: the kernel takes the entries in the queue, and only one
+    /// thread at a time is in it for that.
     fn send(&self) -> bool {
         // (A thread that stops in the middle of this keeps no other from sending.)
         while self.unsent.load(Ordering::Acquire) > 0 {
@@ -142,16 +144,16 @@ impl Sender for Ring {
 /// A ring and the devices it works on.
 pub struct UringDevices {
     ring: Arc<Ring>,
-    /// A [`Sender`] hands to the kernel what is queued, not [`Devices::flush`].
+    /// A [`Sender`] sends queued operations to the kernel, not [`Devices::flush`].
     apart: bool,
     /// By number of registered file.
     files: Vec<Entry>,
     slots: Vec<Slot>,
     free: Vec<u32>,
     in_flight: usize,
-    /// Of those, what the kernel is not to have yet.
+    /// Those that the kernel must not get yet.
     waiting: VecDeque<squeue::Entry>,
-    /// As many completions the ring has room for.
+    /// The number of completions that the ring has room for.
     room: usize,
     memory: Vec<MemorySlice>,
     refused: Vec<Completion>,
@@ -166,7 +168,7 @@ impl UringDevices {
     /// A ring that rings `bell` for completions.
     ///
     /// # Errors
-    /// If the kernel has no io_uring, forbids it, or lacks an operation that is needed.
+    /// If the kernel has no io_uring, forbids it, or lacks a required operation.
     pub fn new(options: Options, bell: Arc<Doorbell>) -> io::Result<UringDevices> {
         let ring = IoUring::builder()
             .setup_clamp()
@@ -215,7 +217,7 @@ impl UringDevices {
     /// Adds a device.
     ///
     /// # Panics
-    /// If there is one of that name.
+    /// If there is one with that name.
     pub fn add(&mut self, device: Device, target: Target) {
         assert!(self.entry(device).is_none(), "{device:?} exists");
         let file = self.files.len();
@@ -415,7 +417,7 @@ impl std::fmt::Debug for UringDevices {
     }
 }
 
-/// The kernel moves at most 2 GiB - 4 KiB at once; the executor goes on from there.
+/// The kernel moves at most 2 GiB - 4 KiB at once; the executor continues from there.
 fn short(length: usize) -> u32 {
     length.min(0x7FFF_F000) as u32
 }

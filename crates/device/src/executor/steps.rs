@@ -8,10 +8,10 @@ use crate::devices::Verb;
 
 use super::transfer::Order;
 
-/// Zeroes that one write carries when zeroes have to be written.
+/// Bytes of zeroes in one write, when zeroes have to be written.
 pub(super) const ZERO_CHUNK_BYTES: u64 = 1 << 20;
 
-/// What a step asks of the device.
+/// The operation of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Action {
     Read,
@@ -32,7 +32,7 @@ pub(super) enum Target {
     Zeroes,
 }
 
-/// A change inside the staging buffer once a step is done.
+/// A change in the staging buffer after a step.
 #[derive(Clone, Copy, Debug)]
 enum Patch {
     Copy { from: usize, to: usize, length: usize },
@@ -60,8 +60,8 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// Plans `order` for logical blocks of `block` bytes. `direct`: its memory and range can go
-    /// to the device as they are. `can_zero`: the device is to be asked to zero.
+    /// Plans `order` for logical blocks of `block` bytes. `direct`: its memory and range can be
+    /// used by the device as they are. `can_zero`: the device is asked to zero.
     pub fn plan(order: &Order, block: u32, direct: bool, can_zero: bool) -> Steps {
         let mut steps = Steps::default();
         match order.verb {
@@ -79,12 +79,12 @@ impl Steps {
         steps
     }
 
-    /// The step to be carried out now.
+    /// The current step.
     pub fn current(&self) -> Option<&Step> {
         self.list.get(self.at)?.as_ref()
     }
 
-    /// Goes on to the next step, after changing the staging buffer as the plan says.
+    /// Advances to the next step, after changing the staging buffer as planned.
     pub fn step_done(&mut self, staging: Option<&mut [u8]>) {
         if let (Some(step), Some(staging)) = (self.current(), staging) {
             for patch in step.patches.iter().flatten() {
@@ -122,7 +122,7 @@ impl Steps {
         self.exclusive
     }
 
-    /// Where the effect's bytes lie in the staging buffer when it is bounced as a whole.
+    /// The offset of the effect's bytes in the staging buffer, if it is bounced as a whole.
     pub fn bounce(&self) -> Option<usize> {
         self.bounce
     }

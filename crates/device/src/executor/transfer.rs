@@ -13,17 +13,18 @@ use crate::devices::{
 };
 use crate::requests::Requests;
 
-/// More memory pieces than the kernel takes in one operation (`IOV_MAX`) are bounced.
+/// Transfers with more memory pieces than the kernel accepts in one operation (`IOV_MAX`) are
+/// bounced.
 const PIECES_MAX: usize = 1024;
 
-/// Room for memory pieces that every transfer has from the start; lists that outgrow it keep
-/// what they have grown to.
+/// Memory pieces for which every transfer has room from the start; lists that grow beyond it keep
+/// their size.
 const PIECES_USUAL: usize = 16;
 
-/// Metadata pieces start at multiples of this in a staging buffer: good for any alignment.
+/// Metadata pieces start at multiples of this in a staging buffer: sufficient for any alignment.
 const PIECE_ALIGNMENT: usize = 4096;
 
-/// A device effect as the machine gave it.
+/// A device effect as the machine requested it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Order {
     pub token: Token,
@@ -33,16 +34,16 @@ pub(super) struct Order {
     pub length: u64,
 }
 
-/// One device effect under way.
+/// A device effect in progress.
 #[derive(Debug)]
 pub(super) struct Transfer {
     pub active: bool,
     pub order: Order,
     generation: u32,
     started: bool,
-    /// When the machine asked for it, if that is measured.
+    /// When the machine requested it, if that is measured.
     pub began: Option<Instant>,
-    /// How it ended, while those that began before it have not.
+    /// Its result, while earlier ones have not ended.
     pub outcome: Option<Outcome>,
     sequence: u64,
     capabilities: Capabilities,
@@ -79,7 +80,7 @@ impl<D: Devices> Executor<D> {
         index
     }
 
-    /// Plans the transfer, takes the bytes to be written out of metadata buffers, and starts it
+    /// Plans the transfer, copies the bytes to be written out of metadata buffers, and starts it
     /// unless it has to wait for another.
     pub(super) fn begin<M, R>(
         &mut self,
@@ -123,7 +124,7 @@ impl<D: Devices> Executor<D> {
         }
     }
 
-    /// Takes in a completion. Returns the transfer when it has ended.
+    /// Handles a completion. Returns the transfer if it has ended.
     pub(super) fn advance(&mut self, completion: Completion) -> Option<(u32, Outcome)> {
         let index = completion.tag.0 as u32;
         let generation = (completion.tag.0 >> 32) as u32;
@@ -210,7 +211,7 @@ impl<D: Devices> Executor<D> {
         None
     }
 
-    /// Puts what a read brought where it belongs.
+    /// Moves the bytes of a read to their place.
     pub(super) fn bring_in<M, R>(&mut self, index: u32, machine: &mut M, requests: &mut R)
     where
         M: Machine + ?Sized,
@@ -247,7 +248,7 @@ impl<D: Devices> Executor<D> {
         self.free.push(index);
     }
 
-    /// Starts what waited for a range that is free now.
+    /// Starts the transfers that waited for a range that is free now.
     pub(super) fn start_waiting(&mut self) {
         for _ in 0..self.waiting.len() {
             let Some(index) = self.waiting.pop_front() else { return };
@@ -263,8 +264,8 @@ impl<D: Devices> Executor<D> {
         !self.unable_to_zero.contains(&(device, verb))
     }
 
-    /// Whether an earlier transfer that is not over excludes this one: both write, they share a
-    /// logical block, and one of them reads before it writes.
+    /// Whether an earlier, unfinished transfer excludes this one: both write, they share a logical
+    /// block, and one of them reads before it writes.
     fn must_wait(&self, index: u32) -> bool {
         let this = &self.table[index as usize];
         if self.exclusive == 0 || !this.writes() {
@@ -292,7 +293,7 @@ impl<D: Devices> Executor<D> {
         self.submit(index);
     }
 
-    /// Submits what is left of the current step.
+    /// Submits the rest of the current step.
     fn submit(&mut self, index: u32) {
         let transfer = &self.table[index as usize];
         let Some(&step) = transfer.steps.current() else { return };
@@ -330,8 +331,8 @@ impl<D: Devices> Executor<D> {
         unsafe { self.devices.submit(io) };
     }
 
-    /// Lists the addresses that the device can use directly, metadata through a staging buffer.
-    /// Returns false when the transfer has to be bounced as a whole.
+    /// Lists the addresses that the device can use directly, with metadata in a staging buffer.
+    /// Returns false if the transfer has to be bounced as a whole.
     fn map_direct<M, R>(
         &mut self,
         index: u32,
@@ -391,7 +392,7 @@ impl<D: Devices> Executor<D> {
         direct
     }
 
-    /// Copies what a bounced write is to write into its staging buffer.
+    /// Copies the data of a bounced write into its staging buffer.
     fn take_out<M, R>(&mut self, index: u32, machine: &mut M, requests: &mut R)
     where
         M: Machine + ?Sized,
@@ -405,7 +406,7 @@ impl<D: Devices> Executor<D> {
     }
 }
 
-/// The parts of a transfer that are worked on while the executor is borrowed.
+/// The lists of a transfer that is processed while the executor is borrowed.
 struct Lists {
     verb: Verb,
     bounce: Option<usize>,
@@ -445,7 +446,7 @@ impl Transfer {
         matches!(self.order.verb, Verb::Write | Verb::WriteZeroes { .. })
     }
 
-    /// First byte and end of the whole blocks that the transfer touches.
+    /// First byte and end of the whole blocks that the transfer covers.
     fn blocks(&self) -> (u64, u64) {
         let block = u64::from(self.capabilities.logical_block);
         let end = self.order.offset + self.order.length;
@@ -469,7 +470,7 @@ impl Transfer {
     }
 }
 
-/// Calls `f` with each metadata segment and its place in a staging buffer; returns the bytes
+/// Calls `f` with each metadata segment and its offset in a staging buffer; returns the size that
 /// such a buffer needs.
 fn for_each_piece(segments: &[Segment], mut f: impl FnMut(&Segment, usize)) -> usize {
     let mut at = 0;
@@ -482,7 +483,7 @@ fn for_each_piece(segments: &[Segment], mut f: impl FnMut(&Segment, usize)) -> u
     at
 }
 
-/// What remains to be said about a step when it is submitted.
+/// The parameters of a step that are known when it is submitted.
 impl Step {
     /// Bytes of the next submission when `done` bytes of the step are done.
     fn submitted_length(&self, done: u64) -> u64 {

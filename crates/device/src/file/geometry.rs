@@ -11,7 +11,7 @@ use rustix::io::Errno;
 /// `ioctl` number of `linux/fs.h`.
 const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
 
-/// What suits every device when the kernel does not say.
+/// Alignment for all devices, if the kernel does not report one.
 const SAFE_ALIGNMENT: u32 = 4096;
 
 /// Bytes of a file or block device.
@@ -25,8 +25,8 @@ pub(super) fn size(file: &File, block_device: bool) -> io::Result<u64> {
     if result == 0 { Ok(bytes) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Whether the file system says that there is nothing but zeroes in these bytes of a file, for want of
-/// anything that was written there. It may not say so where it is true, and moves the file's position.
+/// Whether the file system says that these bytes of a file are zeroes because nothing was written
+/// there. It may not say so even if it is true, and it moves the file's position.
 ///
 /// # Errors
 /// If the file cannot be inspected.
@@ -54,8 +54,8 @@ pub(super) fn alignment(file: &File, block_device: bool) -> io::Result<(u32, u32
     Ok((block, memory))
 }
 
-/// Bytes that the medium writes as one, as the kernel reports it: of a block device, or of the one that the file system
-/// of a file is on. `None` if it cannot be known.
+/// Bytes that the medium writes as a unit, as the kernel reports: for a block device, or for the
+/// device of a file's file system. `None` if it is unknown.
 pub(super) fn physical_block(file: &File, block_device: bool) -> Option<u32> {
     if block_device {
         return ioctl_blkpbszget(file).ok().filter(|block| block.is_power_of_two());
@@ -69,7 +69,7 @@ pub(super) fn physical_block(file: &File, block_device: bool) -> Option<u32> {
     text.trim().parse().ok().filter(|block: &u32| block.is_power_of_two())
 }
 
-/// What `statx` says (`STATX_DIOALIGN`, Linux 6.1).
+/// The alignment from `statx` (`STATX_DIOALIGN`, Linux 6.1).
 fn reported_alignment(file: &File) -> Option<(u32, u32)> {
     let told = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let (offset, memory) = (told.stx_dio_offset_align, told.stx_dio_mem_align);

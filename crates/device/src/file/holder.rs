@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Who holds the block device at `path`, which the kernel calls busy.
+/// The holder of the block device at `path`, which the kernel reports as busy.
 pub(super) fn of_device(path: &Path) -> String {
     let Ok(metadata) = fs::metadata(path) else { return unknown() };
     let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
@@ -25,10 +25,10 @@ pub(super) fn of_device(path: &Path) -> String {
     if found.is_empty() { unknown() } else { found.join(", ") }
 }
 
-/// How often the list of locks is looked at for a holder.
+/// How often the list of locks is searched for a holder.
 const LOOKS_MAX: usize = 5;
 
-/// Who has locked the open file.
+/// The holder of the lock on the open file.
 pub(super) fn of_lock(file: &File) -> String {
     let Ok(metadata) = file.metadata() else { return unknown() };
     let (major, minor) = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
@@ -51,14 +51,14 @@ pub(super) fn of_lock(file: &File) -> String {
     }
 }
 
-/// A holder that is not known; also one that let go while it was looked for.
+/// An unknown holder, or one that released the lock during the search.
 pub(super) const UNKNOWN: &str = "another process or the kernel";
 
 fn unknown() -> String {
     UNKNOWN.to_owned()
 }
 
-/// Where a device is mounted, from `/proc/self/mountinfo`: its third field is the device, its
+/// The mount points of a device, from `/proc/self/mountinfo`: its third field is the device, its
 /// fifth the mount point.
 fn mounts_of(major: u32, minor: u32) -> Vec<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -77,8 +77,8 @@ fn parse_numbers(text: &str) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// The process of a line of `/proc/locks` such as
-/// `1: FLOCK  ADVISORY  WRITE 4242 fd:00:1316 0 EOF`, if it locks `inode`, of that device if one is given.
+/// The process in a line of `/proc/locks` such as `1: FLOCK ADVISORY WRITE 4242 fd:00:1316 0 EOF`,
+/// if it locks `inode`, of that device if one is given.
 fn lock_holder(line: &str, device: Option<(u32, u32)>, inode: u64) -> Option<u32> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let at = fields.iter().position(|&field| field == "FLOCK")?;

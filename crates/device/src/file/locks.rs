@@ -23,16 +23,16 @@ use std::path::{Path, PathBuf};
 
 use super::{Notice, OpenError, OpenOptions, failed, holder};
 
-/// By how much ranges are shifted: no file is as long.
+/// Offset added to locked ranges: larger than any file.
 const FAR: u64 = 1 << 62;
-/// Bytes of a sector, in which the kernel says where partitions are.
+/// Bytes of a sector, the unit of the kernel's partition offsets.
 const SECTOR: u64 = 512;
-/// Loop devices of loop devices that are followed, at most.
+/// Most nested loop devices that are followed.
 const DEPTH_MAX: usize = 8;
 /// `ioctl` number of `linux/loop.h`.
 const LOOP_GET_STATUS64: libc::c_ulong = 0x4C05;
 
-/// `struct loop_info64` of `linux/loop.h`; what is not used here is `rest`.
+/// `struct loop_info64` of `linux/loop.h`; unused fields are in `rest`.
 #[repr(C)]
 struct LoopInfo {
     device: u64,
@@ -44,7 +44,7 @@ struct LoopInfo {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Range {
     start: u64,
-    /// To the end, however long the file is, if nothing.
+    /// `None`: to the end, however long the file is.
     length: Option<u64>,
 }
 
@@ -59,7 +59,7 @@ impl Range {
         self.start < other.end() && other.start < self.end()
     }
 
-    /// Where this part of `whole` lies in what holds `whole`.
+    /// The place of this part of `whole` in the file that holds `whole`.
     fn within(self, whole: Range) -> Range {
         let room = whole.length.map(|length| length.saturating_sub(self.start));
         let length = match (self.length, room) {
@@ -75,14 +75,14 @@ impl Range {
 struct Looped {
     /// The kernel's name of the whole device, such as `loop0`.
     name: String,
-    /// The file that it serves, as the kernel names it.
+    /// The file that it serves, by the kernel's name.
     file: PathBuf,
-    /// Which part of that it serves.
+    /// The part of the file that it serves.
     range: Range,
 }
 
-/// Locks what was opened, and files behind it. Returns the latter, which have to be kept open, and what
-/// could not be locked.
+/// Locks an opened file or device, and the files behind it. Returns those files, which must be kept
+/// open, and a notice of what could not be locked.
 pub(super) fn lock(
     file: &File,
     options: &OpenOptions,
@@ -119,7 +119,7 @@ pub(super) fn lock(
     Ok((behind, None))
 }
 
-/// The file behind an open loop device, locked, or who has it.
+/// The file behind an open loop device, locked, or the holder of its lock.
 fn lock_behind(
     device: &File,
     looped: &Looped,
@@ -131,14 +131,15 @@ fn lock_behind(
     Ok(if had { Ok(file) } else { Err(holder::of_lock(&file)) })
 }
 
-/// Whether the path is still that of the file, which its last owner may have removed before it let go.
+/// Whether the path still leads to the file; its last owner may have removed it before releasing
+/// the lock.
 pub(super) fn is_still_at(file: &File, path: &Path) -> bool {
     let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
     let there = fs::metadata(path).map(identity);
     there.is_ok_and(|there| file.metadata().map(identity).is_ok_and(|opened| opened == there))
 }
 
-/// A file that this process has made, as it was then.
+/// A file that this process has created, as it was then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Made {
     device: u64,
@@ -149,7 +150,7 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// The file as it is now, if the system says so.
+    /// The present state of the file, if the system returns it.
     pub fn of(file: &File) -> Option<Made> {
         let m = file.metadata().ok()?;
         let modified = (m.mtime(), m.mtime_nsec());
@@ -162,7 +163,7 @@ impl Made {
     }
 }
 
-/// Removes a file that this process has made, unless somebody else has taken it since.
+/// Removes a file that this process has created, unless another process uses it by now.
 pub(super) fn remove_unless_in_use(path: &Path, made: Made) {
     let Ok(file) = File::options().read(true).write(true).open(path) else { return };
     let ours = flock(&file, false).is_ok_and(|had| had)
@@ -173,7 +174,7 @@ pub(super) fn remove_unless_in_use(path: &Path, made: Made) {
     unlock(&file);
 }
 
-/// Removes it, if the path is still its own, and nobody has written to it.
+/// Removes the file, if the path still leads to it and nothing has been written to it.
 pub(super) fn remove_untouched(file: &File, path: &Path, made: Made) {
     let named = fs::symlink_metadata(path).is_ok_and(|m| m.is_file());
     if named && Made::of(file) == Some(made) && is_still_at(file, path) {
@@ -182,14 +183,14 @@ pub(super) fn remove_untouched(file: &File, path: &Path, made: Made) {
     }
 }
 
-/// Lets go of what was opened, though something may keep it open for longer.
+/// Releases the lock, even if something keeps the file open for longer.
 pub(super) fn unlock(file: &File) {
     // If these fail, closing the file does it.
     let _ = file.unlock();
     let _ = set_range(file, Range::ALL, libc::F_UNLCK);
 }
 
-/// Whether the lock could be had.
+/// Whether the lock was obtained.
 fn flock(file: &File, shared: bool) -> io::Result<bool> {
     match if shared { file.try_lock_shared() } else { file.try_lock() } {
         Ok(()) => Ok(true),
@@ -198,7 +199,7 @@ fn flock(file: &File, shared: bool) -> io::Result<bool> {
     }
 }
 
-/// Whether the lock on the range could be had.
+/// Whether the lock on the range was obtained.
 fn lock_range(file: &File, range: Range, shared: bool) -> io::Result<bool> {
     set_range(file, range, if shared { libc::F_RDLCK } else { libc::F_WRLCK })
 }
@@ -224,7 +225,7 @@ fn set_range(file: &File, range: Range, kind: libc::c_int) -> io::Result<bool> {
     }
 }
 
-/// What the device at `path` serves, if it is a loop device or a partition of one.
+/// The file that the device at `path` serves, if it is a loop device or a partition of one.
 fn looped(path: &Path) -> Option<Looped> {
     let metadata = fs::metadata(path).ok().filter(|m| m.file_type().is_block_device())?;
     let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
@@ -238,7 +239,7 @@ fn looped(path: &Path) -> Option<Looped> {
     Some(Looped { range: part.within(whole.range), ..whole })
 }
 
-/// What the loop device serves whose directory under `/sys` this is.
+/// The file that a loop device serves, from its directory under `/sys`.
 fn of_loop(directory: &Path) -> Option<Looped> {
     let file = fs::read_to_string(directory.join("loop/backing_file")).ok()?;
     let file = PathBuf::from(file.strip_suffix('\n').unwrap_or(&file));
@@ -268,7 +269,8 @@ fn open_behind(device: &File, looped: &Looped, shared: bool) -> io::Result<File>
     Ok(file)
 }
 
-/// Who uses another loop device of the same part of the same file, if somebody does: a file system, say.
+/// The user of another loop device of the same part of the same file, if there is one: for example
+/// a file system.
 fn sibling_holder(looped: &Looped, range: Range) -> Option<String> {
     for entry in fs::read_dir("/sys/block").ok()?.flatten() {
         let Some(other) = of_loop(&entry.path()).filter(|other| other.name != looped.name) else {

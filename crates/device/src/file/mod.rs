@@ -25,10 +25,10 @@ use std::sync::Arc;
 use crate::devices::{Capabilities, DeviceError, MemorySlice, Verb};
 use crate::holes::{FileHoles, Holes};
 
-/// Bytes that any medium writes as one, or as several whole ones.
+/// Bytes that any medium writes as one unit, or as several whole units.
 const SECTOR_SAFE: u32 = 4096;
 
-/// Whether reads and writes pass the page cache by.
+/// Whether reads and writes bypass the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DirectIo {
     /// If the file system can (`O_DIRECT`); otherwise buffered, with a [`Notice`].
@@ -45,14 +45,14 @@ pub enum DirectIo {
 pub struct OpenOptions {
     /// The file or block device.
     pub path: PathBuf,
-    /// The size of a file that does not exist yet, which is then created. A file that exists is
-    /// left as long as it is.
+    /// The size of a new file, if the file does not exist and is to be created. An existing file
+    /// keeps its size.
     pub create: Option<u64>,
     /// Whether to reserve a created file's space, so that writes cannot fail for lack of it.
     pub allocate: bool,
     /// Open for reading only, and share the lock with other readers.
     pub read_only: bool,
-    /// The page cache's part.
+    /// Use of the page cache.
     pub direct: DirectIo,
 }
 
@@ -69,27 +69,27 @@ impl OpenOptions {
     }
 }
 
-/// Something the user should hear of that is no error.
+/// A notice to the user that is not an error.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Notice {
     /// The file goes through the page cache.
     Buffered {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The file behind a loop device could not be locked.
     Unlocked {
         /// The device.
         path: PathBuf,
-        /// Which file, and why.
+        /// The file, and the reason.
         reason: String,
     },
-    /// A thread pool does what io_uring would do better.
+    /// A thread pool is used, which is slower than io_uring.
     Threads {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -126,44 +126,44 @@ pub enum OpenError {
     /// The system call failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// On what.
+        /// Its file or device.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Somebody else has it.
+    /// Another process uses it.
     #[error("{} is in use by {holder}; stop that first, or name another device", path.display())]
     InUse {
-        /// What.
+        /// The file or device.
         path: PathBuf,
-        /// Who, as far as that can be told.
+        /// The holder, as far as known.
         holder: String,
     },
     /// Neither a regular file nor a block device.
     #[error("{} is neither a regular file nor a block device", path.display())]
     Kind {
-        /// What.
+        /// The file or device.
         path: PathBuf,
     },
-    /// There is no room for anything.
+    /// It is too small for any block.
     #[error("{} is too small: only {usable} of its {size} bytes are usable", path.display())]
     TooSmall {
-        /// What.
+        /// The file or device.
         path: PathBuf,
-        /// Its size, bytes.
+        /// Its size in bytes.
         size: u64,
-        /// Whole blocks within the window, bytes.
+        /// Bytes of whole blocks within the window.
         usable: u64,
     },
-    /// The window does not fit.
+    /// The window is outside the target or misaligned.
     #[error(
         "{}: bytes {offset}+{length} are not within its {size} bytes, or not aligned to {block}",
         path.display()
     )]
     Window {
-        /// Of what.
+        /// The file or device.
         path: PathBuf,
         /// Where the window starts.
         offset: u64,
@@ -171,15 +171,15 @@ pub enum OpenError {
         length: u64,
         /// The size of the target.
         size: u64,
-        /// Its logical block.
+        /// Its logical block size.
         block: u32,
     },
     /// `O_DIRECT` was required.
     #[error("{}: O_DIRECT is required but not possible ({reason})", path.display())]
     NoDirectIo {
-        /// What.
+        /// The file or device.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 }
@@ -188,13 +188,13 @@ pub enum OpenError {
 #[derive(Debug)]
 pub struct Target {
     file: File,
-    /// What is locked with it.
+    /// The files that are locked together with it.
     behind: Vec<File>,
     path: PathBuf,
     offset: u64,
     size: u64,
     created: bool,
-    /// The file that was created, and of which nobody has said yet that it is to stay.
+    /// The new file, as long as no one has called [`keep`](Target::keep).
     made: Option<locks::Made>,
     logical_block: u32,
     memory_alignment: u32,
@@ -206,9 +206,9 @@ impl Target {
     /// Opens and locks a target.
     ///
     /// # Errors
-    /// If it does not exist (and is not to be created), is in use, is too small for a single
-    /// block or cannot be had as asked. A file created in vain is removed again, unless somebody else
-    /// has taken it meanwhile.
+    /// If it does not exist (and is not to be created), is in use, is too small for a single block
+    /// or cannot be opened as requested. A file that was created in vain is removed again, unless
+    /// another process uses it by then.
     pub fn open(options: &OpenOptions) -> Result<(Target, Vec<Notice>), OpenError> {
         let path = &options.path;
         let made = create(options)?;
@@ -229,10 +229,10 @@ impl Target {
         Ok((target, notices))
     }
 
-    /// Narrows the target to `length` bytes from `offset` on: offset 0 of the machines is there.
+    /// Narrows the target to `length` bytes from `offset` on; offset 0 of the machines is there.
     ///
     /// # Errors
-    /// If the window does not lie within the target, or is not aligned to its logical block.
+    /// If the window is not within the target, or not aligned to its logical block.
     pub fn window(mut self, offset: u64, length: u64) -> Result<Target, OpenError> {
         let block = u64::from(self.logical_block);
         let fits = offset.checked_add(length).is_some_and(|end| end <= self.size);
@@ -255,18 +255,19 @@ impl Target {
         self.size
     }
 
-    /// Whether opening it has created it. Then it is removed when the target is dropped, unless somebody says
-    /// [`keep`](Target::keep) before, or somebody else has written to it or put another in its place.
+    /// Whether opening has created it. Then it is removed when the target is dropped, unless
+    /// [`keep`](Target::keep) is called before, or another process has written to it or replaced
+    /// it.
     pub fn is_new(&self) -> bool {
         self.created
     }
 
-    /// From now on a file that was created stays when the target is dropped.
+    /// From now on a created file stays when the target is dropped.
     pub fn keep(&mut self) {
         self.made = None;
     }
 
-    /// As it was given.
+    /// The path as given.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -276,7 +277,7 @@ impl Target {
         self.block_device
     }
 
-    /// Where the file is known to have holes; nothing is known of a block device.
+    /// Where the file is known to have holes; `None` for a block device.
     ///
     /// # Errors
     /// If the process has no file descriptor left.
@@ -288,8 +289,9 @@ impl Target {
         Ok(Some(Arc::new(FileHoles::new(self.file.try_clone()?, self.offset))))
     }
 
-    /// Bytes of the smallest write that writes nothing else again, so that a power cut cannot tear what was written
-    /// before: the medium's own unit where that is known and no page cache is in between, else 4 KiB.
+    /// Bytes of the smallest write that rewrites nothing else, so that a power cut cannot tear
+    /// older data: the medium's own unit if it is known and no page cache is in between, else 4
+    /// KiB.
     pub fn sector(&self) -> u32 {
         let physical = || geometry::physical_block(&self.file, self.block_device);
         match self.direct.then(physical).flatten() {
@@ -298,7 +300,7 @@ impl Target {
         }
     }
 
-    /// What the executor has to know.
+    /// The capabilities for the executor.
     pub fn capabilities(&self) -> Capabilities {
         Capabilities {
             size: self.size,
@@ -309,16 +311,16 @@ impl Target {
         }
     }
 
-    /// The file descriptor, and where the window starts on it.
+    /// The file descriptor, and the start of the window on it.
     pub(crate) fn raw(&self) -> (RawFd, u64) {
         (self.file.as_raw_fd(), self.offset)
     }
 
-    /// Carries an operation out, blocking. Returns the bytes done.
+    /// Executes an operation, blocking. Returns the bytes done.
     ///
     /// # Safety
-    /// The memory must be valid for the call, and not be used by others meanwhile (a write's
-    /// memory may be read).
+    /// The memory must be valid for the call, and not be used by others meanwhile (a write's memory
+    /// may be read).
     pub(crate) unsafe fn perform(
         &self,
         verb: Verb,
@@ -370,7 +372,7 @@ fn failed(action: &'static str, path: &Path, source: io::Error) -> OpenError {
     OpenError::Io { action, path: path.to_owned(), source }
 }
 
-/// Creates the file if that is asked for and it is not there. Returns what it has made.
+/// Creates the file if that is requested and it does not exist. Returns the created file.
 fn create(options: &OpenOptions) -> Result<Option<locks::Made>, OpenError> {
     let path = &options.path;
     let Some(size) = options.create else { return Ok(None) };

@@ -10,7 +10,7 @@ const PART: usize = 4096;
 /// When each part of one image last changed.
 #[derive(Debug)]
 pub(super) struct Changes {
-    /// No two images of a process have the same.
+    /// Unique among the images of a process.
     identity: u64,
     /// Changes so far.
     count: u64,
@@ -54,8 +54,8 @@ impl Changes {
         self.last[parts].fill(self.count);
     }
 
-    /// Bytes of the image, in order, outside of which nothing changed since a moment; all bytes if
-    /// that is a moment of another image.
+    /// Ranges of the image, in order, outside of which nothing changed since a moment; the whole
+    /// image if the moment is of another image.
     pub fn since(&self, moment: Moment) -> impl Iterator<Item = Range<usize>> {
         let (known, length) = (moment.identity == self.identity, self.length);
         (self.last.iter().enumerate())

@@ -7,23 +7,23 @@ use crate::choices::Choices;
 /// How the survivors of a power cut are chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CutStyle {
-    /// One of: everything survives; nothing does; the writes completed first do; a subset does;
-    /// a subset in another order, torn, with garbage; every sector decides for itself. Covers
-    /// what the fault model allows, with the likely shapes made likely.
+    /// One of these: everything survives; nothing does; the writes completed first do; a subset
+    /// does; a subset in another order, torn, with garbage; every sector decides separately. Covers
+    /// what the fault model allows; the likely shapes are likely.
     Any,
-    /// One choice of two per write and device, in order of completion, none torn: for
+    /// One choice of two for each write and device, in order of completion, none torn: for
     /// exhaustive walks. Operations in flight come last, in order of submission.
     Subsets,
 }
 
-/// A write that the cut decides about.
+/// A write whose survival the cut decides.
 pub(super) struct Candidate<'a> {
     pub offset: u64,
     pub data: &'a Data,
 }
 
-/// Decides about `candidates` and puts the survivors on `image`, a device's durable contents.
-/// `atomic` bytes are written whole; one such unit of a torn write may hold `garbage`.
+/// Decides about `candidates` and writes the survivors to `image`, a device's durable contents.
+/// Units of `atomic` bytes are written whole; one such unit of a torn write may hold `garbage`.
 pub(super) fn decide(
     image: &mut [u8],
     (atomic, garbage): (u32, bool),
@@ -87,7 +87,7 @@ impl Cut<'_> {
         }
     }
 
-    /// Each atomic unit of the write lands or not; one of them may be left as garbage.
+    /// Each atomic unit of the write survives or not; one of them may become garbage.
     fn tear(&mut self, write: &Candidate<'_>) {
         self.counts.note(Fault::Torn);
         let end = write.offset + write.data.length();

@@ -19,7 +19,7 @@ pub enum Fault {
     LatentError,
     /// A byte under a read has changed on the medium.
     ByteRot,
-    /// An I/O error that passes. A write may have landed, wholly, partly or not at all.
+    /// A temporary I/O error. A write may have landed, wholly, partly or not at all.
     TransientError,
     /// A sync fails; data in the volatile cache may be dropped; the next sync succeeds.
     SyncFailure,
@@ -35,7 +35,7 @@ pub enum Fault {
     Vanished,
     /// The device comes back with contents it had earlier.
     ReturnedOlder,
-    /// The device comes back as another one.
+    /// The device returns as another one.
     ReturnedOther,
     /// A power cut.
     PowerCut,
@@ -70,7 +70,7 @@ impl Fault {
         Fault::Garbage,
     ];
 
-    /// The kinds that may be planned for one operation, as opposed to those that befall a device.
+    /// The kinds that may be planned for one operation, as opposed to faults of a whole device.
     pub const OF_OPERATIONS: [Fault; 11] = [
         Fault::LostWrite,
         Fault::MisdirectedWrite,
@@ -100,7 +100,7 @@ impl Fault {
     }
 }
 
-/// How often operations have faults: each number N means one in N operations that can have it,
+/// The rates of faults of operations: a number N means one in N operations that can have the fault,
 /// 0 means never.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultRates {
@@ -116,15 +116,15 @@ impl FaultRates {
     /// With `fault` once in `n` operations, 0 for never.
     ///
     /// # Panics
-    /// If `fault` is not one that befalls operations.
+    /// If `fault` is not a fault of operations.
     pub fn with(mut self, fault: Fault, n: u32) -> FaultRates {
         let at = Fault::OF_OPERATIONS.iter().position(|&kind| kind == fault);
         self.one_in[at.expect("a fault of operations")] = n;
         self
     }
 
-    /// Data that a failing sync could not write may read as old at once (a page cache that
-    /// evicts the page), rather than only after a power cut.
+    /// Data that a failing sync could not write may read as old at once (a page cache that evicts
+    /// the page), instead of only after a power cut.
     pub fn with_reverting_syncs(self) -> FaultRates {
         FaultRates { sync_failure_reverts: true, ..self }
     }
@@ -137,7 +137,7 @@ impl FaultRates {
     }
 }
 
-/// How many faults of each kind there were.
+/// The number of faults of each kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultCounts {
     counts: [u64; Fault::ALL.len()],

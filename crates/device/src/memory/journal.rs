@@ -3,24 +3,24 @@
 use super::PendingIo;
 use forebay_effect::Device;
 
-/// Something that happened. In the order in which it did.
+/// An event, in the order of events.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Happening {
-    /// An operation was submitted; with the data of a write.
+    /// An operation was submitted; includes the data of a write.
     Submitted {
-        /// Which.
+        /// The operation.
         io: PendingIo,
-        /// What it writes; empty for all but writes.
+        /// The data of a write; empty for other operations.
         data: Vec<u8>,
     },
-    /// It completed, and said that so many bytes were done, or that it failed.
+    /// The operation completed, and reported a number of bytes done or a failure.
     Completed {
-        /// Which.
+        /// The operation.
         io: PendingIo,
         /// Bytes done from the start of the range; `None` if it failed.
         done: Option<u64>,
     },
-    /// The medium came to hold other than it was given, without a word.
+    /// The medium silently came to hold other data than were written.
     Harmed {
         /// The device.
         device: Device,

@@ -13,7 +13,7 @@ use crate::devices::DeviceError;
 /// Sectors are the unit of errors on the medium.
 pub(super) const SECTOR: u64 = 512;
 
-/// Unsynced writes a cache holds; beyond it the older half goes to the medium on its own.
+/// Unsynced writes that a cache holds; beyond that, the older half goes to the medium by itself.
 const UNSYNCED_MAX: usize = 4096;
 
 /// Contents of a write.
@@ -69,19 +69,20 @@ pub(super) struct Medium {
     pub options: DeviceOptions,
     pub rates: FaultRates,
     pub present: bool,
-    /// From here on there is no room: thin provisioning, or a sparse file on a full file system.
+    /// There is no room from here on: thin provisioning, or a sparse file on a full file system.
     pub full_from: u64,
-    /// What a power cut leaves at least.
+    /// The contents that a power cut leaves at least.
     pub durable: Vec<u8>,
-    /// What reads see.
+    /// The contents that reads see.
     pub current: Vec<u8>,
     pub unsynced: Vec<Unsynced>,
     bad: Vec<bool>,
-    /// Of `durable`, `current` or both.
+    /// Changes of `durable`, `current` or both.
     changes: Changes,
-    /// When both were last known to be the same.
+    /// When both were last known to be equal.
     same: Moment,
-    /// If this is a copy after a cut: of which moment of which device, and when it was made.
+    /// If this is a copy after a cut: the moment and the device that it copies, and when it was
+    /// made.
     copied: Option<(Moment, Moment)>,
 }
 
@@ -106,7 +107,7 @@ impl Medium {
         }
     }
 
-    /// What a range holds as reads see it, whether or not it can be read.
+    /// The contents of a range as reads see them, whether or not it can be read.
     pub fn seen(&self, offset: u64, length: u64) -> &[u8] {
         &self.current[offset as usize..(offset + length) as usize]
     }
@@ -155,7 +156,7 @@ impl Medium {
         }
     }
 
-    /// What completed before `submitted` becomes durable.
+    /// Writes that completed before `submitted` become durable.
     pub fn sync(&mut self, submitted: u64) {
         let (durable, changes) = (&mut self.durable, &mut self.changes);
         self.unsynced.retain(|write| {
@@ -168,8 +169,9 @@ impl Medium {
         });
     }
 
-    /// A sync fails: of each sector that it should have made durable, it is open whether it got
-    /// there. What did not is no longer due to be written: the next sync will succeed without it.
+    /// A sync fails: for each sector that it should have made durable, chance decides whether it
+    /// was. Sectors that were not are no longer due to be written: the next sync will succeed
+    /// without them.
     pub fn fail_sync(&mut self, submitted: u64, choices: &mut dyn Choices) {
         let reverts = if self.rates.sync_failure_reverts { 3 } else { 2 };
         let mut unsynced = std::mem::take(&mut self.unsynced);
@@ -195,7 +197,7 @@ impl Medium {
         self.unsynced = unsynced;
     }
 
-    /// Makes one sector of a range unreadable until it is written; gives its first byte.
+    /// Makes one sector of a range unreadable until it is written; returns its first byte.
     pub fn spoil(&mut self, offset: u64, length: u64, choices: &mut dyn Choices) -> u64 {
         let sectors = length.div_ceil(SECTOR).max(1);
         let sector = offset / SECTOR + choices.choose(sectors);
@@ -203,7 +205,8 @@ impl Medium {
         sector * SECTOR
     }
 
-    /// Flips bits of one byte of a range, in the cache and on the medium; gives which byte.
+    /// Flips bits of one byte of a range, in the cache and on the medium; returns the byte's
+    /// offset.
     pub fn rot(&mut self, offset: u64, length: u64, choices: &mut dyn Choices) -> u64 {
         let at = offset + choices.choose(length.max(1));
         let mask = 1 + choices.choose(255) as u8;
@@ -236,8 +239,8 @@ impl Medium {
         self.same = self.changes.now();
     }
 
-    /// The power fails and returns. Writes in flight are decided about after those in the cache;
-    /// unreadable sectors stay so.
+    /// The power fails and returns. Writes in flight are decided after those in the cache;
+    /// unreadable sectors stay unreadable.
     pub fn cut(
         &mut self,
         in_flight: &[(u64, Data)],
@@ -252,7 +255,7 @@ impl Medium {
         self.unsynced.clear();
     }
 
-    /// Reads see what is durable.
+    /// Reads see the durable contents.
     fn settle(&mut self) {
         for range in self.changes.since(self.same) {
             self.current[range.clone()].copy_from_slice(&self.durable[range]);
@@ -260,8 +263,8 @@ impl Medium {
         self.same = self.changes.now();
     }
 
-    /// A copy of this device after a cut, in the memory of `copy`. If that was such a copy before, only
-    /// what either has changed since is copied.
+    /// A copy of this device after a cut, in the memory of `copy`. If that was such a copy before,
+    /// only the parts that either has changed since are copied.
     pub fn cut_into(
         &self,
         copy: &mut Medium,

@@ -45,7 +45,7 @@ pub use journal::Happening;
 use medium::{Data, Medium, SECTOR};
 use pending::Pending;
 
-/// What a device in memory is like.
+/// The properties of a device in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceOptions {
     /// Bytes; a multiple of 512 and of `logical_block`.
@@ -54,9 +54,9 @@ pub struct DeviceOptions {
     pub logical_block: u32,
     /// Memory is aligned to this power of two; 1 for any.
     pub memory_alignment: u32,
-    /// What a power cut leaves whole: 512 or 4096, but at least a logical block.
+    /// The unit that a power cut leaves whole: 512 or 4096 bytes, but at least a logical block.
     pub tear_bytes: u32,
-    /// Whether a unit that a power cut tears may hold garbage. Without it, it is old or new.
+    /// Whether a unit that a power cut tears may hold garbage. Otherwise it is old or new.
     pub garbage: bool,
     /// Whether writes stay in a cache until a sync. Otherwise completion means durable.
     pub volatile_cache: bool,
@@ -65,8 +65,8 @@ pub struct DeviceOptions {
 }
 
 impl DeviceOptions {
-    /// A device of `size` bytes with 512 B blocks, torn at 512 B, with a volatile cache, able to
-    /// zero, any memory alignment.
+    /// A device of `size` bytes with 512 B blocks, torn at 512 B, with a volatile cache, zeroing,
+    /// and any memory alignment.
     pub const fn sized(size: u64) -> DeviceOptions {
         DeviceOptions {
             size,
@@ -80,13 +80,13 @@ impl DeviceOptions {
     }
 }
 
-/// Breaches of the contract between a machine and its driver that devices can see. They should
-/// stay at zero, except `overlapping_writes`, whose order is then open.
+/// Violations of the contract between a machine and its driver that devices can detect. They should
+/// stay at zero, except `overlapping_writes`, whose order is then undefined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hazards {
     /// A write's memory changed while the write was in flight.
     pub sources_changed: u64,
-    /// A write was submitted over another in flight: either may win.
+    /// A write was submitted over another in flight: either may end last.
     pub overlapping_writes: u64,
     /// A read and a write of the same bytes were in flight together.
     pub overlapping_reads: u64,
@@ -97,7 +97,7 @@ pub struct Hazards {
 pub struct PendingIo {
     /// The device.
     pub device: Device,
-    /// What it does.
+    /// The operation.
     pub verb: Verb,
     /// First byte.
     pub offset: u64,
@@ -107,18 +107,18 @@ pub struct PendingIo {
     pub number: u64,
 }
 
-/// As what a device that vanished comes back.
+/// The state in which a vanished device returns.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Return {
-    /// As it was, after losing what its volatile cache did not keep.
+    /// As before, without the data that its volatile cache lost.
     Same,
-    /// With contents that it had earlier.
+    /// With earlier contents.
     Older(Vec<u8>),
-    /// As a device that has nothing to do with the one that vanished.
+    /// As a different device.
     Other(Vec<u8>),
 }
 
-/// A write that completed while another over the same bytes was in flight.
+/// A write that completed while another write of the same bytes was in flight.
 struct Contender {
     device: Device,
     offset: u64,
@@ -174,13 +174,13 @@ impl MemoryDevices {
         }
     }
 
-    /// From now on what happens is noted, for [`take_happenings`](MemoryDevices::take_happenings).
+    /// From now on events are recorded for [`take_happenings`](MemoryDevices::take_happenings).
     pub fn observe(&mut self) {
         self.journal = Some(Vec::new());
     }
 
-    /// What has happened since this was last asked, into `out`, whose contents it replaces. Nothing
-    /// where nobody [observes](MemoryDevices::observe).
+    /// The events since the last call, in place of the contents of `out`. None without
+    /// [`observe`](MemoryDevices::observe).
     pub fn take_happenings(&mut self, out: &mut Vec<Happening>) {
         out.clear();
         if let Some(journal) = &mut self.journal {
@@ -197,7 +197,7 @@ impl MemoryDevices {
     /// Adds a device full of zeroes.
     ///
     /// # Panics
-    /// If there is one of that name, or its options contradict each other.
+    /// If there is one with that name, or its options contradict each other.
     pub fn add(&mut self, device: Device, options: DeviceOptions) {
         self.add_image(device, options, vec![0; options.size as usize]);
     }
@@ -215,28 +215,28 @@ impl MemoryDevices {
         self.media.push(Medium::new(device, options, image));
     }
 
-    /// Sets how often a device's operations have faults from now on.
+    /// Sets the rates of faults of a device's operations from now on.
     pub fn set_rates(&mut self, device: Device, rates: FaultRates) {
         self.medium_mut(device).rates = rates;
     }
 
-    /// From now on the device has no room from this byte on: what writes there finds no space.
+    /// From now on the device has no room from this byte on: writes there fail for lack of space.
     pub fn set_full_from(&mut self, device: Device, offset: u64) {
         self.medium_mut(device).full_from = offset;
     }
 
-    /// Starts the random faults again from `seed`.
+    /// Restarts the random faults from `seed`.
     pub fn reseed(&mut self, seed: u64) {
         self.random = Seeded::new(seed);
     }
 
-    /// Plans `fault` for the operation with number `number` (of all devices, from 0), whatever
-    /// the rates say. Plans for an operation that cannot have the fault come to nothing.
+    /// Plans `fault` for the operation with number `number` (of all devices, from 0), whatever the
+    /// rates. Plans for an operation that cannot have the fault have no effect.
     pub fn fail_at(&mut self, number: u64, fault: Fault) {
         self.plans.push((number, fault));
     }
 
-    /// Forgets what was planned for operations still to come.
+    /// Drops the plans for future operations.
     pub fn forget_plans(&mut self) {
         self.plans.clear();
     }
@@ -251,7 +251,7 @@ impl MemoryDevices {
         &self.counts
     }
 
-    /// Breaches of contract so far.
+    /// Violations of the contract so far.
     pub fn hazards(&self) -> Hazards {
         self.hazards
     }
@@ -266,7 +266,7 @@ impl MemoryDevices {
         self.pending.get(index).map(|pending| pending.io)
     }
 
-    /// Completes the operation in flight at `index`; those behind it move up.
+    /// Completes the operation in flight at `index`; later ones move up.
     ///
     /// # Panics
     /// If there is none.
@@ -282,7 +282,7 @@ impl MemoryDevices {
         self.put_back(pending);
     }
 
-    /// Completes some operation in flight, slow ones last. Returns whether there was one.
+    /// Completes one operation in flight, slow ones last. Returns whether there was one.
     pub fn complete_any(&mut self, choices: &mut dyn Choices) -> bool {
         self.complete_any_of(choices, |_| true)
     }
@@ -319,14 +319,14 @@ impl MemoryDevices {
         }
     }
 
-    /// Writes whose survival a power cut would decide, on all devices, in flight ones included.
+    /// Writes on all devices whose survival a power cut would decide, including those in flight.
     pub fn unsynced(&self) -> usize {
         self.media.iter().map(|medium| medium.unsynced.len()).sum::<usize>()
             + self.pending.iter().filter(|pending| modifies(pending.io.verb)).count()
     }
 
-    /// Cuts the power of all devices: what survives is chosen, what was in flight never
-    /// completes.
+    /// Cuts the power of all devices: the survivors are chosen, and operations in flight never
+    /// complete.
     pub fn power_cut(&mut self, style: CutStyle, choices: &mut dyn Choices) {
         self.counts.note(Fault::PowerCut);
         for index in 0..self.media.len() {
@@ -336,16 +336,16 @@ impl MemoryDevices {
         self.forget_pending();
     }
 
-    /// The devices as a power cut at this instant could leave them, with fault counts of their
-    /// own. These go on undisturbed.
+    /// The devices as a power cut at this instant could leave them, with separate fault counts.
+    /// These devices are not affected.
     pub fn survivors(&self, style: CutStyle, choices: &mut dyn Choices) -> MemoryDevices {
         let mut after = MemoryDevices::new(0);
         self.survivors_into(&mut after, style, choices);
         after
     }
 
-    /// As [`survivors`](MemoryDevices::survivors), but in the memory of `after`, which saves the
-    /// better part of the time when it is done again and again.
+    /// Like [`survivors`](MemoryDevices::survivors), but in the memory of `after`, which saves most
+    /// of the time when it is done repeatedly.
     pub fn survivors_into(
         &self,
         after: &mut MemoryDevices,
@@ -370,8 +370,8 @@ impl MemoryDevices {
         }
     }
 
-    /// Takes a device away: what is in flight fails when it completes, and what its volatile
-    /// cache holds survives or not, as at a power cut.
+    /// Removes a device: operations in flight fail when they complete, and the data in its volatile
+    /// cache survive or not, as at a power cut.
     pub fn vanish(&mut self, device: Device, choices: &mut dyn Choices) {
         self.counts.note(Fault::Vanished);
         let index = self.index_of(device);
@@ -386,7 +386,7 @@ impl MemoryDevices {
         }
     }
 
-    /// Brings a device back.
+    /// Returns a device.
     ///
     /// # Panics
     /// If the contents have another size than the device.
@@ -406,17 +406,17 @@ impl MemoryDevices {
         self.media[index].present = true;
     }
 
-    /// What reads of a device see.
+    /// The contents that reads of a device see.
     pub fn contents(&self, device: Device) -> &[u8] {
         &self.media[self.index_of(device)].current
     }
 
-    /// What a device keeps without power, whatever happens.
+    /// The contents that a device keeps in any case without power.
     pub fn durable(&self, device: Device) -> &[u8] {
         &self.media[self.index_of(device)].durable
     }
 
-    /// Replaces a device's contents, without a trace.
+    /// Replaces a device's contents, without an event.
     ///
     /// # Panics
     /// If the contents have another size than the device.
@@ -426,10 +426,10 @@ impl MemoryDevices {
         self.media[index].replace(image);
     }
 
-    /// Flips the bits of `mask` in the byte at `offset`, wherever it is kept.
+    /// Flips the bits of `mask` in the byte at `offset`, in cache and medium.
     ///
     /// # Panics
-    /// If the offset lies outside the device.
+    /// If the offset is outside the device.
     pub fn flip(&mut self, device: Device, offset: u64, mask: u8) {
         self.counts.note(Fault::ByteRot);
         let index = self.index_of(device);
@@ -440,7 +440,7 @@ impl MemoryDevices {
     /// Makes the sector at `offset` unreadable until it is written.
     ///
     /// # Panics
-    /// If the offset lies outside the device.
+    /// If the offset is outside the device.
     pub fn spoil(&mut self, device: Device, offset: u64) {
         self.counts.note(Fault::LatentError);
         self.medium_mut(device).spoil(offset, SECTOR, &mut Seeded::new(0));
@@ -456,8 +456,8 @@ impl MemoryDevices {
         &mut self.media[index]
     }
 
-    /// Bytes of a device are about to change: reads of them that are in flight keep what they hold now, if they
-    /// have not kept anything yet.
+    /// Bytes of a device are about to change: reads of them in flight keep the present contents,
+    /// unless they have kept earlier ones.
     fn keep_for_reads(&mut self, index: usize, bytes: Range<u64>) {
         let medium = &self.media[index];
         for pending in &mut self.pending {
@@ -469,7 +469,7 @@ impl MemoryDevices {
         }
     }
 
-    /// What the writes in flight on a device would write.
+    /// The data of the writes in flight on a device.
     fn in_flight(&self, index: usize) -> Vec<(u64, Data)> {
         let medium = &self.media[index];
         (self.pending.iter())
@@ -479,7 +479,7 @@ impl MemoryDevices {
             .collect()
     }
 
-    /// Keeps what an operation that is over had allocated.
+    /// Keeps the allocations of an ended operation for reuse.
     fn put_back(&mut self, pending: Pending) {
         self.spare.push(pending.memory);
         if pending.before.capacity() > 0 {

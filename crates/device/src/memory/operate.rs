@@ -79,7 +79,7 @@ impl Devices for MemoryDevices {
 }
 
 impl MemoryDevices {
-    /// What the operation does, now that it completes.
+    /// The effect of the operation, now that it completes.
     pub(super) fn carry_out(&mut self, pending: &mut Pending) -> Result<u64, DeviceError> {
         let PendingIo { device, verb, offset, length, .. } = pending.io;
         let index = self.index_of(device);
@@ -203,8 +203,8 @@ impl MemoryDevices {
         }
     }
 
-    /// A write lands. Where another write over the same bytes completed while this one was in
-    /// flight, either may have been the last.
+    /// A write lands. If another write of the same bytes completed while this one was in flight,
+    /// either may have been the last.
     fn land(&mut self, index: usize, offset: u64, data: Data, pending: &Pending) {
         let (now, end) = (self.clock, offset + data.length());
         if !pending.contended {
@@ -243,7 +243,7 @@ impl MemoryDevices {
     }
 }
 
-/// A backend may rely on alignment and bounds; this one makes sure that it could.
+/// A backend may rely on alignment and bounds; this one checks them.
 fn check(io: &Io<'_>, options: &DeviceOptions) {
     let block = u64::from(options.logical_block);
     let memory = io.memory.iter().map(|slice| slice.length as u64).sum::<u64>();

@@ -16,7 +16,8 @@ pub(super) struct Pending {
     /// Other completions that a slow operation waits for.
     pub delay: u64,
     pub contended: bool,
-    /// What a write's memory held at submission, or what a read would have seen, if that has changed since.
+    /// A write's memory at submission, or the data that a read would have seen, if they have
+    /// changed since.
     pub before: Vec<u8>,
 }
 
@@ -29,7 +30,7 @@ impl Pending {
             .map(|slice| unsafe { std::slice::from_raw_parts(slice.pointer, slice.length) })
     }
 
-    /// Notes what a write's memory holds now.
+    /// Notes the present contents of a write's memory.
     pub fn note_source(&mut self) {
         let mut bytes = std::mem::take(&mut self.before);
         bytes.clear();
@@ -37,7 +38,7 @@ impl Pending {
         self.before = bytes;
     }
 
-    /// Whether a write's memory is not as it was noted.
+    /// Whether a write's memory differs from the noted contents.
     pub fn is_source_changed(&self) -> bool {
         let mut rest = &self.before[..];
         self.pieces().any(|piece| {
@@ -47,7 +48,7 @@ impl Pending {
         })
     }
 
-    /// What a write is about to write: its memory, as it is now.
+    /// The data of a write: the present contents of its memory.
     pub fn data(&self) -> Data {
         if self.io.verb != Verb::Write {
             return Data::Zeroes(self.io.length);
@@ -57,7 +58,7 @@ impl Pending {
         Data::Bytes(bytes)
     }
 
-    /// The same of a write that completes, without a copy.
+    /// The same for a write that completes, without a copy.
     pub fn take_data(&mut self) -> Data {
         match self.io.verb {
             Verb::Write => Data::Bytes(std::mem::take(&mut self.before)),
@@ -76,7 +77,7 @@ impl Pending {
         }
     }
 
-    /// Spoils a read's memory, so that nobody can use what was there.
+    /// Spoils a read's memory, so that its old contents cannot be used.
     pub fn spoil(&self) {
         for slice in &self.memory {
             // SAFETY: as in `fill`.

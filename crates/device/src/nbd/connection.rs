@@ -18,7 +18,7 @@ use super::error::NbdError;
 use super::stream::Stream;
 use crate::buffer::AlignedBuffer;
 
-/// The receive buffer: replies to many small reads at once.
+/// Size of the receive buffer: replies to many small reads at once.
 const INPUT_BYTES: usize = 256 << 10;
 /// Pieces of one system call.
 const PIECES_MAX: usize = 256;
@@ -33,7 +33,7 @@ pub struct Connection {
     stream: Stream,
     session: Transmission,
     input: Box<[u8]>,
-    /// What of the input has not been looked at.
+    /// The start of the unprocessed input.
     start: usize,
     end: usize,
     slots: Vec<Option<Slot>>,
@@ -42,16 +42,16 @@ pub struct Connection {
     /// Bytes of the first piece that are sent.
     sent: usize,
     in_flight: u32,
-    /// The slot whose data is arriving, and where the next byte of it belongs.
+    /// The slot whose data is arriving, and the place of its next byte.
     filling: (usize, usize),
 }
 
 /// A request, with its data.
 #[derive(Debug)]
 pub struct Job {
-    /// The sender's name for it.
+    /// The sender's identifier.
     pub tag: u64,
-    /// What to do.
+    /// The operation.
     pub op: Op,
     /// How.
     pub flags: Flags,
@@ -59,19 +59,18 @@ pub struct Job {
     pub offset: u64,
     /// Bytes; 0 for a flush.
     pub length: u64,
-    /// The data of a write, or room for that of a read: at least `length` bytes for these two.
+    /// The data of a write, or room for the data of a read: at least `length` bytes for both.
     pub buffer: Option<AlignedBuffer>,
-    /// For a read: what the server knows of the range is to be put here, in the place of its data in a
-    /// buffer.
+    /// For a read: the server's status of the range goes here, instead of its data into a buffer.
     pub status: Option<Vec<StatusExtent>>,
 }
 
-/// A request that has ended.
+/// An ended request.
 #[derive(Debug)]
 pub struct Ended {
-    /// As it was handed in; a read that succeeded has its data in the buffer.
+    /// As submitted; after a successful read the buffer holds its data.
     pub job: Job,
-    /// How it ended.
+    /// Its result.
     pub result: Outcome,
 }
 
@@ -83,7 +82,7 @@ struct Slot {
     flush_after: bool,
 }
 
-/// What is to be sent: a header, or the data of a write.
+/// Data to be sent: a header, or the data of a write.
 #[derive(Debug)]
 enum Piece {
     Header(RequestHeader),
@@ -91,11 +90,11 @@ enum Piece {
 }
 
 impl Connection {
-    /// Connects and agrees on everything. `depth_max` requests can be in flight. `allocation`: the
-    /// server is to be asked where data is.
+    /// Connects and negotiates. `depth_max` requests can be in flight. `allocation`: the server
+    /// will be asked where data is.
     ///
     /// # Errors
-    /// If the server cannot be reached, does not have the export, or wants TLS.
+    /// If the server cannot be reached, does not have the export, or requires TLS.
     pub fn open(uri: &NbdUri, depth_max: u32, allocation: bool) -> Result<Connection, NbdError> {
         if uri.tls {
             return Err(NbdError::Tls(uri.to_string()));
@@ -123,7 +122,7 @@ impl Connection {
         })
     }
 
-    /// What the server says of the export.
+    /// The server's description of the export.
     pub fn export(&self) -> &RemoteExport {
         self.session.export()
     }
@@ -133,7 +132,7 @@ impl Connection {
         self.session.has_allocation()
     }
 
-    /// How replies are encoded.
+    /// The encoding of replies.
     pub fn reply_style(&self) -> ReplyStyle {
         self.session.reply_style()
     }
@@ -148,12 +147,12 @@ impl Connection {
         self.free.is_empty()
     }
 
-    /// Whether the socket must be watched for room.
+    /// Whether to wait for room in the socket.
     pub fn wants_to_write(&self) -> bool {
         !self.out.is_empty()
     }
 
-    /// Takes a request; there must be room for it. It is sent by [`send`](Connection::send).
+    /// Accepts a request; there must be room for it. [`send`](Connection::send) sends it.
     ///
     /// # Errors
     /// If the session has failed.
@@ -200,7 +199,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what the socket takes.
+    /// Sends as much as the socket accepts.
     ///
     /// # Errors
     /// If the session has failed.
@@ -224,7 +223,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes in what has arrived.
+    /// Processes received data.
     ///
     /// # Errors
     /// If the session has failed.
@@ -269,7 +268,7 @@ impl Connection {
         }
     }
 
-    /// Puts data where it belongs; false when it has not all arrived.
+    /// Moves data to its place; false if not all of it has arrived.
     fn take_data(&mut self, missing: usize) -> Result<bool, NbdError> {
         let (slot, mut at) = self.filling;
         let mut missing = missing;
@@ -302,7 +301,7 @@ impl Connection {
         Ok(all)
     }
 
-    /// Reads more; false when nothing is there.
+    /// Reads more; false if there is nothing to read.
     fn fill(&mut self) -> Result<bool, NbdError> {
         self.input.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
@@ -349,7 +348,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What is on its way in a session that has failed: whether it was done is not known.
+    /// The requests in flight in a failed session: it is unknown whether they were executed.
     pub fn abandon(&mut self) -> impl Iterator<Item = Job> {
         self.out.clear();
         self.in_flight = 0;
@@ -389,7 +388,7 @@ impl Drop for Connection {
     }
 }
 
-/// The handshake, waiting. Returns the session and how much of `input` is filled behind it.
+/// The handshake, blocking. Returns the session, and how many bytes of `input` follow it.
 fn shake_hands(
     uri: &NbdUri,
     stream: &mut Stream,

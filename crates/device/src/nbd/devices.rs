@@ -14,14 +14,14 @@ use crate::devices::{
 };
 use crate::doorbell::Doorbell;
 
-/// Other devices, and NBD exports. Data is copied on its way to a session's thread, so
-/// that the thread touches no memory of others.
+/// Other devices, and NBD exports. Data is copied on its way to a session's thread, so that the
+/// thread accesses no memory of others.
 #[derive(Debug)]
 pub struct NbdDevices<D> {
     inner: D,
     bell: Arc<Doorbell>,
     exports: Vec<Window>,
-    /// The operations under way, with the memory of reads.
+    /// The operations in progress, with the memory of reads.
     under_way: HashMap<u64, Vec<MemorySlice>>,
     pool: StagingPool,
     ended: Vec<Ended>,
@@ -51,7 +51,7 @@ impl<D: Devices> NbdDevices<D> {
         }
     }
 
-    /// The same, to add and remove some.
+    /// The same, to add and remove devices.
     pub fn inner_mut(&mut self) -> &mut D {
         &mut self.inner
     }
@@ -59,7 +59,7 @@ impl<D: Devices> NbdDevices<D> {
     /// Makes the `size` bytes from `offset` on of an export a device.
     ///
     /// # Panics
-    /// If there is one of that name, or the window is not whole blocks within the export.
+    /// If there is one with that name, or the window is not whole blocks within the export.
     pub fn add(&mut self, device: Device, export: Arc<Export>, offset: u64, size: u64) {
         assert!(self.capabilities(device).is_none(), "{device:?} exists");
         let whole = (offset | size).is_multiple_of(u64::from(export.logical_block()));
@@ -174,7 +174,7 @@ impl<D: Devices> Devices for NbdDevices<D> {
     }
 }
 
-/// Fills `into` from the beginning of `memory`.
+/// Fills `into` from the start of `memory`.
 fn gather(memory: &[MemorySlice], into: &mut [u8]) {
     let mut left = into;
     for slice in memory {
@@ -187,7 +187,7 @@ fn gather(memory: &[MemorySlice], into: &mut [u8]) {
     }
 }
 
-/// Puts `from` into the beginning of `memory`.
+/// Copies `from` to the start of `memory`.
 fn scatter(from: &[u8], memory: &[MemorySlice]) {
     let mut left = from;
     for slice in memory {

@@ -5,16 +5,16 @@ use std::io;
 use forebay_nbd::UriError;
 use forebay_nbd::client::ClientError;
 
-/// An export cannot be had, or no longer.
+/// An export cannot be opened, or has failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NbdError {
-    /// An address cannot be understood.
+    /// An address is invalid.
     #[error("{address}: {source}")]
     Uri {
-        /// What was given.
+        /// The address.
         address: String,
-        /// What is wrong with it.
+        /// The error.
         source: UriError,
     },
     /// A server cannot be reached, or the connection to it broke.
@@ -22,9 +22,9 @@ pub enum NbdError {
     Socket {
         /// The server.
         address: String,
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A session failed.
@@ -38,20 +38,20 @@ pub enum NbdError {
     /// The address asks for TLS.
     #[error("{0}: Forebay connects to NBD servers only without TLS; use nbd:// or nbd+unix://")]
     Tls(String),
-    /// Nothing that is written could ever be known to be durable.
+    /// The server offers no flush, so no write could be made durable.
     #[error(
         "{0}: the server offers no flush, so Forebay could not make writes durable; enable flush \
          on that server, or set read_only"
     )]
     NoFlush(String),
-    /// A thread or an event could not be had.
+    /// A thread or an event could not be created.
     #[error("{address}: cannot {action}: {source}")]
     System {
         /// The server.
         address: String,
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }

@@ -17,13 +17,12 @@ use crate::devices::DeviceError;
 use crate::doorbell::Doorbell;
 use crate::holes::Holes;
 
-/// Requests in flight at once; further ones wait here.
+/// Most requests in flight; more wait here.
 const DEPTH_MAX: u32 = 128;
-/// Nothing smaller is addressed: what the machine's granules are at least.
+/// The smallest addressed unit: the smallest granule of the machine.
 const SECTOR_BYTES: u32 = 512;
 
-/// An open export of an NBD server. Dropping it ends the session when all that was asked is
-/// done.
+/// An open export of an NBD server. Dropping it ends the session when all requests have ended.
 #[derive(Debug)]
 pub struct Export {
     size: u64,
@@ -45,16 +44,16 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     asked: VecDeque<(Asker, Job)>,
-    /// What has ended for the devices.
+    /// Ended jobs of the devices.
     ended: Vec<Ended>,
-    /// Rings when something is put there.
+    /// Rings when a job is added there.
     bell: Option<Arc<Doorbell>>,
     /// Why the session failed.
     failure: Option<String>,
     quit: bool,
 }
 
-/// Who hears of the end.
+/// Who is notified of the end.
 #[derive(Debug)]
 enum Asker {
     Devices,
@@ -65,8 +64,8 @@ impl Export {
     /// Connects to `nbd://...` or `nbd+unix://...`.
     ///
     /// # Errors
-    /// If the address makes no sense, the server cannot be reached, does not have the export,
-    /// wants TLS, or offers no flush on an export that can be written to.
+    /// If the address is invalid, or the server cannot be reached, does not have the export,
+    /// requires TLS, or offers no flush on a writable export.
     pub fn open(address: &str, read_only: bool) -> Result<Export, NbdError> {
         let uri: NbdUri = address
             .parse()
@@ -107,7 +106,7 @@ impl Export {
         self.size
     }
 
-    /// What offsets and lengths must be multiples of.
+    /// The unit of offsets and lengths.
     pub fn logical_block(&self) -> u32 {
         self.logical_block
     }
@@ -127,19 +126,19 @@ impl Export {
         self.features.contains(TransmissionFlags::SEND_WRITE_ZEROES)
     }
 
-    /// Where the server says that the bytes from `base` on of an export have holes; `None` if it does not
-    /// say such things.
+    /// The holes that the server reports from byte `base` on of an export; `None` if it does not
+    /// report any.
     pub fn holes(self: &Arc<Export>, base: u64) -> Option<Arc<dyn Holes>> {
         let export = self.clone();
         self.has_allocation.then(|| Arc::new(ExportHoles { export, base }) as Arc<dyn Holes>)
     }
 
-    /// Why the session has failed, if it has: nothing will succeed any more.
+    /// Why the session has failed, if it has: no operation will succeed any more.
     pub fn failure(&self) -> Option<String> {
         self.shared.state().failure.clone()
     }
 
-    /// Reads, waiting.
+    /// Reads, blocking.
     ///
     /// # Errors
     /// If the server or the session fails.
@@ -156,7 +155,7 @@ impl Export {
         Ok(())
     }
 
-    /// Writes, waiting.
+    /// Writes, blocking.
     ///
     /// # Errors
     /// If the server or the session fails.
@@ -166,7 +165,7 @@ impl Export {
         self.perform(job(Op::Write, offset, from.len() as u64, Some(buffer))).map(|_| ())
     }
 
-    /// Makes everything written durable, waiting.
+    /// Makes all writes durable, blocking.
     ///
     /// # Errors
     /// If the server or the session fails.
@@ -174,7 +173,7 @@ impl Export {
         self.perform(job(Op::Flush, 0, 0, None)).map(|_| ())
     }
 
-    /// What the server knows of a range of whole logical blocks, or of its beginning, waiting.
+    /// The server's status of a range of whole logical blocks, or of its start, blocking.
     fn status(&self, offset: u64, length: u64) -> Result<Vec<StatusExtent>, DeviceError> {
         let status = Some(Vec::new());
         let ended = self.perform(Job { status, ..job(Op::Read, offset, length, None) })?;
@@ -190,17 +189,17 @@ impl Export {
         Ok(ended.job)
     }
 
-    /// Rings `bell` for what ends of the jobs of [`begin`](Export::begin).
+    /// Rings `bell` when jobs of [`begin`](Export::begin) end.
     pub(super) fn ring(&self, bell: Arc<Doorbell>) {
         self.shared.state().bell = Some(bell);
     }
 
-    /// Hands a job in.
+    /// Submits a job.
     pub(super) fn begin(&self, job: Job) {
         self.ask(Asker::Devices, job);
     }
 
-    /// What has ended of those.
+    /// The ended jobs.
     pub(super) fn take_ended(&self, into: &mut Vec<Ended>) {
         into.append(&mut self.shared.state().ended);
     }
@@ -236,7 +235,7 @@ struct ExportHoles {
     base: u64,
 }
 
-/// Bytes of one question, which have to fit in 32 bits.
+/// Bytes of one question; they must fit in 32 bits.
 const STATUS_BYTES_MAX: u64 = 1 << 31;
 
 impl Holes for ExportHoles {
@@ -261,11 +260,11 @@ impl Holes for ExportHoles {
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Session {
     connection: Connection,
     shared: Arc<Shared>,
-    /// Who asked, and under which tag, by the tag in the session.
+    /// The asker of each job and its tag, by the tag in the session.
     askers: HashMap<u64, (Asker, u64)>,
     next: u64,
 }
@@ -293,7 +292,7 @@ impl Session {
         }
     }
 
-    /// Sends and receives what is possible now.
+    /// Sends and receives as much as possible now.
     fn pass(&mut self, readable: bool, ended: &mut Vec<Ended>) -> Result<(), NbdError> {
         while !self.connection.is_full() {
             let Some((asker, mut job)) = self.shared.state().asked.pop_front() else { break };
@@ -330,7 +329,7 @@ impl Session {
         }
     }
 
-    /// The session is over: all that is and will be asked fails.
+    /// The session has ended: all present and future jobs fail.
     fn fail(mut self, error: &NbdError) {
         self.shared.state().failure = Some(error.to_string());
         let lost = |job| Ended { job, result: Err(IoError::Shutdown) };
@@ -354,7 +353,7 @@ impl Session {
         }
     }
 
-    /// Waits for the socket or for jobs. Returns whether the socket may have something.
+    /// Waits for the socket or for jobs. Returns whether the socket may be ready.
     fn wait(&self) -> bool {
         let writes = if self.connection.wants_to_write() { libc::POLLOUT } else { 0 };
         let mut polled = [
@@ -378,7 +377,7 @@ fn job(op: Op, offset: u64, length: u64, buffer: Option<AlignedBuffer>) -> Job {
     Job { tag: 0, op, flags: Flags::NONE, offset, length, buffer, status: None }
 }
 
-/// As devices report it.
+/// The error as devices report it.
 pub(super) fn device_error(error: IoError) -> DeviceError {
     match error {
         IoError::NoSpace => DeviceError::NoSpace,

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct Stream(Socket);
 
 impl Stream {
-    /// Connects. Reads and writes wait, for a bounded time, until
+    /// Connects. Reads and writes block, for a bounded time, until
     /// [`do_not_wait`](Stream::do_not_wait).
     pub fn connect(address: &NbdAddress) -> io::Result<Stream> {
         let socket = match address {
@@ -33,22 +33,22 @@ impl Stream {
         Ok(Stream(socket))
     }
 
-    /// From now on reads and writes do what they can and return.
+    /// From now on reads and writes do not block.
     pub fn do_not_wait(&self) -> io::Result<()> {
         self.0.set_nonblocking(true)
     }
 
-    /// Reads; `None` when nothing is there yet, 0 at the end.
+    /// Reads; `None` if there is nothing to read yet, 0 at the end.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
         may_block(self.0.read(into))
     }
 
-    /// Writes some of `from`; `None` when the socket takes nothing now.
+    /// Writes some of `from`; `None` if the socket accepts nothing now.
     pub fn write(&mut self, from: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         may_block(self.0.write_vectored(from))
     }
 
-    /// Writes all of `from`, waiting.
+    /// Writes all of `from`, blocking.
     pub fn write_all(&mut self, from: &[u8]) -> io::Result<()> {
         self.0.write_all(from)
     }
