@@ -65,11 +65,11 @@ impl Default for RetryLimits {
 pub struct Progress {
     /// Effects performed or started.
     pub effects: u64,
-    /// Replies given.
+    /// Replies sent.
     pub replies: u64,
-    /// Completions handed to the machine.
+    /// Completions reported to the machine.
     pub completions: u64,
-    /// Completions may be left: call again (the bell may not ring for them).
+    /// Completions may remain: call again (the bell may not ring for them).
     pub more: bool,
 }
 
@@ -138,7 +138,7 @@ pub struct Executor<D> {
     exclusive: u32,
     in_flight: u32,
     ended: VecDeque<(u32, Outcome)>,
-    /// Completions that have arrived and are not fed yet.
+    /// Completions that have arrived and were not reported yet.
     done: VecDeque<Completion>,
     arrived: Vec<Completion>,
     segments: Vec<Segment>,
@@ -146,10 +146,9 @@ pub struct Executor<D> {
     order: u64,
     limits: RetryLimits,
     stats: ExecutorStats,
-    /// The effects under way in the order of their beginning, if that is to be the order of
-    /// their ends.
+    /// The effects in progress in the order in which they began, if they must end in that order.
     in_order: Option<VecDeque<u32>>,
-    /// How long device effects took, if that is to be measured.
+    /// The latency of device effects, if it is measured.
     latencies: Option<ComponentRecorder>,
     /// Kinds of zeroing that a device has refused: zeroes are written from then on.
     unable_to_zero: Vec<(Device, Verb)>,
@@ -185,7 +184,7 @@ impl<D: Devices> Executor<D> {
         }
     }
 
-    /// Changes how often operations are tried again.
+    /// Changes how often operations are retried.
     pub fn set_limits(&mut self, limits: RetryLimits) {
         self.limits = limits;
     }
@@ -200,63 +199,64 @@ impl<D: Devices> Executor<D> {
         &mut self.devices
     }
 
-    /// What has happened so far.
+    /// The counters so far.
     pub fn stats(&self) -> ExecutorStats {
         ExecutorStats { staging_buffers: self.staging.allocated(), ..self.stats }
     }
 
-    /// From now on tells the machine of the ends of device effects in the order in which it asked
-    /// for them, however the devices end them; what ends sooner waits. What a machine decides is
-    /// then the same on any devices that do not fail. To be called with nothing in flight.
+    /// From now on reports the ends of device effects to the machine in the order in which it
+    /// requested them, whatever the order in which the devices end them; an effect that ends
+    /// earlier waits. The machine then makes the same decisions on any devices that do not fail.
+    /// Call it with nothing in flight.
     pub fn end_in_order(&mut self) {
         assert_eq!(self.in_flight, 0, "the order of what is under way is not known");
         self.in_order = Some(VecDeque::new());
     }
 
-    /// Measures from now on how long device effects take, from the machine's wish to the end,
-    /// with waiting and retries. Costs two readings of the clock for each.
+    /// From now on measures how long device effects take, from the machine's order to the end,
+    /// including waiting and retries. Costs two readings of the clock for each effect.
     pub fn measure(&mut self) {
         self.latencies = Some(ComponentRecorder::default());
     }
 
-    /// What was measured, if [`measure`](Executor::measure) was called.
+    /// The measurements, if [`measure`](Executor::measure) was called.
     pub fn latencies(&self) -> Option<&ComponentRecorder> {
         self.latencies.as_ref()
     }
 
-    /// The same, to forget some of it.
+    /// The same, to drop some of them.
     pub fn latencies_mut(&mut self) -> Option<&mut ComponentRecorder> {
         self.latencies.as_mut()
     }
 
-    /// Whether zeroing a range of `device` is cheap, as far as is known: not when it would mean
-    /// writing zeroes. `punch`: space may be given back.
+    /// Whether zeroing a range of `device` is cheap, as far as is known: not if it means writing
+    /// zeroes. `punch`: space may be released.
     pub fn zeroes_cheaply(&self, device: Device, punch: bool) -> bool {
         let refused = self.unable_to_zero.contains(&(device, Verb::WriteZeroes { punch }));
         self.devices.capabilities(device).is_some_and(|able| able.zeroes) && !refused
     }
 
-    /// Device effects begun and not yet handed back.
+    /// Device effects begun and not yet ended.
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// Lends bytes of a frame, as for a copy out of it; `None` when too much is lent already.
+    /// Lends bytes of a frame in place of a copy; `None` if too much is lent already.
     pub fn lend(&mut self, frame: Frame, offset: u32, length: u32) -> Option<Loan> {
         self.arena.lend(frame.0, offset, length)
     }
 
-    /// Publishes a frame under a key, for reads that do without the executor: [`Published`].
+    /// Publishes a frame under a key, for reads without the executor: [`Published`].
     pub fn publish(&mut self, key: u64, frame: Frame) {
         self.arena.publish(key, frame.0);
     }
 
-    /// The frames that are published; `None` where nothing may be.
+    /// The published frames; `None` if none may be.
     pub fn published(&self) -> Option<Arc<Published>> {
         self.arena.published()
     }
 
-    /// Copies bytes of a frame to the beginning of `target`.
+    /// Copies bytes of a frame to the start of `target`.
     ///
     /// # Panics
     /// If `target` has no room for them.
@@ -267,14 +267,15 @@ impl<D: Devices> Executor<D> {
         unsafe { source.pointer.copy_to_nonoverlapping(target.as_mut_ptr(), target.len()) };
     }
 
-    /// Performs what can be performed now: effects, completions that have arrived, and the effects that follow
-    /// from them. Either nothing is left but waiting, or [`Progress::more`] says that completions may be: a run tells
-    /// the machine of no more than 32, and of one at least before [`Machine::should_pause`] ends it, so that its
-    /// caller can let go of a lock in between.
+    /// Does what is possible now: effects, arrived completions, and the effects that follow from
+    /// them. Afterwards either there is nothing to do but wait, or [`Progress::more`] says that
+    /// completions may remain. A run reports at most 32 completions to the machine, and at least
+    /// one before [`Machine::should_pause`] ends it, so that its caller can release a lock in
+    /// between.
     ///
     /// # Panics
-    /// If the machine names a place that does not exist: that is a fault of the program, and to
-    /// go on would put one block's bytes into another's place.
+    /// If the machine names a place that does not exist: that is a bug, and continuing would put
+    /// one block's bytes into another's place.
     pub fn run<M, R>(&mut self, machine: &mut M, requests: &mut R) -> Progress
     where
         M: Machine + ?Sized,
@@ -297,8 +298,8 @@ impl<D: Devices> Executor<D> {
         progress
     }
 
-    /// Forgets everything in flight and spoils the frames' contents, as a crash does. The machine
-    /// and its requests are to be dropped; the devices are as they are.
+    /// Drops everything in flight and spoils the frames' contents, as a crash does. Drop the
+    /// machine and its requests afterwards; the devices are unchanged.
     pub fn reset(&mut self) {
         self.devices.abandon();
         for index in 0..self.table.len() as u32 {
@@ -317,14 +318,14 @@ impl<D: Devices> Executor<D> {
         unsafe { self.devices.register(self.arena.memory()) };
     }
 
-    /// Spoils each sector of all frames, as a loss of power does; nothing may be in flight. For tests: what
-    /// was in memory must not be found there again.
+    /// Spoils each sector of all frames, as a loss of power does; nothing may be in flight. For
+    /// tests: old contents of memory must not be found again.
     pub fn scribble(&mut self, byte: u8) {
         assert_eq!(self.in_flight(), 0, "frames are in use");
         self.arena.scribble(byte);
     }
 
-    /// Gives the devices back, with nothing in flight.
+    /// Returns the devices, with nothing in flight.
     pub fn into_devices(mut self) -> D {
         self.devices.abandon();
         self.devices
@@ -396,7 +397,7 @@ impl<D: Devices> Executor<D> {
         }
     }
 
-    /// Checks an order: the device's capabilities, or `None` when there is nothing to do.
+    /// Checks an order: returns the device's capabilities, or `None` if there is nothing to do.
     fn admit(&self, order: &Order, segments: &[Segment]) -> Result<Option<Capabilities>, IoError> {
         let capabilities = self.devices.capabilities(order.device).ok_or(IoError::Invalid)?;
         let end = order.offset.checked_add(order.length).ok_or(IoError::Invalid)?;
@@ -410,8 +411,8 @@ impl<D: Devices> Executor<D> {
         Ok((order.length > 0 || order.verb == Verb::Sync).then_some(capabilities))
     }
 
-    /// Feeds completions to the machine, as many as are `left`, each followed by the effects it causes. Returns
-    /// whether there were any.
+    /// Reports completions to the machine, at most `left` of them, each followed by the effects it
+    /// causes. Returns whether there were any.
     fn feed<M, R>(
         &mut self,
         machine: &mut M,
@@ -445,7 +446,7 @@ impl<D: Devices> Executor<D> {
         any
     }
 
-    /// An effect has ended: tells the machine, now or when those before it have.
+    /// An effect has ended: reports it to the machine, now or when the earlier ones have ended.
     fn end<M, R>(
         &mut self,
         index: u32,
