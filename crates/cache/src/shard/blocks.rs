@@ -18,12 +18,12 @@ use crate::frames::{Frame, Frames};
 use crate::front::Front;
 use crate::index::Index;
 
-/// A record on flash, as far as its block's entry says it.
+/// A record on flash, as described by its block's entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlashRecord {
     pub position: Position,
     pub checksum: u32,
-    /// Granules that it holds, and those that the backing store may lack.
+    /// The granules in it, and those of them that the backing store may lack.
     pub valid: u16,
     pub dirty: u16,
 }
@@ -34,7 +34,7 @@ pub(super) struct Blocks {
     index: Index,
     frames: Frames,
     granules: Granules,
-    /// Blocks whose record says that newest data is lost.
+    /// Blocks whose record says that their newest data is lost.
     lost: u32,
 }
 
@@ -54,7 +54,7 @@ impl ops::IndexMut<EntryId> for Blocks {
 }
 
 impl Blocks {
-    /// Room for `entries` blocks, of which those in DRAM have `frames`.
+    /// Room for `entries` blocks; those in DRAM have `frames`.
     pub fn new(config: &CacheConfig, entries: u32, frames: Frames) -> Blocks {
         Blocks {
             index: Index::new(
@@ -84,18 +84,18 @@ impl Blocks {
 
     // ---- entries ----
 
-    /// Blocks that are known.
+    /// Number of known blocks.
     pub fn len(&self) -> u32 {
         self.index.len()
     }
 
-    /// Whether no further block fits.
+    /// Whether no more blocks fit.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.index.is_full()
     }
 
-    /// The numbers of entries, vacant ones too, are below this.
+    /// Upper bound of the numbers of entries, including vacant ones.
     pub fn capacity(&self) -> u32 {
         self.index.capacity()
     }
@@ -117,13 +117,13 @@ impl Blocks {
         self.index.find(key).filter(|&id| self.index[id].position() == Some(position))
     }
 
-    /// Adds a block that is not known; `None` when no further one fits.
+    /// Adds an unknown block; `None` if no more fit.
     #[inline]
     pub fn insert(&mut self, key: BlockKey) -> Option<EntryId> {
         self.index.insert(key)
     }
 
-    /// The entry of a block, new if need be.
+    /// The entry of a block; adds one if needed.
     pub fn find_or_insert(&mut self, key: BlockKey) -> Option<EntryId> {
         self.index.find(key).or_else(|| self.index.insert(key))
     }
@@ -133,12 +133,12 @@ impl Blocks {
         self.index.remove(id);
     }
 
-    /// Whether it is certain that no block of the extent of `key` is known.
+    /// Whether no block of the extent of `key` is known for certain.
     pub fn is_extent_empty(&self, key: BlockKey) -> bool {
         self.index.is_extent_empty(key)
     }
 
-    /// What is held of a block.
+    /// The data held of a block.
     pub fn held(&self, key: BlockKey) -> Held {
         match self.index.find(key) {
             None => Held::Nothing,
@@ -148,31 +148,32 @@ impl Blocks {
         }
     }
 
-    /// There is a newer version of the block: whether that is zeroes as a whole.
+    /// There is a newer version of the block: sets whether it is all zeroes.
     #[inline]
     pub fn set_zeroed(&mut self, id: EntryId, zeroed: bool) {
         self.index.set_zeroed(id, zeroed);
     }
 
-    /// Starts loading what [`find`](Self::find) will look at first.
+    /// Prefetches the data that [`find`](Self::find) will access first.
     pub fn prefetch(&self, key: BlockKey) {
         self.index.prefetch(key);
     }
 
-    /// Starts loading what [`find`](Self::find) will look at next.
-    /// Says which block it is, or in rare cases another one; `None` if there is certainly none.
+    /// Prefetches the data that [`find`](Self::find) will access next. Returns that block or, in
+    /// rare cases, another one; `None` if there is certainly none.
     pub fn prefetch_entry(&self, key: BlockKey) -> Option<EntryId> {
         self.index.prefetch_entry(key)
     }
 
-    /// Starts loading what forgetting `id` and then the next of its list will look at.
+    /// Prefetches the data that are needed to forget `id` and then the next entry of its list.
     pub fn prefetch_chain(&self, id: EntryId) {
         self.index.prefetch_chain(id);
     }
 
     // ---- reads without calls ----
 
-    /// Publishes the frame of a block, if it holds all of it and nothing is in flight.
+    /// Publishes the frame of a block, if it holds the whole block and no transfer of it is in
+    /// flight.
     pub fn publish(&mut self, key: BlockKey) -> Option<Frame> {
         let id = self.index.find(key)?;
         let e = &self.index[id];
@@ -180,7 +181,7 @@ impl Blocks {
         if settled { self.index.publish(id) } else { None }
     }
 
-    /// A frame that is not published any more.
+    /// A frame that is no longer published.
     #[inline]
     pub fn poll_withdrawn(&mut self) -> Option<Frame> {
         self.index.poll_withdrawn()
@@ -188,7 +189,7 @@ impl Blocks {
 
     // ---- frames ----
 
-    /// Frames that no block has.
+    /// Number of frames without a block.
     #[inline]
     pub fn frames_free(&self) -> usize {
         self.frames.free_count()
@@ -200,7 +201,7 @@ impl Blocks {
         self.frames.take(id)
     }
 
-    /// Nobody has the frame any more.
+    /// The frame is free.
     #[inline]
     pub fn free_frame(&mut self, frame: Frame) {
         self.frames.release(frame);
@@ -218,8 +219,8 @@ impl Blocks {
         self.frames.owner(local)
     }
 
-    /// Starts loading what the leaving of the block that has a frame will look at, `steps` ahead of that: 2
-    /// the frame, 1 the entry, 0 its place in the index.
+    /// Prefetches the data needed when the block of a frame leaves, `steps` ahead of that: 2 the
+    /// frame, 1 the entry, 0 its place in the index.
     pub fn prefetch_leaving(&self, local: u32, steps: u32) {
         if steps >= 2 {
             return self.frames.prefetch(local);
@@ -232,12 +233,12 @@ impl Blocks {
         }
     }
 
-    /// The block that [`find`](Self::find) looks at first next time.
+    /// The block that [`find`](Self::find) checks first next time.
     pub fn expect(&self, id: EntryId) {
         self.index.expect(id);
     }
 
-    /// What is known of a block's record on flash.
+    /// The state of a block's record on flash.
     pub fn record(&self, id: EntryId) -> &Record {
         self.index.record(id)
     }
@@ -246,7 +247,7 @@ impl Blocks {
         self.index.record_mut(id)
     }
 
-    /// Copies into the frame those of `mask`'s granules that it lacks.
+    /// Copies into the frame the granules of `mask` that it lacks.
     pub fn merge(&self, context: &mut ShardContext<'_>, id: EntryId, from: Frame, mask: u16) {
         context.stats.merges += 1;
         let e = &self.index[id];
@@ -264,7 +265,7 @@ impl Blocks {
         self.frames.owners().filter(|&id| self.index[id].dirty != 0).count() as u64
     }
 
-    /// Keeps the volume's gauge of dirty blocks after a change to the entry.
+    /// Updates the volume's gauge of dirty blocks after a change to the entry.
     #[inline]
     pub fn count_dirty(&self, id: EntryId, was: bool, front: &mut Front) {
         let e = &self.index[id];
@@ -283,7 +284,7 @@ impl Blocks {
         }
     }
 
-    /// The block is the newest of its volume's dirty list, if it is in none so far.
+    /// Adds the block to its volume's dirty list as the newest, unless it is in a list.
     #[inline]
     pub fn list_dirty(&mut self, id: EntryId) {
         let e = &mut self.index[id];
@@ -294,7 +295,7 @@ impl Blocks {
         }
     }
 
-    /// Takes the block out of its volume's dirty list, if it is there.
+    /// Removes the block from its volume's dirty list, if it is there.
     #[inline]
     pub fn unlist_dirty(&mut self, id: EntryId) {
         let e = &mut self.index[id];
@@ -305,7 +306,8 @@ impl Blocks {
         }
     }
 
-    /// What was to make the block clean did not: it is in the dirty list if it is dirty.
+    /// The transfer that was to make the block clean has failed: returns it to the dirty list if it
+    /// is dirty.
     #[inline]
     pub fn relist_dirty(&mut self, id: EntryId) {
         if self.index[id].dirty != 0 {
@@ -313,29 +315,29 @@ impl Blocks {
         }
     }
 
-    /// Marks what is dirty of the volume now, for a flush.
+    /// Marks the volume's blocks that are dirty now, for a flush.
     pub fn mark_dirty(&mut self, volume: usize) {
         self.frames.mark_dirty(volume);
     }
 
-    /// Takes all marks of the volume away.
+    /// Removes all marks of the volume.
     pub fn unmark_dirty(&mut self, volume: usize) {
         self.frames.unmark_dirty(volume);
     }
 
-    /// The block that is dirty for longest, of those of the volume that are marked.
+    /// The volume's marked block that has been dirty longest.
     pub fn oldest_marked(&self, volume: usize) -> Option<EntryId> {
         self.frames.oldest_marked(volume)
     }
 
     // ---- records ----
 
-    /// Blocks whose record says that newest data is lost.
+    /// Blocks whose record says that their newest data is lost.
     pub fn lost(&self) -> u32 {
         self.lost
     }
 
-    /// The block's newest record from now on.
+    /// Sets the block's newest record.
     pub fn set_record(&mut self, id: EntryId, to: Option<FlashRecord>) {
         let e = &mut self.index[id];
         self.lost -= u32::from(e.lost_on_flash() != 0);

@@ -80,8 +80,8 @@ impl Shard {
         self.close_runs(context);
     }
 
-    /// Ends a transfer: frees its blocks (`each` moves their state on first), then evaluates
-    /// its waiters, then lets the blocks take the step they owe.
+    /// Ends a transfer: frees its blocks (`each` first advances their state), then evaluates its
+    /// waiters, then lets the blocks take their pending step.
     pub(super) fn finish(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -139,7 +139,8 @@ impl Shard {
         }
     }
 
-    /// Ends a failed transfer: who caused it hears of it; the others try for themselves.
+    /// Ends a failed transfer: its requester is notified; the other waiters try again by
+    /// themselves.
     fn finish_failed(&mut self, context: &mut ShardContext<'_>, t: u32, error: IoError) {
         let kind = self.tiers.transfers[t].kind;
         if kind != Kind::FetchLine {
@@ -192,7 +193,7 @@ impl Shard {
         context.effects.push_with(effect, segments);
     }
 
-    /// The driver has computed the checksum of what was read from flash.
+    /// The driver has computed the checksum of data read from flash.
     pub fn handle_checksum(&mut self, context: &mut ShardContext<'_>, t: u32, value: u32) {
         let Transfer { kind, key, .. } = self.tiers.transfers[t];
         let (Kind::FlashRead { position }
@@ -212,7 +213,7 @@ impl Shard {
         self.tiers.transfers.close_runs(context);
     }
 
-    /// A read from flash ended: `Ok(true)` good, `Ok(false)` overtaken by reclaim.
+    /// A read from flash has ended: `Ok(true)` good, `Ok(false)` overtaken by reclaiming.
     fn flash_read_ended(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -280,8 +281,8 @@ impl Shard {
 
     // ---- to the log ----
 
-    /// The log has written a record, and all before it. If it took over what an older record held
-    /// dirty: the regions of both, the older one first.
+    /// The log has written a record, and all before it. If it took over dirty granules of an older
+    /// record, returns the regions of both, the older one first.
     pub fn appended(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -324,7 +325,7 @@ impl Shard {
         moved
     }
 
-    /// The log could not write a record. Nothing is lost: the frame keeps it.
+    /// The log could not write a record. Nothing is lost: the frame keeps the data.
     pub fn append_failed(&mut self, context: &mut ShardContext<'_>, t: u32, error: IoError) {
         context.stats.transfer_errors += 1;
         self.tiers.flash.fail_log();
@@ -341,8 +342,9 @@ impl Shard {
         self.tiers.transfers.close_runs(context);
     }
 
-    /// The log has no room for a record, and its store fails: it was not written, and stays dirty, or
-    /// leaves memory if it was clean. Or it has none for one that was to be inserted again.
+    /// The log has no room for a record whose store fails: it was not written, and stays dirty, or
+    /// leaves memory if it was clean. Or the log has no room for a record that was to be inserted
+    /// again.
     pub fn append_refused(&mut self, context: &mut ShardContext<'_>, t: u32) {
         if matches!(self.tiers.transfers[t].kind, Kind::Carry { .. }) {
             self.destager.reinsertion_refused(&self.tiers, context, t);
@@ -362,7 +364,7 @@ impl Shard {
         self.tiers.transfers.close_runs(context);
     }
 
-    /// The extent of a block is durably marked: its record may be outdated.
+    /// The extent of a block is durably marked: its record may become stale.
     pub fn activated(&mut self, context: &mut ShardContext<'_>, t: u32, result: Outcome) {
         if let Err(e) = result {
             context.stats.transfer_errors += 1;
@@ -455,7 +457,7 @@ impl Shard {
         });
     }
 
-    /// A transfer to the backing store that did not pass the log has ended, well or not.
+    /// A transfer to the backing store that bypassed the log has ended, successfully or not.
     fn count_direct(&self, context: &mut ShardContext<'_>, t: u32) {
         let Transfer { key, start, end, .. } = self.tiers.transfers[t];
         context.front.direct_written(key.volume(), start, end);

@@ -35,26 +35,26 @@ use carry::Carrying;
 pub(super) use stretch::Unread;
 use stretch::{Member, Stretch};
 
-/// What is cleaned.
+/// The target of a cleaning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
     Region(u32),
-    /// Slots layout: who gives way on flash, and who would next.
+    /// Slots layout: blocks being evicted from flash, and the next ones to be evicted.
     Coldest,
 }
 
-/// A cleaning, in this shard.
+/// A cleaning in this shard.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// Next of the busy ones to look at, which have their turn when nothing is in flight.
+    /// The next busy record to look at; busy records have their turn when nothing is in flight.
     pub(super) retry: usize,
-    /// Records that count as clean already, once all are written and synced.
+    /// Number of records that are marked clean already, once all are written and synced.
     settled: usize,
-    /// A dirty record could not be read from flash. It stays dirty; the others go on.
+    /// A dirty record could not be read from flash. It stays dirty; the others continue.
     pub(super) unreadable: bool,
     /// The error of the last write that failed.
     pub(super) error: Option<IoError>,
-    /// Volumes to which a write failed: no further write to them is tried.
+    /// Volumes to which a write failed: no more writes to them are tried.
     pub(super) failed_volumes: VolumeSet,
     /// Volumes written to.
     pub volumes: VolumeSet,
@@ -80,13 +80,13 @@ impl Job {
     }
 }
 
-/// How a job stands.
+/// The state of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum JobState {
     /// Waiting for transfers.
     Busy,
-    /// What could be written is: sync the volumes. What could not stays dirty.
-    /// `failed`: the volumes of which that is so because writes failed, or were not tried.
+    /// All writable records are written: sync the volumes. The others stay dirty. `failed`: the
+    /// volumes with failed or skipped writes.
     Written { volumes: VolumeSet, error: Option<IoError>, unreadable: bool, failed: VolumeSet },
 }
 
@@ -103,23 +103,23 @@ impl JobState {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Destager {
-    /// Entries that wait for a bounce frame to be destaged are simply retried by the job.
+    /// The job retries entries that wait for a bounce frame.
     job: Option<Job>,
-    /// The records that the job, or carrying, is about, by address once all are chosen.
+    /// The records of the job, or of carrying on, in address order once all are chosen.
     chosen: Vec<(BlockKey, Position)>,
-    /// Volumes of which nothing is chosen.
+    /// Volumes of which no records are chosen.
     skipped: VolumeSet,
     sorting: Sorting<(BlockKey, Position)>,
-    /// Of those chosen, what of each volume has not been looked at.
+    /// The chosen records of each volume that have not been looked at.
     parts: Vec<Part>,
     /// Volumes whose next record waits for bounce frames.
     starved: VolumeSet,
-    /// Which of those chosen were busy with something else, and are to be tried again.
+    /// The chosen records that were busy with other transfers and must be retried.
     busy: Vec<u32>,
     /// Writes in flight at a time.
     depth: u32,
     writes: Writes,
-    /// Volumes whose writes the job does not wait for.
+    /// Volumes for whose writes the job does not wait.
     apart: Apart,
     stretches: Slab<Stretch>,
     carrying: Carrying,
@@ -127,7 +127,7 @@ pub(super) struct Destager {
     segments_scratch: Vec<Segment>,
 }
 
-/// The records that were chosen of one volume: those before `at` have been looked at.
+/// The chosen records of one volume: those before `at` have been looked at.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     volume: usize,
@@ -135,15 +135,15 @@ struct Part {
     end: usize,
 }
 
-/// Writes in flight, those that still wait for their bytes included.
+/// Writes in flight, including those that still wait for their bytes.
 #[derive(Debug)]
 struct Writes {
     all: u32,
-    /// By volume: those, the bounce frames that they have, and what the job has begun.
+    /// By volume: its writes in flight, their bounce frames, and the writes that the job has begun.
     in_flight: [u32; VOLUMES_MAX],
     frames: [u32; VOLUMES_MAX],
     begun: [u32; VOLUMES_MAX],
-    /// Reads of records from flash among them.
+    /// Those of them that read records from flash.
     reading: u32,
 }
 
@@ -183,15 +183,15 @@ impl Destager {
         self.stretches.memory_bytes() + chosen as u64 + self.sorting.memory_bytes() + carrying
     }
 
-    /// The job under way.
+    /// The job in progress.
     pub fn job(&self) -> Option<&Job> {
         self.job.as_ref()
     }
 
     // ---- a job ----
 
-    /// Begins to choose what is cleaned; it is written once it is durable in the log. Not `dirty`: nothing
-    /// is, anywhere. Nothing is chosen of the volumes to be `skipped`.
+    /// Begins to choose the records to clean; they are written once they are durable in the log. If
+    /// not `dirty`, nothing is dirty anywhere. Nothing is chosen of the volumes to be `skipped`.
     pub fn choose(&mut self, tiers: &mut Tiers, target: Target, dirty: bool, skipped: VolumeSet) {
         assert!(self.job.is_none(), "one cleaning job at a time");
         self.chosen.clear();
@@ -205,7 +205,7 @@ impl Destager {
         }
     }
 
-    /// Goes on choosing, as far as the budget of the call goes; whether all is chosen.
+    /// Continues choosing within the budget of the call; returns whether all are chosen.
     pub fn choose_step(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>) -> bool {
         while !tiers.flash.has_walked() {
             if !context.budget.take() {
@@ -216,8 +216,8 @@ impl Destager {
         self.sorting.step(&mut self.chosen, context.budget)
     }
 
-    /// Begins to write what was chosen, but for the volumes to be skipped, `several` or not. The stores of some
-    /// are known to be `late`.
+    /// Begins to write the chosen records, except those of the volumes to be skipped. `several`:
+    /// there are several volumes. `late`: volumes whose stores are known to be late.
     pub fn begin(&mut self, skipped: VolumeSet, several: bool, late: VolumeSet) {
         assert!(self.job.is_none(), "one cleaning job at a time");
         self.busy.clear();
@@ -253,38 +253,39 @@ impl Destager {
         self.depth.saturating_sub(self.apart.in_flight).max(1)
     }
 
-    /// Whether another write to the volume may begin. Of several none takes all places or frames: else the first that
-    /// is slow would leave nothing to the others.
+    /// Whether another write to the volume may begin. With several volumes, none takes all places
+    /// or frames: otherwise the first slow one would leave none to the others.
     fn may_begin(&self, tiers: &Tiers, job: &Job, volume: usize) -> bool {
         let depth = job.part_of(volume, self.depth()).max(1);
         let frames = job.part_of(volume, self.frames(tiers)).max(1);
         self.writes.in_flight[volume] < depth && self.writes.frames[volume] < frames
     }
 
-    /// Bounce frames that the next write to the volume may take.
+    /// Bounce frames that the next write to the volume may use.
     fn frames_for(&self, tiers: &Tiers, job: &Job, volume: usize) -> usize {
         let own = self.writes.frames[volume] as usize;
         let most = job.part_of(volume, self.frames(tiers)).max(1) as usize;
         tiers.transfers.bounces_free().min(most.saturating_sub(own))
     }
 
-    /// Bounce frames, but for those of writes that the job does not wait for.
+    /// Bounce frames, excluding those of writes that the job does not wait for.
     fn frames(&self, tiers: &Tiers) -> u32 {
         let apart = self.apart.numbers().map(|volume| self.writes.frames[volume]).sum::<u32>();
         (tiers.transfers.bounces() as u32).saturating_sub(apart)
     }
 
-    /// Whether not all of what was chosen has been looked at.
+    /// Whether some of the chosen records have not been looked at.
     fn has_left(&self) -> bool {
         self.parts.iter().any(|part| part.at < part.end)
     }
 
-    /// The volumes of what was chosen.
+    /// The volumes of the chosen records.
     pub fn chosen_volumes(&self) -> VolumeSet {
         self.chosen.iter().fold(VolumeSet::EMPTY, |all, (key, _)| all | VolumeSet::of(*key))
     }
 
-    /// Collects the dirty records of those who give way on flash: no more than a cleaning looks ahead.
+    /// Collects the dirty records of blocks being evicted from flash, as far as a cleaning looks
+    /// ahead.
     fn collect_coldest(&mut self, tiers: &mut Tiers) {
         self.chosen.clear();
         let blocks = &tiers.blocks;
@@ -310,7 +311,7 @@ impl Destager {
         }
     }
 
-    /// Pushes the job on.
+    /// Advances the job.
     pub fn step(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>) -> JobState {
         let Some(mut job) = self.job.take() else {
             return JobState::NOTHING;
@@ -342,15 +343,15 @@ impl Destager {
         state
     }
 
-    /// Nothing more of what was chosen is begun.
+    /// No more of the chosen records are begun.
     pub fn cut(&mut self) {
         self.parts.clear();
         self.busy.clear();
     }
 
-    /// The volumes are synced (or not): what was destaged is clean (or to be done again).
-    /// `failed`: the volumes whose sync did not end well. Goes as far as the budget of the call; whether
-    /// that was all of it.
+    /// The volumes are synced (or not): the destaged records are clean (or must be destaged again).
+    /// `failed`: the volumes whose sync failed. Stops at the budget of the call; returns whether
+    /// everything was done.
     pub fn end(
         &mut self,
         tiers: &mut Tiers,
@@ -380,7 +381,7 @@ impl Destager {
         true
     }
 
-    /// What was chosen will not be cleaned.
+    /// The chosen records will not be cleaned.
     pub fn abandon(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>) {
         self.chosen.clear();
         tiers.flash.end_walk();
@@ -389,7 +390,7 @@ impl Destager {
 
     // ---- writes end ----
 
-    /// A write to the backing store, of a record or of several, has ended, well or not.
+    /// A write to the backing store, of one record or several, has ended, successfully or not.
     pub fn written(&mut self, tiers: &Tiers, t: u32, result: Outcome) {
         let key = tiers.transfers[t].key;
         if let Err(error) = result {
@@ -416,7 +417,7 @@ impl Destager {
         self.writes.reading += 1;
     }
 
-    /// A record's transfer ends, and with it its bounce frame is free, if it has one.
+    /// A record's transfer ends; its bounce frame, if any, is free.
     pub fn record_ends(&mut self, tiers: &Tiers, t: u32) {
         let transfer = &tiers.transfers[t];
         self.writes.frames[volume_index(transfer.key)] -= u32::from(transfer.bounce.is_some());
@@ -429,7 +430,7 @@ impl Destager {
     }
 }
 
-/// Whether the record that was chosen is still the newest, and dirty, and can be written.
+/// Whether the chosen record is still the newest, dirty and writable.
 fn is_owed(tiers: &Tiers, job: &Job, id: EntryId, position: Position) -> bool {
     let e = &tiers.blocks[id];
     let tried = e.has(DESTAGED | UNREADABLE) || job.failed_volumes.has(e.key());
@@ -456,7 +457,7 @@ fn settle_destaged(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryI
     }
 }
 
-/// A record is on the backing store: it counts as clean when that is synced.
+/// A record is on the backing store: it counts as clean when the store is synced.
 pub(super) fn note_destaged(tiers: &mut Tiers, context: &mut ShardContext<'_>, t: u32) {
     let (key, kind) = (tiers.transfers[t].key, tiers.transfers[t].kind);
     let Kind::DestageRecord { position, .. } = kind else { return };

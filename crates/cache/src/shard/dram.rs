@@ -19,27 +19,28 @@ use crate::waiters::Piece;
 #[derive(Debug)]
 pub(super) struct Dram {
     replacement: Replacement,
-    /// Frames (bits) of blocks that have them only until they have been read, or are on flash.
+    /// Frames (bits) of blocks that have them only until they have been read or are on flash.
     passing: Box<[u64]>,
-    /// Frames (bits) of blocks that were not admitted to flash when they began to leave, dirty.
+    /// Frames (bits) of blocks that were dirty and not admitted to flash when they began to leave.
     refused: Box<[u64]>,
     /// Frames (bits) of blocks that pass through memory because queues have chosen them for flash.
     promoted: Box<[u64]>,
     /// Blocks to hold.
     capacity: u32,
-    /// Accesses that the policy has been told of.
+    /// Accesses of which the policy was notified.
     told: u64,
     /// The most steps that the policy has taken in one eviction.
     eviction_steps_most: u64,
     /// Which blocks may enter flash, if not all.
     admission: Option<Admission>,
-    /// Where blocks that come in begin, for policies in which that follows from hit ratios and priorities.
+    /// The positions at which new blocks enter, for policies that derive them from hit ratios and
+    /// priorities.
     positions: Option<Positions>,
     block_shift: u32,
 }
 
 impl Dram {
-    /// `flash`: blocks that the shard's part of flash holds.
+    /// `flash`: blocks in the shard's part of flash.
     pub fn new(config: &CacheConfig, frames: u32, capacity: u32, flash: u32) -> Dram {
         let admission = config.flash.as_ref().map(|f| f.admission);
         Dram {
@@ -77,7 +78,7 @@ impl Dram {
         self.replacement.len()
     }
 
-    /// Whether one more may count.
+    /// Whether one more block may count.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.replacement.len() < self.capacity
@@ -87,7 +88,7 @@ impl Dram {
         self.replacement.is_empty()
     }
 
-    /// Accesses that the policy has been told of.
+    /// Accesses of which the policy was notified.
     pub fn told(&self) -> u64 {
         self.told
     }
@@ -128,7 +129,7 @@ impl Dram {
 
     // ---- accesses ----
 
-    /// An access finds its block, and the policy has not been told of it.
+    /// An access hits its block, and the policy has not been notified of it.
     #[inline]
     pub fn hit(&mut self, frame: u32, key: BlockKey) {
         self.count(key, true);
@@ -138,7 +139,7 @@ impl Dram {
         }
     }
 
-    /// An access is counted, which found its block or did not.
+    /// Counts an access, hit or miss.
     #[inline]
     fn count(&mut self, key: BlockKey, hit: bool) {
         self.told += 1;
@@ -148,8 +149,8 @@ impl Dram {
         }
     }
 
-    /// A piece finds its block. The policy hears of it unless the same access has brought the block in
-    /// or (`again`: even if) it was told before.
+    /// A piece hits its block. The policy is notified, unless the same access has inserted the
+    /// block or was already notified (`again`: even then).
     #[inline]
     pub fn used(&mut self, frame: u32, key: BlockKey, piece: &mut Piece, again: bool) {
         if !mem::replace(&mut piece.told, true) || again {
@@ -157,7 +158,7 @@ impl Dram {
         }
     }
 
-    /// A block comes in for a piece. `known`: flash has it.
+    /// A block enters for a piece. `known`: flash holds it.
     #[inline]
     pub fn enter_for(&mut self, frame: u32, key: BlockKey, piece: &mut Piece, known: bool) {
         self.enter(frame, key, Positions::hint);
@@ -173,23 +174,23 @@ impl Dram {
 
     // ---- admission to flash ----
 
-    /// Whether there is a policy that not all blocks pass.
+    /// Whether there is an admission policy that does not admit all blocks.
     #[inline]
     pub fn has_admission(&self) -> bool {
         self.admission.is_some()
     }
 
-    /// Whether the block, which flash does not have, enters it from its frame.
+    /// Whether the block, which flash does not hold, is admitted from its frame.
     pub fn admits(&mut self, frame: u32, key: BlockKey, offer: Offer) -> bool {
         self.admission.as_mut().is_none_or(|a| a.admits(Some(frame), key.0, offer))
     }
 
-    /// Whether a written block, which flash does not have and which may have a frame, enters flash.
+    /// Whether a written block, which flash does not hold and which may have a frame, is admitted.
     pub fn admits_write(&mut self, frame: Option<u32>, key: BlockKey, offer: Offer) -> bool {
         self.admission.as_mut().is_none_or(|a| a.admits_write(frame, key.0, offer))
     }
 
-    /// The block, dirty, was not admitted, and goes to the backing store on its way out.
+    /// The dirty block was not admitted, and is written to the backing store when it leaves.
     pub fn refuse(&mut self, frame: u32) {
         self.refused[(frame / 64) as usize] |= 1 << (frame % 64);
     }
@@ -203,14 +204,14 @@ impl Dram {
         refused
     }
 
-    /// Flash loses the block, which is not in memory.
+    /// Flash drops the block, which is not in memory.
     pub fn lose(&mut self, key: BlockKey) {
         if let Some(admission) = &mut self.admission {
             admission.lose(key.0);
         }
     }
 
-    /// The block leaves its frame, and flash does not have it.
+    /// The block leaves its frame, and flash does not hold it.
     #[inline]
     pub fn forget(&mut self, frame: u32, key: BlockKey) {
         if let Some(admission) = &mut self.admission {
@@ -218,7 +219,7 @@ impl Dram {
         }
     }
 
-    /// A block comes in, at the position that the hint says, if there are positions.
+    /// A block enters, at the position of the hint if there are positions.
     #[inline]
     fn enter(&mut self, frame: u32, key: BlockKey, hint: impl Fn(&Positions, Volume, u64) -> Hint) {
         let (volume, offset) = (Volume(key.volume().into()), key.block().0 << self.block_shift);
@@ -231,15 +232,15 @@ impl Dram {
 
     // ---- blocks that pass ----
 
-    /// A client's access reads the block from flash, which does not come into memory.
+    /// A client's access reads the block from flash, and the block does not enter memory.
     pub fn read_through(&mut self, key: BlockKey) {
         if let Some(admission) = &mut self.admission {
             admission.pass(key.0);
         }
     }
 
-    /// The frame is used on the way to a client, or to flash, for a piece or ahead of any. `known`: flash has the
-    /// block.
+    /// The frame is used in transit to a client or to flash, for a piece or ahead of any. `known`:
+    /// flash holds the block.
     pub fn pass(&mut self, frame: u32, key: BlockKey, piece: Option<&mut Piece>, known: bool) {
         self.set_passing(frame, true);
         if let Some(admission) = &mut self.admission {
@@ -248,7 +249,7 @@ impl Dram {
         }
     }
 
-    /// A client writes a block past flash, which does not have it; it does not stay in memory.
+    /// A client writes a block past flash, which does not hold it; it does not stay in memory.
     pub fn write_past(&mut self, frame: Option<u32>, key: BlockKey) {
         match (&mut self.admission, frame) {
             (Some(admission), Some(frame)) => admission.on_access(frame, key.0),
@@ -257,25 +258,25 @@ impl Dram {
         }
     }
 
-    /// The frame is used on the way to a client, or to flash (or not any more).
+    /// The frame is used in transit to a client or to flash (or no longer).
     pub fn set_passing(&mut self, frame: u32, passing: bool) {
         let (word, bit) = ((frame / 64) as usize, 1 << (frame % 64));
         self.passing[word] = self.passing[word] & !bit | if passing { bit } else { 0 };
         self.promoted[word] &= !bit;
     }
 
-    /// The block, which passes, has been chosen for flash.
+    /// The block in transit has been chosen for flash.
     pub fn set_promoted(&mut self, frame: u32) {
         self.promoted[(frame / 64) as usize] |= 1 << (frame % 64);
     }
 
-    /// Whether the block passes because it has been chosen for flash.
+    /// Whether the block is in transit because it has been chosen for flash.
     #[inline]
     pub fn is_promoted(&self, frame: u32) -> bool {
         self.promoted[(frame / 64) as usize] >> (frame % 64) & 1 != 0
     }
 
-    /// Whether the frame is used on the way to a client, or to flash.
+    /// Whether the frame is used in transit to a client or to flash.
     #[inline]
     pub fn is_passing(&self, frame: u32) -> bool {
         self.passing[(frame / 64) as usize] >> (frame % 64) & 1 != 0
@@ -283,8 +284,9 @@ impl Dram {
 
     // ---- victims ----
 
-    /// Chooses the victim, for `incoming` if that is a new block, and takes it out of the accounting. `endless`: a
-    /// policy's hand ignores its limit of steps and goes on for as long as it passes blocks.
+    /// Chooses the victim, for `incoming` if that is a new block, and removes it from the
+    /// accounting. `endless`: a policy's hand ignores its limit of steps and continues as long as
+    /// it passes blocks.
     #[inline]
     pub fn evict(&mut self, incoming: Option<BlockKey>, endless: bool) -> u32 {
         let (before, incoming) = (self.replacement.steps(), incoming.map(|key| key.0));
@@ -303,28 +305,28 @@ impl Dram {
         victim
     }
 
-    /// Who would probably give way next, or after another one.
+    /// The likely next victim, or the one after another victim.
     pub fn next_victim(&self, after: Option<u32>) -> Option<u32> {
         self.replacement.likely_victim(after)
     }
 
-    /// Starts loading what the policy will look at for a frame; `near` when that is imminent.
+    /// Prefetches the data that the policy will access for a frame; `near` if that is imminent.
     pub fn prefetch(&self, frame: u32, near: bool) {
         self.replacement.prefetch(frame, near);
     }
 
-    /// Starts loading what the policy will look at for a block that is not in memory.
+    /// Prefetches the data that the policy will access for a block that is not in memory.
     pub fn prefetch_absent(&self, key: BlockKey, near: bool) {
         self.replacement.prefetch_absent(key.0, near);
     }
 
-    /// A victim that has not left is wanted again: it has the place that it had.
+    /// A victim that has not left is used again: it gets its old place back.
     pub fn restore(&mut self, frame: u32) {
         self.replacement.restore(frame);
     }
 
-    /// A victim that cannot leave counts as one that has just come in, so that another one gives way
-    /// next, wherever new blocks begin. (With the place that it had it would be in everybody's way.)
+    /// A victim that cannot leave counts as newly entered, at the end that is evicted last, so that
+    /// another block is evicted next. (In its old place it would obstruct all others.)
     pub fn readmit(&mut self, frame: u32, key: BlockKey) {
         match self.is_passing(frame) {
             // (The policy does not know it.)
@@ -334,7 +336,7 @@ impl Dram {
         self.enter(frame, key, Positions::hint_to_stay);
     }
 
-    /// The block is not in DRAM any more, and was no victim.
+    /// The block is no longer in DRAM, and was not a victim.
     pub fn remove(&mut self, frame: u32) {
         self.replacement.remove(frame);
     }

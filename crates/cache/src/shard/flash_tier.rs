@@ -23,54 +23,54 @@ pub(crate) use moves::{Forgotten, MoveState};
 pub(super) struct FlashTier {
     shard: u8,
     exists: bool,
-    /// Entries of the index that are there for blocks on flash.
+    /// Index entries for blocks on flash.
     entries: u32,
     log_failed: bool,
     /// While the log has failed: writes of blocks with a record wait.
     holding: bool,
-    /// Volumes that go past flash for good.
+    /// Volumes that permanently bypass flash.
     past: VolumeSet,
     /// All volumes do.
     all_past: bool,
-    /// The log, or the index, lacks room that only stores can make that fail: what need not go to flash does
-    /// not.
+    /// The log or the index lacks room that only failing stores can make: blocks that need not go
+    /// to flash bypass it.
     jam: bool,
     /// The jam has lasted too long: until it ends, nothing is appended.
     hopeless: bool,
     /// Volumes whose store fails.
     failing: VolumeSet,
-    /// Volumes whose dirty records do not give way.
+    /// Volumes whose dirty records are not evicted.
     pinned: VolumeSet,
     regions: Regions,
     /// Bytes of the device.
     size: u64,
-    /// Blocks whose dirty record could not be read, the first of them.
+    /// The first blocks whose dirty record could not be read.
     unreadable: Vec<BlockKey>,
-    /// Log layout: how often each block's record was read from flash, by entry; and which records are inserted
-    /// again for that.
+    /// Log layout: how often each block's record was read from flash, by entry; and which records
+    /// are inserted again for that.
     uses: Box<[u8]>,
-    /// How popular they are, if that decides.
+    /// The popularity of records, if that decides.
     popularity: Option<Popularity>,
     policy: LogReplacement,
     promote_after: u8,
     promote_dirty_after: u8,
-    /// Slots layout: who gives way.
+    /// Slots layout: which blocks are evicted.
     replacement: Option<FlashReplacement>,
-    /// Slots layout: who leaves and who enters, if that is not decided by accesses alone.
+    /// Slots layout: which blocks leave and enter, if accesses alone do not decide that.
     pub queues: Option<Box<Queues>>,
-    /// From the choice of what is cleaned to the end of that.
+    /// From the choice of the records to clean to the end of their cleaning.
     holding_cells: bool,
-    /// Cells superseded during that: a read may still look at them, and a record that was chosen is
-    /// known by its cell, which must not be another record's of the same block meanwhile.
+    /// Cells superseded during that: a read may still access them. A chosen record is known by its
+    /// cell, which must not become that of another record of the same block meanwhile.
     held_cells: Vec<Position>,
-    /// Mappings on their way out of a region.
+    /// Mappings that are moving out of a region.
     moves: Option<Moves>,
     moves_scratch: Vec<(BlockKey, Position)>,
     leaving_scratch: Vec<EntryId>,
 }
 
 impl FlashTier {
-    /// `entries`: those of the index that are there for blocks on flash; `all`: those of the index.
+    /// `entries`: index entries for blocks on flash; `all`: all index entries.
     pub fn new(
         shard: u8,
         config: &CacheConfig,
@@ -127,12 +127,12 @@ impl FlashTier {
         replacement + queues + self.regions.memory_bytes() + uses + popularity
     }
 
-    /// Entries of the index that are there for blocks on flash.
+    /// Index entries for blocks on flash.
     pub fn entries(&self) -> u32 {
         self.entries
     }
 
-    /// How replacement on flash stands; nothing in other layouts.
+    /// The state of replacement on flash; empty in other layouts.
     pub fn describe(&self, blocks: &Blocks) -> String {
         self.replacement.as_ref().map_or_else(String::new, |flash| {
             let entry = |id: EntryId| {
@@ -157,7 +157,7 @@ impl FlashTier {
         self.log_failed
     }
 
-    /// Nothing goes to the log any more.
+    /// Nothing is written to the log any more.
     pub fn fail_log(&mut self) {
         self.log_failed = true;
     }
@@ -168,7 +168,7 @@ impl FlashTier {
         self.exists && !self.log_failed
     }
 
-    /// Whether writes of blocks with a record wait, since the log has failed.
+    /// Whether writes of blocks with a record wait because the log has failed.
     pub fn is_holding(&self) -> bool {
         self.holding
     }
@@ -177,48 +177,48 @@ impl FlashTier {
         self.holding = holding;
     }
 
-    /// These volumes go past flash; `all`: there are no others.
+    /// These volumes bypass flash; `all`: there are no others.
     pub fn set_past(&mut self, past: VolumeSet, all: bool) {
         (self.past, self.all_past) = (past, all);
     }
 
-    /// Whether all volumes go past flash.
+    /// Whether all volumes bypass flash.
     pub fn is_all_past(&self) -> bool {
         self.all_past
     }
 
-    /// Whether the block's volume goes past flash.
+    /// Whether the block's volume bypasses flash.
     #[inline]
     pub fn goes_past(&self, key: BlockKey) -> bool {
         self.past.has(key)
     }
 
-    /// Whether the volume's new data goes to the log.
+    /// Whether the volume's new data is written to the log.
     #[inline]
     pub fn logs(&self, key: BlockKey) -> bool {
         self.exists && !self.goes_past(key)
     }
 
-    /// Only stores that fail can make room (or not any more): requests that waited may go past flash; if that is
-    /// `hopeless`, those that cannot fail. Whether that is news.
+    /// Only failing stores can make room (or no longer): waiting requests may bypass flash. If the
+    /// jam is `hopeless`, those that cannot bypass it fail. Returns whether that is new.
     pub fn set_jam(&mut self, jam: bool, hopeless: bool) -> bool {
         let before = (self.jam, self.hopeless);
         (self.jam, self.hopeless) = (jam, hopeless);
         before != (jam, hopeless)
     }
 
-    /// Whether the log, or the index, has no room, and only stores can make any that fail.
+    /// Whether the log or the index has no room, and only failing stores can make any.
     pub fn is_jammed(&self, blocks: &Blocks, context: &ShardContext<'_>) -> bool {
         self.jam && is_short(blocks, context)
     }
 
-    /// Whether that has been waited for long enough.
+    /// Whether the jam has lasted too long.
     pub fn is_hopeless(&self, blocks: &Blocks, context: &ShardContext<'_>) -> bool {
         self.hopeless && is_short(blocks, context)
     }
 
-    /// Whether a write may go past a log that has no room: flash holds nothing of the block, and its store
-    /// works.
+    /// Whether a write may bypass a log that has no room: flash holds nothing of the block, and its
+    /// store works.
     pub fn may_go_past(&self, blocks: &Blocks, key: BlockKey) -> bool {
         let free = |id| blocks[id].transfer().is_none() && !blocks[id].is_bound();
         !self.failing.has(key) && blocks.find(key).is_none_or(free)
@@ -226,8 +226,8 @@ impl FlashTier {
 
     // ---- records ----
 
-    /// The block has another newest record (or none any more), with other contents: the older one leaves a hole in
-    /// its region.
+    /// The block has another newest record (or none), with other contents: the older one leaves a
+    /// hole in its region.
     pub fn set_record(
         &mut self,
         blocks: &mut Blocks,
@@ -242,7 +242,7 @@ impl FlashTier {
         }
     }
 
-    /// The block's record stands elsewhere, or nowhere any more.
+    /// The block's record is elsewhere, or no longer exists.
     fn put_record(
         &mut self,
         blocks: &mut Blocks,
@@ -299,7 +299,7 @@ impl FlashTier {
         self.update_residence(blocks, id, to.is_some() && !gone);
     }
 
-    /// A record of this region comes or goes: keeps account of it if it is dirty.
+    /// A record enters or leaves this region: counts it if it is dirty.
     pub fn count_record(
         &mut self,
         blocks: &Blocks,
@@ -322,7 +322,7 @@ impl FlashTier {
 
     // ---- admission ----
 
-    /// What an admission policy goes by, apart from the block.
+    /// The inputs of an admission policy, apart from the block.
     pub fn offer(&self, context: &ShardContext<'_>) -> Offer {
         let written = context.log.as_deref().map_or(0, |log| log.stats().bytes_written());
         let (second, flash, stores) = context.front.loads.map_or((0, 0, 0), |loads| loads.last());
@@ -342,8 +342,7 @@ impl FlashTier {
         }
     }
 
-    /// Whether the next reading from flash is to bring the block into DRAM. (A block that has given way comes
-    /// back.)
+    /// Whether the next read from flash moves the block into DRAM. (An evicted block returns.)
     #[inline]
     pub fn promotes(&self, blocks: &Blocks, id: EntryId) -> bool {
         let readings = || match &self.replacement {
@@ -357,19 +356,19 @@ impl FlashTier {
         after == 1 || readings().saturating_add(1) >= after || self.is_past_its_time(blocks, id)
     }
 
-    /// How often the block's record was read, or how popular it is, if that makes it worth being inserted again.
+    /// The reads or the popularity of the block's record, if that makes it worth inserting again.
     pub fn worth(&self, id: EntryId) -> Option<u8> {
         let uses = *self.uses.get(id as usize)?;
         let worth = self.popularity.as_ref().map_or(uses, |popularity| popularity.of(id));
         self.policy.uses_min().filter(|&least| worth >= least).map(|_| worth)
     }
 
-    /// Whether of records that are worth it those come first that are worth most.
+    /// Whether the records with the highest worth are taken first.
     pub fn takes_hottest(&self) -> bool {
         self.policy.takes_hottest()
     }
 
-    /// The block's record stands at the head of the log, as it was.
+    /// The block's record is at the head of the log, unchanged.
     pub fn reinserted(
         &mut self,
         blocks: &mut Blocks,
@@ -397,7 +396,7 @@ impl FlashTier {
         }
     }
 
-    /// Forgets an entry that holds nothing any more; whether it did.
+    /// Forgets an empty entry; returns whether it was empty.
     #[inline]
     pub fn forget_if_empty(&mut self, blocks: &mut Blocks, id: EntryId) -> bool {
         let e = &blocks[id];
@@ -411,23 +410,23 @@ impl FlashTier {
         forget
     }
 
-    /// Records, or mappings, in a region.
+    /// Number of records, or mappings, in a region.
     pub fn region_entries(&self, region: u32) -> u32 {
         self.regions.count(region)
     }
 
-    /// The blocks whose records lie in the region.
+    /// The blocks with records in the region.
     pub fn blocks_of(&self, blocks: &Blocks, region: u32) -> impl Iterator<Item = EntryId> {
         self.regions.blocks_of(blocks, region)
     }
 
-    /// Whether any record in the region is dirty, if only because something is lost: who destages hears
-    /// of that, and of what takes its place meanwhile.
+    /// Whether any record in the region is dirty, even if only because data is lost: a destage is
+    /// told of that, and of records that replace it meanwhile.
     pub fn region_is_dirty(&self, region: u32) -> bool {
         self.regions.dirty(region) > 0
     }
 
-    /// Whether some record in the region is dirty and `which` is so of its block.
+    /// Whether a dirty record in the region belongs to a block for which `which` is true.
     pub fn region_has_dirty(
         &self,
         blocks: &Blocks,
@@ -440,7 +439,7 @@ impl FlashTier {
     // ---- records that cannot be read ----
 
     /// Blocks whose newest data cannot be read from flash: at most [`UNREADABLE_MAX`] of those that
-    /// cleaning has met, without those that were written again since.
+    /// cleaning has found, excluding those written again since.
     pub fn unreadable(&self, blocks: &Blocks) -> impl Iterator<Item = BlockKey> {
         self.unreadable.iter().copied().filter(|&key| is_unreadable(blocks, key))
     }
@@ -454,7 +453,7 @@ impl FlashTier {
         self.name_unreadable(blocks, key);
     }
 
-    /// The block is one of those that are reported to operators.
+    /// The block is one of those reported to operators.
     fn name_unreadable(&mut self, blocks: &Blocks, key: BlockKey) {
         if self.unreadable.contains(&key) {
             return;

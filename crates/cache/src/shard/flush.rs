@@ -7,29 +7,29 @@ use super::tiers::{Tiers, leave};
 use super::transfer::Kind;
 use crate::entry::{EntryId, FLUSHING, WANTS_APPEND};
 
-/// How a shard's part of a flush stands.
+/// The state of a shard's part of a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FlushState {
-    /// None is under way, or it was reported as done.
+    /// None is in progress, or it was reported as done.
     Idle,
-    /// There is more to start at once.
+    /// More can be started at once.
     More,
     /// Transfers must end first.
     Waiting,
-    /// All is handed on, or some could not be.
+    /// All blocks are handed on, or some could not be.
     Done { failed: bool },
 }
 
-/// A shard's part in the flush of a volume.
+/// A shard's part of the flush of a volume.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flush {
     active: bool,
-    /// Blocks to wait for.
+    /// Number of blocks to wait for.
     waiting: u32,
     failed: bool,
 }
 
-/// The flush under way of each volume.
+/// The current flush of each volume.
 #[derive(Debug, Default)]
 pub(super) struct Flushes(Vec<Flush>);
 
@@ -38,7 +38,7 @@ impl Flushes {
         self.0.push(Flush::default());
     }
 
-    /// A flush of the volume begins; what it covers is marked.
+    /// A flush of the volume begins; its blocks are marked.
     pub fn begin(&mut self, volume: usize) {
         self.0[volume] = Flush { active: true, waiting: 0, failed: false };
     }
@@ -47,7 +47,7 @@ impl Flushes {
         self.0[volume].active
     }
 
-    /// It waits for one block more.
+    /// It waits for one more block.
     pub fn wait_for_one(&mut self, volume: usize) {
         self.0[volume].waiting += 1;
     }
@@ -57,7 +57,7 @@ impl Flushes {
         self.0[volume].failed = true;
     }
 
-    /// A block that the flush waits for, if this is one, has been handed on, or could not be.
+    /// A block that the flush may wait for has been handed on, or could not be.
     pub fn covered(&mut self, blocks: &mut Blocks, id: EntryId, ok: bool) {
         if blocks[id].has(FLUSHING) {
             blocks[id].clear(FLUSHING);
@@ -67,7 +67,7 @@ impl Flushes {
         }
     }
 
-    /// How it stands, once nothing more can be started: it is over when nothing is waited for.
+    /// Its state once nothing more can be started: it ends when no block is left to wait for.
     pub fn end(&mut self, volume: usize) -> FlushState {
         let flush = &mut self.0[volume];
         if flush.waiting > 0 {
@@ -78,8 +78,8 @@ impl Flushes {
     }
 }
 
-/// Pushes a flush on by at most `budget` blocks. This shard's part is done when all it
-/// covers has been handed to the log, or, without one, is on the backing store.
+/// Advances a flush by at most `budget` blocks. This shard's part is done when all its blocks have
+/// been given to the log or, without a log, are on the backing store.
 pub(super) fn step(
     tiers: &mut Tiers,
     context: &mut ShardContext<'_>,

@@ -7,7 +7,7 @@ use forebay_flash::BlockKey;
 use super::ShardContext;
 use crate::frames::Frame;
 
-/// Sizes of blocks and of their granules, of which a block has 16 at most.
+/// The sizes of blocks and of their granules. A block has at most 16 granules.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Granules {
     block_shift: u32,
@@ -49,7 +49,7 @@ impl Granules {
         self.granule_shift
     }
 
-    /// Granules touched by `length` bytes at `start` of a block, and those covered whole.
+    /// Granules touched by `length` bytes at `start` of a block, and those wholly covered.
     #[inline]
     pub fn masks(self, start: u32, length: u32) -> (u16, u16) {
         let g = self.granule_shift;
@@ -82,7 +82,7 @@ impl Granules {
         mask.count_ones() << self.granule_shift
     }
 
-    /// Where a block begins on its volume, in bytes.
+    /// The start of a block on its volume, in bytes.
     #[inline]
     pub fn start_of(self, key: BlockKey) -> u64 {
         key.block().0 << self.block_shift
@@ -102,20 +102,21 @@ impl Granules {
         (start, start + u64::from(self.bytes_within(context, key)))
     }
 
-    /// The granules of a block that lie within its volume, in part at least.
+    /// The granules of a block that are at least partly within its volume.
     pub fn within(self, context: &ShardContext<'_>, key: BlockKey) -> u16 {
         let count = self.bytes_within(context, key).div_ceil(1 << self.granule_shift);
         ((1_u32 << count) - 1) as u16
     }
 
-    /// Where in a block the first of these granules is that lies wholly behind the end of the volume.
+    /// The offset in the block of the first of these granules that is wholly past the end of the
+    /// volume.
     pub fn beyond(self, context: &ShardContext<'_>, key: BlockKey, granules: u16) -> Option<u64> {
         let outside = granules & !self.within(context, key);
         (outside != 0).then(|| u64::from(outside.trailing_zeros()) << self.granule_shift)
     }
 
-    /// The segments of a record's payload in `frame`: its granules one after another, then, if
-    /// `padded` to whole pages of these bytes, what fills the last page.
+    /// The segments of a record's payload in `frame`: its granules one after another, then the
+    /// filling of the last page if the payload is `padded` to whole pages of these bytes.
     pub fn payload(
         self,
         frame: Frame,

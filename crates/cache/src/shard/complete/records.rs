@@ -8,7 +8,7 @@ use crate::shard::tiers::Tiers;
 use crate::shard::{Shard, ShardContext};
 use crate::slab::NONE;
 
-/// The read of a record that is to be destaged has ended without what was to be had.
+/// The read of a record to be destaged has ended without usable data.
 pub(super) fn record_unread(
     shard: &mut Shard,
     context: &mut ShardContext<'_>,
@@ -23,8 +23,7 @@ pub(super) fn record_unread(
     }
 }
 
-/// A write to the backing store has ended: of a part of a record, or of one or more as a
-/// whole.
+/// A write to the backing store has ended: of a part of a record, or of one or more whole records.
 pub(super) fn record_written(
     shard: &mut Shard,
     context: &mut ShardContext<'_>,

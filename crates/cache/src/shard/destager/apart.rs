@@ -10,7 +10,7 @@ use crate::shard::transfer::Kind;
 use crate::shard::{Shard, ShardContext, volume_index};
 use crate::volume_set::VolumeSet;
 
-/// Where no record is.
+/// The position of no record.
 const NOWHERE: Position = Position(u32::MAX);
 
 /// See the module.
@@ -24,14 +24,14 @@ pub(super) struct Apart {
     failed: VolumeSet,
     /// The error of the last one.
     error: IoError,
-    /// What was chosen of them and has been looked at. Not all of it was begun.
+    /// Chosen records of these volumes that have been looked at. Not all of them were begun.
     keys: Vec<BlockKey>,
-    /// How far settling is.
+    /// Progress of settling.
     at: usize,
 }
 
 impl Apart {
-    /// With memory for the keys of two regions of `region_pages`.
+    /// With memory for the keys of two regions of `region_pages` pages.
     pub fn new(region_pages: u32) -> Apart {
         let keys = Vec::with_capacity(2 * region_pages as usize);
         let (volumes, failed) = (VolumeSet::EMPTY, VolumeSet::EMPTY);
@@ -60,7 +60,7 @@ impl Apart {
     }
 }
 
-/// The volumes of which the job has not done all; `None` if it waits for flash, too.
+/// The volumes whose part of the job is not done; `None` if the job waits for flash too.
 pub(crate) fn awaited(shard: &Shard) -> Option<VolumeSet> {
     if shard.destager.writes.reading > 0 {
         return None;
@@ -91,13 +91,13 @@ pub(crate) fn is_writing(shard: &Shard, volume: usize) -> bool {
     shard.destager.writes.in_flight[volume] > 0
 }
 
-/// How a write to one of these volumes has failed, if one has.
+/// The error of a failed write to one of these volumes, if any.
 pub(crate) fn failed(shard: &Shard, volumes: VolumeSet) -> (VolumeSet, IoError) {
     (shard.destager.apart.failed & volumes, shard.destager.apart.error)
 }
 
-/// The job goes on without these volumes: nothing more is begun of them, and what is in flight ends
-/// apart.
+/// The job continues without these volumes: no more of their records are begun, and writes in
+/// flight end apart.
 pub(crate) fn part(shard: &mut Shard, volumes: VolumeSet) {
     let Shard { destager, tiers, .. } = shard;
     let Some(job) = &mut destager.job else { return };
@@ -139,8 +139,9 @@ pub(crate) fn part(shard: &mut Shard, volumes: VolumeSet) {
     destager.apart.in_flight += moved.sum::<u32>();
 }
 
-/// All writes of these volumes have ended, and what was destaged of those that are `synced` is clean. Goes
-/// as far as the budget of the call; whether that was all of it. The same volumes until it was.
+/// All writes of these volumes have ended, and the records destaged to the `synced` ones are clean.
+/// Stops at the budget of the call; returns whether everything was done. Call it with the same
+/// volumes until then.
 pub(crate) fn settle(
     shard: &mut Shard,
     context: &mut ShardContext<'_>,

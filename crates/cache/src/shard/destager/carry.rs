@@ -27,10 +27,10 @@ use crate::shard::transfer::Kind;
 use crate::sorting::Sorting;
 use crate::volume_set::VolumeSet;
 
-/// Records that are looked at in one step, of those that are being carried on or can be.
+/// Records looked at in one step, of those that are being carried on or can be.
 const CARRY_WINDOW: usize = 64;
 
-/// How carrying a region's records on stands.
+/// The state of carrying on a region's records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CarryState {
     /// Waiting for the log, or for transfers.
@@ -43,10 +43,10 @@ pub(crate) enum CarryState {
     Failed,
 }
 
-/// A record that may be inserted again, in the order in which they are taken.
+/// A record that may be inserted again, in the order in which records are taken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Hot {
-    /// Lower, the more it is worth, if that decides.
+    /// The lower, the more the record is worth, if that decides.
     rank: u8,
     position: Position,
     key: BlockKey,
@@ -54,20 +54,20 @@ struct Hot {
     pages: u8,
 }
 
-/// How far the choice of what is inserted again is.
+/// The phase of choosing the records to insert again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Choice {
     Collecting,
-    /// By what they are worth.
+    /// Sorting by worth.
     Ranking,
-    /// By position, those that were taken.
+    /// Sorting the chosen ones by position.
     Ordering,
 }
 
-/// What is being carried on, or inserted again.
+/// The records being carried on, or inserted again.
 #[derive(Debug)]
 pub(super) struct Carrying {
-    /// Records to be inserted again, the first to be taken last.
+    /// Records to be inserted again; the first to be taken is last.
     hot: Vec<Hot>,
     sorting: Sorting<Hot>,
     choice: Choice,
@@ -77,7 +77,7 @@ pub(super) struct Carrying {
     again: bool,
     /// A batch of them has been closed.
     closed: bool,
-    /// Blocks of the batch of which a transfer is under way.
+    /// Blocks of the batch with a transfer in progress.
     blocks: Vec<BlockKey>,
     /// A record could not be read.
     unread: bool,
@@ -108,8 +108,8 @@ impl Carrying {
 }
 
 impl Destager {
-    /// Begins to carry on what cleaning has left of a region, of volumes whose store fails or
-    /// because it cannot be read.
+    /// Begins to carry on the remaining records of a region: those of volumes with failing stores,
+    /// or unreadable ones.
     pub fn carry_begin(&mut self, tiers: &Tiers, region: u32, failing: VolumeSet) {
         let mut left = core::mem::take(&mut self.chosen);
         left.clear();
@@ -128,7 +128,7 @@ impl Destager {
         (self.carrying.unread, self.carrying.again) = (false, false);
     }
 
-    /// Continues carrying on what is left of the region.
+    /// Continues carrying on the remaining records of the region.
     pub fn carry_step(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>) -> CarryState {
         if tiers.flash.log_failed() {
             return CarryState::Failed;
@@ -153,8 +153,8 @@ impl Destager {
         state
     }
 
-    /// Carries on what can be now of what is left, and forgets what is no longer there: of as many as fill a few
-    /// batches, or all if they are not in the way of each other.
+    /// Carries on as many remaining records as possible now, and forgets those that no longer
+    /// exist: as many as fill a few batches, or all if they do not obstruct each other.
     fn carry_some(
         &mut self,
         tiers: &mut Tiers,
@@ -181,8 +181,8 @@ impl Destager {
         }
     }
 
-    /// Begins to choose which clean records of a region are inserted again: those that are worth most, in `pages`
-    /// pages of the log at most.
+    /// Begins to choose which clean records of a region are inserted again: those worth most, in at
+    /// most `pages` pages of the log.
     pub fn reinsert_choose(&mut self, tiers: &mut Tiers, region: u32, pages: u32) {
         let carrying = &mut self.carrying;
         carrying.hot.clear();
@@ -191,7 +191,8 @@ impl Destager {
         tiers.flash.begin_walk(region);
     }
 
-    /// Goes on choosing, as far as the budget of the call goes; the pages that they take, once all are chosen.
+    /// Continues choosing within the budget of the call; returns the pages that the records take
+    /// once all are chosen.
     pub fn reinsert_choose_step(
         &mut self,
         tiers: &mut Tiers,
@@ -320,8 +321,8 @@ impl Destager {
         tiers.transfers.read_record(&tiers.blocks, context, (id, t), bounce);
     }
 
-    /// A record to be carried on was read: `Ok(true)` good, `Ok(false)` something newer has taken its
-    /// place. Whether that is the end of its transfer: else it goes on to the log.
+    /// A record to be carried on was read: `Ok(true)` good, `Ok(false)` a newer record has replaced
+    /// it. Returns whether its transfer has ended; otherwise it continues to the log.
     pub fn carry_read(
         &mut self,
         tiers: &mut Tiers,
@@ -352,8 +353,8 @@ impl Destager {
         true
     }
 
-    /// The log has it now, at another position, unless something newer has taken the record's place: the
-    /// regions of both.
+    /// The log has the record now, at another position, unless a newer record has replaced it:
+    /// returns the regions of both.
     pub fn carried(
         &mut self,
         tiers: &mut Tiers,
@@ -386,15 +387,16 @@ impl Destager {
     }
 }
 
-/// Records that are inserted again together: half the frames that they pass through, so that others find some.
+/// Records that are inserted again together: half the frames that they pass through, so that other
+/// transfers find some.
 fn reinsertions(tiers: &Tiers, geometry: &Geometry) -> usize {
     let most =
         geometry.batch_entries_max.min((geometry.batch_pages_max - 1) / geometry.block_pages());
     (most.max(1) as usize).min((tiers.transfers.bounces() / 2).max(1))
 }
 
-/// Keeps the first of `hot`, which is ordered by worth, as far as they fit `pages` pages with one header for every
-/// `together` records. Returns the pages that they take.
+/// Keeps the first of `hot`, which is ordered by worth, as far as they fit into `pages` pages with
+/// one header for every `together` records. Returns the pages that they take.
 fn take_best(hot: &mut Vec<Hot>, pages: u32, together: u32) -> u32 {
     let (mut taken, mut count) = (0, 0);
     for record in hot.iter() {
@@ -408,8 +410,9 @@ fn take_best(hot: &mut Vec<Hot>, pages: u32, together: u32) -> u32 {
     taken
 }
 
-/// Whether the block's record may be inserted again: it is clean, it is all that there is of the block, and
-/// nothing is under way. (A block in memory is written again when it leaves, if it is still worth it.)
+/// Whether the block's record may be inserted again: it is clean, is all the cached data of the
+/// block, and no transfer is in progress. (A block in memory is written again when it leaves, if it
+/// is still worth it.)
 fn is_reinsertable(e: &Entry, sabotage: Sabotage) -> bool {
     let idle = e.transfer().is_none() && e.frame().is_none();
     (idle || sabotage.is(Bug::ReinsertedOverNewer))
@@ -418,7 +421,7 @@ fn is_reinsertable(e: &Entry, sabotage: Sabotage) -> bool {
         && !e.has(DOUBTFUL)
 }
 
-/// The block's record has moved. A write of it to a store that is late goes on, of the same version.
+/// The block's record has moved. A write of the same version to a late store continues.
 fn follow_record(tiers: &mut Tiers, id: EntryId, (from, to): (Position, Position)) {
     if let Some(t) = tiers.blocks[id].transfer()
         && let Kind::DestageRecord { position, .. } = &mut tiers.transfers[t].kind
@@ -428,10 +431,10 @@ fn follow_record(tiers: &mut Tiers, id: EntryId, (from, to): (Position, Position
     }
 }
 
-/// Whether the block's record can be carried on now, by a transfer of its `own`. While a newer record
-/// of the block waits for a batch, it can: what is carried comes first in the log. Once the newer
-/// record is in a batch, it must not: the entry would come later and void it. Nor need it, since the
-/// newer record replaces the old one when the batch is written.
+/// Whether the block's record can be carried on now, by a transfer of its `own`. It can while a
+/// newer record of the block waits for a batch: carried records come first in the log. It must not
+/// once the newer record is in a batch: its entry would come later and void the newer record. It
+/// then need not either, since the newer record replaces the old one when the batch is written.
 fn comes_before(tiers: &Tiers, context: &ShardContext<'_>, id: EntryId, own: Option<u32>) -> bool {
     let e = &tiers.blocks[id];
     e.transfer() == own
@@ -446,7 +449,7 @@ fn comes_before(tiers: &Tiers, context: &ShardContext<'_>, id: EntryId, own: Opt
         })
 }
 
-/// Gives the log what is carried on, or inserted `again`.
+/// Gives the log a record that is carried on, or inserted `again`.
 fn hand_on(tiers: &Tiers, context: &mut ShardContext<'_>, t: u32, frame: Frame, again: bool) {
     let Kind::Carry { valid, dirty, .. } = tiers.transfers[t].kind else {
         unreachable!("a record is carried on")
@@ -457,7 +460,7 @@ fn hand_on(tiers: &Tiers, context: &mut ShardContext<'_>, t: u32, frame: Frame, 
     if again { log.reinsert(append) } else { log.carry(append) }
 }
 
-/// Whether what is carried on of the record is that it is lost.
+/// Whether the carried entry only says that the record is lost.
 pub(super) fn is_lost(e: &Entry) -> bool {
     e.owed() == 0 || e.has(UNREADABLE)
 }

@@ -9,10 +9,10 @@ use crate::shard::tiers::Tiers;
 use crate::shard::transfer::Kind;
 use crate::volume_set::VolumeSet;
 
-/// What carrying a region on comes to.
+/// The cost of carrying a region on.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Owed {
-    /// Blocks that would be lost, and are not yet.
+    /// Blocks that would newly be lost.
     pub lost: u64,
     /// Pages of the log, at most.
     pub pages: u64,
@@ -21,14 +21,14 @@ pub(crate) struct Owed {
 /// At most 1/4 of the blocks that flash can hold may be lost ones.
 const LOST_SHARE: u32 = 4;
 
-/// Records of a batch of what is carried on, where there are as many frames: batches are not so small that
-/// their headers fill what is kept free.
+/// Records in a batch that is carried on, if there are as many frames: batches are large enough
+/// that their headers do not fill the reserved regions.
 const CARRY_BATCH: usize = 16;
 
-/// What it comes to if all that is dirty in the region is carried on; `None` if that must not be:
-/// because a record is to be destaged, being of a volume that is none of `carried`, or
-/// because too much is lost (that keeps its entry in the index, and others need some). If a cleaning `settles`, what
-/// is destaged of others is about to be clean.
+/// The cost if all dirty records in the region are carried on; `None` if that is not allowed:
+/// because a record is to be destaged, since its volume is not one of `carried`, or because too
+/// much is lost (a lost block keeps its index entry, and others need some). If a cleaning
+/// `settles`, records destaged to other volumes are about to be clean.
 pub(crate) fn needs(
     shard: &Shard,
     region: u32,
@@ -62,12 +62,12 @@ pub(crate) fn needs(
     (owed.lost == 0 || tiers.blocks.lost() + owed.lost as u32 <= most).then_some(owed)
 }
 
-/// Records that are carried on together at least, unless fewer are left.
+/// The least number of records that are carried on together, unless fewer are left.
 pub(crate) fn batch(shard: &Shard, geometry: &Geometry) -> usize {
     together(&shard.tiers, geometry)
 }
 
-/// As [`batch`], of tiers.
+/// Like [`batch`], for tiers.
 pub(super) fn together(tiers: &Tiers, geometry: &Geometry) -> usize {
     let most =
         geometry.batch_entries_max.min((geometry.batch_pages_max - 1) / geometry.block_pages());
@@ -81,7 +81,7 @@ pub(crate) fn is_unreadable(shard: &Shard, region: u32) -> bool {
     tiers.flash.region_has_dirty(&tiers.blocks, region, dirty)
 }
 
-/// Whether the region holds something that can be destaged now, of volumes other than these.
+/// Whether the region holds records that can be destaged now, of volumes other than these.
 pub(crate) fn has_ready(shard: &Shard, region: u32, but: VolumeSet) -> bool {
     let tiers = &shard.tiers;
     tiers.flash.region_has_dirty(&tiers.blocks, region, |e: &Entry| {

@@ -29,36 +29,36 @@ const STRETCH_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Stretch {
     first: u32,
-    /// One of its blocks.
+    /// The key of one of its blocks.
     key: BlockKey,
-    /// Reads of flash under way.
+    /// Reads from flash in progress.
     reading: u32,
 }
 
-/// One of a stretch: its block, whether that is being appended, and the frame that holds the
-/// record's version.
+/// A member of a stretch: its block, whether the block is being appended, and the frame that holds
+/// the record's version.
 pub(super) type Member = (EntryId, bool, Option<Frame>);
 
-/// What is left to do for a record that could not be used: its transfer ends, then its stretch has one
-/// read less.
+/// The remaining work for an unusable record: its transfer ends, and its stretch waits for one read
+/// less.
 pub(in crate::shard) struct Unread {
     pub overtaken: bool,
     /// Or [`NONE`].
     pub stretch: u32,
 }
 
-/// What can be done with a record that was chosen.
+/// The state of a chosen record.
 enum RecordState {
     /// It is no longer the newest, or no longer dirty.
     NotOwed,
-    /// Something else is under way on its block.
+    /// Another transfer of its block is in progress.
     Busy,
     /// Ready; `appending`: during the append of a newer version.
     Ready { id: EntryId, appending: bool },
 }
 
 impl Destager {
-    /// Starts to write the next records; false if that must wait for other transfers to end.
+    /// Starts to write the next records; false if other transfers must end first.
     pub(super) fn next(
         &mut self,
         tiers: &mut Tiers,
@@ -97,9 +97,9 @@ impl Destager {
         true
     }
 
-    /// The next of those chosen to look at, and which part it is the next of: first all, volume by volume; then,
-    /// whenever nothing is in flight, those that were busy. (A record in flight during an append cannot be told from
-    /// one that is ready.)
+    /// The next chosen record to look at, and its part: first all, volume by volume; then, whenever
+    /// nothing is in flight, those that were busy. (During an append, a record in flight cannot be
+    /// distinguished from a ready one.)
     pub(super) fn at(&self, tiers: &Tiers, job: &Job) -> Option<(usize, Option<usize>)> {
         // (A volume that has few writes in flight comes first.)
         let startable = |&(_, part): &(usize, &Part)| {
@@ -128,8 +128,8 @@ impl Destager {
         }
     }
 
-    /// Starts to write the record there and those that follow on it; the number of them,
-    /// 0 if that must wait for bounce frames.
+    /// Starts to write the record there and those that follow; returns their number, 0 if bounce
+    /// frames are lacking.
     fn destage_stretch(
         &mut self,
         tiers: &mut Tiers,
@@ -202,7 +202,7 @@ impl Destager {
         }
     }
 
-    /// The record is in its bounce frame: on to the backing store.
+    /// The record is in its bounce frame and continues to the backing store.
     pub fn record_read(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>, t: u32) {
         self.writes.reading -= 1;
         let key: BlockKey = tiers.transfers[t].key;
@@ -219,8 +219,9 @@ impl Destager {
         }
     }
 
-    /// The record cannot be used: another has taken its place (`overtaken`: nothing is owed for
-    /// this one any more), or it cannot be read. What is left to do, unless it is written from memory.
+    /// The record cannot be used: another has replaced it (`overtaken`: this one need not be
+    /// destaged any more), or it cannot be read. Returns the remaining work, unless it is written
+    /// from memory.
     pub fn record_unread(
         &mut self,
         tiers: &mut Tiers,
@@ -266,7 +267,8 @@ impl Destager {
         Some(Unread { overtaken, stretch })
     }
 
-    /// Writes from memory what flash does not give: the same, or, if nothing can be logged, what is newer.
+    /// Writes from memory what flash cannot provide: the same data or, if nothing can be logged,
+    /// newer data.
     fn destage_from_frame(
         &mut self,
         tiers: &mut Tiers,
@@ -306,7 +308,7 @@ impl Destager {
         }
     }
 
-    /// Takes a transfer out of its stretch.
+    /// Removes a transfer from its stretch.
     fn leave_stretch(&mut self, tiers: &mut Tiers, stretch: u32, t: u32) {
         let next = tiers.transfers[t].next;
         if self.stretches[stretch].first == t {
@@ -320,7 +322,7 @@ impl Destager {
         tiers.transfers[before].next = next;
     }
 
-    /// Everything is there: one write for each part without a gap.
+    /// All data is here: one write for each part without a gap.
     fn write_stretch(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>, stretch: u32) {
         let Stretch { mut first, key, .. } = self.stretches.remove(stretch);
         while first != NONE {
@@ -331,7 +333,8 @@ impl Destager {
         self.write_ended(key);
     }
 
-    /// Writes what follows on `first` without a gap; the transfer after that, or [`NONE`].
+    /// Writes the records that follow `first` without a gap; returns the transfer after that, or
+    /// [`NONE`].
     fn write_part(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>, first: u32) -> u32 {
         let mut segments = core::mem::take(&mut self.segments_scratch);
         segments.clear();
@@ -391,10 +394,10 @@ impl Destager {
     }
 }
 
-/// A block whose newer version is being appended is not waited for: that append may itself
-/// wait for the region to become free. Its record is destaged *during* the append. Nothing
-/// can overtake: the newer version is destaged by a later job, and until then nobody reads
-/// these granules from the backing store, because the newer record holds them all.
+/// A block whose newer version is being appended is not waited for: that append may itself wait for
+/// the region to become free. Its record is destaged *during* the append. Nothing can overtake it:
+/// a later job destages the newer version, and until then these granules are not read from the
+/// backing store, because the newer record holds them all.
 fn state_of(tiers: &Tiers, job: &Job, key: BlockKey, position: Position) -> RecordState {
     match tiers.blocks.find(key) {
         Some(id) if is_owed(tiers, job, id, position) => match tiers.blocks[id].transfer() {
@@ -415,7 +418,7 @@ fn frame_of_record(tiers: &Tiers, id: EntryId, appending: bool) -> Option<Frame>
     e.frame().filter(|_| same)
 }
 
-/// A transfer of the block's record, from a frame or by way of a bounce frame.
+/// A transfer of the block's record, from a frame or through a bounce frame.
 fn start_record(
     tiers: &mut Tiers,
     context: &mut ShardContext<'_>,

@@ -15,8 +15,8 @@ use forebay_flash::BlockKey;
 impl FlashTier {
     // ---- who counts, and who gives way ----
 
-    /// The block's state has changed: it counts where that puts it. `again` if it is to stay even
-    /// though it had given way.
+    /// The block's state has changed: updates its accounting. `again` if it is to stay even though
+    /// it was evicted.
     #[inline]
     pub fn update_residence(&mut self, blocks: &Blocks, id: EntryId, again: bool) {
         let Some(flash) = &mut self.replacement else { return };
@@ -42,7 +42,7 @@ impl FlashTier {
         flash.put(id, e.key(), to);
     }
 
-    /// The block is about to be in memory: it must not be what gives way to that.
+    /// The block is about to enter memory: it must not be evicted to make room for that.
     #[inline]
     pub fn set_aside(&mut self, blocks: &Blocks, id: EntryId) {
         if let Some(flash) = &mut self.replacement {
@@ -50,14 +50,14 @@ impl FlashTier {
         }
     }
 
-    /// A block comes to memory that neither tier had.
+    /// A block enters memory that neither tier held.
     pub fn note_miss(&mut self, key: BlockKey) {
         if let Some(flash) = &mut self.replacement {
             flash.note_miss(key);
         }
     }
 
-    /// A client's write replaces the record of a block that flash alone has.
+    /// A client's write replaces the record of a block that only flash holds.
     pub fn note_write(&mut self, blocks: &Blocks, id: EntryId) {
         let alone = blocks[id].position().is_some() && blocks[id].has(LEAVING);
         if alone && self.has_given_way(id) {
@@ -72,7 +72,7 @@ impl FlashTier {
         self.replacement.as_ref().map_or(0, |flash| u64::from(flash.dirty_copies()))
     }
 
-    /// Whether the record would give way next, of the clean ones whose block is in memory.
+    /// Whether the record is the next clean copy to be evicted.
     pub fn is_next_copy(&self, id: EntryId) -> bool {
         self.replacement.as_ref().is_some_and(|flash| flash.is_next_copy(id))
     }
@@ -82,7 +82,7 @@ impl FlashTier {
         self.replacement.as_ref().map_or(0, FlashReplacement::eviction_steps_most)
     }
 
-    /// Whether dirty records of blocks in memory give way before blocks that flash alone has.
+    /// Whether dirty records of blocks in memory are evicted before blocks that only flash holds.
     pub fn gives_copies_up(&self) -> bool {
         self.replacement.as_ref().is_some_and(FlashReplacement::gives_copies_up)
     }
@@ -93,12 +93,12 @@ impl FlashTier {
         self.replacement.as_ref().is_some_and(|s| s.is_unmapping(id))
     }
 
-    /// Whether the block has given way on flash, though it may be there yet, or on its way there.
+    /// Whether the block was evicted from flash, even if it is still there or in transit to it.
     pub fn has_given_way(&self, id: EntryId) -> bool {
         self.replacement.as_ref().is_some_and(|s| s.residence(id) == Residence::Leaving)
     }
 
-    /// Whether flash still has the block though by the accounting it is gone.
+    /// Whether flash still holds a block that is gone in the accounting.
     #[inline]
     pub fn is_past_its_time(&self, blocks: &Blocks, id: EntryId) -> bool {
         let gone = |residence| matches!(residence, Residence::Uncounted | Residence::Leaving);
@@ -106,19 +106,19 @@ impl FlashTier {
             && self.replacement.as_ref().is_some_and(|s| gone(s.residence(id)))
     }
 
-    /// Whether nothing on flash can give way: all of it is dirty and cannot be read.
+    /// Whether nothing on flash can be evicted: all of it is dirty and unreadable.
     pub fn is_exhausted(&self) -> bool {
         self.pinned.is_empty()
             && self.replacement.as_ref().is_some_and(FlashReplacement::is_exhausted)
     }
 
-    /// Whether the cleaner should bring the coldest blocks to their backing stores.
+    /// Whether the cleaner should destage the coldest blocks.
     pub fn wants_destage(&self) -> bool {
         self.replacement.as_ref().is_some_and(|s| s.destage_wanted)
     }
 
-    /// Those who give way on flash, and the first of those who would next: a cleaning brings what is dirty of
-    /// them to the backing stores.
+    /// The blocks being evicted from flash, and the next ones to be evicted: a cleaning destages
+    /// the dirty ones.
     pub fn take_coldest(&mut self) -> impl Iterator<Item = EntryId> {
         if let Some(flash) = &mut self.replacement {
             flash.destage_wanted = false;
@@ -127,7 +127,7 @@ impl FlashTier {
         flash.into_iter().flat_map(|flash| flash.leaving().chain(flash.coldest()))
     }
 
-    /// Lets blocks give way until flash holds no more than its size.
+    /// Evicts blocks until flash holds no more than its size.
     #[inline]
     pub fn evict(
         &mut self,
@@ -149,12 +149,13 @@ impl FlashTier {
         }
     }
 
-    /// Blocks that flash has room for, by the accounting, those that give way not counted as gone.
+    /// Blocks that flash has room for, by the accounting; blocks being evicted still count.
     pub fn room(&self) -> u32 {
         self.replacement.as_ref().map_or(0, FlashReplacement::room)
     }
 
-    /// This block gives way, whatever the replacement policy would choose; false if it cannot now.
+    /// Evicts this block, whatever the replacement policy would choose; false if that is not
+    /// possible now.
     pub fn send_off(
         &mut self,
         blocks: &Blocks,
@@ -172,7 +173,7 @@ impl FlashTier {
         true
     }
 
-    /// Takes the next step off flash for a block that gives way.
+    /// Takes the next step of the eviction of a block from flash.
     fn leave(
         &mut self,
         blocks: &Blocks,
@@ -207,7 +208,7 @@ impl FlashTier {
         }
     }
 
-    /// All who leave go on as far as they can.
+    /// All leaving blocks continue as far as they can.
     pub fn leave_all(
         &mut self,
         blocks: &Blocks,
@@ -224,8 +225,8 @@ impl FlashTier {
         self.leaving_scratch = leaving;
     }
 
-    /// A transfer of the block has ended: what it owes on flash off memory, and the room that it may have
-    /// taken there.
+    /// A transfer of the block has ended: updates its accounting on flash, and the room that it may
+    /// have taken there.
     #[inline]
     pub fn settle(
         &mut self,
@@ -243,7 +244,7 @@ impl FlashTier {
         self.evict(blocks, transfers, context);
     }
 
-    /// The stores of these volumes fail; what is dirty of those that are pinned does not give way.
+    /// The stores of these volumes fail; dirty records of pinned ones are not evicted.
     pub fn set_failing(
         &mut self,
         blocks: &Blocks,
@@ -267,7 +268,7 @@ impl FlashTier {
 
     // ---- cells ----
 
-    /// The record is no good any more, from now on: its cell is to be free when that is durable.
+    /// The record is no longer valid: its cell becomes free when that is durable.
     pub fn disown(&mut self, blocks: &Blocks, context: &mut ShardContext<'_>, id: EntryId) {
         let Some(flash) = &mut self.replacement else { return };
         if !flash.is_unmapping(id) {
@@ -280,12 +281,12 @@ impl FlashTier {
         }
     }
 
-    /// A cleaning begins: cells that are superseded are kept for it.
+    /// A cleaning begins: superseded cells are kept for it.
     pub fn hold_cells(&mut self) {
         self.holding_cells = true;
     }
 
-    /// The cleaning is over: cells that were kept for it are free.
+    /// The cleaning has ended: cells kept for it are free.
     pub fn release_cells(&mut self, context: &mut ShardContext<'_>) {
         self.holding_cells = false;
         for position in self.held_cells.drain(..) {

@@ -19,11 +19,11 @@ pub(super) struct Moves {
     left: u32,
     in_flight: u32,
     failed: bool,
-    /// Those that could not move, because a newer record was being written.
+    /// Records that could not move, because a newer record was being written.
     later: Vec<(BlockKey, Position)>,
 }
 
-/// What the log is to write down again of a block.
+/// The mapping that the log must write again for a block.
 fn mapping(shard: u8, blocks: &Blocks, id: EntryId) -> Mapping {
     let e = &blocks[id];
     Mapping {
@@ -36,31 +36,31 @@ fn mapping(shard: u8, blocks: &Blocks, id: EntryId) -> Mapping {
     }
 }
 
-/// How they stand.
+/// The state of the moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MoveState {
     Busy,
-    /// Some were handed to the log just now, more are to be.
+    /// Some were given to the log just now; more follow.
     More,
-    /// The last were handed to the log.
+    /// The last were given to the log.
     Given,
     Done,
     /// The log takes no more.
     Failed,
 }
 
-/// How far a region that is free is forgotten.
+/// Progress of forgetting a freed region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Forgotten {
     All,
-    /// Some was just now, more is to be.
+    /// Some records were forgotten just now; more follow.
     Some,
-    /// Nothing was: the call has done enough.
+    /// None was: the call has used its budget.
     Nothing,
 }
 
 impl FlashTier {
-    /// Begins to walk through the blocks whose records lie in the region. There is one walk at a time.
+    /// Begins to walk through the blocks with records in the region. There is one walk at a time.
     pub fn begin_walk(&mut self, region: u32) {
         self.regions.begin_walk(region);
     }
@@ -75,13 +75,14 @@ impl FlashTier {
         self.regions.has_walked()
     }
 
-    /// The next of them, unless the walk is at its end. Whose record has gone elsewhere is left out.
+    /// The next of them, unless the walk has ended. Blocks whose record has moved elsewhere are
+    /// skipped.
     pub fn walk(&mut self, blocks: &Blocks) -> Option<EntryId> {
         self.regions.walk(blocks)
     }
 
-    /// The region is free: nothing may refer to it any more. Forgets its records as far as the budget of the call
-    /// goes; and whether that made room in the index.
+    /// The region is free: nothing may refer to it any more. Forgets its records within the budget
+    /// of the call; returns whether that made room in the index.
     pub fn forget_region(
         &mut self,
         blocks: &mut Blocks,
@@ -121,7 +122,7 @@ impl FlashTier {
         }
     }
 
-    /// Pushes the moves on.
+    /// Advances the moves.
     pub fn move_step(&mut self, blocks: &Blocks, context: &mut ShardContext<'_>) -> MoveState {
         let Some(moves) = &mut self.moves else { return MoveState::Done };
         if moves.walks {
@@ -164,8 +165,8 @@ impl FlashTier {
         MoveState::Done
     }
 
-    /// Hands to the log what it takes, as far as the budget of the call goes; the rest must wait for a newer
-    /// record. Whether the list is at its end.
+    /// Gives mappings to the log within the budget of the call; the rest must wait for a newer
+    /// record. Returns whether the list has ended.
     fn move_some(&mut self, blocks: &Blocks, context: &mut ShardContext<'_>) -> bool {
         let Some(moves) = &mut self.moves else { return true };
         let log = context.log.as_deref_mut().expect("a region needs a log");
@@ -188,7 +189,7 @@ impl FlashTier {
         true
     }
 
-    /// A mapping stands in another region.
+    /// A mapping is in another region.
     pub fn moved(
         &mut self,
         blocks: &mut Blocks,
