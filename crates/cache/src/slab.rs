@@ -4,13 +4,13 @@
 //! one is left. So a slab sized for the worst case touches memory only for the largest number of
 //! items ever in use at once.
 
-/// "Nothing" in links.
+/// "None" in links.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// A slab of at most `capacity` items, named by number.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    /// Those ever in use.
+    /// The items ever in use.
     items: Vec<Option<T>>,
     /// The vacant ones among them.
     free: Vec<u32>,
@@ -40,7 +40,7 @@ impl<T> Slab<T> {
         self.items.len() - self.free.len()
     }
     /// # Panics
-    /// If the slab is full: callers ask [`Slab::is_full`] first.
+    /// If the slab is full: callers check [`Slab::is_full`] first.
     pub fn insert(&mut self, item: T) -> u32 {
         assert!(!self.is_full(), "slab is full");
         let Some(i) = self.free.pop() else {
@@ -87,7 +87,7 @@ impl Fifo {
     }
 }
 
-/// What a [`Fifo`] can link.
+/// Items that a [`Fifo`] can link.
 pub(crate) trait Linked {
     fn next(&mut self) -> &mut u32;
 }

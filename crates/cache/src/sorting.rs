@@ -2,18 +2,19 @@
 
 use crate::budget::Budget;
 
-/// Items sorted at once to begin with.
+/// Items sorted at once at the beginning.
 const RUN: usize = 64;
-/// Items that are sorted, or merged, for the cost of one step: that of a record that is looked at in the index.
+/// Items sorted or merged at the cost of one step, which is that of looking up a record in the
+/// index.
 const ITEMS_A_STEP: usize = 16;
 
-/// A sort under way, of items that the caller holds.
+/// A sort in progress, of items that the caller holds.
 #[derive(Debug)]
 pub(crate) struct Sorting<T> {
-    /// What the merge at hand has merged so far, then the whole.
+    /// The output of the current merge so far, then of the whole.
     merged: Vec<T>,
-    /// Runs of `2 * width` items are sorted before `at`, runs of `width` from there on. 0: runs of [`RUN`] before
-    /// `at`, and nothing from there on.
+    /// Runs of `2 * width` items are sorted before `at`, and runs of `width` from there on. 0: runs
+    /// of [`RUN`] before `at`, and nothing from there on.
     width: usize,
     at: usize,
 }
@@ -33,7 +34,8 @@ impl<T: Ord + Copy> Sorting<T> {
         (self.width, self.at) = (0, 0);
     }
 
-    /// Goes on; whether all is sorted. Between two steps the items must stay as they are.
+    /// Continues; returns whether all items are sorted. Between two steps the items must not
+    /// change.
     pub fn step(&mut self, items: &mut [T], budget: &mut Budget) -> bool {
         while self.width == 0 || self.width < items.len() {
             let (left, width) = (self.at, self.width.max(RUN / 2));
@@ -56,7 +58,7 @@ impl<T: Ord + Copy> Sorting<T> {
         true
     }
 
-    /// Merges two runs, of which the second begins at `middle`.
+    /// Merges two runs; the second begins at `middle`.
     fn merge(&mut self, items: &mut [T], middle: usize) {
         let (mut one, mut other) = (0, middle);
         if other >= items.len() || items[other - 1] <= items[other] {

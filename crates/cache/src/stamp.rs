@@ -23,30 +23,30 @@ use crate::volume::Past;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World};
 
-/// What is known of the stamps.
+/// The state of all stamps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stamps {
-    /// Volumes whose stores keep one .
+    /// Volumes whose stores keep a stamp.
     kept: VolumeSet,
-    /// By volume: what its newest says.
+    /// By volume: its newest stamp.
     newest: Vec<Stamp>,
-    /// By volume: direct writes that had ended when it was ordered.
+    /// By volume: direct writes that had ended when the newest stamp was ordered.
     written: Vec<u64>,
-    /// Volumes that have durably taken over dirty records since one was ordered .
+    /// Volumes that have durably received dirty records since a stamp was ordered.
     taken_over: VolumeSet,
     /// By volume: the stamp that is being written.
     pending: Vec<Option<Pending>>,
-    /// Volumes with one.
+    /// Volumes with a stamp in progress.
     under_way: VolumeSet,
-    /// Volumes under way that their stamps release from the log.
+    /// Volumes whose stamps in progress release them from the log.
     releasing: VolumeSet,
     /// Volumes that stamps have released since those in `releasing` were ordered.
     released: VolumeSet,
     /// Volumes whose stores are older copies, and are being completed.
     completing: VolumeSet,
-    /// Regions that are to be reclaimed after that.
+    /// Regions to be reclaimed after that.
     deferred: Vec<u32>,
-    /// Volumes whose stamp could not be written last .
+    /// Volumes whose last stamp could not be written.
     failed: VolumeSet,
 }
 
@@ -54,19 +54,20 @@ pub(crate) struct Stamps {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     stamp: Stamp,
-    /// The volume had taken something over.
+    /// The volume had received dirty records.
     taken_over: bool,
     written: u64,
-    /// If all that had gone past the log was durable, how much that was.
+    /// The number of direct writes, if all of them were durable.
     settled: Option<u64>,
 }
 
-/// Stamps have been written, or not.
+/// The result of writing stamps.
 #[derive(Debug)]
 pub(crate) struct Stamped {
-    /// What is durable: volume, number, and whether nothing goes past the log.
+    /// The durable stamps: volume, number, and whether nothing bypasses the log.
     pub noted: Vec<(u16, u64, bool)>,
-    /// The volumes that the stores' headers release from the log, when all have answered that were to.
+    /// The volumes that the stores' headers release from the log, when all expected answers have
+    /// arrived.
     pub released: Option<VolumeSet>,
 }
 
@@ -80,7 +81,7 @@ impl Stamps {
         self.pending.resize(count, None);
     }
 
-    /// Orders stamps of the stores that have changed since their last, or whose log has.
+    /// Orders stamps of the stores that have changed since their last stamp, or whose log has.
     pub fn refresh(&mut self, world: &mut World) {
         let seen = world.stamp_now(false).seen;
         let mut volumes = VolumeSet::EMPTY;
@@ -93,8 +94,8 @@ impl Stamps {
         self.order(world, volumes, 0, false);
     }
 
-    /// Has the stores of these volumes released from a log that has failed, if they keep stamps: the
-    /// volumes for which that was ordered, once no other stamp is under way.
+    /// Orders the stores of these volumes released from a failed log, if they keep stamps. Returns
+    /// the volumes for which that was ordered, once no other stamp is in progress.
     pub fn release(&mut self, world: &mut World, volumes: VolumeSet) -> Option<VolumeSet> {
         if self.is_under_way() {
             return None;
@@ -106,7 +107,7 @@ impl Stamps {
         })
     }
 
-    /// Whether stamps are under way.
+    /// Whether stamps are in progress.
     pub fn is_under_way(&self) -> bool {
         !self.under_way.is_empty()
     }
@@ -116,13 +117,14 @@ impl Stamps {
         self.under_way
     }
 
-    /// The volumes whose stamp is being written and says what they have taken over.
+    /// The volumes whose stamp in progress covers received dirty records.
     pub fn settling(&self) -> VolumeSet {
         let says = |v: &usize| self.pending[*v].is_some_and(|pending| pending.taken_over);
         self.under_way.iter().filter(says).collect()
     }
 
-    /// The headers of these volumes have been written, with these numbers; or could not be, where that is 0.
+    /// The headers of these volumes were written with these numbers, or could not be written if the
+    /// number is 0.
     pub fn written(&mut self, world: &mut World, numbers: &[(Volume, u64)]) -> Stamped {
         let mut noted = Vec::with_capacity(numbers.len());
         let mut releasing = VolumeSet::EMPTY;
@@ -155,28 +157,28 @@ impl Stamps {
         Stamped { noted, released: over.then(|| core::mem::take(&mut self.released)) }
     }
 
-    /// Of these volumes, those whose stamp could not be written last; that is forgotten.
+    /// Those of these volumes whose last stamp could not be written; clears that.
     pub fn take_failed(&mut self, volumes: VolumeSet) -> VolumeSet {
         volumes & core::mem::take(&mut self.failed)
     }
 
-    /// Of these volumes, those whose stamp has not seen that batch of the log.
+    /// Those of these volumes whose stamp has not seen that batch of the log.
     pub fn unseen(&self, volumes: VolumeSet, batch: u64) -> VolumeSet {
         let unseen = |v: &usize| self.newest[*v].seen < batch;
         (volumes & self.kept).iter().filter(unseen).collect()
     }
 
-    /// The volumes that have durably taken over dirty records that no stamp says.
+    /// The volumes that have durably received dirty records that no stamp covers.
     pub fn owed(&self) -> VolumeSet {
         self.taken_over & self.kept
     }
 
-    /// These volumes have durably taken over dirty records.
+    /// These volumes have durably received dirty records.
     pub fn note_taken_over(&mut self, volumes: VolumeSet) {
         self.taken_over |= volumes;
     }
 
-    /// The store of the volume is an older copy, and is to be completed.
+    /// The store of the volume is an older copy to be completed.
     pub fn complete(&mut self, volume: u16) {
         self.completing.insert(usize::from(volume));
     }
@@ -186,8 +188,9 @@ impl Stamps {
         !self.completing.is_empty()
     }
 
-    /// Whether the log may use a region again. While stores are being completed it must not: what is
-    /// written to them is in none of their stamps, and may have to be written again. Then it is kept.
+    /// Whether the log may reuse a region. It must not while stores are being completed: their
+    /// stamps do not cover the data written to them, and these may have to be written again. The
+    /// region is then kept.
     pub fn may_reclaim(&mut self, region: u32) -> bool {
         if self.is_completing() {
             self.deferred.push(region);
@@ -195,13 +198,13 @@ impl Stamps {
         !self.is_completing()
     }
 
-    /// The stores have what they lacked: the regions that are to be reclaimed.
+    /// The stores are complete: returns the regions to be reclaimed.
     pub fn completed(&mut self) -> Vec<u32> {
         self.completing = VolumeSet::EMPTY;
         core::mem::take(&mut self.deferred)
     }
 
-    /// A seal has told the log of stamps that are durable: all that was taken over is in them.
+    /// A seal has told the log of durable stamps, which cover all received records.
     pub fn sealed(&mut self, world: &World, volumes: Vec<u16>) {
         let stamp = world.stamp_now(false);
         let kept = self.kept;
@@ -212,8 +215,8 @@ impl Stamps {
         }
     }
 
-    /// Orders stamps of these volumes, but for those that are being written: all dirty records of batches up to
-    /// `complete` are on their stores. False if none is.
+    /// Orders stamps of these volumes, except those in progress: all dirty records of batches up to
+    /// `complete` are on their stores. False if none was ordered.
     pub fn order(
         &mut self,
         world: &mut World,

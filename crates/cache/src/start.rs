@@ -8,7 +8,7 @@ use crate::stamp::Stamps;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World, around};
 
-/// The start's name towards the log.
+/// The start's name in requests to the log.
 pub(crate) const START: u64 = u64::MAX - 2;
 
 /// See the module.
@@ -16,23 +16,23 @@ pub(crate) const START: u64 = u64::MAX - 2;
 pub(crate) struct Start {
     /// Volumes whose backing stores others have written.
     changed: Vec<u16>,
-    /// Volumes whose stores lack what no record that counts has.
+    /// Volumes whose stores lack data that no valid record holds.
     incomplete: VolumeSet,
-    /// All records have a place, or are to be disowned.
+    /// All records have a place, or must be disowned.
     settled: bool,
-    /// Blocks whose clean records have no place in the index; and, while they are being disowned, what recovery
-    /// found.
+    /// Blocks whose clean records have no place in the index; and, while they are being disowned,
+    /// the report of recovery.
     disowned: Vec<BlockKey>,
     report: Option<Box<RecoveryReport>>,
 }
 
 impl Start {
-    /// It begins, with these volumes written by others.
+    /// The start begins; others have written to these volumes.
     pub fn begin(&mut self, changed: Vec<u16>) {
         self.changed = changed;
     }
 
-    /// The volumes whose stores lack what no record that counts has.
+    /// Volumes whose stores lack data that no valid record holds.
     #[cfg(test)]
     pub fn incomplete(&self) -> VolumeSet {
         self.incomplete
@@ -70,8 +70,8 @@ impl Start {
         }
     }
 
-    /// Every older record of the block is void: if a store that lacks one is to be completed, what took
-    /// its place is nowhere.
+    /// Every older record of the block is void: if a store that lacks one is to be completed, its
+    /// data exist nowhere.
     pub fn recovered_tombstone(&mut self, world: &mut World, key: BlockKey) {
         let n = world.shard_of(key.volume(), world.config.block_size.offset_of(key.block()));
         let missing = world.shards[n].recovered_dirty(key) != 0;
@@ -79,15 +79,15 @@ impl Start {
         world.shards[n].recovered_tombstone(&mut around!(world), key);
     }
 
-    /// Whether recovery has given all records, and they have not been settled.
+    /// Whether recovery has returned all records and they have not been settled.
     #[inline]
     pub fn must_settle(&self, world: &World) -> bool {
         let starting = world.state == CacheState::Starting && !self.settled;
         starting && world.log.as_ref().is_some_and(Log::is_opening)
     }
 
-    /// Once recovery has given all records, and before the log has written anything: each must have
-    /// a place in the index, or be disowned.
+    /// Called when recovery has returned all records, and before the log has written anything: each
+    /// record must have a place in the index or be disowned.
     pub fn settle(&mut self, world: &mut World, stamps: &mut Stamps) {
         if !self.must_settle(world) {
             return;
@@ -113,8 +113,9 @@ impl Start {
         }
     }
 
-    /// An older store is completed only if the newest records have all that it lacks; and not if some have
-    /// to be disowned, which takes room in the log, and none is made before the store is complete.
+    /// An older store is completed only if the newest records hold all the data that it lacks. It
+    /// is not completed if records have to be disowned: that takes room in the log, and no room is
+    /// made before the store is complete.
     fn settle_completing(&mut self, world: &mut World, stamps: &mut Stamps) {
         for volume in world.log.as_ref().map_or(&[][..], Log::completing).to_vec() {
             if self.incomplete.contains(usize::from(volume)) || !self.disowned.is_empty() {
@@ -124,9 +125,9 @@ impl Start {
         }
     }
 
-    /// The log takes appends. Records that have no place in the index must not come back: they are
-    /// disowned durably before anybody can write past them. Gives the report if there are none: then
-    /// requests are welcome.
+    /// The log accepts appends. Records without a place in the index must not come back: they are
+    /// durably disowned before any write can bypass them. Returns the report if there are none:
+    /// then the cache accepts requests.
     pub fn opened(
         &mut self,
         world: &mut World,
@@ -147,7 +148,8 @@ impl Start {
         None
     }
 
-    /// Records without a place are disowned, or cannot be. Gives the report if requests are welcome.
+    /// Records without a place are disowned, or cannot be. Returns the report if the cache now
+    /// accepts requests.
     pub fn disowned(&mut self, world: &mut World, result: Outcome) -> Option<Box<RecoveryReport>> {
         let report = self.report.take()?;
         if let Err(error) = result {
@@ -158,8 +160,8 @@ impl Start {
     }
 }
 
-/// Volumes of which no clean record counts, because the store or the log is an older copy of itself:
-/// nothing of them may be dirty. (What recovery gives, it gives before it knows.)
+/// Volumes of which no clean record counts, because the store or the log is an older copy of
+/// itself: none of their records may be dirty. (Recovery returns records before it knows this.)
 fn settle_outdated(world: &mut World) {
     let outdated = world.log.as_ref().map_or(&[][..], Log::outdated).to_vec();
     let mut dropped = VolumeSet::EMPTY;
@@ -178,7 +180,7 @@ fn settle_outdated(world: &mut World) {
     }
 }
 
-/// Does not serve.
+/// Refuses to serve.
 fn refuse(world: &mut World, why: LogError) {
     if world.state != CacheState::Failed {
         world.state = CacheState::Failed;

@@ -10,7 +10,7 @@ use crate::shard::Shard;
 use crate::stores::Stores;
 use crate::world::{CacheState, World};
 
-/// See the module. How far it is, [`CacheState`] says.
+/// See the module. [`CacheState`] has the progress.
 #[derive(Debug)]
 pub(crate) struct Stop {
     /// Whether everything goes to the backing stores.
@@ -23,7 +23,7 @@ impl Stop {
         Stop { destages: false, result: Ok(()) }
     }
 
-    /// It begins, unless it is under way or nothing runs; whether it does.
+    /// Begins a stop, unless one is in progress or nothing runs; returns whether it began.
     pub fn begin(&mut self, world: &mut World, destages: bool) -> bool {
         let begins = matches!(world.state, CacheState::Ready | CacheState::New);
         if begins {
@@ -34,12 +34,12 @@ impl Stop {
         begins
     }
 
-    /// Its destage is over.
+    /// Its destage has ended.
     pub fn destaged(&mut self, result: Outcome) {
         self.result = result;
     }
 
-    /// The log has made its clean mark, and stops.
+    /// The log has written its clean mark, and stops.
     pub fn marked(&mut self, world: &mut World, result: Outcome) {
         self.result = self.result.and(result);
         world.log.as_mut().expect("the log said so").stop();
@@ -94,7 +94,7 @@ impl Stop {
         }
     }
 
-    /// What could be destaged has been: the log stops.
+    /// The destage has ended as far as possible: the log stops.
     fn close(&mut self, world: &mut World) {
         // A store that may have lost writes: records that agree with what it lost must
         // not be trusted at the next start, so the log is left as after a crash.

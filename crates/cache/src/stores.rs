@@ -30,15 +30,15 @@ use crate::world::{CacheState, Turn, World, around};
 /// Time between probes of stores that are known to fail.
 const PROBE_PERIOD: Nanos = Nanos(5_000_000_000);
 
-/// Of flash, the part that may be dirty of a store that is late before it is destaged to all the time.
+/// A late store is destaged to continuously when more than this fraction of flash is dirty for it.
 const LATE_SHARE: u64 = 8;
 
-/// The volumes' shares of flash, and who waits for them.
+/// The volumes' shares of flash, and the requests that wait for them.
 #[derive(Debug)]
 pub(crate) struct Shares {
-    /// Blocks of a volume that may be dirty on flash; all if it is alone.
+    /// Most blocks of a volume that may be dirty on flash; all if it is the only one.
     pub share: u64,
-    /// Volumes with three quarters of that.
+    /// Volumes at three quarters of their share.
     pub crowded: VolumeSet,
     /// Requests that wait for their volume's share.
     pub held: u32,
@@ -58,10 +58,10 @@ impl Shares {
     }
 }
 
-/// What destages have seen of a volume's store.
+/// The results of destages to a volume's store.
 #[derive(Clone, Copy, Debug)]
 struct StoreHealth {
-    /// Failures in a row, since when, and how the last.
+    /// Consecutive failures, when they began, and the error of the last.
     failures: u32,
     failing_since: Option<Nanos>,
     error: IoError,
@@ -77,7 +77,7 @@ impl StoreHealth {
     }
 }
 
-/// What is known of the stores.
+/// The state of the stores.
 #[derive(Debug, Default)]
 pub(crate) struct Stores {
     /// By volume.
@@ -86,19 +86,20 @@ pub(crate) struct Stores {
     failing: VolumeSet,
     /// Volumes that are suspended.
     suspended: VolumeSet,
-    /// When stores that are known to fail are to be tried again; whether the next cleaning does.
+    /// When stores that are known to fail are tried again, and whether the next cleaning tries
+    /// them.
     probe_at: Nanos,
-    /// Times in a row that the region to reclaim was neither destaged nor carried on.
+    /// How many times in a row the region to reclaim was neither destaged nor carried on.
     stuck: u32,
-    /// Since when there is a jam for which somebody waits, or has waited until it was hopeless.
+    /// When a jam began that requests wait for, or have waited for until it was hopeless.
     jam_since: Option<Nanos>,
-    /// It has lasted for long enough, and requests fail.
+    /// The jam has lasted too long, and requests fail.
     hopeless: bool,
-    /// Volumes that the next cleaning that meets their records is to try.
+    /// Volumes to try in the next cleaning that finds their records.
     probing: VolumeSet,
-    /// Regions carried on in a row while nothing else was written to the log: those make no room.
+    /// Regions carried on in a row while nothing else was written to the log: these make no room.
     in_vain: u32,
-    /// Entries written to the log for other reasons, when a region was last carried on.
+    /// Entries written to the log for other reasons, at the time when a region was last carried on.
     entries: u64,
     late: Late,
 }
@@ -116,8 +117,8 @@ impl Stores {
         self.late.volumes()
     }
 
-    /// The time from which a volume's store counts as late, given `writes` writes that began at `since`; `None` if the
-    /// pace of no other store is known.
+    /// The time from which a volume's store counts as late, given `writes` writes that began at
+    /// `since`; `None` if the pace of other stores is unknown.
     pub fn late_at(
         &self,
         world: &World,
@@ -142,15 +143,15 @@ impl Stores {
         }
     }
 
-    /// What is dirty of stores that fail or are late does not give way on flash.
+    /// Dirty records of failing or late stores are not evicted from flash.
     fn pin(&mut self, world: &mut World) {
         for shard in &mut world.shards {
             shard.set_failing(&mut around!(world), self.failing, self.failing | self.late());
         }
     }
 
-    /// Orders a cleaning for stores that are late, if much is dirty of one, or if it is time; or first the stamps that
-    /// this cleaning would wait for. Whether it orders anything.
+    /// Orders a cleaning for late stores, if many blocks of one are dirty or if it is time; or
+    /// first the stamps that this cleaning would wait for. Returns whether it orders anything.
     fn tend_late(&mut self, world: &mut World, cleaner: &mut Cleaner, stamps: &mut Stamps) -> bool {
         let late = self.late() & !self.failing & !cleaner.apart();
         let busy = cleaner.has_late() || !may_tend(world) || self.late.pauses(world.now);
@@ -178,8 +179,8 @@ impl Stores {
         true
     }
 
-    /// The stamps of these volumes could not be written. For a store that is late this counts as a write that
-    /// failed; for others the cleaning that waits for the stamp says so.
+    /// The stamps of these volumes could not be written. For a late store this counts as a failed
+    /// write; for others the cleaning that waits for the stamp reports it.
     pub fn note_unstamped(&mut self, world: &mut World, failed: VolumeSet) {
         let late = failed & self.late();
         if !late.is_empty() {
@@ -197,18 +198,19 @@ impl Stores {
         self.failing.contains(volume.0 as usize)
     }
 
-    /// Whether the volume is suspended, and how its store fails.
+    /// The error of the volume's store, if the volume is suspended.
     pub fn suspended(&self, volume: Volume) -> Option<IoError> {
         let health = self.health.get(volume.0 as usize)?;
         self.suspended.contains(volume.0 as usize).then_some(health.error)
     }
 
-    /// Whether there is a jam that is hopeless.
+    /// Whether there is a hopeless jam.
     pub fn is_jammed(&self) -> bool {
         self.hopeless
     }
 
-    /// Whether a turn of [`Stores::take_turn`] may find anything to do; `stops`: a destage or a stop is under way.
+    /// Whether a turn of [`Stores::take_turn`] may find anything to do; `stops`: a destage or a
+    /// stop is in progress.
     #[inline]
     pub fn has_work(&self, world: &World, stops: impl FnOnce() -> bool) -> bool {
         let shares = &world.front.shares;
@@ -218,7 +220,8 @@ impl Stores {
             || !self.late().is_empty()
     }
 
-    /// One turn: who waits for a share goes on, and the crowded are destaged.
+    /// One turn: requests that wait for a share continue, and volumes near their share are
+    /// destaged.
     pub fn take_turn(
         &mut self,
         world: &mut World,
@@ -252,7 +255,7 @@ impl Stores {
         }
     }
 
-    /// Whether a stop waits for room that only stores can make that are known to fail.
+    /// Whether a stop waits for room that only stores known to fail can make.
     fn stops_in_vain(&self, world: &World, cleaner: &Cleaner) -> bool {
         let stopping = world.hurry || world.state != CacheState::Ready;
         stopping
@@ -262,7 +265,7 @@ impl Stores {
             && world.somebody_waits_in_vain()
     }
 
-    /// The volumes that a cleaning that begins now does not try; `destage`: a destage of everything is
+    /// The volumes that a cleaning skips if it begins now; `destage`: a destage of everything is
     /// cleaning regions.
     pub fn to_skip(&self, world: &World, purpose: Purpose, destage: bool) -> VolumeSet {
         // (A stop waits for stores that are late.)
@@ -280,25 +283,25 @@ impl Stores {
         }
     }
 
-    /// Volumes whose store has failed so often in a row.
+    /// Volumes whose store has failed too often in a row.
     fn hopeless(&self) -> VolumeSet {
         let stores = self.health.iter().enumerate();
         let hopeless = stores.filter(|(_, health)| health.failures >= FAILURES_MAX);
         hopeless.map(|(n, _)| n).collect()
     }
 
-    /// A destage begins: what failed before it does not count.
+    /// A destage begins: earlier failures do not count.
     pub fn forgive(&mut self) {
         self.health.iter_mut().for_each(|health| health.failures = 0);
     }
 
-    /// Whether there is room in the log for carrying on what stores that fail do not take: with it and
-    /// nothing else, regions would go round for ever.
+    /// Whether the log has room to carry on the records of failing stores: if nothing else were
+    /// written, regions would be carried on in circles.
     pub fn may_carry_failing(&self, world: &World) -> bool {
         self.may_carry(world, VolumeSet::EMPTY)
     }
 
-    /// As [`Stores::may_carry_failing`], if the stores of `more` did not take anything either.
+    /// Like [`Stores::may_carry_failing`], if the stores of `more` accepted no writes either.
     pub fn may_carry(&self, world: &World, more: VolumeSet) -> bool {
         let Some(most) = world.dirty_blocks_max() else { return false };
         let carried = self.failing | self.late() | more;
@@ -314,7 +317,7 @@ impl Stores {
         self.in_vain > 0
     }
 
-    /// What was left of a region has been carried on.
+    /// The remaining records of a region have been carried on.
     pub fn note_carried(&mut self, world: &World) {
         let Some(log) = &world.log else { return };
         let again = world.stats.carried + world.stats.carried_lost + world.stats.reinserted;
@@ -323,12 +326,12 @@ impl Stores {
         self.entries = others;
     }
 
-    /// The region to be reclaimed was destaged or carried on, or was not.
+    /// The region to reclaim was destaged or carried on, or was not.
     pub fn note_reclaimed(&mut self, done: bool) {
         self.stuck = if done { 0 } else { self.stuck + 1 };
     }
 
-    /// A cleaning has written to volumes, of which some have failed.
+    /// A cleaning has written to volumes; some writes have failed.
     pub fn note_cleaned(
         &mut self,
         world: &mut World,
@@ -410,7 +413,7 @@ impl Stores {
         }
     }
 
-    /// Keeps the time of a jam, if there is one; whether it has lasted for long enough.
+    /// Updates the time of a jam, if there is one; returns whether it has lasted too long.
     fn time_jam(&mut self, world: &World, jam: bool) -> bool {
         let limit = world.config.give_up_after;
         let waits = jam && world.somebody_waits();
@@ -421,7 +424,7 @@ impl Stores {
         hopeless || waits && world.hurry
     }
 
-    /// When something is to be done about stores that fail.
+    /// When the cache has to be called for failing stores.
     #[inline]
     pub fn timeout(&self, world: &World) -> Option<Nanos> {
         let failing = if self.failing.is_empty() { None } else { self.timeout_of_failing(world) };
@@ -452,7 +455,7 @@ impl Stores {
         ends.chain(jam).chain([self.probe_at]).min()
     }
 
-    /// The time has come, or may have; `destage`: a destage of everything is under way.
+    /// The time may have come; `destage`: a destage of everything is in progress.
     pub fn pass_timeout(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
         if !self.failing.is_empty() && world.state == CacheState::Ready {
             self.consider_suspending(world);
@@ -462,8 +465,8 @@ impl Stores {
         }
     }
 
-    /// Tries stores that fail now, rather than when it is time. Until that has an answer, writes wait as they did
-    /// when the store began to fail: somebody says that it works again.
+    /// Retries failing stores now, instead of at the next due time. Until the result is known,
+    /// writes wait as they did when the store began to fail: an operator says that it works again.
     pub fn retry(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
         cleaner.retry_now();
         self.probe_at = Nanos(0);
@@ -476,7 +479,7 @@ impl Stores {
         self.probe(world, cleaner, destage);
     }
 
-    /// The next cleaning tries all stores; one is begun if need be.
+    /// The next cleaning tries all stores; begins one if needed.
     fn probe(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
         if self.failing.is_empty() {
             return;
@@ -494,7 +497,7 @@ impl Stores {
     }
 }
 
-/// Whether stores that are late are destaged to: a stop may need the room, too.
+/// Whether late stores are destaged to: a stop may need the room too.
 fn may_tend(world: &World) -> bool {
     use CacheState::{Destaging, Draining, Flushing, Ready};
     matches!(world.state, Ready | Draining | Flushing | Destaging) && !world.log_lost

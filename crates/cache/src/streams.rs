@@ -1,8 +1,8 @@
 //! Detects the sequential streams of a volume: runs of requests in which each request starts where
 //! an earlier one ended.
 
-/// Streams remembered per volume. A new one replaces a single request that nothing has continued, or else the
-/// stream continued least recently.
+/// Streams remembered for each volume. A new one replaces a single request that nothing has
+/// continued, or else the stream that was continued least recently.
 const STREAMS: usize = 32;
 
 /// A stream has ended when this many other requests came since it was last continued.
@@ -32,9 +32,10 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Notes a request and returns the length in bytes of the stream that it continues, before the request; 0 if
-    /// it continues none. The length is the bytes moved, but never more than the range they cover, so that one
-    /// place read over and over is no stream. A stream that skips more bytes than it moves is restarted.
+    /// Notes a request and returns the length in bytes of the stream that it continues, before the
+    /// request; 0 if it continues none. The length is the number of bytes moved, but at most the
+    /// range they cover: reading one place repeatedly is not a stream. A stream that skips more
+    /// bytes than it moves is restarted.
     pub fn go_on(&mut self, writes: bool, offset: u64, length: u64) -> u64 {
         self.requests += 1;
         let end = offset + length;

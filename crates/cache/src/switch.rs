@@ -25,7 +25,7 @@ use crate::shard::Shard;
 use crate::stores::Stores;
 use crate::world::{CacheState, World};
 
-/// The name of the switch towards the log.
+/// The name of the switch in requests to the log.
 const SWITCH: u64 = u64::MAX - 1;
 
 /// A change of policy.
@@ -33,37 +33,37 @@ const SWITCH: u64 = u64::MAX - 1;
 struct Change {
     to: (WritePolicy, Acknowledge),
     stage: Stage,
-    /// At a start: what recovery found is dirty, nobody has asked.
+    /// A change at the start, because recovery found dirty records; no one has asked for it.
     at_start: bool,
-    /// Destages that ended with something dirty left.
+    /// Destages that ended with dirty records left.
     again: u32,
 }
 
-/// What is appended while it is being destaged may be called dirty once more; that many times.
+/// How often the destage is repeated because a record that was appended meanwhile is marked dirty.
 const AGAIN_MAX: u32 = 4;
 
-/// How far it is.
+/// The phase.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 enum Stage {
-    /// To destage, while requests go on.
+    /// Must destage, while requests continue.
     First,
-    /// That destage is under way.
+    /// That destage is in progress.
     Destaging,
-    /// Requests are held; those under way end.
+    /// Modifying requests are held; those in flight end.
     Holding,
-    /// The last destage is under way.
+    /// The last destage is in progress.
     Last,
-    /// A record that is called dirty is being appended: then the last destage comes again.
+    /// A record that is marked dirty is being appended: then the last destage is repeated.
     Settling,
-    /// The log makes its clean mark.
+    /// The log writes its clean mark.
     Marking,
 }
 
-/// The change under way, if there is one.
+/// The change in progress, if any.
 #[derive(Debug, Default)]
 pub(crate) struct Switch {
     change: Option<Change>,
-    /// Why the policy of the start does not hold.
+    /// Why the policy of the start is not in force.
     unsettled: Option<IoError>,
 }
 
@@ -73,12 +73,12 @@ impl Switch {
         self.change.is_some()
     }
 
-    /// Why the policy of the start does not hold: what was dirty could not be destaged.
+    /// Why the policy of the start is not in force: dirty records could not be destaged.
     pub fn unsettled(&self) -> Option<IoError> {
         self.unsettled
     }
 
-    /// Somebody asks for a change. It begins, or is refused.
+    /// A change is requested: it begins, or is refused.
     pub fn ask(&mut self, world: &mut World, to: (WritePolicy, Acknowledge)) {
         let fits = goes_with(world, to.0, to.1);
         if world.state != CacheState::Ready
@@ -91,8 +91,8 @@ impl Switch {
         self.set(world, Change { to, stage: Stage::First, at_start: false, again: 0 });
     }
 
-    /// At the start: whether the policy wanted can hold at once. If recovery found dirty records
-    /// it may not.
+    /// At the start: whether the wanted policy can take effect at once. It may not if recovery
+    /// found dirty records.
     pub fn settle(&mut self, world: &mut World) {
         let to = (world.config.write_policy, world.config.acknowledge);
         let dirty = world.front.dirty_blocks > 0;
@@ -148,7 +148,7 @@ impl Switch {
         true
     }
 
-    /// A destage has ended, perhaps one of a change.
+    /// A destage has ended, possibly one of a change.
     pub fn destaged(&mut self, world: &mut World, result: Outcome) {
         let Some(mut change) = self.change else { return };
         match change.stage {
@@ -182,7 +182,7 @@ impl Switch {
         }
     }
 
-    /// The log has made its clean mark; true if it was for a change.
+    /// The log has written its clean mark; returns true if it was for a change.
     pub fn marked(&mut self, world: &mut World, ticket: u64, result: Outcome) -> bool {
         if ticket == SWITCH && self.is_under_way() {
             self.end(world, result);
@@ -197,7 +197,7 @@ impl Switch {
         }
     }
 
-    /// The change is over, well or not.
+    /// The change has ended, successfully or not.
     fn end(&mut self, world: &mut World, result: Outcome) {
         let change = self.change.take().expect("a change is under way");
         world.holds.switch = false;
@@ -216,7 +216,7 @@ impl Switch {
     }
 }
 
-/// Whether these go together with what does not change.
+/// Whether these match the parameters that do not change.
 fn goes_with(
     world: &World,
     policy: WritePolicy,
@@ -234,7 +234,7 @@ fn adopt(world: &mut World, policy: WritePolicy, acknowledge: Acknowledge) {
     }
 }
 
-/// Whether a request is under way that may make something dirty, or a flush.
+/// Whether a request that may make blocks dirty, or a flush, is in flight.
 fn is_modified(world: &World) -> bool {
     let front = &world.front;
     let waiting = front.held_count + front.shares.held + front.zeroings_waiting;

@@ -12,18 +12,18 @@ use crate::slab::Fifo;
 use crate::stats::VolumeStats;
 use crate::streams::Streams;
 
-/// Who waits for a sync of a backing store.
+/// A waiter for a sync of a backing store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SyncWaiter {
-    /// Queues, which look whether the sync has ended.
+    /// The queues, which check whether the sync has ended.
     Queues,
     /// A request in its last stage.
     Request(u32),
     /// The destage round of the cleaner.
     Cleaner,
-    /// What was destaged apart from its rounds.
+    /// Records that were destaged apart from its rounds.
     Apart,
-    /// Nobody: what an earlier process has left in the device's cache is made durable.
+    /// No waiter: data that an earlier process left in the device's cache is made durable.
     Start,
     /// The log retires an extent from its activity table.
     Retire(ExtentId),
@@ -31,13 +31,13 @@ pub(crate) enum SyncWaiter {
 
 #[derive(Debug, Default)]
 struct Syncing {
-    /// The number of direct writes that the sync under way covers.
+    /// The number of direct writes that the current sync covers.
     in_flight: Option<u64>,
     riding: Vec<SyncWaiter>,
     waiting: Vec<SyncWaiter>,
 }
 
-/// The flush of a volume: its DRAM-dirty blocks are on their way to where they are durable.
+/// The flush of a volume: its blocks that are dirty in DRAM are being made durable.
 #[derive(Debug, Default)]
 pub(crate) struct Flushing {
     pub active: Vec<u32>,
@@ -54,48 +54,48 @@ const PLACES: u64 = 4096;
 pub(crate) struct VolumeState {
     pub size: u64,
     pub read_only: bool,
-    /// Its sequential streams, if they are looked for.
+    /// Its sequential streams, if they are detected.
     streams: Option<Box<Streams>>,
-    /// Whether anything goes past the cache.
+    /// Whether any request may bypass the cache.
     pub bypass: bool,
-    /// Writes to the backing store that did not pass the log, completed; and how many of them
-    /// are durable.
+    /// Completed writes to the backing store that bypassed the log, and how many of them are
+    /// durable.
     direct_done: u64,
     direct_durable: u64,
-    /// Direct writes that were begun.
+    /// Direct writes begun.
     direct_begun: u64,
     pub past: Past,
-    /// The number of the last such write to each extent. Those that are [`PLACES`] apart share
-    /// one, so that it may be too high.
+    /// The number of the last direct write to each extent. Extents that are [`PLACES`] apart share
+    /// one, so it may be too high.
     direct_last: Box<[u64]>,
-    /// A sync has failed: what it should have covered may be gone for good, so no later sync is
-    /// believed to have made it durable.
+    /// A sync has failed: data that it should have covered may be lost, so no later sync counts as
+    /// having made it durable.
     sync_failed: bool,
     /// The front's count of failed syncs when this volume's last one failed.
     failed_at: u64,
-    /// How the last read, and the last write, of the backing store failed, if it did.
+    /// The errors of the last read and the last write of the backing store, if they failed.
     pub failing: [Option<IoError>; 2],
-    /// The error of the last read, write or sync that failed.
+    /// The error of the last failed read, write or sync.
     pub last_failure: Option<IoError>,
     syncing: Syncing,
     pub flushing: Flushing,
     pub stats: VolumeStats,
     /// Requests that wait for the volume's share of flash.
     pub held: Fifo,
-    /// Trims and zeroings of more than a step that hand out blocks, and those that wait since they overlap
-    /// with one of them.
+    /// Trims and zeroings of more than one step that hand out blocks, and those that wait because
+    /// they overlap one of them.
     pub zeroings: Vec<u32>,
     pub zeroings_waiting: Fifo,
     /// Dirty records on flash.
     pub owed: u64,
     /// Requests of clients.
     pub requests: u32,
-    /// Pieces under way of those that modify.
+    /// Pieces in progress of modifying requests.
     pub pieces: u32,
 }
 
 impl VolumeState {
-    /// Whether a request is part of a sequential stream that goes past the cache.
+    /// Whether a request is part of a sequential stream that bypasses the cache.
     pub fn is_streaming(&mut self, op: Op, (offset, length): (u64, u64), bypass: Bypass) -> bool {
         let least = match op {
             Op::Read => bypass.reads,
@@ -147,7 +147,7 @@ impl VolumeState {
         }
     }
 
-    /// Writes to the backing store that did not pass the log, completed so far.
+    /// Completed writes to the backing store that bypassed the log.
     pub fn direct_done(&self) -> u64 {
         self.direct_done
     }
@@ -158,17 +158,17 @@ impl VolumeState {
         settled.then_some(self.direct_begun)
     }
 
-    /// Whether the backing store does not have everything.
+    /// Whether the backing store lacks any data.
     pub fn is_dirty(&self) -> bool {
         self.stats.dirty_blocks > 0
     }
 
-    /// Such a write begins.
+    /// A direct write begins.
     pub fn direct_begins(&mut self) {
         self.direct_begun += 1;
     }
 
-    /// Such a write to these bytes has completed; extents are of `1 << extent_shift` bytes.
+    /// A direct write to these bytes has completed; extents have `1 << extent_shift` bytes.
     pub fn direct_written(&mut self, start: u64, end: u64, extent_shift: u32) {
         self.direct_done += 1;
         let (first, last) = (start >> extent_shift, end.saturating_sub(1) >> extent_shift);
@@ -177,27 +177,29 @@ impl VolumeState {
         }
     }
 
-    /// Whether such writes that have completed are not yet durable.
+    /// Whether completed direct writes are not yet durable.
     pub fn owes_sync(&self) -> bool {
         self.direct_done > self.direct_durable
     }
 
-    /// Whether completed direct writes to the extent are not yet durable. (It may say so when there are none.)
+    /// Whether completed direct writes to the extent are not yet durable. (It may return true when
+    /// there are none.)
     pub fn owes_sync_at(&self, extent: u64) -> bool {
         self.direct_last[(extent % PLACES) as usize] > self.direct_durable
     }
 
-    /// Whether a sync is under way.
+    /// Whether a sync is in progress.
     pub fn is_syncing(&self) -> bool {
         self.syncing.in_flight.is_some()
     }
 
-    /// Has the next sync answer to this one, too.
+    /// Adds a waiter for the next sync.
     pub fn wait_for_sync(&mut self, waiter: SyncWaiter) {
         self.syncing.waiting.push(waiter);
     }
 
-    /// Begins the next sync if none is under way and somebody waits for one; whether it has begun.
+    /// Begins the next sync if none is in progress and there is a waiter; returns whether it has
+    /// begun.
     pub fn begin_sync(&mut self) -> bool {
         if self.syncing.in_flight.is_some() || self.syncing.waiting.is_empty() {
             return false;
@@ -208,8 +210,8 @@ impl VolumeState {
         true
     }
 
-    /// The sync under way has ended; gives those who waited for it, to be handed back by
-    /// [`VolumeState::keep_waiters`]. `failures` counts the syncs of all volumes that have failed.
+    /// The current sync has ended; returns its waiters, in a list to be returned with
+    /// [`VolumeState::keep_waiters`]. `failures` counts the failed syncs of all volumes.
     pub fn end_sync(&mut self, result: Outcome, failures: &mut u64) -> Vec<SyncWaiter> {
         let covers = self.syncing.in_flight.take().expect("a sync was under way");
         match result {
@@ -226,12 +228,12 @@ impl VolumeState {
         core::mem::take(&mut self.syncing.riding)
     }
 
-    /// Takes back the empty list of those who waited: nothing is allocated for a sync.
+    /// Takes back the empty list of waiters, so that a sync allocates nothing.
     pub fn keep_waiters(&mut self, waiters: Vec<SyncWaiter>) {
         self.syncing.riding = waiters;
     }
 
-    /// Whether a sync has failed: nothing is believed to be durable any more.
+    /// Whether a sync has failed: no data counts as durable any more.
     pub fn sync_failed(&self) -> bool {
         self.sync_failed
     }
@@ -242,13 +244,13 @@ impl VolumeState {
     }
 }
 
-/// Whether something may go to a volume's store past the log (`forebay_flash::Binding::logged`).
+/// Whether data may go to a volume's store past the log (`forebay_flash::Binding::logged`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Past {
     /// It may.
     Open,
-    /// It may when the log has durably noted that.
+    /// It may when the log has durably noted it.
     Opening,
-    /// The log says that nothing does.
+    /// The log says that nothing bypasses it.
     Closed,
 }

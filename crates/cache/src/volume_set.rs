@@ -6,7 +6,7 @@ use forebay_flash::BlockKey;
 
 use crate::cache::VOLUMES_MAX;
 
-/// A set of volumes: a bit each, by number.
+/// A set of volumes: one bit for each, by number.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct VolumeSet(u64);
 
@@ -17,7 +17,7 @@ impl VolumeSet {
     /// All volumes that a cache may have.
     pub const ALL: VolumeSet = VolumeSet(u64::MAX);
 
-    /// The one volume; none if it is not one that a cache may have.
+    /// The set of one volume; empty if the number is too large.
     #[inline]
     pub fn only(volume: usize) -> VolumeSet {
         VolumeSet(if volume < VOLUMES_MAX { 1 << volume } else { 0 })
@@ -51,7 +51,7 @@ impl VolumeSet {
         *self |= VolumeSet::only(volume);
     }
 
-    /// Inserts the volume, if so.
+    /// Inserts the volume if the condition is true.
     #[inline]
     pub fn insert_if(&mut self, volume: usize, so: bool) {
         if so {
@@ -69,7 +69,7 @@ impl VolumeSet {
         self.0.count_ones()
     }
 
-    /// The volume of the lowest number.
+    /// The volume with the lowest number.
     pub fn first(self) -> Option<usize> {
         (self.0 != 0).then_some(self.0.trailing_zeros() as usize)
     }
@@ -84,7 +84,7 @@ impl VolumeSet {
         })
     }
 
-    /// A bit for each, as others see a set.
+    /// The set as bits.
     pub fn bits(self) -> u64 {
         self.0
     }

@@ -15,17 +15,17 @@ pub(crate) struct Piece {
     pub length: u32,
     /// Whether the access has been counted as a hit or a miss.
     pub counted: bool,
-    /// Whether the replacement policy has been told of it.
+    /// Whether the replacement policy has been notified of it.
     pub told: bool,
-    /// Whether a write goes around flash, once the admission policy has been asked.
+    /// Whether a write bypasses flash, once the admission policy has been asked.
     pub around: Option<bool>,
 }
 
-/// A piece that waits.
+/// A waiting piece.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub piece: Piece,
-    /// Its data is in the frame: done when the append under way is.
+    /// Its data is in the frame: it is done when the current append is.
     pub applied: bool,
     pub next: u32,
 }

@@ -17,23 +17,23 @@ use crate::stats::CacheStats;
 use crate::volume::Past;
 use crate::volume_set::VolumeSet;
 
-/// How far the cache is between its start and its end.
+/// The state of the cache between its start and its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CacheState {
     New,
     Starting,
-    /// The log is open; records that have no place are being disowned.
+    /// The log is open; records without a place are being disowned.
     Disowning,
     Ready,
     /// Waiting for requests in flight.
     Draining,
-    /// Flushing what is dirty in DRAM.
+    /// Flushing the blocks that are dirty in DRAM.
     Flushing,
-    /// Destaging, if so wished.
+    /// Destaging, if requested.
     Destaging,
     /// The log writes its clean mark.
     Closing,
-    /// Nothing is cleaned any more; what was begun ends.
+    /// Nothing is cleaned any more; work that was begun ends.
     Ending,
     Stopped,
     Failed,
@@ -45,45 +45,46 @@ pub(crate) struct World {
     pub front: Front,
     pub shards: Vec<Shard>,
     pub log: Option<Log>,
-    /// The shards know that nothing goes to the log any more.
+    /// The shards know that nothing is written to the log any more.
     pub log_lost: bool,
     pub effects: EffectQueue,
     pub stats: CacheStats,
     pub notices: Vec<Notice>,
-    /// What the call under way may still do.
+    /// The remaining budget of the current call.
     pub budget: Budget,
-    /// The region that is being forgotten. Until it is, no further event is taken from the log.
+    /// The region that is being forgotten. Until that is done, no more events are taken from the
+    /// log.
     pub forgetting: Option<u32>,
     pub now: Nanos,
     pub state: CacheState,
-    /// A stop is near: what cannot be destaged is not waited for.
+    /// A stop is near: data that cannot be destaged is not waited for.
     pub hurry: bool,
-    /// Volumes that go past flash until the next start.
+    /// Volumes that bypass flash until the next start.
     pub past: VolumeSet,
     pub holds: Holds,
-    /// When an interval of hit ratios ends, for policies that have them. (It ends with the first call after
-    /// that; nothing waits for it, so it needs no timeout.)
+    /// When an interval of hit ratios ends, for policies that have them. (It ends with the first
+    /// call after that; nothing waits for it, so it needs no timeout.)
     interval_ends: Nanos,
 }
 
-/// Which procedures keep requests back.
+/// Which procedures hold requests back.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Holds {
-    /// Requests that modify, and flushes, wait until a change of policy is over.
+    /// Modifying requests and flushes wait until a change of policy has ended.
     pub switch: bool,
-    /// They wait until a destage is over.
+    /// They wait until a destage has ended.
     pub destage: bool,
-    /// Flushes, and writes of blocks with a record, wait until volumes go past flash.
+    /// Flushes, and writes of blocks with a record, wait until volumes bypass flash.
     pub void: bool,
 }
 
-/// What a turn of a procedure came to.
+/// The result of a procedure's turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Turn {
     Nothing,
     Something,
-    /// Nothing can go to flash any more: the log is to be latched, and everybody is to hear of it.
+    /// Nothing can be written to flash any more: latch the log and notify all parts.
     GiveUp,
 }
 
@@ -100,7 +101,7 @@ impl From<bool> for Turn {
     }
 }
 
-/// Splits a world into what shards see of it and the shards.
+/// Splits a world into the parts that shards see and the shards.
 macro_rules! around {
     ($world:expr) => {
         $crate::shard::ShardContext {
@@ -116,7 +117,7 @@ macro_rules! around {
 pub(crate) use around;
 
 impl World {
-    /// That of a cache without volumes, not started.
+    /// The world of a cache without volumes that is not started.
     pub fn new(config: CacheConfig) -> World {
         World {
             front: Front::new(&config),
@@ -143,7 +144,7 @@ impl World {
         }
     }
 
-    /// A call begins after which effects are asked for; it is `now`, or later.
+    /// A call begins, and its effects are polled afterwards; the time is `now` or later.
     #[inline]
     pub fn begin_call(&mut self, now: Nanos) {
         // (Nobody is served before the start is over, or from the stop on.)
@@ -152,7 +153,7 @@ impl World {
         self.pass_time(now);
     }
 
-    /// It is `now`, or later.
+    /// The time is `now` or later.
     #[inline]
     pub fn pass_time(&mut self, now: Nanos) {
         self.now = self.now.max(now);
@@ -172,7 +173,7 @@ impl World {
         self.shards.iter_mut().for_each(|shard| shard.end_interval(self.now));
         self.interval_ends = self.shards[0].interval_ends();
     }
-    /// The shard and key of a byte, wherever it may be: nothing has checked it yet.
+    /// The shard and key of a byte at any offset: nothing has checked it yet.
     pub fn place_of(&self, volume: Volume, offset: u64) -> (usize, BlockKey) {
         let block = (offset >> self.config.block_size.shift()) & (BlockKey::BLOCKS_MAX - 1);
         let volume = volume.0 as u16;
@@ -182,8 +183,8 @@ impl World {
     pub fn shard_of(&self, volume: u16, offset: u64) -> usize {
         shard_of(self.shards.len(), self.config.extent_shift, volume, offset)
     }
-    /// A read of one block that is in memory: the frame and the byte in it where its data begin. `None`,
-    /// with nothing done, if it is anything else.
+    /// A read of one block that is in memory: returns the frame and the offset of the data in it.
+    /// Returns `None` and does nothing for any other read.
     #[inline]
     pub fn read_hit(&mut self, volume: Volume, offset: u64, length: u64) -> Option<(Frame, u32)> {
         if self.state != CacheState::Ready {
@@ -208,13 +209,13 @@ impl World {
         Some((frame, start as u32))
     }
 
-    /// What a stamp would say now. All of the stores is durable there, if they are `whole`.
+    /// The stamp that would be ordered now. If `whole`, all data of the stores are durable on them.
     pub fn stamp_now(&self, whole: bool) -> Stamp {
         let stamp = self.log.as_ref().map(Log::stamp).unwrap_or_default();
         Stamp { complete: if whole { stamp.seen } else { stamp.complete }, ..stamp }
     }
 
-    /// A start: what may go past the log, as that says.
+    /// At a start: takes over from the log which volumes may bypass it.
     pub fn begin_passing(&mut self) {
         for binding in self.log.as_ref().map_or(&[][..], Log::bindings) {
             let volume = self.front.volumes.get_mut(usize::from(binding.index));
@@ -224,7 +225,7 @@ impl World {
         }
     }
 
-    /// The log has noted that something may go to the volume's store past it; or cannot.
+    /// The log has noted that data may go to the volume's store past it, or cannot note it.
     pub fn passing(&mut self, volume: u16, result: Outcome) {
         let past = if result.is_ok() { Past::Open } else { Past::Closed };
         self.front.volumes[usize::from(volume)].past = past;
@@ -243,18 +244,18 @@ impl World {
         op != Op::Read && (switch || destage) || op == Op::Flush && void
     }
 
-    /// Whether the volume goes past the flash tier, which has failed, until the next start.
+    /// Whether the volume bypasses the failed flash tier until the next start.
     #[inline]
     pub fn goes_past(&self, volume: usize) -> bool {
         self.past.contains(volume)
     }
 
-    /// Whether all volumes do.
+    /// Whether all volumes bypass it.
     pub fn all_go_past(&self) -> bool {
         (0..self.front.volumes.len()).all(|v| self.goes_past(v))
     }
 
-    /// All volumes are attached: each has its share of what flash can hold.
+    /// All volumes are attached: each gets its share of flash.
     pub fn divide_flash(&mut self) {
         if self.front.volumes.len() < 2 {
             return;
@@ -263,7 +264,7 @@ impl World {
         self.front.shares.share = (blocks / 2).max(1);
     }
 
-    /// Blocks that can be dirty on flash at once, while those of others come and go.
+    /// Most blocks that can be dirty on flash at once, while others enter and leave.
     pub fn dirty_blocks_max(&self) -> Option<u64> {
         let flash = self.config.flash.as_ref()?;
         if flash.geometry.slots != 0 {
@@ -276,13 +277,14 @@ impl World {
         Some(blocks.min(flash.entries_max.into()))
     }
 
-    /// Whether anybody waits for room on flash.
+    /// Whether any request waits for room on flash.
     pub fn somebody_waits(&self) -> bool {
         self.log.as_ref().is_some_and(Log::is_out_of_room)
             || self.shards.iter().any(Shard::waits_for_an_entry)
     }
 
-    /// Whether somebody waits for room on flash and no unfinished work can make any. Only then may data be given up.
+    /// Whether a request waits for room on flash and no unfinished work can make any. Only then may
+    /// data be given up.
     pub fn somebody_waits_in_vain(&self) -> bool {
         let half_way = self.forgetting.is_some() || self.log.as_ref().is_some_and(Log::has_events);
         !half_way && self.somebody_waits()
@@ -300,7 +302,7 @@ fn shard_of(n: usize, extent_shift: u32, volume: u16, offset: u64) -> usize {
     ((u128::from(hash) * n as u128) >> 64) as usize
 }
 
-/// The earlier of two times, where there are any.
+/// The earlier of two times, if there are any.
 #[inline]
 pub(crate) fn sooner(one: Option<Nanos>, other: Option<Nanos>) -> Option<Nanos> {
     match (one, other) {

@@ -16,47 +16,49 @@ use crate::volume::Past;
 use crate::volume_set::VolumeSet;
 use crate::waiters::Piece;
 
-/// What became of a piece.
+/// The result of an evaluation of a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Access {
-    /// Done, well or badly.
+    /// Done, successfully or not.
     Done(Result<(), IoError>),
-    /// It waits, or a transfer answers for it.
+    /// It waits, or a transfer will answer it.
     Pending,
-    /// Nothing has happened: no room for a waiter. Try again later.
+    /// Nothing has happened: there is no room for a waiter. Retry later.
     Full,
 }
 
 impl Shard {
-    /// The frame of a block, for a read that takes bytes of it at once; `None` if that is not all
-    /// there is to it.
+    /// The frame of a block, for a read that takes its bytes at once; `None` if the read needs more
+    /// than that.
     #[inline]
     pub fn read_hit(&mut self, key: BlockKey, start: u32, length: u32) -> Option<Frame> {
         self.tiers.read_hit(key, start, length)
     }
 
-    /// Publishes the frame of a block, if it holds all of it and nothing is in flight.
+    /// Publishes the frame of a block, if it holds the whole block and no transfer of it is in
+    /// flight.
     pub fn publish(&mut self, key: BlockKey) -> Option<Frame> {
         self.tiers.blocks.publish(key)
     }
 
-    /// A frame that is not published any more.
+    /// A frame that is no longer published.
     #[inline]
     pub fn poll_withdrawn(&mut self) -> Option<Frame> {
         self.tiers.blocks.poll_withdrawn()
     }
 
-    /// Starts loading what an access to `key` will look at first.
+    /// Prefetches the data that an access to `key` will need first.
     pub fn prefetch(&self, key: BlockKey) {
         self.tiers.blocks.prefetch(key);
     }
 
-    /// Starts loading what an access to `key` will look at next: its entry, which is likely to be this.
+    /// Prefetches the data that an access to `key` will need next: its entry, which is likely to be
+    /// the returned one.
     pub fn prefetch_entry(&self, key: BlockKey) -> Option<EntryId> {
         self.tiers.blocks.prefetch_entry(key)
     }
 
-    /// Starts loading what the end of a transfer will look at, first or (`near`) next.
+    /// Prefetches the data that the end of a transfer will need, first or (`near`) next.
     pub fn prefetch_transfer(&self, t: u32, near: bool) {
         if let Some(transfer) = self.tiers.transfers.get(t) {
             match near {
@@ -66,17 +68,18 @@ impl Shard {
         }
     }
 
-    /// Whether it is certain that nothing is held of all the blocks of the extent of `key`.
+    /// Whether no block of the extent of `key` is held, for certain.
     pub fn has_nothing_near(&self, key: BlockKey) -> bool {
         self.tiers.blocks.is_extent_empty(key)
     }
 
-    /// Where in a block the first of these granules is that lies wholly behind the end of the volume.
+    /// The offset in a block of the first of these granules that is wholly past the end of the
+    /// volume.
     pub fn beyond(&self, context: &ShardContext<'_>, key: BlockKey, granules: u16) -> Option<u64> {
         self.tiers.blocks.granules().beyond(context, key, granules)
     }
 
-    /// What is held of a block.
+    /// The data held of a block.
     pub fn held(&self, key: BlockKey) -> Held {
         self.tiers.blocks.held(key)
     }
@@ -88,8 +91,9 @@ impl Shard {
         queues::step(&mut self.tiers, context);
     }
 
-    /// Makes the open run, if it zeroes for `request` and ends where `key` begins, longer by as many
-    /// of `blocks` whole blocks as are known to be neither cached nor in another range; says how many.
+    /// Extends the open run, if it zeroes for `request` and ends where `key` begins, by as many of
+    /// `blocks` whole blocks as are known to be neither cached nor in another range; returns their
+    /// number.
     pub fn zero_further(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -100,7 +104,7 @@ impl Shard {
         self.tiers.transfers.zero_further(&self.tiers.blocks, context, key, request, blocks)
     }
 
-    /// Whether there is a place for another piece that has to wait.
+    /// Whether there is a place for another waiting piece.
     #[inline]
     pub fn has_place(&self) -> bool {
         !self.waiting.is_full()
@@ -124,7 +128,7 @@ impl Shard {
         self.settle_piece(context, piece, step, None)
     }
 
-    /// Evaluates a waiter again; false when it went back to the starved.
+    /// Evaluates a waiter again; false if it returned to the list of starved pieces.
     pub(super) fn try_again(&mut self, context: &mut ShardContext<'_>, waiter: u32) -> bool {
         let mut piece = self.waiting.piece(waiter);
         let step = self.tiers.evaluate(context, &mut piece);
@@ -203,7 +207,7 @@ impl Shard {
 
     // ---- for room ----
 
-    /// Whether there are waiting pieces for which there may now be room.
+    /// Whether there may now be room for waiting pieces.
     #[inline]
     pub fn may_serve(&self) -> bool {
         self.tiers.room && self.waiting.is_any_starved()
@@ -228,30 +232,30 @@ impl Shard {
         true
     }
 
-    /// Who waits may try again.
+    /// Waiting pieces may try again.
     pub fn call_starved(&mut self) {
         self.tiers.room = true;
     }
 
-    /// All shards have forgotten a region. Who waits for an entry of the index tries again, whether or not it had
-    /// any of this shard: if not, the next region is asked for.
+    /// All shards have forgotten a region. Pieces that wait for an index entry try again, whether
+    /// or not the region had any of this shard; otherwise the next region would not be requested.
     pub fn region_forgotten(&mut self, context: &ShardContext<'_>) {
         self.tiers.room |=
             self.waits_for_an_entry() && !context.front.sabotage.is(Bug::EntryWaiterForgotten);
     }
 
-    /// Nothing goes to the log any more: who waits for room hears of that.
+    /// Nothing is written to the log any more: pieces that wait for room are notified.
     pub fn log_gave_up(&mut self) {
         self.tiers.flash.fail_log();
         self.tiers.room = true;
     }
 
-    /// Only stores that fail can make room (or not any more), which may be `hopeless`.
+    /// Only failing stores can make room (or no longer); the jam may be `hopeless`.
     pub fn set_jam(&mut self, jam: bool, hopeless: bool) {
         self.tiers.room |= self.tiers.flash.set_jam(jam, hopeless);
     }
 
-    /// Fails the modifying pieces that wait for room, except those that can go past flash.
+    /// Fails the modifying pieces that wait for room, except those that can bypass flash.
     pub fn refuse_starved(&mut self, context: &mut ShardContext<'_>) {
         if !self.tiers.flash.is_hopeless(&self.tiers.blocks, context) {
             return;
@@ -295,7 +299,7 @@ impl Shard {
         self.tiers.room |= !holding;
     }
 
-    /// These volumes go past flash; `all`: there are no others.
+    /// These volumes bypass flash; `all`: there are no others.
     pub fn set_past(&mut self, past: VolumeSet, all: bool) {
         self.tiers.flash.set_past(past, all);
         self.tiers.room = true;

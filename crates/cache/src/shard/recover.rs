@@ -44,13 +44,13 @@ impl Recovery {
         }
     }
 
-    /// What the newest record of a block so far, if there is one, says is dirty.
+    /// The dirty granules in the newest record of a block so far, if there is one.
     pub fn dirty(&self, blocks: &Blocks, key: BlockKey) -> u16 {
         let dirty = |id| blocks[id].flash_dirty;
         self.spilled.get(&key).map_or_else(|| blocks.find(key).map_or(0, dirty), |s| s.dirty)
     }
 
-    /// A tombstone found by recovery. Whether an entry of the index is free by that.
+    /// A tombstone found by recovery. Returns whether it frees an index entry.
     pub fn tombstone(
         &mut self,
         (blocks, flash): (&mut Blocks, &mut FlashTier),
@@ -65,8 +65,8 @@ impl Recovery {
         flash.forget_if_empty(blocks, id)
     }
 
-    /// Recovery has given all it found: what was spilled takes the places that are free now. Adds to
-    /// `left` the blocks whose clean records find none; gives the number of dirty ones that do not.
+    /// Recovery has returned everything: spilled records take the free places. Adds to `left` the
+    /// blocks whose clean records find none; returns the number of dirty ones that find none.
     pub fn place_spilled(
         &mut self,
         (blocks, flash): (&mut Blocks, &mut FlashTier),

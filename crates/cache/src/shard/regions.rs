@@ -14,7 +14,7 @@ pub(super) struct Regions {
     /// Members of each list, and how many of them are dirty.
     counts: Vec<u32>,
     dirty: Vec<u32>,
-    /// Where the walk through a list goes on.
+    /// Where the walk through a list continues.
     walk: EntryId,
 }
 
@@ -62,7 +62,7 @@ impl Regions {
         some(self.heads[region as usize])
     }
 
-    /// The one behind it in its list.
+    /// The next block in its list.
     fn next(blocks: &Blocks, id: EntryId) -> Option<EntryId> {
         some(blocks.record(id).next)
     }
@@ -72,7 +72,8 @@ impl Regions {
         self.counts[region as usize]
     }
 
-    /// Begins to walk through a region's list, over those who are in it now. There is one walk at a time.
+    /// Begins to walk through a region's list, over its present members. There is one walk at a
+    /// time.
     pub fn begin_walk(&mut self, region: u32) {
         self.walk = self.heads[region as usize];
     }
@@ -82,12 +83,13 @@ impl Regions {
         self.walk = NONE;
     }
 
-    /// Whether the walk is at its end.
+    /// Whether the walk has ended.
     pub fn has_walked(&self) -> bool {
         self.walk == NONE
     }
 
-    /// The next member, unless the walk is at its end. Who has left the list meanwhile is left out.
+    /// The next member, unless the walk has ended. Members that have left the list meanwhile are
+    /// skipped.
     pub fn walk(&mut self, blocks: &Blocks) -> Option<EntryId> {
         let id = some(self.walk)?;
         self.walk = blocks.record(id).next;
@@ -104,7 +106,7 @@ impl Regions {
         self.dirty[region as usize]
     }
 
-    /// A dirty record of the region comes or goes.
+    /// A dirty record of the region is added or removed.
     pub fn count_dirty(&mut self, region: u32, comes: bool) {
         let count = &mut self.dirty[region as usize];
         *count = if comes { *count + 1 } else { *count - 1 };

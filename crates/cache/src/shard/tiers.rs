@@ -38,24 +38,24 @@ const DESTAGES_FAILED_MAX: u32 = 3;
 /// Dirty blocks that cannot leave are put back; this many are tried before giving up.
 const VICTIMS_MAX: u32 = 8;
 
-/// How an evaluation of a piece ended.
+/// The result of an evaluation of a piece.
 pub(super) enum Step {
     Done(Result<(), IoError>),
     /// Evaluate again when the transfer ends.
     Wait(u32),
-    /// Done when the transfer (an append) ends well.
+    /// Done when the transfer (an append) ends successfully.
     Applied(u32),
-    /// The transfer answers for the piece.
+    /// The transfer will answer the piece.
     Joined,
-    /// Evaluate again: a transfer that would have been waited for has begun and ended.
+    /// Evaluate again: a transfer that it would have waited for has begun and ended.
     Again,
-    /// Evaluate again when there is a frame, an index entry, or a transfer to be had.
+    /// Evaluate again when a frame, an index entry or a transfer is available.
     NoRoom,
     /// Evaluate again when records are void.
     Parked,
 }
 
-/// See the module. The parts keep their own invariants; what is said of several of them holds between
+/// See the module. The parts keep their own invariants; invariants over several parts hold between
 /// calls.
 #[derive(Debug)]
 pub(super) struct Tiers {
@@ -70,9 +70,9 @@ pub(super) struct Tiers {
     relation: Relation,
     written: Written,
     pub lines: Lines,
-    /// Something became free since those that wait for room were last tried.
+    /// Something became free since pieces that wait for room were last tried.
     pub room: bool,
-    /// Failed destages in a row, without a flash tier.
+    /// Consecutive failed destages, without a flash tier.
     destages_failed: u32,
 }
 
@@ -129,17 +129,17 @@ impl Tiers {
         (self.policy, self.acknowledge) = (policy, acknowledge);
     }
 
-    /// A destage from DRAM has ended, well or not.
+    /// A destage from DRAM has ended, successfully or not.
     pub fn note_destage(&mut self, good: bool) {
         self.destages_failed = if good { 0 } else { self.destages_failed + 1 };
     }
 
-    /// Who waited for room was told that destages fail: the next one tries again.
+    /// Pieces that waited for room were told that destages fail: the next one tries again.
     pub fn forget_failed_destages(&mut self) {
         self.destages_failed = 0;
     }
 
-    /// How an access to one block ends, or what it waits for.
+    /// The result of an access to one block, or what it waits for.
     pub fn evaluate(&mut self, context: &mut ShardContext<'_>, piece: &mut Piece) -> Step {
         let (op, volume) = {
             let r = &context.front.requests[piece.request];
@@ -164,12 +164,12 @@ impl Tiers {
         step
     }
 
-    /// Where a block goes.
+    /// The places of a block.
     fn place(&self, moment: Moment) -> Placement {
         place(moment, self.relation, self.policy, self.acknowledge)
     }
 
-    /// Where the block of a piece goes.
+    /// The places of the block of a piece.
     fn place_for(&self, context: &ShardContext<'_>, piece: &Piece, moment: Moment) -> Placement {
         match context.front.requests[piece.request].bypass {
             true => place_bypassed(moment),
@@ -182,7 +182,7 @@ impl Tiers {
         self.policy.write_back && !self.flash.goes_past(key)
     }
 
-    /// No transfer is under way that could make room, and flash takes no more.
+    /// No transfer in progress could make room, and flash accepts no more.
     pub fn is_stuck(&self, context: &ShardContext<'_>) -> bool {
         let cannot_leave = self.flash.log_failed() && !self.flash.is_all_past()
             || self.destages_failed >= DESTAGES_FAILED_MAX
@@ -199,8 +199,8 @@ impl Tiers {
 
     // ---- into DRAM ----
 
-    /// Makes sure that the entry has a frame, for `piece`, as its relation says; false when there is none
-    /// to be had.
+    /// Ensures that the entry has a frame, for `piece`, as its relation says; false if none is
+    /// available.
     fn ensure_frame(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -247,7 +247,7 @@ impl Tiers {
         true
     }
 
-    /// The block has a frame until what it came for has been done.
+    /// The block has a frame until its operation has ended.
     fn pass(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -273,7 +273,8 @@ impl Tiers {
         }
     }
 
-    /// For [`Bug::TransitFrameReusedEarly`]: the frame is free though the log has still to take what is in it.
+    /// For [`Bug::TransitFrameReusedEarly`]: the frame is free although the log has not taken its
+    /// data yet.
     #[cold]
     fn give_frame_away(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
         if self.blocks[id].transfer().is_some() && self.is_passing(id) {
@@ -284,7 +285,7 @@ impl Tiers {
         }
     }
 
-    /// A block in memory goes as soon as the append under way has ended.
+    /// A block in memory leaves as soon as the current append has ended.
     fn pass_out(&mut self, id: EntryId) {
         let frame = self.blocks[id].frame().expect("a block that leaves memory has a frame");
         if !self.blocks[id].has(LEAVING) {
@@ -317,13 +318,13 @@ impl Tiers {
         }
     }
 
-    /// Whether the block is in memory only on its way to a client, or to flash.
+    /// Whether the block is in memory only in transit to a client or to flash.
     pub fn is_passing(&self, id: EntryId) -> bool {
         let frame = self.blocks[id].frame();
         frame.is_some_and(|frame| self.dram.is_passing(self.blocks.local(frame)))
     }
 
-    /// A client's access found the block, perhaps on its way out.
+    /// A client's access hit the block, possibly while it was leaving.
     fn used(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -337,7 +338,7 @@ impl Tiers {
         self.dram.used(self.blocks.local(frame), self.blocks[id].key(), piece, again);
     }
 
-    /// A block that is leaving, and is wanted again, stays.
+    /// A leaving block that is used again stays.
     pub fn rescue(&mut self, context: &mut ShardContext<'_>, id: EntryId, frame: Frame) {
         if self.blocks[id].has(LEAVING) {
             self.blocks[id].clear(LEAVING);
@@ -376,15 +377,15 @@ impl Tiers {
         self.room = true;
     }
 
-    /// Forgets an entry that holds nothing any more.
+    /// Forgets an empty entry.
     pub fn forget_if_empty(&mut self, id: EntryId) {
         self.room |= self.flash.forget_if_empty(&mut self.blocks, id);
     }
 
     // ---- out of DRAM ----
 
-    /// Makes blocks leave until DRAM has room for one more by its accounting: for `incoming`, if it is
-    /// a new one.
+    /// Makes blocks leave until DRAM has room for one more by its accounting: for `incoming`, if it
+    /// is a new block.
     fn make_room(&mut self, context: &mut ShardContext<'_>, incoming: Option<BlockKey>) {
         for _ in 0..VICTIMS_MAX {
             if self.dram.has_room() {
@@ -394,7 +395,7 @@ impl Tiers {
         }
     }
 
-    /// Makes a block leave though the accounting has room: no frame is free.
+    /// Makes a block leave although the accounting has room, because no frame is free.
     fn push_out(&mut self, context: &mut ShardContext<'_>) {
         for _ in 0..VICTIMS_MAX {
             if self.blocks.frames_free() > 0 || self.transfers.in_use() > 0 {
@@ -421,7 +422,7 @@ impl Tiers {
         self.flash.evict(&self.blocks, &self.transfers, context);
     }
 
-    /// Starts loading what the next victims' leaving will look at, each time a step further.
+    /// Prefetches the data needed when the next victims leave, one step further each time.
     fn prefetch_victims(&self) {
         let mut next = self.dram.next_victim(None);
         for steps in 0..2 {
@@ -434,7 +435,7 @@ impl Tiers {
         self.dram.prefetch(last, false);
     }
 
-    /// Starts loading what the replacement policy will look at; `near` when that is imminent.
+    /// Prefetches the data that the replacement policy will access; `near` if that is imminent.
     pub fn prefetch_policy(&self, key: BlockKey, entry: Option<EntryId>, near: bool) {
         let Some(id) = entry else {
             return self.dram.prefetch_absent(key, near);
@@ -444,7 +445,7 @@ impl Tiers {
         }
     }
 
-    /// Whether the backing store may yet lose what it holds of the block.
+    /// Whether the backing store may still lose its data of the block.
     fn owes_sync(&self, context: &ShardContext<'_>, key: BlockKey) -> bool {
         context.front.owes_sync_at(key.volume(), self.blocks.granules().start_of(key))
     }

@@ -5,27 +5,27 @@ use forebay_flash::{BlockKey, Position};
 use crate::frames::Frame;
 use crate::slab::Fifo;
 
-/// What a transfer does.
+/// The kind of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// Backing store to frames, or by way of a bounce frame to merge.
+    /// Backing store to frames, or through a bounce frame to merge.
     Fetch,
-    /// Backing store to frames, of the rest of a line, which nobody has asked for.
+    /// Backing store to frames, for the rest of a line that no client has requested.
     FetchLine,
-    /// Flash to a frame, or by way of a bounce frame to merge; then the checksum.
+    /// Flash to a frame, or through a bounce frame to merge; then the checksum.
     FlashRead { position: Position },
     /// A frame to the log.
     Append { valid: u16, dirty: u16 },
-    /// Flash to a bounce frame, on the way to the head of the log.
+    /// Flash to a bounce frame, in transit to the head of the log.
     CarryRead { position: Position },
-    /// To the head of the log, in the place of a record whose region is to be used again: the same
-    /// from a bounce frame or, without valid granules, that the dirty ones are lost.
+    /// To the head of the log, replacing a record whose region is to be reused: the same data from
+    /// a bounce frame or, without valid granules, a note that the dirty ones are lost.
     Carry { position: Position, valid: u16, dirty: u16 },
     /// A frame to the backing store, without flash or past it: blocks whose dirty granules leave.
     Destage { rest: u16 },
     /// A record's dirty granules, already in memory, to the backing store.
     DestageRecord { rest: u16, from: Frame, position: Position },
-    /// Flash to a bounce frame, on the way to the backing store.
+    /// Flash to a bounce frame, in transit to the backing store.
     DestageRead { position: Position },
     /// A request's bytes to the backing store.
     DirectWrite { request: u32, pieces: u32, keep: bool },
@@ -35,12 +35,12 @@ pub(super) enum Kind {
     Range { request: u32, pieces: u32, zero: bool },
     /// Backing store to a request's buffer; leaves nothing in the cache.
     DirectRead { request: u32, pieces: u32 },
-    /// The durable mark without which a record must not be outdated by a direct write
-    /// (`poison`), nor a frame be recorded as clean while its backing store owes a sync.
+    /// The durable mark without which a direct write must not make a record stale (`poison`), and a
+    /// frame must not be recorded as clean while its backing store has unsynced writes.
     Activate { poison: bool },
 }
 
-/// A transfer under way on `count` consecutive blocks.
+/// A transfer in progress on `count` consecutive blocks.
 #[derive(Debug)]
 pub(super) struct Transfer {
     pub kind: Kind,
@@ -51,14 +51,15 @@ pub(super) struct Transfer {
     pub end: u64,
     pub waiters: Fifo,
     pub bounce: Option<Frame>,
-    /// The stretch it belongs to, and the next transfer of that, of the write that it has become.
+    /// The stretch it belongs to, and the next transfer of the stretch or of the write that it has
+    /// become.
     pub stretch: u32,
     pub next: u32,
 }
 
 impl Kind {
-    /// Whether a transfer of this kind may have neither a frame nor a bounce frame of its own. Of all
-    /// others there are never more than there are frames; of these, as many as were allowed for.
+    /// Whether a transfer of this kind may have neither a frame nor a bounce frame. There are never
+    /// more transfers of the other kinds than frames; the number of these is limited.
     pub fn is_loose(self) -> bool {
         match self {
             Kind::DirectWrite { keep, .. } => !keep,
@@ -71,7 +72,7 @@ impl Kind {
         }
     }
 
-    /// Where it goes, of those that are collected in runs.
+    /// The direction of transfers that are collected in runs.
     pub fn way(self) -> Way {
         match self {
             Kind::Fetch | Kind::FetchLine | Kind::DirectRead { .. } => Way::In,
@@ -90,8 +91,8 @@ impl Transfer {
     }
 }
 
-/// Where a run goes. Each way has its own: blocks that are fetched make dirty ones leave, and
-/// neither run may be cut short by the other.
+/// The direction of a run. Each direction has its own run: fetched blocks make dirty ones leave,
+/// and neither run may cut the other short.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Way {
     /// From the backing store.

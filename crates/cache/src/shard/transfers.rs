@@ -19,8 +19,8 @@ use crate::frames::{Frame, Frames};
 use crate::load::Source;
 use crate::slab::{Fifo, NONE, Slab};
 
-/// The runs being collected, by [`Way`]: transfers not yet given to the driver, and where their
-/// bytes are.
+/// The runs being collected, by [`Way`]: transfers not yet given to the driver, and the places of
+/// their bytes.
 #[derive(Debug)]
 struct Runs([(Option<u32>, Vec<Segment>); 3]);
 
@@ -33,7 +33,7 @@ impl Runs {
         self.0.iter().map(|(_, s)| s.capacity() * size_of::<Segment>()).sum::<usize>() as u64
     }
 
-    /// The transfer of the open run that goes this way.
+    /// The transfer of the open run in this direction.
     pub fn open(&self, way: Way) -> Option<u32> {
         self.0[way as usize].0
     }
@@ -47,9 +47,9 @@ const RUN_BLOCKS_MAX: u32 = 256;
 pub(super) struct Transfers {
     shard: u8,
     under_way: Slab<Transfer>,
-    /// Transfers under way that need no frame.
+    /// Transfers in progress that need no frame.
     loose: u32,
-    /// The most of those.
+    /// Most of those.
     loose_max: u32,
     /// Frames for copies in flight.
     bounce: Frames,
@@ -79,7 +79,7 @@ pub(super) fn backing(volume: u16) -> Device {
 }
 
 impl Transfers {
-    /// Places for a transfer of each of `frames` and `bounce` frames, and for `loose_max` more.
+    /// Places for one transfer of each of `frames` and `bounce` frames, and for `loose_max` more.
     pub fn new(shard: u8, frames: u32, bounce: Frames, loose_max: u32) -> Transfers {
         // Only as many as are ever under way at once take memory.
         let places = frames + bounce.count() as u32 + loose_max;
@@ -132,7 +132,7 @@ impl Transfers {
         t
     }
 
-    /// Whether another transfer may be started that has no frame.
+    /// Whether another transfer without a frame may be started.
     #[inline]
     pub fn may_be_loose(&self) -> bool {
         self.loose < self.loose_max
@@ -149,33 +149,33 @@ impl Transfers {
         transfer
     }
 
-    /// Number of transfers under way.
+    /// Number of transfers in progress.
     pub fn in_use(&self) -> usize {
         self.under_way.in_use()
     }
 
-    /// A transfer, if it is under way.
+    /// A transfer, if it is in progress.
     pub fn get(&self, t: u32) -> Option<&Transfer> {
         self.under_way.get(t)
     }
 
-    /// All transfers under way.
+    /// All transfers in progress.
     pub fn iter(&self) -> impl Iterator<Item = &Transfer> {
         self.numbers().filter_map(|t| self.under_way.get(t))
     }
 
-    /// The numbers that transfers under way have among them.
+    /// The range of the numbers of transfers in progress.
     pub fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
         0..self.under_way.numbers()
     }
 
-    /// The name under which drivers answer to a transfer.
+    /// The name by which drivers answer a transfer.
     #[inline]
     pub fn token(&self, t: u32) -> Token {
         Token { owner: Owner::Shard(self.shard), index: t }
     }
 
-    /// The name under which the log answers to a transfer.
+    /// The name by which the log answers a transfer.
     pub fn ticket(&self, t: u32) -> u64 {
         u64::from(self.shard) << 32 | u64::from(t)
     }
@@ -187,12 +187,12 @@ impl Transfers {
         self.bounce.take(entry::NONE)
     }
 
-    /// Bounce frames that no transfer has.
+    /// Number of bounce frames without a transfer.
     pub fn bounces_free(&self) -> usize {
         self.bounce.free_count()
     }
 
-    /// Bounce frames there are.
+    /// Total number of bounce frames.
     pub fn bounces(&self) -> usize {
         self.bounce.count()
     }
@@ -219,8 +219,7 @@ impl Transfers {
         context.front.read_begins(Source::Flash, context.now);
     }
 
-    /// Writes the next run of granules of a destage that goes piece by piece; false when none
-    /// is left.
+    /// Writes the next run of granules of a destage in parts; false if none is left.
     pub fn destage_step(
         &mut self,
         blocks: &Blocks,
@@ -259,14 +258,14 @@ impl Transfers {
 
     // ---- runs ----
 
-    /// The transfer of the open run that goes this way.
+    /// The transfer of the open run in this direction.
     #[inline]
     pub fn open_run(&self, way: Way) -> Option<u32> {
         self.runs.open(way)
     }
 
-    /// Joins the block to the open run that goes its way if `alike` says its kind fits and the
-    /// bytes follow on; otherwise opens a new one.
+    /// Joins the block to the open run in its direction if `alike` says that its kind matches and
+    /// the bytes are adjacent; otherwise opens a new run.
     #[inline]
     pub fn run(
         &mut self,
@@ -301,8 +300,8 @@ impl Transfers {
 
     // ---- ranges ----
 
-    /// The transfer of a range that holds a block. Ranges have no block in common: a piece that
-    /// wants a block of one waits.
+    /// The transfer of a range that contains a block. Ranges do not overlap: a piece for a block in
+    /// one waits.
     #[inline]
     pub fn waiting_range(&self, key: BlockKey) -> Option<u32> {
         let after = self.range_place(key.0 + 1);
@@ -323,14 +322,14 @@ impl Transfers {
         debug_assert_eq!(ended, t, "the ranges are in the order of their blocks");
     }
 
-    /// Where the first range stands that begins at a key or behind it.
+    /// The place of the first range that begins at or after a key.
     fn range_place(&self, key: u64) -> usize {
         self.ranges.partition_point(|&t| self[t].key.0 < key)
     }
 
-    /// Makes the open run, if it zeroes for `request` and ends where `key` begins, longer by as many
-    /// of `count` whole blocks as are known to have neither an entry nor a range of their own.
-    /// They lie in one extent. Says how many: each of them would have joined the run.
+    /// Extends the open run, if it zeroes for `request` and ends where `key` begins, by as many of
+    /// `count` whole blocks as are known to have neither an entry nor another range. They are in
+    /// one extent. Returns their number: each of them would have joined the run.
     pub fn zero_further(
         &mut self,
         blocks: &Blocks,

@@ -45,8 +45,8 @@ impl Waiting {
         self.waiters[w].piece
     }
 
-    /// Notes a piece that has to wait, as waiter `w` if it waited before. Its caller puts it in a list.
-    /// `applied`: it is done when the transfer is.
+    /// Notes a piece that has to wait, as waiter `w` if it waited before. Its caller puts it into a
+    /// list. `applied`: it is done when the transfer is.
     #[inline]
     pub fn note(&mut self, w: Option<u32>, piece: Piece, applied: bool) -> u32 {
         match w {
@@ -58,7 +58,7 @@ impl Waiting {
         }
     }
 
-    /// The piece, which is in no list, waits no more.
+    /// The piece, which is in no list, no longer waits.
     #[inline]
     pub fn remove(&mut self, w: u32) -> Piece {
         self.waiters.remove(w).piece
@@ -76,15 +76,14 @@ impl Waiting {
         self.waiters.pop_front(list)
     }
 
-    /// The request that was the first to wait in this list, for a transfer that has failed, hears of
-    /// that.
+    /// The request that first waited in this list, for a transfer that has failed, is notified.
     pub fn fail_first(&mut self, list: &mut Fifo, context: &mut ShardContext<'_>, error: IoError) {
         let mut culprit = None;
         let caused_it = |w: &Waiter| *culprit.get_or_insert(w.piece.request) == w.piece.request;
         self.end(list, context, caused_it, Err(error));
     }
 
-    /// The pieces of this list whose data is in what a transfer has moved are done.
+    /// The pieces of this list whose data the transfer has moved are done.
     pub fn end_applied(
         &mut self,
         list: &mut Fifo,
@@ -94,7 +93,7 @@ impl Waiting {
         self.end(list, context, |w| w.applied, result);
     }
 
-    /// Those of a list that `which` says are done, in their order.
+    /// Ends those of a list that `which` selects, in their order.
     fn end(
         &mut self,
         list: &mut Fifo,
@@ -129,14 +128,14 @@ impl Waiting {
         mem::replace(&mut self.starved, Fifo::EMPTY)
     }
 
-    /// The first piece found no room and waits again, alone; puts `rest` behind it.
+    /// The first piece found no room and waits again, alone; puts `rest` after it.
     pub fn starve_behind(&mut self, mut rest: Fifo) {
         let last = self.waiters.pop_front(&mut self.starved).expect("the starved piece");
         self.waiters.push_front(&mut rest, last);
         self.starved = rest;
     }
 
-    /// These wait for room, and nobody else.
+    /// These wait for room; no others do.
     pub fn put_back_starved(&mut self, starved: Fifo) {
         self.starved = starved;
     }
@@ -148,7 +147,7 @@ impl Waiting {
         self.waiters.push_back(&mut self.parked, w);
     }
 
-    /// Those whose data is in a transfer to the log, which has failed, wait until records are void.
+    /// Those whose data is in a failed transfer to the log wait until records are void.
     pub fn park_applied(&mut self, list: &mut Fifo) {
         let mut all = mem::replace(list, Fifo::EMPTY);
         while let Some(w) = self.waiters.pop_front(&mut all) {

@@ -10,7 +10,8 @@ use crate::policy::Acknowledge;
 use crate::shard::ShardContext;
 use crate::waiters::Piece;
 
-/// Whether a clean block that leaves memory enters flash: one of which flash has a part always does.
+/// Whether a clean block that leaves memory enters flash. A block of which flash holds a part
+/// always does.
 pub(super) fn admits(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId) -> bool {
     let e = &tiers.blocks[id];
     let (key, frame) = (e.key(), e.frame().expect("a block that leaves memory has a frame"));
@@ -35,7 +36,7 @@ pub(super) fn admits(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: Entr
     admitted
 }
 
-/// Whether not all that is dirty may enter flash.
+/// Whether some dirty blocks may not enter flash.
 fn filters_written(tiers: &Tiers) -> bool {
     match tiers.written {
         Written::Ask => tiers.dram.has_admission(),
@@ -44,9 +45,9 @@ fn filters_written(tiers: &Tiers) -> bool {
     }
 }
 
-/// Whether a dirty block that leaves memory goes to the backing store and not to flash: the admission policy does
-/// not let it in, flash has nothing of it, the store did not fail lately, and the log has noted that something
-/// goes to it past flash.
+/// Whether a dirty block that leaves memory goes to the backing store instead of flash: the
+/// admission policy does not admit it, flash holds nothing of it, the store did not fail recently,
+/// and the log has noted that data bypass it.
 pub(super) fn leaves_around(
     tiers: &mut Tiers,
     context: &mut ShardContext<'_>,
@@ -76,9 +77,11 @@ pub(super) fn leaves_around(
     !admitted
 }
 
-/// Whether a write goes around flash, to the backing store: it is part of a stream that goes past the cache,
-/// or too much of its volume is dirty, or it would go to flash at once and the admission policy does not let
-/// it, or only queues let blocks into flash. But flash holds nothing of the block that it would have to replace, and the store did not fail lately.
+/// Whether a write bypasses flash and goes to the backing store. Reasons are that it is part of a
+/// stream that bypasses the cache, that too many blocks of its volume are dirty, that it would go
+/// to flash at once and the admission policy does not admit it, or that only queues admit blocks.
+/// Flash must hold nothing of the block that would have to be replaced, and the store must not have
+/// failed recently.
 pub(super) fn goes_around(
     tiers: &mut Tiers,
     context: &mut ShardContext<'_>,

@@ -75,7 +75,8 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
     tiers.forget_if_empty(id);
 }
 
-/// Writes the frame's dirty granules to the backing store: there is no flash tier, or they go past it.
+/// Writes the frame's dirty granules to the backing store: there is no flash tier, or the block
+/// bypasses it.
 pub(in crate::shard) fn destage(
     tiers: &mut Tiers,
     context: &mut ShardContext<'_>,
@@ -106,8 +107,8 @@ pub(in crate::shard) fn destage(
     t
 }
 
-/// Has the extent of a block with a record durably marked before a direct write outdates
-/// the record.
+/// Has the extent of a block with a record durably marked before a direct write makes the record
+/// stale.
 pub(super) fn activate(
     tiers: &mut Tiers,
     context: &mut ShardContext<'_>,
@@ -129,8 +130,8 @@ pub(super) fn activate(
     Step::Wait(t)
 }
 
-/// The step that a block without a transfer still owes: to the log for a flush, out of
-/// DRAM, out of the index.
+/// The pending step of a block without a transfer: to the log for a flush, out of DRAM, or out of
+/// the index.
 pub(in crate::shard) fn settle(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId) {
     if tiers.blocks[id].transfer().is_some() {
         return;

@@ -13,10 +13,11 @@ use crate::place::{InMemory, Moment, OnFlash};
 use crate::shard::ShardContext;
 use crate::shard::transfer::{Kind, Way};
 
-/// Lines that wait until the pieces at hand have been handed out. (Of more, the others are not fetched.)
+/// Most lines that wait until the current pieces have been handed out. (The others of more lines
+/// are not fetched.)
 const WANTED_MAX: usize = 64;
 
-/// Which lines are to be fetched.
+/// The lines to be fetched.
 #[derive(Debug)]
 pub(in crate::shard) struct Lines {
     /// Blocks of a line; a power of two.
@@ -25,7 +26,7 @@ pub(in crate::shard) struct Lines {
     wanted: Vec<BlockKey>,
     /// Frames that lines leave free for requests.
     spare: usize,
-    /// Reads of lines that are under way.
+    /// Reads of lines in progress.
     under_way: u32,
 }
 
@@ -47,7 +48,7 @@ impl Lines {
         self.spare
     }
 
-    /// A block is to be fetched ahead, `alone` by a read of its own.
+    /// A block is to be fetched ahead; `alone`: by a separate read.
     pub fn began(&mut self, alone: bool) {
         self.under_way += u32::from(alone);
     }
@@ -57,7 +58,7 @@ impl Lines {
         self.under_way -= 1;
     }
 
-    /// Whether reads of lines are under way.
+    /// Whether reads of lines are in progress.
     pub fn is_fetching(&self) -> bool {
         self.under_way > 0
     }
@@ -80,7 +81,7 @@ impl Lines {
     }
 }
 
-/// Fetches what is wanted of lines and is not known, as far as there are frames.
+/// Fetches the unknown blocks of wanted lines, as far as there are frames.
 pub(in crate::shard) fn fetch_lines(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
     while let Some(first) = tiers.lines.wanted.pop() {
         fetch_line(tiers, context, first);
@@ -122,7 +123,7 @@ fn fetch_line(tiers: &mut Tiers, context: &mut ShardContext<'_>, first: BlockKey
     }
 }
 
-/// Blocks have come in from the backing store: they enter flash if they do so at once.
+/// Blocks have arrived from the backing store: they enter flash if they do so at once.
 pub(in crate::shard) fn came_in(
     tiers: &mut Tiers,
     context: &mut ShardContext<'_>,
@@ -141,8 +142,8 @@ pub(in crate::shard) fn came_in(
     }
 }
 
-/// A clean block that stays in memory enters flash. If it cannot now, or is not admitted, it is tried again when it
-/// leaves memory.
+/// A clean block that stays in memory enters flash. If it cannot now, or is not admitted, it is
+/// tried again when it leaves memory.
 fn enter_flash(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId) {
     let e = &tiers.blocks[id];
     let rests = e.frame().is_some()

@@ -15,19 +15,19 @@ use crate::shard::transfer::{Kind, Way};
 use crate::volume::SyncWaiter;
 use crate::waiters::Piece;
 
-/// Blocks that are looked at in one call.
+/// Blocks that one call looks at.
 const STEPS: u32 = 32;
 
-/// What became of a block that has been chosen for flash.
+/// The result for a block that was chosen for flash.
 enum Entry {
     Begun,
-    /// It is in use, or cannot be had.
+    /// It is in use, or unavailable.
     Skipped,
     /// No frame is free for it, or its store is being synced.
     NotYet,
 }
 
-/// A client's access is counted: the queues hear of it if flash would answer it.
+/// Counts a client's access: the queues are notified of it if flash would answer it.
 pub(super) fn note_access(
     tiers: &mut Tiers,
     context: &ShardContext<'_>,
@@ -46,7 +46,7 @@ pub(super) fn note_access(
     }
 }
 
-/// The next steps of a round, if one is under way.
+/// The next steps of a round, if one is in progress.
 #[inline]
 pub(in crate::shard) fn step(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
     if tiers.flash.queues.as_ref().is_some_and(|queues| queues.is_busy()) {
@@ -87,7 +87,7 @@ fn take_steps(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
     settle(tiers, context);
 }
 
-/// A block that was to leave flash stays after all if somebody has used it meanwhile, or its store failed.
+/// A block that was to leave flash stays if it was used meanwhile, or if its store failed.
 fn look_after_leaving(tiers: &mut Tiers) {
     let Some(queues) = &mut tiers.flash.queues else { return };
     let Some(key) = queues.next_leaving() else { return };
@@ -97,7 +97,8 @@ fn look_after_leaving(tiers: &mut Tiers) {
     }
 }
 
-/// Stores that owe a sync get one, so that what is popular and was written lately may enter flash.
+/// Stores with unsynced writes are synced, so that popular blocks that were written recently may
+/// enter flash.
 fn sync_stores(context: &mut ShardContext<'_>) {
     for volume in 0..context.front.volumes.len() {
         let v = &context.front.volumes[volume];
@@ -152,7 +153,7 @@ fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> 
     Entry::Begun
 }
 
-/// Whether the block is in memory, clean, and nothing is under way on it.
+/// Whether the block is in memory, clean, and without a transfer.
 fn rests(tiers: &Tiers, id: EntryId) -> bool {
     let e = &tiers.blocks[id];
     let busy = [LEAVING, WANTS_APPEND, DOUBTFUL].into_iter().any(|flag| e.has(flag));
@@ -160,8 +161,8 @@ fn rests(tiers: &Tiers, id: EntryId) -> bool {
     idle && e.frame().is_some() && e.valid != 0 && e.dirty == 0
 }
 
-/// What was to enter flash, and is neither there nor in flight any more, is a candidate again. When nothing is on
-/// its way the round is over.
+/// Blocks that were to enter flash, and are neither there nor in flight any more, become candidates
+/// again. The round ends when nothing is in transit.
 fn settle(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
     for _ in 0..STEPS {
         let Some(queues) = &mut tiers.flash.queues else { return };

@@ -15,19 +15,19 @@ use crate::shard::transfer::Kind;
 use crate::shard::transfers::backing;
 use crate::waiters::Piece;
 
-/// Where an access found its block, for the counters.
+/// Where an access hit its block, for the counters.
 #[derive(Clone, Copy)]
 pub(super) enum Found {
     Tier1,
     Tier2,
-    /// Nowhere yet: another access has it fetched.
+    /// Nowhere yet: another access is fetching it.
     Delayed,
     Nowhere,
 }
 
 impl Tiers {
-    /// The frame of a block, for a read that takes bytes of it at once; `None` if that is not all
-    /// there is to it.
+    /// The frame of a block, for a read that takes its bytes at once; `None` if the read needs more
+    /// than that.
     #[inline]
     pub fn read_hit(&mut self, key: BlockKey, start: u32, length: u32) -> Option<Frame> {
         let id = self.blocks.find(key)?;
@@ -115,7 +115,7 @@ impl Tiers {
         step
     }
 
-    /// Straight from the backing store to the client. Nothing of the block is cached.
+    /// Directly from the backing store to the client. None of the block is cached.
     fn read_around(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -141,7 +141,7 @@ impl Tiers {
         Step::Joined
     }
 
-    /// A transfer that brings the rest of the block in from the backing store. What only the
+    /// A transfer that brings in the rest of the block from the backing store. Data that only the
     /// record holds comes first: the backing store may have an older version of it.
     pub fn fetch(
         &mut self,
@@ -191,7 +191,8 @@ impl Tiers {
         Step::Wait(t)
     }
 
-    /// Whether a block that a read finds in a frame counts as resident from then on, if it does not.
+    /// Whether a block that a read hits in a frame counts as resident from then on, if it does not
+    /// yet.
     fn comes_in(
         &self,
         context: &ShardContext<'_>,
@@ -206,7 +207,7 @@ impl Tiers {
             || self.blocks[id].position().is_none() && stays()
     }
 
-    /// Whether the block is to be read from flash without coming into DRAM.
+    /// Whether the block is to be read from flash without entering DRAM.
     fn passes(&self, context: &ShardContext<'_>, piece: &Piece, id: EntryId, wanted: u16) -> bool {
         let e = &self.blocks[id];
         let at = self.place_for(context, piece, Moment::ReadFlash);
@@ -216,14 +217,15 @@ impl Tiers {
             && self.blocks.frames_free() > 0
     }
 
-    /// The block's record is read from flash; that counts if what is read so is worth keeping.
+    /// The block's record is read from flash; this counts if such reads make a record worth
+    /// keeping.
     fn note_use(&mut self, context: &ShardContext<'_>, id: EntryId, piece: &Piece) {
         if !context.front.requests[piece.request].bypass {
             self.flash.note_use(id);
         }
     }
 
-    /// A transfer that brings the block's record in from flash, for those who wait for it only.
+    /// A transfer that reads the block's record from flash, only for the pieces that wait for it.
     fn read_through(&mut self, context: &mut ShardContext<'_>, id: EntryId, piece: &Piece) -> Step {
         self.note_use(context, id, piece);
         self.dram.read_through(self.blocks[id].key());
@@ -285,9 +287,9 @@ impl Tiers {
         Step::Wait(t)
     }
 
-    /// Whether a transfer that a piece starts may end at once, because nothing takes time, and nothing
-    /// can happen before it would have ended that matters to it: the piece is a whole request to read,
-    /// and the only one there is.
+    /// Whether a transfer that a piece starts may end at once, because nothing takes time and
+    /// nothing relevant can happen before it would have ended: the piece is a whole read request,
+    /// and the only request.
     fn is_instant(&self, context: &ShardContext<'_>, piece: &Piece) -> bool {
         let alone = |front: &Front| {
             let r = &front.requests[piece.request];
@@ -301,7 +303,7 @@ impl Tiers {
             && alone(context.front)
     }
 
-    /// Whether neither the log nor a region that is being forgotten takes records away soon.
+    /// Whether neither the log nor a region being forgotten will remove records soon.
     fn is_log_quiet(&self, context: &ShardContext<'_>) -> bool {
         let log = context.log.as_deref().expect("a record needs a log");
         !log.has_effects()
@@ -310,7 +312,7 @@ impl Tiers {
             && !self.flash.wants_destage()
     }
 
-    /// What a transfer would have brought is there: as at the end of one.
+    /// The data of a transfer is here, as at the end of one.
     fn came_at_once(&mut self, context: &mut ShardContext<'_>, id: EntryId, came: u16) -> Step {
         context.stats.waits_block += 1;
         let e = &mut self.blocks[id];
@@ -321,7 +323,7 @@ impl Tiers {
         Step::Again
     }
 
-    /// An access to a block under transfer counts by where the transfer finds it.
+    /// An access to a block in transfer counts by where the transfer finds the block.
     pub(super) fn found_in_flight(&self, t: u32) -> Found {
         match self.transfers[t].kind {
             Kind::FlashRead { .. } | Kind::DestageRead { .. } => Found::Tier2,

@@ -172,7 +172,7 @@ impl Tiers {
         self.count(context, piece, found, true);
     }
 
-    /// A write that is done when the backing store has it.
+    /// A write that has ended when the backing store has it.
     pub fn write_direct(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -282,8 +282,8 @@ impl Tiers {
         Step::Joined
     }
 
-    /// Before something goes to the volume's store past the log, the log has to have noted that it may:
-    /// what is to be done if it has not.
+    /// Before data goes to the volume's store past the log, the log must have noted that it may;
+    /// returns what to do if it has not.
     pub(super) fn wait_to_pass(
         &self,
         context: &mut ShardContext<'_>,
@@ -334,7 +334,8 @@ impl Tiers {
         self.range(context, key, piece, true)
     }
 
-    /// A write or zeroing finds no entry: counts that, and waits for a range that the block is in.
+    /// A write or zeroing finds no entry: counts that, and waits for a range that contains the
+    /// block.
     pub fn write_absent(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -347,8 +348,8 @@ impl Tiers {
         Some(Step::Wait(t))
     }
 
-    /// A direct write or zeroing of a block without an entry, joined to its neighbours'. Until
-    /// it ends, pieces that want the block wait for it.
+    /// A direct write or zeroing of a block without an entry, joined to its neighbours'. Until it
+    /// ends, other pieces for the block wait for it.
     pub fn range(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -411,7 +412,7 @@ impl Tiers {
         }
     }
 
-    /// The write waits until records are void; if they cannot be declared so, it fails.
+    /// The write waits until records are void; if they cannot be declared void, it fails.
     fn await_void(&self) -> Step {
         match self.flash.is_holding() {
             true => Step::Parked,
@@ -419,7 +420,7 @@ impl Tiers {
         }
     }
 
-    /// What has to happen before a direct write of the block, if anything.
+    /// What must happen before a direct write of the block, if anything.
     fn before_direct(&mut self, context: &mut ShardContext<'_>, id: EntryId) -> Option<Step> {
         let e = &self.blocks[id];
         if self.flash.goes_past(e.key()) {
@@ -433,8 +434,8 @@ impl Tiers {
         e.position().is_some().then(|| leave::activate(self, context, id, true))
     }
 
-    /// Starts to bring a dirty frame to where it is durable after a sync: the log, or without
-    /// one the backing store. `None` when that is impossible (the log has failed).
+    /// Starts to write a dirty frame to where a sync makes it durable: the log or, without one, the
+    /// backing store. `None` if that is impossible (the log has failed).
     pub(super) fn persist(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -448,8 +449,8 @@ impl Tiers {
         }
     }
 
-    /// Hands the frame to the log. The record carries all dirty granules, the older record's
-    /// included.
+    /// Gives the frame to the log. The record includes all dirty granules, also those of the older
+    /// record.
     pub fn append(
         &mut self,
         context: &mut ShardContext<'_>,
