@@ -1,4 +1,4 @@
-//! How far an estimate from parts of a sample may be off.
+//! Bounds on the error of an estimate from parts of a sample.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! What the processor at hand can do, found out once at run time.
+//! The capabilities of the processor, detected once at run time.
 
 /// Instruction sets that the inner loop is compiled for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,4 +1,4 @@
-//! What can go wrong while measuring locality.
+//! The errors of locality measurements.
 
 /// A failure of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

@@ -1,11 +1,11 @@
 //! Room that invalidated blocks have left in the stack of a read-only cache.
 //!
-//! A cache that drops a block does not take back what it evicted for it: it has a hole, which the next
-//! block that comes in fills, and nothing is evicted then. In the stack of all sizes the dropped block
-//! leaves a hole at its place. An access fills the topmost hole if that lies above the block's own place;
-//! the caches that are large enough to hold the block have a hole there instead. Distances count holes like
-//! blocks. (The stack with deletions of Thompson and Smith, *Efficient (stack) algorithms for analysis of
-//! write-back and sector memories*, 1989.)
+//! A cache that drops a block does not take back the blocks it evicted for it: it has a hole. The
+//! next block that enters fills the hole, and nothing is evicted. In the stack of all sizes, the
+//! dropped block leaves a hole at its place. An access fills the topmost hole if that is above the
+//! block's own place; the caches that are large enough to hold the block then have a hole at that
+//! place instead. Distances count holes like blocks. (This is the stack with deletions of Thompson
+//! and Smith, *Efficient (stack) algorithms for analysis of write-back and sector memories*, 1989.)
 
 use std::collections::{BinaryHeap, HashMap};
 

@@ -1,5 +1,6 @@
-//! Samples at a fixed rate whose accesses somebody else measures: which blocks are in one, in which of its
-//! parts each is, and what its distances say about all blocks. Source and weaknesses: [`crate::Sampling`].
+//! Samples at a fixed rate whose accesses another component measures: which blocks are in a sample,
+//! in which of its parts each block is, and what its distances say about all blocks. Source and
+//! weaknesses: [`crate::Sampling`].
 
 use forebay_block::Op;
 

@@ -1,4 +1,4 @@
-//! What a server offers: exports, by name.
+//! The exports of a server, by name.
 
 use forebay_block::Volume;
 

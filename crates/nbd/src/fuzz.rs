@@ -1,5 +1,5 @@
-//! Entry points for fuzzers: any bytes may be thrown at a session. They check what must hold
-//! whatever a peer sends, and panic if it does not.
+//! Entry points for fuzzers: a session accepts any bytes. They check what must hold whatever a peer
+//! sends, and panic if it does not.
 
 use forebay_block::Volume;
 

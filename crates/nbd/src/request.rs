@@ -1,4 +1,4 @@
-//! Requests: what both halves agree they are, and their two forms on the wire.
+//! Requests, as both halves represent them, and their two forms on the wire.
 
 use forebay_block::{Flags, Nanos, Op, Volume};
 

@@ -1,5 +1,5 @@
-//! Which requests make sense on a connection. Clients ask before they send, servers before they
-//! obey; both ask here.
+//! Which requests are valid on a connection. Clients check this before they send, servers before
+//! they execute.
 
 use crate::error_code::ErrorCode;
 use crate::export::BlockSizes;

@@ -1,5 +1,5 @@
-//! A replacement policy without tiers, devices or time: each block that is missed, read or written, is inserted.
-//! Curves run it over the same accesses at many sizes.
+//! A replacement policy without tiers, devices or time: each missed block, read or written, is
+//! inserted. Curves run it over the same accesses at many sizes.
 
 use crate::{Hint, Parameters, Policy, Replacement};
 

@@ -1,4 +1,4 @@
-//! Hit ratios of chunks over intervals, in fixed memory: what HR LRU knows of a chunk.
+//! Hit ratios of chunks over intervals, in fixed memory: the input of HR LRU.
 
 use crate::hash::mix;
 

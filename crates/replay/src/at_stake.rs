@@ -1,4 +1,4 @@
-//! What a replay on a cache would destroy: the files and devices of its configuration that are there already.
+//! What a replay on a cache would destroy: the existing files and devices of its configuration.
 
 use std::path::Path;
 

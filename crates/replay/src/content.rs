@@ -1,8 +1,8 @@
-//! What writes write: data that says what it is.
+//! The contents of writes: data that identify themselves.
 //!
-//! Every 512-byte sector is made of the run's seed, its volume, its number and the number of the
-//! write that brought it (its *version*), so that a reader can tell that it is the right
-//! sector, whole, and which write it is from. It does not compress, and no two sectors are equal.
+//! Every 512-byte sector is derived from the run's seed, its volume, its number and the number of
+//! the write that wrote it (its *version*). So a reader can check that it is the right sector, that
+//! it is complete, and which write it is from. It does not compress, and no two sectors are equal.
 
 use std::ops::RangeInclusive;
 

@@ -1,4 +1,4 @@
-//! What can go wrong with a replay.
+//! The errors of a replay.
 
 use std::io;
 

@@ -1,10 +1,10 @@
 //! What a run has written where, so that it can be checked afterwards.
 //!
-//! Kept for each 512-byte sector: the number of the last write that covered it. Requests on
-//! their way at the same time may take effect in either order, so where they overlap every
-//! version from the oldest of them on is right. What nobody can know (a sector written in part,
-//! trimmed, or by a write that failed) is left out of the check; the ledger never raises a false
-//! alarm.
+//! For each 512-byte sector the ledger keeps the number of the last write that covered it. Requests
+//! that are in flight at the same time may take effect in either order, so where they overlap,
+//! every version from the oldest of them on is right. Sectors whose contents cannot be known
+//! (written in part, trimmed, or covered by a failed write) are not checked; the ledger never
+//! raises a false alarm.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Where a request of the workload goes on the target.
+//! The place of each request of the workload on the target.
 
 use forebay_block::{Flags, Op, Request};
 use schemars::JsonSchema;

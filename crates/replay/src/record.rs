@@ -1,4 +1,4 @@
-//! What a run measures while it goes on: a few nanoseconds per request.
+//! The measurements during a run: a few nanoseconds for each request.
 
 use forebay_block::{Nanos, Op};
 use forebay_effect::IoError;

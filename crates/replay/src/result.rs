@@ -1,4 +1,4 @@
-//! What a run on a real target reports.
+//! The result of a run on a real target.
 
 use std::collections::BTreeMap;
 

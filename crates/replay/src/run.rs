@@ -1,5 +1,5 @@
-//! A run: one submitter keeps the order of its requests and never has more of them in flight
-//! than the queue is deep; nothing is dropped.
+//! A run: one submitter keeps the order of its requests and never has more of them in flight than
+//! the queue depth; no request is dropped.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

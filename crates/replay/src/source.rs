@@ -1,4 +1,4 @@
-//! Where requests come from: a trace or a generator, read ahead in a thread of its own.
+//! The source of requests: a trace or a generator, read ahead in a separate thread.
 
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};

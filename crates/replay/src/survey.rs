@@ -1,4 +1,4 @@
-//! What a workload will ask for, found out before the first request is sent.
+//! The ranges that a workload will access, determined before the first request is sent.
 
 use forebay_block::{Nanos, Op, Request};
 use forebay_results::{TraceHasher, TraceIdentity};

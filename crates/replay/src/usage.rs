@@ -1,4 +1,4 @@
-//! What a run costs this process, and the machine it ran on.
+//! The resources that a run uses in this process, and the machine it ran on.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,9 +1,9 @@
-//! Checks what reads bring while a run goes on, against what the run has written.
+//! Checks the data of reads during a run against what the run has written.
 //!
-//! A read may bring any version from the one that was certain when it was sent to the newest one
-//! sent before it ended, or parts of several of them: a device writes a sector as a whole, the page cache does not.
-//! Sectors with a modification under way when the read was sent are left out, and all of a read that met one after
-//! which nobody knows what a sector holds.
+//! A read may return any version from the one that was certain when it was sent to the newest one
+//! sent before it ended, or parts of several of them: a device writes a sector as a whole, the page
+//! cache does not. Sectors with a modification in flight when the read was sent are not checked.
+//! Nor is a read that overlapped a modification after which the contents of a sector are unknown.
 
 use crate::content::{Content, SECTOR_BYTES};
 use crate::ledger::Ledger;

@@ -1,4 +1,4 @@
-//! Synthetic workloads for load generation: as long as is wanted, whatever the description says.
+//! Synthetic workloads for load generation: of any length, whatever the description says.
 
 use forebay_block::Request;
 use forebay_trace::{

@@ -1,4 +1,4 @@
-//! What can go wrong with serving.
+//! The errors of a server.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! The server: NBD for clients, a control address for operators.
 //!
-//! The protocol is `forebay-nbd`'s and the cache `forebay-engine`'s; here are the sockets
-//! between them. [`Server::start`] opens everything, [`Server::stop`] ends it in order: no new
-//! clients, answers to what is in flight, then dirty data where it belongs.
+//! `forebay-nbd` implements the protocol and `forebay-engine` the cache; this crate connects them
+//! with sockets. [`Server::start`] opens everything. [`Server::stop`] ends it in order: no new
+//! clients, answers to the requests in flight, then dirty data is destaged or kept.
 
 pub mod control;
 mod error;

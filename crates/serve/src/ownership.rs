@@ -1,4 +1,4 @@
-//! Whose a socket's file is, and who else may open it.
+//! The owner and mode of a socket's file.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, lchown};

@@ -1,17 +1,17 @@
-//! Records what clients do as a trace of our format.
+//! Records the requests of clients as a trace in Forebay's format.
 //!
-//! A connection notes each request when it has been answered, in a list of its own; a thread
-//! collects the lists ten times a second, puts the requests in the order of their arrival and
-//! writes them. Nothing is noted under the engine's lock.
+//! A connection notes each answered request in its list. A thread collects the lists ten times a
+//! second, sorts the requests by their arrival and writes them. Nothing is noted under the engine's
+//! lock.
 //!
-//! With hashes, each 4 KiB of a read's or write's data is hashed by its connection's thread with
-//! XXH3-128, which finds equal contents but is no protection against malice: anybody can make
+//! With hashes, the connection's thread hashes each 4 KiB of a read's or write's data with
+//! XXH3-128. This finds equal contents but does not protect against malice: anyone can construct
 //! two blocks with one hash.
 //!
-//! Of a sample, requests are noted all the same: the thread counts them and the time between
-//! them, and writes what the sampler of `forebay sample` keeps of each. Only what is kept is hashed.
+//! For a sample, all requests are noted too: the thread counts them and the time between them, and
+//! writes the part of each that the sampler of `forebay sample` keeps. Only that part is hashed.
 //!
-//! A recording that fails is over, and says so ([`RecordingView`]); clients are served as before.
+//! A failed recording ends and reports this ([`RecordingView`]); clients are still served.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

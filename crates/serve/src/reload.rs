@@ -1,6 +1,7 @@
-//! A configuration file that is read again while the server runs.
+//! Reads the configuration file again while the server runs.
 //!
-//! Some keys take effect at once; the others are named, so that nobody believes they had.
+//! Some keys take effect at once; the others are named, so that the operator knows that they do
+//! not.
 
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;

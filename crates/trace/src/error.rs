@@ -1,4 +1,4 @@
-//! What can go wrong with a trace, said so that a user can act on it.
+//! The errors of traces, in words that a user can act on.
 
 use std::{fmt, io, path::PathBuf};
 

@@ -1,4 +1,4 @@
-//! What is known about a trace as a whole.
+//! Facts about a trace as a whole.
 
 use std::collections::HashMap;
 

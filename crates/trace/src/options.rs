@@ -1,4 +1,4 @@
-//! How traces are to be read.
+//! How to read traces.
 
 /// How to read traces. The default detects the format and reads everything.
 #[derive(Clone, Debug, Default)]

@@ -1,4 +1,4 @@
-//! What is kept of each access, so that phases can be found and measured afterwards.
+//! The record of each access, from which phases are found and measured afterwards.
 
 use core::ops::Range;
 

@@ -1,5 +1,6 @@
-//! Which bytes of a read have arrived. Chunks may come in any order but must not overlap, and a
-//! read is whole only when nothing is missing: else stale bytes of a buffer would pass for data.
+//! Which bytes of a read have arrived. Chunks may arrive in any order but must not overlap. A read
+//! is complete only when no byte is missing: otherwise stale bytes of a buffer would be taken for
+//! data.
 
 /// A set of byte ranges relative to the start of a read. Bounded; keeps its memory for reuse.
 #[derive(Clone, Debug)]

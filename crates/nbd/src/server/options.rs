@@ -1,4 +1,4 @@
-//! The data of options, taken apart; and the replies to them, put together.
+//! Parses the data of options, and encodes the replies to them.
 
 use crate::export::ExportInfo;
 use crate::wire::{

@@ -1,8 +1,8 @@
-//! Replies, in the three styles a session may have agreed on.
+//! Replies, in the three styles that a session may negotiate.
 //!
-//! Encoders are values, not part of the session: a worker that completes a request later, or
-//! out of order, needs only the [`ReplyStyle`] and the [`Request`]. A header is a small array;
-//! data follows it from wherever it lies.
+//! Encoders are values, not part of the session: a worker that completes a request later, or out of
+//! order, needs only the [`ReplyStyle`] and the [`Request`]. A header is a small array; the data
+//! follows it from its own place.
 
 use core::ops::Deref;
 

@@ -1,8 +1,8 @@
-//! The transmission phase: requests in, judged and handed to the driver.
+//! The transmission phase: parses requests, checks them and passes them to the driver.
 //!
-//! A request that reaches the driver is sound: its command and flags are known and were offered,
-//! its range lies within the export, is not empty and is aligned, and it does not write to what
-//! is read-only. All others are answered here, their payloads thrown away.
+//! A request that reaches the driver is valid: its command and flags are known and were offered,
+//! its range is within the export, not empty and aligned, and it does not write to a read-only
+//! export. All other requests are answered here, and their payloads are discarded.
 
 use super::close::CloseReason;
 use crate::ErrorCode;

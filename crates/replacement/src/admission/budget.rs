@@ -1,11 +1,11 @@
 //! A budget of writes: a random share of blocks enters, set by a control loop.
 //!
-//! At the end of each [interval](INTERVAL) the share is multiplied by the target of an interval and divided by
-//! what was written in the last one. It at most [doubles](GROWTH), and starts [small](LEAST). The target is
-//! the interval's part of the daily budget, corrected so that the balance is made good in an
-//! [hour](CATCH_UP_TIME). The balance is what was written too little or too much so far, a day's budget at
-//! most; a restart forgets it. All writes to flash count, so what is written without admission leaves less
-//! for blocks that ask for it.
+//! At the end of each [interval](INTERVAL) the share is multiplied by the interval's target and
+//! divided by the bytes written in the last interval. It at most [doubles](GROWTH), and starts
+//! [small](LEAST). The target is the interval's part of the daily budget, corrected so that the
+//! balance is settled within an [hour](CATCH_UP_TIME). The balance is the surplus or deficit of
+//! writes so far, at most a day's budget; a restart resets it. All writes to flash count, so writes
+//! without admission leave less for blocks that ask for it.
 
 use super::{Offer, threshold};
 use crate::hash::mix;

@@ -1,5 +1,5 @@
-//! Blocks that left memory, with how often they were used: a fixed number of them, in the order in which
-//! they left.
+//! A fixed number of the blocks that left memory last, in the order in which they left, with their
+//! use counts.
 
 use crate::ghosts::Ghosts;
 

@@ -1,8 +1,8 @@
-//! The accesses that `adaptive` asks for: they follow how long flash takes.
+//! The number of accesses that `adaptive` requires, which follows the latency of flash.
 //!
-//! Flash is also busy with what is written to it. Once its reads take as long as those of the backing stores, a hit on
-//! flash gains nothing, and each second the number doubles; when they take half as long, or nothing was read from
-//! flash, it halves.
+//! Flash is also busy with writes. Once its reads take as long as those of the backing stores, a
+//! hit on flash gains nothing, and the number doubles each second. When they take at most half as
+//! long, or nothing was read from flash, it halves.
 
 use super::Offer;
 

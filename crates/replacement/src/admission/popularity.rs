@@ -1,9 +1,10 @@
-//! Popularity: of the blocks used last, those that are used most enter.
+//! Popularity: of the recently used blocks, the most used ones enter.
 //!
-//! The table has the blocks used last, in memory or not, with a count of uses each; the one that was used
-//! longest ago is forgotten for a new one. When the table has seen [ten](AGE) accesses for each of its places, all
-//! counts are halved. A block enters if at most the share `top` of the table has a count as high as its own.
-//! So the count that it takes rises and falls with the workload, where `nhit` has to be told one.
+//! The table holds the blocks used last, in memory or not, with a use count for each; a new block
+//! replaces the one that was used longest ago. When the table has seen [ten](AGE) accesses for each
+//! of its places, all counts are halved. A block enters if at most the share `top` of the table has
+//! a count as high as its own. So the required count follows the workload, whereas `nhit` has a
+//! fixed one.
 
 use crate::ghosts::Ghosts;
 

@@ -1,6 +1,6 @@
-//! What requests are sent to.
+//! The targets of requests.
 //!
-//! A [`Target`] takes requests without waiting and tells later, in any order, how they ended.
+//! A [`Target`] accepts requests without blocking and reports later, in any order, how they ended.
 //! Three kinds exist: [`block`] (files and block devices), [`nbd`] (exports of NBD servers) and
 //! [`engine`] (our own cache, in this process).
 

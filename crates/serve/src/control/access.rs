@@ -1,9 +1,9 @@
 //! Who may give orders over the control address.
 //!
-//! Over a unix socket: everybody who can open it. A TCP port of the loopback is open to every user of the
-//! machine and, through pages that they look at, to browsers: a request must carry the token, name
-//! this machine as its host (else a page of another site could be served under a name that leads
-//! here), and come from no page of another site.
+//! Over a unix socket, everyone who can open it may. A TCP port of the loopback is open to every
+//! user of the machine and, through web pages, to browsers. So a request over TCP must carry the
+//! token. It must name this machine as its host (otherwise a page of another site could be served
+//! under a name that resolves to this machine), and it must not come from a page of another site.
 
 use std::net::{IpAddr, SocketAddr};
 

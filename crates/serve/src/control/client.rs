@@ -1,4 +1,4 @@
-//! Asks a running server.
+//! Sends requests to a running server.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! Entry points for fuzzers: what is ours of a request, behind the HTTP library. They check what must
-//! hold whatever a client sends, and panic if it does not.
+//! Entry points for fuzzers: the parts of a request that this crate handles, after the HTTP
+//! library. They check what must hold whatever a client sends, and panic if it does not.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

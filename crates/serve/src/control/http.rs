@@ -1,10 +1,10 @@
-//! HTTP for the control address: whatever a client sends is bounded in size, time and number.
+//! HTTP for the control address: all input of a client is bounded in size, time and number.
 //!
-//! One thread reads and writes for all clients. What is asked of the engine blocks, and runs on
-//! threads of its own. A connection carries one request, so that it has an end: its head and its
-//! body must arrive in time, its answer must be taken in time; what lies between may take hours.
-//! When there are as many connections as are served at a time, the one that has waited longest for
-//! its client to ask something makes room for the next: requests that never end hold up nobody.
+//! One thread reads and writes for all clients. Orders to the engine block, and run on separate
+//! threads. A connection carries one request, so that it ends: its head and its body must arrive in
+//! time, and its answer must be taken in time; the order itself may take hours. When the limit of
+//! connections is reached, the connection that has waited longest for its client's request is
+//! closed for the next one: so requests that never end delay no others.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

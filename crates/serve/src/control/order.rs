@@ -1,4 +1,4 @@
-//! What an order asks for, read from what follows the question mark of its address. Nothing is done here.
+//! Parses the parameters of an order from the query of its address. Nothing is executed here.
 
 use std::borrow::Cow;
 use std::time::Duration;

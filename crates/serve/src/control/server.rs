@@ -1,4 +1,4 @@
-//! Answers operators.
+//! Answers requests of operators.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -1,6 +1,7 @@
 //! The token that requests over TCP carry: a file that only its owner can read.
 //!
-//! Every process of the machine reaches a TCP port of the loopback; a file has an owner and a mode.
+//! Every process on the machine can connect to a TCP port of the loopback, but a file has an owner
+//! and a mode.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

@@ -1,21 +1,22 @@
-//! Memory for requests: how much all connections together may have.
+//! Memory for requests: the limit for all connections together.
 //!
-//! Half of the budget is divided: every connection there may be has a *share* of its own, which
-//! nobody can take from it. The other half is *lent* to connections that need more than their share, from
-//! two pools: one for modest requests, one for large ones, so that a few large requests do not hold up
-//! the rest. What cannot be lent at once is waited for, first come, first served. A connection that
-//! has been lent something gets more at once only while that leaves enough for others.
+//! Half of the budget is divided: each possible connection has a *share* that no other can take.
+//! The other half is *lent* to connections that need more than their share. It consists of two
+//! pools, one for small requests and one for large ones, so that a few large requests do not delay
+//! the rest. Connections wait for memory that cannot be lent at once, first come, first served. A
+//! connection with lent memory gets more at once only while enough is left for others.
 //!
-//! Nobody waits for ever:
+//! No connection waits forever:
 //!
-//! - A request that fits into its connection's share waits for nobody else.
-//! - A request that does not claims all that it lacks at once, from one pool, before its payload is read. A
-//!   connection has one claim at a time, and takes no request behind it. Each pool holds the largest
-//!   request that it is for, so the first in its queue needs nothing but that others give back.
-//! - A borrower of memory gives it back without waiting for memory. While a payload arrives or a
-//!   reply leaves, only its client can delay that, and a connection whose client takes too long is
-//!   closed when others wait. The engine's answers need no memory of this budget. What a connection keeps
-//!   for its next requests it gives back when others wait.
+//! - A request that fits into its connection's share waits for no other connection.
+//! - A larger request claims all missing memory at once, from one pool, before its payload is read.
+//!   A connection has one claim at a time, and accepts no request after it until it is granted.
+//!   Each pool is at least as large as its largest request, so the first claim in the queue waits
+//!   only until others return memory.
+//! - A borrower returns its memory without waiting for memory. While a payload arrives or a reply
+//!   leaves, only its client can delay that, and a connection whose client is too slow is closed
+//!   when others wait. The engine's answers need no memory of this budget. A connection returns the
+//!   memory that it keeps for its next requests when others wait.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -1,10 +1,10 @@
-//! One client, from its greeting to its leaving.
+//! One client, from the handshake to the end of its connection.
 //!
-//! All requests that one read of the socket brought are handed to the engine together, and
-//! the answers that came at once are sent together. While nothing is in flight the thread sleeps
-//! in `read`; otherwise it waits for the socket and for answers. Sending never blocks: a client may go
-//! on sending requests while it takes no answers, as far as its memory goes ([`Memory`]). When that is
-//! used up its socket is not read until answers are taken. Such a client holds up only itself.
+//! All requests from one read of the socket are submitted to the engine together, and the answers
+//! that are ready at once are sent together. While nothing is in flight, the thread sleeps in
+//! `read`; otherwise it waits for the socket and for answers. Sending never blocks: a client may
+//! send more requests while it takes no answers, within its memory ([`Memory`]). When that is used
+//! up, its socket is not read until it takes answers. Such a client delays only itself.
 
 use std::io;
 use std::os::fd::AsRawFd;

@@ -1,4 +1,4 @@
-//! What became of connections.
+//! Counts of accepted, refused and closed connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! What a connection has received and not yet understood.
+//! The received and unparsed bytes of a connection.
 
 use std::io::{self, IoSliceMut, Read};
 

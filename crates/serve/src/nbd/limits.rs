@@ -1,4 +1,4 @@
-//! What clients may have, from the configuration.
+//! The limits for clients, from the configuration.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The memory of one connection: its share of the budget, what it has been lent, and the buffers
-//! that it keeps for its next requests.
+//! The memory of one connection: its share of the budget, lent memory, and the buffers that it
+//! keeps for its next requests.
 
 use std::sync::Arc;
 

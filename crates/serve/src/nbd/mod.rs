@@ -1,4 +1,5 @@
-//! NBD over sockets: a thread for each connection, all of them sessions of one engine.
+//! NBD over sockets: one thread for each connection; each connection is a session of the one
+//! engine.
 
 mod budget;
 mod connection;

@@ -1,4 +1,4 @@
-//! Accepting clients, and letting them go.
+//! Accepts clients, and disconnects them.
 
 use std::io;
 use std::net::Shutdown;

@@ -1,4 +1,4 @@
-//! The third step: what is left of a sample.
+//! The third step: writing the rest of a sample.
 
 use std::collections::HashMap;
 

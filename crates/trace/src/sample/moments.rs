@@ -1,4 +1,4 @@
-//! What a sample is compared by: means of features, and their quantiles.
+//! The measures by which a sample is compared: means of features, and their quantiles.
 
 use forebay_block::{Nanos, Op, Request};
 use schemars::JsonSchema;

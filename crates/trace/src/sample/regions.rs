@@ -1,4 +1,4 @@
-//! What each region contributes to a sample, and what its removal would change.
+//! The contribution of each region to a sample, and the changes its removal would make.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Phases and components together: a trace that is made instead of read.
+//! Combines phases and components: a trace that is generated instead of read.
 
 use super::{
     arrival::Arrivals,
