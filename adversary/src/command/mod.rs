@@ -63,9 +63,12 @@ enum What {
     },
     /// Formatting, starting, destaging and stopping, failed and cut at every device operation.
     Manage,
-    /// Gives the cache one bug after another, each of which must be found. Needs the feature
-    /// `sabotage`.
+    /// Gives the cache one bug after another, each of which must be found. Needs a build without
+    /// `--release`.
     Canaries {
+        /// The seed to begin with. Without it each search begins near the seed that found its bug before.
+        #[arg(long)]
+        first: Option<u64>,
         /// Seeds to try for each at most.
         #[arg(long, default_value_t = 10_000)]
         seeds: u64,
@@ -106,7 +109,9 @@ pub fn perform(arguments: &Arguments) -> Result<(), String> {
         What::Hunt { minutes, kinds } => hunt::hunt(jobs, *minutes, kinds.as_deref()),
         What::Exhaustive { case, bug } => ci::exhaustive(jobs, *case, bug.as_deref()),
         What::Manage => ci::manage(jobs),
-        What::Canaries { seeds, bug } => canaries::canaries(jobs, *seeds, bug.as_deref()),
+        What::Canaries { first, seeds, bug } => {
+            canaries::canaries(jobs, *first, *seeds, bug.as_deref())
+        }
         What::Seed { kind, seed, shrink } => single::seed(kind, *seed, shrink.as_deref()),
         What::Replay { tape } => single::replay(tape),
     }

@@ -1,9 +1,9 @@
 //! Bugs that can be switched on, for the adversary to find. It must find each of them: that says
 //! how hard it looks.
 //!
-//! Without the feature `sabotage`, which no shipped program has, [`Sabotage::is`] is constantly
-//! false and the hooks are gone from the code. With it a machine is still whole until a bug is
-//! chosen.
+//! Only a build with debug assertions can have bugs ([`Sabotage::POSSIBLE`]), and there a machine is
+//! sound until a bug is chosen. In a release build [`Sabotage::is`] is constantly false, and the
+//! compiler removes the hooks.
 
 /// A bug. Each hook that asks for one is a single line and says `sabotage`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -131,28 +131,24 @@ impl Bug {
     ];
 }
 
-/// Which bug a machine has; nothing at all without the feature.
+/// Which bug a machine has, if any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sabotage {
-    #[cfg(feature = "sabotage")]
     bug: Option<Bug>,
 }
 
 impl Sabotage {
     /// A machine without a bug.
-    pub const NONE: Sabotage = Sabotage {
-        #[cfg(feature = "sabotage")]
-        bug: None,
-    };
+    pub const NONE: Sabotage = Sabotage { bug: None };
+    /// Whether machines of this build can have a bug.
+    pub const POSSIBLE: bool = cfg!(debug_assertions);
 
     /// The bug.
-    #[cfg(feature = "sabotage")]
     pub const fn bug(self) -> Option<Bug> {
         self.bug
     }
 
     /// A machine with this bug.
-    #[cfg(feature = "sabotage")]
     pub const fn with(bug: Bug) -> Sabotage {
         Sabotage { bug: Some(bug) }
     }
@@ -160,12 +156,6 @@ impl Sabotage {
     /// Whether the machine has this bug.
     #[inline(always)]
     pub fn is(self, bug: Bug) -> bool {
-        #[cfg(feature = "sabotage")]
-        return self.bug == Some(bug);
-        #[cfg(not(feature = "sabotage"))]
-        {
-            let _ = bug;
-            false
-        }
+        Self::POSSIBLE && self.bug == Some(bug)
     }
 }
