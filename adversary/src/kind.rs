@@ -3,6 +3,7 @@
 use forebay_cache::Relation;
 use forebay_device::choices::{Choices, Seeded};
 use forebay_device::memory::{Fault, FaultRates};
+use forebay_flash::sabotage::{Bug, Sabotage};
 
 use crate::campaign::Tally;
 use crate::catch::catch;
@@ -251,24 +252,19 @@ impl Kind {
         bug.map_or(Ok(kind), |bug| kind.with_bug(bug))
     }
 
-    #[cfg(feature = "sabotage")]
     fn with_bug(mut self, bug: &str) -> Result<Kind, String> {
-        use forebay_flash::sabotage::{Bug, Sabotage};
+        if !Sabotage::POSSIBLE {
+            return Err(format!(
+                "a release build cannot have the bug `{bug}`: build without `--release`"
+            ));
+        }
         let found = Bug::ALL.into_iter().find(|b| format!("{b:?}") == bug);
         self.plan.sabotage = Sabotage::with(found.ok_or(format!("there is no bug `{bug}`"))?);
         Ok(self)
     }
 
-    #[cfg(not(feature = "sabotage"))]
-    fn with_bug(self, bug: &str) -> Result<Kind, String> {
-        Err(format!(
-            "this build does not contain the bug `{bug}`: build it with `--features sabotage`"
-        ))
-    }
-
     /// How it is called, with its bug.
     pub fn full_name(&self) -> String {
-        #[cfg(feature = "sabotage")]
         if let Some(bug) = self.plan.sabotage.bug() {
             return format!("{}+{bug:?}", self.name);
         }

@@ -6,7 +6,6 @@
 //! choice comes from one seed, so a run can be repeated, and a failing one shrunk.
 
 pub mod campaign;
-#[cfg(feature = "sabotage")]
 pub mod canary;
 pub mod catch;
 pub mod coverage;

@@ -165,7 +165,6 @@ impl World {
     /// Gives the cache, and every later one, a bug.
     pub fn give_bug(&mut self, sabotage: Sabotage) {
         self.sabotage = sabotage;
-        #[cfg(feature = "sabotage")]
         self.cache.sabotage(sabotage);
     }
 

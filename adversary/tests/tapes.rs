@@ -1,9 +1,9 @@
 //! Runs that once failed, each kept as a tape and named after the bug that has since been mended.
-//! Played without the bug a tape passes. With the bug put back in (feature `sabotage`) it fails:
+//! Played without the bug a tape passes. With the bug put back in it fails:
 //! else it shows nothing any more, and is to be recorded again:
 //!
 //! ```text
-//! cargo run -p forebay-adversary --features sabotage -- seed KIND+BUG SEED --shrink FILE
+//! cargo run -p forebay-adversary -- seed KIND+BUG SEED --shrink FILE
 //! ```
 
 use std::path::PathBuf;
@@ -36,7 +36,6 @@ fn what_once_failed_passes() {
     }
 }
 
-#[cfg(feature = "sabotage")]
 #[test]
 fn with_its_bug_put_back_in_every_tape_fails_as_it_did() {
     let sort = |how: &str| how.chars().take_while(|c| !c.is_ascii_digit()).collect::<String>();

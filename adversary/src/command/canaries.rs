@@ -1,18 +1,19 @@
 //! Gives the cache one bug after another; each must be found.
 
-#[cfg(feature = "sabotage")]
-pub fn canaries(jobs: usize, seeds_max: u64, only: Option<&str>) -> Result<(), String> {
-    use forebay_adversary::campaign::cpu_seconds;
-    use forebay_adversary::canary::{Hunt, hunt, kind_for};
-    use forebay_flash::sabotage::Bug;
-    use std::sync::Mutex;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+use forebay_adversary::campaign::cpu_seconds;
+use forebay_adversary::canary::{Hunt, first_seed, hunt, kind_for};
+use forebay_flash::sabotage::{Bug, Sabotage};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-    if !cfg!(debug_assertions) {
-        // One of the bugs makes lists inconsistent, and who walks them may walk for ever.
-        return Err(
-            "this build has no assertions, which end a failing run early: build without `--release`".into()
-        );
+pub fn canaries(
+    jobs: usize,
+    first: Option<u64>,
+    seeds_max: u64,
+    only: Option<&str>,
+) -> Result<(), String> {
+    if !Sabotage::POSSIBLE {
+        return Err("a release build contains no planted bugs: build without `--release`".into());
     }
     let bugs: Vec<Bug> = (Bug::ALL.into_iter())
         .filter(|bug| only.is_none_or(|only| format!("{bug:?}") == only))
@@ -24,7 +25,8 @@ pub fn canaries(jobs: usize, seeds_max: u64, only: Option<&str>) -> Result<(), S
         for _ in 0..jobs.max(1) {
             scope.spawn(|| {
                 while let Some(&bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let ended = hunt(bug, kind_for(bug), seeds_max);
+                    let first = first.unwrap_or(first_seed(bug));
+                    let ended = hunt(bug, kind_for(bug), first..first + seeds_max);
                     hunts.lock().expect("no hunt panics").push(ended);
                 }
             });
@@ -50,9 +52,4 @@ pub fn canaries(jobs: usize, seeds_max: u64, only: Option<&str>) -> Result<(), S
     }
     println!("{:.0} s of CPU", cpu_seconds() - cpu);
     if missed.is_empty() { Ok(()) } else { Err(format!("not found: {}", missed.join(", "))) }
-}
-
-#[cfg(not(feature = "sabotage"))]
-pub fn canaries(_jobs: usize, _seeds_max: u64, _only: Option<&str>) -> Result<(), String> {
-    Err("this build contains no planted bugs: build it with `--features sabotage`".into())
 }

@@ -79,7 +79,7 @@ const LIES: [Fault; 5] = [
 /// Runs against an array of bytes.
 const AGAINST_ARRAY: u64 = 200;
 /// Seeds that are run twice.
-const TWICE: u64 = 20;
+const TWICE: u64 = 6;
 
 pub fn ci(jobs: usize) -> Result<(), String> {
     println!("{}", head());

@@ -63,8 +63,12 @@ enum What {
     },
     /// Format, start, destage and stop, with a failure and a cut at every device operation.
     Manage,
-    /// Plant one bug after another in the cache; each must be found. Needs the feature `sabotage`.
+    /// Plant one bug after another in the cache; each must be found. Needs a build without
+    /// `--release`.
     Canaries {
+        /// First seed. By default each search begins near the seed that found its bug before.
+        #[arg(long)]
+        first: Option<u64>,
         /// Most seeds to try for each bug.
         #[arg(long, default_value_t = 10_000)]
         seeds: u64,
@@ -105,7 +109,9 @@ pub fn perform(arguments: &Arguments) -> Result<(), String> {
         What::Hunt { minutes, kinds } => hunt::hunt(jobs, *minutes, kinds.as_deref()),
         What::Exhaustive { case, bug } => ci::exhaustive(jobs, *case, bug.as_deref()),
         What::Manage => ci::manage(jobs),
-        What::Canaries { seeds, bug } => canaries::canaries(jobs, *seeds, bug.as_deref()),
+        What::Canaries { first, seeds, bug } => {
+            canaries::canaries(jobs, *first, *seeds, bug.as_deref())
+        }
         What::Seed { kind, seed, shrink } => single::seed(kind, *seed, shrink.as_deref()),
         What::Replay { tape } => single::replay(tape),
     }

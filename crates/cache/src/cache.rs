@@ -126,7 +126,7 @@ impl Cache {
     }
 
     /// Gives this cache a bug.
-    #[cfg(feature = "sabotage")]
+    #[doc(hidden)]
     pub fn sabotage(&mut self, sabotage: forebay_flash::sabotage::Sabotage) {
         self.world.front.sabotage = sabotage;
         if let Some(log) = &mut self.world.log {

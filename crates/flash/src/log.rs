@@ -544,7 +544,7 @@ impl Log {
     }
 
     /// Gives this log a bug.
-    #[cfg(feature = "sabotage")]
+    #[doc(hidden)]
     pub fn sabotage(&mut self, sabotage: Sabotage) {
         self.sabotage = sabotage;
     }

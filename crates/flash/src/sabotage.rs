@@ -1,9 +1,9 @@
 //! Bugs that can be switched on. The adversary must find each of them: that measures how hard it
 //! looks.
 //!
-//! Without the feature `sabotage`, which no released program has, [`Sabotage::is`] is constantly
-//! false and the hooks are compiled out. With the feature, a machine works correctly until a bug is
-//! chosen.
+//! Only a build with debug assertions can have bugs ([`Sabotage::POSSIBLE`]); there a machine works
+//! correctly until a bug is chosen. In a release build [`Sabotage::is`] is constantly false, and the
+//! compiler removes the hooks.
 
 /// A bug. Each hook that checks for one is a single line and says `sabotage`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -136,28 +136,24 @@ impl Bug {
     ];
 }
 
-/// The bug of a machine; empty without the feature.
+/// The bug of a machine, if any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sabotage {
-    #[cfg(feature = "sabotage")]
     bug: Option<Bug>,
 }
 
 impl Sabotage {
     /// A machine without a bug.
-    pub const NONE: Sabotage = Sabotage {
-        #[cfg(feature = "sabotage")]
-        bug: None,
-    };
+    pub const NONE: Sabotage = Sabotage { bug: None };
+    /// Whether machines of this build can have a bug.
+    pub const POSSIBLE: bool = cfg!(debug_assertions);
 
     /// The bug.
-    #[cfg(feature = "sabotage")]
     pub const fn bug(self) -> Option<Bug> {
         self.bug
     }
 
     /// A machine with this bug.
-    #[cfg(feature = "sabotage")]
     pub const fn with(bug: Bug) -> Sabotage {
         Sabotage { bug: Some(bug) }
     }
@@ -165,12 +161,6 @@ impl Sabotage {
     /// Whether the machine has this bug.
     #[inline(always)]
     pub fn is(self, bug: Bug) -> bool {
-        #[cfg(feature = "sabotage")]
-        return self.bug == Some(bug);
-        #[cfg(not(feature = "sabotage"))]
-        {
-            let _ = bug;
-            false
-        }
+        Self::POSSIBLE && self.bug == Some(bug)
     }
 }

@@ -123,8 +123,16 @@ impl Source {
     }
 }
 
-/// Why a file is not there, if what was being written to it is.
+/// Why a file is not there: its name describes a synthetic workload, or writing the file has not ended.
 fn explained(path: &Path, error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::NotFound && is_workload(path) {
+        let text = format!(
+            "there is no such file; to use a synthetic workload, write it to one: `forebay trace synth \
+             '{}' -o synth.parquet`",
+            path.display()
+        );
+        return io::Error::new(io::ErrorKind::NotFound, text);
+    }
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
@@ -138,6 +146,14 @@ fn explained(path: &Path, error: io::Error) -> io::Error {
         path.display()
     );
     io::Error::new(io::ErrorKind::NotFound, text)
+}
+
+/// Whether a path reads as a synthetic workload: `PATTERN:KEY=VALUE`.
+fn is_workload(path: &Path) -> bool {
+    let text = path.to_string_lossy();
+    text.split_once(':').is_some_and(|(pattern, keys)| {
+        keys.contains('=') && pattern.chars().all(|c| c.is_ascii_alphabetic())
+    })
 }
 
 /// Extensions that are no part of a trace's name.
@@ -243,6 +259,17 @@ mod tests {
         z.truncate(z.len() / 2);
         let mut out = Vec::new();
         assert!(Source::from_bytes(z).unwrap().read_to_end(&mut out).is_err());
+    }
+
+    #[test]
+    fn a_workload_in_place_of_a_file_is_explained() {
+        let refused = |path: &str| Source::open(Path::new(path)).err().unwrap().to_string();
+        let why = refused("zipf:blocks=1000");
+        assert!(why.contains("`forebay trace synth 'zipf:blocks=1000' -o synth.parquet`"), "{why}");
+        for path in ["/nowhere/a:b=c", "nowhere:8", "nowhere.csv"] {
+            let why = refused(path);
+            assert!(!why.contains("synth"), "{why}");
+        }
     }
 
     #[test]
