@@ -53,7 +53,7 @@ impl Combination {
             // (Without flash it does not matter what is said of acknowledgement.)
             return match self.relation {
                 Relation::Exclusive => Ok(()),
-                _ => Err("needs a [flash] section: it is a relation between memory and flash"),
+                _ => Err("needs flash, but there is no [flash] section"),
             };
         };
         let by_flash =

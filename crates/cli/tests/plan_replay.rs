@@ -138,7 +138,7 @@ fn a_replay_that_cannot_be_is_refused_before_anything_is_read() {
     assert!(message.contains("this machine's memory"), "{message}");
     std::fs::write(&config, "[[volume]]\nname = 'd'\nbacking = '/nowhere/d'\n").unwrap();
     let message = refusal(&[&replay[..], &TIERS, &["--config", &config]].concat());
-    assert!(message.contains("needs a [flash]"), "{message}");
+    assert!(message.contains("no [flash]"), "{message}");
 }
 
 #[test]

@@ -345,7 +345,7 @@ fn policies(config: &Config, problems: &mut Problems) {
     let used = config.etica == Etica::default();
     problems.unless(used || queues, "etica", "is for the relation etica: set cache.relation");
     let alone = config.cache.relation == Relation::Exclusive;
-    let needs = "needs a [flash] section: it is a relation between memory and flash";
+    let needs = "needs flash, but there is no [flash] section";
     problems.unless(alone || flash, "cache.relation", needs);
     let ask = config.admission.written == Written::Ask;
     problems.unless(ask || flash, "admission.written", needs_flash);

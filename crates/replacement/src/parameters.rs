@@ -35,7 +35,7 @@ impl Parameter {
         default: 4096,
         min: 1,
         max: u32::MAX,
-        meaning: "most nodes that one eviction passes over; it evicts the next one, used or not",
+        meaning: "nodes that one eviction passes over; the next one gives way, visited or not",
     };
 }
 

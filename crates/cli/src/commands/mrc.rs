@@ -74,7 +74,7 @@ fn in_miniature(args: &Args, config: &Path, ctx: &Context) -> Result<(), CliErro
     };
     let answer = question.ask(ctx).map_err(|error| match error {
         AnalysisError::EmptySample => {
-            CliError::failed("the sample contains no blocks").next("raise --sample")
+            CliError::failed("the sample has no blocks").next("raise --sample")
         }
         error => error.into(),
     })?;

@@ -178,9 +178,9 @@ fn text(document: &Document) -> String {
                 &wrapped(&format!("{name} = {default}, from {min} to {max} {unit}: {meaning}."));
         }
     }
-    text += "\ntiers: the tiers that the policy can order: DRAM, and flash in the `slots` layout. The `log`\n\
-             layout reclaims its regions in the order in which they were written, under every policy.\n\
-             bytes/block: memory for each block of the tier, including ghosts, sketches and hit ratios.\n";
+    text += "\ntiers: what it can order: DRAM, flash in the `slots` layout. The `log` layout reclaims its\n\
+             regions in the order in which they were written, whatever the policy.\n\
+             bytes/block: what it keeps for each block of the tier, with ghosts, sketches and hit ratios.\n";
     text
 }
 

@@ -84,19 +84,18 @@ registry! {
     Always = "always", "folklore", &[];
     /// A block enters at its N-th access; N is `hits`, 2 by default.
     Nhit = "nhit", "Open CAS Linux, promotion policy nhit; Ajdari 2023", &[HITS, HISTORY];
-    /// As `nhit`, but N follows the load: in each second, N doubles (up to `hits`) if flash reads
-    /// are no faster than reads from the backing stores, and halves if they are twice as fast.
-    Adaptive = "adaptive", "nhit, with N derived from the latency of reads", &[MOST_HITS, HISTORY];
-    /// Spots of 16 blocks move up a queue of 64 levels with each access, and down when others
-    /// overtake them. Blocks of spots in the upper levels enter.
+    /// As `nhit`, with an N that follows the load: it doubles each second in which flash is read no faster than the
+    /// backing stores, up to `hits`, and halves when it is read twice as fast.
+    Adaptive = "adaptive", "nhit, with N from the time that reads take", &[MOST_HITS, HISTORY];
+    /// Spots of 16 blocks move up a queue of 64 levels with each access, and down when others overtake them;
+    /// blocks of those in the upper levels enter.
     Smq = "smq", "Linux dm-cache, stochastic multi-queue", &[HISTORY];
-    /// A block enters if it is among the most used of the recently used blocks: at most the share
-    /// `top` of them has as many uses.
-    Popularity = "popularity", "nhit, with N derived from the use counts of recently used blocks", &[TOP, HISTORY];
-    /// Each block enters with the probability `probability`.
+    /// A block enters if at most the share `top` of the blocks used last was used as often as it, or more often.
+    Popularity = "popularity", "nhit, with N from the counts of the blocks used last", &[TOP, HISTORY];
+    /// A random share of blocks enters, by `probability`.
     Random = "random", "folklore; CacheLib's random reject admission", &[PROBABILITY];
-    /// A random share of the blocks enters. The share is adjusted so that, over hours, the writes
-    /// to flash stay at what `writes_per_day` allows.
+    /// A random share of blocks enters, which follows what was written to flash, so that over hours it is as
+    /// much as `writes_per_day` allows.
     WriteBudget = "write-budget", "Berg et al., OSDI 2020 (CacheLib's dynamic random admission)", &[WRITES_PER_DAY];
 }
 
@@ -106,7 +105,7 @@ const HITS: Parameter = Parameter {
     default: 2,
     min: 1,
     max: 255,
-    meaning: "accesses to a block after which it enters, including the present one",
+    meaning: "accesses to a block, the one at hand included, with which it enters",
 };
 
 const MOST_HITS: Parameter = Parameter {
@@ -124,8 +123,7 @@ const HISTORY: Parameter = Parameter {
     default: 100,
     min: 1,
     max: 1000,
-    meaning: "blocks remembered in addition to those in memory, as a share of the blocks that \
-              flash holds",
+    meaning: "blocks that are remembered, apart from those in memory, as a share of those flash holds",
 };
 
 const TOP: Parameter = Parameter {
@@ -134,7 +132,7 @@ const TOP: Parameter = Parameter {
     default: 50,
     min: 1,
     max: 100,
-    meaning: "largest share of the recently used blocks that enters: the most used ones",
+    meaning: "share of the blocks used last that enters, at most: those used most",
 };
 
 const PROBABILITY: Parameter = Parameter {
@@ -143,7 +141,7 @@ const PROBABILITY: Parameter = Parameter {
     default: 500_000,
     min: 0,
     max: 1_000_000,
-    meaning: "share of the blocks that enters",
+    meaning: "share of blocks that enters",
 };
 
 const WRITES_PER_DAY: Parameter = Parameter {
@@ -152,7 +150,7 @@ const WRITES_PER_DAY: Parameter = Parameter {
     default: 1000,
     min: 1,
     max: 1_000_000,
-    meaning: "how often the size of flash may be written per day: 1000 is one drive write per day",
+    meaning: "times that the size of flash may be written a day: 1000 is one drive write per day",
 };
 
 impl AdmissionKind {

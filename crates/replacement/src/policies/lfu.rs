@@ -94,7 +94,7 @@ impl Lfu {
 impl Documented for Lfu {
     const ABOUT: About = About {
         source: "folklore; ageing as Robinson and Devarakonda, SIGMETRICS 1990",
-        weakness: "does badly when the set of popular blocks changes",
+        weakness: "does badly when what is used often changes",
         tiers: Tier::ALL,
         parameters: &[AGEING],
     };

@@ -136,39 +136,36 @@ macro_rules! registry {
 }
 
 registry! {
-    /// Evicts the least recently used block.
+    /// Evicts the block that was not used for longest.
     Lru = "lru";
-    /// Evicts the block that entered first.
+    /// Evicts the block that came in first.
     Fifo = "fifo";
-    /// FIFO, but a block that was used since the hand's last pass stays for another round.
+    /// FIFO, but a block that was used since the hand last passed gets another round.
     Clock = "clock";
-    /// A hand moves through a queue from old to new and evicts the first block that was not used
-    /// since its last pass. Hits do not move blocks.
+    /// A hand sweeps a queue from old to young and evicts the first block that was not used since its
+    /// last pass; blocks keep their places.
     Sieve = "sieve";
-    /// A small queue for new blocks, a main queue, and the keys of blocks that left the small
-    /// queue. A block that is used only once leaves soon.
+    /// A small queue on probation, a main queue, and the keys of what left the small one: a block that is
+    /// used once leaves soon.
     S3Fifo = "s3-fifo";
-    /// A queue for new blocks. A block that is used again after it left the queue enters an LRU
-    /// list.
+    /// A queue for new blocks; one that is wanted again after it left enters an LRU list.
     TwoQ = "2q";
-    /// Two LRU lists, one of blocks used once and one of blocks used more often. Uses of blocks
-    /// that recently left either list decide how large each list is.
+    /// Two LRU lists, of blocks used once and more often; the keys of what left each decide how large
+    /// each of them is.
     Arc = "arc";
-    /// Evicts the least frequently used block. Counts are halved periodically.
+    /// Evicts the block that was used least often; counts are halved from time to time.
     Lfu = "lfu";
-    /// A block moves from a small LRU window to the main cache only if it was used more often than
-    /// the block it would replace. A sketch counts recent uses.
+    /// A block leaves a small LRU window into the main cache only if it was used more often than
+    /// what it would replace, by a sketch of recent use.
     WTinyLfu = "w-tinylfu";
-    /// LRU, but the lower the hit ratio of its chunk, the closer to the eviction end of the queue a
-    /// block enters.
+    /// LRU, but a block enters the deeper in the queue, the lower the hit ratio of its chunk.
     HrLru = "hr-lru";
-    /// LRU, but the priority of its volume and the hit ratio of its chunk decide where a block
-    /// enters the queue.
+    /// LRU, but where a block enters the queue follows from the priority of its volume and the hit ratio
+    /// of its chunk.
     PriorityLru = "priority-lru";
-    /// LRU, but the less its volume would gain from a larger cache, the closer to the eviction end
-    /// of the queue a block enters.
+    /// LRU, but a block enters the deeper in the queue, the less its volume would gain from a larger cache.
     DerivativeLru = "derivative-lru";
-    /// Evicts a block chosen uniformly at random.
+    /// Evicts any block, each with the same probability.
     Random = "random";
 }
 

@@ -40,7 +40,7 @@ const GHOST: Parameter = Parameter {
     default: 90,
     min: 0,
     max: 200,
-    meaning: "number of keys kept of blocks that left the small queue",
+    meaning: "how many keys of blocks that left the small queue are kept",
 };
 const USES: Parameter = Parameter {
     name: "uses_to_move",

@@ -21,8 +21,7 @@ pub(super) const SUB_QUEUES: Parameter = Parameter {
     default: 10,
     min: 1,
     max: 100,
-    meaning: "number of parts of the queue: more parts give finer positions and make an access \
-              cost more",
+    meaning: "into how many parts the queue is cut: how finely positions are told apart, and the cost of an access",
 };
 pub(super) const MIN_POSITION: Parameter = Parameter {
     name: "min_position_percent",
@@ -30,7 +29,7 @@ pub(super) const MIN_POSITION: Parameter = Parameter {
     default: 20,
     min: 0,
     max: 100,
-    meaning: "MinPosition: no block enters closer to the eviction end",
+    meaning: "MinPosition: no block begins closer to the end that gives way",
 };
 pub(crate) const CHUNK: Parameter = Parameter {
     name: "chunk_kib",
@@ -38,7 +37,7 @@ pub(crate) const CHUNK: Parameter = Parameter {
     default: 20 << 10,
     min: 0,
     max: u32::MAX,
-    meaning: "size of a chunk, for which one hit ratio is kept; 0 for the whole volume",
+    meaning: "size of a chunk, which has one hit ratio; 0 for the whole volume",
 };
 pub(crate) const INTERVAL: Parameter = Parameter {
     name: "interval_ms",

@@ -29,7 +29,7 @@ const OUT: Parameter = Parameter {
     default: 50,
     min: 0,
     max: 200,
-    meaning: "Kout, number of keys kept of blocks that left the queue",
+    meaning: "Kout, how many keys of blocks that left the queue are kept",
 };
 
 /// See the module.
@@ -60,7 +60,7 @@ impl TwoQ {
 impl Documented for TwoQ {
     const ABOUT: About = About {
         source: "Johnson and Shasha, VLDB 1994",
-        weakness: "does badly on blocks that are used often, but only within a short time",
+        weakness: "does badly on blocks that are used often, but shortly after one another",
         tiers: Tier::ALL,
         parameters: &[IN, OUT],
     };
