@@ -122,9 +122,7 @@ impl Scenario {
             name => Memory::from(&device(name)?),
         };
         assumptions.push(match memory {
-            Memory { read: Nanos(0), write: Nanos(0) } => {
-                "accesses to memory take no time".to_owned()
-            }
+            Memory { read: Nanos(0), write: Nanos(0) } => "memory adds no latency".to_owned(),
             _ => format!("memory is {}", defaults.memory),
         });
         let mut unshaped = false;

@@ -24,7 +24,7 @@ impl Answer<'_> {
                 self.question.devices.backing
             ),
             match &self.question.devices.memory {
-                None => "accesses to memory take no time".to_string(),
+                None => "memory takes no time".to_string(),
                 Some(name) => format!("memory is {name}"),
             },
         ];
