@@ -281,5 +281,5 @@ fn a_trace_without_accesses_is_a_failure() {
     let dir = TempDir::new().unwrap();
     let output = forebay(&["consolidate", &both(&dir), "--size", "1MiB", "--limit", "0"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("not one read or write"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no reads or writes"));
 }

@@ -117,10 +117,12 @@ fn wrong(verify: &VerifyResult) -> Option<CliError> {
         return None;
     }
     if !verify.complete {
-        return Some(CliError::interrupted().kept("the report; not everything was read back"));
+        return Some(
+            CliError::interrupted().kept("the report; part of the data was not read back"),
+        );
     }
     let mut what = format!(
-        "{} of {} bytes read back are not what was written, nor {} of {} that reads brought",
+        "{} of {} bytes read back and {} of {} bytes from reads differ from the written data",
         verify.wrong_bytes,
         verify.checked_bytes,
         verify.reads_wrong_bytes,
