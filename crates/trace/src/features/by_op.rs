@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct ByOp<T> {
     /// Reads.
     pub read: T,
-    /// Writes, write-zeroes among them.
+    /// Writes, including write-zeroes.
     pub write: T,
     /// Both. (Not always the sum: a block may be read and written.)
     pub all: T,
