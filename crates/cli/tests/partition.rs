@@ -218,7 +218,7 @@ fn volumes_that_overload_their_devices_are_named_with_the_way_out() {
     for part in ["overloaded", "db", "--rate 0.1", "--queue-depth 8"] {
         assert!(fast.contains(part), "{part}: {fast}");
     }
-    for line in fast.lines().filter(|line| line.contains("simulated better")) {
+    for line in fast.lines().filter(|line| line.contains("did better than")) {
         let (one, other) = line.rsplit_once(": ").unwrap().1.split_once(" against ").unwrap();
         assert_ne!(one, other, "they are the same");
     }

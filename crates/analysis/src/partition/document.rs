@@ -20,18 +20,18 @@ impl Answer<'_> {
                 self.question.devices.flash
             ),
             format!(
-                "every volume has a backing store of its own, modelled as {}",
+                "every volume has its own backing store, modelled as {}",
                 self.question.devices.backing
             ),
             match &self.question.devices.memory {
-                None => "memory takes no time".to_string(),
+                None => "memory adds no latency".to_string(),
                 Some(name) => format!("memory is {name}"),
             },
         ];
         said.push(match (self.question.evaluate, self.question.queue_depth) {
-            (Evaluate::Analytic, None) => "nothing waits for anything else".into(),
+            (Evaluate::Analytic, None) => "requests never wait for each other".into(),
             (Evaluate::Analytic, Some(depth)) => {
-                format!("latencies are without waiting, requests per second with {depth} in flight")
+                format!("latencies exclude waiting; requests per second assume {depth} in flight")
             }
             (Evaluate::Simulate, Some(depth)) => {
                 format!("each volume is simulated alone with its share, {depth} requests in flight")
@@ -39,10 +39,10 @@ impl Answer<'_> {
             (Evaluate::Simulate, None) => {
                 let rate = self.question.rate;
                 let pace =
-                    if rate == 1.0 { String::new() } else { format!(" {rate} times as fast") };
+                    if rate == 1.0 { String::new() } else { format!(", {rate} times as fast") };
                 format!(
-                    "each volume is simulated with a cache of its own as large as its share, side \
-                     by side at the trace's times{pace}"
+                    "each volume is simulated with its own cache of the size of its share, all \
+                     volumes together at the trace's times{pace}"
                 )
             }
         });

@@ -235,7 +235,7 @@ impl Admission {
         ] {
             let Some(value) = value else { continue };
             let Some(p) = kind.parameters().iter().find(|p| p.name == key) else {
-                wrong.push((key, format!("has no meaning under the admission policy `{kind}`")));
+                wrong.push((key, format!("has no effect with the admission policy `{kind}`")));
                 continue;
             };
             let (least, most) = (f64::from(p.min) / scale, f64::from(p.max) / scale);

@@ -100,9 +100,9 @@ impl Division<'_> {
 /// Why the shares are as they are; by flash if there is any, else by memory.
 pub fn why(volumes: &[VolumeCurves], by_flash: bool) -> Section {
     let section = Section::new("Why").text(
-        "A request hits only if all its blocks do, so these curves may bulge where those of \
-         blocks sag: the first half of a volume can be worth much less than the second. A \
-         share is well chosen where no two volumes would gain by trading a part of theirs.",
+        "A request hits only if all its blocks hit, so these curves can be concave where the curves of \
+         blocks are convex: the first half of a volume can be worth much less than the second. Shares \
+         are well chosen if no two volumes would gain from trading parts of them.",
     );
     volumes.chunks(CURVES_MAX).fold(section, |section, group| {
         section.figure(miss_ratios(group)).figure(latencies(group, by_flash))
@@ -115,7 +115,7 @@ fn miss_ratios(group: &[VolumeCurves]) -> Figure {
         .x(Axis::new("memory and flash", Unit::Bytes))
         .y(Axis::new("miss ratio", Unit::Fraction).from_zero());
     curves(lines, group, |v| &v.miss_ratios, |v| (v.share_bytes, v.miss_ratio))
-        .caption("The points are the shares found.")
+        .caption("The points are the chosen shares.")
 }
 
 /// Mean latency by flash, the memory of each volume being as it is.
@@ -125,7 +125,7 @@ fn latencies(group: &[VolumeCurves], by_flash: bool) -> Figure {
         .x(Axis::new(format!("{name} of the volume"), Unit::Bytes))
         .y(Axis::new("mean latency", Unit::Micros).from_zero());
     curves(lines, group, |v| &v.latencies, |v| (v.tier_bytes, v.latency_us))
-        .caption("By the latencies that the division was predicted with.")
+        .caption("Computed with the latencies that predicted the division.")
 }
 
 /// A curve of each volume, and the points on them that were chosen.
