@@ -119,8 +119,8 @@ counters! {
     pub struct CacheStats {
         /// Clean blocks handed to the log because they left memory.
         pub demotions: u64,
-        /// Blocks that left memory while flash had a good record of them: one that was written for that, clean
-        /// or dirty, or one that was already there.
+        /// Blocks that left memory while flash had a valid record of them, written for that purpose or already
+        /// there.
         pub left_on_flash: u64,
         /// Blocks moved from flash to memory.
         pub promotions: u64,
@@ -190,9 +190,9 @@ counters! {
         pub write_met_fetch: u64,
         /// Blocks hit again while they were leaving memory.
         pub rescued: u64,
-        /// Slots layout: blocks that gave way on flash, by the accounting.
+        /// Slots layout: blocks evicted from flash, by the accounting.
         pub flash_evictions: u64,
-        /// Slots layout: accesses to blocks that had given way on flash and were still there.
+        /// Slots layout: accesses to blocks that had been evicted from flash and were still there.
         pub flash_rescued: u64,
         /// Slots layout: dirty records of blocks in memory that were evicted before blocks that only flash
         /// held.

@@ -219,7 +219,7 @@ fn volumes_that_overload_their_devices_are_named_with_the_way_out() {
         assert!(fast.contains(part), "{part}: {fast}");
     }
     for line in fast.lines().filter(|line| line.contains("did better than")) {
-        let (one, other) = line.rsplit_once(": ").unwrap().1.split_once(" against ").unwrap();
+        let (one, other) = line.rsplit_once(": ").unwrap().1.split_once(" compared with ").unwrap();
         assert_ne!(one, other, "they are the same");
     }
     let slow = said(&["--rate", "0.005"]);

@@ -62,7 +62,7 @@ pub struct Recovering {
     pub regions: u64,
     /// Records found so far.
     pub records: u64,
-    /// Blocks that older copies of stores lack, and that they are about to get from flash.
+    /// Blocks that are missing in older copies of stores and will be copied there from flash.
     pub completing: u64,
     /// Seconds since the start.
     pub seconds: f64,
@@ -210,7 +210,7 @@ pub struct Tiers {
     pub flash_regions: u32,
     /// Number of these that are free now.
     pub flash_regions_free: u32,
-    /// An older name of `flash.write_amplification`.
+    /// Old name of `flash.write_amplification`.
     pub flash_write_amplification: f64,
 }
 

@@ -19,11 +19,11 @@ pub struct Growth {
     pub budget_usd: f64,
     /// The existing cache: tier 1 alone.
     pub now: Purchase,
-    /// All the money spent on more of tier 1. Costs include the existing cache, here and below.
+    /// The cache if all the money buys more of tier 1. Costs include the existing cache, here and below.
     pub grow: Purchase,
-    /// All the money spent on a tier 2.
+    /// The cache if all the money buys a tier 2.
     pub add: Purchase,
-    /// The best division of the money between the two.
+    /// The cache with the best division of the money between the two.
     pub divide: Purchase,
     /// The better of growing and adding.
     pub better: Way,
@@ -32,9 +32,9 @@ pub struct Growth {
     /// The smallest tier 2 that would make the cache [as fast as growing
     /// does](docs/planning.md#grow-tier-1-or-add-tier-2), in bytes; null if no tier 2 would.
     pub tier2_bytes_needed: Option<u64>,
-    /// Price per byte of tier 1, relative to tier 2, at which both ways are equally good: the size of that
-    /// tier 2 divided by the growth of tier 1. Null if there is no such tier 2, or if the money does not buy
-    /// one unit of tier 1.
+    /// Ratio of the price per byte of tier 1 to that of tier 2 at which both ways are equally good: the size
+    /// of that tier 2 divided by the growth of tier 1. Null if there is no such tier 2, or if the money does
+    /// not buy one unit of tier 1.
     pub price_ratio_needed: Option<f64>,
     /// The actual ratio of these prices, including metadata.
     pub price_ratio: f64,

@@ -148,11 +148,11 @@ pub struct Purchase {
     /// 99th percentile of the latency ([Tail](docs/planning-reference.md#tail)): of block accesses by the
     /// formulas, of requests by a simulation or replay.
     pub p99_latency_us: f64,
-    /// 99.9th percentile of the latency, likewise.
+    /// 99.9th percentile of the latency of the same accesses or requests.
     pub p999_latency_us: f64,
-    /// By the formulas: mean latency of reads, without write-backs.
+    /// Mean latency of reads by the formulas, without write-backs.
     pub read_latency_us: f64,
-    /// By the formulas: mean latency of writes, without write-backs.
+    /// Mean latency of writes by the formulas, without write-backs.
     pub write_latency_us: f64,
     /// The shape of the hierarchy.
     pub class: Class,

@@ -93,7 +93,7 @@ pub struct StudySummary {
     /// Where pyramidal sizes are fastest, their mean gain over the single tier of the same cost, as a
     /// fraction of its latency; null if they never are.
     pub pyramidal_reduction: Option<f64>,
-    /// The same where non-pyramidal sizes are fastest.
+    /// The same gain for non-pyramidal sizes.
     pub non_pyramidal_reduction: Option<f64>,
     /// The largest such gain.
     pub reduction_max: f64,

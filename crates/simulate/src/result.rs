@@ -102,9 +102,9 @@ pub struct Capacity {
 pub struct Assumed {
     /// Flushes that were added to the trace: `none`, `every 100 writes`, `after 5s`.
     pub flush: String,
-    /// How many flushes were added.
+    /// Number of added flushes.
     pub flushes_added: u64,
-    /// How many flushes the trace has.
+    /// Number of flushes in the trace.
     pub flushes_traced: u64,
     /// Assumptions about devices that the configuration does not describe, one sentence each.
     pub devices: Vec<String>,

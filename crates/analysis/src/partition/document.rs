@@ -219,7 +219,7 @@ pub struct Document {
     pub duration_s: f64,
     /// Each volume, with its share.
     pub volumes: Vec<VolumeRow>,
-    /// Divisions for comparison.
+    /// Other divisions, for comparison.
     pub baselines: Vec<Baseline>,
     /// Assumptions, one sentence each.
     pub assumed: Vec<String>,

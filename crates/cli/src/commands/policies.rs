@@ -54,7 +54,7 @@ struct Admission {
     name: &'static str,
     /// What it admits.
     idea: &'static str,
-    /// Who published it.
+    /// The publication that describes it.
     source: &'static str,
     /// The `[admission]` keys that it uses.
     keys: Vec<&'static str>,
@@ -72,7 +72,7 @@ struct Described {
     idea: &'static str,
     /// Where it performs badly.
     weakness: &'static str,
-    /// Who published it.
+    /// The publication that describes it.
     source: &'static str,
     /// Its parameters.
     parameters: Vec<Parameter>,

@@ -79,9 +79,9 @@ pub(super) struct Claim {
 /// What a budget is used for now.
 #[derive(Clone, Copy, Debug, serde::Serialize, schemars::JsonSchema)]
 pub(crate) struct MemoryStatus {
-    /// Maximum bytes for the requests of all connections.
+    /// Maximum memory for the requests of all connections, in bytes.
     pub bytes_max: u64,
-    /// Number of these bytes in use.
+    /// Memory in use, in bytes.
     pub bytes: u64,
     /// Connections that wait for memory.
     pub waiting: u64,

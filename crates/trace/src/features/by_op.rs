@@ -10,6 +10,6 @@ pub struct ByOp<T> {
     pub read: T,
     /// Writes, including write-zeroes.
     pub write: T,
-    /// Both. (Not always the sum: a block may be read and written.)
+    /// Reads and writes together. (Not always their sum: a block may be both read and written.)
     pub all: T,
 }

@@ -63,7 +63,7 @@ pub struct OfCombination {
     /// Over all traces and budgets.
     #[serde(flatten)]
     pub summary: StudySummary,
-    /// By scaled budget, the number of traces for which each shape is the fastest.
+    /// Number of traces for which each shape is fastest, by scaled budget.
     pub winners: Vec<Winners>,
 }
 

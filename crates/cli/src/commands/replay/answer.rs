@@ -94,7 +94,8 @@ fn read_back(
 
 /// What a user must hear of who does not read the report.
 fn failure(result: &RealRun, interrupted: bool) -> Option<CliError> {
-    let kept = format!("the report is of the {} requests done", count(result.run.requests));
+    let kept =
+        format!("the report covers the {} requests that were done", count(result.run.requests));
     if result.ended_by == "signal" || interrupted {
         return Some(CliError::interrupted().kept(kept));
     }
