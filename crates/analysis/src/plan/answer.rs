@@ -178,7 +178,7 @@ pub struct Chosen {
     pub hit_ratio: f64,
     /// Mean latency of the single tier of the same cost.
     pub baseline_latency_us: f64,
-    /// How many sizes of this combination were evaluated, the single tier not counted.
+    /// Number of evaluated sizes of this combination, not counting the single tier.
     pub evaluations: u64,
 }
 

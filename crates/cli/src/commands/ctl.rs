@@ -65,10 +65,10 @@ pub enum Action {
     Top {
         #[command(flatten)]
         server: ServerArgs,
-        /// Interval between two prints
+        /// Time between two prints
         #[arg(long, value_name = "T", default_value = "2s")]
         every: TimeSpan,
-        /// Exit after N prints
+        /// Exit after printing N times
         #[arg(long, value_name = "N")]
         count: Option<u64>,
     },
@@ -134,7 +134,7 @@ pub enum Action {
         #[arg(long, value_name = "SIZE")]
         dram: Size,
     },
-    /// Change the write policy once nothing is dirty; writes wait for the last dirty blocks
+    /// Change the write policy once nothing is dirty; writes wait while the last blocks are destaged
     #[command(after_help = EXAMPLE_SET)]
     Set {
         #[command(flatten)]

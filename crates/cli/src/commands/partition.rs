@@ -50,7 +50,7 @@ pub enum Weigh {
 pub enum Iops {
     /// The largest sum
     Sum,
-    /// The smallest sum of times per request, which favors the slowest volume
+    /// The smallest sum of times per request, which favours the slowest volume
     Inverse,
 }
 

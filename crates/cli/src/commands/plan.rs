@@ -95,8 +95,8 @@ pub struct Args {
     #[arg(long, value_name = "USD,...", value_delimiter = ',')]
     #[arg(required_unless_present = "study", allow_negative_numbers = true)]
     pub budget: Vec<Budget>,
-    /// Size of the tier 1 that you already have: the plan compares spending --budget on more of it
-    /// and on a second tier
+    /// Size of the tier 1 that you already have: compare spending --budget on more of it with spending
+    /// it on a second tier
     #[arg(long, value_name = "SIZE", conflicts_with_all = ["method", "evaluate", "sweep", "pareto"])]
     pub have: Option<Size>,
     /// Device catalogue (TOML); --print-devices prints the built-in one

@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "64", help_heading = "Pace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub queue_depth: u32,
-    /// Skip idle times longer than T (0 without a value), with no request in flight or due
+    /// Skip idle times longer than T (0 if no value is given), when no request is in flight or due
     #[arg(long, value_name = "T", num_args = 0..=1, default_missing_value = "0s")]
     #[arg(require_equals = true, help_heading = "Pace")]
     pub skip_idle: Option<TimeSpan>,

@@ -82,8 +82,8 @@ impl Shown for Choices<'_> {
                 let (table, shown, fastest) = self.pareto_table(front);
                 writeln!(
                     out,
-                    "\nThe fastest plan for every budget, in front of {backing}{}; no plan beats {} plans in \
-                     cost, mean latency, 99th percentile and drive writes at once, --json lists \
+                    "\nThe fastest plan for every budget, in front of {backing}{}; no other plan beats these \
+                     {} in cost, mean latency, 99th percentile and drive writes at once, and --json lists \
                      them{}:\n{}",
                     if shown < fastest {
                         format!(" ({shown} of {fastest})")

@@ -24,7 +24,7 @@ pub enum Distance {
     Trd,
     /// Useful reuse distance: only reads can hit, after a read or a write of the block
     Urd,
-    /// Policy-optimised distance, read-only cache: writes invalidate
+    /// Policy-optimised distance, read-only cache: writes invalidate blocks
     PodRo,
     /// Policy-optimised distance, write-back of writes only: only writes allocate
     PodWbwo,
@@ -32,7 +32,7 @@ pub enum Distance {
     PodWb,
     /// Policy-optimised distance, write-through with allocation on writes (the same as urd)
     PodWt,
-    /// Exact distance for an LRU cache that allocates on reads only; writes invalidate
+    /// Exact distance for an LRU cache that allocates on reads only; writes invalidate blocks
     LruRo,
     /// Exact distance for an LRU cache that allocates on writes only; reads can hit
     LruWbwo,
@@ -117,8 +117,8 @@ pub struct Args {
         "distance", "key", "max_blocks", "slices", "request_level", "migration_period", "per_volume",
     ])]
     pub policies: Vec<Contender>,
-    /// Simulate the cache that this file configures in miniature, with its policies, and print its
-    /// curve; memory sizes are those of --at, or powers of two
+    /// Simulate, in miniature, the cache that this file configures, and print its curve; memory sizes
+    /// are those of --at, or powers of two
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "distance", "key", "max_blocks", "slices", "request_level", "migration_period",
         "per_volume", "block_size", "points", "policies",
