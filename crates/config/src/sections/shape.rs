@@ -25,7 +25,7 @@ section! {
         sigma: f64 = 0.5;
         /// Points of the measured distribution of reads and writes, such as
         /// `[[50.0, "1ms"], [99.0, "20ms"]]`: percent of operations and the time within which
-        /// they end, both rising.
+        /// they end, both ascending.
         percentiles: Vec<(f64, TimeSpan)> = [];
         /// Bytes transferred per second in each direction; 0 means that transfers take no time. Unset means
         /// the device's value, or 0.

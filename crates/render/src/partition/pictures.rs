@@ -21,7 +21,7 @@ pub enum Compared {
 pub fn shares_of(shares: &[(String, [u64; 2])], all: [u64; 2], left: [u64; 2]) -> Figure {
     let tiers: Vec<(usize, &str)> =
         ["flash", "memory"].into_iter().enumerate().filter(|(tier, _)| all[*tier] > 0).collect();
-    let mut bars = Bars::new("Who gets how much", tiers.iter().map(|t| t.1))
+    let mut bars = Bars::new("Share of each volume", tiers.iter().map(|t| t.1))
         .axis(Axis::new("size", Unit::Bytes))
         .stacked()
         .horizontal();
@@ -60,7 +60,7 @@ impl Division<'_> {
         let curves =
             why(&self.answer.curves(), self.answer.problem.options().sizes.flash_bytes > 0);
         let assumed =
-            Section::new("Taken for granted").text(self.answer.assumed().join(". ") + ".");
+            Section::new("Assumptions").text(self.answer.assumed().join(". ") + ".");
         Report::new("How the cache is divided")
             .subtitle(self.answer.question.traces.names())
             .section(Section::new("The workload").facts(self.facts()))

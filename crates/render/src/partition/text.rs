@@ -43,7 +43,7 @@ impl Shown for Division<'_> {
         if let Some(iterated) = &self.answer.iterated {
             writeln!(out, "\n{}", self.agreement(iterated))?;
         }
-        writeln!(out, "\nTaken for granted: {}.", self.answer.assumed().join("; "))
+        writeln!(out, "\nAssumptions: {}.", self.answer.assumed().join("; "))
     }
 }
 

@@ -103,7 +103,7 @@ fn text(answer: &Answer) -> String {
             .number("mean error", |c| percent(c.mean_error))
             .number("hit ratios off by", |c| percent(c.hit_ratio_error.all))
             .number("", |c| if taken(c) { "taken" } else { "" }.to_owned());
-        text += &format!("\nChosen of:\n{}", table.to_text());
+        text += &format!("\nCandidates:\n{}", table.to_text());
     }
     if !answer.compared.is_empty() {
         let table = Table::of(&answer.compared)
