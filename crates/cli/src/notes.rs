@@ -13,7 +13,9 @@ pub fn words(note: &Note) -> String {
         Note::BadLines(n) => format!("skipped {} bad lines or records", count(*n)),
         Note::OutOfOrder(n) => {
             let n = count(*n);
-            format!("{n} requests were out of time order; each got the time of the request before it")
+            format!(
+                "{n} requests were out of time order; each got the time of the request before it"
+            )
         }
         Note::NotSimulated { purchase, reason: None } => {
             format!("{purchase} is judged by formulas: only two tiers can be simulated")

@@ -59,8 +59,7 @@ impl Division<'_> {
         found = found.figure(self.shares()).table(self.comparison()).figure(self.compared());
         let curves =
             why(&self.answer.curves(), self.answer.problem.options().sizes.flash_bytes > 0);
-        let assumed =
-            Section::new("Assumptions").text(self.answer.assumed().join(". ") + ".");
+        let assumed = Section::new("Assumptions").text(self.answer.assumed().join(". ") + ".");
         Report::new("How the cache is divided")
             .subtitle(self.answer.question.traces.names())
             .section(Section::new("The workload").facts(self.facts()))

@@ -100,7 +100,7 @@ fn figure(curve: &Curve) -> Figure {
     let y = |of: fn(&Point) -> f64| curve.points.iter().map(of);
     let [first, second] = &curve.tiers;
     Lines::new(format!("{first} + {second} in front of {}", curve.backing))
-        .x(Axis::new("money spent on top of what is there", Unit::Dollars).log())
+        .x(Axis::new("money spent in addition to the existing cache", Unit::Dollars).log())
         .y(Axis::new("mean latency", Unit::Micros).log())
         .line(format!("more {first}"), x(), y(|p| p.grow_latency_us))
         .line(format!("{second} as tier 2"), x(), y(|p| p.add_latency_us))
