@@ -90,7 +90,7 @@ fn between_prediction_and_truth_the_answer_has_both() {
     let said = text(&[&trace, "--size", "720KiB"]);
     assert!(said.contains("they do not fit: 800 KiB needed, 80 KiB missing"), "{said}");
     assert!(said.contains("they fit: 608 KiB needed, 112 KiB to spare"), "{said}");
-    assert!(said.contains("24.0 % below what was measured"), "{said}");
+    assert!(said.contains("24.0 % below the measured size"), "{said}");
     let said = text(&[&trace, "--size", "200KiB"]);
     assert!(said.contains("too large alone      db_0"), "{said}");
 }

@@ -96,7 +96,7 @@ fn every_admission_policy_runs_and_what_cannot_be_meant_is_refused() {
             let run = simulated(dir.path(), &lines, &["--queue-depth", "1"]);
             assert_eq!(run.is_ok(), takes, "{name} with {key}: {run:?}");
             if let Err(says) = run {
-                assert!(says.contains(&format!("admission.{key}: has no meaning")), "{says}");
+                assert!(says.contains(&format!("admission.{key}: has no effect")), "{says}");
             }
         }
     }

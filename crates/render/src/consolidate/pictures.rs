@@ -42,7 +42,7 @@ pub fn facts(document: &Document) -> Facts {
         facts.push(("predicted", verdict(document, document.needed_blocks)));
         let off = document.isolation_error.map_or(String::new(), |error| {
             let side = if error < 0.0 { "below" } else { "above" };
-            format!(", {} {side} what was measured", percent(error.abs()))
+            format!(", {} {side} the measured size", percent(error.abs()))
         });
         facts.push(("the prediction", format!("{own} for themselves, {wasted} wasted{off}")));
         facts.push(("merged trace needs", size(document, document.simulated_blocks)));
