@@ -28,7 +28,7 @@ status | grep -q '"quiesced": null' || fail "status still shows the quiesce"
 io 'write -P 3 1M 1M'
 ctl quiesce --for 1s >/dev/null
 io 'write -P 2 0 64k'
-said 'reached its limit'
+said 'reached its time limit'
 refused 2 'cannot be used with' "$FOREBAY" ctl quiesce --for 1s --resume --control unix:control.sock
 ctl top --count 1 --every 100ms | grep -q vm1
 # The policy and the share of memory change while it serves; volumes do not.

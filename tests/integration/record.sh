@@ -17,7 +17,7 @@ stop
 grep -qE '"rate": 0.5\b' info || fail "$(cat info)"
 of=$(sed -nE 's/.*"of_requests": ([0-9]+).*/\1/p' info)
 [ "$of" -ge 2 ] || fail "$(cat info)"
-grep -qE "$of requests arrived; .*s.parquet holds all or part of [0-9]+ of them: a sample of 50.0 % of the regions of 4 KiB" server.log \
+grep -qE "$of requests arrived; .*s.parquet holds all or part of [0-9]+ of them, from a sample of 50.0 % of the 4 KiB regions" server.log \
     || fail "it was not said what was kept"
 # Started again with the same command, it leaves the first recording alone.
 before=$(md5sum <x.parquet)
@@ -33,7 +33,7 @@ crash
 [ -f killed.parquet.partial ] || fail "nothing was left of the recording"
 start --record killed.parquet
 stop
-grep -q 'killed.parquet.partial is there, a recording that was cut off with nothing in it' server.log \
+grep -q 'killed.parquet.partial exists, an interrupted and empty recording' server.log \
     || fail "the recording that was cut off was not named"
 [ -f killed.parquet.partial ] && [ -f killed-2.parquet ] || fail "it was not left alone"
 # A recording that fails says so at once, and is nothing to clients, stores and the stop.

@@ -39,7 +39,7 @@ cp forebay.toml good.toml
 echo 'no_such_key = 1' >>forebay.toml
 sed -i 's/^write_policy.*/write_policy = "write-back"/' forebay.toml
 reload
-said 'nothing was changed; the configuration is wrong: .*no_such_key'
+said 'nothing was changed; the configuration is invalid: .*no_such_key'
 status | grep -q '"write_policy": "write-through"' || fail "a wrong file changed the policy"
 rm forebay.toml
 reload

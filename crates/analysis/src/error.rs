@@ -44,10 +44,7 @@ pub enum AnalysisError {
     #[error(transparent)]
     NotSimulated(SimulateError),
     /// No backing store is named, and the catalogue combines none with tiers.
-    #[error(
-        "no backing store was asked for: which device is there already, for a cache to stand in \
-         front of?"
-    )]
+    #[error("no backing store is named: the plan needs the device that the cache is for")]
     NoBacking,
     /// No combination has the tiers and backing stores asked for.
     #[error("no combination of devices has these tiers and backing stores")]
@@ -56,22 +53,22 @@ pub enum AnalysisError {
     #[error("no combination has two tiers")]
     NotTwoTiers,
     /// The tier that is there is smaller than the unit of sizes.
-    #[error("the tier that is there is below {unit_bytes} bytes, the unit of sizes")]
+    #[error("the existing tier is smaller than {unit_bytes} bytes, the unit of sizes")]
     HaveTooLittle {
         /// The unit.
         unit_bytes: u64,
     },
     /// A replay is to judge a plan, and nothing says on which devices.
-    #[error("a plan is to be judged by replays, and no configuration names the devices")]
+    #[error("replays judge a plan on devices, but no configuration names them")]
     NoConfiguration,
     /// A replay is on given devices, which are those of one combination.
-    #[error("a replay is on given devices, so it can judge one combination only")]
+    #[error("a replay runs on given devices, so it can judge only one combination")]
     SeveralCombinations,
     /// The cache has two tiers at most.
     #[error("a replay supports at most two tiers")]
     TooManyTiers,
     /// A replay has the memory of this machine for its first tier.
-    #[error("tier 1 of a replay is this machine's memory, which {0} is not")]
+    #[error("tier 1 of a replay must be this machine's memory, but {0} is not memory")]
     NotMemory(String),
     /// The configuration of a replay lacks a flash tier.
     #[error("the configuration has no [flash] for the second tier")]
@@ -80,7 +77,7 @@ pub enum AnalysisError {
     #[error(transparent)]
     Configuration(#[from] forebay_config::ConfigError),
     /// A replay would destroy what is on a device or in a file.
-    #[error("{0} is there already, and a replay destroys what is on it")]
+    #[error("{0} already exists, and a replay destroys its data")]
     WouldDestroy(String),
     /// A file could not be read or written.
     #[error("cannot {what} {}: {source}", path.display())]
@@ -115,15 +112,15 @@ pub enum AnalysisError {
     #[error("there is no device `{0}`")]
     NoDevice(String),
     /// No volume reads or writes.
-    #[error("there is not one read or write to divide a cache for")]
+    #[error("there are no reads or writes to divide a cache for")]
     NothingToDivide,
     /// A volume alone gets everything.
     #[error(
-        "only one volume reads or writes, `{0}`, and it gets everything: there is nothing to divide"
+        "only one volume, `{0}`, has reads or writes and gets everything: there is nothing to divide"
     )]
     OneVolume(String),
     /// A target is for a volume that there is not.
-    #[error("no volume `{name}` reads or writes")]
+    #[error("no volume `{name}` has reads or writes")]
     NoVolume {
         /// The name that was given.
         name: String,
@@ -134,7 +131,7 @@ pub enum AnalysisError {
     #[error("`{0}` has two targets")]
     TwoTargets(String),
     /// There is nothing to measure.
-    #[error("there is not one read or write to measure")]
+    #[error("there are no reads or writes to measure")]
     NoAccesses,
     /// Blocks that a workload hits alone were not found in the shared cache: a mistake of ours.
     #[error("hits were lost in merging")]
@@ -166,16 +163,16 @@ pub enum AnalysisError {
     #[error("the trace has no content hashes")]
     NoHashes,
     /// The content hashes are of units that do not fill a block.
-    #[error("its hashes are of {unit_bytes} bytes each")]
+    #[error("each content hash covers {unit_bytes} bytes")]
     HashUnits {
         /// The bytes of a unit.
         unit_bytes: u64,
     },
     /// No block that is accessed is in the sample.
-    #[error("no block of the trace is in the sample")]
+    #[error("the sample contains no block of the trace")]
     EmptySample,
     /// No size of a cache has enough blocks in the sample.
-    #[error("the sample has {blocks} blocks only, too few for a cache of any size")]
+    #[error("the sample has only {blocks} blocks, too few for a cache of any size")]
     SampleTooSmall {
         /// The blocks in it.
         blocks: u64,
@@ -184,19 +181,19 @@ pub enum AnalysisError {
     #[error("the trace has 2^31 blocks or more")]
     TooManyBlocks,
     /// A replacement policy is wrong.
-    #[error("{0} named no block of a full cache")]
+    #[error("the policy {0} chose no block to evict from a full cache")]
     NoVictim(Kind),
     /// A thread that measures a slice panicked.
     #[error("a measuring thread panicked")]
     MeasurerPanicked,
     /// A thread that measures a slice ended without saying why.
-    #[error("a measuring thread has ended too soon")]
+    #[error("a measuring thread ended too early")]
     MeasurerEnded,
     /// The configuration's block size is none that a cache can have.
     #[error("{0}")]
     BlockSize(String),
     /// Sizes are for a flash tier that the configuration has not.
-    #[error("there are sizes of a flash tier, and the configuration has none")]
+    #[error("there are sizes for a flash tier, but the configuration has none")]
     NoFlashToSize,
     /// The configuration's flash tier has no size.
     #[error("the configuration gives the flash tier no size")]
@@ -218,16 +215,16 @@ pub enum AnalysisError {
         error: SimulateError,
     },
     /// There is nothing in the traces.
-    #[error("there is not one request to sample")]
+    #[error("there are no requests to sample")]
     NothingToSample,
     /// The same hash would decide again about regions that have passed it.
-    #[error("the trace is itself a sample, with the seed {seed}")]
+    #[error("the trace is itself a sample with the seed {seed}")]
     SampleOfSample {
         /// That seed.
         seed: u64,
     },
     /// No region that is accessed is in a sample; no file was made.
-    #[error("no region of the trace is in {}", if *several { "any of the samples" } else { "the sample" })]
+    #[error("{} no region of the trace", if *several { "the samples contain" } else { "the sample contains" })]
     NoRegion {
         /// Whether one was to be chosen of several.
         several: bool,

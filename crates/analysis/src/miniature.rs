@@ -48,7 +48,7 @@ pub struct Question {
 /// The answer, and its JSON document.
 #[derive(Serialize, Clone, PartialEq, Debug, JsonSchema)]
 pub struct Answer {
-    /// How it was found.
+    /// How the curve was measured.
     pub method: &'static str,
     /// The replacement policy of memory.
     pub replacement: &'static str,
@@ -56,20 +56,20 @@ pub struct Answer {
     pub write_policy: &'static str,
     /// Size of a block, in bytes.
     pub block_size: u64,
-    /// Requests read.
+    /// Requests in the traces.
     pub requests: u64,
     /// Block accesses; zeroings count as writes, and trims are left out.
     pub accesses: u64,
-    /// How many of these read.
+    /// Number of these that are reads.
     pub reads: u64,
-    /// How many of these write.
+    /// Number of these that are writes.
     pub writes: u64,
-    /// Different blocks, estimated.
+    /// Estimated number of distinct blocks.
     pub distinct_blocks: u64,
-    /// The share of blocks that was looked at.
+    /// Share of the blocks that was sampled.
     pub sampled_rate: f64,
-    /// One for each pair of sizes. Memory of too few blocks in miniature has no point; where flash is too
-    /// small for its layout in miniature, a point has sizes only.
+    /// One point for each pair of sizes. A memory size with too few blocks in miniature has no point; if
+    /// flash is too small for its layout in miniature, the point has only its sizes.
     pub points: Vec<Point>,
 }
 
@@ -104,15 +104,15 @@ pub struct Ratios {
     pub read_miss_ratio: f64,
     /// Share of writes that miss.
     pub write_miss_ratio: f64,
-    /// Share of block accesses found in memory.
+    /// Share of block accesses that hit in memory.
     pub tier1_hit_ratio: f64,
-    /// Share of block accesses found on flash.
+    /// Share of block accesses that hit on flash.
     pub tier2_hit_ratio: f64,
     /// Bytes written to flash, scaled up to the whole trace.
     pub tier2_bytes_written: u64,
-    /// Bytes read from the backing stores, scaled up likewise.
+    /// Bytes read from the backing stores, scaled up to the whole trace.
     pub backing_read_bytes: u64,
-    /// Bytes written to the backing stores, scaled up likewise.
+    /// Bytes written to the backing stores, scaled up to the whole trace.
     pub backing_write_bytes: u64,
 }
 

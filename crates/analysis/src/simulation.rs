@@ -43,12 +43,12 @@ pub struct Answer {
     pub result: SimulationResult,
     /// The configuration file.
     pub config: String,
-    /// Which requests these were.
+    /// Identity of the simulated requests.
     pub trace: TraceIdentity,
-    /// Seconds of processor time that the simulation took, without reading the trace, which has a separate
-    /// thread.
+    /// Seconds of processor time that the simulation took, without reading the trace, which runs in a
+    /// separate thread.
     pub cpu_s: f64,
-    /// Seconds that the simulation took.
+    /// Elapsed seconds of the simulation.
     pub wall_s: f64,
 }
 
@@ -235,9 +235,9 @@ pub struct RowOf<'a> {
 pub struct ComparisonDocument<'a> {
     /// The configuration file.
     config: &'a str,
-    /// Which requests these were.
+    /// Identity of the simulated requests.
     trace: &'a TraceIdentity,
-    /// What each policy does: the fields of `forebay simulate` without `--policy`, and `policy`, its name.
+    /// Results of each policy: the fields of `forebay simulate` without `--policy`, and `policy`, its name.
     policies: Vec<Document<'a>>,
 }
 

@@ -117,58 +117,59 @@ counters! {
     /// What the cache as a whole has done; also the coverage counters of the adversary: each race
     /// and each rare branch has one.
     pub struct CacheStats {
-        /// Clean blocks handed to the log because they leave memory.
+        /// Clean blocks handed to the log because they left memory.
         pub demotions: u64,
-        /// Blocks that left memory while flash had a good record of them: one that was written for that, clean
-        /// or dirty, or one that was already there.
+        /// Blocks that left memory while flash had a valid record of them, written for that purpose or already
+        /// there.
         pub left_on_flash: u64,
         /// Blocks moved from flash to memory.
         pub promotions: u64,
-        /// Blocks read from flash that did not move to memory, since they had not been read often enough.
+        /// Blocks read from flash that stayed there because they had not been read often enough.
         pub read_through: u64,
         /// Blocks that the [admission policy](docs/policies.md#what-enters-flash) let into flash when they left
         /// memory or were written.
         pub admitted: u64,
         /// Blocks that the admission policy did not let into flash.
         pub not_admitted: u64,
-        /// Writes of a block that were not admitted, and went to the backing store.
+        /// Writes to blocks that were not admitted and went to the backing store.
         pub written_around: u64,
         /// Clean blocks that entered flash when they were read, not when they left memory ([relations of the
         /// tiers](docs/policies.md#how-memory-and-flash-share-the-blocks)).
         pub entered_when_read: u64,
-        /// Blocks that were fetched with the others of their line.
+        /// Blocks that were fetched with the other blocks of their line.
         pub line_blocks: u64,
-        /// Lines that were not fetched to their end for lack of a frame.
+        /// Lines that were not fetched to their end because a frame was missing.
         pub lines_short: u64,
-        /// Writes that left memory as soon as flash had them.
+        /// Writes whose blocks left memory as soon as flash had them.
         pub written_in_transit: u64,
         /// Slots layout, relation `etica`: rounds of [its queues](docs/policies.md#eticas-queues).
         pub queue_rounds: u64,
-        /// Slots layout, relation `etica`: blocks that the queues let leave flash.
+        /// Slots layout, relation `etica`: blocks that the queues removed from flash.
         pub queue_evictions: u64,
-        /// Slots layout, relation `etica`: blocks that the queues let enter flash.
+        /// Slots layout, relation `etica`: blocks that the queues admitted to flash.
         pub queue_promotions: u64,
-        /// Slots layout, relation `etica`: blocks that the queues chose and that could not enter flash, because
-        /// they were in use or for lack of a frame.
+        /// Slots layout, relation `etica`: blocks that the queues chose but that could not enter flash,
+        /// because they were in use or a frame was missing.
         pub queue_skips: u64,
-        /// Reads of blocks that went [past the cache](docs/policies.md#what-goes-past-the-cache): parts of
+        /// Reads of blocks that [bypassed the cache](docs/policies.md#what-goes-past-the-cache): parts of
         /// sequential streams.
         pub bypassed_reads: u64,
-        /// Writes of blocks that went past the cache: parts of sequential streams, and writes while too much
+        /// Writes of blocks that bypassed the cache: parts of sequential streams, and writes while too much
         /// was dirty.
         pub bypassed_writes: u64,
-        /// Dirty blocks that left memory for the backing store, since the admission policy did not let them into flash.
+        /// Dirty blocks that left memory for the backing store because the admission policy did not admit
+        /// them to flash.
         pub destaged_around: u64,
         /// Blocks that left the cache.
         pub evictions: u64,
         /// Clean blocks dropped with their region.
         pub reclaim_dropped: u64,
-        /// Records that were replaced by a newer one of their block, or by nothing, before their region was
-        /// reclaimed: holes in the log until then.
+        /// Records that were replaced by a newer record of their block, or became invalid, before their
+        /// region was reclaimed: holes in the log until then.
         pub records_outdated: u64,
         /// Log layout: records that were inserted again when their region was reclaimed.
         pub reinserted: u64,
-        /// Log layout: records that were worth inserting again and found no room.
+        /// Log layout: records that were worth inserting again but found no room.
         pub reinsertions_refused: u64,
         /// Blocks destaged from flash to the backing store.
         pub destaged: u64,
@@ -189,11 +190,12 @@ counters! {
         pub write_met_fetch: u64,
         /// Blocks hit again while they were leaving memory.
         pub rescued: u64,
-        /// Slots layout: blocks that gave way on flash, by the accounting.
+        /// Slots layout: blocks evicted from flash, by the accounting.
         pub flash_evictions: u64,
-        /// Slots layout: accesses to blocks that had given way on flash and were still there.
+        /// Slots layout: accesses to blocks that had been evicted from flash and were still there.
         pub flash_rescued: u64,
-        /// Slots layout: dirty records of blocks in memory that gave way before blocks that flash alone had.
+        /// Slots layout: dirty records of blocks in memory that were evicted before blocks that only flash
+        /// held.
         pub copies_given_up: u64,
         /// Slots layout: regions that were destaged and dropped, because there was no room to move
         /// their mappings.
@@ -202,9 +204,9 @@ counters! {
         pub flash_corrupt: u64,
         /// A read from flash overtaken by the reclaim of its region.
         pub flash_read_overtaken: u64,
-        /// Merges of a block's parts from flash or backing store into a partly valid frame.
+        /// Merges of a block's parts from flash or the backing store into a partly valid frame.
         pub merges: u64,
-        /// Writes and zeroings of parts of granules that needed the rest first.
+        /// Writes and zeroings of parts of granules that first needed the rest of the granule.
         pub read_modify_writes: u64,
         /// Zeroings that went to the backing store as ranges.
         pub range_zeroes: u64,
@@ -214,7 +216,7 @@ counters! {
         pub waits_zeroing: u64,
         /// Records poisoned by direct writes.
         pub poisoned: u64,
-        /// Operations of the cache that failed: fetches, appends, destages and syncs.
+        /// Cache operations that failed: fetches, appends, destages and syncs.
         pub transfer_errors: u64,
         /// Destages of an older flash version while DRAM held a newer one.
         pub destaged_under_newer: u64,
@@ -227,24 +229,24 @@ counters! {
         /// Entries written to say that a block's newest data is lost, because the region of its record was
         /// to be used again.
         pub carried_lost: u64,
-        /// Times that blocks of all volumes were destaged without those of stores [that are
-        /// late](docs/fault-model.md#a-backing-store-that-is-slow).
+        /// Number of times that blocks of all volumes were destaged except those of [slow
+        /// stores](docs/fault-model.md#a-backing-store-that-is-slow).
         pub cleanings_parted: u64,
-        /// Dirty records of volumes whose backing store fails that moved from a region to be used again to the
-        /// head of the log.
+        /// Dirty records of volumes with a failing backing store that moved from a region to be reused to
+        /// the head of the log.
         pub carried: u64,
-        /// Requests that waited because their volume had its share of flash dirty.
+        /// Requests that waited because the dirty blocks of their volume filled its share of flash.
         pub waits_share: u64,
-        /// Times that a volume was suspended: its writes began to fail at once, because its backing store
-        /// failed for too long.
+        /// Number of times that a volume was suspended: its writes began to fail at once because its backing
+        /// store had failed for too long.
         pub suspensions: u64,
-        /// Times that there was no room on flash for any volume because of such stores.
+        /// Number of times that failing stores left no room on flash for any volume.
         pub jams: u64,
         /// Appends to the log that were refused because their volume was suspended.
         pub appends_refused: u64,
-        /// Times that a backing store that fails was tried again.
+        /// Number of times that a failing backing store was tried again.
         pub probes: u64,
-        /// Times that such a store accepted something again.
+        /// Number of times that a failing store accepted an operation again.
         pub stores_recovered: u64,
         /// Volumes that went past the flash tier because it had failed.
         pub passed_through: u64,
@@ -254,7 +256,7 @@ counters! {
         pub written_past: u64,
         /// Stamps ordered for headers of backing stores.
         pub stamps: u64,
-        /// Destage rounds that had to be tried again.
+        /// Destage rounds that had to be repeated.
         pub destage_retries: u64,
         /// At the start: records that waited for a place in the index until all were known.
         pub recovered_spilled: u64,

@@ -54,40 +54,42 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
         E::NoConfiguration => {
             let what = "--evaluate replay needs --config FILE, which names the files or devices of \
                         the flash tier and of the volumes";
-            CliError::usage(what).next("`[flash]` and `[[volume]]` of docs/configuration.md")
+            CliError::usage(what).next("see `[flash]` and `[[volume]]` in docs/configuration.md")
         }
         E::SeveralCombinations => {
             let what =
-                "a replay is on the devices of --config, so it can judge one combination only";
-            CliError::usage(what).next("name what they are: --tiers and one --backing")
+                "a replay uses the devices of --config, so it can judge only one combination";
+            CliError::usage(what).next("name those devices with --tiers and one --backing")
         }
         E::NotMemory(_) => {
-            CliError::usage(what).next("--evaluate simulate takes any device for tier 1")
+            CliError::usage(what).next("--evaluate simulate accepts any device as tier 1")
         }
         E::WouldDestroy(_) => CliError::usage(what)
             .kept("nothing was opened")
-            .next("--write allows that; files that are not there are created and removed"),
+            .next("give --write to allow it; files that do not exist are created, then removed"),
         E::HaveTooLittle { unit_bytes } => {
             let least = Unit::Bytes.show(*unit_bytes as f64);
-            CliError::usage(format_args!("--have is below {least}, the unit of sizes"))
-                .next("without a tier 1, plan both tiers: leave out --have")
+            CliError::usage(format_args!("--have is less than {least}, the unit of sizes"))
+                .next("if you have no tier 1, leave out --have to plan both tiers")
         }
         E::NotAStudy { .. } => CliError::usage(what)
-            .kept("the file is as it was")
-            .next("--resume names a file that --resume has written"),
+            .kept("the file, unchanged")
+            .next("give --resume a file that it wrote earlier"),
         E::Refused { error, budget } => refused(error, *budget, what),
         E::Plan(error) => of_plan(error, what),
         E::NoDevice(name) => {
             let known = forebay_model::Profile::NAMES;
             let near = nearest(known.iter().copied(), name);
-            CliError::usage(format_args!("there is no device `{name}`; the nearest is `{near}`"))
-                .next(format_args!("known are {}", known.join(", ")))
+            CliError::usage(format_args!(
+                "there is no device `{name}`; the closest name is `{near}`"
+            ))
+            .next(format_args!("the devices are {}", known.join(", ")))
         }
         E::NothingToDivide | E::NoAccesses => CliError::failed(what).kept(NOT_WRITTEN),
         E::NoVolume { name, known } => {
             let near = nearest(known.iter().map(String::as_str), name);
             CliError::usage(format_args!("--target: {what}"))
-                .next(format_args!("did you mean `{near}`? forebay trace info lists all"))
+                .next(format_args!("did you mean `{near}`? `forebay trace info` lists all volumes"))
         }
         E::TwoTargets(name) => CliError::usage(format_args!("--target: `{name}` is given twice")),
         E::Groups(_) => CliError::usage(format_args!("--group: {what}")).kept(NOT_READ),
@@ -95,7 +97,7 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
             let names: Vec<&str> = known.iter().map(String::as_str).take(20).collect();
             CliError::usage(format_args!("--group: {what}"))
                 .kept(NOT_WRITTEN)
-                .next(format_args!("the trace has {}", names.join(", ")))
+                .next(format_args!("the trace has the volumes {}", names.join(", ")))
         }
         E::InTwoGroups { .. } => CliError::usage(format_args!("--group: {what}")).kept(NOT_WRITTEN),
         E::NoHashes => {
@@ -105,16 +107,16 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
             CliError::failed(what).next("choose a --block-size that is a multiple of that")
         }
         E::EmptySample | E::SampleTooSmall { .. } => CliError::failed(what).next("raise --sample"),
-        E::TooManyBlocks => CliError::failed(what).next("look at a part of them with --sample"),
+        E::TooManyBlocks => CliError::failed(what).next("measure a sample of them with --sample"),
         E::BlockSize(_) => CliError::usage(what).next("change cache.block_size"),
         E::NoFlashToSize => {
-            let what = "--flash gives sizes of a flash tier, and the configuration has none";
+            let what = "--flash gives sizes of the flash tier, but the configuration has none";
             CliError::usage(what).next("add a [flash] section")
         }
         E::NoFlashSize => CliError::usage(what).next("give sizes with --flash"),
         E::NoSizes { sampled } => CliError::failed(what).next(match sampled {
-            false => "give larger ones with --at",
-            true => "give larger ones with --at, or a higher --sample",
+            false => "give larger sizes with --at",
+            true => "give larger sizes with --at, or a higher --sample",
         }),
         E::NoSuchCache { memory_bytes, flash_bytes, error } => {
             let flash = flash_bytes.map_or(String::new(), |size| format!(" and {}", Size(size)));
@@ -153,9 +155,8 @@ fn of_plan(error: &PlanError, what: String) -> CliError {
             CliError::usage(what).next("--method exhaustive searches any number of tiers")
         }
         PlanError::Floors => CliError::usage(what).next("lower --floor or --dram-floor"),
-        PlanError::TooManySteps { .. } | PlanError::TooManyBudgets { .. } => {
-            CliError::usage(what).next("give a larger --unit and --dram-unit, or --search anneal")
-        }
+        PlanError::TooManySteps { .. } | PlanError::TooManyBudgets { .. } => CliError::usage(what)
+            .next("give a larger --unit and --dram-unit, or use --search anneal"),
         PlanError::Catalogue { .. } => CliError::usage(what),
         _ => CliError::failed(what),
     }

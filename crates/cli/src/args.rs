@@ -12,23 +12,23 @@ use crate::error::CliError;
 /// Which traces to read, and how.
 #[derive(clap::Args, Clone, Debug)]
 pub struct TraceArgs {
-    /// Trace files, of any supported format; several are merged by time
+    /// Trace files in any supported format; several files are merged by time
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
-    /// The files' format, where detection by content gets it wrong
+    /// Format of the files [default: detected from their content]
     #[arg(long, value_name = "NAME", help_heading = "Reading")]
     pub format: Option<String>,
-    /// Only these volumes, by name or number
+    /// Read only these volumes, by name or number
     #[arg(long, value_name = "VOLUME,...", value_delimiter = ',', help_heading = "Reading")]
     pub volumes: Vec<String>,
-    /// Only the first N requests
+    /// Read only the first N requests
     #[arg(long, value_name = "N", help_heading = "Reading")]
     pub limit: Option<u64>,
-    /// Skip and count lines that cannot be read, instead of stopping at the first
+    /// Skip and count unreadable lines instead of stopping at the first one
     #[arg(long, help_heading = "Reading")]
     pub skip_bad_lines: bool,
-    /// Of samples: requests come by their gaps, as many a second as in the whole trace, and not at
-    /// their times
+    /// For samples: time requests by their recorded gaps, which keeps the request rate of the whole
+    /// trace, instead of by their timestamps
     #[arg(long, help_heading = "Reading")]
     pub follow_gaps: bool,
 }
@@ -68,7 +68,7 @@ impl TraceArgs {
 /// Which configuration file to use.
 #[derive(clap::Args, Clone, Debug)]
 pub struct ConfigArgs {
-    /// The configuration file, TOML
+    /// Configuration file (TOML)
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
 }

@@ -12,33 +12,37 @@ pub fn words(note: &Note) -> String {
         Note::Doubt(doubt) => doubt.clone(),
         Note::BadLines(n) => format!("skipped {} bad lines or records", count(*n)),
         Note::OutOfOrder(n) => {
-            format!("{} requests came out of order; they count as simultaneous", count(*n))
+            let n = count(*n);
+            format!(
+                "{n} requests were out of time order; each got the time of the request before it"
+            )
         }
         Note::NotSimulated { purchase, reason: None } => {
-            format!("{purchase}: only two tiers can be simulated; by formulas")
+            format!("{purchase} is judged by formulas: only two tiers can be simulated")
         }
         Note::NotSimulated { purchase, reason: Some(reason) } => {
-            format!("{purchase} cannot be simulated, by formulas: {reason}")
+            format!("{purchase} is judged by formulas because it cannot be simulated: {reason}")
         }
         Note::NotReplayed { purchase, reason } => {
             format!("{purchase} cannot be replayed: {reason}")
         }
-        Note::Resumed(path) => format!("{}: taken from --resume", path.display()),
+        Note::Resumed(path) => format!("{}: using the result in the --resume file", path.display()),
         Note::WithoutData(n) => {
             format!("ignored {} trims and flushes", count(*n))
         }
         Note::WithoutHash(n) => {
-            format!("{} block accesses have no hash; nothing equals what they access", count(*n))
+            format!("{} block accesses have no hash; their data counts as unique", count(*n))
         }
         Note::FewSampled(n) => {
-            format!("the sample has {} blocks only: it may be far off", count(*n))
+            format!("the sample has only {} blocks; the result may be far off", count(*n))
         }
         Note::TooSmall { sizes, rate } => too_small(sizes, *rate),
         Note::FlashTooSmall { flash_bytes, reason } => {
-            format!("{} of flash is too small in miniature: {reason}", Size(*flash_bytes))
+            let size = Size(*flash_bytes);
+            format!("a flash tier of {size} is too small to simulate in miniature: {reason}")
         }
-        Note::WithoutTimes => "the trace has no times, so all its requests arrived at once; \
-                               --queue-depth 1 or --untimed asks for them one after another"
+        Note::WithoutTimes => "the trace has no times, so all its requests arrive at once; give \
+                               --queue-depth 1 or --untimed to run them one after another"
             .to_owned(),
     }
 }
@@ -49,7 +53,7 @@ fn too_small(sizes: &[u64], rate: f64) -> String {
     let why = match rate {
         1.0 => format!("fewer than {BLOCKS_MIN} blocks"),
         _ => format!(
-            "{} of it is fewer than {BLOCKS_MIN} blocks; --sample 1 looks at all",
+            "a sample of {} has fewer than {BLOCKS_MIN} blocks; --sample 1 uses all blocks",
             percent(rate)
         ),
     };

@@ -50,7 +50,7 @@ impl<'a> Notify<'a> {
         if let Err(error) = sd_notify::notify(states)
             && !std::mem::replace(&mut self.failed, true)
         {
-            let what = "the service manager cannot be told how far this is";
+            let what = "cannot report progress to the service manager";
             self.ctx.note(format_args!("{what}: {error}"));
         }
     }

@@ -16,7 +16,7 @@ pub struct DocumentArgs {
     /// Print one JSON document instead of text
     #[arg(long)]
     pub json: bool,
-    /// Write the result to FILE instead of standard output, which is also `-`
+    /// Write the result to FILE; `-`, the default, is standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -30,7 +30,7 @@ pub struct OutputArgs {
     /// Write the raw rows to FILE as Parquet
     #[arg(long, value_name = "FILE")]
     pub parquet: Option<PathBuf>,
-    /// Write the pictures to FILE as a self-contained HTML page
+    /// Write charts to FILE as a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
@@ -94,8 +94,9 @@ pub fn check_files<'a, 'b>(
     let mut taken: Vec<(&Path, &str)> = read.into_iter().map(|p| (p.as_path(), "read")).collect();
     for path in written {
         if path.as_os_str() == "-" {
-            let error = CliError::usage("`-`: this is written to a file, not to standard output");
-            let next = "name a file; ./- is one of that name";
+            let error =
+                CliError::usage("`-`: this output must go to a file, not to standard output");
+            let next = "name a file; write ./- for a file called `-`";
             return Err(error.kept("nothing was written").next(next));
         }
         let same = |&&(other, _): &&(&Path, _)| {
@@ -104,10 +105,10 @@ pub fn check_files<'a, 'b>(
         if let Some((_, how)) = taken.iter().find(same) {
             let what = match *how {
                 "read" => format!("{} is both read and written", path.display()),
-                _ => format!("{} is to be written twice", path.display()),
+                _ => format!("{} would be written twice", path.display()),
             };
             let error = CliError::usage(what).kept("nothing was written");
-            return Err(error.next("give another name"));
+            return Err(error.next("choose another file name"));
         }
         check_file(path)?;
         taken.push((path, "written"));
@@ -120,7 +121,8 @@ pub fn check_file(path: &Path) -> Result<(), CliError> {
     let failed = |error| CliError::file("cannot write", path, error).kept("nothing was started");
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(missing) = directory.filter(|parent| !parent.exists()) {
-        let what = format!("cannot write {}: no directory {}", path.display(), missing.display());
+        let what =
+            format!("cannot write {}: there is no directory {}", path.display(), missing.display());
         return Err(CliError::failed(what).kept("nothing was started"));
     }
     match path.metadata() {

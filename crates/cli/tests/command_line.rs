@@ -289,7 +289,7 @@ fn what_cannot_be_read_is_said_in_words_of_the_user() {
     assert!(says.contains("Parquet") && says.contains("name a file"), "{says}");
     let (status, says) = run(&["report", "t.parquet", "-o", "x.html"], Stdio::null());
     assert_eq!(status, Some(2), "{says}");
-    assert!(says.contains("t.parquet is no JSON document") && says.contains("--json"), "{says}");
+    assert!(says.contains("t.parquet is not a JSON document") && says.contains("--json"), "{says}");
     let (status, _) = run(&["trace", "info", "t.parquet", "--json", "-o", "i.json"], Stdio::null());
     assert_eq!(status, Some(0));
     std::fs::write(dir.path().join("other.json"), "{\"requests\": 1}").unwrap();

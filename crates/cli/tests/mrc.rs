@@ -256,18 +256,19 @@ fn slices_of_several_processes_merge_to_the_curve_of_one() {
         let whole = json(&[&trace, "--slices", "4", "--distance", distance]);
         assert_eq!(json(&[&files[..], &["--merge"]].concat()), whole, "{distance}");
         let message = common::refusal("mrc", &[&files[1..], &["--merge"]].concat());
-        assert!(message.contains("of 4 slices there are 3"), "{message}");
+        assert!(message.contains("only 3 of 4 slices are given"), "{message}");
     }
     let [one, two, other] = [("1", "trd"), ("2", "trd"), ("2", "urd")].map(|(n, d)| slice(n, d));
-    for (files, says) in
-        [([&one, &one], "slice 1 is there twice"), ([&one, &other], "a slice of something else")]
-    {
+    for (files, says) in [
+        ([&one, &one], "slice 1 is given twice"),
+        ([&one, &other], "a slice of a different measurement"),
+    ] {
         let message = common::refusal("mrc", &[files[0], files[1], "--merge"]);
         assert!(message.contains(says), "{message}");
     }
     let trace_for_slice = forebay(&["mrc", &two, &trace, "--merge"]);
     assert_eq!(trace_for_slice.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&trace_for_slice.stderr).contains("this is no slice"));
+    assert!(String::from_utf8_lossy(&trace_for_slice.stderr).contains("not a slice file"));
     let beyond = common::refusal("mrc", &[&trace, "--slices", "4", "--slice", "5"]);
     assert!(beyond.contains("no slice 5 of 4"), "{beyond}");
 }
@@ -318,7 +319,7 @@ fn what_no_sample_can_tell_is_not_told() {
     let trace = trace(&dir);
     let empty = forebay(&["mrc", &trace, "--sample", "0.000000001"]);
     let message = String::from_utf8_lossy(&empty.stderr);
-    assert!(message.contains("no block of the trace is in the sample"), "{message}");
+    assert!(message.contains("the sample contains no block of the trace"), "{message}");
     assert_eq!((empty.status.code(), empty.stdout.len()), (Some(1), 0));
     let slices = ["--slices", "256", "--max-blocks", "256"];
     let message = common::refusal("mrc", &[&[&trace[..]], &slices[..]].concat());

@@ -196,8 +196,8 @@ fn traces_that_name_a_volume_alike_are_told_to_share_it() {
         String::from_utf8(output.stderr).unwrap()
     };
     let alike = said(&[&a, &b, &c]);
-    assert!(alike.contains("3 traces have 2 volumes") && alike.contains("share it"), "{alike}");
-    assert!(!said(&[&a, &c]).contains("share it"));
+    assert!(alike.contains("3 traces have 2 volumes") && alike.contains("count as one"), "{alike}");
+    assert!(!said(&[&a, &c]).contains("count as one"));
 }
 
 /// Latencies of minutes are those of a queue, and a reader should not take them for those of devices.
@@ -218,8 +218,8 @@ fn volumes_that_overload_their_devices_are_named_with_the_way_out() {
     for part in ["overloaded", "db", "--rate 0.1", "--queue-depth 8"] {
         assert!(fast.contains(part), "{part}: {fast}");
     }
-    for line in fast.lines().filter(|line| line.contains("simulated better")) {
-        let (one, other) = line.rsplit_once(": ").unwrap().1.split_once(" against ").unwrap();
+    for line in fast.lines().filter(|line| line.contains("did better than")) {
+        let (one, other) = line.rsplit_once(": ").unwrap().1.split_once(" compared with ").unwrap();
         assert_ne!(one, other, "they are the same");
     }
     let slow = said(&["--rate", "0.005"]);
@@ -256,12 +256,11 @@ fn several_traces_and_standard_input_are_divided_for_and_pictures_and_rows_writt
     let output = forebay(&[&["partition", &trace], &args[..], &files].concat());
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
-    for part in ["loop", "equal shares", "one shared cache", "no better than", "Taken for granted"]
-    {
+    for part in ["loop", "equal shares", "one shared cache", "no better than", "Assumptions"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let page = std::fs::read_to_string(html).unwrap();
-    for part in ["Who gets how much", "Miss ratio by size", "share found"] {
+    for part in ["Share of each volume", "Miss ratio by size", "share found"] {
         assert!(page.contains(part), "{part}");
     }
     assert!(!page.contains("//cdn."));
@@ -290,7 +289,7 @@ fn what_cannot_be_done_is_refused_before_the_trace_is_read() {
         (&["--flash", "1MiB", "--unit", "2MiB"], "more than --flash"),
         (&["--flash", "1MiB", "--floor", "2MiB"], "--floor 2 MiB is more than"),
         (&["--flash", "1MiB", "--target", "vm1"], "VOLUME=TIME"),
-        (&["--flash", "1MiB", "--flash-device", "nvm"], "the nearest is `nvme`"),
+        (&["--flash", "1MiB", "--flash-device", "nvm"], "the closest name is `nvme`"),
         (&["--flash", "1MiB", "--goal", "iops", "--weigh", "requests"], "--iops"),
         (&["--flash", "1MiB", "--rate", "2"], "--evaluate simulate"),
         (&["--flash", "1MiB", "--tolerance", "0"], "tolerance"),
@@ -319,7 +318,7 @@ fn what_the_volumes_do_not_allow_is_refused_with_their_names() {
     let name = volume(&all, "loop")["volume"].as_str().unwrap().to_string();
     let cases: [(&[&str], &str); 7] = [
         (&["--volumes", &name], "only one volume"),
-        (&["--volumes", &name, &trace], "share those of the same name"),
+        (&["--volumes", &name, &trace], "share volumes of the same name"),
         (&["--volumes", "nobody"], "nobody"),
         (&["--target", "lop=1ms"], &name),
         (&["--floor", "600KiB"], "more than the size to divide"),

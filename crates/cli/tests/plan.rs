@@ -315,7 +315,8 @@ fn a_plan_knows_what_the_configured_cache_writes_to_flash() {
     let run = forebay(&[&["plan", &trace[..]], &tiers[..], &how].concat());
     let says = String::from_utf8_lossy(&run.stderr);
     assert!(
-        says.contains("cannot be simulated, by formulas") && says.contains("acknowledge"),
+        says.contains("is judged by formulas because it cannot be simulated")
+            && says.contains("acknowledge"),
         "{says}"
     );
     let back = [&[&trace[..]], &tiers[..], &how, &["--policy", "write-back"]].concat();

@@ -117,7 +117,7 @@ fn what_is_there_is_replayed_over_only_if_that_is_said() {
     let how = ["--budget", "40%", "--evaluate", "replay", "--config", &config];
     let given = [&[&trace[..]], &TIERS[..], &how].concat();
     let message = refusal(&given);
-    assert!(message.contains("disk.img is there already") && message.contains("--write"));
+    assert!(message.contains("disk.img already exists") && message.contains("--write"));
     assert!(std::fs::read(&disk).unwrap().iter().all(|&byte| byte == 7));
     let answer = planned(&[&given[..], &["--write"]].concat());
     assert_eq!(answer["choices"][0]["judged_by"], "replay");

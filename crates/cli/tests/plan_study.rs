@@ -81,7 +81,7 @@ fn a_study_goes_on_where_it_was_ended() {
     let whole = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, format!("{whole}{}", &whole[..100])).unwrap();
     let (both, said) = planned(&[&[&one[..], &two], &resume[..]].concat());
-    assert!(said.contains("trace-0.parquet: taken from --resume"), "{said}");
+    assert!(said.contains("trace-0.parquet: using the result in the --resume file"), "{said}");
     assert!(!said.contains("trace-1.parquet: taken"), "{said}");
     // (Numbers that were kept as text may differ in their last digit.)
     let close = |a: &Value, b: &Value| (a.as_f64().unwrap() - b.as_f64().unwrap()).abs() < 1e-12;
@@ -91,12 +91,12 @@ fn a_study_goes_on_where_it_was_ended() {
         assert_eq!([&a["single"], &a["pyramidal"]], [&b["single"], &b["pyramidal"]]);
     }
     let (again, said) = planned(&[&[&one[..], &two], &resume[..]].concat());
-    assert_eq!(said.matches("taken from").count(), 2, "{said}");
+    assert_eq!(said.matches("using the result").count(), 2, "{said}");
     assert_eq!(again["policies"][1]["single"], both["policies"][1]["single"]);
     // Of other budgets nothing is taken.
     let other = ["--study=2", "--resume", file.to_str().unwrap()];
     let (_, said) = planned(&[&[&one[..]], &other[..]].concat());
-    assert!(!said.contains("taken from"), "{said}");
+    assert!(!said.contains("using the result"), "{said}");
     std::fs::write(&file, "not ours\n").unwrap();
     let message = refusal(&[&[&one[..]], &resume[..]].concat());
     assert!(message.contains("line 1") && message.contains("--resume"), "{message}");
@@ -116,7 +116,7 @@ fn what_is_read_otherwise_is_not_taken_from_results_that_are_there() {
     let resume = ["--study=2", "--resume", file.to_str().unwrap()];
     let study = |reading: &[&str]| {
         let (answer, said) = planned(&[&[trace.to_str().unwrap()], reading, &resume[..]].concat());
-        (number(&answer["traces"][0], "footprint_bytes"), said.contains("taken from --resume"))
+        (number(&answer["traces"][0], "footprint_bytes"), said.contains("using the result"))
     };
     let (arc, large) = (["--format", "arc"], ["--format", "arc:unit=4096"]);
     let (footprint, _) = study(&arc);

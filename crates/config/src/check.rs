@@ -108,22 +108,22 @@ fn cache(config: &Config, problems: &mut Problems) {
     } else {
         let least = Size(DRAM_BLOCKS_MIN * bytes);
         let enough = cache.dram >= least;
-        let message = format!("{} is too small: {least} is the least", cache.dram);
+        let message = format!("{} is too small: the minimum is {least}", cache.dram);
         problems.unless(enough, "cache.dram", message);
         let most = Size(u64::from(u32::MAX) * bytes);
-        let message = format!("{} is too much: {most} is the most", cache.dram);
+        let message = format!("{} is too large: the maximum is {most}", cache.dram);
         problems.unless(cache.dram <= most, "cache.dram", message);
     }
     if let Some(acknowledge) = cache.acknowledge {
         let dirty = cache.write_policy.keeps_dirty_data();
         let message = format!(
-            "has no meaning under write_policy = \"{}\", which acknowledges a write when the \
-             backing store has it; remove it, or use \"write-back\"",
+            "has no effect with write_policy = \"{}\", which acknowledges a write when the backing \
+             store has it; remove it, or use \"write-back\"",
             cache.write_policy
         );
         problems.unless(dirty, "cache.acknowledge", message);
         if acknowledge == Acknowledge::Flash && config.flash.is_none() {
-            let message = "\"flash\" needs a [flash] section; without one use \"dram\"";
+            let message = "\"flash\" needs a [flash] section; without one, use \"dram\"";
             problems.add("cache.acknowledge", message);
         }
     }
@@ -140,7 +140,7 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
     let region = flash.region_size.map(Size::bytes);
     let least = region.unwrap_or(*REGION_BYTES.start()).saturating_mul(REGIONS_MIN);
     if let Some(size) = flash.size.filter(|size| size.bytes() < least) {
-        let message = format!("{size} is too small: {} is the least", Size(least));
+        let message = format!("{size} is too small: the minimum is {}", Size(least));
         problems.add("flash.size", message);
     }
     let batch = flash.batch_size.bytes();
@@ -172,7 +172,7 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
         let good = line.is_power_of_two() && (block..=LINE_MAX).contains(&line);
         problems.unless(good, "flash.line_size", "must be a power of two from a block to 1MiB");
         let lines = matches!(config.cache.relation, Relation::Layered | Relation::Dual);
-        let message = "is for the relations layered and dual: set cache.relation";
+        let message = "applies only to the relations layered and dual: set cache.relation";
         problems.unless(lines, "flash.line_size", message);
     }
     check_replacement(flash, problems);
@@ -186,23 +186,23 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
 /// What gives way on flash depends on the layout.
 fn check_replacement(flash: &Flash, problems: &mut Problems) {
     let slots = flash.layout() == FlashLayout::Slots;
-    let message = "is for the slots layout";
+    let message = "applies only to the slots layout";
     problems.unless(slots || !flash.give_up_copies, "flash.give_up_copies", message);
     let unset = flash.promote_dirty_after.is_none();
     problems.unless(slots || unset, "flash.promote_dirty_after", message);
     let replacement = flash.replacement;
     if slots && replacement.is_some_and(|r| r.cells().is_none()) {
         let message =
-            "is for layout = \"log\": the slots layout takes a policy of `forebay policies`";
+            "needs layout = \"log\": for the slots layout, choose one of `forebay policies`";
         return problems.add("flash.replacement", message);
     }
     if !slots && replacement.is_some_and(|r| !r.is_of_log()) {
-        let message = "is for the slots layout: the log layout reclaims its regions in the order in which they \
+        let message = "needs layout = \"slots\": the log layout reclaims its regions in the order in which they \
                        were written, and keeps records by \"fifo\", \"second-chance\", \"frequency\" or \"popularity\"";
         return problems.add("flash.replacement", message);
     }
     let none = flash.replacement_parameters.is_empty();
-    let message = "is for the slots layout";
+    let message = "applies only to the slots layout";
     problems.unless(slots || none, "flash.replacement_parameters", message);
     if slots && let Err((name, error)) = flash.cells() {
         problems.add(format!("flash.replacement_parameters.{name}"), error.to_string());
@@ -230,7 +230,7 @@ fn volumes(config: &Config, problems: &mut Problems) {
         if let Some(first) = stores.insert(volume.backing.as_str(), i) {
             let other = &config.volume[first].name;
             let message = format!(
-                "{} is already the backing store of volume.{first}, `{other}`: give each volume its own",
+                "{} is already the backing store of volume.{first}, `{other}`: each volume needs its own",
                 volume.backing
             );
             problems.add(key("backing"), message);
@@ -262,9 +262,13 @@ fn check_volume(volume: &Volume, key: &dyn Fn(&str) -> String, problems: &mut Pr
     }
     if let Some(size) = volume.size {
         let whole = size.bytes() > 0 && size.bytes().is_multiple_of(SECTOR_BYTES);
-        problems.unless(whole, &key("size"), format!("{size} is not whole 512-byte sectors"));
+        problems.unless(
+            whole,
+            &key("size"),
+            format!("{size} is not a whole number of 512-byte sectors"),
+        );
         let most = Size(VOLUME_BYTES_MAX);
-        let message = format!("{size} is too large: {most} is the most");
+        let message = format!("{size} is too large: the maximum is {most}");
         problems.unless(size <= most, &key("size"), message);
     }
 }
@@ -297,7 +301,7 @@ fn serve(config: &Config, problems: &mut Problems) {
     let least = REQUEST_MEMORY_MIN.max(u64::from(serve.connections) * CONNECTION_MEMORY_MIN);
     if serve.request_memory.bytes() < least {
         let message = format!(
-            "{} is too small for {} connections: {} is the least",
+            "{} is too small for {} connections: the minimum is {}",
             serve.request_memory,
             serve.connections,
             Size(least)
@@ -317,42 +321,52 @@ fn policies(config: &Config, problems: &mut Problems) {
     }
     let admits_all = config.admission.policy == AdmissionPolicy(AdmissionKind::Always);
     let flash = config.flash.is_some();
-    let needs_flash = "chooses what enters flash: there is no [flash] section";
+    let needs_flash = "chooses what enters flash, but there is no [flash] section";
     problems.unless(admits_all || flash, "admission.policy", needs_flash);
     for (key, least) in [("reads", config.bypass.reads), ("writes", config.bypass.writes)] {
         let key = format!("bypass.{key}");
         let least = least.is_none_or(|least| least.bytes() > 0);
-        problems.unless(least, &key, "must be more than 0; leave it out for none");
+        problems.unless(least, &key, "must be more than 0; leave it out to bypass nothing");
     }
     let block = config.cache.block_size.bytes();
     let dirty = config.bypass.dirty.is_none_or(|dirty| dirty.bytes() >= block);
-    problems.unless(dirty, "bypass.dirty", "must be a block or more; leave it out for none");
+    problems.unless(
+        dirty,
+        "bypass.dirty",
+        "must be at least a block; leave it out to bypass nothing",
+    );
     let dirty = config.bypass.dirty.is_none() || config.cache.write_policy.keeps_dirty_data();
-    problems.unless(dirty, "bypass.dirty", "is for write policies that keep dirty data");
+    problems.unless(dirty, "bypass.dirty", "applies only to write policies that keep dirty data");
     let lines = matches!(config.cache.relation, Relation::Layered | Relation::Dual);
-    let whole = "must be always under the relations layered and dual: a line enters as a whole";
+    let whole =
+        "must be \"always\" with the relations layered and dual, whose lines enter as a whole";
     problems.unless(admits_all || !lines, "admission.policy", whole);
     let queues = config.cache.relation == Relation::Etica;
-    let chosen = "must be always under the relation etica: its queues choose what enters flash";
+    let chosen =
+        "must be \"always\" with the relation etica, whose queues choose what enters flash";
     problems.unless(admits_all || !queues, "admission.policy", chosen);
     let slots = config.flash.as_ref().is_none_or(|flash| flash.layout() == FlashLayout::Slots);
-    let single = "must be slots under the relation etica: its queues evict single blocks, and the log layout frees its \
-                  regions whole, in the order in which they were written";
+    let single = "must be \"slots\" with the relation etica: its queues evict single blocks, but the log layout frees \
+                  whole regions in the order in which they were written";
     problems.unless(slots || !queues, "flash.layout", single);
     for (key, why) in config.etica.parameters().err().unwrap_or_default() {
         problems.add(format!("etica.{key}"), why);
     }
     let used = config.etica == Etica::default();
-    problems.unless(used || queues, "etica", "is for the relation etica: set cache.relation");
+    problems.unless(
+        used || queues,
+        "etica",
+        "applies only to the relation etica: set cache.relation",
+    );
     let alone = config.cache.relation == Relation::Exclusive;
     let needs = "needs flash, but there is no [flash] section";
     problems.unless(alone || flash, "cache.relation", needs);
     let ask = config.admission.written == Written::Ask;
     problems.unless(ask || flash, "admission.written", needs_flash);
     let dirty = config.cache.write_policy.keeps_dirty_data();
-    let needs = "is about dirty data, which this cache.write_policy does not keep";
+    let needs = "applies to dirty data, which this cache.write_policy does not keep";
     problems.unless(ask || dirty, "admission.written", needs);
-    let chosen = "must be ask under the relation etica: its queues choose what enters flash";
+    let chosen = "must be \"ask\" with the relation etica, whose queues choose what enters flash";
     problems.unless(ask || !queues, "admission.written", chosen);
     let classes = match config.replacement.parameters() {
         Ok(parameters) => parameters.get("classes"),
@@ -366,8 +380,8 @@ fn policies(config: &Config, problems: &mut Problems) {
         problems.unless(PRIORITIES.contains(&volume.priority), &key, "must be from 1 to 255");
         if let Some(classes) = classes.filter(|&classes| volume.priority > classes) {
             let message = format!(
-                "{} is no class: the replacement policy has {classes}; give it more by \
-                 `classes` in replacement.parameters",
+                "must be from 1 to {classes}, the number of classes of the replacement policy, not \
+                 {}; for more classes, set `classes` in replacement.parameters",
                 volume.priority
             );
             problems.add(key, message);
@@ -407,7 +421,7 @@ fn check_shape(key: &str, shape: &Shape, problems: &mut Problems) {
         Some(Distribution::Percentiles) => {
             let inside = points.iter().all(|p| p.0 > 0.0 && p.0 <= 100.0);
             let rising = points.windows(2).all(|w| w[0].0 < w[1].0 && w[0].1 <= w[1].1);
-            let message = "must be a list of [percent, time] with both rising, such as \
+            let message = "must be a list of [percent, time] in ascending order of both, such as \
                            [[50.0, \"1ms\"], [99.0, \"20ms\"]]";
             problems.unless(!points.is_empty() && inside && rising, &key, message);
         }
@@ -419,5 +433,5 @@ fn check_shape(key: &str, shape: &Shape, problems: &mut Problems) {
 }
 
 fn no_device(name: &str) -> String {
-    format!("no device is called `{name}`: there are {}", Profile::NAMES.join(", "))
+    format!("no device is called `{name}`: the devices are {}", Profile::NAMES.join(", "))
 }

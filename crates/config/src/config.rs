@@ -23,17 +23,17 @@ section! {
         volume: Vec<Volume> = [];
         /// Where the server listens.
         serve: Serve = {};
-        /// Which block leaves when room is needed.
+        /// Which block is evicted when space is needed.
         replacement: Replacement = {};
         /// Which blocks may enter flash.
         admission: Admission = {};
         /// The queues of the relation `etica`.
         etica: Etica = {};
-        /// What goes past the cache.
+        /// Which requests bypass the cache.
         bypass: Bypass = {};
         /// When dirty blocks are written to the backing store.
         flush: Flush = {};
-        /// How the work is spread over processors.
+        /// How the work is distributed over processors.
         workers: Workers = {};
         /// Modelled devices.
         shape: BTreeMap<String, Shape> = {};

@@ -20,7 +20,7 @@
 //!
 //! let error = Config::from_toml("[cache]\ndarm = '1GiB'").unwrap_err();
 //! assert_eq!(error.problems[0].line, Some(2));
-//! assert!(error.to_string().contains("the nearest is `dram`"));
+//! assert!(error.to_string().contains("the closest name is `dram`"));
 //! ```
 
 mod address;

@@ -79,7 +79,8 @@ fn check_keys(
             continue;
         };
         if let (Nested::Tables(_), DeValue::Table(_)) = (key.nested, value.get_ref()) {
-            let message = format!("write [[{path}]], in double brackets: there may be several");
+            let message =
+                format!("write [[{path}]] in double brackets, because there may be several");
             report(path, name.span(), message);
             continue;
         }
@@ -138,10 +139,10 @@ fn unknown(name: &str, known: &[Key], is_top: bool) -> String {
     }
     let names = known.iter().map(|key| key.name);
     match nearest(name, names.clone()) {
-        Some(near) => format!("there is no {what} `{name}`; the nearest is `{near}`"),
+        Some(near) => format!("there is no {what} `{name}`; the closest name is `{near}`"),
         None => {
             let names: Vec<_> = names.map(|n| format!("`{n}`")).collect();
-            format!("there is no {what} `{name}`; there are {}", names.join(", "))
+            format!("there is no {what} `{name}`; the names are {}", names.join(", "))
         }
     }
 }

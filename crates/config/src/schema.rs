@@ -295,7 +295,7 @@ pub(crate) fn choose(what: &str, choices: &[Choice], text: &str) -> Result<usize
     let names = || choices.iter().map(|choice| choice.name);
     let all = || names().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
     names().position(|name| name == text).ok_or_else(|| match nearest(text, names()) {
-        Some(near) => format!("there is no {what} `{text}`; the nearest is `{near}`"),
+        Some(near) => format!("there is no {what} `{text}`; the closest name is `{near}`"),
         None => format!("there is no {what} `{text}`; use {}", all()),
     })
 }

@@ -23,31 +23,31 @@ pub struct Status {
     pub write_policy: String,
     /// When writes under write-back are acknowledged.
     pub acknowledge: String,
-    /// Why a start could not adopt the configured write policy: what was dirty could not be destaged. Null
-    /// where it could.
+    /// Why the start could not adopt the configured write policy: dirty data could not be destaged. Null if
+    /// it could.
     pub write_policy_failure: Option<String>,
-    /// Why nothing goes to flash any more, until the next start. Null where it does.
+    /// Why nothing is written to flash until the next start; null while flash works.
     pub flash_failure: Option<String>,
-    /// A quiesce, while it holds clients back; else null.
+    /// The current quiesce, while it holds clients back; otherwise null.
     pub quiesced: Option<Quiesced>,
     /// All volumes together.
     #[serde(flatten)]
     pub total: Workload,
     /// Each volume, in the order of the configuration.
     pub volumes: Vec<VolumeStatus>,
-    /// Bytes written to the flash tier, headers and padding included.
+    /// Bytes written to the flash tier, including headers and padding.
     pub tier2_bytes_written: u64,
-    /// The tiers' sizes and fill.
+    /// Sizes and fill of the tiers.
     pub tiers: Tiers,
     /// The flash tier; null without one.
     pub flash: Option<FlashResult>,
-    /// How often the cache did what.
+    /// Counts of cache events.
     #[serde(serialize_with = "served_events")]
     #[schemars(with = "Events")]
     pub events: CacheStats,
-    /// Operations of devices.
+    /// Counts of device operations.
     pub devices: ExecutorStats,
-    /// How long operations of devices took, from the cache's request to their end.
+    /// Times of device operations, from the cache's request to their end.
     pub component_latency_us: Components,
     /// Requests in flight now.
     pub in_flight: u64,
@@ -56,13 +56,13 @@ pub struct Status {
 /// How far a start is, while it reads what flash holds.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, JsonSchema)]
 pub struct Recovering {
-    /// Regions looked through.
+    /// Regions scanned.
     pub regions_done: u64,
-    /// Regions to look through; 0 until that is known.
+    /// Regions to scan; 0 until that is known.
     pub regions: u64,
     /// Records found so far.
     pub records: u64,
-    /// Blocks that older copies of stores lack, and are about to get from flash.
+    /// Blocks that are missing in older copies of stores and will be copied there from flash.
     pub completing: u64,
     /// Seconds since the start.
     pub seconds: f64,
@@ -96,7 +96,7 @@ impl std::fmt::Display for Recovering {
 pub struct Quiesced {
     /// Seconds since clients were held back.
     pub since_s: f64,
-    /// Seconds until they are let go; null without a limit.
+    /// Seconds until clients continue; null without a limit.
     pub left_s: Option<f64>,
 }
 
@@ -119,23 +119,23 @@ pub struct Workload {
     pub read_bytes: u64,
     /// Bytes that clients wrote.
     pub write_bytes: u64,
-    /// Accesses to blocks that found them, by tier.
+    /// Block accesses that hit, by tier.
     pub hits: Hits,
-    /// Accesses to blocks that found them nowhere.
+    /// Block accesses that missed.
     pub misses: ReadWrite,
-    /// Share of block accesses that hit, a fraction.
+    /// Share of block accesses that hit.
     pub hit_ratio: f64,
-    /// From a request's arrival to its answer.
+    /// Time from a request's arrival to its answer.
     pub latency_us: LatencyByOp,
-    /// Requests answered so far and the times they took. (`reads` and the others count a request when it
-    /// arrives.)
+    /// Requests answered so far and the times they took. (`reads` and the other counters count a request
+    /// when it arrives.)
     #[serde(skip)]
     pub answered: Answered,
     /// Traffic of the backing stores.
     pub backing: Backing,
-    /// Blocks newer than the backing store, now.
+    /// Dirty blocks now.
     pub dirty_blocks: u64,
-    /// The largest number of such blocks at any time.
+    /// Largest number of dirty blocks at any time.
     pub dirty_blocks_max: u64,
 }
 
@@ -167,26 +167,26 @@ pub struct Backing {
 /// One volume.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct VolumeStatus {
-    /// Its name.
+    /// Name of the volume.
     pub volume: String,
     /// Exported bytes.
     pub size_bytes: u64,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// The error of the last operation on its backing store; null if it succeeded. For an export of an NBD
-    /// server, why it can no longer be reached, until the next start.
+    /// Error of the last operation on its backing store; null if it succeeded. For an export of an NBD
+    /// server, why it cannot be reached until the next start.
     pub backing_failure: Option<String>,
-    /// Whether its writes fail at once, because they have waited `flush.give_up_after` for a backing store
-    /// that fails. That ends when the store accepts something again: it is tried every five seconds, and by
-    /// `forebay ctl resume`.
+    /// Whether its writes fail at once, because they have waited `flush.give_up_after` for a failing backing
+    /// store. This ends when the store accepts an operation again: Forebay retries every five seconds, and
+    /// on `forebay ctl resume`.
     pub suspended: bool,
-    /// Whether it continues without the flash tier, which has failed: in memory, and written through, until
-    /// the next start.
+    /// Whether it continues without the failed flash tier: in memory and with write-through, until the next
+    /// start.
     pub pass_through: bool,
-    /// Blocks that it may have dirty on flash, where several volumes share it; null where it may fill it.
+    /// Maximum number of its dirty blocks on flash if several volumes share it; null if it may fill flash.
     pub dirty_on_flash_max: Option<u64>,
-    /// Blocks whose newest data were on flash only and cannot be read there, as far as they have been
-    /// found. (Of very many, the first of them.)
+    /// Blocks found so far whose newest data was only on flash and cannot be read there. (If there are very
+    /// many, only the first are counted.)
     pub unreadable_blocks: u64,
     /// Its workload.
     #[serde(flatten)]
@@ -196,21 +196,21 @@ pub struct VolumeStatus {
 /// The tiers.
 #[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct Tiers {
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_bytes: u64,
     /// Blocks that memory may hold now.
     pub dram_blocks: u32,
-    /// Bytes of memory that the cache takes for everything but the blocks themselves.
+    /// Bytes of memory that the cache uses for everything but the blocks themselves.
     pub metadata_bytes: u64,
     /// Shards of the index.
     pub shards: u8,
-    /// Bytes of blocks that the flash tier has room for, without headers; 0 without one.
+    /// Bytes of block data that fit on the flash tier, without headers; 0 without one.
     pub flash_bytes: u64,
     /// Regions of the flash log.
     pub flash_regions: u32,
-    /// Of those, free now.
+    /// Number of these that are free now.
     pub flash_regions_free: u32,
-    /// An older name of `flash.write_amplification`.
+    /// Old name of `flash.write_amplification`.
     pub flash_write_amplification: f64,
 }
 

@@ -117,7 +117,7 @@ fn each_relation_is_served_and_keeps_what_was_written() {
                 Ok(config) => config,
                 Err(why) => {
                     assert!(relation == Relation::Etica && layout == "log", "{what}: {why}");
-                    assert!(why.contains("must be slots under the relation etica"), "{why}");
+                    assert!(why.contains("must be \"slots\" with the relation etica"), "{why}");
                     continue;
                 }
             };

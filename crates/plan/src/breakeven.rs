@@ -13,13 +13,13 @@ use crate::hierarchy::Hierarchy;
 pub struct BreakEven {
     /// The smallest single tier that is as fast, in bytes.
     pub single_tier_bytes: u64,
-    /// How many times as much a byte of tier 1 must cost as one of the tiers below for these to be
-    /// the cheaper way: their size over the growth of tier 1 that they spare.
+    /// Ratio of the price per byte of tier 1 to that of the tiers below, above which those are cheaper:
+    /// their size divided by the growth of tier 1 that they save.
     pub price_ratio_needed: f64,
-    /// How many times as much it does cost, metadata included; of several tiers below, as one of
-    /// these in the mean.
+    /// The actual ratio of these prices, including metadata; several tiers below count with their mean
+    /// price.
     pub price_ratio: f64,
-    /// Whether the tiers below are the cheaper way.
+    /// Whether the tiers below are cheaper.
     pub second_tier_is_cheaper: bool,
 }
 

@@ -15,28 +15,28 @@ const SAME: f64 = 1e-9;
 /// What a budget does for a single tier that is there already (Bhandari 2024, section 4.3.6).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Growth {
-    /// What may be spent in addition to the existing cache, in US dollars.
+    /// Budget in addition to the existing cache, in US dollars.
     pub budget_usd: f64,
     /// The existing cache: tier 1 alone.
     pub now: Purchase,
-    /// All the money for more of tier 1. Costs include the existing cache, here and below.
+    /// The cache if all the money buys more of tier 1. Costs include the existing cache, here and below.
     pub grow: Purchase,
-    /// All the money for a tier 2.
+    /// The cache if all the money buys a tier 2.
     pub add: Purchase,
-    /// The best division of the money between the two.
+    /// The cache with the best division of the money between the two.
     pub divide: Purchase,
-    /// Which of growing and adding is better.
+    /// The better of growing and adding.
     pub better: Way,
-    /// By which fraction of the other's latency the better one is faster.
+    /// Latency that the better way saves, as a fraction of the other's latency.
     pub latency_reduction: f64,
     /// The smallest tier 2 that would make the cache [as fast as growing
-    /// does](docs/planning.md#grow-tier-1-or-add-tier-2), in bytes; null where no tier 2 would.
+    /// does](docs/planning.md#grow-tier-1-or-add-tier-2), in bytes; null if no tier 2 would.
     pub tier2_bytes_needed: Option<u64>,
-    /// How many times as much a byte of tier 1 must cost as one of tier 2 for both ways to be equally good:
-    /// that tier 2 divided by the growth of tier 1. Null where there is no such tier 2, or the money does
+    /// Ratio of the price per byte of tier 1 to that of tier 2 at which both ways are equally good: the size
+    /// of that tier 2 divided by the growth of tier 1. Null if there is no such tier 2, or if the money does
     /// not buy one unit of tier 1.
     pub price_ratio_needed: Option<f64>,
-    /// How many times as much it does cost, metadata included.
+    /// The actual ratio of these prices, including metadata.
     pub price_ratio: f64,
 }
 

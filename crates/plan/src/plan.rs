@@ -87,16 +87,16 @@ impl Default for PlanOptions {
 pub struct Plan {
     /// The budget, in US dollars.
     pub budget_usd: f64,
-    /// The best sizes of each combination of devices, fastest first: `choices[0]` is the fastest of all,
+    /// The best sizes of each combination of devices, fastest first; `choices[0]` is the fastest of all,
     /// whatever its backing store.
     pub choices: Vec<Choice>,
     /// The single tier of the same cost with which the first choice is compared.
     pub baseline: Purchase,
-    /// How many sizes were evaluated, single tiers not counted.
+    /// Number of evaluated sizes, not counting single tiers.
     pub evaluations: u64,
-    /// Names of the combinations of which the budget does not buy one unit of tier 1.
+    /// Names of the combinations for which the budget does not buy one unit of tier 1.
     pub unaffordable: Vec<String>,
-    /// Names of the combinations of which everything that the budget can buy wears out faster than
+    /// Names of the combinations for which everything that the budget can buy wears out faster than
     /// `wear_max`.
     pub wears_out: Vec<String>,
 }
@@ -104,25 +104,26 @@ pub struct Plan {
 /// The best that one combination of devices gives for the budget.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct Choice {
-    /// What is bought.
+    /// The tiers to buy.
     #[serde(flatten)]
     pub purchase: Purchase,
     /// The single tier of the same cost and the same tier-1 device (tables call it "one tier, same cost").
     pub baseline: Purchase,
-    /// By which fraction of the baseline's latency the choice is faster.
+    /// Latency that the choice saves, as a fraction of the baseline's latency.
     pub latency_reduction: f64,
     /// [Hit-miss ratio](docs/planning-reference.md#when-does-a-second-tier-help) of adding this tier 2 to
-    /// this tier 1; null without a second tier, or where it is infinite.
+    /// this tier 1; null without a second tier, or if it is infinite.
     pub hit_miss_ratio: Option<f64>,
     /// [Overhead-gain ratio](docs/planning-reference.md#when-does-a-second-tier-help) of the devices; null
-    /// without a second tier, and where tier 2 never gains.
+    /// without a second tier, or if tier 2 never gains.
     pub overhead_gain_ratio: Option<f64>,
-    /// Whether growing tier 1 instead would be cheaper; null if no single tier is as fast, or tier 1 alone
-    /// is.
+    /// Whether growing tier 1 instead would be cheaper; null if no single tier is as fast, or if tier 1
+    /// alone already is.
     pub break_even: Option<BreakEven>,
-    /// What would be faster by the formulas but wears out faster than `wear_max`; null if nothing would.
+    /// A purchase that is faster by the formulas but wears out faster than `wear_max`; null if there is
+    /// none.
     pub wears_out: Option<Purchase>,
-    /// How many sizes of this combination were evaluated, the single tier not counted.
+    /// Number of evaluated sizes of this combination, not counting the single tier.
     pub evaluations: u64,
 }
 
@@ -137,38 +138,38 @@ pub struct Purchase {
     pub cost_usd: f64,
     /// Mean latency of a block access, as judged by `judged_by`.
     pub mean_latency_us: f64,
-    /// The same by the formulas, whatever judged it.
+    /// Mean latency by the formulas, whatever `judged_by` is.
     pub analytic_latency_us: f64,
-    /// What judged it last: `analytic` (the formulas), `simulate` or `replay`.
+    /// What judged the purchase last: `analytic` (the formulas), `simulate` or `replay`.
     pub judged_by: Cow<'static, str>,
-    /// With `--sample`, by the formulas: the interval that holds the mean latency with a confidence of
-    /// about 95 %; else null.
+    /// With `--sample`, a confidence interval of about 95 % for the mean latency by the formulas; otherwise
+    /// null.
     pub mean_latency_us_bounds: Option<Interval>,
-    /// 99 % take no longer ([Tail](docs/planning-reference.md#tail)): of block accesses by the formulas, of
-    /// requests by what judged it afterwards.
+    /// 99th percentile of the latency ([Tail](docs/planning-reference.md#tail)): of block accesses by the
+    /// formulas, of requests by a simulation or replay.
     pub p99_latency_us: f64,
-    /// The same of 99.9 %.
+    /// 99.9th percentile of the latency of the same accesses or requests.
     pub p999_latency_us: f64,
-    /// By the formulas: mean latency of reads, without write-backs.
+    /// Mean latency of reads by the formulas, without write-backs.
     pub read_latency_us: f64,
-    /// By the formulas: mean latency of writes, without write-backs.
+    /// Mean latency of writes by the formulas, without write-backs.
     pub write_latency_us: f64,
     /// The shape of the hierarchy.
     pub class: Class,
-    /// By tier, the share of all block accesses that hit there.
+    /// For each tier, the share of all block accesses that hit there.
     pub hit_ratio: Vec<f64>,
-    /// By tier, the share of reads that hit there.
+    /// For each tier, the share of reads that hit there.
     pub read_hit_ratio: Vec<f64>,
-    /// By tier, the share of writes that hit there.
+    /// For each tier, the share of writes that hit there.
     pub write_hit_ratio: Vec<f64>,
-    /// Bytes written to flash tiers per day ([Wear](docs/planning-reference.md#wear)); null where the
-    /// duration is not known.
+    /// Bytes written to flash tiers per day ([Wear](docs/planning-reference.md#wear)); null if the duration
+    /// is unknown.
     pub flash_bytes_written_per_day: Option<f64>,
-    /// How often per day the size of the most written flash tier is written; 0 without flash, null where
-    /// the duration is not known.
+    /// Drive writes per day of the most written flash tier; 0 without flash, null if the duration is
+    /// unknown.
     pub drive_writes_per_day: Option<f64>,
-    /// The share of its rated endurance at which the most worn flash tier is written; above 1 it wears out
-    /// before its time. Null where the duration or the rating is not known.
+    /// Fraction of its rated write rate at which the most worn flash tier is written; above 1 it wears out
+    /// before its rated lifetime ends. Null if the duration or the rating is unknown.
     pub endurance_used: Option<f64>,
 }
 
@@ -177,7 +178,7 @@ pub struct Purchase {
 pub struct Tier {
     /// The device's name in the catalogue.
     pub device: String,
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: u64,
 }
 
@@ -187,9 +188,9 @@ pub struct Tier {
 pub enum Class {
     /// One tier only.
     Single,
-    /// Every further tier is larger than the one above it.
+    /// Each lower tier is larger than the one above it.
     Pyramidal,
-    /// Some further tier is not.
+    /// Some lower tier is not larger than the one above it.
     NonPyramidal,
 }
 

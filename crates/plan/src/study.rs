@@ -22,11 +22,11 @@ pub struct StudyPoint {
     pub single_us: f64,
     /// Mean latency of the best sizes that it buys, in microseconds.
     pub best_us: f64,
-    /// The shape of these.
+    /// The shape of those sizes.
     pub class: Class,
     /// Mean latency of the sizes that Cydonia finds, in microseconds.
     pub cydonia_us: f64,
-    /// The shape of those.
+    /// The shape that Cydonia finds.
     pub cydonia_class: Class,
 }
 
@@ -82,26 +82,26 @@ impl StudyPoint {
 /// Many points together.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct StudySummary {
-    /// Budgets that buy something, of each combination and trace.
+    /// Number of points: budgets that buy something, for each combination and trace.
     pub points: u64,
-    /// At how many of these points a single tier is the fastest.
+    /// Number of these points at which a single tier is fastest.
     pub single: u64,
-    /// The same for a tier 2 that is larger than tier 1.
+    /// Number of these points at which a tier 2 that is larger than tier 1 is fastest.
     pub pyramidal: u64,
-    /// The same for a tier 2 that is not larger.
+    /// Number of these points at which a tier 2 that is not larger is fastest.
     pub non_pyramidal: u64,
-    /// Where pyramidal sizes are the fastest, the mean gain over the single tier of the same cost, as a
-    /// fraction of its latency; null where they never are.
+    /// Where pyramidal sizes are fastest, their mean gain over the single tier of the same cost, as a
+    /// fraction of its latency; null if they never are.
     pub pyramidal_reduction: Option<f64>,
-    /// The same where non-pyramidal sizes are the fastest.
+    /// The same gain for non-pyramidal sizes.
     pub non_pyramidal_reduction: Option<f64>,
     /// The largest such gain.
     pub reduction_max: f64,
-    /// By which fraction Cydonia's latency is above the best, in the mean.
+    /// Mean excess of Cydonia's latency over the best latency, as a fraction.
     pub cydonia_excess: f64,
     /// The largest such excess.
     pub cydonia_excess_max: f64,
-    /// Points at which two tiers are the fastest and Cydonia finds a single one.
+    /// Number of points at which two tiers are fastest but Cydonia finds a single tier.
     pub cydonia_missed: u64,
 }
 

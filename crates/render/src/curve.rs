@@ -63,12 +63,12 @@ impl Shown for Curves<'_> {
         }
         let mut section =
             Section::new("All volumes").facts(self.facts()).figure(curve.figure().caption(
-                "The share of block accesses that an LRU cache of the size misses. The curve is \
-                 flat where more cache gains nothing. A band, if there is one, holds the exact \
-                 curve with a confidence of about 95 %.",
+                "The share of block accesses that miss in an LRU cache of that size. Where the curve \
+                 is flat, more cache gains nothing. A band, if there is one, contains the exact curve \
+                 with a confidence of about 95 %.",
             ));
         if options.scope == Scope::Both {
-            let mut figure = lines("Miss ratio of each volume with a cache of its own");
+            let mut figure = lines("Miss ratio of each volume with its own cache");
             for (name, histogram) in volumes {
                 let points = self.points(histogram);
                 figure = figure.line(

@@ -35,7 +35,7 @@ impl Parameter {
         default: 4096,
         min: 1,
         max: u32::MAX,
-        meaning: "nodes that one eviction passes over; the next one gives way, visited or not",
+        meaning: "maximum number of nodes that one eviction passes over; it then evicts the next node, visited or not",
     };
 }
 

@@ -51,17 +51,17 @@ pub struct Placed {
 /// Requests that were not sent as they stand in the workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct Adjusted {
-    /// Left out: writes, trims and zeroings, where only reads were wanted.
+    /// Writes, trims and zeroings left out by `--reads-only`.
     pub writes_left_out: u64,
-    /// Left out: trims and flushes that the target does not support.
+    /// Trims and flushes left out because the target does not support them.
     pub unsupported: u64,
-    /// Left out: requests of no length.
+    /// Requests left out because they have no length.
     pub empty: u64,
-    /// Requests beyond the end of the target that were moved back into it.
+    /// Requests beyond the end of the target that were wrapped back into it.
     pub wrapped: u64,
-    /// Cut, as they were longer than the whole target.
+    /// Requests shortened because they were longer than the whole target.
     pub shortened: u64,
-    /// Widened to the blocks that the target demands.
+    /// Requests widened to the block size that the target requires.
     pub widened: u64,
 }
 

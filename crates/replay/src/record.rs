@@ -14,13 +14,13 @@ const INTERVALS_MAX: usize = 1000;
 /// A piece of a run's time: what was completed in it.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Interval {
-    /// When it began, seconds from the run's start.
+    /// Start of the interval, in seconds from the start of the run.
     pub start_s: f64,
-    /// How long it is, in seconds.
+    /// Length of the interval in seconds.
     pub length_s: f64,
-    /// Requests completed.
+    /// Completed requests.
     pub requests: u64,
-    /// Failed ones among them.
+    /// Failed requests among them.
     pub errors: u64,
     /// Bytes read.
     pub read_bytes: u64,
@@ -28,9 +28,9 @@ pub struct Interval {
     pub write_bytes: u64,
     /// Mean latency in microseconds.
     pub mean_us: f64,
-    /// 99 % took no longer. Of joined intervals, the longer one's.
+    /// 99th percentile of the latency in microseconds; for joined intervals, that of the slower one.
     pub p99_us: f64,
-    /// The longest.
+    /// Maximum latency in microseconds.
     pub max_us: f64,
 }
 
@@ -61,15 +61,15 @@ pub enum Intervals {
 /// How many requests of a queue were in flight.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct QueueResult {
-    /// The largest number of requests in flight that is allowed.
+    /// Maximum number of requests in flight.
     pub depth: u32,
-    /// Submitters, each with a queue of that depth.
+    /// Number of submitters, each with a queue of that depth.
     pub jobs: u32,
-    /// Requests in flight on average over the run's time (Little's law), all queues together.
+    /// Mean number of requests in flight over the run (Little's law), in all queues together.
     pub mean: f64,
     /// The largest number of requests that one queue held.
     pub max: u32,
-    /// Share of requests that found the queue full, so that the submitter had to wait.
+    /// Share of requests that found the queue full and made the submitter wait.
     pub full_share: f64,
 }
 

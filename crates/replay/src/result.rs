@@ -19,42 +19,42 @@ pub struct RealRun {
     /// What every run has.
     #[serde(flatten)]
     pub run: RunResult,
-    /// Whether all requests of the workload, or its whole time, were done.
+    /// Whether the run completed all requests of the workload, or its whole duration.
     pub complete: bool,
-    /// Why the run ended: `end` of the workload, `time` up, `signal`, or `error`. After the latter two the
-    /// results are partial, and the command exits with status 1.
+    /// Why the run ended: `end` of the workload, `time` up, `signal`, or `error`. With the last two, the
+    /// results are partial and the command exits with status 1.
     pub ended_by: &'static str,
-    /// Work per time.
+    /// Requests and bytes per second.
     pub throughput: Throughput,
-    /// How long each operation of the devices behind the cache took, from the cache's request to its end;
-    /// an empty object without `--config`.
+    /// Times of the device operations behind the cache, from the cache's request to their end; an empty
+    /// object without `--config`.
     #[serde(serialize_with = "or_empty")]
     #[schemars(with = "Components")]
     pub component_latency_us: Option<Components>,
-    /// From the time at which a request was due to its answer: what a client sees that does not slow down
-    /// when the target does. Null in a closed loop, where nothing is due.
+    /// Time from when a request was due to its answer: the latency that a client sees if it does not slow
+    /// down with the target. Null in a closed loop, where no request has a due time.
     pub response_us: Option<Latency>,
-    /// From the time at which a request was due to sending it. Null in a closed loop.
+    /// Time from when a request was due until it was sent. Null in a closed loop.
     pub lateness_us: Option<Latency>,
     /// Requests in flight.
     pub queue: QueueResult,
     /// Seconds of processor time of this process during the run.
     pub cpu_s: f64,
-    /// The most memory that this process ever had resident, in bytes.
+    /// Largest resident memory of this process, in bytes.
     pub rss_bytes: u64,
     /// Completed requests by operation.
     pub operations: Operations,
     /// Failed requests by reason.
     pub failures: BTreeMap<String, u64>,
-    /// Requests whose end is not known, because the target was lost.
+    /// Requests with an unknown outcome, because the target was lost.
     pub lost: u64,
     /// Requests that were left out or changed to fit the target.
     pub adjusted: Adjusted,
     /// Seconds of idle time that were skipped.
     pub idle_skipped_s: f64,
-    /// Times that the target waited because the workload could not be read or made as fast.
+    /// Number of times that the target waited because the workload was not read or generated fast enough.
     pub starved: u64,
-    /// The run, piece by piece.
+    /// The run in intervals.
     pub intervals: Vec<Interval>,
     /// The distribution that percentiles come from, for pictures.
     #[serde(skip)]

@@ -23,22 +23,22 @@ pub(crate) const SHOWN_MAX: usize = 10;
 /// What was found when everything written was read back.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct VerifyResult {
-    /// Bytes that were checked.
+    /// Checked bytes.
     pub checked_bytes: u64,
-    /// Bytes that were written but cannot be checked: sectors written in part, trimmed, or by
-    /// writes that failed.
+    /// Bytes that were written but cannot be checked, in sectors that were written in part, trimmed, or
+    /// written by a failed write.
     pub unknown_bytes: u64,
-    /// Bytes that are not what was written.
+    /// Bytes that differ from the written data.
     pub wrong_bytes: u64,
-    /// Bytes that reads of the run brought and that were checked.
+    /// Checked bytes that reads of the run returned.
     pub reads_checked_bytes: u64,
-    /// Bytes that reads of the run brought and that were not what they had to be.
+    /// Bytes that reads of the run returned and that differ from the expected data.
     pub reads_wrong_bytes: u64,
     /// Reads that failed.
     pub failed_reads: u64,
     /// Whether everything was read.
     pub complete: bool,
-    /// The first differences.
+    /// The first differences found.
     pub differences: Vec<Difference>,
 }
 
@@ -55,9 +55,9 @@ impl VerifyResult {
 pub struct Difference {
     /// The target's volume.
     pub volume: u32,
-    /// Where the sector begins.
+    /// Byte offset of the sector.
     pub offset: u64,
-    /// What is there instead.
+    /// What was found there instead.
     pub found: String,
 }
 

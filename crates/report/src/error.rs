@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum ReportError {
     /// The file could not be created or filled.
-    #[error("cannot write the report {}: {source}; an existing file was left as it was", path.display())]
+    #[error("cannot write the report {}: {source}; an existing file is unchanged", path.display())]
     Write {
         /// The file asked for.
         path: PathBuf,

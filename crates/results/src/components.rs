@@ -14,7 +14,7 @@ use crate::latency::{Latency, LatencyHistogram};
 pub struct Components {
     /// Reads of flash.
     pub tier2_read: ComponentLatency,
-    /// Writes of flash, a batch each.
+    /// Writes of flash, one batch each.
     pub tier2_write: ComponentLatency,
     /// Syncs of flash.
     pub tier2_sync: ComponentLatency,
@@ -24,7 +24,7 @@ pub struct Components {
     pub backing_write: ComponentLatency,
     /// Syncs of backing stores.
     pub backing_sync: ComponentLatency,
-    /// By name, the backing store of each volume separately; left out where there is one volume.
+    /// The backing store of each volume separately, by volume name; left out with one volume.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volumes: BTreeMap<String, BackingLatency>,
 }
@@ -43,9 +43,9 @@ pub struct BackingLatency {
 /// How long one kind of operation took, in microseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ComponentLatency {
-    /// How many operations there were.
+    /// Number of operations.
     pub count: u64,
-    /// From the start to the end of each; percentiles are accurate to a hundredth.
+    /// Time from the start to the end of an operation; percentiles are accurate to 1 %.
     #[serde(flatten)]
     pub latency: Latency,
 }

@@ -7,30 +7,31 @@ use serde::Serialize;
 /// The flash tier: at the end of a run, or of a server now.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, JsonSchema)]
 pub struct FlashResult {
-    /// Regions of the flash tier.
+    /// Number of regions of the flash tier.
     pub regions: u32,
     /// Share of the regions in use.
     pub utilisation: f64,
-    /// Bytes written for each byte of blocks that came to flash for the first time.
+    /// Bytes written per byte of block data that entered flash for the first time.
     pub write_amplification: f64,
-    /// Bytes of blocks written, without headers and padding.
+    /// Bytes of block data written, without headers and padding.
     pub payload_bytes: u64,
-    /// Records written; in the slots layout also what its journal says of records that were already there.
+    /// Records written; in the slots layout, journal entries about records that were already there count
+    /// too.
     pub records: u64,
-    /// Batches in which records were written.
+    /// Batches of records written.
     pub batches: u64,
     /// Syncs of flash.
     pub syncs: u64,
     /// Regions reclaimed.
     pub regions_reclaimed: u64,
-    /// Bytes of `payload_bytes` that had been on flash before: of records written again when their region
-    /// was reclaimed.
+    /// Part of `payload_bytes` that had been on flash before: records that were written again when their
+    /// region was reclaimed.
     pub carried_bytes: u64,
     /// Bytes of headers and of directories written.
     pub header_bytes: u64,
     /// Bytes of superblocks written.
     pub superblock_bytes: u64,
-    /// Bytes left unwritten at the end of regions.
+    /// Bytes left unwritten at the ends of regions.
     pub skipped_bytes: u64,
 }
 

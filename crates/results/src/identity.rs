@@ -11,12 +11,12 @@ use twox_hash::xxhash3_64::Hasher;
 /// workload can be told to be that.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TraceIdentity {
-    /// For people: the files, or the description of a synthetic workload.
+    /// Readable name: the files, or the description of a synthetic workload.
     pub name: String,
-    /// Requests hashed.
+    /// Number of hashed requests.
     pub requests: u64,
-    /// Hash (XXH3-64) of all requests, 16 hexadecimal digits: the same for every format of the trace, in
-    /// simulations and in replays.
+    /// XXH3-64 hash of all requests, as 16 hexadecimal digits. It is the same for every format of the trace,
+    /// in simulations and in replays.
     pub xxh3: String,
 }
 

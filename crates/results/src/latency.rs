@@ -15,17 +15,17 @@ const DIGITS: u8 = 3;
 pub struct Latency {
     /// Mean.
     pub mean: f64,
-    /// The median: 50 % took no longer.
+    /// The median.
     pub p50: f64,
-    /// 90 % took no longer.
+    /// The 90th percentile.
     pub p90: f64,
-    /// 99 % took no longer.
+    /// The 99th percentile.
     pub p99: f64,
-    /// 99.9 % took no longer.
+    /// The 99.9th percentile.
     pub p999: f64,
-    /// 99.99 % took no longer.
+    /// The 99.99th percentile.
     pub p9999: f64,
-    /// The longest, exactly.
+    /// The maximum, exact.
     pub max: f64,
 }
 
@@ -69,11 +69,11 @@ impl Latency {
 /// Latencies by kind of request, in microseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LatencyByOp {
-    /// Of reads.
+    /// Latency of reads.
     pub read: Latency,
-    /// Of writes.
+    /// Latency of writes.
     pub write: Latency,
-    /// Of all requests, trims, zeroings and flushes too.
+    /// Latency of all requests, including trims, zeroings and flushes.
     pub all: Latency,
 }
 

@@ -13,7 +13,7 @@ use crate::LatencyByOp;
 /// A run of a workload.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct RunResult {
-    /// Requests of all kinds that were completed, failed ones included.
+    /// Completed requests of all kinds, including failed ones.
     pub requests: u64,
     /// Read requests among them.
     pub reads: u64,
@@ -21,17 +21,17 @@ pub struct RunResult {
     pub writes: u64,
     /// Requests that were answered with an error.
     pub errors: u64,
-    /// Bytes that read requests asked for.
+    /// Bytes requested by reads.
     pub read_bytes: u64,
-    /// Bytes that write requests brought.
+    /// Bytes sent by writes.
     pub write_bytes: u64,
     /// Seconds from the first request to the last completion, on the clock of the run.
     pub duration_s: f64,
-    /// From a request's arrival to its answer (in a replay: from sending it), with percentiles accurate to
-    /// a thousandth. Null where a simulation takes no time (`--untimed`).
+    /// Time from a request's arrival to its answer (in a replay, from sending it); percentiles are accurate
+    /// to 0.1 %. Null if a simulation has no times (`--untimed`).
     #[schemars(with = "Option<LatencyByOp>")]
     pub latency_us: LatencyByOp,
-    /// What the cache did; absent where the target is not ours and nobody can look inside.
+    /// Counters of the cache; absent if the target is not Forebay's own cache.
     #[serde(flatten)]
     pub cache: Option<CacheResult>,
 }
@@ -39,30 +39,30 @@ pub struct RunResult {
 /// What a cache did during a run.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct CacheResult {
-    /// Accesses to blocks that found them, by tier.
+    /// Block accesses that hit, by tier.
     pub hits: Hits,
-    /// Accesses to blocks that found them nowhere.
+    /// Block accesses that missed.
     pub misses: ReadWrite,
-    /// Share of block accesses that hit, delayed hits among them: those for which the backing store was not
-    /// asked.
+    /// Share of block accesses that hit, including delayed hits: those that needed no request to the backing
+    /// store.
     pub hit_ratio: f64,
-    /// Bytes written to the flash tier, headers and padding included.
+    /// Bytes written to the flash tier, including headers and padding.
     pub tier2_bytes_written: u64,
     /// Traffic of the backing stores.
     pub backing: Backing,
-    /// The most blocks that were newer than the backing store at any time.
+    /// Largest number of dirty blocks at any time.
     pub dirty_blocks_max: u64,
 }
 
 /// Accesses to blocks that hit, by tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Hits {
-    /// In memory.
+    /// Hits in memory.
     pub tier1: ReadWrite,
-    /// On flash.
+    /// Hits on flash.
     pub tier2: ReadWrite,
-    /// In flight from the backing store for another access: the backing store was asked once, and this
-    /// access waited for it, too. Such hits are in `hit_ratio`, and in no tier.
+    /// Hits on blocks that another access was already reading from the backing store: one read served both
+    /// accesses. These delayed hits count in `hit_ratio`, but in no tier.
     #[serde(default)]
     pub delayed: ReadWrite,
 }
@@ -70,9 +70,9 @@ pub struct Hits {
 /// A count of reads and one of writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ReadWrite {
-    /// Of reads.
+    /// By reads.
     pub read: u64,
-    /// Of writes, trims and zeroings.
+    /// By writes, trims and zeroings.
     pub write: u64,
 }
 

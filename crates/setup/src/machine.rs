@@ -69,7 +69,7 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
     check_blocks(memory + on_flash, FLASH)?;
     if shards > 1 && flash.as_ref().is_some_and(|f| f.geometry.slots != 0) {
         // Each shard would need an index of all cells, and would replace by a list of its own.
-        let what = "the flash layout \"slots\" has one replacement list: set `shards = 1` in [workers], or \
+        let what = "the flash layout \"slots\" supports only one shard: set `shards = 1` in [workers], or \
              flash.layout = \"log\"";
         return Err(SetupError::Unsupported(what.to_owned()));
     }
@@ -115,12 +115,15 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
             words::Size((u64::from(per_shard) * block_size.bytes()).next_multiple_of(1 << 30));
         // More shards are no way out in slots.
         let (layout, shards) = match slots {
-            true => ("set flash.layout = \"log\" and ", "; the flash layout \"slots\" has one"),
+            true => (
+                "set flash.layout = \"log\" and ",
+                "; the flash layout \"slots\" supports one shard",
+            ),
             false => ("set ", ""),
         };
         return Err(SetupError::Unsupported(format!(
-            "cache.dram is too large: a shard has {per_shard} blocks of it at most, less than {limit} in \
-             blocks of {}{shards}; make cache.block_size larger, or {layout}`shards` in [workers] to {} or more",
+            "cache.dram is too large: a shard holds at most {per_shard} blocks in memory, less than {limit} in \
+             blocks of {}{shards}; increase cache.block_size, or {layout}`shards` in [workers] to {} or more",
             words::Size(block_size.bytes()),
             memory.div_ceil(per_shard.into())
         )));
@@ -132,8 +135,8 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
 fn check_blocks(blocks: u64, what: &str) -> Result<(), SetupError> {
     match blocks > BLOCKS_MAX {
         true => Err(SetupError::Unsupported(format!(
-            "{what} is too large: a cache has {BLOCKS_MAX} blocks at most; make it smaller, or \
-             cache.block_size larger"
+            "{what} is too large: a cache holds at most {BLOCKS_MAX} blocks; reduce it, or increase \
+             cache.block_size"
         ))),
         false => Ok(()),
     }

@@ -70,8 +70,8 @@ fn check(wanted: u64, available: u64) -> Result<(), SetupError> {
         return Ok(());
     }
     Err(SetupError::Unsupported(format!(
-        "the bookkeeping of this cache takes {} MiB of memory, and the system has {} MiB \
-         available: make cache.dram or flash.size smaller, or cache.block_size larger",
+        "the metadata of this cache takes {} MiB of memory, but the system has only {} MiB available: \
+         reduce cache.dram or flash.size, or increase cache.block_size",
         wanted >> 20,
         available >> 20
     )))

@@ -97,16 +97,16 @@ fn misplaced(w: &Words) -> Option<&'static str> {
     }
     let keeps_dirty = matches!(w.policy, "write-back" | "write-only");
     if w.acknowledge.is_some() && !keeps_dirty {
-        return Some("has no meaning under write_policy");
+        return Some("has no effect with write_policy");
     }
     if w.acknowledge == Some("flash") && w.layout.is_none() {
         return Some("needs a [flash] section");
     }
     let of_log = matches!(w.replacement, None | Some("fifo" | "second-chance" | "frequency"));
     match w.layout {
-        Some("log") if !of_log => Some("is for the slots layout"),
+        Some("log") if !of_log => Some("needs layout = \"slots\""),
         Some("slots") if matches!(w.replacement, Some("second-chance" | "frequency")) => {
-            Some("is for layout = \"log\"")
+            Some("needs layout = \"log\"")
         }
         _ => None,
     }

@@ -22,27 +22,27 @@ pub struct SimulationResult {
     /// Requests and bytes per second of simulated time; null with `--untimed`.
     #[schemars(with = "Option<Throughput>")]
     pub throughput: Throughput,
-    /// How long operations of devices took, waits included; null with `--untimed`.
+    /// Times of device operations, including waits; null with `--untimed`.
     #[schemars(with = "Option<Components>")]
     pub component_latency_us: Components,
-    /// Blocks newer than the backing store, at the end.
+    /// Dirty blocks at the end.
     pub dirty_blocks: u64,
     /// The flash tier; null without one.
     pub flash: Option<FlashResult>,
-    /// How often the cache did what.
+    /// Counts of cache events.
     #[serde(serialize_with = "simulated_events")]
     #[schemars(with = "Events")]
     pub events: CacheStats,
-    /// Bytes of memory that the cache takes for everything but the blocks themselves.
+    /// Bytes of memory that the cache uses for everything but the blocks themselves.
     pub metadata_bytes: u64,
-    /// How many blocks the tiers hold at most.
+    /// Maximum number of blocks in each tier.
     pub capacity_blocks: Capacity,
-    /// Devices that could not keep up where requests came at the trace's times; empty if all could.
+    /// Devices that could not keep up with requests at the trace's times; empty if all could.
     pub overloaded: Vec<Overload>,
-    /// The destage of all dirty data after the last request, once every outage with an end is over. No other
-    /// counter includes its work. Null without [`--outage`](docs/simulation.md#when-a-store-fails).
+    /// The destage of all dirty data after the last request, once every outage that has an end is over. No
+    /// other counter includes its work. Null without [`--outage`](docs/simulation.md#when-a-store-fails).
     pub after_outages: Option<AfterOutages>,
-    /// What was assumed because neither the trace nor the configuration says it.
+    /// Assumed values that neither the trace nor the configuration gives.
     pub assumed: Assumed,
     /// Each volume of the trace.
     pub volumes: Vec<VolumeResult>,
@@ -54,13 +54,13 @@ pub struct SimulationResult {
 /// Requests that came faster than they could be answered.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct Overload {
-    /// The device that was busiest: `flash`, or the name of the volume whose backing store it is.
+    /// The busiest device: `flash`, or the name of the volume whose backing store it is.
     pub device: String,
     /// Share of the run during which the device was busy.
     pub busy_share: f64,
     /// Seconds during which some request had been waiting for more than a second.
     pub seconds: f64,
-    /// The same as a share of the run.
+    /// `seconds` as a share of the run.
     pub share: f64,
 }
 
@@ -68,19 +68,19 @@ pub struct Overload {
 /// other counters.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct AfterOutages {
-    /// Whether everything reached the backing stores, durably. After a sync that failed, no later one is
-    /// believed, so it is false then, even with no block dirty.
+    /// Whether everything reached the backing stores durably. After a failed sync, no later sync is trusted,
+    /// so this is false even if no block is dirty.
     pub destaged: bool,
-    /// How many seconds this took.
+    /// Seconds that the destage took.
     pub seconds: f64,
-    /// Blocks that are still newer than the backing store.
+    /// Blocks that are still dirty.
     pub dirty_blocks: u64,
 }
 
 /// Rates over the duration of the run; 0 where no time passed.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, JsonSchema)]
 pub struct Throughput {
-    /// Requests per second; 0 where no time passed.
+    /// Requests per second; 0 if no time passed.
     pub requests_per_s: f64,
     /// Bytes per second read and written by requests.
     pub bytes_per_s: f64,
@@ -90,10 +90,10 @@ pub struct Throughput {
 /// of the log its records if all are whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct Capacity {
-    /// In memory.
+    /// Blocks in memory.
     pub tier1: u32,
-    /// On flash: in the slots layout the blocks that count for replacement, in the log its records if all
-    /// are whole. 0 without flash.
+    /// Blocks on flash: in the slots layout, those that count for replacement; in the log layout, its
+    /// records if all are whole. 0 without flash.
     pub tier2: u32,
 }
 
@@ -102,26 +102,26 @@ pub struct Capacity {
 pub struct Assumed {
     /// Flushes that were added to the trace: `none`, `every 100 writes`, `after 5s`.
     pub flush: String,
-    /// How many flushes were added.
+    /// Number of added flushes.
     pub flushes_added: u64,
-    /// How many flushes the trace has.
+    /// Number of flushes in the trace.
     pub flushes_traced: u64,
-    /// What the configuration does not say about devices, a sentence each.
+    /// Assumptions about devices that the configuration does not describe, one sentence each.
     pub devices: Vec<String>,
-    /// How much flash writes at a time, in bytes, where `flash.page_size` is unset and a real device would
-    /// decide: often 4096, with which more is written than here. Null if the configuration says it, and without
-    /// a flash tier in slots.
+    /// Bytes that flash writes at a time, if `flash.page_size` is unset. A real device would decide this: it
+    /// is often 4096, and then more is written than in the simulation. Null if the configuration sets it, or
+    /// without a flash tier in slots.
     pub flash_page_bytes: Option<u32>,
 }
 
 /// One volume.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct VolumeResult {
-    /// Its name in the trace.
+    /// Name of the volume in the trace.
     pub volume: String,
-    /// Its size.
+    /// Its size in bytes.
     pub size_bytes: u64,
-    /// Requests of all kinds, failed ones included.
+    /// Requests of all kinds, including failed ones.
     pub requests: u64,
     /// Read requests among them.
     pub reads: u64,
@@ -129,24 +129,24 @@ pub struct VolumeResult {
     pub writes: u64,
     /// Requests answered with an error.
     pub errors: u64,
-    /// Bytes that read requests asked for.
+    /// Bytes requested by reads.
     pub read_bytes: u64,
-    /// Bytes that write requests brought.
+    /// Bytes sent by writes.
     pub write_bytes: u64,
-    /// From a request's arrival to its answer; null with `--untimed`.
+    /// Time from a request's arrival to its answer; null with `--untimed`.
     #[schemars(with = "Option<LatencyByOp>")]
     pub latency_us: LatencyByOp,
-    /// Accesses to blocks that found them, by tier.
+    /// Block accesses that hit, by tier.
     pub hits: Hits,
-    /// Accesses to blocks that found them nowhere.
+    /// Block accesses that missed.
     pub misses: ReadWrite,
-    /// Share of block accesses that hit, delayed hits among them.
+    /// Share of block accesses that hit, including delayed hits.
     pub hit_ratio: f64,
     /// Traffic of its backing store.
     pub backing: Backing,
-    /// Blocks newer than the backing store, at the end.
+    /// Dirty blocks at the end.
     pub dirty_blocks: u64,
-    /// The largest number of such blocks at any time.
+    /// Largest number of dirty blocks at any time.
     pub dirty_blocks_max: u64,
 }
 

@@ -18,15 +18,15 @@ const LATENCY_NS_MAX: u64 = 1 << 40;
 /// What happened in an interval.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Row {
-    /// Seconds from the first request to the beginning of the interval.
+    /// Seconds from the first request to the start of the interval.
     pub start_s: f64,
     /// Seconds from the first request to the end of the interval.
     pub end_s: f64,
-    /// Requests answered, assumed flushes among them.
+    /// Answered requests, including assumed flushes.
     pub requests: u64,
-    /// Accesses to blocks that found them, by tier.
+    /// Block accesses that hit, by tier.
     pub hits: Hits,
-    /// Accesses to blocks that found them nowhere.
+    /// Block accesses that missed.
     pub misses: ReadWrite,
     /// Latencies of all requests; null with `--untimed`.
     pub latency_us: Option<Latency>,
@@ -36,7 +36,7 @@ pub struct Row {
     pub backing_read_bytes: u64,
     /// Bytes written to the backing stores.
     pub backing_write_bytes: u64,
-    /// Blocks newer than the backing store, at the end of the interval.
+    /// Dirty blocks at the end of the interval.
     pub dirty_blocks: u64,
     /// Share of the flash tier's regions in use, at the end of the interval.
     pub flash_utilisation: f64,

@@ -12,70 +12,70 @@ use crate::Columns;
 pub struct Document {
     /// Size of a block, in bytes (`--block-size`).
     pub block_size: u64,
-    /// The cache asked about (`--size`), in blocks.
+    /// Size of the shared cache (`--size`), in blocks.
     pub size_blocks: u64,
-    /// Seconds between two moves of blocks into the cache (`--migration-period`); left out without it:
-    /// blocks enter as they are accessed.
+    /// Seconds between two moves of blocks into the cache (`--migration-period`); left out without that
+    /// option, when blocks enter at each access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration_period_s: Option<f64>,
-    /// Requests read.
+    /// Requests in the traces.
     pub requests: u64,
     /// Block accesses.
     pub accesses: u64,
-    /// In the order of files, or of volumes as they appear.
+    /// The workloads, in the order of the files, or in the order in which their volumes appear.
     pub workloads: Vec<WorkloadDocument>,
-    /// Which workload wastes what another needs, most first.
+    /// Pairs of workloads of which one wastes cache that the other needs, largest waste first.
     pub pairs: Vec<Pair>,
-    /// Sum of what all workloads need.
+    /// Sum of the blocks that all workloads need.
     pub erss_blocks: u64,
-    /// Sum of what they waste of each other's.
+    /// Sum of the cache blocks that workloads waste of each other.
     pub wastage_blocks: u64,
-    /// Both together: the prediction.
+    /// The prediction: `erss_blocks` plus `wastage_blocks`.
     pub needed_blocks: u64,
     /// Whether `needed_blocks` fit in `size_blocks`.
     pub isolated: bool,
-    /// ERSS of the merged trace, by the definition of a workload's own ERSS.
+    /// ERSS of the merged trace, defined as the ERSS of one workload.
     pub simulated_blocks: u64,
-    /// Measured: the smallest shared cache in which the largest phase of each workload has as many hits as it
-    /// has alone in a cache of its ERSS.
+    /// Measured: the smallest shared cache in which the largest phase of each workload has as many hits as
+    /// alone in a cache of its ERSS.
     pub simulated_isolation_blocks: u64,
     /// Whether `simulated_isolation_blocks` fit in `size_blocks`.
     pub simulated_isolated: bool,
-    /// By which fraction `needed_blocks` are above `simulated_blocks`: 0.1 is a tenth too much. Null if
-    /// those are 0.
+    /// Relative error of `needed_blocks` against `simulated_blocks`: 0.1 means 10 % too much. Null if
+    /// `simulated_blocks` is 0.
     pub error: Option<f64>,
-    /// The same against `simulated_isolation_blocks`; null if those are 0.
+    /// Relative error of `needed_blocks` against `simulated_isolation_blocks`; null if that is 0.
     pub isolation_error: Option<f64>,
 }
 
 /// What is said of a workload.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, JsonSchema)]
 pub struct WorkloadDocument {
-    /// Its name.
+    /// Name of the workload.
     pub name: String,
     /// Its block accesses.
     pub accesses: u64,
-    /// What it needs: ERSS of the phase that is provided for.
+    /// Blocks that it needs: the ERSS of the phase for which the cache is sized.
     pub erss_blocks: u64,
     /// In that phase, the share of accesses that are reuses.
     pub reuse_rate: f64,
-    /// In that phase, the share of accesses that push blocks of others out.
+    /// In that phase, the share of accesses that evict blocks of other workloads.
     pub flood_rate: f64,
-    /// What it wastes of all others.
+    /// Cache blocks of all other workloads that it wastes.
     pub wastage_caused_blocks: u64,
-    /// What all others waste of it.
+    /// Its cache blocks that all other workloads waste.
     pub wastage_suffered_blocks: u64,
-    /// Whether what it needs fits in the cache without the others.
+    /// Whether `erss_blocks` fit in the cache without the other workloads.
     pub fits_alone: bool,
     /// Miss ratio of all its accesses, alone in a cache of `erss_blocks`.
     pub miss_ratio_erss: f64,
-    /// The same alone in the cache of `--size`.
+    /// Miss ratio of all its accesses, alone in the cache of `--size`.
     pub miss_ratio_alone: f64,
-    /// The same in that cache, shared with the others.
+    /// Miss ratio of all its accesses in that cache, shared with the other workloads.
     pub miss_ratio_shared: f64,
-    /// Accesses of a window.
+    /// Block accesses per window.
     pub window: u64,
-    /// Number of the phase in `phases` that is provided for.
+    /// Index in `phases` of the phase for which the cache is sized.
     pub phase: usize,
     /// The tree of its phases, the whole workload first.
     pub phases: Vec<PhaseDocument>,
@@ -86,20 +86,20 @@ pub struct WorkloadDocument {
 pub struct Pair {
     /// The workload that floods the cache.
     pub from: String,
-    /// The workload whose blocks are pushed out.
+    /// The workload whose blocks are evicted.
     pub on: String,
-    /// How many blocks that is.
+    /// Number of those blocks.
     pub wastage_blocks: u64,
 }
 
 /// A phase of a workload.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, JsonSchema)]
 pub struct PhaseDocument {
-    /// Number of the phase in which it is nested; null for the whole.
+    /// Index of the phase that contains it; null for the whole workload.
     pub parent: Option<usize>,
     /// `in`: it fits in a cache of `found_blocks`; `out`: it does not; `whole`: the whole workload.
     pub state: String,
-    /// Number of its first access, among those of the workload.
+    /// Index of its first access within the workload.
     pub start: u64,
     /// Block accesses.
     pub accesses: u64,
@@ -107,25 +107,25 @@ pub struct PhaseDocument {
     pub start_s: f64,
     /// When it ends, in seconds.
     pub end_s: f64,
-    /// The size of cache at which it shows.
+    /// Cache size at which the phase shows.
     pub found_blocks: u64,
-    /// The smallest size tried that has no more misses than a larger one (up to 1 % of the accesses more).
+    /// The smallest tried size with no more misses than any larger size (up to 1 % of the accesses more).
     pub size_blocks: u64,
-    /// What it needs (ERSS).
+    /// Blocks that it needs (ERSS).
     pub erss_blocks: u64,
-    /// What it needs beyond the largest phase nested in it that is long enough.
+    /// Blocks that it needs beyond the largest phase nested in it that is long enough.
     pub marginal_erss_blocks: u64,
-    /// Different blocks.
+    /// Number of distinct blocks.
     pub in_use_blocks: u64,
-    /// Different blocks that are reused.
+    /// Number of distinct blocks that are reused.
     pub reuse_set_blocks: u64,
     /// Share of its accesses that are reuses.
     pub reuse_rate: f64,
-    /// The same beyond that nested phase.
+    /// `reuse_rate` beyond that nested phase.
     pub marginal_reuse_rate: f64,
-    /// Share of its accesses that push blocks of others out.
+    /// Share of its accesses that evict blocks of other workloads.
     pub flood_rate: f64,
-    /// Number of the earlier sibling that it repeats; its own number if none.
+    /// Index of the earlier sibling phase that it repeats; its own index if none.
     pub repeats: usize,
 }
 
@@ -137,7 +137,7 @@ pub type Row<'a> = (PhaseOf<'a>, PhaseDocument);
 pub struct PhaseOf<'a> {
     /// Name of the workload.
     pub workload: &'a str,
-    /// Number of the phase.
+    /// Index of the phase.
     pub phase: usize,
 }
 

@@ -60,10 +60,10 @@ impl Question {
     /// If the cache has no block, blocks move all the time, or groups contradict each other.
     pub fn check(&self) -> Result<(), AnalysisError> {
         if self.size_blocks == 0 {
-            return Err(AnalysisError::Impossible("the cache to share has no block"));
+            return Err(AnalysisError::Impossible("the shared cache is smaller than a block"));
         }
         if self.migration_period == Some(Nanos(0)) {
-            let what = "the period of migration must be longer than 0";
+            let what = "the migration period must be longer than 0";
             return Err(AnalysisError::Impossible(what));
         }
         check_names(&self.groups)

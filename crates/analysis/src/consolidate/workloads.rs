@@ -38,7 +38,7 @@ impl FromStr for Group {
             !name.is_empty() && volumes.split(',').all(|volume| !volume.is_empty())
         });
         let Some((name, volumes)) = parts else {
-            return Err(format!("`{text}` is no group: write NAME=VOLUME,VOLUME"));
+            return Err(format!("`{text}` is not a group: write NAME=VOLUME,VOLUME"));
         };
         let volumes = volumes.split(',').map(str::to_string).collect();
         Ok(Self { name: name.to_string(), volumes })
@@ -137,13 +137,13 @@ pub fn check_names(groups: &[Group]) -> Result<(), AnalysisError> {
     for group in groups {
         let name = group.name.as_str();
         if !names.insert(name) {
-            return refuse(format!("`{name}` is given twice; name all its volumes in one"));
+            return refuse(format!("`{name}` is given twice; list all its volumes in one --group"));
         }
         for volume in &group.volumes {
             match volumes.insert(volume, name) {
                 None => {}
                 Some(other) if other == name => {
-                    return refuse(format!("`{name}` has volume `{volume}` twice"));
+                    return refuse(format!("`{name}` lists volume `{volume}` twice"));
                 }
                 Some(other) => {
                     return refuse(format!("volume `{volume}` is in both `{other}` and `{name}`"));

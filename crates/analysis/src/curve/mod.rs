@@ -30,10 +30,10 @@ pub const SAMPLED_BLOCKS_MIN: u64 = 256;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Key {
-    /// Where they lie: an ordinary cache.
+    /// By address: an ordinary cache.
     #[default]
     Sector,
-    /// What is in them: a content-addressed cache, which holds equal blocks once.
+    /// By content: a content-addressed cache, which holds identical blocks once.
     Content,
 }
 
@@ -268,16 +268,16 @@ pub fn points(histogram: &ReuseHistogram, points_max: usize, at_blocks: &[u64]) 
 pub struct Document {
     /// Which reuse distance was measured.
     pub distance: &'static str,
-    /// By what the cache finds blocks.
+    /// How the cache looks up blocks.
     pub key: Key,
     /// Size of a block, in bytes.
     pub block_size: u64,
-    /// Requests read.
+    /// Requests in the traces.
     pub requests: u64,
     /// All volumes together.
     #[serde(flatten)]
     pub curve: Curve,
-    /// With `--per-volume`, each volume alone; omitted otherwise.
+    /// With `--per-volume`, the curve of each volume alone; omitted otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volumes: Option<Vec<VolumeCurve>>,
 }
@@ -285,7 +285,7 @@ pub struct Document {
 /// The curve of a volume.
 #[derive(Serialize, Clone, Debug, JsonSchema)]
 pub struct VolumeCurve {
-    /// Its name.
+    /// Name of the volume.
     pub volume: String,
     /// With a separate cache.
     #[serde(flatten)]
@@ -297,29 +297,29 @@ pub struct VolumeCurve {
 pub struct Curve {
     /// Block accesses; requests with `--request-level`.
     pub accesses: u64,
-    /// How many of these read.
+    /// Number of these that are reads.
     pub reads: u64,
-    /// How many of these write.
+    /// Number of these that are writes.
     pub writes: u64,
-    /// Different blocks; estimated from a sample.
+    /// Number of distinct blocks; an estimate with a sample.
     pub distinct_blocks: u64,
     /// The largest reuse distance in blocks: a cache of one block more has all possible hits. Null without
-    /// any reuse.
+    /// reuse.
     pub max_distance: Option<u64>,
-    /// The share of blocks that was looked at.
+    /// Share of the blocks that was sampled.
     pub sampled_rate: f64,
-    /// The curve, by size, ascending.
+    /// Points of the curve by ascending size.
     pub points: Vec<Point>,
 }
 
 /// A point of a curve. Ratios are of block accesses.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, JsonSchema)]
 pub struct Point {
-    /// The cache, in blocks.
+    /// Cache size in blocks.
     pub size_blocks: u64,
     /// Misses divided by accesses; 0 without accesses.
     pub miss_ratio: f64,
-    /// With `--slices`, the interval that holds it with a confidence of 95 %; omitted otherwise.
+    /// With `--slices`, the 95 % confidence interval of `miss_ratio`; omitted otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub miss_ratio_bounds: Option<Interval>,
     /// Misses of reads divided by reads; 0 without reads.
@@ -336,7 +336,7 @@ pub type Row<'a> = (Counts<'a>, Point);
 pub struct Counts<'a> {
     /// Name of the volume; empty for all volumes together.
     pub volume: &'a str,
-    /// The cache, in bytes.
+    /// Cache size in bytes.
     pub size_bytes: u64,
     /// Reads that hit.
     pub read_hits: u64,

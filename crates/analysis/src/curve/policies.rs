@@ -81,37 +81,37 @@ pub struct Question {
 pub struct Answer {
     /// Size of a block, in bytes.
     pub block_size: u64,
-    /// Requests read.
+    /// Requests in the traces.
     pub requests: u64,
     /// Block accesses.
     pub accesses: u64,
-    /// How many of these read.
+    /// Number of these that are reads.
     pub reads: u64,
-    /// How many of these write.
+    /// Number of these that are writes.
     pub writes: u64,
-    /// Different blocks; estimated from a sample.
+    /// Number of distinct blocks; an estimate with a sample.
     pub distinct_blocks: u64,
-    /// The share of blocks that was looked at.
+    /// Share of the blocks that was sampled.
     pub sampled_rate: f64,
-    /// The curve of each policy, in the order asked for, all with the same sizes.
+    /// The curve of each policy, in the order of `--policy`, all with the same sizes.
     pub policies: Vec<PolicyCurve>,
 }
 
 /// The curve of a policy.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, JsonSchema)]
 pub struct PolicyCurve {
-    /// Its name.
+    /// Name of the policy.
     pub policy: String,
-    /// By size, ascending.
+    /// Points of the curve by ascending size.
     pub points: Vec<Point>,
 }
 
 /// A point of a curve. Ratios are of block accesses.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug, JsonSchema)]
 pub struct Point {
-    /// The cache, in blocks.
+    /// Cache size in blocks.
     pub size_blocks: u64,
-    /// The cache, in bytes.
+    /// Cache size in bytes.
     pub size_bytes: u64,
     /// Misses divided by accesses; 0 without accesses.
     pub miss_ratio: f64,
@@ -127,7 +127,7 @@ pub type Row<'a> = (PointOf<'a>, Point);
 /// What a row says in front of the point.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct PointOf<'a> {
-    /// The policy.
+    /// Name of the policy.
     pub policy: &'a str,
 }
 

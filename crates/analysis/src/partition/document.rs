@@ -20,18 +20,18 @@ impl Answer<'_> {
                 self.question.devices.flash
             ),
             format!(
-                "every volume has a backing store of its own, modelled as {}",
+                "every volume has its own backing store, modelled as {}",
                 self.question.devices.backing
             ),
             match &self.question.devices.memory {
-                None => "memory takes no time".to_string(),
+                None => "memory adds no latency".to_string(),
                 Some(name) => format!("memory is {name}"),
             },
         ];
         said.push(match (self.question.evaluate, self.question.queue_depth) {
-            (Evaluate::Analytic, None) => "nothing waits for anything else".into(),
+            (Evaluate::Analytic, None) => "requests never wait for each other".into(),
             (Evaluate::Analytic, Some(depth)) => {
-                format!("latencies are without waiting, requests per second with {depth} in flight")
+                format!("latencies exclude waiting; requests per second assume {depth} in flight")
             }
             (Evaluate::Simulate, Some(depth)) => {
                 format!("each volume is simulated alone with its share, {depth} requests in flight")
@@ -39,10 +39,10 @@ impl Answer<'_> {
             (Evaluate::Simulate, None) => {
                 let rate = self.question.rate;
                 let pace =
-                    if rate == 1.0 { String::new() } else { format!(" {rate} times as fast") };
+                    if rate == 1.0 { String::new() } else { format!(", {rate} times as fast") };
                 format!(
-                    "each volume is simulated with a cache of its own as large as its share, side \
-                     by side at the trace's times{pace}"
+                    "each volume is simulated with its own cache of the size of its share, all \
+                     volumes together at the trace's times{pace}"
                 )
             }
         });
@@ -177,19 +177,19 @@ impl Answer<'_> {
 /// The JSON document. Latencies are in microseconds.
 #[derive(Serialize, Clone, Debug, JsonSchema)]
 pub struct Document {
-    /// The goal, as asked for.
+    /// The goal (`--goal`).
     pub goal: &'static str,
-    /// What the goal came to by prediction.
+    /// Predicted value of the goal.
     pub objective: Option<f64>,
-    /// What `objective` is, with its unit.
+    /// Name and unit of `objective`.
     pub objective_name: &'static str,
-    /// No division in finer units is better; null where that is not known: after simulation, and for `ppc`.
+    /// Value that no division in finer units can beat; null if unknown: after simulation, and for `ppc`.
     pub objective_bound: Option<f64>,
-    /// `objective` as simulated; null without `--evaluate simulate`.
+    /// Simulated value of the goal; null without `--evaluate simulate`.
     pub simulated_objective: Option<f64>,
-    /// How shares were searched.
+    /// How the shares were searched for.
     pub search: &'static str,
-    /// Shares that were tried.
+    /// Number of shares that were tried.
     pub evaluations: u64,
     /// What counts equally: `volumes` or `requests`.
     pub weigh: &'static str,
@@ -199,40 +199,40 @@ pub struct Document {
     pub evaluate: &'static str,
     /// Whether prediction and simulation agree; null without `--evaluate simulate`.
     pub converged: Option<bool>,
-    /// With `--evaluate simulate`, every plan that was simulated; else empty.
+    /// With `--evaluate simulate`, every simulated plan; otherwise empty.
     pub rounds: Vec<RoundRow>,
     /// Whether all targets are met; null without targets.
     pub targets_met: Option<bool>,
-    /// Memory that was divided.
+    /// Divided memory in bytes.
     pub dram_bytes: u64,
-    /// Flash that was divided.
+    /// Divided flash in bytes.
     pub flash_bytes: u64,
-    /// The units of allocation: shares are multiples of them.
+    /// Units of allocation: all shares are multiples of them.
     pub units: Sizes,
-    /// What was left over, because no volume would have gained from it.
+    /// Memory and flash left over because no volume would gain from them.
     pub unallocated: Sizes,
     /// Size of a block, in bytes.
     pub block_size: u64,
-    /// Requests of all traces.
+    /// Requests in all traces.
     pub requests: u64,
     /// Seconds from the first request to the last.
     pub duration_s: f64,
     /// Each volume, with its share.
     pub volumes: Vec<VolumeRow>,
-    /// Divisions for comparison.
+    /// Other divisions, for comparison.
     pub baselines: Vec<Baseline>,
-    /// What was assumed, a sentence each.
+    /// Assumptions, one sentence each.
     pub assumed: Vec<String>,
 }
 
 /// What is said of a volume.
 #[derive(Serialize, Clone, Debug, JsonSchema)]
 pub struct VolumeRow {
-    /// Its name.
+    /// Name of the volume.
     pub volume: String,
-    /// Its share of memory.
+    /// Its share of memory, in bytes.
     pub dram_bytes: u64,
-    /// Its share of flash.
+    /// Its share of flash, in bytes.
     pub flash_bytes: u64,
     /// Mean latency of a request, predicted from the curves.
     pub predicted_latency_us: f64,
@@ -244,45 +244,45 @@ pub struct VolumeRow {
     pub flash_hit_ratio: f64,
     /// Predicted requests per second.
     pub predicted_iops: f64,
-    /// Mean latency of a request as simulated; null without `--evaluate simulate`.
+    /// Simulated mean latency of a request; null without `--evaluate simulate`.
     pub simulated_latency_us: Option<f64>,
-    /// Share of requests that hit as simulated; null likewise.
+    /// Simulated share of requests that hit; null without `--evaluate simulate`.
     pub simulated_hit_ratio: Option<f64>,
-    /// Requests per second as simulated; null likewise.
+    /// Simulated requests per second; null without `--evaluate simulate`.
     pub simulated_iops: Option<f64>,
-    /// The mean latency that it should not exceed; null without a target.
+    /// Target for the mean latency of a request; null without a target.
     pub target_us: Option<f64>,
     /// Whether it meets its target; null without one.
     pub target_met: Option<bool>,
     /// Requests of this volume.
     pub requests: u64,
-    /// Requests that read.
+    /// Read requests.
     pub reads: u64,
-    /// Requests that write.
+    /// Write requests.
     pub writes: u64,
-    /// Bytes of different blocks.
+    /// Bytes of distinct blocks.
     pub distinct_bytes: u64,
-    /// More cache than this brings nothing.
+    /// Cache size in bytes beyond which more cache brings no gain.
     pub useful_bytes: u64,
-    /// The mean latencies by which it was predicted.
+    /// Mean latencies used for its prediction.
     pub model: LoadPoint,
-    /// Curve: pairs of bytes of memory and flash, and miss ratio by request.
+    /// Curve: pairs of cache size in bytes (memory and flash) and miss ratio of requests.
     pub miss_ratios: Vec<(u64, f64)>,
-    /// Curve: pairs of bytes of flash, and mean latency in microseconds, memory being as it is. Without
-    /// flash, of memory.
+    /// Curve: pairs of flash size in bytes and mean latency in microseconds, with its share of memory.
+    /// Without flash, pairs of memory size and mean latency.
     pub latencies: Vec<(u64, f64)>,
 }
 
 /// One plan and its simulation.
 #[derive(Serialize, Clone, Debug, JsonSchema)]
 pub struct RoundRow {
-    /// The objective by prediction.
+    /// Predicted objective.
     pub predicted_objective: f64,
-    /// The objective as simulated.
+    /// Simulated objective.
     pub simulated_objective: f64,
-    /// The largest difference between the two for a volume, as a fraction.
+    /// Largest difference between prediction and simulation for a volume, as a fraction.
     pub deviation: f64,
-    /// The shares, by volume.
+    /// The share of each volume.
     pub sizes: Vec<Sizes>,
 }
 
@@ -299,9 +299,9 @@ impl RoundRow {
 pub struct Baseline {
     /// `equal` (equal shares) or `shared` (one cache for all).
     pub name: &'static str,
-    /// The objective by prediction; null where it has no meaning (`ppc` of a shared cache).
+    /// Predicted objective; null if it has no meaning (`ppc` of a shared cache).
     pub objective: Option<f64>,
-    /// The objective as simulated; null where it was not.
+    /// Simulated objective; null if it was not simulated.
     pub simulated_objective: Option<f64>,
     /// Each volume.
     pub volumes: Vec<BaselineRow>,
@@ -310,23 +310,23 @@ pub struct Baseline {
 /// What is said of a volume in another division.
 #[derive(Serialize, Deserialize, Clone, Debug, JsonSchema)]
 pub struct BaselineRow {
-    /// Its name.
+    /// Name of the volume.
     pub volume: String,
-    /// Its share of memory; null where the cache is shared.
+    /// Its share of memory, in bytes; null if the cache is shared.
     pub dram_bytes: Option<u64>,
-    /// Its share of flash; null where the cache is shared.
+    /// Its share of flash, in bytes; null if the cache is shared.
     pub flash_bytes: Option<u64>,
-    /// Mean latency of a request, predicted from the curves; null where that is not possible.
+    /// Mean latency of a request, predicted from the curves; null if it cannot be predicted.
     pub predicted_latency_us: Option<f64>,
-    /// Predicted share of requests that hit; null likewise.
+    /// Predicted share of requests that hit; null if it cannot be predicted.
     pub hit_ratio: Option<f64>,
-    /// Predicted requests per second; null likewise.
+    /// Predicted requests per second; null if they cannot be predicted.
     pub predicted_iops: Option<f64>,
-    /// Mean latency of a request as simulated; null where it was not.
+    /// Simulated mean latency of a request; null if it was not simulated.
     pub simulated_latency_us: Option<f64>,
-    /// Share of requests that hit as simulated; null likewise.
+    /// Simulated share of requests that hit; null if it was not simulated.
     pub simulated_hit_ratio: Option<f64>,
-    /// Requests per second as simulated; null likewise.
+    /// Simulated requests per second; null if they were not simulated.
     pub simulated_iops: Option<f64>,
 }
 
@@ -340,7 +340,7 @@ pub struct Divided<'a> {
     pub division: &'a str,
     /// Requests of the volume.
     pub requests: u64,
-    /// The mean latency that it should not exceed; null without a target.
+    /// Target for the mean latency of a request; null without a target.
     pub target_us: Option<f64>,
 }
 

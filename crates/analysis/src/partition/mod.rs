@@ -142,18 +142,18 @@ impl Question {
         let block = self.block_size.bytes();
         let Sizes { dram_bytes, flash_bytes } = self.sizes;
         if dram_bytes < block && flash_bytes < block {
-            return impossible("there is nothing to divide: the sizes hold no block");
+            return impossible("there is nothing to divide: the sizes are smaller than a block");
         }
         let Sizes { dram_bytes: dram_unit, flash_bytes: flash_unit } = self.units;
         if !dram_unit.is_multiple_of(block) || !flash_unit.is_multiple_of(block) {
             return impossible("a unit must be a whole number of blocks");
         }
         if self.migration_period == Some(Nanos(0)) {
-            return impossible("the period of migration must be longer than 0");
+            return impossible("the migration period must be longer than 0");
         }
         if self.evaluate == Evaluate::Simulate {
             if self.migration_period.is_some() {
-                return impossible("a cache that migrates only now and then is not simulated");
+                return impossible("a cache with a migration period cannot be simulated");
             }
             if dram_bytes.saturating_add(flash_bytes) > BLOCKS_MAX.saturating_mul(block) {
                 return impossible("the cache is too large to simulate");

@@ -168,9 +168,9 @@ pub struct Chosen {
     pub tier1_bytes: u64,
     /// Size of tier 2; 0 if it is not bought.
     pub tier2_bytes: u64,
-    /// Size of tier 3; 0 likewise.
+    /// Size of tier 3; 0 if it is not bought.
     pub tier3_bytes: u64,
-    /// Size of tier 4; 0 likewise.
+    /// Size of tier 4; 0 if it is not bought.
     pub tier4_bytes: u64,
     /// Share of all block accesses that hit in tier 1.
     pub tier1_hit_ratio: f64,
@@ -178,7 +178,7 @@ pub struct Chosen {
     pub hit_ratio: f64,
     /// Mean latency of the single tier of the same cost.
     pub baseline_latency_us: f64,
-    /// How many sizes of this combination were evaluated, the single tier not counted.
+    /// Number of evaluated sizes of this combination, not counting the single tier.
     pub evaluations: u64,
 }
 

@@ -10,33 +10,33 @@ use super::{Answer, Evaluate, Front};
 /// Latencies are in microseconds.
 #[derive(Serialize, Debug, JsonSchema)]
 pub struct Document<'a> {
-    /// The write policy, as asked for.
+    /// The write policy (`--policy`).
     pub policy: &'static str,
-    /// How sizes were searched, as asked for.
+    /// How sizes were searched for (`--method`).
     pub method: &'static str,
-    /// How choices were judged, as asked for.
+    /// How choices were judged (`--evaluate`).
     pub evaluate: &'static str,
-    /// How many sets of tiers were simulated, single tiers among them.
+    /// Number of simulated sets of tiers, including single tiers.
     pub simulations: u64,
-    /// How many sets of tiers were replayed, single tiers among them.
+    /// Number of replayed sets of tiers, including single tiers.
     pub replays: u64,
     /// Size of a block, in bytes.
     pub block_size: u64,
-    /// By tier, bytes of metadata for each block.
+    /// Bytes of metadata per block, for each tier.
     pub metadata_bytes_per_block: Vec<u64>,
-    /// Requests of the trace.
+    /// Requests in the trace.
     pub requests: u64,
-    /// Block accesses of the trace.
+    /// Block accesses in the trace.
     pub accesses: u64,
-    /// How many of these write.
+    /// Number of these that are writes.
     pub writes: u64,
-    /// Bytes of different blocks.
+    /// Bytes of distinct blocks.
     pub footprint_bytes: u64,
     /// Seconds from the first request to the last.
     pub duration_s: f64,
-    /// The share of blocks that was looked at.
+    /// Share of the blocks that was sampled.
     pub sampled_rate: f64,
-    /// What 100 % is: what DRAM for all data would cost.
+    /// Cost of DRAM for all data; budgets in percent are percentages of it.
     pub full_cost_usd: f64,
     /// The plan for the (first) budget.
     #[serde(flatten)]
@@ -47,12 +47,12 @@ pub struct Document<'a> {
     /// With `--sweep`, the plan for each of its budgets; omitted otherwise.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub sweep: &'a [Plan],
-    /// The limit to wear; null without one.
+    /// The wear limit (`--wear-max`); null without one.
     pub wear_max: Option<f64>,
-    /// What the cache writes to flash below tier 1, as a share of what the formulas count; 1 without
-    /// `--config`.
+    /// Bytes that the configured cache writes to flash below tier 1, divided by those that the formulas
+    /// count; 1 without `--config`.
     pub flash_writes: f64,
-    /// With `--pareto`, whether every size was looked at; omitted otherwise.
+    /// With `--pareto`, whether every size was evaluated; omitted otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pareto_is_exact: Option<bool>,
     /// With `--pareto`, the plans that no other plan beats, by backing store and cost; omitted otherwise.
@@ -63,7 +63,7 @@ pub struct Document<'a> {
 /// A plan that no other beats.
 #[derive(Serialize, Debug, JsonSchema)]
 pub struct ParetoRow<'a> {
-    /// What is bought.
+    /// The tiers to buy.
     pub tiers: Vec<ParetoTier<'a>>,
     /// The device of the backing store.
     pub backing: &'a str,
@@ -71,12 +71,11 @@ pub struct ParetoRow<'a> {
     pub cost_usd: f64,
     /// Mean latency of a block access.
     pub mean_latency_us: f64,
-    /// 99 % of block accesses take no longer.
+    /// Latency that 99 % of block accesses do not exceed.
     pub p99_latency_us: f64,
-    /// How often per day the size of the most written flash tier is written; null where the traces tell no
-    /// times.
+    /// Drive writes per day of the most written flash tier; null if the traces have no times.
     pub drive_writes_per_day: Option<f64>,
-    /// The bytes that this is; null likewise.
+    /// Bytes written to flash per day; null if the traces have no times.
     pub flash_bytes_written_per_day: Option<f64>,
 }
 
@@ -85,7 +84,7 @@ pub struct ParetoRow<'a> {
 pub struct ParetoTier<'a> {
     /// The name of the device.
     pub device: &'a str,
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: u64,
 }
 

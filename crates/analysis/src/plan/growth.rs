@@ -31,19 +31,19 @@ pub struct Answer {
 /// The JSON document. Latencies are in microseconds.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, JsonSchema)]
 pub struct Document {
-    /// The write policy, as asked for.
+    /// The write policy (`--policy`).
     pub policy: String,
     /// Size of a block, in bytes.
     pub block_size: u64,
-    /// By tier, bytes of metadata for each block.
+    /// Bytes of metadata per block, for each tier.
     pub metadata_bytes_per_block: Vec<u64>,
     /// Size of the existing tier 1, in whole units.
     pub have_bytes: u64,
-    /// What 100 % is: what DRAM for all data would cost.
+    /// Cost of DRAM for all data; budgets in percent are percentages of it.
     pub full_cost_usd: f64,
     /// An entry for each budget and combination of two tiers.
     pub growth: Vec<Growth>,
-    /// Names of the combinations of which a budget does not buy one unit.
+    /// Names of the combinations for which a budget does not buy one unit.
     pub unaffordable: Vec<String>,
     /// The latency by budget, for each combination of two tiers.
     pub curves: Vec<Curve>,
@@ -56,14 +56,14 @@ pub struct Curve {
     pub tiers: [String; 2],
     /// The device of the backing store.
     pub backing: String,
-    /// By budget, ascending.
+    /// Points of the curve by ascending budget.
     pub points: Vec<Point>,
 }
 
 /// What an amount of money does.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Debug, JsonSchema)]
 pub struct Point {
-    /// What may be spent in addition to the existing cache.
+    /// Budget in addition to the existing cache.
     pub budget_usd: f64,
     /// Mean latency if all the money buys more of tier 1.
     pub grow_latency_us: f64,
@@ -93,7 +93,7 @@ pub struct Tiers {
     pub add_tier2_bytes: u64,
     /// Size of tier 1 if the money is divided in the best way.
     pub divide_tier1_bytes: u64,
-    /// Size of tier 2 likewise.
+    /// Size of tier 2 if the money is divided in the best way.
     pub divide_tier2_bytes: u64,
 }
 

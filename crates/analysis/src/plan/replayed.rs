@@ -99,12 +99,12 @@ impl Drop for Created {
 fn misplaced(error: ReplayError) -> BoxError {
     match error {
         ReplayError::TooManyVolumes { volumes, targets } => format!(
-            "the traces have {volumes} volumes and --config {targets}; nothing was written. Add a \
-             [[volume]] for each, or choose with --volumes"
+            "the traces have {volumes} volumes but --config has {targets}; nothing was written. Add a \
+             [[volume]] for each, or choose volumes with --volumes"
         )
         .into(),
         ReplayError::BeyondEnd { volume, end, target, size } => format!(
-            "volume {volume} is accessed up to byte {end}, and [[volume]] {target} has {size} \
+            "volume {volume} is accessed up to byte {end}, but [[volume]] {target} has {size} \
              bytes; nothing was written. Give it a larger `size`, or a larger device"
         )
         .into(),

@@ -31,17 +31,17 @@ pub struct Answer {
 /// A sample that might have been taken.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Candidate {
-    /// Size of a region: 4 KiB shifted by this.
+    /// Region size: 4 KiB shifted left by this number of bits.
     pub bits: u32,
-    /// Its seed; another seed is another sample.
+    /// Seed of the sample.
     pub seed: u64,
-    /// Requests of it, divided by those of the trace.
+    /// Requests of the sample divided by those of the trace.
     pub request_ratio: f64,
     /// Mean error of the seven features that are means.
     pub mean_error: f64,
     /// Error of the hit ratios.
     pub hit_ratio_error: HitRatioError,
-    /// The mean over ten: the seven features, and the three of `hit_ratio_error`.
+    /// Mean of ten errors: those of the seven features and the three of `hit_ratio_error`.
     pub total_error: f64,
 }
 
@@ -56,7 +56,7 @@ pub struct Row<'a> {
     pub full: f64,
     /// Its value in the sample.
     pub value: f64,
-    /// By which fraction the sample is off.
+    /// Relative error of the sample's value.
     pub error: f64,
 }
 
@@ -118,28 +118,28 @@ pub struct Sampled {
 pub struct Reduced {
     /// Regions before the reduction.
     pub regions: usize,
-    /// How many of these were removed.
+    /// Number of these that were removed.
     pub removed: usize,
-    /// `mean_error` before.
+    /// `mean_error` before the reduction.
     pub mean_error_before: f64,
-    /// `hit_ratio_error` before.
+    /// `hit_ratio_error` before the reduction.
     pub hit_ratio_error_before: HitRatioError,
-    /// The errors by the number of regions removed; the lowest `total_error` was taken.
+    /// Errors by number of removed regions; the sample is the one with the lowest `total_error`.
     pub curve: Vec<Checkpoint>,
 }
 
 /// A reduction after a number of removals.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Checkpoint {
-    /// Regions removed.
+    /// Number of removed regions.
     pub removed: usize,
-    /// The share of regions that is left.
+    /// Share of regions that is left.
     pub rate: f64,
     /// Mean error of the seven features that are means.
     pub mean_error: f64,
     /// Error of the hit ratios.
     pub hit_ratio_error: HitRatioError,
-    /// The mean over ten: the seven features, and the three of `hit_ratio_error`.
+    /// Mean of ten errors: those of the seven features and the three of `hit_ratio_error`.
     pub total_error: f64,
 }
 
@@ -154,15 +154,15 @@ impl Checkpoint {
 /// A sample of regions of another size.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Compared {
-    /// Size of a region: 4 KiB shifted by this.
+    /// Region size: 4 KiB shifted left by this number of bits.
     pub bits: u32,
-    /// Requests of it, divided by those of the trace.
+    /// Requests of the sample divided by those of the trace.
     pub request_ratio: f64,
     /// Mean error of the seven features that are means.
     pub mean_error: f64,
     /// Error of the hit ratios.
     pub hit_ratio_error: HitRatioError,
-    /// By name, the error of each mean.
+    /// Error of each mean, by feature name.
     pub features: BTreeMap<String, f64>,
 }
 

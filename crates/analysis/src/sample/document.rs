@@ -18,13 +18,14 @@ const POINTS: usize = 200;
 pub struct Document {
     /// The files of the trace.
     pub trace: String,
-    /// Requests of the trace.
+    /// Requests in the trace.
     pub trace_requests: u64,
-    /// Curve of the trace: pairs of cache size in bytes, and miss ratio.
+    /// Miss-ratio curve of the trace: pairs of cache size in bytes and miss ratio.
     pub trace_miss_ratios: Vec<(u64, f64)>,
-    /// Size of a region of the sample: 4 KiB shifted by this. Of several samples, of the chosen one.
+    /// Region size of the sample, or of the chosen one of several: 4 KiB shifted left by this number of
+    /// bits.
     pub bits: u32,
-    /// Seed of the sample; of several, of the chosen one.
+    /// Seed of the sample, or of the chosen one of several.
     pub seed: u64,
     /// The sample; with `--samples N`, the first.
     #[serde(flatten)]
@@ -32,14 +33,14 @@ pub struct Document {
     /// With `--samples`, each sample; omitted otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<SampleDocument>,
-    /// With `--compare`, samples of regions of 4, 8, 16 and 64 KiB; omitted otherwise.
+    /// With `--compare`, samples with regions of 4, 8, 16 and 64 KiB; omitted otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub comparison: Vec<Compared>,
-    /// With `--best-of` or several `--bits`, and without either: the samples of which the one with the
-    /// lowest `total_error` is taken; omitted otherwise.
+    /// With `--best-of` or several `--bits`, and without either option: the samples from which the one with
+    /// the lowest `total_error` is chosen; omitted otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<Candidate>,
-    /// Where the sample was chosen of several, the candidate of the thesis's method, of regions of 64 KiB;
+    /// If the sample was chosen from several, the candidate of the thesis's method, with regions of 64 KiB;
     /// omitted otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plain: Option<Candidate>,
@@ -50,13 +51,13 @@ pub struct Document {
 pub struct SampleDocument {
     /// The file of the sample.
     pub output: String,
-    /// The share of regions that it has; after a reduction, of those that remain.
+    /// Share of regions in the sample; after a reduction, the share that remains.
     pub rate: f64,
     /// Requests of the sample.
     pub requests: u64,
-    /// The same, divided by those of the trace.
+    /// `requests` divided by the requests of the trace.
     pub request_ratio: f64,
-    /// By name (`read_size`, `read_size_p50`), means and percentiles of the trace and of the sample.
+    /// Means and percentiles of the trace and of the sample, by name (`read_size`, `read_size_p50`).
     pub features: BTreeMap<String, Value>,
     /// Mean error of the seven features that are means.
     pub mean_error: f64,
@@ -64,9 +65,10 @@ pub struct SampleDocument {
     pub quantile_error: f64,
     /// Error of the hit ratios.
     pub hit_ratio_error: HitRatioError,
-    /// Curve of the sample, as `trace_miss_ratios`; its caches are smaller by `rate`.
+    /// Miss-ratio curve of the sample, in the form of `trace_miss_ratios`; its cache sizes are smaller by
+    /// the factor `rate`.
     pub miss_ratios: Vec<(u64, f64)>,
-    /// With `--target-rate`, what removing regions did; omitted otherwise.
+    /// With `--target-rate`, the effect of removing regions; omitted otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reduction: Option<Reduced>,
 }
@@ -74,11 +76,11 @@ pub struct SampleDocument {
 /// A feature.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Value {
-    /// Of the trace.
+    /// Value in the trace.
     pub full: f64,
-    /// Of the sample.
+    /// Value in the sample.
     pub sample: f64,
-    /// By which fraction the sample is off.
+    /// Relative error of the sample's value.
     pub error: f64,
 }
 

@@ -70,11 +70,11 @@ impl Measure {
 /// How far off hit ratios are: the mean over cache sizes of the difference; fractions.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct HitRatioError {
-    /// Of reads.
+    /// Error for reads.
     pub read: f64,
-    /// Of writes.
+    /// Error for writes.
     pub write: f64,
-    /// Of both.
+    /// Error for reads and writes together.
     pub all: f64,
 }
 

@@ -101,10 +101,12 @@ impl Question {
     pub fn check(&self) -> Result<(), AnalysisError> {
         let impossible = |what| Err(AnalysisError::Impossible(what));
         if self.reduce.is_some_and(|reduce| reduce.target_rate >= self.rate) {
-            return impossible("a sample is reduced to a rate below its own");
+            return impossible("the target rate of a sample must be below its own rate");
         }
         if self.samples > 1 && (self.best_of > 1 || self.bits.len() > 1) {
-            return impossible("either several samples are taken, or one is chosen of several");
+            return impossible(
+                "either take several samples, or choose one of several, but not both",
+            );
         }
         for &bits in &self.bits {
             // Also says whether there are that many.
@@ -114,7 +116,7 @@ impl Question {
         match self.specs().len() as u64 {
             0 => impossible("there is no sample to take"),
             1..=SAMPLES_MAX => Ok(()),
-            _ => impossible("too many samples would be taken at a time"),
+            _ => impossible("these options take too many samples at once"),
         }
     }
 

@@ -27,13 +27,13 @@ const EXAMPLE_RELEASE: &str = "Example, with the server stopped:
 /// What to do with a backing store.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    /// Its header: whose it is, and whether it is the whole truth
+    /// Show its header: its last flash tier, and whether flash holds newer data
     #[command(after_help = EXAMPLE)]
     Info(Args),
     /// Replay its journal, if it has one
     #[command(after_help = EXAMPLE_RECOVER)]
     Recover(Args),
-    /// Give it away: what flash holds of it does not count any more, and others may write to it
+    /// Release it: invalidate its blocks on flash, so that others may write to it
     #[command(after_help = EXAMPLE_RELEASE)]
     Release(ReleaseArgs),
 }
@@ -43,8 +43,8 @@ pub enum Command {
 pub struct ReleaseArgs {
     /// The device or file
     pub device: PathBuf,
-    /// The configuration it is served with; needed for layout = "none", where only the flash tier
-    /// can note the release
+    /// The configuration that serves it; required for layout = "none", where only the flash tier
+    /// can record the release
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     #[command(flatten)]
@@ -64,25 +64,25 @@ pub struct Args {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "BackingReport")]
 pub(crate) struct Report {
-    /// The store's name, made when its header was written first.
+    /// UUID of the store, generated when its header was first written.
     uuid: String,
     /// Where the header is: `offset` or `tail`.
     layout: String,
-    /// Number of the header's last write.
+    /// Number of the last header write.
     generation: u64,
-    /// Whether the newest data of some blocks is on flash only.
+    /// Whether the newest data of some blocks is only on flash.
     dirty: bool,
-    /// Whether the store was released: nothing that flash holds of it counts.
+    /// Whether the store was released: all its blocks on flash are invalid.
     released: bool,
-    /// Whether the contents are as Forebay left them; null where that was not noted.
+    /// Whether the contents are as Forebay left them; null if Forebay did not record that.
     as_left: Option<bool>,
-    /// Bytes of the volume.
+    /// Size of the volume in bytes.
     data_bytes: u64,
-    /// The flash tier that it was served with last; null without one.
+    /// UUID of the flash tier that it was last served with; null without one.
     flash_uuid: Option<String>,
-    /// Number of that tier's run.
+    /// Number of that tier's last run with the store.
     flash_epoch: u64,
-    /// Always null: there is no journal in this version.
+    /// Always null: this version has no journal.
     journal: Option<()>,
 }
 
@@ -97,7 +97,7 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
     if recover && header.dirty {
         let what = format!("{} has no journal to replay", args.device.display());
         return Err(CliError::failed(what)
-            .kept("everything: its newest data is on its flash tier")
+            .kept("everything: the newest data is on its flash tier")
             .next("serve it with that tier, or run `forebay flash recover`"));
     }
     if recover {
@@ -117,7 +117,8 @@ fn release(args: &ReleaseArgs, ctx: &Context) -> Result<(), CliError> {
         Path::new(backing) == args.device || matches!((one, other), (Ok(a), Ok(b)) if a == b)
     };
     let Some(volume) = config.volume.iter().find(|v| same(&v.backing)) else {
-        let what = format!("{} is no backing store of {}", args.device.display(), file.display());
+        let what =
+            format!("{} is not a backing store in {}", args.device.display(), file.display());
         return Err(CliError::usage(what).next("give the configuration that it was served with"));
     };
     let name = volume.name.clone();
@@ -125,7 +126,7 @@ fn release(args: &ReleaseArgs, ctx: &Context) -> Result<(), CliError> {
     let number = engine.volumes().iter().find(|v| v.name == name).map(|v| v.volume);
     engine.invalidate(number.as_slice())?;
     engine.stop(StopMode::Destage, |_| {})?;
-    ctx.note(format_args!("the flash tier holds nothing of volume {name} any more"));
+    ctx.note(format_args!("the flash tier no longer holds blocks of volume {name}"));
     match inspect_backing(&args.device) {
         Ok(header) => emit(&args.device, &header, &args.output),
         // Layout "none": there is nothing to show.
@@ -153,7 +154,7 @@ fn emit(device: &Path, header: &BackingHeader, output: &DocumentArgs) -> Result<
         writeln!(out, "generation    {}", report.generation)?;
         writeln!(out, "dirty         {}", if report.dirty { "yes" } else { "no" })?;
         let contents = match (report.released, report.as_left) {
-            (true, _) => "released: what flash holds of it does not count",
+            (true, _) => "released: its blocks on flash are invalid",
             (false, Some(true)) => "as Forebay left them",
             (false, Some(false)) => "changed since Forebay left them",
             (false, None) => "unknown: in use, or the last run did not stop cleanly",

@@ -12,7 +12,7 @@ use crate::output::write_stdout;
   $ forebay completions bash > forebay.bash
   $ . ./forebay.bash")]
 pub struct Args {
-    /// The shell to complete in
+    /// The shell to print the script for
     #[arg(value_enum)]
     shell: Shell,
 }

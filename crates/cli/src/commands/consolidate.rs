@@ -17,7 +17,7 @@ use crate::output::OutputArgs;
 pub enum By {
     /// Each file, whatever volumes it has
     File,
-    /// Each volume, in whatever files it occurs
+    /// Each volume, whichever files it occurs in
     Volume,
 }
 
@@ -30,44 +30,45 @@ pub enum By {
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
-    /// The cache that they are to share
+    /// Size of the cache that they share
     #[arg(long, value_name = "SIZE")]
     pub size: Size,
-    /// What a workload is: each file, or each volume (files if there are several)
+    /// What counts as one workload [default: file with several files, otherwise volume]
     #[arg(long, value_enum)]
     pub by: Option<By>,
-    /// Each volume is a workload: the same as --by volume
+    /// Treat each volume as a workload: the same as --by volume
     #[arg(long, conflicts_with_all = ["by", "group"])]
     pub per_volume: bool,
-    /// These volumes are one workload; may be repeated. A volume in no group is a workload of its own
+    /// Treat these volumes as one workload (repeatable). A volume in no group is a separate workload
     #[arg(long, value_name = "NAME=VOLUME,...", conflicts_with = "by")]
     pub group: Vec<Group>,
-    /// All files start together, even if they have dates
+    /// Start all files at the same time, even if they have dates
     #[arg(long)]
     pub start_together: bool,
-    /// Size of a block
+    /// Block size
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block_size)]
     pub block_size: BlockSize,
-    /// Blocks move into the cache only every T, instead of when they are accessed
+    /// Move accessed blocks into the cache once every T, instead of at each access
     #[arg(long, value_name = "T", help_heading = "Model")]
     pub migration_period: Option<TimeSpan>,
-    /// Block accesses of a window, in which misses are counted to find phases [default: a
-    /// thousandth of the workload]
+    /// Block accesses per window; the misses per window show the phases [default: a thousandth of
+    /// the workload]
     #[arg(long, value_name = "N", help_heading = "Model",
           value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
     pub window: Option<u64>,
     /// The longest transition between two phases, in windows
     #[arg(long, value_name = "WINDOWS", default_value_t = 4, help_heading = "Model")]
     pub transition: u16,
-    /// Phases of less than this share of their workload's accesses get no cache
+    /// Give no cache to phases with less than this share of their workload's accesses
     #[arg(long, value_name = "FRACTION", default_value_t = 0.1, help_heading = "Model",
           value_parser = fraction)]
     pub duration_min: f64,
-    /// A phase needs the fewest blocks with this ratio of misses to hits [default: those that
-    /// doubling gains little over]
+    /// Give a phase the fewest blocks that reach this ratio of misses to hits [default: the fewest
+    /// beyond which doubling gains little]
     #[arg(long, value_name = "RATIO", help_heading = "Model", value_parser = ratio)]
     pub miss_hit_ratio: Option<f64>,
-    /// Count only what phases need beyond phases nested in them, where a faster cache holds those
+    /// Count only the blocks that a phase needs beyond its nested phases, as if a faster cache held
+    /// those
     #[arg(long, help_heading = "Model")]
     pub marginal: bool,
     #[command(flatten)]
@@ -79,7 +80,7 @@ impl Args {
         let usage = |what: &str| Err(CliError::usage(what).kept("nothing was read"));
         if self.size.bytes() < self.block_size.bytes() {
             let (size, block) = (self.size, self.block_size);
-            return usage(&format!("--size {size} is not one block of {block}"));
+            return usage(&format!("--size {size} is smaller than a block of {block}"));
         }
         if self.migration_period.is_some_and(|period| period.nanos().0 == 0) {
             return usage("--migration-period must be longer than 0");
@@ -124,14 +125,14 @@ impl Args {
 fn fraction(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
-        _ => Err(format!("`{text}` is no fraction: write a number from 0 to 1")),
+        _ => Err(format!("`{text}` is not a fraction: write a number from 0 to 1")),
     }
 }
 
 fn ratio(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
-        _ => Err(format!("`{text}` is no ratio: write a number of 0 or more, such as 0.5")),
+        _ => Err(format!("`{text}` is not a ratio: write 0 or a larger number, such as 0.5")),
     }
 }
 
@@ -158,15 +159,15 @@ fn notes(answer: &Answer) -> Vec<String> {
     let empty = answer.workloads.iter().filter(|w| w.accesses == 0).map(|w| w.name.as_str());
     let empty: Vec<&str> = empty.collect();
     if !empty.is_empty() {
-        notes.push(format!("not one read or write by {}", empty.join(", ")));
+        notes.push(format!("no reads or writes by {}", empty.join(", ")));
     }
     if answer.is_untimed() {
-        let each = "the traces tell no times: each begins when the one before has ended";
+        let each = "the traces have no times: each starts when the one before it ends";
         notes.push(each.to_string());
     } else if let Some(lonely) = answer.lonely() {
         notes.push(format!(
-            "{} never runs while another does, so that they do nothing to one another: give \
-             --start-together if that is not what you ask about",
+            "{} never runs while another workload does, so they do not affect each other; give \
+             --start-together to make them overlap",
             lonely.name
         ));
     }

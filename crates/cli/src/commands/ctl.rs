@@ -27,11 +27,11 @@ pub struct ServerArgs {
     /// The server's control address: unix:PATH or tcp:IP:PORT
     #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
     pub control: Option<Address>,
-    /// The server's configuration file, which says the address and where the token is
+    /// The server's configuration file, which gives the address and the token file
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// The server's token, which an address tcp:IP:PORT asks for; by default the file that the
-    /// configuration names, and without one /run/forebay/control.token
+    /// The file with the server's token, required for tcp:IP:PORT [default: the file that the
+    /// configuration names, or /run/forebay/control.token]
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
 }
@@ -57,41 +57,41 @@ struct Server {
 /// What to do.
 #[derive(clap::Subcommand, Debug)]
 pub enum Action {
-    /// What the cache has done, as JSON
+    /// Print the state and the counters of the cache as JSON
     #[command(after_help = EXAMPLE_STATUS)]
     Status(ServerArgs),
-    /// What the cache is doing, again and again
+    /// Print the current activity of each volume, repeatedly
     #[command(after_help = EXAMPLE_TOP)]
     Top {
         #[command(flatten)]
         server: ServerArgs,
-        /// How often
+        /// Time between two prints
         #[arg(long, value_name = "T", default_value = "2s")]
         every: TimeSpan,
-        /// End after N times
+        /// Exit after printing N times
         #[arg(long, value_name = "N")]
         count: Option<u64>,
     },
-    /// Bring everything that is dirty now to the backing stores
+    /// Destage everything that is dirty now to the backing stores
     #[command(after_help = EXAMPLE_DESTAGE)]
     Destage(ServerArgs),
-    /// Bring dirty data to the backing stores while requests go on, then hold them back with nothing
-    /// dirty, for a snapshot of the stores
+    /// Destage dirty data while requests continue, then hold requests back with nothing dirty, for a
+    /// snapshot of the backing stores
     #[command(after_help = EXAMPLE_QUIESCE)]
     Quiesce {
         #[command(flatten)]
         server: ServerArgs,
-        /// Let requests go on after this time even without --resume; 0s for never
+        /// Resume requests after this time even without --resume; 0s for never
         #[arg(long = "for", value_name = "T", default_value = "10min", conflicts_with = "resume")]
         limit: TimeSpan,
-        /// Let requests go on
+        /// Resume requests
         #[arg(long)]
         resume: bool,
     },
-    /// Try backing stores that fail again now, and let requests go on that a quiesce holds back
+    /// Retry failed backing stores now, and resume requests that a quiesce holds back
     #[command(after_help = EXAMPLE_RESUME)]
     Resume(ServerArgs),
-    /// Stop the server, and wait until it has let go of its devices
+    /// Stop the server, and wait until it has closed its devices
     #[command(after_help = EXAMPLE_STOP)]
     Stop {
         #[command(flatten)]
@@ -99,19 +99,19 @@ pub enum Action {
         /// Leave dirty data on flash, whatever the configuration says
         #[arg(long)]
         keep_dirty: bool,
-        /// Bring dirty data to the backing stores, whatever the configuration says
+        /// Destage dirty data to the backing stores, whatever the configuration says
         #[arg(long, conflicts_with = "keep_dirty")]
         destage: bool,
-        /// Bring dirty data to the backing stores, then give them away: what is cached of them does not
-        /// count any more, and others may write to them
+        /// Destage dirty data to the backing stores, then release them: their cached blocks become
+        /// invalid, and others may write to the stores
         #[arg(long, conflicts_with_all = ["keep_dirty", "destage"])]
         release: bool,
-        /// Return at once, without waiting for the stop
+        /// Return immediately, without waiting for the stop
         #[arg(long)]
         no_wait: bool,
     },
-    /// Drop what is cached of a volume, because its store is written by others; what is dirty goes
-    /// there first, and clients wait meanwhile
+    /// Drop the cached blocks of a volume because others write to its store; dirty blocks are
+    /// destaged first, and clients wait meanwhile
     #[command(after_help = EXAMPLE_INVALIDATE)]
     Invalidate {
         #[command(flatten)]
@@ -125,7 +125,7 @@ pub enum Action {
     /// Remove a volume (refused: this version needs a restart; see below)
     #[command(after_help = EXAMPLE_RESTART)]
     Detach(RestartArgs),
-    /// Use less memory for blocks, or again as much as at the start
+    /// Use less memory for blocks, or return to the amount at the start
     #[command(after_help = EXAMPLE_RESIZE)]
     Resize {
         #[command(flatten)]
@@ -134,7 +134,7 @@ pub enum Action {
         #[arg(long, value_name = "SIZE")]
         dram: Size,
     },
-    /// Change the write policy, once nothing is dirty; writes wait at the end of it
+    /// Change the write policy once nothing is dirty; writes wait while the last blocks are destaged
     #[command(after_help = EXAMPLE_SET)]
     Set {
         #[command(flatten)]
@@ -142,8 +142,8 @@ pub enum Action {
         /// write-through, read-only, write-around, write-only or write-back
         #[arg(long, value_name = "POLICY")]
         write_policy: WritePolicy,
-        /// When a write is answered under write-back: flash or dram. Left out, it stays as it is or as
-        /// the configuration says; a server without flash has dram only
+        /// When a write is acknowledged under write-back: flash or dram [default: the current or the
+        /// configured setting]; a server without flash supports only dram
         #[arg(long, value_name = "WHEN")]
         acknowledge: Option<Acknowledge>,
     },
@@ -157,7 +157,7 @@ const EXAMPLE_STATUS: &str = "Example, with a server running:
   $ forebay ctl status --control unix:control.sock";
 
 const EXAMPLE_TOP: &str =
-    "reads/s, writes/s and hits are those of the last interval; p50 and p99 since the start.
+    "reads/s, writes/s and hits cover the last interval; p50 and p99 cover the time since the start.
 
 Example, with a server running:
   $ forebay ctl top --every 500ms --count 2 --config forebay.toml";
@@ -170,20 +170,21 @@ const EXAMPLE_QUIESCE: &str = "Example, with a server running:
   $ cp disk.img snapshot.img
   $ forebay ctl quiesce --resume --config forebay.toml";
 
-const EXAMPLE_RESUME: &str = "Example, with a server running, when there is room on a store again:
+const EXAMPLE_RESUME: &str = "Example, with a server running, after freeing space on a store:
   $ forebay ctl resume --config forebay.toml";
 
 const EXAMPLE_STOP: &str = "Example, with a server running:
   $ forebay ctl stop --keep-dirty --config forebay.toml";
 
 const EXAMPLE_INVALIDATE: &str =
-    "Example, with a server running: somebody else empties the first MiB of the volume.
+    "Example, with a server running, where another program zeroes the first MiB of the volume:
   $ forebay ctl quiesce --config forebay.toml
   $ dd if=/dev/zero of=disk.img bs=1M seek=1 count=1 conv=notrunc
   $ forebay ctl invalidate vm1 --config forebay.toml
   $ forebay ctl quiesce --resume --config forebay.toml";
 
-const EXAMPLE_RESTART: &str = "Example, with a server running, which refuses it:
+const EXAMPLE_RESTART: &str =
+    "Example, with a server running, instead of attaching or detaching a volume:
   $ forebay ctl stop --destage --config forebay.toml
 
 Then change the [[volume]] tables of the file, and start the server again.";
@@ -194,7 +195,7 @@ const EXAMPLE_RESIZE: &str = "Example, with a server running:
 const EXAMPLE_SET: &str = "Example, with a server running:
   $ forebay ctl set --write-policy write-through --config forebay.toml
 
-It holds until the server stops; the configuration file says what holds at the next start.";
+The change lasts until the server stops; the next start uses the configuration file.";
 
 /// Asks, and prints the answer.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {

@@ -37,7 +37,7 @@ pub enum Command {
     /// Read and verify everything; fail if anything is damaged
     #[command(after_help = EXAMPLE_CHECK)]
     Check(Args),
-    /// Bring what is dirty on it to its backing stores, offline
+    /// Destage its dirty blocks to the backing stores, offline
     #[command(after_help = EXAMPLE_RECOVER)]
     Recover(RecoverArgs),
 }
@@ -56,7 +56,7 @@ pub struct Args {
 pub struct RecoverArgs {
     /// The device or file
     pub device: PathBuf,
-    /// The configuration file, which says where the backing stores are
+    /// The configuration file, which names the backing stores
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
     #[command(flatten)]
@@ -67,7 +67,7 @@ pub struct RecoverArgs {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "FlashReport")]
 pub(crate) struct Report {
-    /// The tier's name, made when it was formatted.
+    /// UUID of the tier, generated when it was formatted.
     uuid: String,
     /// Version of the format.
     format: u16,
@@ -77,19 +77,19 @@ pub(crate) struct Report {
     clean: bool,
     /// Number of the last run.
     epoch: u64,
-    /// Bytes of a block.
+    /// Block size in bytes.
     block_size: u32,
-    /// Blocks that the tier holds.
+    /// Number of blocks on the tier.
     blocks: u64,
-    /// Blocks that are not on their backing store yet.
+    /// Number of blocks not yet written to their backing store.
     dirty_blocks: u64,
-    /// Regions of the log.
+    /// Number of regions of the log.
     regions: u32,
-    /// Regions that hold records.
+    /// Number of regions that hold records.
     regions_used: u32,
     /// The volumes that it caches.
     volumes: Vec<Bound>,
-    /// What is damaged.
+    /// The damage that was found.
     errors: Vec<Damage>,
 }
 
@@ -98,7 +98,7 @@ pub(crate) struct Report {
 struct Bound {
     /// Its number in the tier's records.
     index: u16,
-    /// The name of its backing store.
+    /// UUID of its backing store.
     uuid: String,
 }
 
@@ -146,7 +146,7 @@ fn report(device: &Path) -> Result<Report, CliError> {
     let Found::Tier(superblock) = inspect_flash(device)? else {
         // Names what is there instead.
         check_flash(device)?;
-        return Err(CliError::failed("the flash tier changed while it was looked at"));
+        return Err(CliError::failed("the flash tier changed while it was read"));
     };
     let check = check_flash(device)?;
     Ok(Report {
@@ -193,10 +193,10 @@ fn errors(check: &CheckReport) -> Vec<Damage> {
 enum Damage {
     /// The tier could not be read to its end.
     Failure {
-        /// Why.
+        /// The reason.
         message: String,
     },
-    /// Batches of records are gone; which blocks they held is not known.
+    /// Batches of records are lost; the blocks in them are unknown.
     Batches {
         /// The first of them.
         first: u64,
@@ -209,14 +209,14 @@ enum Damage {
         volume: u16,
         /// The block's number in the volume.
         block: u64,
-        /// Where the record is.
+        /// The page of the record.
         page: u32,
-        /// What that means for the block.
+        /// What the damage means for the block.
         state: LossName,
     },
-    /// A page holds what was written for another place.
+    /// A page holds data that was written for another page.
     Misplaced {
-        /// Which page.
+        /// The page.
         page: u32,
     },
 }
@@ -229,7 +229,7 @@ enum LossName {
     Dirty,
     /// The backing store has its data.
     Clean,
-    /// Nothing is lost, there is a newer record.
+    /// Nothing is lost: a newer record exists.
     Superseded,
 }
 
@@ -238,18 +238,18 @@ impl std::fmt::Display for Damage {
         match self {
             Damage::Failure { message } => f.write_str(message),
             Damage::Batches { first, last } => {
-                write!(f, "batches {first} to {last} are lost; which blocks they held is not known")
+                write!(f, "batches {first} to {last} are lost; the blocks in them are unknown")
             }
             Damage::Block { volume, block, page, state } => {
                 let state = match state {
                     LossName::Dirty => "dirty, its newest data is lost",
                     LossName::Clean => "clean, the backing store has its data",
-                    LossName::Superseded => "nothing is lost, there is a newer record",
+                    LossName::Superseded => "nothing is lost, a newer record exists",
                 };
                 write!(f, "block {block} of volume {volume} at page {page} is unreadable: {state}")
             }
             Damage::Misplaced { page } => {
-                write!(f, "page {page} holds what was written for another place")
+                write!(f, "page {page} holds data that was written for another page")
             }
         }
     }
@@ -286,7 +286,7 @@ fn summary(errors: &[Damage]) -> String {
         }
     }
     if batches > 0 {
-        parts.push(format!("{} batches lost, with blocks that are not known", count(batches)));
+        parts.push(format!("{} batches lost, with unknown blocks", count(batches)));
     }
     if misplaced > 0 {
         parts.push(format!("{} misplaced pages", count(misplaced)));
@@ -315,7 +315,7 @@ fn emit(report: &Report, output: &DocumentArgs) -> Result<(), CliError> {
         match report.errors.len().saturating_sub(ERRORS_SHOWN) {
             0 => Ok(()),
             more => {
-                writeln!(out, "              and {} more; --json names all", count(more as u64))
+                writeln!(out, "              and {} more; --json lists all", count(more as u64))
             }
         }
     })

@@ -21,43 +21,44 @@ const HASHED_MAX: u64 = 1_000_000;
 /// Arguments of `forebay load`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-SPEC is what `forebay trace synth` takes: a TOML file or a line such as zipf:blocks=64Ki,write=0.3. \
-Without --rate or --open-loop each of the --jobs keeps --queue-depth requests in flight, \
-whatever arrival SPEC says.
+SPEC is as for `forebay trace synth`: a TOML file or a line such as zipf:blocks=64Ki,write=0.3. \
+Without --rate or --open-loop, each of the --jobs keeps --queue-depth requests in flight, \
+whatever arrival SPEC sets.
 
 Example:
   $ forebay load zipf:blocks=4Ki --target d.img --create 16MiB --requests 20k")]
 pub struct Args {
-    /// The workload, or a file that describes it
+    /// The workload, or a TOML file that describes it
     #[arg(value_name = "SPEC")]
     pub spec: String,
     #[command(flatten)]
     pub target: TargetArgs,
-    /// Open loop: N requests per second, evenly, or at random where SPEC says so
+    /// Open loop: send N requests per second, evenly, or at random if SPEC says so
     #[arg(long, value_name = "N", value_parser = number, help_heading = "Pace")]
     pub rate: Option<u64>,
-    /// Open loop: at the times that SPEC says
+    /// Open loop: send requests at the times that SPEC sets
     #[arg(long, conflicts_with_all = ["rate", "quiesce"], help_heading = "Pace")]
     pub open_loop: bool,
-    /// Requests in flight in each job, at most; 16 in a closed loop, 256 in an open one
+    /// Maximum number of requests in flight per job [default: 16 in a closed loop, 256 in an open
+    /// loop]
     #[arg(long, value_name = "N", help_heading = "Pace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub queue_depth: Option<u32>,
-    /// Submitters, each with a queue (and connections) of its own
+    /// Number of submitters, each with its own queue (and connections)
     #[arg(long, value_name = "N", default_value = "1", help_heading = "Pace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     #[arg(conflicts_with_all = ["rate", "open_loop", "verify", "quiesce"])]
     pub jobs: u32,
-    /// Stop after this time; SPEC begins again as often as it takes
+    /// Stop after this time; SPEC repeats until then
     #[arg(long, value_name = "T", help_heading = "Length")]
     pub duration: Option<TimeSpan>,
-    /// Stop after N requests; SPEC begins again as often as it takes
+    /// Stop after N requests; SPEC repeats until then
     #[arg(long, value_name = "N", value_parser = number, help_heading = "Length")]
     pub requests: Option<u64>,
-    /// Length of a row of --intervals and of a point of --html; adapted to the run otherwise
+    /// Time per row of --intervals and per point of --html [default: adapted to the run]
     #[arg(long, value_name = "T", help_heading = "Output")]
     pub interval: Option<TimeSpan>,
-    /// Write a row for each interval to FILE as Parquet (--parquet writes one for the run)
+    /// Write a row for each interval to FILE as Parquet (--parquet writes one row for the run)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub intervals: Option<std::path::PathBuf>,
     #[command(flatten)]

@@ -11,7 +11,7 @@ use crate::error::CliError;
   $ forebay man man1
   $ test -s man1/forebay-trace-info.1")]
 pub struct Args {
-    /// Where to write the pages; created if it does not exist
+    /// Directory for the pages; created if it does not exist
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
@@ -24,6 +24,6 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let command = super::description().disable_help_subcommand(true);
     clap_mangen::generate_to(command, directory)
         .map_err(|e| CliError::file("cannot write into", directory, e))?;
-    ctx.note(format_args!("manual pages are in {}", directory.display()));
+    ctx.note(format_args!("wrote the manual pages to {}", directory.display()));
     Ok(())
 }

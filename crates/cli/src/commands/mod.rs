@@ -39,7 +39,7 @@ use crate::error::CliError;
 #[derive(Parser, Debug)]
 #[command(name = "forebay", version, propagate_version = true, max_term_width = 100)]
 pub struct Cli {
-    /// No progress and no notes, only errors
+    /// Print only errors: no progress, no notes
     #[arg(short, long, global = true)]
     pub quiet: bool,
     /// What to do
@@ -50,7 +50,7 @@ pub struct Cli {
 /// What to do.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Look into traces, convert them, make synthetic ones
+    /// Inspect and convert traces, and generate synthetic ones
     #[command(subcommand, after_help = trace::EXAMPLE)]
     Trace(trace::Command),
     /// Compute miss-ratio curves of a workload
@@ -61,9 +61,9 @@ pub enum Command {
     Partition(Box<partition::Args>),
     /// Check whether workloads fit together in one cache, and which of them waste it
     Consolidate(consolidate::Args),
-    /// Take a smaller trace with the features and hit ratios of the whole
+    /// Sample a trace: make a smaller one with the same features and hit ratios
     Sample(sample::Args),
-    /// Run the cache under virtual time: hits, latencies and traffic of a configuration
+    /// Run the cache in virtual time: hits, latencies and traffic of a configuration
     Simulate(simulate::Args),
     /// Replay a trace against real devices, an NBD export or Forebay's cache
     Replay(Box<replay::Args>),
@@ -71,31 +71,31 @@ pub enum Command {
     Load(Box<load::Args>),
     /// Run the cache, and serve its volumes over NBD
     Serve(serve::Args),
-    /// Put the results of other commands on one page
+    /// Combine the results of other commands in one HTML page
     Report(report::Args),
-    /// Talk to a running server
+    /// Query and control a running server
     Ctl(ctl::Args),
-    /// Look at a flash tier, verify and recover it, offline
+    /// Inspect, verify and recover a flash tier, offline
     #[command(subcommand, after_help = flash::EXAMPLE)]
     Flash(flash::Command),
-    /// Look at a backing store, or give it away, offline
+    /// Inspect a backing store, or release it for use without Forebay, offline
     #[command(subcommand, after_help = backing::EXAMPLE)]
     Backing(backing::Command),
     /// List the replacement policies: what each does, its source and its parameters
     Policies(policies::Args),
-    /// Group traces by their features, and name one for each group (Python package)
+    /// Group traces by their features, and pick one trace for each group (Python package)
     Representatives(python::Representatives),
-    /// Run every combination of traces and configurations of a study file (Python package)
+    /// Run every combination of traces and configurations in a study file (Python package)
     Study(python::Study),
-    /// Describe every trace below a directory (Python package)
+    /// Describe every trace under a directory (Python package)
     Fleet(python::Fleet),
-    /// Say what a trace may want: a second tier, a policy, a block size (Python package)
+    /// Recommend a second tier, a policy and a block size for a trace (Python package)
     Advise(python::Advise),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Write the manual pages
     Man(man::Args),
-    /// Anything else is an executable `forebay-NAME` on the PATH.
+    /// Any other command NAME runs the executable `forebay-NAME` on the PATH.
     #[command(external_subcommand)]
     External(Vec<OsString>),
 }

@@ -30,9 +30,9 @@ pub enum Goal {
 /// How shares are searched.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Search {
-    /// Dynamic programming: the best there is in whole units
+    /// Dynamic programming: the optimum in whole units
     Exact,
-    /// Simulated annealing: not always the best, in finer units
+    /// Simulated annealing: finer units, but not always the optimum
     Anneal,
 }
 
@@ -50,16 +50,16 @@ pub enum Weigh {
 pub enum Iops {
     /// The largest sum
     Sum,
-    /// The smallest sum of times per request, which lifts the slowest
+    /// The smallest sum of times per request, which favours the slowest volume
     Inverse,
 }
 
 /// How a division is judged.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Evaluate {
-    /// From the curves, and the latencies of the devices with nothing waiting
+    /// From the curves and the latencies of idle devices
     Analytic,
-    /// By simulating the caches, and planning again with the latencies found
+    /// By simulating the caches, then planning again with the simulated latencies
     Simulate,
 }
 
@@ -71,50 +71,50 @@ pub enum Evaluate {
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
-    /// Flash to divide: room for data
+    /// Flash to divide, counted as space for data
     #[arg(long, value_name = "SIZE")]
     pub flash: Size,
-    /// Memory to divide as well; without it the caches are on flash alone
+    /// Memory to divide too; by default the caches use only flash
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub dram: Size,
-    /// What the division is to be best at
+    /// What to optimize
     #[arg(long, value_enum, default_value = "latency")]
     pub goal: Goal,
-    /// The mean latency that a volume is to have at most; comes before the goal (repeatable)
+    /// Maximum mean latency of a volume; takes precedence over the goal (repeatable)
     #[arg(long, value_name = "VOLUME=TIME", value_parser = target)]
     pub target: Vec<(String, TimeSpan)>,
-    /// What counts alike: volumes unless the goal is hits, where it is requests
+    /// What gets equal weight [default: volumes, or requests with --goal hits]
     #[arg(long, value_enum)]
     pub weigh: Option<Weigh>,
-    /// For --goal iops: what is to be best of several volumes' requests per second [default: sum]
+    /// For --goal iops: how to combine the requests per second of several volumes [default: sum]
     #[arg(long, value_enum)]
     pub iops: Option<Iops>,
-    /// Every volume gets this much flash, unless it has no use for it
+    /// Give every volume at least this much flash, unless it cannot use that much
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub floor: Size,
-    /// Every volume gets this much memory, unless it has no use for it
+    /// Give every volume at least this much memory, unless it cannot use that much
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub dram_floor: Size,
     /// The write policy
     #[arg(long, value_enum, default_value = "write-through")]
     pub policy: Policy,
-    /// Size of a block
+    /// Block size
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block_size)]
     pub block_size: BlockSize,
-    /// Blocks move into the cache only every T, instead of when they are accessed
+    /// Move accessed blocks into the cache once every T, instead of at each access
     #[arg(long, value_name = "T")]
     pub migration_period: Option<TimeSpan>,
     #[command(flatten)]
     pub searching: SearchArgs,
     #[command(flatten)]
     pub evaluating: EvaluateArgs,
-    /// The memory; `none` takes no time
+    /// The memory device; `none` adds no latency
     #[arg(long, value_name = "DEVICE", default_value = "FastDRAM", help_heading = "Devices")]
     pub memory: String,
-    /// The flash device, which volumes share
+    /// The flash device that all volumes share
     #[arg(long, value_name = "DEVICE", default_value = "nvme", help_heading = "Devices")]
     pub flash_device: String,
-    /// The backing store of every volume
+    /// The device of every volume's backing store
     #[arg(long, value_name = "DEVICE", default_value = "hdd-7200", help_heading = "Devices")]
     pub backing_device: String,
     #[command(flatten)]
@@ -125,19 +125,19 @@ pub struct Args {
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Search")]
 pub struct SearchArgs {
-    /// How shares are searched
+    /// How to search for the shares
     #[arg(long, value_enum, default_value = "exact")]
     pub search: Search,
-    /// Flash is given out in units of this size, whole blocks; as fine as is quick if not said
+    /// Divide flash in units of this size, in whole blocks [default: the finest that is quick]
     #[arg(long, value_name = "SIZE")]
     pub unit: Option<Size>,
-    /// Memory is given out in units of this size
+    /// Divide memory in units of this size
     #[arg(long, value_name = "SIZE")]
     pub dram_unit: Option<Size>,
-    /// Seed of annealing and of the devices' random numbers
+    /// Seed for annealing and for the devices' random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Moves that annealing tries [default: 400000]
+    /// Number of moves that annealing tries [default: 400000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: Option<u64>,
 }
@@ -146,21 +146,21 @@ pub struct SearchArgs {
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Judging")]
 pub struct EvaluateArgs {
-    /// How a division is judged
+    /// How to judge a division
     #[arg(long, value_enum, default_value = "analytic")]
     pub evaluate: Evaluate,
-    /// Under simulation: prediction and simulation agree if they are no farther apart
+    /// With --evaluate simulate: largest difference at which prediction and simulation agree
     /// [default: 0.05]
     #[arg(long, value_name = "FRACTION", value_parser = crate::args::rate)]
     pub tolerance: Option<f64>,
-    /// Under simulation: plans at most [default: 8]
+    /// With --evaluate simulate: maximum number of plans [default: 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: Option<u32>,
-    /// Each volume keeps N requests in flight, whatever the trace's times; 32 for --goal iops if
-    /// not said
+    /// Keep N requests of each volume in flight and ignore the trace's times [default: 32 with
+    /// --goal iops]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub queue_depth: Option<u32>,
-    /// Under simulation: N times as fast as the trace
+    /// With --evaluate simulate: run N times as fast as the trace
     #[arg(long, value_name = "N", conflicts_with = "queue_depth", value_parser = positive)]
     pub rate: Option<f64>,
 }
@@ -255,7 +255,7 @@ impl Args {
         let refuse = |what: String| Err(CliError::usage(what));
         if self.flash.bytes() < block && self.dram.bytes() < block {
             return refuse(format!(
-                "there is nothing to divide: --flash {} and --dram {} hold no block of {}",
+                "there is nothing to divide: --flash {} and --dram {} are smaller than a block of {}",
                 self.flash, self.dram, self.block_size
             ));
         }
@@ -271,7 +271,7 @@ impl Args {
             }
             if size.bytes() > total.bytes() {
                 return refuse(format!(
-                    "{name} {size} is more than {of} {total}: nothing would be given"
+                    "{name} {size} is more than {of} {total}, so there is nothing to divide"
                 ));
             }
         }
@@ -291,8 +291,8 @@ impl Args {
             return refuse("--migration-period must be longer than 0".into());
         }
         if self.evaluating.evaluate == Evaluate::Simulate && self.migration_period.is_some() {
-            let what = "the cache that is simulated takes blocks in as they are accessed, so \
-                        --migration-period does not go with --evaluate simulate";
+            let what = "the simulated cache takes in blocks as they are accessed, so \
+                        --migration-period cannot be combined with --evaluate simulate";
             return Err(CliError::usage(what).next("use --evaluate analytic"));
         }
         let simulates = self.evaluating.evaluate == Evaluate::Simulate;
@@ -316,8 +316,8 @@ impl Args {
                 false => ("--dram", self.dram),
             };
             let what = format!(
-                "{name} {size} is too large to simulate: in blocks of {}, both tiers together \
-                 hold {most} at most",
+                "{name} {size} is too large to simulate: with blocks of {}, both tiers together \
+                 can hold at most {most}",
                 self.block_size
             );
             return Err(CliError::usage(what).next("use --evaluate analytic, or larger blocks"));
@@ -333,8 +333,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let workload = question.measure(ctx).map_err(|error| match error {
         error @ AnalysisError::OneVolume(_) => {
             CliError::usage(error).next(match args.traces.traces.len() {
-                1 => "give the traces of several volumes, or see forebay mrc --request-level",
-                _ => "traces that name their volumes share those of the same name: all of these do",
+                1 => "give the traces of several volumes, or use `forebay mrc --request-level`",
+                _ => "traces share volumes of the same name, and all of these name the same one",
             })
         }
         error => error.into(),
@@ -342,8 +342,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let (traces, volumes) = (args.traces.traces.len(), workload.known.volumes.len());
     if traces > volumes {
         ctx.note(format_args!(
-            "{traces} traces have {volumes} volumes that read or write: traces that name a volume alike \
-             share it (`forebay trace info` shows the names)"
+            "{traces} traces have {volumes} volumes with reads or writes: volumes of the same name \
+             count as one (`forebay trace info` shows the names)"
         ));
     }
     let answer = question.divide(&workload, ctx)?;
@@ -354,7 +354,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
 
 /// Reads `VOLUME=TIME`.
 fn target(text: &str) -> Result<(String, TimeSpan), String> {
-    let wrong = || format!("`{text}` is no target: write VOLUME=TIME, such as vm1=2ms");
+    let wrong = || format!("`{text}` is not a target: write VOLUME=TIME, such as vm1=2ms");
     let (volume, time) = text.rsplit_once('=').ok_or_else(wrong)?;
     let time: TimeSpan = time.parse().map_err(|e| format!("{}: {e}", wrong()))?;
     match volume.is_empty() || time.nanos().0 == 0 {

@@ -32,7 +32,7 @@ const SWEEP: usize = 24;
 pub enum Policy {
     /// Writes go to the cache and to the backing store
     WriteThrough,
-    /// Writes go to the backing store later
+    /// Writes go to the cache first, and to the backing store later
     WriteBack,
 }
 
@@ -48,7 +48,7 @@ impl From<Policy> for WritePolicy {
 /// How sizes are searched.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
-    /// A few evaluations guided by hit-to-miss ratios
+    /// A few sizes, chosen by hit-to-miss ratios
     Cydonia,
     /// Every size
     Exhaustive,
@@ -79,8 +79,9 @@ impl From<Evaluate> for analysis::Evaluate {
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Hits are those of an ideal LRU list over all tiers. Flash in slots, the default, \
-keeps nearly all of them, a flash log fewer (docs/simulation.md has a table). --config FILE names the cache that you will run: the \
-best choices are then simulated, and their figures count what that cache keeps.
+reaches nearly all of them; a flash log reaches fewer (docs/simulation.md has a table). With --config FILE, \
+the configuration that you will run, the best choices are simulated, and their figures are those of that \
+cache.
 
 Example:
   $ forebay trace synth 'zipf' -o zipf.parquet
@@ -89,70 +90,70 @@ Example:
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
-    /// What may be spent on tiers: dollars, or a percentage of what DRAM for all data would cost;
-    /// several give a plan each
+    /// Budget for the tiers: dollars, or a percentage of the price of DRAM for all data; each of
+    /// several budgets gets a plan
     #[arg(long, value_name = "USD,...", value_delimiter = ',')]
     #[arg(required_unless_present = "study", allow_negative_numbers = true)]
     pub budget: Vec<Budget>,
-    /// This much of tier 1 is there already: says whether --budget is better spent on more of it or
-    /// on a second tier
+    /// Size of the tier 1 that you already have: compare spending --budget on more of it with spending
+    /// it on a second tier
     #[arg(long, value_name = "SIZE", conflicts_with_all = ["method", "evaluate", "sweep", "pareto"])]
     pub have: Option<Size>,
-    /// The catalogue of devices, TOML; --print-devices shows the built-in one
+    /// Device catalogue (TOML); --print-devices prints the built-in one
     #[arg(long, value_name = "FILE")]
     pub devices: Option<PathBuf>,
-    /// Only in front of these backing stores, by their names in the catalogue
+    /// Plan only for these backing stores, by their names in the catalogue
     #[arg(long, value_name = "DEVICE,...", value_delimiter = ',')]
     pub backing: Vec<String>,
-    /// Only these tiers, fastest first, instead of the catalogue's combinations
+    /// Plan only with these tiers, fastest first, instead of the catalogue's combinations
     #[arg(long, value_name = "DEVICE,...", value_delimiter = ',')]
     pub tiers: Vec<String>,
     /// The write policy
     #[arg(long, value_enum, default_value = "write-through")]
     pub policy: Policy,
-    /// How sizes are searched
+    /// How to search for sizes
     #[arg(long, value_enum, default_value = "exhaustive")]
     pub method: Method,
     /// How many sizes per combination Cydonia tries [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub evaluations: Option<u64>,
-    /// How one choice is judged [default: analytic, and simulate with --config]
+    /// How to judge a choice [default: analytic, or simulate with --config]
     #[arg(long, value_enum)]
     pub evaluate: Option<Evaluate>,
-    /// How many of the best choices of each budget are simulated or replayed after an exhaustive
-    /// search; Cydonia has every evaluation simulated or replayed [default: 3]
+    /// After an exhaustive search, simulate or replay the N best choices of each budget; Cydonia
+    /// simulates or replays every evaluation [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     #[arg(alias = "finalists")]
     pub shortlist: Option<u64>,
-    /// Metadata of each block that a tier holds, paid at tier 1's price: bytes, or one figure for
-    /// each tier; Forebay's own cache takes 69,49 with a flash log and 94,66 with slots
+    /// Bytes of metadata per cached block, at the price of tier 1: one figure, or one per tier;
+    /// Forebay's own cache needs 69,49 with a flash log and 94,66 with slots
     #[arg(long, value_name = "BYTES,...", default_value = "31", value_parser = Metadata::from_str)]
     pub metadata: Metadata,
-    /// The configuration of the cache that is simulated: its policies, relation and layout; under
-    /// --evaluate replay also its devices, which are those of --tiers and --backing. The plan sets
-    /// its sizes and write policy
+    /// Configuration of the simulated cache: its policies, relation and layout. --evaluate replay
+    /// also uses its devices, which must be those of --tiers and --backing. The plan sets the sizes
+    /// and the write policy
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Allow replays to destroy what is on devices and files of --config that are there already
+    /// Allow replays to destroy the data on existing devices and files of --config
     #[arg(long, requires = "config", help_heading = "Replaying")]
     pub write: bool,
-    /// Requests in flight in a replay
+    /// Number of requests in flight in a replay
     #[arg(long, value_name = "N", default_value = "1", requires = "config")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "Replaying")]
     pub queue_depth: u32,
-    /// Buy no flash that uses more of its rated endurance than this; 1 lasts as long as its maker
-    /// says, none is no limit
+    /// Buy no flash that would use more than this multiple of its rated endurance; 1 is the rated
+    /// endurance, none is no limit
     #[arg(long, value_name = "TIMES", default_value = "1", value_parser = wear_max)]
     #[arg(conflicts_with_all = ["have", "study"])]
     pub wear_max: WearMax,
-    /// Look at this fraction of the blocks only
+    /// Sample this fraction of the blocks
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub sample: Option<f64>,
-    /// Size of a block
+    /// Block size
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block_size)]
     pub block_size: BlockSize,
-    /// Also plan for N budgets, from what buys little to what buys enough for all data; --html
-    /// and --parquet do so anyway
+    /// Also plan for N budgets, from one that buys little to one that buys space for all data;
+    /// --html and --parquet imply it
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "24")]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
     pub sweep: Option<usize>,
@@ -160,8 +161,8 @@ pub struct Args {
     /// per day
     #[arg(long)]
     pub pareto: bool,
-    /// Study each trace alone instead, under N budgets up to what all data in DRAM would cost:
-    /// which shape of cache wins, what it gains, and how near Cydonia comes
+    /// Instead, study each trace alone with N budgets up to the price of all data in DRAM: which
+    /// shape of cache wins, how much it gains, and how close Cydonia comes
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "50", value_parser = clap::value_parser!(u64).range(1..=1000))]
     #[arg(conflicts_with_all = ["budget", "have", "policy", "method", "evaluate", "sweep", "pareto"])]
@@ -169,7 +170,7 @@ pub struct Args {
     /// Save the result of each trace that --study finishes to FILE, and resume from FILE if it exists
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
-    /// Print the built-in catalogue of devices, to be edited, and do nothing else
+    /// Print the built-in device catalogue, for you to edit, and exit
     #[arg(long, exclusive = true)]
     pub print_devices: bool,
     #[command(flatten)]
@@ -349,7 +350,7 @@ fn study(
         resume: args.resume.clone(),
     };
     let answer = question.ask(ctx).map_err(|error| {
-        not_two_tiers(error, "a study is of combinations of two tiers, and there are none")
+        not_two_tiers(error, "a study compares combinations of two tiers, but there are none")
     })?;
     args.output.give(&Studies::new(&answer))
 }
@@ -363,7 +364,7 @@ fn grow(
 ) -> Result<(), CliError> {
     let plan = args.question(catalogue, combinations)?;
     let answer = GrowthQuestion { plan, have_bytes: have.bytes() }.ask(ctx).map_err(|error| {
-        let what = "--have compares growing tier 1 with adding a second tier, and no combination \
+        let what = "--have compares growing tier 1 with adding a second tier, but no combination \
                     has two tiers";
         not_two_tiers(error, what)
     })?;
@@ -395,8 +396,8 @@ fn choose(
     if args.backing.is_empty() && answer.basis.backings().len() > 1 {
         let stores = answer.basis.backings().join(", ");
         ctx.note(format_args!(
-            "choices stand in front of {stores}, as the catalogue combines them; compare those in \
-             front of one, and say which you have with --backing"
+            "the catalogue has combinations for {stores}; compare only choices for the same backing \
+             store, or name yours with --backing"
         ));
     }
     question.judge(&workload, &mut answer, ctx)?;

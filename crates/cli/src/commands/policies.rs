@@ -15,10 +15,10 @@ use crate::output::write_stdout;
   $ forebay policies arc s3-fifo --json
   $ forebay policies --admission")]
 pub struct Args {
-    /// Only these policies
+    /// List only these policies
     #[arg(value_name = "NAME", value_parser = known)]
     names: Vec<Kind>,
-    /// List what `[admission] policy` accepts, not the replacement policies
+    /// List the admission policies instead of the replacement policies
     #[arg(long, conflicts_with = "names")]
     admission: bool,
     /// Print one JSON document instead of text
@@ -37,7 +37,7 @@ const BLOCKS: u32 = 1 << 16;
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Policies")]
 pub(crate) struct Document {
-    /// The policies, or those that are named.
+    /// All policies, or those named on the command line.
     policies: Vec<Described>,
 }
 
@@ -50,45 +50,45 @@ pub(crate) struct AdmissionDocument {
 
 #[derive(Serialize, JsonSchema)]
 struct Admission {
-    /// As `[admission] policy` names it.
+    /// Its name in `[admission] policy`.
     name: &'static str,
     /// What it admits.
     idea: &'static str,
-    /// Who published it.
+    /// The publication that describes it.
     source: &'static str,
-    /// The keys of `[admission]` that it takes.
+    /// The `[admission]` keys that it uses.
     keys: Vec<&'static str>,
 }
 
 #[derive(Serialize, JsonSchema)]
 struct Described {
-    /// As the configuration names it.
+    /// Its name in the configuration.
     name: &'static str,
-    /// Where it can decide: `dram`, memory; `slots`, flash in the slots layout.
+    /// Tiers that it can manage: `dram` is memory, `slots` is flash in the slots layout.
     tiers: Vec<&'static str>,
-    /// Its memory for each block of a cache of 65,536 blocks, in bytes.
+    /// Bytes of memory that it uses per block, measured with a cache of 65,536 blocks.
     bytes_per_block: f64,
     /// What it evicts.
     idea: &'static str,
-    /// Where it does badly.
+    /// Where it performs badly.
     weakness: &'static str,
-    /// Who published it.
+    /// The publication that describes it.
     source: &'static str,
-    /// What can be set.
+    /// Its parameters.
     parameters: Vec<Parameter>,
 }
 
 #[derive(Serialize, JsonSchema)]
 struct Parameter {
-    /// As `[replacement] parameters` names it.
+    /// Its name in `[replacement] parameters`.
     name: &'static str,
-    /// Its value if it is not set.
+    /// Its default value.
     default: u32,
-    /// The smallest value.
+    /// The smallest allowed value.
     min: u32,
-    /// The largest value.
+    /// The largest allowed value.
     max: u32,
-    /// What the value counts.
+    /// Unit of the value.
     unit: &'static str,
     /// What it does.
     meaning: &'static str,
@@ -178,9 +178,9 @@ fn text(document: &Document) -> String {
                 &wrapped(&format!("{name} = {default}, from {min} to {max} {unit}: {meaning}."));
         }
     }
-    text += "\ntiers: what it can order: DRAM, flash in the `slots` layout. The `log` layout reclaims its\n\
-             regions in the order in which they were written, whatever the policy.\n\
-             bytes/block: what it keeps for each block of the tier, with ghosts, sketches and hit ratios.\n";
+    text += "\ntiers: the tiers that it can manage: DRAM, flash in the `slots` layout. The `log` layout\n\
+             reclaims its regions in the order in which they were written, whatever the policy.\n\
+             bytes/block: its memory per block of the tier, with ghosts, sketches and hit ratios.\n";
     text
 }
 

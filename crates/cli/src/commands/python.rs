@@ -32,18 +32,18 @@ macro_rules! commands {
 }
 
 commands! {
-    Representatives = "representatives", "TRACE", "Trace files of any supported format, and options of the Python command",
+    Representatives = "representatives", "TRACE", "Trace files in any supported format, and options of the Python command",
         "Options: --features FILE (a table of features instead of traces), --clusters N, --dimensions N, \
---format NAME, --limit N, --json, -o FILE, --parquet FILE, --html FILE. `forebay representatives --help` lists \
-them, where the package is installed; docs/python.md says how to install it.
+--format NAME, --limit N, --json, -o FILE, --parquet FILE, --html FILE. With the package installed, \
+`forebay representatives --help` describes them; docs/python.md explains how to install it.
 
 Example:
   $ forebay trace synth zipf:requests=1000 -o a.csv
   $ forebay trace synth sequential:requests=1000 -o b.csv
   $ forebay representatives a.csv b.csv --clusters 2";
     Study = "study", "FILE", "A study file, and options",
-        "Options: -o DIR, --dry-run, --workers N, --scheduler ADDRESS, --retry-failed. `forebay study --help` lists \
-them, where the package is installed; docs/studies.md says what a study file has.
+        "Options: -o DIR, --dry-run, --workers N, --scheduler ADDRESS, --retry-failed. With the package \
+installed, `forebay study --help` describes them; docs/studies.md describes the study file.
 
 Example:
   $ forebay trace synth zipf:requests=5000 -o zipf.csv
@@ -52,17 +52,17 @@ Example:
   $ echo '\"cache.dram\" = [\"1%\", \"10%\"]' >> sizes.toml
   $ forebay study sizes.toml -o sizes";
     Fleet = "fleet", "DIR", "A directory with traces, and options",
-        "Options: -o DIR, --budget N, --consolidate, --partition, --workers N, --scheduler ADDRESS. `forebay fleet \
---help` lists them, where the package is installed; docs/studies.md has more.
+        "Options: -o DIR, --budget N, --consolidate, --partition, --workers N, --scheduler ADDRESS. With the \
+package installed, `forebay fleet --help` describes them; see also docs/studies.md.
 
 Example:
   $ mkdir traces
   $ forebay trace synth zipf:requests=1000 -o traces/a.csv
   $ forebay trace synth sequential:requests=1000 -o traces/b.csv
   $ forebay fleet traces -o fleet";
-    Advise = "advise", "TRACE", "A trace of any format, and options",
-        "Options: --json, --train DIR. `forebay advise --help` lists them, where the package is installed; \
-docs/studies.md says what the advice stands on.
+    Advise = "advise", "TRACE", "A trace in any supported format, and options",
+        "Options: --json, --train DIR. With the package installed, `forebay advise --help` describes them; \
+docs/studies.md explains what the advice is based on.
 
 Example:
   $ forebay trace synth zipf:requests=20000 -o a.csv

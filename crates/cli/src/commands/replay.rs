@@ -20,8 +20,9 @@ use crate::output::{OutputArgs, check_file};
 /// Arguments of `forebay replay`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Writes are replayed with generated data, so a replay destroys what is on its target: --write says \
-that you mean it. With --config it is asked for if the flash tier or a store is there already. A target is never opened while something else uses it.
+Writes are replayed with generated data, so a replay destroys the data on its target; confirm that with \
+--write. With --config, --write is required only if the flash tier or a store already exists. A target is \
+never opened while something else uses it.
 
 Example:
   $ forebay trace synth 'zipf:blocks=4Ki,requests=10k,write=0.2' -o z.parquet
@@ -31,28 +32,28 @@ pub struct Args {
     pub traces: TraceArgs,
     #[command(flatten)]
     pub target: TargetArgs,
-    /// N times as fast as the trace
+    /// Replay N times as fast as the trace
     #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
     #[arg(conflicts_with = "as_fast_as_possible", help_heading = "Pace")]
     pub rate: f64,
-    /// Each request as soon as the queue has room
+    /// Send each request as soon as the queue has room
     #[arg(long, conflicts_with = "quiesce", help_heading = "Pace")]
     pub as_fast_as_possible: bool,
-    /// Requests in flight; a full queue holds the next one back
+    /// Maximum number of requests in flight; the next one waits while the queue is full
     #[arg(long, value_name = "N", default_value = "64", help_heading = "Pace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub queue_depth: u32,
-    /// Skip times longer than T (0 if not given) in which nothing is in flight and nothing due
+    /// Skip idle times longer than T (0 if no value is given), when no request is in flight or due
     #[arg(long, value_name = "T", num_args = 0..=1, default_missing_value = "0s")]
     #[arg(require_equals = true, help_heading = "Pace")]
     pub skip_idle: Option<TimeSpan>,
     /// Stop after this time
     #[arg(long, value_name = "T", help_heading = "Pace")]
     pub duration: Option<TimeSpan>,
-    /// Length of a row of --intervals and of a point of --html; adapted to the run otherwise
+    /// Time per row of --intervals and per point of --html [default: adapted to the run]
     #[arg(long, value_name = "T", help_heading = "Output")]
     pub interval: Option<TimeSpan>,
-    /// Write a row for each interval to FILE as Parquet (--parquet writes one for the run)
+    /// Write a row for each interval to FILE as Parquet (--parquet writes one row for the run)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub intervals: Option<std::path::PathBuf>,
     #[command(flatten)]
@@ -64,7 +65,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.target.check()?;
     args.output.check(args.traces.traces.iter().chain(&args.target.config))?;
     args.intervals.iter().try_for_each(|path| check_file(path))?;
-    let why = "; a replay reads it twice, the first time to see whether it fits";
+    let why = "; a replay reads it twice, first to check that it fits the target";
     args.traces.check_rereadable(why)?;
     let mut survey = Survey::default();
     let traces = args.traces.source().read(ctx, |request| {
@@ -72,7 +73,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         Ok::<_, CliError>(())
     })?;
     if survey.requests == 0 {
-        return Err(CliError::failed("there is not one request to replay"));
+        return Err(CliError::failed("there are no requests to replay"));
     }
     survey.name_volumes(traces.metadata.volumes.iter().map(|v| v.name.as_str()));
     let identity = survey.identity(traces.metadata.name.clone());

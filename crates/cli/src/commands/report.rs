@@ -15,15 +15,15 @@ use crate::error::CliError;
   $ forebay plan zipf.parquet --budget 50% --backing SlowHDD --json -o plan.json
   $ forebay report mrc.json plan.json -o report.html")]
 pub struct Args {
-    /// Documents of `trace info`, `mrc`, `plan`, `partition`, `consolidate`, `sample`,
-    /// `representatives`, `simulate`, `replay`, `load` and `ctl status`; LABEL=FILE says what the
-    /// pictures call it, otherwise its file name does
+    /// JSON documents of `trace info`, `mrc`, `plan`, `partition`, `consolidate`, `sample`,
+    /// `representatives`, `simulate`, `replay`, `load` and `ctl status`; charts show LABEL, or the
+    /// file name without it
     #[arg(value_name = "[LABEL=]FILE", required = true)]
     pub documents: Vec<String>,
-    /// The page to write
+    /// The HTML page to write
     #[arg(short, long, value_name = "X.html")]
     pub output: PathBuf,
-    /// Its heading
+    /// Heading of the page
     #[arg(long, value_name = "TEXT", default_value = "Forebay report")]
     pub title: String,
 }
@@ -37,7 +37,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     crate::output::check_files([&args.output], &read)?;
     let report = overview::page(&args.documents, args.title).map_err(told)?;
     report.write_html(&args.output)?;
-    ctx.note(format_args!("{} written", args.output.display()));
+    ctx.note(format_args!("wrote {}", args.output.display()));
     Ok(())
 }
 
@@ -46,13 +46,13 @@ fn told(error: OverviewError) -> CliError {
     match error {
         OverviewError::Read { path, error } => CliError::file("cannot read", &path, error),
         OverviewError::NotJson { .. } => {
-            CliError::usage(error).next("give what a command wrote with --json -o FILE")
+            CliError::usage(error).next("give a file that a command wrote with --json -o FILE")
         }
         OverviewError::Incomplete { .. } => {
             CliError::usage(error).next("write it again with --json and this version")
         }
         error => CliError::usage(error).next(
-            "give what trace info, mrc, plan, partition, consolidate, sample, \
+            "give a document that trace info, mrc, plan, partition, consolidate, sample, \
              representatives, simulate, replay, load or ctl status wrote with --json",
         ),
     }

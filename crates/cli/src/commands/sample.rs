@@ -27,34 +27,34 @@ pub struct Args {
     /// The share of regions to keep
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub rate: f64,
-    /// A region is 4 KiB shifted by BITS; 0 is plain spatial sampling, 4 that of the thesis. Of
-    /// several the best is taken [default: 4,5,6,7,8, eight of each, and the best reduced]
+    /// A region is 4 KiB shifted left by BITS; 0 is plain spatial sampling, 4 is the thesis's value.
+    /// The best of several is kept [default: 4,5,6,7,8, eight of each, and the best reduced]
     #[arg(long, value_name = "BITS,...", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(0..=i64::from(BITS_MAX)))]
     pub bits: Vec<u32>,
-    /// Take N samples for each BITS, of seeds from SEED on, and keep the one whose features and hit
-    /// ratios are closest [default: 1 with --bits, else 8]
+    /// Take N samples for each BITS, with seeds from SEED upwards, and keep the one whose features
+    /// and hit ratios are closest [default: 1 with --bits, otherwise 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub best_of: Option<u32>,
-    /// Remove further regions, down to this rate, while that brings the features closer [default:
-    /// 0.7 of --rate without --bits, as far as hit ratios stay within 0.02; else none]
+    /// Remove more regions, down to this rate, while that brings the features closer [default:
+    /// without --bits 0.7 of --rate, while hit ratios stay within 0.02; otherwise none]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub target_rate: Option<f64>,
-    /// Take N samples without a region in common: NAME-1.parquet, NAME-2.parquet ...
+    /// Take N samples that share no regions: NAME-1.parquet, NAME-2.parquet ...
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub samples: u32,
-    /// Another seed is another sample
+    /// Seed for the choice of regions
     #[arg(long, value_name = "SEED", default_value_t = 0)]
     pub seed: u64,
-    /// Also take samples of regions of other sizes, and show how far off each is
+    /// Also take samples with other region sizes, and show the error of each
     #[arg(long)]
     pub compare: bool,
-    /// Measure the hit ratios of the whole trace on N blocks at most (256 or more), in bounded
-    /// memory
+    /// Measure the hit ratios of the whole trace on at most N blocks (256 or more), which bounds
+    /// the memory
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(256..))]
     pub max_blocks: Option<u64>,
-    /// The sample, in Forebay's format
+    /// The sample to write, in Forebay's format
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     /// Print one JSON document instead of text
@@ -63,7 +63,7 @@ pub struct Args {
     /// Write the features of the trace and of each sample to FILE as Parquet
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub parquet: Option<PathBuf>,
-    /// Write the pictures to FILE as a self-contained HTML page
+    /// Write charts to FILE as a self-contained HTML page
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub html: Option<PathBuf>,
 }
@@ -133,7 +133,10 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
 fn check(args: &Args, question: &Question) -> Result<(), CliError> {
     let usage = |what: String| Err(CliError::usage(what).kept("nothing was written"));
     if args.output.extension().is_none_or(|e| !e.eq_ignore_ascii_case("parquet")) {
-        return usage(format!("-o {}: samples are written as .parquet", args.output.display()));
+        return usage(format!(
+            "-o {}: the name of a sample must end in .parquet",
+            args.output.display()
+        ));
     }
     if let Some(target) = args.target_rate.filter(|target| *target >= args.rate) {
         return usage(format!("--target-rate {target} is not below --rate {}", args.rate));
@@ -151,7 +154,7 @@ fn check(args: &Args, question: &Question) -> Result<(), CliError> {
     }
     let specs = args.bits().len() as u64 * u64::from(args.best_of()) * u64::from(args.samples);
     if specs > SAMPLES_MAX {
-        let what = format!("{specs} samples would be taken at a time; {SAMPLES_MAX} at most are");
+        let what = format!("these options take {specs} samples; the maximum is {SAMPLES_MAX}");
         return usage(what);
     }
     let samples = question.outputs();

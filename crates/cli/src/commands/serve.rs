@@ -33,31 +33,30 @@ pub struct Args {
     /// The configuration file
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
-    /// Write an empty flash tier and new headers over whatever is there, unless that holds dirty
-    /// data
+    /// Overwrite the devices with an empty flash tier and new headers, unless they hold dirty data
     #[arg(long)]
     pub format: bool,
     /// Discard dirty data that would prevent this start
     #[arg(long)]
     pub discard_dirty_data: bool,
-    /// Drop what is clean on the flash tier, because the backing stores were used without Forebay;
-    /// what is dirty there is written over them first
+    /// Drop clean blocks from the flash tier, because the backing stores were used without Forebay;
+    /// dirty blocks are destaged over them first
     #[arg(long, conflicts_with = "format")]
     pub drop_clean: bool,
-    /// At the end leave dirty data on flash, whatever flush.on_stop says
+    /// Leave dirty data on flash at the end, whatever flush.on_stop says
     #[arg(long)]
     pub keep_dirty: bool,
-    /// At the end bring dirty data to the backing stores, whatever flush.on_stop says
+    /// Destage dirty data to the backing stores at the end, whatever flush.on_stop says
     #[arg(long, conflicts_with = "keep_dirty")]
     pub destage: bool,
-    /// Record what clients do as a trace
+    /// Record client requests as a trace
     #[arg(long, value_name = "X.parquet")]
     pub record: Option<PathBuf>,
-    /// Record a hash (XXH3-128) of each 4 KiB of data, too
+    /// Also record a hash (XXH3-128) of each 4 KiB of data
     #[arg(long, requires = "record")]
     pub hash: bool,
-    /// Record a sample of that: the share of all regions, and how many bits a region of 4 KiB is
-    /// shifted by (4 if not given)
+    /// Record only a sample of the regions: RATE is their share, and a region is 4 KiB shifted left
+    /// by BITS (4 if not given)
     #[arg(long, value_name = "RATE[:BITS]", value_parser = sample, requires = "record")]
     pub sample: Option<SampleSpec>,
     /// Record every call into the cache and a hash of its answers
@@ -107,22 +106,22 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         }
         match server.engine().end_overdue_quiesce() {
             Ok(false) => {}
-            Ok(true) => ctx.note("the quiesce has reached its limit: clients go on"),
+            Ok(true) => ctx.note("the quiesce reached its time limit: requests continue"),
             Err(error) => ctx.note(error),
         }
     }
     let mode = server.stop_requested().unwrap_or_else(|| server.usual_stop());
     ctx.note(match (mode, config.flash.is_some()) {
-        (StopMode::Keep, true) => "finishing what is in flight; dirty data stays on flash",
+        (StopMode::Keep, true) => "finishing requests in flight; dirty data stays on flash",
         (StopMode::Destage, true) => {
-            "finishing what is in flight, then writing back what is dirty; a second signal leaves \
-             the rest on flash"
+            "finishing requests in flight, then destaging dirty data; a second signal leaves the \
+             rest on flash"
         }
         (StopMode::Release, true) => {
-            "finishing what is in flight, then writing back what is dirty; others may use the stores \
-             then"
+            "finishing requests in flight, then destaging dirty data; after that, others may use \
+             the stores"
         }
-        (_, false) => "finishing what is in flight, then writing back what is dirty",
+        (_, false) => "finishing requests in flight, then destaging dirty data",
     });
     notify.stopping();
     let stopped = stop(server, mode, &signals, &mut notify, ctx)?;
@@ -182,7 +181,9 @@ impl Reloads {
                 self.under_way = reload.rest;
             }
             Err(error) => {
-                ctx.note(format_args!("nothing was changed; the configuration is wrong: {error}"));
+                ctx.note(format_args!(
+                    "nothing was changed; the configuration is invalid: {error}"
+                ));
             }
         }
     }
@@ -201,8 +202,8 @@ fn recorded(options: &RecordOptions, Recorded { requests, kept, .. }: Recorded) 
     match options.sample {
         None => format!("{requests} requests recorded"),
         Some(sample) => format!(
-            "{requests} requests arrived; {} holds all or part of {kept} of them: a sample of {} \
-             of the regions of {}",
+            "{requests} requests arrived; {} holds all or part of {kept} of them, from a sample of \
+             {} of the {} regions",
             options.path.display(),
             percent(sample.rate),
             forebay_config::Size(4096 << sample.bits)
@@ -237,16 +238,13 @@ fn there(path: &Path) -> String {
     partial.push(".partial");
     let is_empty = std::fs::metadata(partial).is_ok_and(|partial| partial.len() == 0);
     match path.is_file() {
-        true => format!("{} is there already", path.display()),
+        true => format!("{} already exists", path.display()),
         false if is_empty => {
-            format!(
-                "{}.partial is there, a recording that was cut off with nothing in it",
-                path.display()
-            )
+            format!("{}.partial exists, an interrupted and empty recording", path.display())
         }
         false => format!(
-            "{0}.partial is there, a recording that was cut off (`forebay trace convert {0}.partial -o \
-             {0}` rescues what it has)",
+            "{0}.partial exists, an interrupted recording (`forebay trace convert {0}.partial -o {0}` \
+             recovers its requests)",
             path.display()
         ),
     }
@@ -343,15 +341,14 @@ mod tests {
         let path = directory.path().join("x.parquet");
         let (partial, name) = (directory.path().join("x.parquet.partial"), path.display());
         std::fs::write(&partial, b"").unwrap();
-        let nothing =
-            format!("{name}.partial is there, a recording that was cut off with nothing in it");
+        let nothing = format!("{name}.partial exists, an interrupted and empty recording");
         assert_eq!(there(&path), nothing);
         std::fs::write(&partial, b"something").unwrap();
         let said = there(&path);
-        assert!(said.contains(&format!("{name}.partial is there, a recording that was cut off")));
+        assert!(said.contains(&format!("{name}.partial exists, an interrupted recording")));
         assert!(said.contains(&format!("`forebay trace convert {name}.partial -o {name}`")));
         std::fs::write(&path, b"").unwrap();
-        assert_eq!(there(&path), format!("{name} is there already"));
+        assert_eq!(there(&path), format!("{name} already exists"));
     }
 
     #[test]

@@ -25,13 +25,13 @@ pub struct Args {
     pub traces: TraceArgs,
     #[command(flatten)]
     pub config: ConfigArgs,
-    /// Compare these replacement policies in the place of the configured one; `forebay policies` lists
-    /// them. The trace's requests are kept in memory, 40 bytes each
+    /// Compare these replacement policies instead of using the configured one; `forebay policies` lists
+    /// them. This keeps the trace's requests in memory, 40 bytes each
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
           value_parser = simulated)]
     pub policies: Vec<ReplacementPolicy>,
-    /// Flushes to add, which traces seldom have: after every N writes of a volume, or a TIME
-    /// after its first unflushed write
+    /// Add flushes, which traces seldom have: after every N writes of a volume, or TIME after its
+    /// first unflushed write
     #[arg(long, value_name = "N|none|TIME", default_value = "none", value_parser = assume_flush)]
     pub assume_flush: AssumeFlush,
     /// Ignore the trace's times and keep N requests in flight
@@ -40,30 +40,29 @@ pub struct Args {
     /// Replay N times as fast as the trace
     #[arg(long, value_name = "N", group = "pacing", default_value = "1", value_parser = positive)]
     pub rate: f64,
-    /// One request at a time, each after all background work of the one before has ended
+    /// Run one request at a time, each after all background work of the previous one has ended
     #[arg(long, group = "pacing")]
     pub quiesce: bool,
-    /// No times at all, only hits and traffic; the fastest
+    /// Compute hits and traffic without times; this is the fastest mode
     #[arg(long, group = "pacing")]
     pub untimed: bool,
-    /// The memory of tier 1; `none` takes no time
+    /// The memory device of tier 1; `none` adds no latency
     #[arg(long, value_name = "DEVICE", default_value = "FastDRAM", help_heading = "Devices")]
     pub memory: String,
-    /// The flash tier, unless the configuration gives it a shape
+    /// The device of the flash tier, unless the configuration sets its `shape`
     #[arg(long, value_name = "DEVICE", default_value = "nvme", help_heading = "Devices")]
     pub flash_device: String,
-    /// The backing store of volumes without a shape
+    /// The backing device of volumes that have no `shape`
     #[arg(long, value_name = "DEVICE", default_value = "hdd-7200", help_heading = "Devices")]
     pub backing_device: String,
-    /// A backing store that fails for the whole run, or a part of it: VOLUME=dead, VOLUME=full or
-    /// VOLUME=slow:TIMES, and @FROM.. or @FROM..UNTIL; may be given several times
+    /// Make a backing store fail: VOLUME=dead, VOLUME=full or VOLUME=slow:TIMES, for the whole run
+    /// or, with @FROM.. or @FROM..UNTIL appended, for a part of it (repeatable)
     #[arg(long = "outage", value_name = "VOLUME=TROUBLE", help_heading = "Devices")]
     pub outages: Vec<Outage>,
-    /// Seed of the devices' random numbers
+    /// Seed for the devices' random numbers
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Devices")]
     pub seed: u64,
-    /// Length of a row of --parquet and --html; some hundred rows of equally many requests
-    /// otherwise
+    /// Time per row of --parquet and --html [default: a few hundred rows of equally many requests]
     #[arg(long, value_name = "TIME")]
     pub interval: Option<TimeSpan>,
     #[command(flatten)]
@@ -113,8 +112,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
 /// Reads the name of a policy.
 fn simulated(name: &str) -> Result<ReplacementPolicy, String> {
     if name == "opt" {
-        return Err("`opt` knows the future, which a cache does not: `forebay mrc --policy opt` \
-                    tells what it would hit"
+        return Err("`opt` knows the future, which a cache does not; `forebay mrc --policy opt` \
+                    shows what it would hit"
             .to_owned());
     }
     name.parse::<Kind>().map_err(|error| error.to_string())?;
@@ -128,11 +127,11 @@ fn assume_flush(text: &str) -> Result<AssumeFlush, String> {
     }
     if let Ok(writes) = text.parse::<u64>() {
         let flush = AssumeFlush::EveryWrites(writes);
-        return if writes > 0 { Ok(flush) } else { Err("at least 1 write".to_owned()) };
+        return if writes > 0 { Ok(flush) } else { Err("write a number above 0".to_owned()) };
     }
     match text.parse::<TimeSpan>() {
         Ok(time) if time.nanos().0 > 0 => Ok(AssumeFlush::Every(time.nanos())),
-        Ok(_) => Err("a time longer than 0".to_owned()),
+        Ok(_) => Err("write a time longer than 0".to_owned()),
         Err(_) => Err("write none, a number of writes, or a time such as 5s".to_owned()),
     }
 }

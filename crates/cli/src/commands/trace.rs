@@ -18,11 +18,11 @@ pub(super) const EXAMPLE: &str = "Example:
 /// What to do with traces.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    /// What is in a trace: requests, bytes, footprint, features
+    /// Show what a trace contains: requests, bytes, footprint, features
     Info(info::Args),
-    /// Write a trace in Forebay's own format, or back to CSV, oracleGeneral, fio iolog
+    /// Convert a trace to Forebay's own format, or to CSV, oracleGeneral or fio iolog
     Convert(convert::Args),
-    /// Make a synthetic workload
+    /// Generate a synthetic trace
     Synth(synth::Args),
 }
 

@@ -8,20 +8,21 @@ section! {
     pub struct Cache {
         /// Size of a cached block: a power of two from 4KiB to 64KiB.
         block_size: Size = "4KiB";
-        /// Memory for cached data, the first tier. Bookkeeping comes on top: 56 bytes for each block in memory (69 with
-        /// flash in the log layout, 94 in the slots layout; some 6 more below 256MiB; under other replacement policies than
-        /// `lru` up to 37 more), and for each block on flash 49 bytes (in the slots layout 66). A server takes another 31
-        /// bytes for each block in memory. A shard has 16,776,063 blocks in memory at most: just less than 64GiB in blocks
-        /// of 4KiB, and the slots layout takes one shard.
+        /// Memory for cached data, the first tier. Metadata takes more memory: 56 bytes per block in memory
+        /// (69 with flash in the log layout, 94 in the slots layout; about 6 more below 256MiB; up to 37
+        /// more with replacement policies other than `lru`), and 49 bytes per block on flash (66 in the
+        /// slots layout). A server takes another 31 bytes per block in memory. A shard holds at most
+        /// 16,776,063 blocks in memory: just less than 64GiB in blocks of 4KiB. The slots layout supports
+        /// one shard.
         dram: Size = "256MiB";
-        /// What is written where, and when.
+        /// Where writes go, and when.
         write_policy: WritePolicy = "write-through";
-        /// When a write is acknowledged, under the policies that keep dirty data. Unset means
-        /// `"flash"` where there is a `[flash]` section and `"dram"` where there is none.
+        /// When a write is acknowledged, under the policies that keep dirty data. Unset means `"flash"` with
+        /// a `[flash]` section and `"dram"` without one.
         acknowledge: Option<Acknowledge> = unset;
-        /// What happens to a write that covers a part of a block.
+        /// How a write that covers part of a block is handled.
         partial: Partial = "mask";
-        /// How memory and flash share the blocks. All but `exclusive` need a `[flash]` section.
+        /// How memory and flash share the blocks. All values except `exclusive` require a `[flash]` section.
         relation: Relation = "exclusive";
     }
 }
@@ -34,17 +35,17 @@ impl Cache {
 }
 
 choice! {
-    /// What is written where, and when.
+    /// Where writes go, and when.
     pub enum WritePolicy: "write policy" {
         /// Writes go to the cache and to the backing store before they are acknowledged.
         WriteThrough = "write-through",
-        /// Reads are cached; a write goes to the backing store and drops the block.
+        /// Reads are cached; a write goes to the backing store and drops the cached block.
         ReadOnly = "read-only",
-        /// Writes are cached and reach the backing store later; reads of other blocks pass by.
+        /// Writes are cached and reach the backing store later; reads of other blocks bypass the cache.
         WriteOnly = "write-only",
-        /// The same as read-only, by the name that other caches give it: writes go around.
+        /// The same as read-only, under the name that other caches use: writes go around the cache.
         WriteAround = "write-around",
-        /// Writes are kept in the cache and reach the backing store later, in any order.
+        /// Writes are cached and reach the backing store later, in any order.
         WriteBack = "write-back",
     }
 }
@@ -59,20 +60,20 @@ impl WritePolicy {
 choice! {
     /// When a write is acknowledged.
     pub enum Acknowledge: "acknowledgement" {
-        /// Once it is in the flash log: it survives the end of the process.
+        /// Once it is on flash: it survives the end of the process.
         Flash = "flash",
-        /// Once it is in memory: the export is a disk with a volatile write cache, and only
-        /// FLUSH and FUA make data durable.
+        /// Once it is in memory: the export is a disk with a volatile write cache, and only FLUSH and FUA
+        /// make data durable.
         Dram = "dram",
     }
 }
 
 choice! {
-    /// What happens to a write that covers a part of a block.
+    /// How a write that covers part of a block is handled.
     pub enum Partial: "handling of partial blocks" {
-        /// Remember which sixteenths of the block are valid and dirty; nothing is read.
+        /// Track which sixteenths of the block are valid and dirty; nothing is read.
         Mask = "mask",
-        /// Read the rest of the block from the backing store first, as the literature does.
+        /// Read the rest of the block from the backing store first, as in the literature.
         Fill = "fill",
     }
 }
@@ -80,26 +81,27 @@ choice! {
 choice! {
     /// How memory and flash share the blocks.
     pub enum Relation: "relation of the tiers" {
-        /// A miss fills memory; what leaves memory enters flash, and comes back when it is read. A copy that is on
-        /// flash stays there meanwhile.
+        /// A miss fills memory. Blocks that leave memory enter flash, and return to memory when they are
+        /// read. A copy that is on flash stays there meanwhile.
         Exclusive = "exclusive",
-        /// What is read from the backing store enters memory and flash at once.
+        /// A block that is read from the backing store enters memory and flash at the same time.
         Inclusive = "inclusive",
-        /// A miss fills memory; what leaves memory enters flash, and the rest of its line is fetched there. With the
-        /// admission policy `always`.
+        /// A miss fills memory. A block that leaves memory enters flash, where the rest of its line is
+        /// fetched. Requires the admission policy `always`.
         Layered = "layered",
-        /// A miss fills memory with the block and flash with its line, which is fetched ahead. With the admission
-        /// policy `always`.
+        /// A miss fills memory with the block, and flash with the block's line, which is fetched ahead.
+        /// Requires the admission policy `always`.
         Dual = "dual",
-        /// Memory caches what is read, flash what is written; nothing leaves one for the other. With
-        /// write-back that flash acknowledges.
+        /// Memory caches reads and flash caches writes; no block moves from one to the other. Requires
+        /// write-back with `acknowledge = "flash"`.
         EticaNpe = "etica-npe",
-        /// The same, but flash changes at the end of an interval only: the least popular blocks leave it, and the most
-        /// popular ones that it does not have enter, as `[etica]` says. A write of a block that flash does not have
-        /// goes to the backing store. In the slots layout, with the admission policy `always`.
+        /// Like `etica-npe`, but flash changes only at the end of an interval: the least popular blocks
+        /// leave it, and the most popular blocks that it lacks enter, as `[etica]` sets. A write of a block
+        /// that is not on flash goes to the backing store. Requires the slots layout and the admission
+        /// policy `always`.
         Etica = "etica",
-        /// Flash alone caches, reads and writes; memory is used on the way. With write-back that flash
-        /// acknowledges, or read-only.
+        /// Only flash caches, both reads and writes; memory only passes blocks on. Requires write-back with
+        /// `acknowledge = "flash"`, or read-only.
         Eci = "eci",
     }
 }

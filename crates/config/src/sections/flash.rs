@@ -9,66 +9,71 @@ use crate::Size;
 use crate::schema::{Choice, Value, choice, choose, section};
 
 section! {
-    /// The flash tier, on one device. Without this section the cache is memory only.
+    /// The flash tier, on one device. Without this section, the cache uses only memory.
     pub struct Flash {
-        /// A device, or a file that is created.
+        /// A device, or a file, which is created if it does not exist.
         path: PathBuf = required;
-        /// How much of it to use. Unset means all of it; a file that is to be created needs it. A cache
-        /// has 2^31 - 1 blocks at most (8 TiB in blocks of 4KiB); more are refused. Of a device, 2^32 pages
-        /// are used at most: 16 TiB in pages of 4KiB, 2 TiB in pages of 512 bytes.
+        /// How much of the device or file to use. Unset means all of it; a file that does not exist needs a
+        /// size. A cache has at most 2^31 - 1 blocks (8 TiB in blocks of 4KiB); a larger size is refused. At
+        /// most 2^32 pages of a device are used: 16 TiB in pages of 4KiB, 2 TiB in pages of 512 bytes.
         size: Option<Size> = unset;
-        /// How blocks are laid out. Unset means as the device was formatted; a new one gets `"slots"`.
+        /// How blocks are laid out. Unset means the layout with which the device was formatted, and
+        /// `"slots"` for a new one.
         layout: Option<FlashLayout> = unset;
-        /// Unit of writing, to which headers and data are aligned: a power of two from 512 bytes to 64KiB. Unset
-        /// means 4KiB in the log layout and from 2 TiB on; in the slots layout 512 bytes where the device can
-        /// write so little without writing its neighbours again, else 4KiB. (The simulator takes it that it can.)
+        /// Unit of writing, to which headers and data are aligned: a power of two from 512 bytes to 64KiB.
+        /// Unset means 4KiB in the log layout and from 2 TiB on. In the slots layout below 2 TiB, it means
+        /// 512 bytes if the device can write 512 bytes without rewriting their neighbours, and 4KiB
+        /// otherwise. (The simulator assumes that it can.)
         page_size: Option<Size> = unset;
-        /// How much is filled, sealed and reclaimed as one: a power of two. Unset means 16MiB,
-        /// and less on a device that would have fewer than 128 regions, down to 512KiB. In the slots
-        /// layout it divides the journal; unset means a sixteenth of that.
+        /// Size of a region, which is filled, sealed and reclaimed as a unit: a power of two. Unset means
+        /// 16MiB, or less on a device that would have fewer than 128 regions, down to 512KiB. In the slots
+        /// layout, regions divide the journal, and unset means a sixteenth of the journal.
         region_size: Option<Size> = unset;
-        /// Regions kept free, so that a log full of dirty blocks can still be reclaimed. The
-        /// slots layout always keeps one.
+        /// Number of regions kept free, so that a log full of dirty blocks can still be reclaimed. The slots
+        /// layout always keeps one.
         regions_reserved: u32 = 2;
-        /// In the log layout: which records of a region are kept when it is reclaimed. They are written again at
-        /// its head, in half a region at most, while there is room. Unset means `"frequency"`. In the slots layout:
-        /// the replacement policy of the cells, which sees what leaves memory and what is read from flash. Unset
-        /// means `"lru"`.
+        /// In the log layout: which records of a region are kept when it is reclaimed. They are written
+        /// again at the head of the log, up to half a region, while there is room. Unset means
+        /// `"frequency"`. In the slots layout: the replacement policy of the cells, which sees the blocks
+        /// that leave memory and those that are read from flash. Unset means `"lru"`.
         replacement: Option<FlashReplacement> = unset;
-        /// In the slots layout: parameters of that policy, by their names; the others are as they are by default.
+        /// In the slots layout: parameters of that policy, by name; parameters that are not listed keep
+        /// their defaults.
         replacement_parameters: BTreeMap<String, u32> = {};
-        /// The reading of a block from flash at which it moves to memory, 1 to 255, or to 31 in the slots layout. Until
-        /// then it is read from flash each time, and takes nobody's place in memory.
+        /// The number of reads from flash that move a block to memory: 1 to 255, or to 31 in the slots
+        /// layout. Until then, the block is read from flash each time and takes no frame in memory.
         promote_after: u32 = 1;
-        /// In the slots layout, under write-back and the relation `exclusive`: `promote_after` of a block whose record
-        /// on flash is dirty, if that is more, while more than a quarter of the blocks that leave flash are soon wanted
-        /// again, and for a while after. When its block moves to memory, such a record stays on flash, where it takes the
-        /// cell of another block. Where memory is configured to hold more than a quarter as many blocks as flash, that
-        /// costs more than it gains, and the key has no effect. 1 to 31; unset means 2. The log layout does not take it.
+        /// In the slots layout, under write-back and the relation `exclusive`: the value of `promote_after`
+        /// for blocks whose record on flash is dirty, if it is larger. It applies while more than a quarter
+        /// of the blocks that leave flash are soon needed again, and for a while after. When such a block
+        /// moves to memory, its record stays on flash and takes the cell of another block. If memory is
+        /// configured to hold more than a quarter as many blocks as flash, that costs more than it gains,
+        /// and the key has no effect. 1 to 31; unset means 2. The log layout does not support it.
         promote_dirty_after: Option<u32> = unset;
-        /// In the slots layout, under write-back: dirty records of blocks that are also in memory are destaged early
-        /// while more than a quarter of the blocks that leave flash are soon wanted again, so that both tiers hold
-        /// more blocks. It gains hits where a loop hardly fits, and costs writes to the backing store. The log
-        /// layout does not take it.
+        /// In the slots layout, under write-back: destage dirty records of blocks that are also in memory
+        /// early, while more than a quarter of the blocks that leave flash are soon needed again. Both tiers
+        /// together then hold more blocks. This gains hits if a loop barely fits, and costs writes to the
+        /// backing store. The log layout does not support it.
         give_up_copies: bool = false;
-        /// Under the relations `layered` and `dual`: the bytes that lie together and enter flash together, a power of
-        /// two from a block to 1MiB. Unset means 1MiB. Blocks are fetched for that as far as frames of memory are
-        /// free. The other relations do not take it.
+        /// Under the relations `layered` and `dual`: the size of a line, whose blocks enter flash together:
+        /// a power of two from a block to 1MiB. Unset means 1MiB. The blocks of a line are fetched as long
+        /// as memory has free frames. The other relations do not support it.
         line_size: Option<Size> = unset;
-        /// The most data that is written as one batch with one header, which has room for 128 blocks, or for 17 in
-        /// a page of 512 bytes.
+        /// Maximum data in one batch, which is written with one header. A header has room for 128 blocks, or
+        /// for 17 in a page of 512 bytes.
         batch_size: Size = "1MiB";
-        /// Most batches being written at once, 1 to 255. Unset means 4 in the log layout, and 16 in the slots layout,
-        /// whose batches are smaller.
+        /// Maximum number of batches being written at once, 1 to 255. Unset means 4 in the log layout, and
+        /// 16 in the slots layout, whose batches are smaller.
         batches_in_flight: Option<u32> = unset;
-        /// How much of the backing store one entry of the activity log covers: extents that
-        /// take writes around the log are marked durably first.
+        /// Size of the extent of the backing store that one entry of the activity log covers. An extent is
+        /// marked durably before writes go to it around the log.
         activity_extent: Size = "8MiB";
-        /// Most extents marked at once, 1 to 7000, with a larger `page_size` up to 32768. More of them cost writes that are scattered
-        /// over the backing store fewer updates of the log, and a crash more of the cache: clean
-        /// blocks in marked extents are not trusted after it.
+        /// Maximum number of extents marked at once: 1 to 7000, or to 32768 with a larger `page_size`. With
+        /// more extents, scattered writes to the backing store need fewer updates of the log, but a crash
+        /// costs more of the cache: clean blocks in marked extents are not trusted after it.
         activity_extents: u32 = 1024;
-        /// A `[shape.NAME]` or a device by name, such as "san", to slow it down to.
+        /// A `[shape.NAME]` or the name of a device, such as "san", to whose speed the flash tier is slowed
+        /// down.
         shape: Option<String> = unset;
     }
 }
@@ -93,29 +98,24 @@ pub enum FlashReplacement {
 const LOG_CHOICES: [Choice; 4] = [
     Choice {
         name: "fifo",
-        doc: &[
-            "First in, first out: the log keeps no record, and the cells are used again in turn.",
-        ],
+        doc: &["First in, first out: the log keeps no records, and the cells are reused in order."],
     },
     Choice {
         name: "second-chance",
-        doc: &[
-            "Log layout: it keeps records that were read from flash since they were written, once for each such",
-            "time.",
-        ],
+        doc: &["Log layout: keeps records that were read from flash since they were last written."],
     },
     Choice {
         name: "frequency",
         doc: &[
-            "Log layout: it keeps records that were read from flash twice or more, those that were read most first;",
-            "half of the readings count the next time.",
+            "Log layout: keeps records that were read from flash at least twice, those with the most reads first;",
+            "half of the reads count the next time.",
         ],
     },
     Choice {
         name: "popularity",
         doc: &[
-            "Log layout: it keeps records that were read from flash soon after one another, by ETICA's popularity, the",
-            "most popular first; half of it counts the next time.",
+            "Log layout: keeps records that were read from flash in quick succession, by ETICA's popularity, the most",
+            "popular first; half of the popularity counts the next time.",
         ],
     },
 ];
@@ -224,8 +224,8 @@ choice! {
     pub enum FlashLayout: "flash layout" {
         /// A log of self-describing batches, written sequentially.
         Log = "log",
-        /// Fixed places of a block each and a journal of the mapping: exact replacement, as the
-        /// planner's formulas assume, at the price of scattered writes. With one shard only.
+        /// One fixed cell per block and a journal of the mapping: exact replacement, as the planner's
+        /// formulas assume, at the cost of scattered writes. Supports one shard only.
         Slots = "slots",
     }
 }

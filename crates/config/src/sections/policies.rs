@@ -10,11 +10,11 @@ use crate::schema::{Choice, Value, choice, choose, section};
 use crate::{Size, TimeSpan};
 
 section! {
-    /// Which block leaves when room is needed.
+    /// Which block is evicted when space is needed.
     pub struct Replacement {
-        /// The policy of the first tier, memory. Flash has its own, `flash.replacement`.
+        /// The policy of the first tier, memory. Flash has its own policy, `flash.replacement`.
         policy: ReplacementPolicy = "lru";
-        /// Parameters of the policy, by their names; the others are as they are by default.
+        /// Parameters of the policy, by name; parameters that are not listed keep their defaults.
         parameters: BTreeMap<String, u32> = {};
     }
 }
@@ -73,46 +73,47 @@ impl Replacement {
 }
 
 section! {
-    /// Which blocks may enter flash: of those that leave memory, and, under write-back that is acknowledged by
-    /// flash, of those that are written. What is dirty and not admitted goes to the backing store; a write is then
-    /// answered when that has it. A newer version of what flash holds goes to flash in any case, and so does
-    /// what a client's flush is to make durable.
+    /// Which blocks may enter flash: blocks that leave memory and, under write-back with `acknowledge =
+    /// "flash"`, blocks that are written. A dirty block that is not admitted goes to the backing store, and
+    /// its write is acknowledged when the store has it. A newer version of a block on flash always goes to
+    /// flash, and so does data that a client's flush must make durable.
     pub struct Admission {
-        /// The policy.
+        /// The admission policy.
         policy: AdmissionPolicy = "always";
-        /// Whether the policy also decides about dirty data.
+        /// Whether the policy also decides about dirty blocks.
         written: Written = "ask";
-        /// Accesses to a block, the one at hand included, with which it enters under `nhit`, and the most that
-        /// `adaptive` asks for: 1 to 255. Unset means 2, under `adaptive` 16.
+        /// The number of accesses that let a block enter under `nhit`, and the maximum of that number
+        /// under `adaptive`: 1 to 255. Unset means 2, or 16 under `adaptive`.
         hits: Option<u32> = unset;
-        /// Share of the blocks that enters under `random`: a fraction from 0 to 1. Unset means 0.5.
+        /// Share of the blocks that enter under `random`: a fraction from 0 to 1. Unset means 0.5.
         probability: Option<f64> = unset;
-        /// Drive writes per day under `write-budget`, kept over hours: how often a day flash may be written in full,
-        /// from 0.001 to 1000. All writes to flash count. Unset means 1.
+        /// Drive writes per day that `write-budget` allows, on average over hours: how often per day flash
+        /// may be written in full, from 0.001 to 1000. All writes to flash count. Unset means 1.
         writes_per_day: Option<f64> = unset;
-        /// Share of the blocks used last that enters under `popularity`, at most; those used most do: a fraction from
-        /// 0.01 to 1. Unset means 0.5.
+        /// Maximum share of the recently used blocks that enter under `popularity`, those used most: a
+        /// fraction from 0.01 to 1. Unset means 0.5.
         top: Option<f64> = unset;
-        /// How many blocks `nhit`, `adaptive` and `popularity` remember after they have left memory, as a share of the blocks that
-        /// flash holds: 0.01 to 10. Each takes 25 to 29 bytes of memory. `smq` covers four times as many blocks, in
-        /// spots of 16, and takes 7 to 8 bytes for each block of the share. Unset means 1.
+        /// How many blocks `nhit`, `adaptive` and `popularity` remember after the blocks leave memory, as a
+        /// share of the blocks that flash holds: 0.01 to 10. Each takes 25 to 29 bytes of memory. `smq`
+        /// covers four times as many blocks, in spots of 16, and takes 7 to 8 bytes per block of the share.
+        /// Unset means 1.
         history: Option<f64> = unset;
     }
 }
 
 section! {
-    /// The queues of the relation `etica`, which choose what flash holds. Memory for them is fixed: about 45 bytes for
-    /// each block that flash holds, and for each that is remembered apart from those.
+    /// The queues of the relation `etica`, which choose the blocks on flash. Their memory is fixed: about 45
+    /// bytes for each block that flash holds, and for each remembered block that is not on flash.
     pub struct Etica {
-        /// Requests after which blocks leave flash and enter it.
+        /// Number of requests after which blocks leave flash and enter it.
         interval: u32 = 1000;
-        /// The share of the blocks of flash that leaves then, the least popular ones, and the share of the blocks
-        /// remembered that enters, the most popular ones, as far as there is room: a fraction from 0.01 to 1.
+        /// Share of the blocks on flash that leave then, the least popular ones, and share of the remembered
+        /// blocks that enter, the most popular ones, as far as there is room: a fraction from 0.01 to 1.
         share: f64 = 0.05;
-        /// How many blocks are remembered, apart from those on flash, as a share of the blocks that flash holds: 0.01
-        /// to 10.
+        /// How many blocks that are not on flash are remembered, as a share of the blocks that flash holds:
+        /// 0.01 to 10.
         history: f64 = 1.0;
-        /// Intervals after which popularity is halved; 0 for never.
+        /// Number of intervals after which popularity is halved; 0 for never.
         half_life: u32 = 16;
     }
 }
@@ -149,17 +150,17 @@ impl Etica {
 }
 
 section! {
-    /// Which requests bypass the cache. A request never bypasses a block that the cache holds: reads find it there,
-    /// and writes update it.
+    /// Which requests bypass the cache. A request never bypasses a block that the cache holds: a read finds
+    /// it there, and a write updates it.
     pub struct Bypass {
-        /// A read that continues a sequential stream of at least this size goes to the client and leaves nothing in
-        /// the cache. Unset means that no read does.
+        /// A read that continues a sequential stream of at least this size goes to the client and leaves
+        /// nothing in the cache. Unset means that no read does this.
         reads: Option<Size> = unset;
-        /// A write that continues a sequential stream of at least this size goes to the backing store. Unset means
-        /// that no write does.
+        /// A write that continues a sequential stream of at least this size goes to the backing store. Unset
+        /// means that no write does this.
         writes: Option<Size> = unset;
-        /// A write goes to the backing store while at least this much of its volume is dirty. Unset means that no
-        /// write does.
+        /// A write goes to the backing store while at least this much of its volume is dirty. Unset means
+        /// that no write does this.
         dirty: Option<Size> = unset;
     }
 }
@@ -167,12 +168,13 @@ section! {
 choice! {
     /// Which dirty blocks may enter flash.
     pub enum Written: "rule for what is written" {
-        /// Those that the policy lets in.
+        /// Those that the policy admits.
         Ask = "ask",
-        /// All: the policy chooses among clean blocks. With the policy `random` of probability 0, flash caches what
-        /// is written.
+        /// All: the policy decides only about clean blocks. With the policy `random` and a probability of 0,
+        /// flash caches only writes.
         Enter = "enter",
-        /// None, as far as it can go to the backing store. With the policy `always`, flash caches what is read.
+        /// None, as far as they can go to the backing store. With the policy `always`, flash caches only
+        /// reads.
         Avoid = "avoid",
     }
 }
@@ -233,7 +235,7 @@ impl Admission {
         ] {
             let Some(value) = value else { continue };
             let Some(p) = kind.parameters().iter().find(|p| p.name == key) else {
-                wrong.push((key, format!("has no meaning under the admission policy `{kind}`")));
+                wrong.push((key, format!("has no effect with the admission policy `{kind}`")));
                 continue;
             };
             let (least, most) = (f64::from(p.min) / scale, f64::from(p.max) / scale);
@@ -252,39 +254,39 @@ impl Admission {
 section! {
     /// When dirty blocks are written to the backing store.
     pub struct Flush {
-        /// What becomes of dirty blocks when the server stops.
+        /// What happens to dirty blocks when the server stops.
         on_stop: OnStop = "destage";
-        /// Most writes of a shard in flight from flash to a backing store at once, each of one
-        /// block or of several that follow on one another.
+        /// Maximum number of writes per shard in flight from flash to a backing store, each of one block or
+        /// of several adjacent blocks.
         parallel: u32 = 32;
-        /// How long writes wait for room on flash that their failing backing store does not let
-        /// become free. After that writes to its volume fail until it takes something again; reads
-        /// go on, and what is dirty stays on flash. 0 means that they wait without limit.
+        /// How long writes wait for space on flash that a failing backing store keeps from becoming free.
+        /// After that, writes to its volume fail until the store accepts an operation again; reads continue,
+        /// and dirty data stays on flash. 0 means to wait without limit.
         give_up_after: TimeSpan = "60s";
-        /// How often the headers of backing stores and the flash tier note how far the other is, while
-        /// anything changes, so that a start notices an older copy of either. What changed since the last
-        /// note goes unnoticed. At least 10ms.
+        /// How often backing stores and the flash tier record in their headers how far the other is, while
+        /// anything changes. A start then notices an older copy of either; it does not notice changes since
+        /// the last record. At least 10ms.
         stamp_every: TimeSpan = "5s";
     }
 }
 
 choice! {
-    /// What becomes of dirty blocks when the server stops.
+    /// What happens to dirty blocks when the server stops.
     pub enum OnStop: "choice for a stop" {
-        /// They go to the backing stores, which are then the whole truth.
+        /// They are destaged to the backing stores, which then hold the newest data of all blocks.
         Destage = "destage",
-        /// They stay on flash, durable, and the next start takes them over; quick. Needs a
+        /// They stay durable on flash, and the next start takes them over; the stop is quick. Requires a
         /// `[flash]` section.
         Keep = "keep",
     }
 }
 
 section! {
-    /// How the work is spread over processors.
+    /// How the work is distributed over processors.
     pub struct Workers {
-        /// Shards of the cache, 1 to 64; 0 means one, because one lock protects them all.
+        /// Number of shards of the cache, 1 to 64. 0 means one, because one lock protects all shards.
         shards: u32 = 0;
-        /// Most requests under way at once; further ones wait outside the cache.
+        /// Maximum number of requests in progress; further requests wait outside the cache.
         requests_max: u32 = 1024;
     }
 }

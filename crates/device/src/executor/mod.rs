@@ -77,17 +77,17 @@ pub struct Progress {
 /// what is not skipped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct ExecutorStats {
-    /// Reads that have ended.
+    /// Completed reads.
     pub reads: u64,
-    /// Writes that have ended.
+    /// Completed writes.
     pub writes: u64,
-    /// Zeroings that have ended.
+    /// Completed zeroings.
     pub zeroes: u64,
-    /// Syncs that have ended.
+    /// Completed syncs.
     pub syncs: u64,
-    /// Bytes of reads that succeeded.
+    /// Bytes read by successful reads.
     pub read_bytes: u64,
-    /// Bytes of writes that succeeded.
+    /// Bytes written by successful writes.
     pub written_bytes: u64,
     /// Operations submitted to devices, retries included.
     #[serde(skip)]
@@ -95,7 +95,7 @@ pub struct ExecutorStats {
     /// Times a device was busy.
     #[serde(skip)]
     pub again: u64,
-    /// Times an operation was tried again after an error.
+    /// Operations that were repeated after an error.
     pub retries: u64,
     /// Transfers that came back short and were continued.
     #[serde(skip)]

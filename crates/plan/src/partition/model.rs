@@ -20,11 +20,11 @@ pub enum Place {
 /// A number for each place.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, JsonSchema)]
 pub struct ByPlace {
-    /// Of requests found in memory.
+    /// Latency of requests that hit in memory.
     pub dram: f64,
-    /// Of requests found on flash.
+    /// Latency of requests that hit on flash.
     pub flash: f64,
-    /// Of requests that missed.
+    /// Latency of requests that missed.
     pub miss: f64,
 }
 
@@ -93,17 +93,17 @@ pub struct VolumeModel {
 /// What requests took under one load.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, JsonSchema)]
 pub struct LoadPoint {
-    /// The load under which these latencies were measured: the share of the volume's requests that came to
+    /// The load under which these latencies were measured: the share of the volume's requests that reached
     /// the backing store.
     pub backing_ratio: f64,
-    /// Blocks of the volume's share. More of them bear the same load more easily: under write-back they
-    /// have room for bursts.
+    /// Blocks in the volume's share. With more blocks, the same load causes less waiting: under write-back
+    /// they absorb bursts.
     pub blocks: u64,
     /// Mean latency of reads, in microseconds.
     pub read: ByPlace,
     /// Mean latency of writes, in microseconds.
     pub write: ByPlace,
-    /// Requests per second, divided by those of the formula.
+    /// Requests per second, divided by those that the formula gives.
     pub iops_factor: f64,
 }
 

@@ -96,9 +96,9 @@ pub struct ProblemOptions {
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, JsonSchema,
 )]
 pub struct Sizes {
-    /// Of memory.
+    /// Memory, in bytes.
     pub dram_bytes: u64,
-    /// Of flash.
+    /// Flash, in bytes.
     pub flash_bytes: u64,
 }
 

@@ -18,16 +18,16 @@ pub fn sections(document: &Document) -> Vec<Section> {
     }
     first = first.table(workload_table(document));
     let mut phases = Section::new("Phases").text(
-        "A workload does one thing for a while and then another. Each line is a phase, from \
-         its beginning to its end, at the size of cache that it needs; phases nested in it \
-         are lines of the next colour. A phase that needs only one block reuses nothing.",
+        "A workload changes its behaviour over time. Each line is a phase, from its start to its \
+         end, at the cache size that it needs; phases nested in it are lines of the next colour. \
+         A phase that needs only one block reuses nothing.",
     );
     for workload in document.workloads.iter().take(DRAWN) {
         phases = phases.figure(timeline(document, workload));
     }
     if document.workloads.len() > DRAWN {
         let more = document.workloads.len() - DRAWN;
-        phases = phases.text(format!("{more} workloads more are not drawn."));
+        phases = phases.text(format!("{more} more workloads are not drawn."));
     }
     vec![first, phases]
 }
@@ -42,7 +42,7 @@ pub fn facts(document: &Document) -> Facts {
         facts.push(("predicted", verdict(document, document.needed_blocks)));
         let off = document.isolation_error.map_or(String::new(), |error| {
             let side = if error < 0.0 { "below" } else { "above" };
-            format!(", {} {side} what was measured", percent(error.abs()))
+            format!(", {} {side} the measured size", percent(error.abs()))
         });
         facts.push(("the prediction", format!("{own} for themselves, {wasted} wasted{off}")));
         facts.push(("merged trace needs", size(document, document.simulated_blocks)));
@@ -109,8 +109,8 @@ fn needs(document: &Document) -> Figure {
         .series("as a whole", others.chain(measured.map(|b| bytes(document, b))))
         .figure()
         .caption(
-            "Measured is the smallest shared cache in which each workload hits as often as \
-             alone in a cache of what it needs.",
+            "Measured: the smallest shared cache in which each workload hits as often as alone in a \
+             cache of the size that it needs.",
         )
 }
 

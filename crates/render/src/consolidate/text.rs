@@ -95,8 +95,8 @@ fn of_phases(answer: &Answer) -> String {
     match names.as_slice() {
         [] => String::new(),
         names => format!(
-            "accesses: of the whole workload; all else: of the phase provided for, which is \
-             not all of {}\n",
+            "accesses are those of the whole workload; all other figures are of the phase that is \
+             provided for, which is only a part of {}\n",
             names.join(", ")
         ),
     }

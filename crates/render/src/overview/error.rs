@@ -16,7 +16,7 @@ pub enum OverviewError {
         error: io::Error,
     },
     /// A file is something else.
-    #[error("{} is no JSON document ({error})", path.display())]
+    #[error("{} is not a JSON document ({error})", path.display())]
     NotJson {
         /// The file.
         path: PathBuf,
@@ -24,7 +24,7 @@ pub enum OverviewError {
         error: serde_json::Error,
     },
     /// A document lacks what its command writes today.
-    #[error("{label} is not a whole document of {command} ({error})")]
+    #[error("{label} is not a complete document of {command} ({error})")]
     Incomplete {
         /// What the document is called.
         label: String,
@@ -34,6 +34,6 @@ pub enum OverviewError {
         error: String,
     },
     /// A document of another kind.
-    #[error("{0} is no document that a report takes")]
+    #[error("{0} is not a document that a report can show")]
     Unknown(String),
 }

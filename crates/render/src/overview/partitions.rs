@@ -45,7 +45,7 @@ pub fn sections(partition: &Document) -> Result<Vec<Section>, OverviewError> {
         .table(table(found))
         .figure(shares_of(&shares, bytes(found), left))
         .figure(compared_of(by, names(), series))
-        .text(format!("Taken for granted: {}.", assumed(found)));
+        .text(format!("Assumptions: {}.", assumed(found)));
     let by_flash = number(found, "/flash_bytes") > 0.0;
     let curves = elements(found, "volumes").map(|volume| curves(partition, volume, by_flash));
     Ok(vec![divided, why(&curves.collect::<Result<Vec<_>, _>>()?, by_flash)])

@@ -75,7 +75,7 @@ impl Groups {
         let stands = |p: &&Point| self.clusters.iter().any(|cluster| cluster.trace == p.trace);
         points(lines, "stands for its group", self.points.iter().filter(stands).collect())
             .figure()
-            .caption("By the two combinations of features in which traces differ most.")
+            .caption("Placed by the two combinations of features in which traces differ most.")
     }
 
     fn elbow(&self) -> Figure {

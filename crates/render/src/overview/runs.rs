@@ -63,7 +63,8 @@ fn table(runs: &[Document]) -> Table {
         .number("to flash", |run| bytes(run, "/tier2_bytes_written"))
         .table()
         .caption(
-            "Latencies are from a request's arrival to its answer; then what was read and written",
+            "Latencies are from a request's arrival to its answer; the last columns are bytes read and \
+             written",
         )
 }
 
@@ -97,11 +98,11 @@ fn components(run: &Document) -> Option<Figure> {
     if found.is_empty() {
         return None;
     }
-    let mut figure = Percentiles::new(format!("Latency of each tier: {}", run.label));
+    let mut figure = Percentiles::new(format!("Latency of each device: {}", run.label));
     for (name, points) in found {
         figure = figure.series(name, points);
     }
-    Some(figure.figure().caption("How long the operations on each device took."))
+    Some(figure.figure().caption("Time of the operations on each device."))
 }
 
 /// Every distribution below a value, under the names that lead to it.

@@ -21,7 +21,7 @@ pub enum Compared {
 pub fn shares_of(shares: &[(String, [u64; 2])], all: [u64; 2], left: [u64; 2]) -> Figure {
     let tiers: Vec<(usize, &str)> =
         ["flash", "memory"].into_iter().enumerate().filter(|(tier, _)| all[*tier] > 0).collect();
-    let mut bars = Bars::new("Who gets how much", tiers.iter().map(|t| t.1))
+    let mut bars = Bars::new("Share of each volume", tiers.iter().map(|t| t.1))
         .axis(Axis::new("size", Unit::Bytes))
         .stacked()
         .horizontal();
@@ -59,8 +59,7 @@ impl Division<'_> {
         found = found.figure(self.shares()).table(self.comparison()).figure(self.compared());
         let curves =
             why(&self.answer.curves(), self.answer.problem.options().sizes.flash_bytes > 0);
-        let assumed =
-            Section::new("Taken for granted").text(self.answer.assumed().join(". ") + ".");
+        let assumed = Section::new("Assumptions").text(self.answer.assumed().join(". ") + ".");
         Report::new("How the cache is divided")
             .subtitle(self.answer.question.traces.names())
             .section(Section::new("The workload").facts(self.facts()))
@@ -100,9 +99,9 @@ impl Division<'_> {
 /// Why the shares are as they are; by flash if there is any, else by memory.
 pub fn why(volumes: &[VolumeCurves], by_flash: bool) -> Section {
     let section = Section::new("Why").text(
-        "A request hits only if all its blocks do, so these curves may bulge where those of \
-         blocks sag: the first half of a volume can be worth much less than the second. A \
-         share is well chosen where no two volumes would gain by trading a part of theirs.",
+        "A request hits only if all its blocks hit, so these curves can be concave where the curves of \
+         blocks are convex: the first half of a volume can be worth much less than the second. Shares \
+         are well chosen if no two volumes would gain from trading parts of them.",
     );
     volumes.chunks(CURVES_MAX).fold(section, |section, group| {
         section.figure(miss_ratios(group)).figure(latencies(group, by_flash))
@@ -115,7 +114,7 @@ fn miss_ratios(group: &[VolumeCurves]) -> Figure {
         .x(Axis::new("memory and flash", Unit::Bytes))
         .y(Axis::new("miss ratio", Unit::Fraction).from_zero());
     curves(lines, group, |v| &v.miss_ratios, |v| (v.share_bytes, v.miss_ratio))
-        .caption("The points are the shares found.")
+        .caption("The points are the chosen shares.")
 }
 
 /// Mean latency by flash, the memory of each volume being as it is.
@@ -125,7 +124,7 @@ fn latencies(group: &[VolumeCurves], by_flash: bool) -> Figure {
         .x(Axis::new(format!("{name} of the volume"), Unit::Bytes))
         .y(Axis::new("mean latency", Unit::Micros).from_zero());
     curves(lines, group, |v| &v.latencies, |v| (v.tier_bytes, v.latency_us))
-        .caption("By the latencies that the division was predicted with.")
+        .caption("Computed with the latencies that predicted the division.")
 }
 
 /// A curve of each volume, and the points on them that were chosen.

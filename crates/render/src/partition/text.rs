@@ -43,7 +43,7 @@ impl Shown for Division<'_> {
         if let Some(iterated) = &self.answer.iterated {
             writeln!(out, "\n{}", self.agreement(iterated))?;
         }
-        writeln!(out, "\nTaken for granted: {}.", self.answer.assumed().join("; "))
+        writeln!(out, "\nAssumptions: {}.", self.answer.assumed().join("; "))
     }
 }
 
@@ -153,8 +153,8 @@ impl Division<'_> {
         if let Some(iterated) = self.answer.iterated.as_ref().filter(|i| !i.converged) {
             let round = &iterated.rounds[iterated.chosen];
             said.push(format!(
-                "prediction and simulation did not agree within {} in {} plans; this is the one \
-                 that simulated best, {} apart",
+                "prediction and simulation did not agree within {} in {} plans; this is the plan \
+                 with the best simulation, {} apart",
                 percent(self.answer.question.convergence.tolerance),
                 iterated.rounds.len(),
                 percent(round.deviation)
@@ -171,7 +171,7 @@ impl Division<'_> {
                     |other: &f64| better(*other, found) && self.show(*other) != self.show(found);
                 if let Some(other) = simulated.filter(tells) {
                     said.push(format!(
-                        "{} simulated better than these shares: {} against {}",
+                        "in simulation, {} did better than these shares: {} compared with {}",
                         label(division.name),
                         self.show(other),
                         self.show(found)
@@ -204,9 +204,9 @@ impl Division<'_> {
             .collect();
         (!late.is_empty()).then(|| {
             format!(
-                "overloaded: at the trace's times requests of {} wait for over a second on average, so that \
-                 latencies tell how long the queue got; simulate fewer requests a second with --rate 0.1, \
-                 or a fixed number in flight with --queue-depth 8",
+                "overloaded: at the trace's times, requests of {} wait for over a second on average, so \
+                 latencies measure the length of the queue; simulate fewer requests per second with \
+                 --rate 0.1, or a fixed number in flight with --queue-depth 8",
                 late.join(", ")
             )
         })
@@ -223,13 +223,16 @@ impl Division<'_> {
             .collect();
         if !parts.is_empty() {
             said.push(format!(
-                "Left over, since the goal gains nothing by it: {}.",
+                "Left over, because the goal gains nothing from it: {}.",
                 parts.join(" and ")
             ));
         }
         if self.answer.problem.options().goal == Goal::Ppc && self.answer.problem.everything_fits()
         {
-            said.push("Everything useful fits on a tier, so every volume has that there.".into());
+            said.push(
+                "All useful data fits on one tier, so every volume has all its useful data there."
+                    .into(),
+            );
         }
         said
     }
@@ -240,7 +243,7 @@ impl Division<'_> {
         let apart = percent(iterated.rounds[iterated.chosen].deviation);
         match iterated.converged {
             true => {
-                format!("Prediction and simulation agree after {plans}: {apart} apart at most.")
+                format!("Prediction and simulation agree after {plans}: at most {apart} apart.")
             }
             false => {
                 format!("Prediction and simulation do not agree after {plans}: {apart} apart.")

@@ -100,7 +100,7 @@ fn figure(curve: &Curve) -> Figure {
     let y = |of: fn(&Point) -> f64| curve.points.iter().map(of);
     let [first, second] = &curve.tiers;
     Lines::new(format!("{first} + {second} in front of {}", curve.backing))
-        .x(Axis::new("money spent on top of what is there", Unit::Dollars).log())
+        .x(Axis::new("money spent in addition to the existing cache", Unit::Dollars).log())
         .y(Axis::new("mean latency", Unit::Micros).log())
         .line(format!("more {first}"), x(), y(|p| p.grow_latency_us))
         .line(format!("{second} as tier 2"), x(), y(|p| p.add_latency_us))
@@ -149,7 +149,10 @@ fn verdict(g: &Growth) -> String {
     let added = format!("{} of {second} below it ({})", size(&g.add, 1), us(&g.add));
     let mut text = match g.better {
         Way::Neither => {
-            return format!("{}: neither more of it nor {second} makes it faster.", tiers(&g.now));
+            return format!(
+                "{}: neither more of it nor {second} makes the cache faster.",
+                tiers(&g.now)
+            );
         }
         Way::Add => format!(
             "{}: add {second}. {added} is {} faster than {grown}.",
@@ -164,15 +167,15 @@ fn verdict(g: &Growth) -> String {
     };
     text += &match g.price_ratio_needed {
         Some(needed) => format!(
-            " A byte of {first} costs {:.2} times as much as one of {second}; adding is the \
-             better use of this money from {needed:.2} on.",
+            " A byte of {first} costs {:.2} times as much as one of {second}; from {needed:.2} times on, \
+             adding is the better use of this money.",
             g.price_ratio
         ),
-        None => format!(" No size of {second} does as much as growing, whatever it costs."),
+        None => format!(" No size of {second} gains as much as growing, at any price."),
     };
     if let Some(used) = g.add.endurance_used.filter(|&used| used > 1.0 && g.better == Way::Add) {
         text += &format!(
-            " But {} of it uses {} times its rated endurance; plan without --have for what lasts.",
+            " But {} of it would use {} times its rated endurance; plan without --have to buy tiers that last.",
             size(&g.add, 1),
             times(used)
         );
@@ -181,7 +184,7 @@ fn verdict(g: &Growth) -> String {
     let less = 1.0 - g.divide.mean_latency_us / best;
     if less > 0.001 {
         text += &format!(
-            " Best of all is some of both: {} ({}, {} faster).",
+            " A mix of both is best: {} ({}, {} faster).",
             tiers(&g.divide),
             us(&g.divide),
             percent(less)

@@ -99,8 +99,8 @@ impl Choices<'_> {
                 .shaped("overhead-gain ratio", Shape::Dashed, ends().map(size), ends().map(|_| ogr))
                 .figure()
                 .caption(
-                    "Where the workload's hit-miss ratio is above the devices' overhead-gain \
-                     ratio, a second tier helps a first tier of that size.",
+                    "If the workload's hit-miss ratio is above the devices' overhead-gain ratio, a \
+                     second tier helps a first tier of that size.",
                 );
             if curve.is_empty() { Vec::new() } else { vec![latency, ratio] }
         });
@@ -189,10 +189,12 @@ impl Choices<'_> {
     /// What a second tier gains, by combination and budget.
     fn reduction_map(&self, backing: &str, labels: &[String]) -> Figure {
         let budgets = self.answer.sweep.iter().map(|plan| Unit::Dollars.show(plan.budget_usd));
-        let map =
-            HeatMap::new("Latency saved against a single tier of the same cost", Unit::Fraction)
-                .columns("budget", budgets)
-                .rows("", labels);
+        let map = HeatMap::new(
+            "Latency saved compared with a single tier of the same cost",
+            Unit::Fraction,
+        )
+        .columns("budget", budgets)
+        .rows("", labels);
         let row = |name: &String| -> Vec<f64> {
             let of = |plan| Self::choice_of(plan, backing, name);
             self.answer
@@ -210,7 +212,7 @@ impl Choices<'_> {
         let most = front.points.iter().map(|p| p.drive_writes).fold(0.0, f64::max);
         let axis = |what: &str| Axis::new(what, Unit::Micros).log();
         let cost = || Axis::new("cost", Unit::Dollars).log();
-        let mut mean = Lines::new("What money buys, with limits on flash writes")
+        let mut mean = Lines::new("Lowest mean latency by cost, with limits on flash writes")
             .x(cost())
             .y(axis("mean latency"));
         for (name, allowed) in self.limits(most) {
@@ -219,25 +221,24 @@ impl Choices<'_> {
             mean = mean.shaped(name, Shape::Steps, x, y);
         }
         let daily = self.answer.basis.per_day(most).map_or(String::new(), |n| {
-            format!(" No plan here writes its flash more than {n:.2} times a day.")
+            format!(" No plan here writes its flash more than {n:.2} times per day.")
         });
         let mean = mean.figure().caption(format!(
-            "From the {} plans of which no other is at once as cheap, as fast in the mean and in \
-             99 of 100 accesses, and as gentle on flash, over every combination in front of \
-             {}{}.{daily}",
+            "From the {} plans that no other plan beats in cost, mean latency, 99th percentile and \
+             flash writes at once, over every combination in front of {}{}.{daily}",
             front.points.len(),
             front.backing,
             if front.is_exact { "" } else { " and a grid of sizes" }
         ));
         let (x, y) = lowest(front, |p| Some(p.p99_latency_us));
-        let tail = Lines::new("What money buys: 99 of 100 accesses take no longer")
+        let tail = Lines::new("Lowest 99th percentile by cost")
             .x(cost())
             .y(axis("99th percentile"))
             .shaped("lowest 99th percentile", Shape::Steps, x, y)
             .figure()
             .caption(
-                "By the formulas an access takes one of a few times, so this goes down in steps: \
-                 it stays at that of a miss until fewer than one access in a hundred misses.",
+                "By the formulas, an access takes one of only a few times, so the percentile falls in \
+                 steps: it stays at the time of a miss until fewer than 1 % of the accesses miss.",
             );
         [mean, tail]
     }

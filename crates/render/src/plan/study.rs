@@ -159,7 +159,7 @@ fn gains(of: &OfPolicy) -> Figure {
         .series("pyramidal", gains(|s| s.pyramidal_reduction))
         .series("non-pyramidal", gains(|s| s.non_pyramidal_reduction))
         .figure()
-        .caption("Over the budgets and traces at which that shape is the fastest.")
+        .caption("Over the budgets and traces at which that shape is fastest.")
 }
 
 /// Which class wins, by scaled budget (figure 3.4).
@@ -171,9 +171,8 @@ fn figure(combination: &OfCombination, scaled: &[f64]) -> Figure {
     let bars = CLASSES.iter().fold(bars, |bars, &class| {
         bars.series(class.name(), combination.winners.iter().map(|w| w.share(class)))
     });
-    bars.figure().caption(
-        "Which shape is the fastest, by budget in percent of what DRAM for all data would cost.",
-    )
+    bars.figure()
+        .caption("The fastest shape by budget, in percent of the cost of DRAM for all data.")
 }
 
 /// Shares of the three shapes.

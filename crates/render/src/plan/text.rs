@@ -16,8 +16,8 @@ const PARETO_ROWS: usize = 60;
 /// What a choice is compared with, as tables call it.
 pub const SINGLE: &str = "one tier, same cost";
 /// Whose hits these are.
-const HITS: &str = "of an ideal LRU list; flash in slots, the default, keeps nearly all of them, a flash log fewer \
-                    (docs/simulation.md); --evaluate simulate counts them";
+const HITS: &str = "of an ideal LRU list; flash in slots, the default, reaches nearly all of them, and a flash log \
+                    fewer (docs/simulation.md); --evaluate simulate counts them";
 
 /// A plan, and what of it the reader wants to see.
 pub struct Choices<'a> {
@@ -82,8 +82,8 @@ impl Shown for Choices<'_> {
                 let (table, shown, fastest) = self.pareto_table(front);
                 writeln!(
                     out,
-                    "\nThe fastest for every amount of money, in front of {backing}{}; {} plans are not \
-                     beaten in cost, mean latency, 99th percentile and drive writes at once, --json has \
+                    "\nThe fastest plan for every budget, in front of {backing}{}; no other plan beats these \
+                     {} in cost, mean latency, 99th percentile and drive writes at once, and --json lists \
                      them{}:\n{}",
                     if shown < fastest {
                         format!(" ({shown} of {fastest})")
@@ -91,7 +91,11 @@ impl Shown for Choices<'_> {
                         String::new()
                     },
                     count(front.points.len() as u64),
-                    if front.is_exact { "" } else { " (of a grid of sizes, there are too many)" },
+                    if front.is_exact {
+                        ""
+                    } else {
+                        " (from a grid of sizes, because there are too many sizes)"
+                    },
                     table.to_text().trim_end()
                 )?;
             }
@@ -147,8 +151,8 @@ impl Choices<'_> {
         }
         let limit = self.answer.basis.options.wear_max.unwrap_or(f64::INFINITY);
         Some(format!(
-            "Not bought: {}, {} for {}, which uses {} times the endurance that its maker rates it for \
-             (--wear-max {limit} is the limit; none buys it).",
+            "Not bought: {}, {} for {}, which would use {} times its rated endurance (--wear-max {limit} \
+             is the limit; --wear-max none buys it).",
             tiers(worn),
             Unit::Micros.show(worn.analytic_latency_us),
             Unit::Dollars.show(worn.cost_usd),
@@ -165,8 +169,7 @@ impl Choices<'_> {
         });
         let says = |p: &Purchase| {
             format!(
-                "Wears out: {}, {}, uses {} times the endurance that its maker rates it for (--wear-max {limit} is \
-                 the limit).",
+                "Wears out: {}, {}, uses {} times its rated endurance (--wear-max {limit} is the limit).",
                 tiers(p),
                 self.how_judged(),
                 times(p.endurance_used.unwrap_or(0.0))
@@ -186,7 +189,7 @@ impl Choices<'_> {
     pub(super) fn budget_line(&self, plan: &Plan) -> String {
         let share = plan.budget_usd / self.answer.basis.full_usd;
         format!(
-            "Budget {}, {} of what all data would cost in DRAM; {} sizes {}{}",
+            "Budget {}, {} of the cost of all data in DRAM; {} sizes {}{}",
             Unit::Dollars.show(plan.budget_usd),
             percent(share),
             count(plan.evaluations),
@@ -353,7 +356,7 @@ fn single_tier(plan: &Plan, best: &Choice) -> Option<String> {
     let p = &single.purchase;
     let slower = p.mean_latency_us / best.purchase.mean_latency_us - 1.0;
     Some(format!(
-        "The best single tier of any device is {}, {}: {} slower than the first of these, at {}.",
+        "The best single tier of any device is {}, {}: {} slower than the first choice, at {}.",
         tiers(p),
         latency(p),
         percent(slower),
@@ -371,13 +374,13 @@ pub fn advice(choice: &Choice) -> Option<String> {
                 p.tiers[1..].iter().filter(|t| t.bytes > 0).map(|t| t.device.as_str()).collect();
             let (what, is, one) = match below.as_slice() {
                 [second] => ("second tier", "is", (*second).to_owned()),
-                _ => ("further tiers", "are", format!("{} in the mean", below.join(" and "))),
+                _ => ("lower tiers", "are", format!("{} on average", below.join(" and "))),
             };
-            let verdict = if b.second_tier_is_cheaper { "cheaper" } else { "dearer" };
+            let verdict = if b.second_tier_is_cheaper { "cheaper" } else { "more expensive" };
             format!(
-                "{first} alone would need {} to be as fast as the first of these: the {what} {is} \
-                 the {verdict} way, since a byte of {first} costs {:.2} times as much as one of \
-                 {one} and the two ways cost the same at {:.2}.",
+                "{first} alone would need {} to be as fast as the first choice: the {what} {is} \
+                 {verdict}, because a byte of {first} costs {:.2} times as much as one of \
+                 {one}, and both solutions cost the same at {:.2}.",
                 Unit::Bytes.show(b.single_tier_bytes as f64),
                 b.price_ratio,
                 b.price_ratio_needed
@@ -387,8 +390,8 @@ pub fn advice(choice: &Choice) -> Option<String> {
     };
     if let Some(used) = p.endurance_used.filter(|&used| used > 1.0) {
         text += &format!(
-            " Its flash is written {used:.1} times as much as it is rated for: the part that is \
-             bought would wear out early."
+            " Its flash is written {used:.1} times as much as it is rated for, so it would wear out \
+             early."
         );
     }
     (!text.is_empty()).then(|| text.trim_start().to_string())

@@ -12,10 +12,10 @@ pub struct Document {
     /// What was measured.
     #[serde(flatten)]
     pub result: RealRun,
-    /// What reading back has found; left out without `--verify`.
+    /// Result of reading back the written data; left out without `--verify`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify: Option<VerifyResult>,
-    /// Which requests these were.
+    /// Identity of the requests.
     pub trace: TraceIdentity,
     /// Where requests were sent.
     pub target: TargetInfo,
@@ -32,23 +32,23 @@ pub struct Document {
 pub struct Echo {
     /// `replay` or `load`.
     pub command: &'static str,
-    /// How many times as fast as the workload requests were sent; null in a closed loop.
+    /// Speed relative to the times of the workload; null in a closed loop.
     pub rate: Option<f64>,
     /// Whether each request is sent as soon as the queue has room.
     pub as_fast_as_possible: bool,
-    /// Whether each request waited for all background work of the one before.
+    /// Whether each request waited for all background work of the previous one.
     pub quiesce: bool,
-    /// Requests in flight at most.
+    /// Maximum number of requests in flight.
     pub queue_depth: u32,
-    /// Submitters.
+    /// Number of submitters.
     pub jobs: u32,
     /// Whether writes are left out.
     pub reads_only: bool,
     /// Whether requests beyond the target wrap around.
     pub wrap: bool,
-    /// Whether volumes lie one after the other on the first of the target.
+    /// Whether volumes are placed one after another on the first volume of the target.
     pub concatenate: bool,
-    /// Seed of the data that is written.
+    /// Seed for the written data.
     pub data_seed: u64,
     /// The text of the configuration file; null without one.
     pub config: Option<String>,
@@ -60,7 +60,7 @@ pub type RunRow = (Row, Option<CacheResult>);
 /// The run in one row.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct Row {
-    /// Which requests these were.
+    /// Identity of the requests.
     pub trace: TraceIdentity,
     /// `block`, `nbd` or `engine`.
     pub target_kind: &'static str,
@@ -73,7 +73,7 @@ pub struct Row {
     pub machine: Machine,
     /// Why the run ended: `end` of the workload, `time` up, `signal`, or `error`.
     pub ended_by: &'static str,
-    /// Requests of all kinds that were completed, failed ones included.
+    /// Completed requests of all kinds, including failed ones.
     pub requests: u64,
     /// Read requests among them.
     pub reads: u64,
@@ -81,25 +81,25 @@ pub struct Row {
     pub writes: u64,
     /// Requests that were answered with an error.
     pub errors: u64,
-    /// Bytes that read requests asked for.
+    /// Bytes requested by reads.
     pub read_bytes: u64,
-    /// Bytes that write requests brought.
+    /// Bytes sent by writes.
     pub write_bytes: u64,
     /// Seconds from the first request to the last completion.
     pub duration_s: f64,
-    /// Work per time.
+    /// Requests and bytes per second.
     pub throughput: Throughput,
     /// Requests in flight.
     pub queue: QueueResult,
     /// Seconds of processor time of this process during the run.
     pub cpu_s: f64,
-    /// The most memory that this process ever had resident, in bytes.
+    /// Largest resident memory of this process, in bytes.
     pub rss_bytes: u64,
-    /// From sending a request to its answer.
+    /// Time from sending a request to its answer.
     pub latency_us: LatencyByOp,
-    /// From the time at which a request was due to its answer; null in a closed loop.
+    /// Time from when a request was due to its answer; null in a closed loop.
     pub response_us: Option<Latency>,
-    /// From the time at which a request was due to sending it; null in a closed loop.
+    /// Time from when a request was due until it was sent; null in a closed loop.
     pub lateness_us: Option<Latency>,
 }
 

@@ -43,7 +43,7 @@ pub fn facts(document: &Document) -> Facts {
     ];
     if !r.complete {
         let why = if r.ended_by == "signal" { "stopped by a signal" } else { "the target failed" };
-        facts.push(("PARTIAL", format!("{why}; this is of what was done until then")));
+        facts.push(("PARTIAL", format!("{why}; these figures cover the part that was done")));
     }
     facts.push((
         "throughput",
@@ -57,7 +57,7 @@ pub fn facts(document: &Document) -> Facts {
     facts.push((
         "queue",
         format!(
-            "{} on average, {} at most of {}; full at {} of requests",
+            "{} on average, {} of {} at most; full for {} of requests",
             format_args!("{:.1}", r.queue.mean),
             r.queue.max,
             r.queue.depth,

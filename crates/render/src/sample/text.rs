@@ -82,13 +82,13 @@ fn text(answer: &Answer) -> String {
     let alone = answer.samples.len() == 1 && answer.candidates.is_empty();
     if alone && answer.samples[0].mean_error > MEAN_ERROR_AIM {
         text += &format!(
-            "a mean error above {}: without --bits, the closest of 40 samples is taken\n",
+            "the mean error is above {}: leave out --bits to choose the closest of 40 samples\n",
             percent(MEAN_ERROR_AIM)
         );
     }
     if let Some(plain) = answer.plain() {
         text += &format!(
-            "the plain method (one sample of regions of {}): mean error of the features {}, hit ratios \
+            "the plain method (one sample with regions of {}): mean error of the features {}, hit ratios \
              off by {}\n",
             Size(PAGE_BYTES << plain.bits),
             percent(plain.mean_error),
@@ -103,7 +103,7 @@ fn text(answer: &Answer) -> String {
             .number("mean error", |c| percent(c.mean_error))
             .number("hit ratios off by", |c| percent(c.hit_ratio_error.all))
             .number("", |c| if taken(c) { "taken" } else { "" }.to_owned());
-        text += &format!("\nChosen of:\n{}", table.to_text());
+        text += &format!("\nCandidates:\n{}", table.to_text());
     }
     if !answer.compared.is_empty() {
         let table = Table::of(&answer.compared)

@@ -75,12 +75,12 @@ fn table(answers: &[(&str, Answer)]) -> Table {
 
 fn report(comparison: &Comparison) -> Report {
     let answers = &comparison.answers;
-    let mut section = Section::new("Policies")
-        .facts(facts(comparison))
-        .table(table(answers))
-        .figure(hits_over_time(answers).figure().caption(
-            "The share of block accesses that the cache answers itself, with each policy.",
-        ));
+    let mut section =
+        Section::new("Policies").facts(facts(comparison)).table(table(answers)).figure(
+            hits_over_time(answers)
+                .figure()
+                .caption("The share of block accesses that hit in the cache with each policy."),
+        );
     if answers.iter().all(|(_, answer)| answer.is_timed()) {
         for (title, pick) in [("Latency of reads", true), ("Latency of writes", false)] {
             let latency = |answer: &Answer| {

@@ -31,7 +31,10 @@ pub(super) fn facts(answer: &Answer) -> Facts {
         ("hit ratio", percent(cache.hit_ratio)),
         ("in memory", share(cache.hits.tier1)),
         ("on flash", share(cache.hits.tier2)),
-        ("delayed", format!("{} waited for what was being fetched", share(cache.hits.delayed))),
+        (
+            "delayed",
+            format!("{} waited for a block that was being fetched", share(cache.hits.delayed)),
+        ),
         ("read from backing", bytes(cache.backing.read_bytes)),
         ("written to backing", bytes(cache.backing.write_bytes)),
     ]);
@@ -54,7 +57,7 @@ pub(super) fn facts(answer: &Answer) -> Facts {
         let text = match after.destaged {
             true => format!("everything was destaged in {}", Unit::Seconds.show(after.seconds)),
             false if after.dirty_blocks == 0 => {
-                "everything was written, but a sync has failed: it may not be durable".to_owned()
+                "everything was written, but a sync failed, so it may not be durable".to_owned()
             }
             false => format!("{} blocks could not be destaged", count(after.dirty_blocks)),
         };
@@ -85,7 +88,7 @@ pub(super) fn facts(answer: &Answer) -> Facts {
     let devices = assumed.devices.iter().filter(|_| answer.is_timed()).cloned();
     let page = assumed.flash_page_bytes;
     let page =
-        page.map(|n| format!("flash writes {n} bytes at a time (`page_size` says otherwise)"));
+        page.map(|n| format!("flash writes {n} bytes at a time (set `page_size` to change this)"));
     let assumed: Vec<String> = devices.chain(page).collect();
     if !assumed.is_empty() {
         facts.push(("assumed", assumed.join("; ")));

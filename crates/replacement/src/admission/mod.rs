@@ -82,20 +82,20 @@ macro_rules! registry {
 registry! {
     /// Every block enters.
     Always = "always", "folklore", &[];
-    /// A block enters at its N-th access; N is `hits`, 2 by default.
+    /// A block enters at its Nth access; N is `hits`, 2 by default.
     Nhit = "nhit", "Open CAS Linux, promotion policy nhit; Ajdari 2023", &[HITS, HISTORY];
-    /// As `nhit`, with an N that follows the load: it doubles each second in which flash is read no faster than the
-    /// backing stores, up to `hits`, and halves when it is read twice as fast.
+    /// Like `nhit`, with an N that follows the load: N doubles, up to `hits`, each second in which flash reads are no
+    /// faster than reads of the backing stores, and halves when they are twice as fast.
     Adaptive = "adaptive", "nhit, with N from the time that reads take", &[MOST_HITS, HISTORY];
     /// Spots of 16 blocks move up a queue of 64 levels with each access, and down when others overtake them;
-    /// blocks of those in the upper levels enter.
+    /// blocks of the spots in the upper levels enter.
     Smq = "smq", "Linux dm-cache, stochastic multi-queue", &[HISTORY];
-    /// A block enters if at most the share `top` of the blocks used last was used as often as it, or more often.
+    /// A block enters if at most the share `top` of the recently used blocks was used as often as it or more often.
     Popularity = "popularity", "nhit, with N from the counts of the blocks used last", &[TOP, HISTORY];
-    /// A random share of blocks enters, by `probability`.
+    /// A random share of the blocks enters, given by `probability`.
     Random = "random", "folklore; CacheLib's random reject admission", &[PROBABILITY];
-    /// A random share of blocks enters, which follows what was written to flash, so that over hours it is as
-    /// much as `writes_per_day` allows.
+    /// A random share of the blocks enters; the share adapts so that, over hours, writes to flash match
+    /// `writes_per_day`.
     WriteBudget = "write-budget", "Berg et al., OSDI 2020 (CacheLib's dynamic random admission)", &[WRITES_PER_DAY];
 }
 
@@ -105,7 +105,7 @@ const HITS: Parameter = Parameter {
     default: 2,
     min: 1,
     max: 255,
-    meaning: "accesses to a block, the one at hand included, with which it enters",
+    meaning: "accesses, including the current one, that let a block enter",
 };
 
 const MOST_HITS: Parameter = Parameter {
@@ -123,7 +123,7 @@ const HISTORY: Parameter = Parameter {
     default: 100,
     min: 1,
     max: 1000,
-    meaning: "blocks that are remembered, apart from those in memory, as a share of those flash holds",
+    meaning: "remembered blocks that are not in memory, as a share of the blocks that flash holds",
 };
 
 const TOP: Parameter = Parameter {
@@ -132,7 +132,7 @@ const TOP: Parameter = Parameter {
     default: 50,
     min: 1,
     max: 100,
-    meaning: "share of the blocks used last that enters, at most: those used most",
+    meaning: "maximum share of the recently used blocks that enter: those used most",
 };
 
 const PROBABILITY: Parameter = Parameter {
@@ -141,7 +141,7 @@ const PROBABILITY: Parameter = Parameter {
     default: 500_000,
     min: 0,
     max: 1_000_000,
-    meaning: "share of blocks that enters",
+    meaning: "share of the blocks that enter",
 };
 
 const WRITES_PER_DAY: Parameter = Parameter {
@@ -150,7 +150,7 @@ const WRITES_PER_DAY: Parameter = Parameter {
     default: 1000,
     min: 1,
     max: 1_000_000,
-    meaning: "times that the size of flash may be written a day: 1000 is one drive write per day",
+    meaning: "how often flash may be written in full per day: 1000 is one drive write per day",
 };
 
 impl AdmissionKind {

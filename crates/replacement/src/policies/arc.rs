@@ -66,7 +66,7 @@ impl Arc {
 impl Documented for Arc {
     const ABOUT: About = About {
         source: "Megiddo and Modha, FAST 2003",
-        weakness: "does badly on loops a little larger than the cache",
+        weakness: "performs badly on loops slightly larger than the cache",
         tiers: Tier::ALL,
         parameters: &[],
     };

@@ -19,7 +19,7 @@ const BITS: Parameter = Parameter {
     default: 1,
     min: 1,
     max: 8,
-    meaning: "size of the counter of uses; 1 is the CLOCK of the paper",
+    meaning: "size of the use counter; 1 is the CLOCK of the paper",
 };
 
 /// See the module.
@@ -36,7 +36,7 @@ pub struct Clock {
 impl Documented for Clock {
     const ABOUT: About = About {
         source: "Corbató, A paging experiment with the Multics system, 1968",
-        weakness: "does badly on loops larger than the cache",
+        weakness: "performs badly on loops larger than the cache",
         tiers: Tier::ALL,
         parameters: &[BITS, Parameter::HAND_STEPS_MAX],
     };

@@ -12,7 +12,7 @@ use crate::policy::{About, Documented, Tier};
 /// Sooner than hit ratios: a volume whose gain changes would keep the wrong place for as long.
 const GAIN_INTERVAL: Parameter = Parameter {
     default: 60_000,
-    meaning: "how often what volumes would gain is measured",
+    meaning: "how often the gain of each volume is measured",
     ..INTERVAL
 };
 
@@ -25,8 +25,8 @@ pub type DerivativeLru = Positioned<ByDerivative>;
 
 impl Documented for DerivativeLru {
     const ABOUT: About = About {
-        source: "ours; named as future work by Hazan et al., Caching according to use and QoS requirements",
-        weakness: "follows a change in a volume's use an interval late; with one volume it is LRU",
+        source: "Forebay; future work in Hazan et al., Caching according to use and QoS requirements",
+        weakness: "follows a change in a volume's use one interval late; with one volume it is LRU",
         // (What a block is worth is known where all accesses are seen.)
         tiers: &[Tier::Dram],
         parameters: &[SUB_QUEUES, MIN_POSITION, GAIN_INTERVAL],

@@ -17,7 +17,7 @@ pub struct Fifo {
 impl Documented for Fifo {
     const ABOUT: About = About {
         source: "folklore; Belady, IBM Systems Journal 1966, compares it",
-        weakness: "does badly where a few blocks are used often",
+        weakness: "performs badly if a few blocks are used often",
         tiers: Tier::ALL,
         parameters: &[],
     };

@@ -14,7 +14,7 @@ const MIN_HR: Parameter = Parameter {
     default: 10,
     min: 0,
     max: 100,
-    meaning: "MinHR: added to the hit ratio of a chunk, so that a new one has a chance",
+    meaning: "MinHR: added to the hit ratio of every chunk, so that a new chunk has a chance",
 };
 
 /// The position follows from the hit ratio of the chunk.
@@ -27,7 +27,7 @@ pub type HrLru = Positioned<ByHitRatio>;
 impl Documented for HrLru {
     const ABOUT: About = About {
         source: "Hazan et al., Caching according to use and QoS requirements",
-        weakness: "does badly where blocks of one chunk are used differently",
+        weakness: "performs badly if blocks of one chunk are used differently",
         // (What a block is worth is known where all accesses are seen.)
         tiers: &[Tier::Dram],
         parameters: &[SUB_QUEUES, MIN_POSITION, MIN_HR, CHUNK, INTERVAL],

@@ -93,8 +93,8 @@ impl Lfu {
 
 impl Documented for Lfu {
     const ABOUT: About = About {
-        source: "folklore; ageing as Robinson and Devarakonda, SIGMETRICS 1990",
-        weakness: "does badly when what is used often changes",
+        source: "folklore; ageing as in Robinson and Devarakonda, SIGMETRICS 1990",
+        weakness: "performs badly when the set of frequently used blocks changes",
         tiers: Tier::ALL,
         parameters: &[AGEING],
     };

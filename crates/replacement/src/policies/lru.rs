@@ -18,7 +18,7 @@ pub struct Lru {
 impl Documented for Lru {
     const ABOUT: About = About {
         source: "Mattson et al., IBM Systems Journal 1970",
-        weakness: "does badly on scans and on loops larger than the cache",
+        weakness: "performs badly on scans and on loops larger than the cache",
         tiers: Tier::ALL,
         parameters: &[],
     };

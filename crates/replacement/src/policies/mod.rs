@@ -136,34 +136,36 @@ macro_rules! registry {
 }
 
 registry! {
-    /// Evicts the block that was not used for longest.
+    /// Evicts the block that has not been used for the longest time.
     Lru = "lru";
     /// Evicts the block that came in first.
     Fifo = "fifo";
-    /// FIFO, but a block that was used since the hand last passed gets another round.
+    /// FIFO, but a block that was used since the hand last passed it gets another round.
     Clock = "clock";
-    /// A hand sweeps a queue from old to young and evicts the first block that was not used since its
-    /// last pass; blocks keep their places.
+    /// A hand sweeps a queue from old to young and evicts the first block that was not used since its last
+    /// pass; blocks keep their places.
     Sieve = "sieve";
-    /// A small queue on probation, a main queue, and the keys of what left the small one: a block that is
-    /// used once leaves soon.
+    /// A small queue on probation, a main queue, and the keys of blocks that left the small queue: a block
+    /// that is used once leaves soon.
     S3Fifo = "s3-fifo";
-    /// A queue for new blocks; one that is wanted again after it left enters an LRU list.
+    /// A queue for new blocks; a block that is accessed again after leaving it enters an LRU list.
     TwoQ = "2q";
-    /// Two LRU lists, of blocks used once and more often; the keys of what left each decide how large
-    /// each of them is.
+    /// Two LRU lists, one of blocks used once and one of blocks used more often; the keys of blocks that
+    /// left each list decide how large the lists are.
     Arc = "arc";
     /// Evicts the block that was used least often; counts are halved from time to time.
     Lfu = "lfu";
-    /// A block leaves a small LRU window into the main cache only if it was used more often than
-    /// what it would replace, by a sketch of recent use.
+    /// A block moves from a small LRU window to the main cache only if a sketch of recent use shows that it
+    /// was used more often than the block it would replace.
     WTinyLfu = "w-tinylfu";
-    /// LRU, but a block enters the deeper in the queue, the lower the hit ratio of its chunk.
+    /// LRU, but the lower the hit ratio of a block's chunk, the closer to eviction the block enters the
+    /// queue.
     HrLru = "hr-lru";
-    /// LRU, but where a block enters the queue follows from the priority of its volume and the hit ratio
-    /// of its chunk.
+    /// LRU, but the priority of a block's volume and the hit ratio of its chunk decide where the block
+    /// enters the queue.
     PriorityLru = "priority-lru";
-    /// LRU, but a block enters the deeper in the queue, the less its volume would gain from a larger cache.
+    /// LRU, but the less a block's volume would gain from a larger cache, the closer to eviction the block
+    /// enters the queue.
     DerivativeLru = "derivative-lru";
     /// Evicts any block, each with the same probability.
     Random = "random";

@@ -14,7 +14,7 @@ const WEIGHT: Parameter = Parameter {
     default: 15,
     min: 0,
     max: 100,
-    meaning: "priorityWeight: how much higher each class begins than the one below it",
+    meaning: "priorityWeight: how much farther from eviction each class enters than the class below it",
 };
 const CLASSES: Parameter = Parameter {
     name: "classes",
@@ -22,7 +22,7 @@ const CLASSES: Parameter = Parameter {
     default: 3,
     min: 1,
     max: 255,
-    meaning: "classes of priority; class 1 is the highest",
+    meaning: "number of priority classes; class 1 is the highest",
 };
 
 /// The position follows from the priority of the volume, too.
@@ -35,7 +35,7 @@ pub type PriorityLru = Positioned<ByPriority>;
 impl Documented for PriorityLru {
     const ABOUT: About = About {
         source: "Hazan et al., Caching according to use and QoS requirements",
-        weakness: "lets volumes of low priority pay for those of high priority",
+        weakness: "favours volumes of high priority at the expense of those of low priority",
         // (What a block is worth is known where all accesses are seen.)
         tiers: &[Tier::Dram],
         parameters: &[SUB_QUEUES, MIN_POSITION, WEIGHT, CLASSES, CHUNK, INTERVAL],

@@ -42,7 +42,7 @@ impl Random {
 impl Documented for Random {
     const ABOUT: About = About {
         source: "folklore; Belady, IBM Systems Journal 1966, compares it",
-        weakness: "does badly where recent use says anything about the next",
+        weakness: "performs badly if recent use predicts future use",
         tiers: Tier::ALL,
         parameters: &[SEED],
     };

@@ -94,7 +94,7 @@ pub(super) fn percent_of(n: u32, percent: u32) -> u32 {
 impl Documented for S3Fifo {
     const ABOUT: About = About {
         source: "Yang et al., SOSP 2023",
-        weakness: "does badly on blocks that are used exactly twice",
+        weakness: "performs badly on blocks that are used exactly twice",
         tiers: Tier::ALL,
         parameters: &[SMALL, GHOST, USES, Parameter::HAND_STEPS_MAX],
     };

@@ -38,7 +38,7 @@ impl Sieve {
 impl Documented for Sieve {
     const ABOUT: About = About {
         source: "Zhang et al., NSDI 2024",
-        weakness: "does badly on block workloads with scans and loops",
+        weakness: "performs badly on block workloads with scans and loops",
         tiers: Tier::ALL,
         parameters: &[Parameter::HAND_STEPS_MAX],
     };

@@ -21,7 +21,7 @@ pub(super) const SUB_QUEUES: Parameter = Parameter {
     default: 10,
     min: 1,
     max: 100,
-    meaning: "into how many parts the queue is cut: how finely positions are told apart, and the cost of an access",
+    meaning: "number of parts of the queue; more parts distinguish positions more finely but make accesses slower",
 };
 pub(super) const MIN_POSITION: Parameter = Parameter {
     name: "min_position_percent",
@@ -29,7 +29,7 @@ pub(super) const MIN_POSITION: Parameter = Parameter {
     default: 20,
     min: 0,
     max: 100,
-    meaning: "MinPosition: no block begins closer to the end that gives way",
+    meaning: "MinPosition: no block enters closer to the eviction end",
 };
 pub(crate) const CHUNK: Parameter = Parameter {
     name: "chunk_kib",

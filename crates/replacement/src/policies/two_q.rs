@@ -60,7 +60,7 @@ impl TwoQ {
 impl Documented for TwoQ {
     const ABOUT: About = About {
         source: "Johnson and Shasha, VLDB 1994",
-        weakness: "does badly on blocks that are used often, but shortly after one another",
+        weakness: "performs badly on blocks that are used often, but in short bursts",
         tiers: Tier::ALL,
         parameters: &[IN, OUT],
     };

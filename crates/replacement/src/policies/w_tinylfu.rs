@@ -32,7 +32,7 @@ const PROTECTED: Parameter = Parameter {
     default: 80,
     min: 0,
     max: 99,
-    meaning: "size of its protected segment",
+    meaning: "size of the protected segment of the main cache",
 };
 const SAMPLE: Parameter = Parameter {
     name: "sample_capacities",
@@ -114,7 +114,7 @@ impl WTinyLfu {
 impl Documented for WTinyLfu {
     const ABOUT: About = About {
         source: "Einziger, Friedman and Manes, ACM Transactions on Storage 2017",
-        weakness: "does badly on bursts of new blocks that are used again soon",
+        weakness: "performs badly on bursts of new blocks that are soon used again",
         tiers: Tier::ALL,
         parameters: &[WINDOW, PROTECTED, SAMPLE],
     };

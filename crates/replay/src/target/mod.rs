@@ -47,13 +47,13 @@ pub struct Done {
 /// A volume of a target.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct TargetVolume {
-    /// Its name: a path, a URI, or as configured.
+    /// Its name: a path, a URI, or the name in the configuration.
     pub name: String,
-    /// Bytes that may be addressed.
+    /// Addressable bytes.
     pub size_bytes: u64,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// Operations that it has besides reads and writes.
+    /// Operations that it supports in addition to reads and writes.
     #[serde(skip)]
     pub able: Abilities,
 }

@@ -119,11 +119,11 @@ enum State {
 struct StartStatus {
     /// `recovering`.
     state: &'static str,
-    /// How far the start is, while it reads what flash holds.
+    /// Progress of the start while it reads flash.
     recovering: Recovering,
     /// Version of Forebay.
     version: &'static str,
-    /// The server's process.
+    /// Process ID of the server.
     pid: u32,
 }
 
@@ -134,7 +134,7 @@ struct StopStatus {
     state: &'static str,
     /// Version of Forebay.
     version: &'static str,
-    /// The server's process.
+    /// Process ID of the server.
     pid: u32,
 }
 
@@ -151,7 +151,7 @@ pub(super) struct ServerStatus {
     pub recording: Option<RecordingStatus>,
     /// Version of Forebay.
     pub version: &'static str,
-    /// The server's process.
+    /// Process ID of the server.
     pid: u32,
 }
 

@@ -80,9 +80,9 @@ pub(super) struct Claim {
 /// What a budget is used for now.
 #[derive(Clone, Copy, Debug, serde::Serialize, schemars::JsonSchema)]
 pub(crate) struct MemoryStatus {
-    /// Bytes for requests, of all connections.
+    /// Maximum memory for the requests of all connections, in bytes.
     pub bytes_max: u64,
-    /// How many of these are in use.
+    /// Memory in use, in bytes.
     pub bytes: u64,
     /// Connections that wait for memory.
     pub waiting: u64,

@@ -27,13 +27,13 @@ pub(super) struct Counts {
 /// What `GET /status` says about NBD.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct NbdStatus {
-    /// Connections now.
+    /// Open connections.
     pub connections: u64,
-    /// Connections at most.
+    /// Maximum number of connections.
     pub connections_max: u64,
-    /// Connections so far.
+    /// Connections accepted so far.
     pub accepted: u64,
-    /// Connections that were refused because there were too many.
+    /// Connections refused because there were too many.
     pub refused: u64,
     /// Connections that the server closed, by reason.
     pub closed: ClosedStatus,
@@ -44,11 +44,11 @@ pub(crate) struct NbdStatus {
 /// Connections that the server closed, by reason.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub(crate) struct ClosedStatus {
-    /// Their handshake took too long.
+    /// Connections whose handshake took too long.
     pub handshake_timeout: u64,
-    /// Nothing happened on them for too long.
+    /// Connections that were idle for too long.
     pub idle_timeout: u64,
-    /// They held memory for too long that others waited for.
+    /// Connections that held memory for too long while others waited for it.
     pub stall_timeout: u64,
 }
 

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct ByOp<T> {
     /// Reads.
     pub read: T,
-    /// Writes, write-zeroes among them.
+    /// Writes, including write-zeroes.
     pub write: T,
-    /// Both. (Not always the sum: a block may be read and written.)
+    /// Reads and writes together. (Not always their sum: a block may be both read and written.)
     pub all: T,
 }

@@ -13,15 +13,15 @@ use crate::{BlockContents, Record};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct ContentUse {
-    /// Accesses to blocks whose content is known.
+    /// Block accesses with known content.
     pub accesses: ByOp<u64>,
     /// Distinct contents.
     pub distinct: ByOp<u64>,
-    /// Writes of a content that was read or written before, wherever.
+    /// Writes of content that was read or written before, at any address.
     pub rewritten: u64,
     /// Blocks whose content is known at the end of the trace.
     pub blocks_at_end: u64,
-    /// The distinct contents of those: as many blocks hold them all.
+    /// Number of distinct contents of those blocks.
     pub contents_at_end: u64,
 }
 

@@ -18,15 +18,15 @@ pub struct TraceInfo {
     pub format: String,
     /// All requests.
     pub requests: u64,
-    /// Requests that read.
+    /// Read requests.
     pub reads: u64,
-    /// Requests that write, write-zeroes among them.
+    /// Write requests, including write-zeroes.
     pub writes: u64,
-    /// Requests that trim.
+    /// Trim requests.
     pub trims: u64,
-    /// Requests that flush.
+    /// Flush requests.
     pub flushes: u64,
-    /// Of the writes, those that write zeroes.
+    /// Write-zeroes requests; they are also in `writes`.
     pub write_zeroes: u64,
     /// Requests with forced unit access.
     pub fua: u64,
@@ -34,34 +34,34 @@ pub struct TraceInfo {
     pub read_bytes: u64,
     /// Bytes written.
     pub write_bytes: u64,
-    /// From the first request to the last.
+    /// Seconds from the first request to the last.
     pub duration_s: f64,
-    /// When the trace began, in seconds since 1970, if it tells.
+    /// Start of the trace in seconds since 1970; null if unknown.
     pub epoch_unix_s: Option<f64>,
-    /// Volumes that have requests.
+    /// Number of volumes that have requests.
     pub volumes: u64,
-    /// Size of the blocks of all figures in blocks.
+    /// Block size, in bytes, of all figures in blocks.
     pub block_size: u64,
-    /// Accesses to blocks, after splitting requests.
+    /// Block accesses, after splitting requests into blocks.
     pub block_accesses: ByOp<u64>,
     /// Distinct blocks.
     pub footprint_blocks: ByOp<u64>,
-    /// Reads and writes that do not begin and end on the bounds of blocks.
+    /// Reads and writes that do not start and end on block boundaries.
     pub misaligned: ByOp<u64>,
-    /// Contents, if the trace has hashes of whole blocks or of parts that blocks are made of.
+    /// Use of contents, if the trace has hashes of whole blocks or of parts that make up blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contents: Option<ContentUse>,
-    /// Of a sample, how close it is to the whole.
+    /// For a sample, how close it is to the whole trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<SampleUse>,
-    /// Bad lines or records passed over.
+    /// Skipped bad lines or records.
     pub bad_lines: u64,
-    /// Requests that came with a time before their predecessor's.
+    /// Requests with an earlier time than the request before them.
     pub out_of_order: u64,
     /// Each volume.
     pub per_volume: Vec<VolumeUse>,
-    /// Figures that describe the workload; null where there is none, such as a time between requests of a trace
-    /// with one.
+    /// Figures that describe the workload; null if undefined, such as the time between requests in a trace
+    /// with only one.
     #[schemars(with = "BTreeMap<String, Option<f64>>")]
     pub features: Features,
 }
@@ -70,15 +70,15 @@ pub struct TraceInfo {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct SampleUse {
-    /// The share of regions that is in it.
+    /// Share of the regions that is in the sample.
     pub rate: f64,
-    /// A region is `4 KiB << bits`.
+    /// The region size is `4 KiB << bits`.
     pub bits: u32,
-    /// Requests of the whole.
+    /// Requests of the whole trace.
     pub of_requests: u64,
-    /// Each feature of the whole and of what was read of the sample.
+    /// Each feature of the whole trace and of the part of the sample that was read.
     pub features: Vec<FeatureError>,
-    /// The mean of their errors, a fraction.
+    /// Mean of the features' errors, as a fraction.
     pub mean_error: f64,
 }
 
@@ -98,7 +98,7 @@ impl SampleUse {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct VolumeUse {
-    /// Its name.
+    /// Name of the volume.
     pub volume: String,
     /// All requests.
     pub requests: u64,
@@ -106,7 +106,7 @@ pub struct VolumeUse {
     pub bytes: ByOp<u64>,
     /// Distinct blocks.
     pub footprint_blocks: ByOp<u64>,
-    /// The byte after the last that is addressed: its size is at least that.
+    /// End of the last addressed byte; the volume is at least this large.
     pub end_bytes: u64,
 }
 

@@ -103,13 +103,13 @@ impl Moments {
 /// A feature of the full trace and of a sample.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct FeatureError {
-    /// Its name.
+    /// Name of the feature.
     pub name: String,
-    /// In the full trace.
+    /// Value in the full trace.
     pub full: f64,
-    /// In the sample.
+    /// Value in the sample.
     pub sample: f64,
-    /// How far off the sample is, as a fraction of the full trace's.
+    /// Relative error of the sample's value.
     pub error: f64,
 }
 

@@ -10,13 +10,13 @@ use crate::Columns;
 /// The JSON document.
 #[derive(Serialize, Deserialize, Debug, JsonSchema)]
 pub struct Document {
-    /// In the order of the files.
+    /// The traces, in the order of the files.
     pub traces: Vec<OfTrace>,
-    /// The budgets, as shares of what DRAM for all data would cost.
+    /// The budgets, as fractions of the cost of DRAM for all data.
     pub scaled_budgets: Vec<f64>,
-    /// How many sizes Cydonia evaluated at most.
+    /// Maximum number of sizes that Cydonia evaluated.
     pub evaluations: u64,
-    /// All traces together: with write-through, then with write-back.
+    /// Results of all traces together: first with write-through, then with write-back.
     pub policies: Vec<OfPolicy>,
     /// Seconds that all searches took.
     pub search_s: f64,
@@ -25,19 +25,19 @@ pub struct Document {
 /// What is said of one trace.
 #[derive(Serialize, Deserialize, Debug, JsonSchema)]
 pub struct OfTrace {
-    /// Name of its file, without what follows the dot.
+    /// Name of its file, without the extension.
     pub trace: String,
-    /// Requests of the trace.
+    /// Requests in the trace.
     pub requests: u64,
     /// Block accesses.
     pub accesses: u64,
-    /// Bytes of different blocks.
+    /// Bytes of distinct blocks.
     pub footprint_bytes: u64,
-    /// What DRAM for all its data would cost.
+    /// Cost of DRAM for all its data.
     pub full_cost_usd: f64,
     /// Seconds that its searches took.
     pub search_s: f64,
-    /// This trace alone: with write-through, then with write-back.
+    /// Results of this trace alone: first with write-through, then with write-back.
     pub policies: Vec<StudySummary>,
 }
 
@@ -63,7 +63,7 @@ pub struct OfCombination {
     /// Over all traces and budgets.
     #[serde(flatten)]
     pub summary: StudySummary,
-    /// By scaled budget, the number of traces for which each shape is the fastest.
+    /// Number of traces for which each shape is fastest, by scaled budget.
     pub winners: Vec<Winners>,
 }
 
@@ -72,9 +72,9 @@ pub struct OfCombination {
 pub struct Winners {
     /// A single tier.
     pub single: u64,
-    /// Two tiers, the second larger.
+    /// Two tiers, of which the second is larger.
     pub pyramidal: u64,
-    /// Two tiers, the second not larger.
+    /// Two tiers, of which the second is not larger.
     pub non_pyramidal: u64,
 }
 
@@ -84,13 +84,13 @@ pub type Row = (Case, StudyPoint);
 /// What a row says in front of the point.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct Case {
-    /// Name of the trace's file, without what follows the dot.
+    /// Name of the trace's file, without the extension.
     pub trace: String,
     /// The write policy.
     pub policy: String,
     /// The devices: `FastDRAM + FastSSD / SlowHDD`.
     pub combination: String,
-    /// The budget, as a share of what DRAM for all data would cost.
+    /// The budget, as a fraction of the cost of DRAM for all data.
     pub scaled_budget: f64,
 }
 

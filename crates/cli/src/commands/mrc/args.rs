@@ -20,11 +20,11 @@ use crate::output::OutputArgs;
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Distance {
-    /// Traditional reuse distance: all accesses, as an LRU cache of reads and writes sees them
+    /// Traditional reuse distance: all accesses, as in an LRU cache for reads and writes
     Trd,
-    /// Useful reuse distance: only reads can hit, after reads and after writes
+    /// Useful reuse distance: only reads can hit, after a read or a write of the block
     Urd,
-    /// Policy-optimised distance, read-only cache: writes invalidate
+    /// Policy-optimised distance, read-only cache: writes invalidate blocks
     PodRo,
     /// Policy-optimised distance, write-back of writes only: only writes allocate
     PodWbwo,
@@ -32,7 +32,7 @@ pub enum Distance {
     PodWb,
     /// Policy-optimised distance, write-through with allocation on writes (the same as urd)
     PodWt,
-    /// Exact distance for an LRU cache that allocates on reads only; writes invalidate
+    /// Exact distance for an LRU cache that allocates on reads only; writes invalidate blocks
     LruRo,
     /// Exact distance for an LRU cache that allocates on writes only; reads can hit
     LruWbwo,
@@ -56,9 +56,9 @@ impl From<Distance> for forebay_locality::Distance {
 /// What a cache finds its blocks by.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Key {
-    /// Where they lie: an ordinary cache
+    /// By address: an ordinary cache
     Sector,
-    /// What is in them: a content-addressed cache, which holds equal blocks once
+    /// By content: a content-addressed cache, which holds identical blocks once
     Content,
 }
 
@@ -74,67 +74,67 @@ pub struct Args {
     /// Which reuse distance to use
     #[arg(long, value_enum, default_value = "trd")]
     pub distance: Distance,
-    /// What the cache finds blocks by; `content` needs a trace with content hashes
+    /// How the cache looks up blocks; `content` needs a trace with content hashes
     #[arg(long, value_enum, default_value = "sector")]
     pub key: Key,
-    /// Look at this fraction of the blocks only (SHARDS)
+    /// Sample this fraction of the blocks (SHARDS)
     #[arg(long, value_name = "RATE", value_parser = rate, conflicts_with = "max_blocks")]
     pub sample: Option<f64>,
-    /// Look at N blocks at most (256 or more), lowering the rate as needed (fixed-size SHARDS)
+    /// Sample at most N blocks (256 or more), lowering the rate as needed (fixed-size SHARDS)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(256..))]
     pub max_blocks: Option<u64>,
-    /// Say how far the curve may be off, by measuring the blocks, or the sample, in N slices. It uses
-    /// all processors; on two it takes longer than the exact curve
+    /// Estimate the error of the curve by measuring the blocks, or the sample, in N slices. This uses
+    /// all processors; with only two, it takes longer than the exact curve
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "16",
           value_parser = clap::value_parser!(u64).range(2..=256))]
     pub slices: Option<u64>,
-    /// With --slices: measure slice K only, from 1 on, and print what it has counted, for --merge. A
-    /// machine then holds one slice at a time
+    /// With --slices: measure only slice K, from 1 to N, and print its counts for --merge. Each run
+    /// then holds only one slice in memory
     #[arg(long, value_name = "K", requires = "slices",
           value_parser = clap::value_parser!(u64).range(1..),
           conflicts_with_all = ["sample", "max_blocks", "points", "at", "parquet", "html"])]
     pub slice: Option<u64>,
-    /// TRACE... are the slices of one trace, as --slice has printed them: merge them to its curve
+    /// Merge slices into the curve of their trace; TRACE... are files that --slice printed
     #[arg(long, conflicts_with_all = [
         "distance", "key", "sample", "max_blocks", "slices", "request_level", "migration_period",
         "per_volume", "policies", "config", "block_size", "format", "volumes", "limit",
         "skip_bad_lines", "follow_gaps",
     ])]
     pub merge: bool,
-    /// Count requests, not blocks: one hits only if all its blocks do
+    /// Count requests instead of blocks: a request hits only if all its blocks hit
     #[arg(long)]
     pub request_level: bool,
-    /// Blocks move into the cache only every T, instead of when they are accessed
+    /// Move accessed blocks into the cache once every T, instead of at each access
     #[arg(long, value_name = "T")]
     pub migration_period: Option<TimeSpan>,
-    /// One more curve for each volume alone
+    /// Also compute a curve for each volume alone
     #[arg(long)]
     pub per_volume: bool,
-    /// One curve for each of these replacement policies, by running them, and `opt`, the best that any
-    /// could do (Belady); `forebay policies` lists them. With --sample, in miniature
+    /// Run each of these replacement policies and print its curve; `forebay policies` lists them, and
+    /// `opt` is the best possible one (Belady). With --sample, they run in miniature
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
           value_parser = Contender::from_str, conflicts_with_all = [
         "distance", "key", "max_blocks", "slices", "request_level", "migration_period", "per_volume",
     ])]
     pub policies: Vec<Contender>,
-    /// The curve of the cache that this file configures, whatever its policies, by simulating it in
-    /// miniature; sizes of memory are those of --at, or powers of two
+    /// Simulate, in miniature, the cache that this file configures, and print its curve; memory sizes
+    /// are those of --at, or powers of two
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "distance", "key", "max_blocks", "slices", "request_level", "migration_period",
         "per_volume", "block_size", "points", "policies",
     ])]
     pub config: Option<PathBuf>,
-    /// With --config: sizes of the flash tier, each with each of memory
+    /// With --config: sizes of the flash tier, each combined with every memory size
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', requires = "config")]
     pub flash: Vec<Size>,
-    /// Size of a block
+    /// Block size
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block_size)]
     pub block_size: BlockSize,
-    /// Points of a curve at most, otherwise 200, or with --policy 21; without it, a curve of fewer
-    /// steps has a point for each
+    /// Maximum number of points per curve [default: 200, or 21 with --policy]; without --policy, a
+    /// curve with fewer steps has one point per step
     #[arg(long, value_name = "N")]
     pub points: Option<usize>,
-    /// More points, at these cache sizes (rounded down to blocks)
+    /// Add points at these cache sizes (rounded down to whole blocks)
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',')]
     pub at: Vec<Size>,
     #[command(flatten)]
@@ -157,13 +157,13 @@ impl Args {
         let by_request = self.request_level || self.migration_period.is_some();
         if by_request && (self.sample.is_some() || self.max_blocks.is_some()) {
             let what = "--request-level and --migration-period need all blocks, not a sample";
-            return Err(CliError::usage(what).next("leave --sample and --max-blocks out"));
+            return Err(CliError::usage(what).next("leave out --sample and --max-blocks"));
         }
         let sampled = self.sample.is_some() || self.max_blocks.is_some() || self.slices.is_some();
         if self.key == Key::Content && (by_request || sampled) {
-            let what = "--key content measures all blocks, one by one";
-            let next = "leave --sample, --max-blocks, --slices, --request-level and \
-                        --migration-period out";
+            let what = "--key content measures every block individually";
+            let next = "leave out --sample, --max-blocks, --slices, --request-level and \
+                        --migration-period";
             return Err(CliError::usage(what).next(next));
         }
         let keeps_all = matches!(
@@ -171,12 +171,12 @@ impl Args {
             Distance::Trd | Distance::Urd | Distance::PodWb | Distance::PodWt
         );
         if self.key == Key::Content && !keeps_all {
-            let what = "--key content is for caches that keep every access";
+            let what = "--key content models only caches that keep every accessed block";
             return Err(CliError::usage(what).next("use --distance trd or urd"));
         }
         if self.slices.is_some() && (by_request || self.per_volume) {
-            let what = "--slices measures blocks, of all volumes together";
-            let next = "leave --request-level, --migration-period and --per-volume out";
+            let what = "--slices measures single blocks, with all volumes together";
+            let next = "leave out --request-level, --migration-period and --per-volume";
             return Err(CliError::usage(what).next(next));
         }
         if let (Some(blocks), Some(slices)) = (self.max_blocks, self.slices)

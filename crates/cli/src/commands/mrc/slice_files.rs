@@ -50,7 +50,7 @@ pub fn measure(
 ) -> Result<(), CliError> {
     if number > slices {
         let what = format_args!("there is no slice {number} of {slices}");
-        return Err(CliError::usage(what).next(format_args!("give one from 1 to {slices}")));
+        return Err(CliError::usage(what).next(format_args!("give a number from 1 to {slices}")));
     }
     let slicer = Slicer::new(options.block_size, slices, options.sampling)?;
     let mut slicer = slicer.only(number - 1);
@@ -100,22 +100,27 @@ pub fn merge(args: &mut Args, options: LocalityOptions, ctx: &Context) -> Result
         if let Some(first) = &workload
             && (*first != file.workload || found.len() != file.of)
         {
-            return Err(wrong(format!("{name} is a slice of something else than the others")));
+            return Err(wrong(format!(
+                "{name} is a slice of a different measurement than the others"
+            )));
         }
         workload = Some(file.workload);
         found.resize(file.of, None);
         let place = file.slice.checked_sub(1).and_then(|place| found.get_mut(place));
         let Some(place) = place else {
-            return Err(wrong(format!("{name} has no number from 1 to {}", file.of)));
+            return Err(wrong(format!("the slice number in {name} is not from 1 to {}", file.of)));
         };
         if place.replace(file.counted).is_some() {
-            return Err(wrong(format!("slice {} is there twice, in {name} too", file.slice)));
+            return Err(wrong(format!(
+                "slice {} is given twice, the second time in {name}",
+                file.slice
+            )));
         }
     }
     let slices = found.len();
     let counted: Vec<SliceCounts> = found.into_iter().flatten().collect();
     let Some(workload) = workload.filter(|_| counted.len() == slices) else {
-        return Err(wrong(format!("of {slices} slices there are {}", counted.len())));
+        return Err(wrong(format!("only {} of {slices} slices are given", counted.len())));
     };
     args.distance = workload.distance;
     args.block_size = BlockSize::new(workload.block_size)?;
@@ -129,9 +134,9 @@ pub fn merge(args: &mut Args, options: LocalityOptions, ctx: &Context) -> Result
 fn read(path: &Path) -> Result<SliceFile, CliError> {
     let file = File::open(path).map_err(|error| CliError::file("cannot open", path, error))?;
     let file: SliceFile = serde_json::from_reader(BufReader::new(file))
-        .map_err(|error| CliError::file("this is no slice:", path, error))?;
+        .map_err(|error| CliError::file("not a slice file:", path, error))?;
     if file.forebay_slice != VERSION || !(2..=256).contains(&file.of) {
-        let what = format!("{} is no slice that this version reads", path.display());
+        let what = format!("this version cannot read the slice file {}", path.display());
         return Err(CliError::failed(what).next("measure its trace again"));
     }
     Ok(file)

@@ -94,7 +94,8 @@ fn read_back(
 
 /// What a user must hear of who does not read the report.
 fn failure(result: &RealRun, interrupted: bool) -> Option<CliError> {
-    let kept = format!("the report is of the {} requests done", count(result.run.requests));
+    let kept =
+        format!("the report covers the {} requests that were done", count(result.run.requests));
     if result.ended_by == "signal" || interrupted {
         return Some(CliError::interrupted().kept(kept));
     }
@@ -117,10 +118,12 @@ fn wrong(verify: &VerifyResult) -> Option<CliError> {
         return None;
     }
     if !verify.complete {
-        return Some(CliError::interrupted().kept("the report; not everything was read back"));
+        return Some(
+            CliError::interrupted().kept("the report; part of the data was not read back"),
+        );
     }
     let mut what = format!(
-        "{} of {} bytes read back are not what was written, nor {} of {} that reads brought",
+        "{} of {} bytes read back and {} of {} bytes from reads differ from the written data",
         verify.wrong_bytes,
         verify.checked_bytes,
         verify.reads_wrong_bytes,

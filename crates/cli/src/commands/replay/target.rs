@@ -25,54 +25,53 @@ use crate::error::CliError;
 #[command(next_help_heading = "Target")]
 #[command(group = clap::ArgGroup::new("where").required(true).args(["config", "target"]))]
 pub struct TargetArgs {
-    /// Forebay's own cache, in this process, as this file describes it
+    /// Use Forebay's own cache, run in this process as this file configures it
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// A file, a block device or an NBD export (nbd://HOST/NAME, nbd+unix:///NAME?socket=PATH);
-    /// once for each volume of the workload
+    /// give one for each volume of the workload
     #[arg(long, value_name = "URI_OR_PATH")]
     pub target: Vec<String>,
-    /// Allow writes to a target that is there already, which destroy what is on it
+    /// Allow writes to an existing target, which destroy its data
     #[arg(long, conflicts_with = "reads_only")]
     pub write: bool,
-    /// One request at a time, each after all background work of the one before has ended; the
-    /// cache then decides exactly as in `simulate --quiesce`
+    /// Send one request at a time, each after all background work of the previous one has ended;
+    /// the cache then decides exactly as in `simulate --quiesce`
     #[arg(long, requires = "config", conflicts_with_all = ["rate", "queue_depth"])]
     #[arg(help_heading = "Pace")]
     pub quiesce: bool,
-    /// Leave writes, trims and zeroings out
+    /// Leave out writes, trims and zeroings
     #[arg(long)]
     pub reads_only: bool,
     /// Create a --target file of this size if it does not exist
     #[arg(long, value_name = "SIZE", conflicts_with = "config")]
     pub create: Option<Size>,
-    /// Go through the host's page cache instead of passing it by
+    /// Use the host's page cache instead of bypassing it
     #[arg(long, conflicts_with = "config")]
     pub buffered: bool,
-    /// NBD connections to each export, if it can take several
+    /// Number of NBD connections to each export, if it supports several
     #[arg(long, value_name = "N", default_value = "1")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     pub connections: u32,
-    /// Bring requests beyond the target's end back onto it, instead of refusing
+    /// Wrap requests beyond the target's end back onto it, instead of refusing to start
     #[arg(long)]
     pub wrap: bool,
-    /// Lay the workload's volumes one after the other on the target's first
+    /// Place the workload's volumes one after another on the target's first volume
     #[arg(long)]
     pub concatenate: bool,
-    /// Afterwards read back what was written, and check it
+    /// Read back and check the written data afterwards
     #[arg(long, conflicts_with = "reads_only")]
     pub verify: bool,
-    /// Seed of the data that is written
+    /// Seed for the written data
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub data_seed: u64,
-    /// Write an empty flash tier and new headers over whatever is there, unless that holds dirty
-    /// data
+    /// Overwrite the devices with an empty flash tier and new headers, unless they hold dirty data
     #[arg(long, requires = "config")]
     pub format_devices: bool,
     /// Discard dirty data that would prevent this run
     #[arg(long, requires = "config")]
     pub discard_dirty_data: bool,
-    /// At the end leave dirty data on flash, whatever flush.on_stop says
+    /// Leave dirty data on flash at the end, whatever flush.on_stop says
     #[arg(long, requires = "config")]
     pub keep_dirty: bool,
 }
@@ -190,8 +189,8 @@ impl Opened {
         let first = NbdTarget::open(&options, clock)?;
         for export in first.held_back() {
             ctx.note(format_args!(
-                "{export}: one connection only; the server does not say that a flush holds over \
-                 several"
+                "{export}: using one connection, because the server does not promise that a flush \
+                 covers several"
             ));
         }
         let info = first.info();
@@ -295,7 +294,7 @@ fn parse(target: &str) -> Result<NbdUri, CliError> {
 fn missing(error: ReplayError, targets: &[String]) -> CliError {
     let absent = targets.iter().find(|target| !Path::new(target).exists());
     match absent {
-        Some(_) => CliError::from(error).next("--create SIZE makes a file of that size"),
+        Some(_) => CliError::from(error).next("give --create SIZE to create a file of that size"),
         None => error.into(),
     }
 }

@@ -23,13 +23,13 @@ Example:
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
-    /// The file to write; its extension says the format unless --to does
+    /// The file to write; its extension selects the format, unless --to is given
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// The format to write, possibly with parameters after a colon
+    /// The format to write, with optional parameters after a colon
     #[arg(long, value_name = "NAME")]
     pub to: Option<String>,
-    /// Print one JSON document about what was written
+    /// Print a JSON document that describes the written trace
     #[arg(long)]
     pub json: bool,
 }
@@ -49,7 +49,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let written = writer.finish(&metadata)?;
     if let Some(format) = &read_as {
         ctx.note(format_args!(
-            "{}: the format does not say its unit; read it with --format {format}",
+            "{}: the format does not record its unit; read the file with --format {format}",
             args.output.display()
         ));
     }

@@ -20,7 +20,7 @@ use crate::output::OutputArgs;
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
-    /// Size of a block in the footprint and features
+    /// Block size for the footprint and features
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block_size)]
     pub block_size: BlockSize,
     #[command(flatten)]

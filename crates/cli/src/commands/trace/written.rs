@@ -37,15 +37,15 @@ pub fn each_batch<R: TraceReader>(
 /// What was written, as commands that write a trace report it.
 #[derive(Serialize, JsonSchema)]
 pub struct WroteTrace {
-    /// The file.
+    /// Path of the file.
     pub output: String,
-    /// Requests in it.
+    /// Number of requests in the file.
     pub requests: u64,
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub bytes_written: u64,
-    /// Volumes that have requests.
+    /// Number of volumes that have requests.
     pub volumes: u64,
-    /// What `--format` has to say to read it, where the format itself does not tell.
+    /// The `--format` that reads the file, if the file does not record its own unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_as: Option<String>,
 }
