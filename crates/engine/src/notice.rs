@@ -106,7 +106,7 @@ impl fmt::Display for EngineNotice {
             EngineNotice::Memory { wanted, available } => write!(
                 f,
                 "cache.dram asks for {wanted} bytes, but the system has only {available} \
-                 available: it may run out of memory as the cache fills"
+                 available: the system may run out of memory as the cache fills"
             ),
         }
     }
