@@ -9,7 +9,7 @@ use forebay_block::Op;
 use forebay_effect::IoError;
 use forebay_flash::BlockKey;
 
-use crate::shard::Access;
+use crate::shard::{Access, Tiers};
 use crate::slab::{Fifo, NONE};
 use crate::stores::Stores;
 use crate::waiters::Piece;
@@ -175,8 +175,8 @@ impl World {
             return 0;
         }
         let key = BlockKey::new(r.volume, size.index_of(r.cursor).0);
-        let shard = &mut self.shards[shard];
-        let more = shard.zero_further(&mut around!(self), key, request, blocks);
+        let Tiers { transfers, blocks: known, .. } = &mut self.shards[shard].tiers;
+        let more = transfers.zero_further(known, &mut around!(self), key, request, blocks);
         let r = &mut self.front.requests[request];
         r.outstanding += more;
         r.cursor += u64::from(more) << size.shift();

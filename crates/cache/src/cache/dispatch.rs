@@ -50,7 +50,7 @@ impl Cache {
     /// Whether something is being cleaned, or should be.
     #[inline]
     fn has_cleaning(&self) -> bool {
-        !self.cleaner.is_idle() || self.world.shards.iter().any(Shard::wants_destage)
+        !self.cleaner.is_idle() || self.world.shards.iter().any(|s| s.tiers.flash.wants_destage())
     }
 
     /// Whether a destage or a stop is under way.
@@ -167,8 +167,8 @@ impl Cache {
         world.state = CacheState::Ready;
         world.begin_passing();
         self.switch.settle(world);
-        for n in 0..world.shards.len() {
-            world.shards[n].flash_ready(&mut around!(world));
+        for shard in &mut world.shards {
+            shard.tiers.evict_from_flash(&mut around!(world));
         }
         world.notices.push(Notice::Ready(report));
         for volume in 0..world.front.volumes.len() as u16 {
@@ -230,10 +230,10 @@ impl Cache {
                         .prefetch_transfer(ticket as u32, near);
                 }
                 Some(&Event::Moved { ticket, key, .. }) => {
-                    let shard = &self.world.shards[ticket as usize];
+                    let blocks = &self.world.shards[ticket as usize].tiers.blocks;
                     match near {
-                        true => _ = shard.prefetch_entry(key),
-                        false => shard.prefetch(key),
+                        true => _ = blocks.prefetch_entry(key),
+                        false => blocks.prefetch(key),
                     }
                 }
                 _ => {}
@@ -266,12 +266,9 @@ impl Cache {
             }
             Event::Moved { ticket, key, position, from, region, result } => {
                 self.cleaner.note_moved(from, region);
-                self.world.shards[ticket as usize].moved(
-                    key,
-                    position,
-                    (from, region),
-                    result.is_ok(),
-                );
+                let tiers = &mut self.world.shards[ticket as usize].tiers;
+                let (regions, good) = ((from, region), result.is_ok());
+                tiers.flash.moved(&mut tiers.blocks, key, position, regions, good);
             }
             Event::Unmapped { key, position } => {
                 let n = self

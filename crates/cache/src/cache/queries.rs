@@ -91,7 +91,7 @@ impl Cache {
     /// reclaim has met, without those that were written again since. Reads of what only the record
     /// holds fail; everything else of such a block, and all other blocks, are whole.
     pub fn unreadable(&self) -> impl Iterator<Item = (Volume, u64)> + '_ {
-        let all = self.world.shards.iter().flat_map(Shard::unreadable);
+        let all = self.world.unreadable();
         all.map(|key| (Volume(key.volume().into()), key.block().0))
     }
 
@@ -129,13 +129,13 @@ impl Cache {
 
     /// Blocks with data in memory that neither flash nor, without flash, a backing store has.
     pub fn dirty_in_memory(&self) -> u64 {
-        self.world.shards.iter().map(Shard::dirty_in_memory).sum()
+        self.world.shards.iter().map(|shard| shard.tiers.blocks.dirty_in_memory()).sum()
     }
 
     /// Blocks in memory whose dirty record on flash is kept, because memory does not survive a
     /// power cut. In the slots layout, flash has room for that many blocks less.
     pub fn dirty_copies(&self) -> u64 {
-        self.world.shards.iter().map(Shard::dirty_copies).sum()
+        self.world.shards.iter().map(|shard| shard.tiers.flash.dirty_copies()).sum()
     }
 
     /// Counters of the log.
@@ -178,13 +178,13 @@ impl Cache {
 
     /// Blocks that memory holds by the accounting of its replacement policy.
     pub fn resident_blocks(&self) -> u32 {
-        self.world.shards.iter().map(Shard::resident).sum()
+        self.world.shards.iter().map(|shard| shard.tiers.dram.len()).sum()
     }
 
     /// Accesses that the replacement policy of memory has been told of, by inserting a block or by finding one
     /// there: at most one for each block of each request.
     pub fn accesses_told(&self) -> u64 {
-        self.world.shards.iter().map(Shard::told).sum()
+        self.world.shards.iter().map(|shard| shard.tiers.dram.told()).sum()
     }
 
     /// The most steps that the replacement policies have taken in one eviction: that of memory, and that of
@@ -251,7 +251,7 @@ impl Cache {
     /// Blocks of DRAM in use: those of the start, or of the last
     /// [`set_dram_blocks`](Cache::set_dram_blocks).
     pub fn dram_blocks(&self) -> u32 {
-        self.world.shards.iter().map(Shard::dram_blocks).sum()
+        self.world.shards.iter().map(|shard| shard.tiers.dram.capacity()).sum()
     }
 
     /// How far the start is, while what flash holds is read.
@@ -304,7 +304,8 @@ impl Cache {
     /// effect is performed.
     #[inline]
     pub fn poll_withdrawn(&mut self) -> Option<Frame> {
-        let withdrawn = self.world.shards.iter_mut().find_map(Shard::poll_withdrawn);
+        let mut shards = self.world.shards.iter_mut();
+        let withdrawn = shards.find_map(|shard| shard.tiers.blocks.poll_withdrawn());
         withdrawn.filter(|_| !self.world.front.sabotage.is(Bug::NotWithdrawn))
     }
 
@@ -321,14 +322,14 @@ impl Cache {
     #[inline]
     pub fn prefetch(&self, volume: Volume, offset: u64) {
         let (shard, key) = self.world.place_of(volume, offset);
-        self.world.shards[shard].prefetch(key);
+        self.world.shards[shard].tiers.blocks.prefetch(key);
     }
 
     /// Starts loading what the place that [`Cache::prefetch`] has loaded leads to. Says where that is.
     #[inline]
     pub fn prefetch_entry(&self, volume: Volume, offset: u64) -> Sought {
         let (shard, key) = self.world.place_of(volume, offset);
-        let entry = self.world.shards[shard].prefetch_entry(key);
+        let entry = self.world.shards[shard].tiers.blocks.prefetch_entry(key);
         Sought { shard: shard as u32, entry, key }
     }
 
@@ -336,12 +337,15 @@ impl Cache {
     /// after [`Cache::prefetch_entry`], twice.
     #[inline]
     pub fn prefetch_policy(&self, sought: Sought, near: bool) {
-        self.world.shards[sought.shard as usize].prefetch_policy(sought.key, sought.entry, near);
+        let shard = &self.world.shards[sought.shard as usize];
+        shard.tiers.prefetch_policy(sought.key, sought.entry, near);
     }
 
     /// The next request is for the block that was sought: it is looked for there first.
     #[inline]
     pub fn expect(&self, sought: Sought) {
-        self.world.shards[sought.shard as usize].expect(sought.entry);
+        if let Some(id) = sought.entry {
+            self.world.shards[sought.shard as usize].tiers.blocks.expect(id);
+        }
     }
 }

@@ -20,7 +20,7 @@ pub(crate) use moves::{Forgotten, MoveState};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct FlashTier {
+pub(crate) struct FlashTier {
     shard: u8,
     exists: bool,
     /// Entries of the index that are there for blocks on flash.

@@ -9,7 +9,7 @@ use crate::frames::Frame;
 
 /// Sizes of blocks and of their granules, of which a block has 16 at most.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Granules {
+pub(crate) struct Granules {
     block_shift: u32,
     granule_shift: u32,
     all: u16,

@@ -8,9 +8,6 @@ use forebay_flash::sabotage::Bug;
 use super::tiers::{Step, lines, queues};
 use super::transfer::Kind;
 use super::{Shard, ShardContext};
-use crate::allocation::Held;
-use crate::entry::EntryId;
-use crate::frames::Frame;
 use crate::slab::Fifo;
 use crate::volume::Past;
 use crate::volume_set::VolumeSet;
@@ -28,57 +25,14 @@ pub(crate) enum Access {
 }
 
 impl Shard {
-    /// The frame of a block, for a read that takes bytes of it at once; `None` if that is not all
-    /// there is to it.
-    #[inline]
-    pub fn read_hit(&mut self, key: BlockKey, start: u32, length: u32) -> Option<Frame> {
-        self.tiers.read_hit(key, start, length)
-    }
-
-    /// Publishes the frame of a block, if it holds all of it and nothing is in flight.
-    pub fn publish(&mut self, key: BlockKey) -> Option<Frame> {
-        self.tiers.blocks.publish(key)
-    }
-
-    /// A frame that is not published any more.
-    #[inline]
-    pub fn poll_withdrawn(&mut self) -> Option<Frame> {
-        self.tiers.blocks.poll_withdrawn()
-    }
-
-    /// Starts loading what an access to `key` will look at first.
-    pub fn prefetch(&self, key: BlockKey) {
-        self.tiers.blocks.prefetch(key);
-    }
-
-    /// Starts loading what an access to `key` will look at next: its entry, which is likely to be this.
-    pub fn prefetch_entry(&self, key: BlockKey) -> Option<EntryId> {
-        self.tiers.blocks.prefetch_entry(key)
-    }
-
     /// Starts loading what the end of a transfer will look at, first or (`near`) next.
     pub fn prefetch_transfer(&self, t: u32, near: bool) {
         if let Some(transfer) = self.tiers.transfers.get(t) {
             match near {
-                true => _ = self.prefetch_entry(transfer.key),
-                false => self.prefetch(transfer.key),
+                true => _ = self.tiers.blocks.prefetch_entry(transfer.key),
+                false => self.tiers.blocks.prefetch(transfer.key),
             }
         }
-    }
-
-    /// Whether it is certain that nothing is held of all the blocks of the extent of `key`.
-    pub fn has_nothing_near(&self, key: BlockKey) -> bool {
-        self.tiers.blocks.is_extent_empty(key)
-    }
-
-    /// Where in a block the first of these granules is that lies wholly behind the end of the volume.
-    pub fn beyond(&self, context: &ShardContext<'_>, key: BlockKey, granules: u16) -> Option<u64> {
-        self.tiers.blocks.granules().beyond(context, key, granules)
-    }
-
-    /// What is held of a block.
-    pub fn held(&self, key: BlockKey) -> Held {
-        self.tiers.blocks.held(key)
     }
 
     /// Gives the runs being collected to the driver.
@@ -86,18 +40,6 @@ impl Shard {
         self.tiers.transfers.close_runs(context);
         lines::fetch_lines(&mut self.tiers, context);
         queues::step(&mut self.tiers, context);
-    }
-
-    /// Makes the open run, if it zeroes for `request` and ends where `key` begins, longer by as many
-    /// of `blocks` whole blocks as are known to be neither cached nor in another range; says how many.
-    pub fn zero_further(
-        &mut self,
-        context: &mut ShardContext<'_>,
-        key: BlockKey,
-        request: u32,
-        blocks: u32,
-    ) -> u32 {
-        self.tiers.transfers.zero_further(&self.tiers.blocks, context, key, request, blocks)
     }
 
     /// Whether there is a place for another piece that has to wait.

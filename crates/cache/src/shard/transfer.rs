@@ -7,7 +7,7 @@ use crate::slab::Fifo;
 
 /// What a transfer does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Backing store to frames, or by way of a bounce frame to merge.
     Fetch,
     /// Backing store to frames, of the rest of a line, which nobody has asked for.
@@ -42,7 +42,7 @@ pub(super) enum Kind {
 
 /// A transfer under way on `count` consecutive blocks.
 #[derive(Debug)]
-pub(super) struct Transfer {
+pub(crate) struct Transfer {
     pub kind: Kind,
     pub key: BlockKey,
     pub count: u32,
@@ -93,7 +93,7 @@ impl Transfer {
 /// Where a run goes. Each way has its own: blocks that are fetched make dirty ones leave, and
 /// neither run may be cut short by the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// From the backing store.
     In,
     /// A request's bytes or zeroes, to the backing store.

@@ -168,6 +168,6 @@ pub(crate) fn settle(
     destager.apart.volumes &= !volumes;
     destager.apart.failed &= !volumes;
     tiers.flash.leave_all(&tiers.blocks, &tiers.transfers, context);
-    tiers.flash.evict(&tiers.blocks, &tiers.transfers, context);
+    tiers.evict_from_flash(context);
     true
 }

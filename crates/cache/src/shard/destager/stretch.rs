@@ -40,7 +40,7 @@ pub(super) type Member = (EntryId, bool, Option<Frame>);
 
 /// What is left to do for a record that could not be used: its transfer ends, then its stretch has one
 /// read less.
-pub(in crate::shard) struct Unread {
+pub(crate) struct Unread {
     pub overtaken: bool,
     /// Or [`NONE`].
     pub stretch: u32,
