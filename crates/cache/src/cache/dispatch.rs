@@ -3,7 +3,7 @@
 //! of them gives back as its outcome, another one learns.
 
 use forebay_block::Op;
-use forebay_effect::IoError;
+use forebay_effect::{IoError, Outcome};
 use forebay_flash::{Event, Log, RecoveryReport};
 
 use crate::cache::Cache;
@@ -242,6 +242,45 @@ impl Cache {
     }
 
     fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Appended { .. }
+            | Event::AppendFailed { .. }
+            | Event::AppendRefused { .. }
+            | Event::Active { .. }
+            | Event::Moved { .. }
+            | Event::Unmapped { .. } => self.handle_record(event),
+            Event::Recovered(_)
+            | Event::RecoveredTombstone { .. }
+            | Event::Ready(_)
+            | Event::Failed(_) => self.handle_start(event),
+            Event::Synced { ticket, result } => self.handle_log_sync(ticket, result),
+            Event::Voided { result, .. } => self.pass.voided(&mut self.world, result),
+            Event::Reclaim { region } => {
+                if self.stamps.may_reclaim(region) {
+                    self.cleaner.push(region, Purpose::Reclaim);
+                }
+            }
+            Event::Passing { volume, result } => self.world.passing(volume, result),
+            Event::RegionFreed { region } => self.world.forgetting = Some(region),
+            Event::Retire { extent, first } => {
+                self.world.front.sync_together(first.volume(), SyncWaiter::Retire(extent));
+            }
+            Event::CleanMarked { ticket, result } => {
+                let world = &mut self.world;
+                if !self.switch.marked(world, ticket, result)
+                    && !self.seal.marked(world, ticket, result)
+                {
+                    self.stop.marked(world, result);
+                }
+            }
+            Event::Bound { result, .. } => self.seal.noted(&mut self.world, result),
+            Event::Stopped { result } => self.stop.log_stopped(&mut self.world, result),
+            other => unreachable!("nobody asked the log for {other:?}"),
+        }
+    }
+
+    /// What became of a record, or of a mapping: its shard learns of it.
+    fn handle_record(&mut self, event: Event) {
         let shard_of = |ticket: u64| ((ticket >> 32) as usize, ticket as u32);
         match event {
             Event::Appended { ticket, position, checksum } => {
@@ -276,32 +315,13 @@ impl Cache {
                     .shard_of(key.volume(), self.world.config.block_size.offset_of(key.block()));
                 self.world.shards[n].unmapped(&mut around!(self.world), key, position);
             }
-            Event::Synced { ticket: CLEANER, result } => {
-                _ = self.clean(|cleaner, s| cleaner.logged(s, result))
-            }
-            Event::Synced { ticket: START, result } => {
-                if let Some(report) = self.start.disowned(&mut self.world, result) {
-                    self.serve(Some(report));
-                }
-            }
-            Event::Synced { ticket: SALVAGE, result } => self.pass.salvaged(result),
-            Event::Voided { result, .. } => self.pass.voided(&mut self.world, result),
-            Event::Synced { ticket, result } => {
-                let request = ticket as u32;
-                let again = result.is_err() && self.world.may_repeat(request);
-                self.world.front.requests[request].again |= again;
-                self.world.front.pieces_done(request, 1, if again { Ok(()) } else { result });
-            }
-            Event::Reclaim { region } => {
-                if self.stamps.may_reclaim(region) {
-                    self.cleaner.push(region, Purpose::Reclaim);
-                }
-            }
-            Event::Passing { volume, result } => self.world.passing(volume, result),
-            Event::RegionFreed { region } => self.world.forgetting = Some(region),
-            Event::Retire { extent, first } => {
-                self.world.front.sync_together(first.volume(), SyncWaiter::Retire(extent));
-            }
+            other => unreachable!("no record is meant by {other:?}"),
+        }
+    }
+
+    /// What the start of the log gives, and how it ends.
+    fn handle_start(&mut self, event: Event) {
+        match event {
             Event::Recovered(r) => self.start.recovered(&mut self.world, &r),
             Event::RecoveredTombstone { key } => {
                 self.start.recovered_tombstone(&mut self.world, key)
@@ -317,17 +337,26 @@ impl Cache {
                 self.world.state = CacheState::Failed;
                 self.world.notices.push(Notice::Failed(error));
             }
-            Event::CleanMarked { ticket, result } => {
-                let world = &mut self.world;
-                if !self.switch.marked(world, ticket, result)
-                    && !self.seal.marked(world, ticket, result)
-                {
-                    self.stop.marked(world, result);
+            other => unreachable!("{other:?} is no part of a start"),
+        }
+    }
+
+    /// A sync of the log has ended: who asked for it learns of it.
+    fn handle_log_sync(&mut self, ticket: u64, result: Outcome) {
+        match ticket {
+            CLEANER => _ = self.clean(|cleaner, s| cleaner.logged(s, result)),
+            START => {
+                if let Some(report) = self.start.disowned(&mut self.world, result) {
+                    self.serve(Some(report));
                 }
             }
-            Event::Bound { result, .. } => self.seal.noted(&mut self.world, result),
-            Event::Stopped { result } => self.stop.log_stopped(&mut self.world, result),
-            other => unreachable!("nobody asked the log for {other:?}"),
+            SALVAGE => self.pass.salvaged(result),
+            _ => {
+                let request = ticket as u32;
+                let again = result.is_err() && self.world.may_repeat(request);
+                self.world.front.requests[request].again |= again;
+                self.world.front.pieces_done(request, 1, if again { Ok(()) } else { result });
+            }
         }
     }
 

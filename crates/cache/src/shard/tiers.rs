@@ -1,5 +1,5 @@
 //! The tiers of a shard, and how blocks move between them: into DRAM, out of it to flash or to the
-//! backing store. How an access ends is in `read.rs` and `write.rs`.
+//! backing store. How an access ends is in `read.rs`, `write.rs` and `write_entry.rs`.
 //!
 //! Leaving DRAM: by the accounting of the replacement policy a block is gone as soon as the
 //! policy names it; physically its frame stays until the data is where it must be.
@@ -10,6 +10,7 @@ pub(super) mod lines;
 pub(super) mod queues;
 mod read;
 mod write;
+mod write_entry;
 
 use forebay_block::Op;
 use forebay_effect::{Effect, IoError, Place};
