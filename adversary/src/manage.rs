@@ -20,7 +20,7 @@ enum Operation {
     Format,
     /// A start after a power cut.
     Start,
-    /// The same under another write policy, which has to bring what is dirty to the backing stores
+    /// A start under another write policy, which has to bring what is dirty to the backing stores
     /// before it may hold.
     StartOther,
     /// Another write policy for a cache that serves.

@@ -491,7 +491,7 @@ fn geometry(c: &mut dyn Choices, size: &Size, slots: bool) -> (Geometry, u32) {
     (geometry, spare)
 }
 
-/// The same in pages of 512 bytes: the journal has as many, superblock and cells have as many bytes.
+/// This geometry in pages of 512 bytes: the journal has as many, superblock and cells have as many bytes.
 fn in_sectors(geometry: Geometry) -> Geometry {
     let blocks = (geometry.batch_pages_max - 1) / geometry.block_pages();
     let mut small = Geometry { page_size: 512, ..geometry };

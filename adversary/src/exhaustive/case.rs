@@ -118,7 +118,7 @@ impl CacheKind {
     pub const SLOTS_BACK_TO_FLASH: CacheKind =
         CacheKind { flash: Layout::Slots, ..CacheKind::BACK_TO_FLASH };
     pub const SLOTS_THROUGH: CacheKind = CacheKind { flash: Layout::Slots, ..CacheKind::THROUGH };
-    /// Those of which every case is played in each `ci`.
+    /// Caches of which every case is played in each `ci`.
     pub const USUAL: [CacheKind; 7] = [
         CacheKind::DRAM_ONLY,
         CacheKind::BACK_TO_FLASH,

@@ -113,7 +113,7 @@ pub struct Seen {
     pub stops: u64,
     /// Requests answered.
     pub replies: u64,
-    /// Of those, with an error.
+    /// Requests answered with an error.
     pub errors: u64,
     /// Starts that were refused.
     pub refusals: u64,
@@ -188,7 +188,7 @@ pub struct Runner<'a> {
     lies: u64,
     /// Such faults may be among the newest batches, and a clean stop has not been possible.
     unsettled: bool,
-    /// Of the last start that went well.
+    /// The share of the last start that went well.
     share: Share,
     /// Whether the next start may have other shards, or fewer entries.
     reshares: bool,

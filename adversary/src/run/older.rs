@@ -28,9 +28,9 @@ const COPIES_MAX: usize = 8;
 struct Copy {
     device: Device,
     image: Vec<u8>,
-    /// Of a store.
+    /// The header of a store.
     header: Header,
-    /// Of flash: the newest durable batch, if known, and the generation of the superblock.
+    /// What flash held: the newest durable batch, if known, and the generation of the superblock.
     held: (Option<u64>, u64),
 }
 

@@ -52,7 +52,7 @@ pub struct Answer {
     pub wall_s: f64,
 }
 
-/// The same cache with one replacement policy after another.
+/// One cache with one replacement policy after another.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     /// What the configuration is called: its file.

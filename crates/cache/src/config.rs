@@ -124,7 +124,7 @@ impl FlashConfig {
 /// has nothing of the block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Written {
-    /// Those that the admission policy lets in.
+    /// Blocks that the admission policy lets in.
     #[default]
     Ask,
     /// All.
@@ -144,12 +144,12 @@ impl Written {
 pub enum LogReplacement {
     /// They are dropped.
     Fifo,
-    /// Those that were read from flash since they were written are inserted again, and count as unread then.
+    /// Blocks that were read from flash since they were written are inserted again, and count as unread then.
     SecondChance,
-    /// Those that were read from flash at least [twice](LogReplacement::FREQUENT) are inserted again, those that
+    /// Blocks that were read from flash at least [twice](LogReplacement::FREQUENT) are inserted again, those that
     /// were read most first, and half of their readings are forgotten.
     Frequency,
-    /// Those whose [popularity](forebay_replacement::Popularity) among the blocks on flash is at least
+    /// Blocks whose [popularity](forebay_replacement::Popularity) among those on flash is at least
     /// [`POPULAR`](LogReplacement::POPULAR) are inserted again, the most popular first, and half of it is forgotten.
     Popularity,
 }

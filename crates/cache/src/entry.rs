@@ -150,7 +150,7 @@ impl Entry {
     pub fn lost_on_flash(&self) -> u16 {
         self.flash_dirty & !self.flash_valid
     }
-    /// Those of them whose newest data is lost: nothing newer is in memory.
+    /// Granules whose newest data is lost: the record owes and does not hold them, and nothing newer is in memory.
     pub fn lost(&self) -> u16 {
         self.lost_on_flash() & !self.valid
     }

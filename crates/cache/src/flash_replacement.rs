@@ -334,12 +334,12 @@ impl FlashReplacement {
         None
     }
 
-    /// Those who leave, in that order.
+    /// Blocks that leave, in that order.
     pub fn leaving(&self) -> impl Iterator<Item = EntryId> + '_ {
         self.links.from_back(&self.leaving)
     }
 
-    /// Those who would give way next, as far as a cleaning looks ahead: the further, the fewer seeks it costs a
+    /// Blocks that would give way next, as far as a cleaning looks ahead: the further, the fewer seeks it costs a
     /// disk to take what is dirty in the order of addresses, and the fewer blocks wait for that when they give way.
     pub fn coldest(&self) -> impl Iterator<Item = EntryId> + '_ {
         let ahead = (self.blocks / AHEAD).clamp(AHEAD_MIN, AHEAD_MAX) as usize;

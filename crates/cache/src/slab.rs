@@ -9,7 +9,7 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// A slab of at most `capacity` items, named by number.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    /// Those ever in use.
+    /// Items ever in use.
     items: Vec<Option<T>>,
     /// The vacant ones among them.
     free: Vec<u32>,

@@ -153,12 +153,12 @@ impl Stamps {
         Stamped { noted, released: over.then(|| core::mem::take(&mut self.released)) }
     }
 
-    /// Of these volumes, those whose stamp could not be written last; that is forgotten.
+    /// Takes those of these volumes whose stamp could not be written last; that is forgotten.
     pub fn take_failed(&mut self, volumes: VolumeSet) -> VolumeSet {
         volumes & core::mem::take(&mut self.failed)
     }
 
-    /// Of these volumes, those whose stamp has not seen that batch of the log.
+    /// Which of these volumes have a stamp that has not seen that batch of the log.
     pub fn unseen(&self, volumes: VolumeSet, batch: u64) -> VolumeSet {
         let unseen = |v: &usize| self.newest[*v].seen < batch;
         (volumes & self.kept).iter().filter(unseen).collect()

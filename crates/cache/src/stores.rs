@@ -29,7 +29,7 @@ use crate::world::{CacheState, Turn, World, around};
 /// Time between probes of stores that are known to fail.
 const PROBE_PERIOD: Nanos = Nanos(5_000_000_000);
 
-/// Of flash, the part that may be dirty of a store that is late before it is destaged to all the time.
+/// The part of flash, as a divisor, that may be dirty of a store that is late before it is destaged to all the time.
 const LATE_SHARE: u64 = 8;
 
 /// The volumes' shares of flash, and who waits for them.

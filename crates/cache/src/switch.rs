@@ -46,7 +46,7 @@ const AGAIN_MAX: u32 = 4;
 enum Stage {
     /// To destage, while requests go on.
     First,
-    /// That destage is under way.
+    /// The first destage is under way.
     Destaging,
     /// Requests are held; those under way end.
     Holding,

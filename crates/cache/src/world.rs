@@ -115,7 +115,7 @@ macro_rules! around {
 pub(crate) use around;
 
 impl World {
-    /// That of a cache without volumes, not started.
+    /// The world of a cache without volumes, not started.
     pub fn new(config: CacheConfig) -> World {
         World {
             front: Front::new(&config),

@@ -31,7 +31,7 @@ pub(crate) struct FileHoles {
 }
 
 impl FileHoles {
-    /// Those of a window of `file`, which begins at `base`. The position of the file is used.
+    /// The holes of a window of `file`, which begins at `base`. The position of the file is used.
     pub fn new(file: File, base: u64) -> FileHoles {
         FileHoles { file, base }
     }

@@ -147,7 +147,7 @@ pub struct UringDevices {
     slots: Vec<Slot>,
     free: Vec<u32>,
     in_flight: usize,
-    /// Of those, what the kernel is not to have yet.
+    /// Operations in flight that the kernel is not to have yet.
     waiting: VecDeque<squeue::Entry>,
     /// As many completions the ring has room for.
     room: usize,

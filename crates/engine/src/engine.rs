@@ -32,11 +32,11 @@ const STOP_IDLE_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The machine's own counters.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Counters {
-    /// Of the cache.
+    /// Counters of the cache.
     pub cache: CacheStats,
-    /// Of the flash log, if there is one.
+    /// Counters of the flash log, if there is one.
     pub log: Option<LogStats>,
-    /// Of each volume, in the order of the configuration.
+    /// Counters of each volume, in the order of the configuration.
     pub volumes: Vec<VolumeStats>,
 }
 
@@ -292,7 +292,7 @@ impl Engine {
         })
     }
 
-    /// The same, and does not wait for the end if `progress` says so.
+    /// Destages everything, and does not wait for the end if `progress` says so.
     pub(crate) fn destage_unless(
         &self,
         what: &'static str,

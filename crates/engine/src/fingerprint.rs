@@ -29,7 +29,7 @@ const SIZE_AT: usize = 24;
 pub(crate) struct Fingerprint([u8; 16]);
 
 impl Fingerprint {
-    /// Of the `size` bytes from `start` on. What cannot be read is a part of the picture.
+    /// The fingerprint of the `size` bytes from `start` on. What cannot be read is a part of the picture.
     ///
     /// # Errors
     /// If nothing can be read.
@@ -70,7 +70,7 @@ impl Fingerprint {
 pub(crate) struct SealContents {
     /// Bytes of the volume.
     pub size: u64,
-    /// Of these bytes.
+    /// What these bytes look like.
     pub print: Fingerprint,
     /// The [`times`] of the store.
     pub times: u64,

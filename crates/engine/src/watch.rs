@@ -16,7 +16,7 @@ use forebay_effect::Device;
 /// Which bytes of a device an operation concerns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
-    /// Those that the machine addresses; offsets are the machine's.
+    /// Bytes that the machine addresses; offsets are the machine's.
     Data,
     /// The whole backing store; offsets are its own. Only headers are written this way.
     Header,

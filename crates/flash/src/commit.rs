@@ -86,7 +86,7 @@ enum Step {
 enum Mark {
     Clean(u64),
     Bound(u64),
-    /// Of this volume.
+    /// Something may go past the log to this volume.
     Passing(u16),
 }
 

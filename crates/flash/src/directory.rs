@@ -25,7 +25,7 @@ pub(crate) struct Directories {
     since: usize,
     /// Bytes of the largest one; 0 if there are none.
     room: usize,
-    /// Of the region whose batches are becoming complete.
+    /// The directory of the region whose batches are becoming complete.
     open: Option<Named>,
     contents: Contents,
     /// There was no room for all.

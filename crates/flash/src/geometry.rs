@@ -136,7 +136,7 @@ impl Geometry {
         Ok(g)
     }
 
-    /// The same division in pages of `page_size` bytes and regions of `region` bytes, of a device of `size` bytes: for
+    /// Divides a device of `size` bytes likewise, in pages of `page_size` bytes and regions of `region` bytes: for
     /// the *log* layout, as all that this module divides by default.
     #[must_use]
     pub fn with_pages(self, size: u64, page_size: u32, region: u32) -> Geometry {
@@ -167,7 +167,7 @@ impl Geometry {
         Geometry { directory_pages: if none { 0 } else { directory_pages }, ..self }
     }
 
-    /// The same numbers for the *slots* layout on a device of `size` bytes: a journal that holds
+    /// The numbers of this division for the *slots* layout on a device of `size` bytes: a journal that holds
     /// the mapping of all cells more than three times over (twice, and what is kept free), in
     /// regions of `region_pages` or a sixteenth of it, and cells in the rest.
     ///

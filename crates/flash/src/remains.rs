@@ -45,7 +45,7 @@ enum Step {
 }
 
 impl Log {
-    /// Of a log that has latched: `Synced` once everything whose `Appended` was given is durable, if the
+    /// Asks a log that has latched for `Synced` once everything whose `Appended` was given is durable, if the
     /// device still makes anything durable.
     ///
     /// # Panics
@@ -66,7 +66,7 @@ impl Log {
         self.remains.salvaged
     }
 
-    /// Of a log that has latched: nothing that was ever recorded of these volumes counts. `Voided` once
+    /// Voids all that was ever recorded of these volumes in a log that has latched: none of it counts. `Voided` once
     /// that is durable. Their stores must be durable, and hold what was dirty.
     ///
     /// # Panics

@@ -415,7 +415,7 @@ pub struct DirectoryCounts {
     pub missing: u64,
     /// One that is torn, damaged, or cannot be read.
     pub torn: u64,
-    /// That of an earlier life of the region, or of another epoch.
+    /// The directory of an earlier life of the region, or of another epoch.
     pub stale: u64,
     /// Their directory, with batches that were dropped since.
     pub dropped: u64,
@@ -531,7 +531,7 @@ pub enum LogError {
     },
     /// The index of this run has no room for all dirty records.
     NoPlace {
-        /// Those that find no place.
+        /// Blocks that find no place.
         blocks: u64,
     },
     /// The stored layout is not known to this version.
@@ -635,7 +635,7 @@ pub struct LogStats {
     pub batches: u64,
     /// Payload bytes appended, without padding.
     pub payload_bytes: u64,
-    /// Those of them that had stood on flash before: carried on, or inserted again, when their region was
+    /// Payload bytes of records that had stood on flash before: carried on, or inserted again, when their region was
     /// reclaimed.
     pub carried_bytes: u64,
     /// Pages of payload written, padding included.

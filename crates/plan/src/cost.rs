@@ -26,12 +26,12 @@ pub struct Metadata([u32; METADATA_TIERS]);
 const METADATA_TIERS: usize = 4;
 
 impl Metadata {
-    /// The same in every tier.
+    /// As many bytes in every tier.
     pub const fn everywhere(bytes: u32) -> Self {
         Self([bytes; METADATA_TIERS])
     }
 
-    /// Of a block in tier `tier`, counted from 0.
+    /// Bytes for a block in tier `tier`, counted from 0.
     pub const fn of(&self, tier: usize) -> u64 {
         let last = METADATA_TIERS - 1;
         self.0[if tier < last { tier } else { last }] as u64

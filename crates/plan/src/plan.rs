@@ -137,7 +137,7 @@ pub struct Purchase {
     pub cost_usd: f64,
     /// Mean latency of a block access, as judged by `judged_by`.
     pub mean_latency_us: f64,
-    /// The same by the formulas, whatever judged it.
+    /// Mean latency of a block access by the formulas, whatever judged it.
     pub analytic_latency_us: f64,
     /// What judged it last: `analytic` (the formulas), `simulate` or `replay`.
     pub judged_by: Cow<'static, str>,
@@ -147,7 +147,7 @@ pub struct Purchase {
     /// 99 % take no longer ([Tail](docs/planning-reference.md#tail)): of block accesses by the formulas, of
     /// requests by what judged it afterwards.
     pub p99_latency_us: f64,
-    /// The same of 99.9 %.
+    /// 99.9 % take no longer: of block accesses by the formulas, of requests by what judged it afterwards.
     pub p999_latency_us: f64,
     /// By the formulas: mean latency of reads, without write-backs.
     pub read_latency_us: f64,
@@ -194,7 +194,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// Of tiers of these sizes, in any unit; tiers of size 0 do not count.
+    /// The class of tiers of these sizes, in any unit; tiers of size 0 do not count.
     ///
     /// ```
     /// use forebay_plan::Class;
@@ -237,7 +237,7 @@ pub fn plan<H: HitCounts + ?Sized>(
     plan_with(counts, catalogue, combinations, budget_usd, options, &mut analytic)
 }
 
-/// The same as [`plan`], with an evaluator of the caller's.
+/// Plans as [`plan`] does, with an evaluator of the caller's.
 ///
 /// # Errors
 /// As [`plan`], and as soon as an evaluation fails.

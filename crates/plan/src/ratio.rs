@@ -25,7 +25,7 @@ pub struct Tradeoff {
 }
 
 impl Tradeoff {
-    /// Of a hierarchy's first two tiers; `None` if it has only one.
+    /// The ratio of a hierarchy's first two tiers; `None` if it has only one.
     pub fn of(hierarchy: &Hierarchy) -> Option<Self> {
         let [first, second, ..] = hierarchy.tiers.as_slice() else { return None };
         let overhead_us = first.read_latency_us + second.write_latency_us;

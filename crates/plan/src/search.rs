@@ -31,7 +31,7 @@ pub struct Found {
 pub struct CydoniaOptions {
     /// The most two-tier sizes that are evaluated; at least 1.
     pub evaluations_max: u64,
-    /// Of the sizes in order of hit-miss ratio, every `step`-th is evaluated. `None`: the
+    /// Every `step`-th of the sizes in order of hit-miss ratio is evaluated. `None`: the
     /// evaluations are spread over all of them, which finds second tiers that the first few
     /// ratios, being neighbours, do not (`docs/planning-figures.md` has numbers).
     pub step: Option<usize>,

@@ -86,14 +86,15 @@ pub struct StudySummary {
     pub points: u64,
     /// At how many of these points a single tier is the fastest.
     pub single: u64,
-    /// The same for a tier 2 that is larger than tier 1.
+    /// At how many of these points a tier 2 that is larger than tier 1 is the fastest.
     pub pyramidal: u64,
-    /// The same for a tier 2 that is not larger.
+    /// At how many of these points a tier 2 that is not larger than tier 1 is the fastest.
     pub non_pyramidal: u64,
     /// Where pyramidal sizes are the fastest, the mean gain over the single tier of the same cost, as a
     /// fraction of its latency; null where they never are.
     pub pyramidal_reduction: Option<f64>,
-    /// The same where non-pyramidal sizes are the fastest.
+    /// Where non-pyramidal sizes are the fastest, the mean gain over the single tier of the same cost, as a
+    /// fraction of its latency; null where they never are.
     pub non_pyramidal_reduction: Option<f64>,
     /// The largest such gain.
     pub reduction_max: f64,
@@ -106,7 +107,7 @@ pub struct StudySummary {
 }
 
 impl StudySummary {
-    /// Of these points.
+    /// The summary of these points.
     pub fn of<'a>(points: impl IntoIterator<Item = &'a StudyPoint>) -> Self {
         let mut s = Self::default();
         let (mut pyramidal, mut other, mut excess) = (0.0, 0.0, 0.0);

@@ -25,7 +25,7 @@ pub struct Curves<'a> {
 }
 
 impl<'a> Curves<'a> {
-    /// Of an answer about these files, at as many sizes as is usual.
+    /// An answer about these files, to be shown at as many sizes as is usual.
     pub fn new(answer: &'a Answer, files: impl Into<String>) -> Self {
         Self { answer, files: files.into(), points: POINTS, at_blocks: Vec::new() }
     }

@@ -136,7 +136,7 @@ impl Positions {
         Hint { position: self.rule.position(&standing), volume, chunk }
     }
 
-    /// The same for a block that could not leave, and is to stay longer than others: the protected end.
+    /// A hint for a block that could not leave, and is to stay longer than others: the protected end.
     pub fn hint_to_stay(&self, volume: Volume, offset: u64) -> Hint {
         Hint { position: Percent::ALL, volume, chunk: self.chunk(volume, offset) }
     }

@@ -69,11 +69,11 @@ impl Latency {
 /// Latencies by kind of request, in microseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct LatencyByOp {
-    /// Of reads.
+    /// Latencies of reads.
     pub read: Latency,
-    /// Of writes.
+    /// Latencies of writes.
     pub write: Latency,
-    /// Of all requests, trims, zeroings and flushes too.
+    /// Latencies of all requests, trims, zeroings and flushes too.
     pub all: Latency,
 }
 
@@ -175,11 +175,11 @@ impl LatencyHistogram {
 /// Counts latencies by kind of request.
 #[derive(Clone, Debug, Default)]
 pub struct LatencyRecorder {
-    /// Of reads.
+    /// Latencies of reads.
     pub read: LatencyHistogram,
-    /// Of writes.
+    /// Latencies of writes.
     pub write: LatencyHistogram,
-    /// Of trims, zeroings and flushes.
+    /// Latencies of trims, zeroings and flushes.
     pub other: LatencyHistogram,
 }
 

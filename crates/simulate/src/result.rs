@@ -60,7 +60,7 @@ pub struct Overload {
     pub busy_share: f64,
     /// Seconds during which some request had been waiting for more than a second.
     pub seconds: f64,
-    /// The same as a share of the run.
+    /// The share of the run during which some request had been waiting for more than a second.
     pub share: f64,
 }
 

@@ -203,7 +203,7 @@ struct Workload {
     reads: u64,
     writes: u64,
     accesses: Vec<Access>,
-    /// Those of them that are writes.
+    /// Sampled accesses that are writes.
     sampled_writes: u64,
     /// The key of each block.
     keys: Vec<u64>,
@@ -211,7 +211,7 @@ struct Workload {
     addresses: BlockKeys,
     /// The time of each first access of a second.
     seconds: Vec<(usize, Nanos)>,
-    /// The same accesses, if the optimum is asked for.
+    /// The sampled accesses again, if the optimum is asked for.
     clairvoyant: Option<Clairvoyant>,
 }
 
@@ -299,7 +299,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Of the whole trace; estimated from a sample.
+    /// Blocks of the whole trace; estimated from a sample.
     fn distinct_blocks(&self) -> u64 {
         (self.keys.len() as f64 / self.rate).round() as u64
     }

@@ -44,7 +44,7 @@ pub struct Question {
 /// The study of several traces.
 #[derive(Debug)]
 pub struct Answer {
-    /// Those of two tiers.
+    /// Combinations of two tiers.
     pub combinations: Vec<Combination>,
     /// Budgets, as shares of what all data in DRAM would cost.
     pub scaled_budgets: Vec<f64>,
@@ -74,7 +74,7 @@ struct Studied {
 /// What decides about the results of a trace.
 #[derive(Serialize, Deserialize, PartialEq, Eq, Clone, Debug)]
 struct Asked {
-    /// Of Forebay.
+    /// Forebay's version.
     version: String,
     path: String,
     bytes: u64,

@@ -35,9 +35,9 @@ pub(super) struct Apart {
     synced: VolumeSet,
     /// Volumes whose writes and sync have ended: their records become clean, or stay dirty after a failure.
     settling: VolumeSet,
-    /// Those settling of which a write has failed.
+    /// Settling volumes of which a write has failed.
     failed: VolumeSet,
-    /// Those settling whose sync has failed.
+    /// Settling volumes whose sync has failed.
     unsynced: VolumeSet,
     /// The error of the last failed write.
     error: IoError,

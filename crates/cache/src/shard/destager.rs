@@ -109,7 +109,7 @@ pub(crate) struct Destager {
     /// Volumes of which nothing is chosen.
     skipped: VolumeSet,
     sorting: Sorting<(BlockKey, Position)>,
-    /// Of those chosen, what of each volume has not been looked at.
+    /// What has not been looked at of those chosen, by volume.
     parts: Vec<Part>,
     /// Volumes whose next record waits for bounce frames.
     starved: VolumeSet,

@@ -95,7 +95,7 @@ impl Granules {
         size.saturating_sub(self.start_of(key)).min(u64::from(self.block_size())) as u32
     }
 
-    /// Those bytes as a range of the volume.
+    /// Bytes of a block that lie within its volume, as a range of the volume.
     #[inline]
     pub fn range_within(self, context: &ShardContext<'_>, key: BlockKey) -> (u64, u64) {
         let start = self.start_of(key);

@@ -94,7 +94,7 @@ impl Waiting {
         self.end(list, context, |w| w.applied, result);
     }
 
-    /// Those of a list that `which` says are done, in their order.
+    /// Ends the pieces of a list that `which` says are done, in their order.
     fn end(
         &mut self,
         list: &mut Fifo,
@@ -124,7 +124,7 @@ impl Waiting {
         self.waiters.push_back(&mut self.starved, w);
     }
 
-    /// Those that wait for room, to be tried again.
+    /// Pieces that wait for room, to be tried again.
     pub fn take_starved(&mut self) -> Fifo {
         mem::replace(&mut self.starved, Fifo::EMPTY)
     }
@@ -148,7 +148,7 @@ impl Waiting {
         self.waiters.push_back(&mut self.parked, w);
     }
 
-    /// Those whose data is in a transfer to the log, which has failed, wait until records are void.
+    /// Pieces whose data is in a transfer to the log, which has failed, wait until records are void.
     pub fn park_applied(&mut self, list: &mut Fifo) {
         let mut all = mem::replace(list, Fifo::EMPTY);
         while let Some(w) = self.waiters.pop_front(&mut all) {
@@ -160,7 +160,7 @@ impl Waiting {
         }
     }
 
-    /// Those that wait until records are void, to be tried again.
+    /// Pieces that wait until records are void, to be tried again.
     pub fn take_parked(&mut self) -> Fifo {
         mem::replace(&mut self.parked, Fifo::EMPTY)
     }

@@ -223,7 +223,7 @@ impl<D: Devices> Executor<D> {
         self.latencies.as_ref()
     }
 
-    /// The same, to forget some of it.
+    /// What was measured, to forget some of it.
     pub fn latencies_mut(&mut self) -> Option<&mut ComponentRecorder> {
         self.latencies.as_mut()
     }

@@ -162,7 +162,7 @@ pub enum OpenError {
         path.display()
     )]
     Window {
-        /// Of what.
+        /// The file or device that it does not fit.
         path: PathBuf,
         /// Where the window starts.
         offset: u64,

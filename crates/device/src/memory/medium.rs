@@ -77,7 +77,7 @@ pub(super) struct Medium {
     pub current: Vec<u8>,
     pub unsynced: Vec<Unsynced>,
     bad: Vec<bool>,
-    /// Of `durable`, `current` or both.
+    /// Changes of `durable`, `current` or both.
     changes: Changes,
     /// When both were last known to be the same.
     same: Moment,

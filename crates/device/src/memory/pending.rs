@@ -57,7 +57,7 @@ impl Pending {
         Data::Bytes(bytes)
     }
 
-    /// The same of a write that completes, without a copy.
+    /// What a write that completes has written, without a copy.
     pub fn take_data(&mut self) -> Data {
         match self.io.verb {
             Verb::Write => Data::Bytes(std::mem::take(&mut self.before)),

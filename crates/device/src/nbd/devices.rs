@@ -51,7 +51,7 @@ impl<D: Devices> NbdDevices<D> {
         }
     }
 
-    /// The same, to add and remove some.
+    /// The devices that are no exports, to add and remove some.
     pub fn inner_mut(&mut self) -> &mut D {
         &mut self.inner
     }

@@ -63,7 +63,7 @@ pub enum Kind {
     Data,
     /// Voids every older record of its block.
     Tombstone,
-    /// The same, and says that the newest data of its dirty granules are lost; the log layout only.
+    /// Voids every older record of its block, and says that the newest data of its dirty granules are lost; the log layout only.
     Lost,
 }
 

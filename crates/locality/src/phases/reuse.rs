@@ -53,7 +53,7 @@ impl PhaseReuse {
         Self::with_reused(record, span, reused[0])
     }
 
-    /// The same where it is known how many blocks the span reuses.
+    /// Measures a span of accesses of which it is known how many blocks it reuses.
     pub(crate) fn with_reused(record: &AccessRecord, span: Range<u64>, reused: u64) -> Self {
         let accesses = span.end - span.start;
         let (mut in_use_blocks, mut tally) = (0, Tally::default());

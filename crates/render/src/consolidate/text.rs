@@ -25,7 +25,7 @@ pub struct Consolidation<'a> {
 }
 
 impl<'a> Consolidation<'a> {
-    /// Of an answer about these files.
+    /// An answer about these files, to be shown.
     pub fn new(answer: &'a Answer, files: impl Into<String>) -> Self {
         Self { answer, document: answer.document(), files: files.into() }
     }

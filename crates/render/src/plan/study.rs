@@ -21,7 +21,7 @@ pub struct Studies<'a> {
 }
 
 impl<'a> Studies<'a> {
-    /// Of an answer.
+    /// An answer to be shown.
     pub fn new(answer: &'a Answer) -> Self {
         Self { answer, document: answer.document() }
     }

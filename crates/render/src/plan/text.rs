@@ -298,7 +298,7 @@ fn bytes(value: f64) -> String {
     Unit::Bytes.show(value)
 }
 
-/// Of the rated endurance, as a multiple: `0.35`, `3,400`.
+/// A multiple of the rated endurance: `0.35`, `3,400`.
 pub fn times(used: f64) -> String {
     if used < 10.0 { format!("{used:.2}") } else { count(used.round() as u64) }
 }
@@ -330,7 +330,7 @@ pub fn tiers(purchase: &Purchase) -> String {
     tier_names(purchase.tiers.iter().map(|t| (t.device.as_str(), t.bytes)))
 }
 
-/// The same for tiers given as device and bytes.
+/// Names of tiers given as device and bytes.
 pub fn tier_names<'a>(tiers: impl Iterator<Item = (&'a str, u64)>) -> String {
     let part = |(at, (device, bytes)): (usize, (&str, u64))| match bytes {
         0 if at > 0 => None,

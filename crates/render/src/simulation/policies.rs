@@ -1,4 +1,4 @@
-//! The same cache with one replacement policy after another.
+//! One cache with one replacement policy after another.
 
 use std::io::Write;
 

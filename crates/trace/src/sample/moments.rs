@@ -22,9 +22,9 @@ pub const FEATURES: [&str; 7] = [
 /// Sums over the reads and over the writes of a trace; trims and flushes are neither.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Moments {
-    /// Of reads.
+    /// Sums over reads.
     pub read: OpMoments,
-    /// Of writes and write-zeroes.
+    /// Sums over writes and write-zeroes.
     pub write: OpMoments,
 }
 
@@ -114,7 +114,7 @@ pub struct FeatureError {
 }
 
 impl FeatureError {
-    /// Of two values.
+    /// The error between two values.
     pub fn new(name: impl Into<String>, full: f64, sample: f64) -> FeatureError {
         FeatureError { name: name.into(), full, sample, error: relative_error(full, sample) }
     }

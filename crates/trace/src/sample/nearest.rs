@@ -46,15 +46,16 @@ pub(super) struct Removals {
     changes: Vec<Option<Moments>>,
     left: usize,
     tree: Tree,
-    /// Those that changed since the tree was built, and whether each has.
+    /// Regions that changed since the tree was built.
     loose: Vec<usize>,
+    /// Whether each region is one of those.
     is_loose: Vec<bool>,
     /// Errors and bounds computed since then.
     work: usize,
 }
 
 impl Removals {
-    /// Of a list; errors are against the features of the full trace.
+    /// The removals of a list; errors are against the features of the full trace.
     pub fn new(changes: Vec<Moments>, now: &Moments, full: &Moments) -> Removals {
         let mut removals = Removals {
             full: full.features(),
@@ -300,7 +301,7 @@ impl State {
     }
 }
 
-/// Of a number by any divisor of a range above 0.
+/// The lowest quotient of a number by any divisor of a range above 0.
 fn lowest_quotient(number: f64, (least, most): (f64, f64)) -> f64 {
     number / if number < 0.0 { least } else { most }
 }

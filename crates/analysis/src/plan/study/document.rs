@@ -95,7 +95,7 @@ pub struct Case {
 }
 
 impl Winners {
-    /// Of the traces for which the budget buys something; NaN if it buys nothing for any.
+    /// Share of this class among the traces for which the budget buys something; NaN if it buys nothing for any.
     pub fn share(&self, class: Class) -> f64 {
         let all = self.single + self.pyramidal + self.non_pyramidal;
         let won = match class {

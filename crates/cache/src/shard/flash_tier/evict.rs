@@ -117,7 +117,7 @@ impl FlashTier {
         self.replacement.as_ref().is_some_and(|s| s.destage_wanted)
     }
 
-    /// Those who give way on flash, and the first of those who would next: a cleaning brings what is dirty of
+    /// Blocks that give way on flash, and the first of those that would next: a cleaning brings what is dirty of
     /// them to the backing stores.
     pub fn take_coldest(&mut self) -> impl Iterator<Item = EntryId> {
         if let Some(flash) = &mut self.replacement {

@@ -19,7 +19,7 @@ pub(super) struct Moves {
     left: u32,
     in_flight: u32,
     failed: bool,
-    /// Those that could not move, because a newer record was being written.
+    /// Mappings that could not move, because a newer record was being written.
     later: Vec<(BlockKey, Position)>,
 }
 
