@@ -222,7 +222,7 @@ impl Case {
     }
 
     /// A case of this kind of cache in which nothing happens but two flushes.
-    pub(crate) fn of(kind: CacheKind) -> Case {
+    pub(crate) fn flushes_only(kind: CacheKind) -> Case {
         Case {
             kind,
             before: Before::Nothing,

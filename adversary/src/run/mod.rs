@@ -154,7 +154,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    fn of(config: &CacheConfig) -> Share {
+    fn from_config(config: &CacheConfig) -> Share {
         let entries = config.flash.as_ref().map_or(0, |f| f.entries_max);
         Share { shards: config.shards, entries }
     }
@@ -265,7 +265,7 @@ impl<'a> Runner<'a> {
             syncs_failed: 0,
             lies: 0,
             unsettled: false,
-            share: Share::of(&scenario.config),
+            share: Share::from_config(&scenario.config),
             reshares: true,
             formats: 0,
             wiped: false,

@@ -216,7 +216,7 @@ impl Runner<'_> {
             (Device::Backing(v), Older::Store) if v.0 == u32::from(volume) => "older store refused",
             other => return Err(format!("{which} of volume {volume} was refused: {other:?}")),
         };
-        let smaller = !Share::of(&self.world.config).holds_all(self.share);
+        let smaller = !Share::from_config(&self.world.config).holds_all(self.share);
         if attack.completes && !self.plan.errors_allowed && !smaller {
             return Err(format!("volume {volume} was being completed, and is refused"));
         }

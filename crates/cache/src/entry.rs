@@ -88,7 +88,7 @@ impl Entry {
         self.key as u32
     }
     /// The entry of a block of which nothing is held yet.
-    pub fn of(key: BlockKey) -> Entry {
+    pub fn new(key: BlockKey) -> Entry {
         Entry { key: key.0, ..Entry::VACANT }
     }
     #[inline]

@@ -220,7 +220,7 @@ fn goes_with(
     policy: WritePolicy,
     acknowledge: Acknowledge,
 ) -> Result<(), &'static str> {
-    Combination { policy, acknowledge, ..Combination::of(&world.config) }.check()
+    Combination { policy, acknowledge, ..Combination::from_config(&world.config) }.check()
 }
 
 fn adopt(world: &mut World, policy: WritePolicy, acknowledge: Acknowledge) {

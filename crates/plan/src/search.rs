@@ -127,7 +127,7 @@ pub fn cydonia<H: HitCounts + ?Sized>(
 /// The sizes whose hit-miss ratio is above the overhead-gain ratio, highest ratio first; of
 /// equal ratios, the smaller tier 1 first.
 fn promising<H: HitCounts + ?Sized>(counts: &H, space: &Space<'_>) -> Vec<HitMiss> {
-    let Some(tradeoff) = Tradeoff::of(space.hierarchy()) else { return Vec::new() };
+    let Some(tradeoff) = Tradeoff::from_hierarchy(space.hierarchy()) else { return Vec::new() };
     let ogr = tradeoff.overhead_gain_ratio();
     let mut sizes = hit_miss_curve(counts, space);
     sizes.retain(|s| s.ratio() > ogr);

@@ -56,7 +56,7 @@ impl StudyPoint {
         let best = exhaustive(&space, 1, &mut analytic)?;
         let class = |found: &Found| {
             let sizes: Vec<u64> = found.sizes.iter().map(|s| s.0).collect();
-            Class::of(&sizes)
+            Class::from_sizes(&sizes)
         };
         Ok(Some(Self {
             budget_usd,
@@ -108,7 +108,7 @@ pub struct StudySummary {
 
 impl StudySummary {
     /// The summary of these points.
-    pub fn of<'a>(points: impl IntoIterator<Item = &'a StudyPoint>) -> Self {
+    pub fn from_points<'a>(points: impl IntoIterator<Item = &'a StudyPoint>) -> Self {
         let mut s = Self::default();
         let (mut pyramidal, mut other, mut excess) = (0.0, 0.0, 0.0);
         for point in points {
@@ -162,7 +162,7 @@ mod tests {
             point(Class::Pyramidal, 10.0, 9.0, 10.0),
             point(Class::NonPyramidal, 10.0, 2.0, 2.0),
         ];
-        let s = StudySummary::of(&points);
+        let s = StudySummary::from_points(&points);
         assert_eq!((s.points, s.single, s.pyramidal, s.non_pyramidal), (4, 1, 2, 1));
         assert!((s.pyramidal_reduction.unwrap() - 0.3).abs() < 1e-12);
         assert!((s.non_pyramidal_reduction.unwrap() - 0.8).abs() < 1e-12);
@@ -170,9 +170,9 @@ mod tests {
         assert!((s.cydonia_excess - (0.2 + 1.0 / 9.0) / 4.0).abs() < 1e-12);
         assert!((s.cydonia_excess_max - 0.2).abs() < 1e-12);
         assert_eq!((s.cydonia_missed, s.two_tiers()), (1, 3));
-        let none = StudySummary::of(&points[..1]);
+        let none = StudySummary::from_points(&points[..1]);
         assert_eq!((none.pyramidal_reduction, none.cydonia_excess), (None, 0.0));
-        assert_eq!(StudySummary::of([]), StudySummary::default());
+        assert_eq!(StudySummary::from_points([]), StudySummary::default());
     }
 
     #[test]

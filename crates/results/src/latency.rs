@@ -31,7 +31,7 @@ pub struct Latency {
 
 impl Latency {
     /// What a histogram of nanoseconds holds.
-    pub fn of<T: Counter>(histogram: &Histogram<T>) -> Latency {
+    pub fn from_histogram<T: Counter>(histogram: &Histogram<T>) -> Latency {
         if histogram.is_empty() {
             return Latency::default();
         }
@@ -157,7 +157,7 @@ impl LatencyHistogram {
 
     /// What is reported.
     pub fn summary(&self) -> Latency {
-        let all = Latency::of(&self.histogram);
+        let all = Latency::from_histogram(&self.histogram);
         let exact = self.max_ns as f64 / 1e3;
         let least = |us: f64| us.min(exact);
         Latency {

@@ -140,7 +140,7 @@ impl Question {
             for i in 0..batch.len() {
                 let record = batch.record(i);
                 without_data += u64::from(matches!(record.request.op, Op::Trim | Op::Flush));
-                contents.of(&record, &mut of_blocks);
+                contents.fill(&record, &mut of_blocks);
                 unknown += of_blocks.iter().filter(|content| content.is_none()).count() as u64;
                 workload.add(&record.request, &of_blocks)?;
             }
@@ -250,7 +250,9 @@ impl Answer {
         };
         let volumes = self.volumes.iter().map(|(name, h)| (name.as_str(), h));
         let all = std::iter::once(("", &self.all)).chain(volumes);
-        Columns::of(all.flat_map(|(name, h)| h.breakpoints().map(move |size| row((name, h, size)))))
+        Columns::from_rows(
+            all.flat_map(|(name, h)| h.breakpoints().map(move |size| row((name, h, size)))),
+        )
     }
 }
 

@@ -186,7 +186,7 @@ impl Question {
 impl Answer {
     /// A row for each policy and size.
     pub fn rows(&self) -> Columns {
-        Columns::of(self.policies.iter().flat_map(|curve| {
+        Columns::from_rows(self.policies.iter().flat_map(|curve| {
             let of = |&point: &Point| -> Row<'_> { (PointOf { policy: &curve.policy }, point) };
             curve.points.iter().map(of)
         }))

@@ -157,7 +157,7 @@ impl Question {
             evaluations: self.cydonia.evaluations_max,
             block_size: self.cost.block_size.bytes(),
             sample: self.sample_rate.map(|rate| rate.to_string()),
-            metadata: (0..2).map(|tier| self.cost.metadata.of(tier)).collect(),
+            metadata: (0..2).map(|tier| self.cost.metadata.bytes_per_block(tier)).collect(),
             reference: format!("{:?}", self.catalogue.reference_device()),
             hierarchies: hierarchies.iter().map(|h| format!("{h:?}")).collect(),
         })

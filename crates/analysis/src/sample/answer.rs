@@ -225,7 +225,7 @@ impl Answer {
 
     /// Every feature of every sample.
     pub fn rows(&self) -> Columns {
-        Columns::of(self.samples.iter().flat_map(|s| {
+        Columns::from_rows(self.samples.iter().flat_map(|s| {
             s.features.iter().chain(&s.quantiles).map(|f| Row {
                 sample: &s.output,
                 feature: &f.name,

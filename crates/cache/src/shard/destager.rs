@@ -277,7 +277,7 @@ impl Destager {
 
     /// The volumes of what was chosen.
     pub fn chosen_volumes(&self) -> VolumeSet {
-        self.chosen.iter().fold(VolumeSet::EMPTY, |all, (key, _)| all | VolumeSet::of(*key))
+        self.chosen.iter().fold(VolumeSet::EMPTY, |all, (key, _)| all | VolumeSet::volume_of(*key))
     }
 
     /// Nothing more of what was chosen is begun.
@@ -396,7 +396,7 @@ impl Destager {
             if self.apart.has(key) {
                 self.apart.note_failed(key, error);
             } else if let Some(job) = &mut self.job {
-                job.failed_volumes |= VolumeSet::of(key);
+                job.failed_volumes |= VolumeSet::volume_of(key);
                 job.error = Some(error);
             }
         }

@@ -360,7 +360,7 @@ impl FlashTier {
     /// How often the block's record was read, or how popular it is, if that makes it worth being inserted again.
     pub fn worth(&self, id: EntryId) -> Option<u8> {
         let uses = *self.uses.get(id as usize)?;
-        let worth = self.popularity.as_ref().map_or(uses, |popularity| popularity.of(id));
+        let worth = self.popularity.as_ref().map_or(uses, |popularity| popularity.sum(id));
         self.policy.uses_min().filter(|&least| worth >= least).map(|_| worth)
     }
 

@@ -60,7 +60,7 @@ impl OpMoments {
 impl Moments {
     /// Counts a request.
     pub fn add(&mut self, request: &Request, gap: Nanos) {
-        let Some(op) = self.of(request.op) else { return };
+        let Some(op) = self.op_mut(request.op) else { return };
         let end = request.offset + request.length;
         let (front, back) = (request.offset % PAGE_BYTES, end.wrapping_neg() % PAGE_BYTES);
         *op = op.plus(OpMoments {
@@ -71,7 +71,7 @@ impl Moments {
         });
     }
 
-    fn of(&mut self, op: Op) -> Option<&mut OpMoments> {
+    fn op_mut(&mut self, op: Op) -> Option<&mut OpMoments> {
         match op {
             Op::Read => Some(&mut self.read),
             Op::Write | Op::WriteZeroes => Some(&mut self.write),

@@ -360,15 +360,15 @@ impl Tree {
         let mut nodes = Vec::new();
         if !items.is_empty() {
             let scales = reference.scales();
-            nodes.push(Node::of(&items, 0));
+            nodes.push(Node::bounding(&items, 0));
             let mut next = 0;
             while next < nodes.len() {
                 let (first, end) = (nodes[next].first, nodes[next].end);
                 if end - first > LEAF {
                     let middle = nodes[next].divide(&mut items[first..end], &scales);
                     nodes[next].children = Some(nodes.len());
-                    nodes.push(Node::of(&items[first..first + middle], first));
-                    nodes.push(Node::of(&items[first + middle..end], first + middle));
+                    nodes.push(Node::bounding(&items[first..first + middle], first));
+                    nodes.push(Node::bounding(&items[first + middle..end], first + middle));
                 }
                 next += 1;
             }
@@ -378,7 +378,7 @@ impl Tree {
 }
 
 impl Node {
-    fn of(items: &[(Item, [f64; NUMBERS])], first: usize) -> Node {
+    fn bounding(items: &[(Item, [f64; NUMBERS])], first: usize) -> Node {
         let (mut least, mut most) = ([f64::INFINITY; NUMBERS], [f64::NEG_INFINITY; NUMBERS]);
         for (_, numbers) in items {
             for n in 0..NUMBERS {

@@ -87,12 +87,12 @@ impl Destager {
         };
         if taken == 0 {
             // Other volumes may need no frames.
-            self.starved |= VolumeSet::of(key);
+            self.starved |= VolumeSet::volume_of(key);
             return part.is_some();
         }
         self.pass(job, part, taken);
         self.writes.begun[volume_index(key)] += 1;
-        job.volumes |= VolumeSet::of(key);
+        job.volumes |= VolumeSet::volume_of(key);
         true
     }
 
