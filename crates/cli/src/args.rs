@@ -27,7 +27,7 @@ pub struct TraceArgs {
     /// Skip and count lines that cannot be read, instead of stopping at the first
     #[arg(long, help_heading = "Reading")]
     pub skip_bad_lines: bool,
-    /// Of samples: requests come by their gaps, as many a second as in the whole trace, and not at
+    /// For samples: requests come by their gaps, as many a second as in the whole trace, and not at
     /// their times
     #[arg(long, help_heading = "Reading")]
     pub follow_gaps: bool,

@@ -70,9 +70,9 @@ pub struct Hits {
 /// A count of reads and one of writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ReadWrite {
-    /// Of reads.
+    /// Number of reads.
     pub read: u64,
-    /// Of writes, trims and zeroings.
+    /// Number of writes, trims and zeroings.
     pub write: u64,
 }
 
@@ -190,7 +190,7 @@ impl Sub for ReadWrite {
 }
 
 impl Hits {
-    /// Those of both, each kind combined with its like.
+    /// The hits of both, each kind combined with its like.
     pub fn zip(self, other: Hits, combine: fn(ReadWrite, ReadWrite) -> ReadWrite) -> Hits {
         Hits {
             tier1: combine(self.tier1, other.tier1),

@@ -60,7 +60,7 @@ pub struct Overload {
     pub busy_share: f64,
     /// Seconds during which some request had been waiting for more than a second.
     pub seconds: f64,
-    /// The same as a share of the run.
+    /// The share of the run during which some request had been waiting for more than a second.
     pub share: f64,
 }
 
@@ -211,7 +211,7 @@ pub(crate) fn run_result(
 }
 
 impl Throughput {
-    pub(crate) fn of(run: &RunResult) -> Throughput {
+    pub(crate) fn mean(run: &RunResult) -> Throughput {
         if run.duration_s <= 0.0 {
             return Throughput::default();
         }

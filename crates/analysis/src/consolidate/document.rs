@@ -44,7 +44,7 @@ pub struct Document {
     /// By which fraction `needed_blocks` are above `simulated_blocks`: 0.1 is a tenth too much. Null if
     /// those are 0.
     pub error: Option<f64>,
-    /// The same against `simulated_isolation_blocks`; null if those are 0.
+    /// By which fraction `needed_blocks` are above `simulated_isolation_blocks`; null if those are 0.
     pub isolation_error: Option<f64>,
 }
 
@@ -69,9 +69,9 @@ pub struct WorkloadDocument {
     pub fits_alone: bool,
     /// Miss ratio of all its accesses, alone in a cache of `erss_blocks`.
     pub miss_ratio_erss: f64,
-    /// The same alone in the cache of `--size`.
+    /// Miss ratio of all its accesses, alone in the cache of `--size`.
     pub miss_ratio_alone: f64,
-    /// The same in that cache, shared with the others.
+    /// Miss ratio of all its accesses in the cache of `--size`, shared with the others.
     pub miss_ratio_shared: f64,
     /// Accesses of a window.
     pub window: u64,
@@ -121,7 +121,7 @@ pub struct PhaseDocument {
     pub reuse_set_blocks: u64,
     /// Share of its accesses that are reuses.
     pub reuse_rate: f64,
-    /// The same beyond that nested phase.
+    /// Share of its accesses that are reuses beyond that nested phase.
     pub marginal_reuse_rate: f64,
     /// Share of its accesses that push blocks of others out.
     pub flood_rate: f64,
@@ -222,7 +222,7 @@ impl Answer {
 
     /// Every phase of every workload.
     pub fn rows(&self) -> Columns {
-        Columns::of(self.workloads.iter().flat_map(|w| {
+        Columns::from_rows(self.workloads.iter().flat_map(|w| {
             let phases = 0..w.tree.phases.len();
             phases.map(|phase| -> Row<'_> {
                 (PhaseOf { workload: &w.name, phase }, PhaseDocument::new(w, phase))

@@ -54,7 +54,7 @@ pub struct SampleDocument {
     pub rate: f64,
     /// Requests of the sample.
     pub requests: u64,
-    /// The same, divided by those of the trace.
+    /// Requests of the sample, divided by those of the trace.
     pub request_ratio: f64,
     /// By name (`read_size`, `read_size_p50`), means and percentiles of the trace and of the sample.
     pub features: BTreeMap<String, Value>,
@@ -74,9 +74,9 @@ pub struct SampleDocument {
 /// A feature.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Value {
-    /// Of the trace.
+    /// Its value in the trace.
     pub full: f64,
-    /// Of the sample.
+    /// Its value in the sample.
     pub sample: f64,
     /// By which fraction the sample is off.
     pub error: f64,

@@ -70,11 +70,11 @@ impl Measure {
 /// How far off hit ratios are: the mean over cache sizes of the difference; fractions.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct HitRatioError {
-    /// Of reads.
+    /// Error of the hit ratios of reads.
     pub read: f64,
-    /// Of writes.
+    /// Error of the hit ratios of writes.
     pub write: f64,
-    /// Of both.
+    /// Error of the hit ratios of all requests.
     pub all: f64,
 }
 
@@ -121,7 +121,7 @@ impl Measured {
     }
 }
 
-/// Of reads, of writes, of both.
+/// Hit ratios of reads, of writes, and of both together.
 fn hit_ratios(reuse: &ReuseHistogram, size: u64) -> [f64; 3] {
     let hits = [Op::Read, Op::Write].map(|op| if size == 0 { 0 } else { reuse.hits(op, size) });
     let accesses = [reuse.read.accesses(), reuse.write.accesses()];

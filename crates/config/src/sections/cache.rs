@@ -42,7 +42,7 @@ choice! {
         ReadOnly = "read-only",
         /// Writes are cached and reach the backing store later; reads of other blocks pass by.
         WriteOnly = "write-only",
-        /// The same as read-only, by the name that other caches give it: writes go around.
+        /// Read-only, by the name that other caches give it: writes go around.
         WriteAround = "write-around",
         /// Writes are kept in the cache and reach the backing store later, in any order.
         WriteBack = "write-back",
@@ -94,7 +94,7 @@ choice! {
         /// Memory caches what is read, flash what is written; nothing leaves one for the other. With
         /// write-back that flash acknowledges.
         EticaNpe = "etica-npe",
-        /// The same, but flash changes at the end of an interval only: the least popular blocks leave it, and the most
+        /// As `etica-npe`, but flash changes at the end of an interval only: the least popular blocks leave it, and the most
         /// popular ones that it does not have enter, as `[etica]` says. A write of a block that flash does not have
         /// goes to the backing store. In the slots layout, with the admission policy `always`.
         Etica = "etica",

@@ -167,7 +167,7 @@ section! {
 choice! {
     /// Which dirty blocks may enter flash.
     pub enum Written: "rule for what is written" {
-        /// Those that the policy lets in.
+        /// Blocks that the policy lets in.
         Ask = "ask",
         /// All: the policy chooses among clean blocks. With the policy `random` of probability 0, flash caches what
         /// is written.

@@ -20,16 +20,16 @@ pub enum Place {
 /// A number for each place.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, JsonSchema)]
 pub struct ByPlace {
-    /// Of requests found in memory.
+    /// The number for requests found in memory.
     pub dram: f64,
-    /// Of requests found on flash.
+    /// The number for requests found on flash.
     pub flash: f64,
-    /// Of requests that missed.
+    /// The number for requests that missed.
     pub miss: f64,
 }
 
 impl ByPlace {
-    /// The same number everywhere.
+    /// One number for all places.
     pub const fn all(value: f64) -> Self {
         Self { dram: value, flash: value, miss: value }
     }

@@ -96,9 +96,9 @@ pub struct ProblemOptions {
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, JsonSchema,
 )]
 pub struct Sizes {
-    /// Of memory.
+    /// Bytes of memory.
     pub dram_bytes: u64,
-    /// Of flash.
+    /// Bytes of flash.
     pub flash_bytes: u64,
 }
 
@@ -214,7 +214,7 @@ impl<'a> Problem<'a> {
         &self.models
     }
 
-    /// The same, to be brought up to date.
+    /// What requests take, by volume, to be brought up to date.
     pub fn models_mut(&mut self) -> &mut [VolumeModel] {
         &mut self.models
     }

@@ -26,7 +26,7 @@ pub struct TraceInfo {
     pub trims: u64,
     /// Requests that flush.
     pub flushes: u64,
-    /// Of the writes, those that write zeroes.
+    /// Writes that write zeroes.
     pub write_zeroes: u64,
     /// Requests with forced unit access.
     pub fua: u64,
@@ -51,7 +51,7 @@ pub struct TraceInfo {
     /// Contents, if the trace has hashes of whole blocks or of parts that blocks are made of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contents: Option<ContentUse>,
-    /// Of a sample, how close it is to the whole.
+    /// How close a sample is to the whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<SampleUse>,
     /// Bad lines or records passed over.
