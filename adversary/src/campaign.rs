@@ -54,7 +54,7 @@ pub fn sweep(jobs: usize, seeds: Range<u64>, each: impl Fn(u64, &mut Tally) + Sy
     sweep_until(jobs, seeds, &AtomicBool::new(false), each).0
 }
 
-/// The same until somebody wishes it to `stop`; also gives the seed that is next then.
+/// Runs `each` as [`sweep`] does, until somebody wishes it to `stop`; also gives the seed that is next then.
 pub fn sweep_until(
     jobs: usize,
     seeds: Range<u64>,

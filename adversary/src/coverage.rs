@@ -227,7 +227,7 @@ impl Coverage {
         self.0.iter().map(|(name, n)| (*name, *n))
     }
 
-    /// Those of `wanted` that were met less often than they should be: name, number, wanted.
+    /// Which of `wanted` were met less often than they should be: name, number, wanted.
     pub fn missing(&self, wanted: &[(&'static str, u64)]) -> Vec<(&'static str, u64, u64)> {
         (wanted.iter())
             .map(|&(name, least)| (name, self.get(name), least))

@@ -34,7 +34,7 @@ const fn kind(name: &'static str, flash: bool, write_back: Option<bool>, plan: P
     Kind { name, limits, plan }
 }
 
-/// The same with flash in the slots layout.
+/// A kind with flash in the slots layout.
 const fn slots(name: &'static str, write_back: bool, plan: Plan) -> Kind {
     let limits = Limits {
         flash: Some(true),
@@ -57,7 +57,7 @@ pub const CUTS: [Kind; 5] = [
     slots("through-slots", false, Plan::CUTS),
 ];
 
-/// The same, with policies that change while it serves and from start to start.
+/// Power cuts, kills and stops, with policies that change while the cache serves and from start to start.
 pub fn switches() -> [Kind; 3] {
     let limits = |flash| Limits { flash: Some(flash), switches: true, ..Limits::default() };
     [
@@ -71,7 +71,7 @@ pub fn switches() -> [Kind; 3] {
     ]
 }
 
-/// Those, and devices that report errors, run out of space and fail to sync.
+/// Power cuts, kills and stops, and devices that report errors, run out of space and fail to sync.
 pub fn errors() -> [Kind; 6] {
     let io = FaultRates::NONE
         .with(Fault::TransientError, 30)

@@ -20,7 +20,7 @@ enum Operation {
     Format,
     /// A start after a power cut.
     Start,
-    /// The same under another write policy, which has to bring what is dirty to the backing stores
+    /// A start under another write policy, which has to bring what is dirty to the backing stores
     /// before it may hold.
     StartOther,
     /// Another write policy for a cache that serves.
@@ -111,7 +111,7 @@ pub fn play(case: u64, plan: Plan, tally: &mut Tally) {
 /// One trial; false when the operation ended before the trouble came.
 fn once(trial: &Trial, way: u64, plan: Plan, tally: &mut Tally) -> Result<bool, String> {
     let mut choices = Seeded::new(way);
-    let mut run = Runner::new(&Case::of(trial.kind).scenario(), plan, &mut choices);
+    let mut run = Runner::new(&Case::flushes_only(trial.kind).scenario(), plan, &mut choices);
     let before = run.choices.enter_first();
     run.format()?;
     prelude(&mut run, trial.operation)?;
@@ -339,7 +339,8 @@ mod tests {
         for way in 0..WAYS {
             let mut choices = Seeded::new(way);
             let kind = CacheKind::BACK_TO_FLASH;
-            let mut run = Runner::new(&Case::of(kind).scenario(), Plan::CUTS, &mut choices);
+            let mut run =
+                Runner::new(&Case::flushes_only(kind).scenario(), Plan::CUTS, &mut choices);
             run.format().unwrap();
             prelude(&mut run, Operation::Start).unwrap();
             let (mut config, volumes) = (run.world.config.clone(), run.world.volumes.clone());

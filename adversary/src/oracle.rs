@@ -92,7 +92,7 @@ struct Lists<T> {
 }
 
 impl<T> Lists<T> {
-    fn of<'a, I>(sectors: &'a [Versions], each: impl Fn(&'a Versions) -> I) -> Lists<T>
+    fn collect<'a, I>(sectors: &'a [Versions], each: impl Fn(&'a Versions) -> I) -> Lists<T>
     where
         I: Iterator<Item = T>,
     {
@@ -236,7 +236,7 @@ impl Oracle {
     /// way has been read already, what it replaces may come back.
     fn before_flush(&self, first: u64, count: u64) -> Lists<WriteId> {
         let sectors = &self.sectors[first as usize..(first + count) as usize];
-        Lists::of(sectors, |s| {
+        Lists::collect(sectors, |s| {
             let under_way = s.iter().any(|v| v.candidate && v.ended == u64::MAX);
             let stays = move |v: &&Version| v.candidate || v.unkilled && under_way;
             s.iter().filter(stays).map(|v| v.id)
@@ -271,7 +271,8 @@ impl Oracle {
     /// A read of `count` sectors is issued.
     pub fn read_issued(&mut self, first: u64, count: u64) -> ReadTicket {
         let sectors = &self.sectors[first as usize..(first + count) as usize];
-        let before = Lists::of(sectors, |s| s.iter().filter(|v| v.candidate).map(Version::value));
+        let before =
+            Lists::collect(sectors, |s| s.iter().filter(|v| v.candidate).map(Version::value));
         let issued = self.tick();
         self.reading.push(issued);
         ReadTicket { first, issued, before }

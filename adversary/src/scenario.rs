@@ -153,6 +153,46 @@ fn admission(c: &mut dyn Choices) -> AdmissionParameters {
 pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
     let size = Size::draw(c, limits);
     let flash = limits.flash.unwrap_or_else(|| c.choose(4) != 0);
+    let (write_policy, acknowledge) = write_policy(c, limits, flash);
+    let (geometry, spare) = geometry(c, &size, limits.slots);
+    let mut config = configuration(c, limits, &size, flash.then_some((geometry, spare)));
+    (config.write_policy, config.acknowledge) = (write_policy, acknowledge);
+    let volumes = volumes(c, &size, &config.replacement);
+    let block = u64::from(size.block);
+    let hot = volumes.iter().map(|v| hot_blocks(v.size_bytes.div_ceil(block))).collect();
+    let policies = policies_of_run(c, limits);
+    relation(c, &mut config, &policies, limits.relation);
+    if c.choose(3) == 2 {
+        config.bypass = bypass(c, block);
+    }
+    let lossless = |policy: WritePolicy, acknowledge| {
+        !policy.write_back || (flash && acknowledge == Acknowledge::Flash)
+    };
+    let kill_is_lossless = lossless(write_policy, acknowledge)
+        && policies.iter().all(|&(policy, acknowledge)| lossless(policy, acknowledge));
+    let bindings = bindings(c, &geometry, volumes.len() as u16);
+    // (A device must be able to write a page.)
+    let (small, sectors) = (geometry.page_size < 4096, [512, 512, 512, 4096]);
+    Scenario {
+        config,
+        volumes,
+        flash_bytes: flash.then(|| geometry.device_bytes()),
+        tear_bytes: if c.choose(4) == 0 { 4096 } else { 512 },
+        depth: 1 + c.choose(8) as usize,
+        kill_is_lossless,
+        policies,
+        hot,
+        request_blocks: if size.wide { 3 + c.choose(60) } else { 3 },
+        bindings,
+        logical: [small, false].map(|small| {
+            let drawn = sectors[c.choose(4) as usize];
+            if small { 512 } else { drawn }
+        }),
+    }
+}
+
+/// The policy of the start, half of the time write-back.
+fn write_policy(c: &mut dyn Choices, limits: Limits, flash: bool) -> (WritePolicy, Acknowledge) {
     let policies = [
         WritePolicy::WRITE_BACK,
         WritePolicy::WRITE_BACK,
@@ -168,14 +208,22 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
     };
     let acknowledge =
         if flash && c.choose(2) == 0 { Acknowledge::Flash } else { Acknowledge::Dram };
-    let (write_policy, acknowledge) = match limits.relation {
+    match limits.relation {
         None => (write_policy, acknowledge),
         Some(_) => (WritePolicy::WRITE_BACK, Acknowledge::Flash),
-    };
-    let (block, n) = (size.block, u32::from(size.shards));
-    let (geometry, spare) = geometry(c, &size, limits.slots);
+    }
+}
+
+/// The cache, with flash of this geometry, of which some cells are spare; of the usual relation and policy.
+fn configuration(
+    c: &mut dyn Choices,
+    limits: Limits,
+    size: &Size,
+    flash: Option<(Geometry, u32)>,
+) -> CacheConfig {
     let (step_blocks, request_blocks_max) = steps(c);
-    let in_memory = replacement(c, Tier::Dram);
+    let replacement = replacement(c, Tier::Dram);
+    let (block, n) = (size.block, u32::from(size.shards));
     let mut config = CacheConfig {
         relation: Relation::Exclusive,
         bypass: Bypass::default(),
@@ -186,43 +234,11 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
         },
         spare_frames: n * (1 + c.choose(3) as u32),
         bounce_frames: n * (1 + c.choose(4) as u32),
-        write_policy,
-        acknowledge,
+        write_policy: WritePolicy::WRITE_BACK,
+        acknowledge: Acknowledge::Dram,
         partial: if c.choose(4) == 0 { Partial::Fill } else { Partial::Granule },
-        replacement: in_memory,
-        flash: flash.then(|| FlashConfig {
-            geometry,
-            entries_max: match geometry.slots {
-                0 if c.choose(3) == 2 => n * (1 + c.choose(8) as u32),
-                0 => geometry.regions * geometry.region_pages,
-                cells => cells,
-            },
-            blocks: geometry.slots - spare,
-            regions_reserved: 1,
-            recovery_chunk_pages: [64, 64, 64, 1, 2, 3][c.choose(6) as usize],
-            replacement: LogReplacement::ALL[if limits.slots { 0 } else { c.choose(4) as usize }],
-            cells: match limits.slots {
-                true => replacement(c, Tier::Slots),
-                false => ReplacementParameters::default(),
-            },
-            // (In slots, this and the next by what is drawn already.)
-            promote_after: match limits.slots {
-                true => [1, 1, 1, 2, 1, 3, 2, 1][geometry.slots as usize % 8],
-                false => 1 + c.choose(3) as u8,
-            },
-            promote_dirty_after: match limits.slots {
-                true => 1 + (geometry.slots / 8 % 3) as u8,
-                false => 1,
-            },
-            give_up_copies: limits.slots && geometry.slots.is_multiple_of(2),
-            admission: admission(c),
-            line_blocks: 1,
-            queues: Default::default(),
-            written: match c.choose(2) {
-                0 => Written::Ask,
-                _ => Written::ALL[c.choose(3) as usize],
-            },
-        }),
+        replacement,
+        flash: flash.map(|(geometry, spare)| flash_tier(c, limits, n, geometry, spare)),
         shards: size.shards,
         extent_shift: match c.choose(3) {
             0 => CacheConfig::EXTENT_SHIFT,
@@ -244,71 +260,101 @@ pub fn draw(c: &mut dyn Choices, limits: Limits) -> Scenario {
     // (By what is drawn already. A region has some ten records.)
     let drawn = config.dram_blocks + config.bounce_frames + config.destage_depth;
     config.call_steps = [CacheConfig::CALL_STEPS, 1, 2, 1, 3, 5, 2, 1][drawn as usize % 8];
-    let volumes: Vec<_> = (0..size.volumes)
-        .map(|_| {
-            let blocks = if size.wide { 70 + c.choose(250) } else { 4 + c.choose(20) };
-            // Now and then a volume that ends within a block.
-            let odd = if c.choose(3) == 0 {
-                512 * (1 + c.choose(u64::from(block / 512).min(7)))
-            } else {
-                0
-            };
-            let bytes = blocks * u64::from(block) - odd;
-            // (Drawn only where it matters.)
-            let classes = in_memory.get("classes").unwrap_or(1);
-            let priority = if classes > 1 { 1 + c.choose(3) as u8 } else { 1 };
-            VolumeConfig { priority, ..VolumeConfig::new(bytes) }
-        })
-        .collect();
-    let hot = volumes.iter().map(|v| hot_blocks(v.size_bytes.div_ceil(block.into()))).collect();
-    let lossless = |policy: WritePolicy, acknowledge| {
-        !policy.write_back || (flash && acknowledge == Acknowledge::Flash)
-    };
-    let mut policies = Vec::new();
-    if limits.switches {
-        let careful = c.choose(2) == 0;
-        let acknowledges: &[_] =
-            if careful { &[Acknowledge::Flash] } else { &[Acknowledge::Flash, Acknowledge::Dram] };
-        for &acknowledge in acknowledges {
-            policies.extend(policies_of_all().map(|policy| (policy, acknowledge)));
-        }
+    config
+}
+
+/// The flash tier of `shards` shards.
+fn flash_tier(
+    c: &mut dyn Choices,
+    limits: Limits,
+    shards: u32,
+    geometry: Geometry,
+    spare: u32,
+) -> FlashConfig {
+    FlashConfig {
+        geometry,
+        entries_max: match geometry.slots {
+            0 if c.choose(3) == 2 => shards * (1 + c.choose(8) as u32),
+            0 => geometry.regions * geometry.region_pages,
+            cells => cells,
+        },
+        blocks: geometry.slots - spare,
+        regions_reserved: 1,
+        recovery_chunk_pages: [64, 64, 64, 1, 2, 3][c.choose(6) as usize],
+        replacement: LogReplacement::ALL[if limits.slots { 0 } else { c.choose(4) as usize }],
+        cells: match limits.slots {
+            true => replacement(c, Tier::Slots),
+            false => ReplacementParameters::default(),
+        },
+        // (In slots, this and the next by what is drawn already.)
+        promote_after: match limits.slots {
+            true => [1, 1, 1, 2, 1, 3, 2, 1][geometry.slots as usize % 8],
+            false => 1 + c.choose(3) as u8,
+        },
+        promote_dirty_after: match limits.slots {
+            true => 1 + (geometry.slots / 8 % 3) as u8,
+            false => 1,
+        },
+        give_up_copies: limits.slots && geometry.slots.is_multiple_of(2),
+        admission: admission(c),
+        line_blocks: 1,
+        queues: Default::default(),
+        written: match c.choose(2) {
+            0 => Written::Ask,
+            _ => Written::ALL[c.choose(3) as usize],
+        },
     }
-    relation(c, &mut config, &policies, limits.relation);
-    if c.choose(3) == 2 {
-        let bytes = |n: u64| n * u64::from(block);
-        config.bypass = Bypass {
-            reads: bytes([0, 1, 3][c.choose(3) as usize]),
-            writes: bytes([0, 1, 3][c.choose(3) as usize]),
-            dirty_blocks: [0, 1, 4][c.choose(3) as usize],
+}
+
+/// Volumes; of several priorities where the policy of memory knows some.
+fn volumes(c: &mut dyn Choices, size: &Size, memory: &ReplacementParameters) -> Vec<VolumeConfig> {
+    let block = u64::from(size.block);
+    let one = |_| {
+        let blocks = if size.wide { 70 + c.choose(250) } else { 4 + c.choose(20) };
+        // Now and then a volume that ends within a block.
+        let odd = match c.choose(3) {
+            0 => 512 * (1 + c.choose((block / 512).min(7))),
+            _ => 0,
         };
+        let bytes = blocks * block - odd;
+        // (Drawn only where it matters.)
+        let classes = memory.get("classes").unwrap_or(1);
+        let priority = if classes > 1 { 1 + c.choose(3) as u8 } else { 1 };
+        VolumeConfig { priority, ..VolumeConfig::new(bytes) }
+    };
+    (0..size.volumes).map(one).collect()
+}
+
+/// The policies among which the run switches.
+fn policies_of_run(c: &mut dyn Choices, limits: Limits) -> Vec<(WritePolicy, Acknowledge)> {
+    if !limits.switches {
+        return Vec::new();
     }
-    let kill_is_lossless = lossless(write_policy, acknowledge)
-        && policies.iter().all(|&(policy, acknowledge)| lossless(policy, acknowledge));
-    let bindings = match geometry.superblock_pages * geometry.page_size / 4096 {
-        1 => volumes.len() as u16,
+    let careful = c.choose(2) == 0;
+    let acknowledges: &[_] =
+        if careful { &[Acknowledge::Flash] } else { &[Acknowledge::Flash, Acknowledge::Dram] };
+    let all = acknowledges.iter();
+    all.flat_map(|&how| policies_of_all().map(move |policy| (policy, how))).collect()
+}
+
+/// What goes past the cache, of streams of a few blocks.
+fn bypass(c: &mut dyn Choices, block: u64) -> Bypass {
+    Bypass {
+        reads: block * [0, 1, 3][c.choose(3) as usize],
+        writes: block * [0, 1, 3][c.choose(3) as usize],
+        dirty_blocks: [0, 1, 4][c.choose(3) as usize],
+    }
+}
+
+/// Volumes that the superblock is to name.
+fn bindings(c: &mut dyn Choices, geometry: &Geometry, volumes: u16) -> u16 {
+    match geometry.superblock_pages * geometry.page_size / 4096 {
+        1 => volumes,
         // Enough bindings for the tables to reach the last page, or so few that they end before it.
         pages => match c.choose(60) as u16 {
-            few @ 45.. => (few - 44).max(volumes.len() as u16),
+            few @ 45.. => (few - 44).max(volumes),
             more => 42 * (pages as u16 - 1) + more / 3,
         },
-    };
-    // (A device must be able to write a page.)
-    let (small, sectors) = (geometry.page_size < 4096, [512, 512, 512, 4096]);
-    Scenario {
-        config,
-        volumes,
-        flash_bytes: flash.then(|| geometry.device_bytes()),
-        tear_bytes: if c.choose(4) == 0 { 4096 } else { 512 },
-        depth: 1 + c.choose(8) as usize,
-        kill_is_lossless,
-        policies,
-        hot,
-        request_blocks: if size.wide { 3 + c.choose(60) } else { 3 },
-        bindings,
-        logical: [small, false].map(|small| {
-            let drawn = sectors[c.choose(4) as usize];
-            if small { 512 } else { drawn }
-        }),
     }
 }
 
@@ -445,7 +491,7 @@ fn geometry(c: &mut dyn Choices, size: &Size, slots: bool) -> (Geometry, u32) {
     (geometry, spare)
 }
 
-/// The same in pages of 512 bytes: the journal has as many, superblock and cells have as many bytes.
+/// This geometry in pages of 512 bytes: the journal has as many, superblock and cells have as many bytes.
 fn in_sectors(geometry: Geometry) -> Geometry {
     let blocks = (geometry.batch_pages_max - 1) / geometry.block_pages();
     let mut small = Geometry { page_size: 512, ..geometry };

@@ -30,7 +30,7 @@ impl Trial {
         all().map(Trial::Random).chain(others).collect()
     }
 
-    /// Those with these names, in this order.
+    /// The trials with these names, in this order.
     ///
     /// # Errors
     /// The first name that there is not.

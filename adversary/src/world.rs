@@ -36,7 +36,7 @@ pub struct World {
     pub lookout: Lookout,
     /// Replies that were taken in.
     heard: u64,
-    /// Of all effects and completions so far.
+    /// A digest of all effects and completions so far.
     pub digest: Digest,
     /// What the last start found, or why it was refused.
     pub found: Found,

@@ -133,7 +133,7 @@ pub fn nbd_server() -> Seeds {
     named([("plain", &plain[..]), ("structured", &structured[..])])
 }
 
-/// The same behind the handshake.
+/// Seeds of the NBD protocol behind the handshake.
 pub fn nbd_transmission() -> Seeds {
     let compact = [&[0, 255][..], &requests()].concat();
     let extended = [&[8, 3][..], &nbd::extended(0, 0, 1, 4096, 4096)].concat();

@@ -66,7 +66,7 @@ pub fn nbd_server(bytes: &[u8]) -> bool {
     forebay_nbd::fuzz::fuzz_server(bytes)
 }
 
-/// The same behind the handshake.
+/// Feeds the NBD server behind the handshake.
 pub fn nbd_transmission(bytes: &[u8]) -> bool {
     forebay_nbd::fuzz::fuzz_transmission(bytes)
 }

@@ -11,7 +11,7 @@ use forebay_fuzz::seeds::tape_config;
 
 /// Bent copies of each file.
 const BENT: u64 = 1000;
-/// Of files that take their target long.
+/// Bent copies of each file that takes its target long.
 const BENT_OF_LARGE: u64 = 100;
 const LARGE_BYTES: usize = 16 << 10;
 

@@ -106,7 +106,7 @@ pub fn ci(jobs: usize) -> Result<(), String> {
     enough(&all)
 }
 
-/// The same seeds must give the same effects, whatever the number of threads. `digests` are those of the first
+/// Equal seeds must give equal effects, whatever the number of threads. `digests` are those of the first
 /// seeds of each kind, and of as many others.
 fn same_again(jobs: usize, digests: &[[u64; 2]]) -> Result<(), String> {
     let again = sweep(jobs, 0..SEEDS.len() as u64, |n, tally| {
@@ -169,7 +169,7 @@ pub fn manage(jobs: usize) -> Result<(), String> {
     finish(&[managed(jobs)])
 }
 
-/// Of the cases of other relations, write policies and admissions one in so many, each time the same: a prime, so that
+/// One in so many cases of other relations, write policies and admissions is played, each time the same: a prime, so that
 /// each kind of cache meets other pairs.
 const OTHERS: u64 = 101;
 

@@ -24,7 +24,7 @@ pub struct Soak<'a> {
 /// How far a soak is; in `soak.json` of its directory.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Progress {
-    /// Of the program, which must stay the same.
+    /// The program's version, which must stay the same.
     version: String,
     first_seed: u64,
     seconds: f64,

@@ -118,7 +118,7 @@ impl CacheKind {
     pub const SLOTS_BACK_TO_FLASH: CacheKind =
         CacheKind { flash: Layout::Slots, ..CacheKind::BACK_TO_FLASH };
     pub const SLOTS_THROUGH: CacheKind = CacheKind { flash: Layout::Slots, ..CacheKind::THROUGH };
-    /// Those of which every case is played in each `ci`.
+    /// Caches of which every case is played in each `ci`.
     pub const USUAL: [CacheKind; 7] = [
         CacheKind::DRAM_ONLY,
         CacheKind::BACK_TO_FLASH,
@@ -222,7 +222,7 @@ impl Case {
     }
 
     /// A case of this kind of cache in which nothing happens but two flushes.
-    pub(crate) fn of(kind: CacheKind) -> Case {
+    pub(crate) fn flushes_only(kind: CacheKind) -> Case {
         Case {
             kind,
             before: Before::Nothing,

@@ -140,7 +140,7 @@ fn perform(
         Action::Switch => {
             let config = run.world.cache.config();
             let (other, when) = (other_policy(config.write_policy), config.acknowledge);
-            let changed = Combination { policy: other, ..Combination::of(config) };
+            let changed = Combination { policy: other, ..Combination::from_config(config) };
             // (Where the two do not go together, a switch is refused at once, which is another test.)
             if changed.check().is_ok() {
                 run.world.set_policy(other, when);

@@ -354,7 +354,7 @@ impl Runner<'_> {
                 _ => {}
             }
         }
-        let share = Share::of(&config);
+        let share = Share::from_config(&config);
         let (other, fewer) =
             (share.shards != self.share.shards, share.entries < self.share.entries);
         self.seen.stats.add("starts with other shards", u64::from(other));
@@ -402,7 +402,7 @@ impl Runner<'_> {
                         if accepted == Accepted::Again {
                             break;
                         }
-                        self.share = Share::of(&self.world.config);
+                        self.share = Share::from_config(&self.world.config);
                         self.tell(|| format!("--- found {:?}", self.world.found));
                         self.wiped = false;
                         return Ok(accepted == Accepted::GoesOn);
@@ -414,7 +414,7 @@ impl Runner<'_> {
                             return Err(format!("a start that is refused ({why}) writes: {io:?}"));
                         }
                         if let Found::Refused(LogError::NoPlace { .. }) = self.world.found
-                            && !Share::of(&self.world.config).holds_all(self.share)
+                            && !Share::from_config(&self.world.config).holds_all(self.share)
                         {
                             // What is dirty has no place; where it was before it has.
                             self.seen.stats.add("starts without a place refused", 1);

@@ -113,7 +113,7 @@ pub struct Seen {
     pub stops: u64,
     /// Requests answered.
     pub replies: u64,
-    /// Of those, with an error.
+    /// Requests answered with an error.
     pub errors: u64,
     /// Starts that were refused.
     pub refusals: u64,
@@ -154,7 +154,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    fn of(config: &CacheConfig) -> Share {
+    fn from_config(config: &CacheConfig) -> Share {
         let entries = config.flash.as_ref().map_or(0, |f| f.entries_max);
         Share { shards: config.shards, entries }
     }
@@ -188,7 +188,7 @@ pub struct Runner<'a> {
     lies: u64,
     /// Such faults may be among the newest batches, and a clean stop has not been possible.
     unsettled: bool,
-    /// Of the last start that went well.
+    /// The share of the last start that went well.
     share: Share,
     /// Whether the next start may have other shards, or fewer entries.
     reshares: bool,
@@ -265,7 +265,7 @@ impl<'a> Runner<'a> {
             syncs_failed: 0,
             lies: 0,
             unsettled: false,
-            share: Share::of(&scenario.config),
+            share: Share::from_config(&scenario.config),
             reshares: true,
             formats: 0,
             wiped: false,

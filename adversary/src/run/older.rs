@@ -28,9 +28,9 @@ const COPIES_MAX: usize = 8;
 struct Copy {
     device: Device,
     image: Vec<u8>,
-    /// Of a store.
+    /// The header of a store.
     header: Header,
-    /// Of flash: the newest durable batch, if known, and the generation of the superblock.
+    /// What flash held: the newest durable batch, if known, and the generation of the superblock.
     held: (Option<u64>, u64),
 }
 
@@ -216,7 +216,7 @@ impl Runner<'_> {
             (Device::Backing(v), Older::Store) if v.0 == u32::from(volume) => "older store refused",
             other => return Err(format!("{which} of volume {volume} was refused: {other:?}")),
         };
-        let smaller = !Share::of(&self.world.config).holds_all(self.share);
+        let smaller = !Share::from_config(&self.world.config).holds_all(self.share);
         if attack.completes && !self.plan.errors_allowed && !smaller {
             return Err(format!("volume {volume} was being completed, but is refused"));
         }

@@ -23,8 +23,9 @@ pub(super) const TURNS_MAX: u32 = 100_000;
 pub(super) struct Others {
     /// Volumes whose stores the next start is to take for changed.
     changed: Vec<u16>,
-    /// Of those, some with dirty data for certain; with none for certain.
+    /// Some of those have dirty data for certain.
     dirty: bool,
+    /// Some of those have none for certain.
     clean: bool,
     /// The seals that the next start must find, if that is known.
     pub seals: Option<Vec<(u16, Seal)>>,

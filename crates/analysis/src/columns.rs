@@ -51,7 +51,7 @@ impl Columns {
     /// struct Latency { mean: f64 }
     /// #[derive(Serialize, Deserialize)]
     /// struct Run<'a> { trace: &'a str, latency_us: Option<Latency> }
-    /// let rows = Columns::of([Run { trace: "a", latency_us: None }]);
+    /// let rows = Columns::from_rows([Run { trace: "a", latency_us: None }]);
     /// let names: Vec<&str> = rows.iter().map(|column| &*column.name).collect();
     /// assert_eq!(names, ["trace", "latency_us_mean"]);
     /// ```
@@ -59,7 +59,9 @@ impl Columns {
     /// # Panics
     /// If `T` cannot be a row: it has something flattened, a map, an enum with data, two columns of one name, or
     /// a field that is left out and no `Option`.
-    pub fn of<'de, T: Serialize + Deserialize<'de>>(rows: impl IntoIterator<Item = T>) -> Self {
+    pub fn from_rows<'de, T: Serialize + Deserialize<'de>>(
+        rows: impl IntoIterator<Item = T>,
+    ) -> Self {
         let rows: Vec<T> = rows.into_iter().collect();
         let arrays = || {
             let options = TracingOptions::default().enums_without_data_as_strings(true);
@@ -152,7 +154,7 @@ mod tests {
     #[test]
     #[should_panic = "two columns are called bytes"]
     fn two_columns_of_one_name_are_refused() {
-        Columns::of::<(Size, Size)>([]);
+        Columns::from_rows::<(Size, Size)>([]);
     }
 
     #[test]
@@ -163,6 +165,6 @@ mod tests {
             #[serde(flatten)]
             size: Option<Size>,
         }
-        Columns::of::<Flattened>([]);
+        Columns::from_rows::<Flattened>([]);
     }
 }

@@ -207,9 +207,9 @@ pub enum AnalysisError {
     /// There is no cache of a size asked for.
     #[error("a cache of {memory_bytes} bytes of memory: {error}")]
     NoSuchCache {
-        /// Of memory.
+        /// Bytes of memory.
         memory_bytes: u64,
-        /// Of flash.
+        /// Bytes of flash, if it has any.
         flash_bytes: Option<u64>,
         /// Why.
         error: SimulateError,
@@ -220,7 +220,7 @@ pub enum AnalysisError {
     /// The same hash would decide again about regions that have passed it.
     #[error("the trace is itself a sample with the seed {seed}")]
     SampleOfSample {
-        /// That seed.
+        /// The seed of the trace.
         seed: u64,
     },
     /// No region that is accessed is in a sample; no file was made.

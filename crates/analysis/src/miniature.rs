@@ -208,7 +208,7 @@ impl Question {
 impl Answer {
     /// A row for each pair of sizes.
     pub fn rows(&self) -> Columns {
-        Columns::of(self.points.iter().map(|point| -> Row { (point.size, point.ratios) }))
+        Columns::from_rows(self.points.iter().map(|point| -> Row { (point.size, point.ratios) }))
     }
 }
 

@@ -60,7 +60,7 @@ pub enum Note {
 
 impl Note {
     /// What readers of traces have counted.
-    pub fn of(counters: Counters) -> Vec<Self> {
+    pub fn from_counters(counters: Counters) -> Vec<Self> {
         let bad = Some(Self::BadLines(counters.bad)).filter(|_| counters.bad > 0);
         let late = Some(Self::OutOfOrder(counters.out_of_order));
         bad.into_iter().chain(late.filter(|_| counters.out_of_order > 0)).collect()

@@ -1,4 +1,4 @@
-//! The same work on many things, on all processors.
+//! One piece of work on many things, on all processors.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -52,7 +52,7 @@ pub struct Answer {
     pub wall_s: f64,
 }
 
-/// The same cache with one replacement policy after another.
+/// One cache with one replacement policy after another.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     /// What the configuration is called: its file.
@@ -196,7 +196,7 @@ impl Answer {
 
     /// A row for each interval.
     pub fn rows(&self) -> Columns {
-        Columns::of(self.result.rows.iter().copied())
+        Columns::from_rows(self.result.rows.iter().copied())
     }
 }
 
@@ -214,7 +214,7 @@ impl Comparison {
 
     /// A row for each policy and interval.
     pub fn rows(&self) -> Columns {
-        Columns::of(self.answers.iter().flat_map(|(policy, answer)| {
+        Columns::from_rows(self.answers.iter().flat_map(|(policy, answer)| {
             answer.result.rows.iter().map(|&row| -> PolicyRow<'_> { (RowOf { policy }, row) })
         }))
     }

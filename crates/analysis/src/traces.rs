@@ -81,7 +81,7 @@ impl Traces {
         self.read_batches(observer, |batch, _| batch.requests().try_for_each(|r| work(&r)))
     }
 
-    /// The same, for work that takes many requests at once, with what is known of their volumes.
+    /// Reads them as [`Traces::read`] does, for work that takes many requests at once, with what is known of their volumes.
     ///
     /// # Errors
     /// As [`Traces::read`].
@@ -112,7 +112,7 @@ impl Traces {
             Ok(reading.join().map_err(|_| AnalysisError::ReaderPanicked)?)
         })?;
         drop(meter);
-        Note::of(reader.counters()).into_iter().for_each(|note| observer.note(note));
+        Note::from_counters(reader.counters()).into_iter().for_each(|note| observer.note(note));
         Ok(Described { metadata: reader.metadata().clone(), requests })
     }
 }

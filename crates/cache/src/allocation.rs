@@ -73,9 +73,10 @@ impl Holdings {
                 break;
             }
             let (shard, key) = world.place_of(volume, at);
-            let (held, shift) = match world.shards[shard].has_nothing_near(key) {
+            let blocks = &world.shards[shard].tiers.blocks;
+            let (held, shift) = match blocks.is_extent_empty(key) {
                 true => (Held::Nothing, extent),
-                false => (world.shards[shard].held(key), block),
+                false => (blocks.held(key), block),
             };
             at = (((at >> shift) + 1) << shift).min(end);
             holdings.push(held, at);

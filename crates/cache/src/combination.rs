@@ -33,7 +33,7 @@ pub struct FlashCombination {
 
 impl Combination {
     /// The combination in a cache's parameters.
-    pub fn of(config: &CacheConfig) -> Combination {
+    pub fn from_config(config: &CacheConfig) -> Combination {
         let flash = config.flash.as_ref().map(|flash| FlashCombination {
             slots: flash.geometry.slots != 0,
             admission: flash.admission.kind(),

@@ -227,7 +227,7 @@ impl CacheConfig {
         assert!(extents.contains(&self.extent_shift), "an extent is a block at least");
         let slots = self.flash.as_ref().is_some_and(|f| f.geometry.slots != 0);
         assert!(!slots || self.shards == 1, "the slots layout has one shard");
-        let fits = Combination::of(self).check();
+        let fits = Combination::from_config(self).check();
         assert!(fits.is_ok(), "{}: {fits:?}", self.relation);
     }
 

@@ -89,7 +89,7 @@ impl Entry {
         self.key as u32
     }
     /// The entry of a block with no data yet.
-    pub fn of(key: BlockKey) -> Entry {
+    pub fn new(key: BlockKey) -> Entry {
         Entry { key: key.0, ..Entry::VACANT }
     }
     #[inline]

@@ -7,7 +7,7 @@ use forebay_block::{Flags, Op};
 use forebay_flash::sabotage::Bug;
 
 use crate::front::{INTERNAL, Stage};
-use crate::shard::FlushState;
+use crate::shard::flush::{self, FlushState};
 use crate::volume::SyncWaiter;
 use crate::world::{World, around};
 
@@ -36,7 +36,7 @@ impl World {
         core::mem::swap(&mut flushing.active, &mut flushing.next);
         (flushing.shards_left, flushing.failed) = (self.shards.len() as u32, false);
         for shard in &mut self.shards {
-            shard.flush_begin(v);
+            flush::begin(&mut shard.tiers, v);
         }
         self.front.flushing.insert(usize::from(volume));
         self.step_flushes();
@@ -47,7 +47,8 @@ impl World {
         for v in self.front.flushing.iter() {
             let volume = v as u16;
             for n in 0..self.shards.len() {
-                let state = self.shards[n].flush_step(&mut around!(self), v, FLUSH_BLOCKS);
+                let tiers = &mut self.shards[n].tiers;
+                let state = flush::step(tiers, &mut around!(self), v, FLUSH_BLOCKS);
                 let flushing = &mut self.front.volumes[v].flushing;
                 match state {
                     FlushState::Done { failed } => {

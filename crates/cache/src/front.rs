@@ -58,6 +58,14 @@ pub(crate) enum Stage {
     Syncing,
 }
 
+impl RequestState {
+    /// Whether all of it has been handed to shards.
+    #[inline]
+    pub fn is_at_end(&self) -> bool {
+        self.cursor == self.end
+    }
+}
+
 impl Linked for RequestState {
     fn next(&mut self) -> &mut u32 {
         &mut self.next

@@ -266,7 +266,7 @@ impl Index {
         }
         let entry = &mut self.entries[id as usize];
         self.free = entry.next_vacant();
-        *entry = Entry::of(key);
+        *entry = Entry::new(key);
         self.len += 1;
         self.set_zeroed(id, false);
         let hash = mix(key.0);

@@ -62,7 +62,7 @@ impl Loads {
         }
     }
 
-    fn of(&mut self, source: Source, now: Nanos) -> &mut Load {
+    fn load_mut(&mut self, source: Source, now: Nanos) -> &mut Load {
         self.pass(now.0);
         let load = match source {
             Source::Flash => &mut self.flash,
@@ -74,12 +74,12 @@ impl Loads {
 
     /// A read begins.
     pub fn begin(&mut self, source: Source, now: Nanos) {
-        self.of(source, now).in_flight += 1;
+        self.load_mut(source, now).in_flight += 1;
     }
 
     /// A read ends, successfully or not.
     pub fn end(&mut self, source: Source, now: Nanos) {
-        let load = self.of(source, now);
+        let load = self.load_mut(source, now);
         load.in_flight = load.in_flight.saturating_sub(1);
         load.ended += 1;
     }

@@ -21,7 +21,6 @@ use forebay_effect::Outcome;
 
 use crate::cleaner::Cleaner;
 use crate::destage::Destages;
-use crate::shard::Shard;
 use crate::stamp::Stamps;
 use crate::stores::Stores;
 use crate::volume_set::VolumeSet;
@@ -112,7 +111,7 @@ impl PassThrough {
                 let busy = others.destages.is_under_way()
                     || seals
                     || others.cleaner.is_active()
-                    || world.shards.iter().any(Shard::is_logging);
+                    || world.shards.iter().any(|shard| shard.tiers.transfers.is_logging());
                 let Some(log) = world.log.as_mut().filter(|_| !busy) else { return false };
                 if log.is_salvaged() {
                     self.begin_last_destage(others);

@@ -28,7 +28,7 @@ pub(crate) fn publish(world: &mut World, volume: Volume, offset: u64) -> Option<
         return None;
     }
     let (n, key) = world.place_of(volume, offset);
-    let frame = world.shards[n].publish(key)?;
+    let frame = world.shards[n].tiers.blocks.publish(key)?;
     Some((key, frame))
 }
 

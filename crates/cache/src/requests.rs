@@ -9,11 +9,25 @@ use forebay_block::Op;
 use forebay_effect::IoError;
 use forebay_flash::BlockKey;
 
-use crate::shard::Access;
+use crate::shard::{Access, Tiers};
 use crate::slab::{Fifo, NONE};
 use crate::stores::Stores;
 use crate::waiters::Piece;
 use crate::world::{CacheState, World, around};
+
+/// Why a request hands out no more blocks in this step.
+enum Halt {
+    /// All are handed out.
+    AtEnd,
+    /// As many are as one step may.
+    Paused,
+    /// The volume has dirty what is its share of flash.
+    OverShare,
+    /// The block has a record, and volumes are about to go past flash.
+    AwaitsVoid,
+    /// This shard has no place for another piece that waits.
+    Full(usize),
+}
 
 impl World {
     /// Whether any request could hand out more blocks now.
@@ -62,50 +76,56 @@ impl World {
 
     /// Hands the next blocks of a request to their shards.
     pub fn advance(&mut self, stores: &mut Stores, request: u32) {
-        let zeroes = matches!(self.front.requests[request].op, Op::Trim | Op::WriteZeroes);
+        let zeroes = zeroes(self.front.requests[request].op);
         if zeroes && !self.front.may_zero(request) {
             self.stats.waits_zeroing += 1;
             return;
         }
-        let size = self.config.block_size;
-        let (mut last_shard, mut full, mut held) = (None, false, false);
-        let mut held_for_void = false;
+        let mut last_shard = None;
+        let halt = self.hand_out(request, &mut last_shard);
+        if let Some(n) = last_shard {
+            self.shards[n].close_runs(&mut around!(self));
+        }
+        let r = &self.front.requests[request];
+        debug_assert!(r.outstanding <= self.config.request_blocks_max);
+        match halt {
+            Halt::OverShare => {
+                self.hold_for_share(request);
+                stores.consider_suspending(self);
+            }
+            Halt::AwaitsVoid => self.hold(request),
+            // One with much under way waits for its own pieces first.
+            Halt::Full(n) if self.front.may_step(request) => {
+                self.stats.waits_place += 1;
+                self.front.block(request, n);
+            }
+            Halt::Full(_) | Halt::Paused => {
+                self.stats.pauses += u64::from(self.front.go_on(request));
+            }
+            Halt::AtEnd if r.outstanding == 0 => self.finish(request),
+            Halt::AtEnd => {}
+        }
+    }
+
+    /// Hands out blocks of a request until something stops it. `last_shard` is the one that has had the last of them, and
+    /// whose runs are open.
+    fn hand_out(&mut self, request: u32, last_shard: &mut Option<usize>) -> Halt {
+        let r = &self.front.requests[request];
+        let (modifies, zeroes, volume) = (r.op.modifies(), zeroes(r.op), usize::from(r.volume));
         let mut left = self.config.step_blocks;
-        while left > 0 {
+        while left > 0 && !self.front.requests[request].is_at_end() {
             left -= 1;
-            let r = &mut self.front.requests[request];
-            if r.cursor == r.end {
-                break;
+            if modifies && self.is_over_share(volume) {
+                return Halt::OverShare;
             }
-            let (modifies, v) = (r.op.modifies(), usize::from(r.volume));
-            held = modifies && self.is_over_share(v);
-            if held {
-                break;
+            let (n, piece) = self.next_piece(request);
+            let length = u64::from(piece.length);
+            let key = BlockKey::new(volume as u16, piece.block);
+            if modifies && self.holds.void && self.shards[n].awaits_void(key) {
+                self.stats.waits_void += 1;
+                return Halt::AwaitsVoid;
             }
-            let r = &mut self.front.requests[request];
-            let start = size.within(r.cursor);
-            let length = (size.bytes() - start).min(r.end - r.cursor);
-            let piece = Piece {
-                request,
-                block: size.index_of(r.cursor).0,
-                start: start as u32,
-                length: length as u32,
-                counted: false,
-                told: false,
-                around: None,
-            };
-            let (volume, cursor) = (r.volume, r.cursor);
-            r.outstanding += 1;
-            let n = self.shard_of(volume, cursor);
-            if modifies && self.holds.void {
-                let key = BlockKey::new(volume, size.index_of(cursor).0);
-                if self.shards[n].awaits_void(key) {
-                    self.front.requests[request].outstanding -= 1;
-                    self.stats.waits_void += 1;
-                    held_for_void = true;
-                    break;
-                }
-            }
+            self.front.requests[request].outstanding += 1;
             let mut around = around!(self);
             if let Some(last) = last_shard.replace(n)
                 && last != n
@@ -120,7 +140,7 @@ impl World {
                     let further = if zeroes { self.zero_further(request, n, left) } else { 0 };
                     left -= further;
                     if modifies {
-                        self.front.volumes[usize::from(volume)].pieces += 1 + further;
+                        self.front.volumes[volume].pieces += 1 + further;
                     }
                 }
                 Access::Done(result) => {
@@ -132,33 +152,31 @@ impl World {
                 }
                 Access::Full => {
                     r.outstanding -= 1;
-                    full = true;
-                    break;
+                    return Halt::Full(n);
                 }
             }
         }
-        if let Some(n) = last_shard {
-            self.shards[n].close_runs(&mut around!(self));
+        match self.front.requests[request].is_at_end() {
+            true => Halt::AtEnd,
+            false => Halt::Paused,
         }
-        let r = &self.front.requests[request];
-        debug_assert!(r.outstanding <= self.config.request_blocks_max);
-        if held {
-            self.hold_for_share(request);
-            stores.consider_suspending(self);
-        } else if held_for_void {
-            self.hold(request);
-        } else if r.cursor < r.end {
-            match last_shard {
-                // One with much under way waits for its own pieces first.
-                Some(n) if full && self.front.may_step(request) => {
-                    self.stats.waits_place += 1;
-                    self.front.block(request, n);
-                }
-                _ => self.stats.pauses += u64::from(self.front.go_on(request)),
-            }
-        } else if r.outstanding == 0 {
-            self.finish(request);
-        }
+    }
+
+    /// The part of a request that lies in the next block, and the shard of that.
+    #[inline]
+    fn next_piece(&self, request: u32) -> (usize, Piece) {
+        let (r, size) = (&self.front.requests[request], self.config.block_size);
+        let start = size.within(r.cursor);
+        let piece = Piece {
+            request,
+            block: size.index_of(r.cursor).0,
+            start: start as u32,
+            length: (size.bytes() - start).min(r.end - r.cursor) as u32,
+            counted: false,
+            told: false,
+            around: None,
+        };
+        (self.shard_of(r.volume, r.cursor), piece)
     }
 
     /// Hands out the next blocks of a zeroing request that are zeroed as a range with the previous
@@ -175,8 +193,8 @@ impl World {
             return 0;
         }
         let key = BlockKey::new(r.volume, size.index_of(r.cursor).0);
-        let shard = &mut self.shards[shard];
-        let more = shard.zero_further(&mut around!(self), key, request, blocks);
+        let Tiers { transfers, blocks: known, .. } = &mut self.shards[shard].tiers;
+        let more = transfers.zero_further(known, &mut around!(self), key, request, blocks);
         let r = &mut self.front.requests[request];
         r.outstanding += more;
         r.cursor += u64::from(more) << size.shift();
@@ -252,4 +270,9 @@ impl World {
             }
         }
     }
+}
+
+/// Whether an operation makes its range read as zeroes.
+fn zeroes(op: Op) -> bool {
+    matches!(op, Op::Trim | Op::WriteZeroes)
 }

@@ -4,6 +4,7 @@ use forebay_effect::Outcome;
 use forebay_flash::{BlockKey, Log, LogError, Older, Record, RecoveryReport};
 
 use crate::notice::Notice;
+use crate::shard::FlashRecord;
 use crate::stamp::Stamps;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World, around};
@@ -46,22 +47,25 @@ impl Start {
         if known && r.dirty != 0 && world.state != CacheState::Failed {
             let volume = r.key.volume();
             let size = world.front.volumes[usize::from(volume)].size;
-            if let Some(within) = world.shards[n].beyond(&around!(world), r.key, r.dirty) {
+            let granules = world.shards[n].tiers.blocks.granules();
+            if let Some(within) = granules.beyond(&around!(world), r.key, r.dirty) {
                 let offset = offset + within;
                 return refuse(world, LogError::BeyondVolume { volume, offset, size });
             }
         }
         if known {
-            let mut masks = (r.valid, r.dirty);
+            let shard = &mut world.shards[n];
+            let mut dirty = r.dirty;
             if r.adds {
                 // An older record may have been on the store, and the store lacks it.
-                let owed = world.shards[n].recovered_dirty(r.key);
+                let owed = shard.recovery.dirty(&shard.tiers.blocks, r.key);
                 let missing = owed & !(r.valid | r.dirty) != 0;
                 self.incomplete.insert_if(usize::from(r.key.volume()), missing);
-                masks.1 |= owed & r.valid;
+                dirty |= owed & r.valid;
             }
-            let mut around = around!(world);
-            world.shards[n].recovered(&mut around, r.key, r.position, r.checksum, masks);
+            let record =
+                FlashRecord { position: r.position, checksum: r.checksum, valid: r.valid, dirty };
+            shard.recovery.record(&mut shard.tiers, &mut around!(world), r.key, record);
         } else {
             // A record that nobody remembers must not stay on flash.
             let (stored, expected) =
@@ -74,9 +78,10 @@ impl Start {
     /// data exist nowhere.
     pub fn recovered_tombstone(&mut self, world: &mut World, key: BlockKey) {
         let n = world.shard_of(key.volume(), world.config.block_size.offset_of(key.block()));
-        let missing = world.shards[n].recovered_dirty(key) != 0;
+        let shard = &mut world.shards[n];
+        let missing = shard.recovery.dirty(&shard.tiers.blocks, key) != 0;
         self.incomplete.insert_if(usize::from(key.volume()), missing);
-        world.shards[n].recovered_tombstone(&mut around!(world), key);
+        shard.recovery.tombstone(&mut shard.tiers, &mut around!(world), key);
     }
 
     /// Whether recovery has returned all records and they have not been settled.
@@ -95,8 +100,9 @@ impl Start {
         self.settled = true;
         let mut left = core::mem::take(&mut self.disowned);
         let mut blocks = 0;
-        for n in 0..world.shards.len() {
-            blocks += world.shards[n].place_spilled(&mut around!(world), &mut left);
+        for shard in &mut world.shards {
+            let around = &mut around!(world);
+            blocks += shard.recovery.place_spilled(&mut shard.tiers, around, &mut left);
         }
         self.disowned = left;
         if blocks > 0 {

@@ -21,7 +21,7 @@ use forebay_effect::IoError;
 
 use crate::cleaner::{Cleaner, FAILURES_MAX, Purpose, clean_oldest, oldest};
 use crate::late::Late;
-use crate::shard::apart;
+use crate::shard::{Tiers, apart};
 use crate::stamp::Stamps;
 use crate::volume::VolumeState;
 use crate::volume_set::VolumeSet;
@@ -146,7 +146,9 @@ impl Stores {
     /// Dirty records of failing or late stores are not evicted from flash.
     fn pin(&mut self, world: &mut World) {
         for shard in &mut world.shards {
-            shard.set_failing(&mut around!(world), self.failing, self.failing | self.late());
+            let Tiers { flash, blocks, transfers, .. } = &mut shard.tiers;
+            let volumes = (self.failing, self.failing | self.late());
+            flash.set_failing(blocks, transfers, &mut around!(world), volumes);
         }
     }
 

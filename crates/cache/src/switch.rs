@@ -21,7 +21,6 @@ use crate::combination::Combination;
 use crate::destage::Destages;
 use crate::notice::Notice;
 use crate::policy::{Acknowledge, WritePolicy};
-use crate::shard::Shard;
 use crate::stores::Stores;
 use crate::world::{CacheState, World};
 
@@ -136,7 +135,7 @@ impl Switch {
                 change.stage = Stage::Last;
                 destages.begin(world, cleaner, stores);
             }
-            Stage::Settling if world.shards.iter().any(Shard::appends_dirty) => {
+            Stage::Settling if appends_dirty(world) => {
                 let Some(log) = &mut world.log else { return false };
                 log.close_batch();
                 return false;
@@ -158,8 +157,7 @@ impl Switch {
                 self.set(world, change);
             }
             Stage::Last => {
-                let appends = world.shards.iter().any(Shard::appends_dirty);
-                let dirty = world.front.dirty_blocks > 0 || appends;
+                let dirty = world.front.dirty_blocks > 0 || appends_dirty(world);
                 match (result, &mut world.log) {
                     (Err(e), _) => self.end(world, Err(e)),
                     // A sync proves nothing once one before it has failed.
@@ -222,7 +220,7 @@ fn goes_with(
     policy: WritePolicy,
     acknowledge: Acknowledge,
 ) -> Result<(), &'static str> {
-    Combination { policy, acknowledge, ..Combination::of(&world.config) }.check()
+    Combination { policy, acknowledge, ..Combination::from_config(&world.config) }.check()
 }
 
 fn adopt(world: &mut World, policy: WritePolicy, acknowledge: Acknowledge) {
@@ -230,8 +228,13 @@ fn adopt(world: &mut World, policy: WritePolicy, acknowledge: Acknowledge) {
     assert!(fits.is_ok(), "{}: {fits:?}", world.config.relation);
     (world.config.write_policy, world.config.acknowledge) = (policy, acknowledge);
     for shard in &mut world.shards {
-        shard.set_policy(policy, acknowledge);
+        shard.tiers.set_policy(policy, acknowledge);
     }
+}
+
+/// Whether a record that is called dirty is on its way to the log.
+fn appends_dirty(world: &World) -> bool {
+    world.shards.iter().any(|shard| shard.tiers.transfers.appends_dirty())
 }
 
 /// Whether a request that may make blocks dirty, or a flush, is in flight.

@@ -25,7 +25,7 @@ impl VolumeSet {
 
     /// The volume of a block.
     #[inline]
-    pub fn of(key: BlockKey) -> VolumeSet {
+    pub fn volume_of(key: BlockKey) -> VolumeSet {
         VolumeSet::only(usize::from(key.volume()))
     }
 

@@ -164,15 +164,16 @@ impl World {
 
     /// The cache starts.
     pub fn start_intervals(&mut self) {
-        self.shards.iter_mut().for_each(|shard| shard.start_intervals(self.now));
-        self.interval_ends = self.shards[0].interval_ends();
+        self.shards.iter_mut().for_each(|shard| shard.tiers.dram.start_intervals(self.now));
+        self.interval_ends = self.shards[0].tiers.dram.interval_ends();
     }
 
     #[cold]
     fn end_interval(&mut self) {
-        self.shards.iter_mut().for_each(|shard| shard.end_interval(self.now));
-        self.interval_ends = self.shards[0].interval_ends();
+        self.shards.iter_mut().for_each(|shard| shard.tiers.dram.end_interval(self.now));
+        self.interval_ends = self.shards[0].tiers.dram.interval_ends();
     }
+
     /// The shard and key of a byte at any offset: nothing has checked it yet.
     pub fn place_of(&self, volume: Volume, offset: u64) -> (usize, BlockKey) {
         let block = (offset >> self.config.block_size.shift()) & (BlockKey::BLOCKS_MAX - 1);
@@ -183,6 +184,7 @@ impl World {
     pub fn shard_of(&self, volume: u16, offset: u64) -> usize {
         shard_of(self.shards.len(), self.config.extent_shift, volume, offset)
     }
+
     /// A read of one block that is in memory: returns the frame and the offset of the data in it.
     /// Returns `None` and does nothing for any other read.
     #[inline]
@@ -199,7 +201,7 @@ impl World {
         }
         let key = BlockKey::new(volume.0 as u16, size.index_of(offset).0);
         let n = shard_of(self.shards.len(), self.config.extent_shift, volume.0 as u16, offset);
-        let frame = self.shards[n].read_hit(key, start as u32, length as u32)?;
+        let frame = self.shards[n].tiers.read_hit(key, start as u32, length as u32)?;
         v.stats.reads += 1;
         v.stats.read_bytes += length;
         v.stats.read_hits.tier1 += 1;
@@ -234,7 +236,7 @@ impl World {
 
     /// Blocks whose newest data cannot be read from flash.
     pub fn unreadable(&self) -> impl Iterator<Item = BlockKey> + '_ {
-        self.shards.iter().flat_map(Shard::unreadable)
+        self.shards.iter().flat_map(|Shard { tiers, .. }| tiers.flash.unreadable(&tiers.blocks))
     }
 
     /// Whether a request that arrives now has to wait for the end of a procedure.

@@ -250,7 +250,7 @@ fn walk(policy: WritePolicy, extent_shift: u32, seed: u64) -> (Vec<String>, Stri
     walk_with(CacheConfig { extent_shift, ..steps }, seed)
 }
 
-/// The same of a cache of any configuration.
+/// Random requests and completions on a cache of any configuration; the effects.
 fn walk_with(config: CacheConfig, seed: u64) -> (Vec<String>, String) {
     const BLOCKS: u64 = 200;
     let mut d = Driver::new(config, BLOCKS);

@@ -68,7 +68,7 @@ impl Context {
         Progress::start(label, unit, total, self.quiet)
     }
 
-    /// The same as [`note`](Self::note), for what several readings of a trace come upon: said once.
+    /// Says once, as [`note`](Self::note), what several readings of a trace come upon.
     pub fn note_once(&self, message: &str) {
         let new = |noted: &mut HashSet<String>| noted.insert(message.to_owned());
         if self.noted.lock().is_ok_and(|mut noted| new(&mut noted)) {

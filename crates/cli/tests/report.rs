@@ -34,7 +34,7 @@ fn all_between<'a>(page: &'a str, from: &str, to: &str) -> Vec<&'a str> {
     page.split(from).skip(1).map(|rest| rest.split_once(to).unwrap().0).collect()
 }
 
-/// That tables and paragraphs are the same, but for the subtitle.
+/// Checks that tables and paragraphs are the same, but for the subtitle.
 fn assert_same_text(own: &str, report: &str) {
     for (from, to, skipped) in [("<tbody>", "</tbody>", 0), ("<p>", "</p>", 1)] {
         let [own, report] = [own, report].map(|page| all_between(page, from, to));

@@ -57,7 +57,7 @@ impl Config {
         if problems.0.is_empty() { Ok(()) } else { Err(problems.0) }
     }
 
-    /// The same configuration, of which [`check`](Self::check) finds nothing to say.
+    /// This configuration, if [`check`](Self::check) finds nothing to say.
     ///
     /// # Errors
     /// With what it finds.

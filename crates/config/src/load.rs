@@ -36,12 +36,12 @@ impl Config {
 fn read(text: &str) -> Result<Config, Vec<Problem>> {
     let lines = Lines(text);
     let document = DeTable::parse(text).map_err(|e| {
-        let line = e.span().map(|span| lines.of(&span));
+        let line = e.span().map(|span| lines.line_of(&span));
         vec![Problem { key: String::new(), line, message: e.message().to_string() }]
     })?;
     let mut problems = Vec::new();
     check_keys(document.get_ref(), Config::TABLE.keys, "", &mut |key, span, message| {
-        problems.push(Problem { key, line: Some(lines.of(&span)), message });
+        problems.push(Problem { key, line: Some(lines.line_of(&span)), message });
     });
     if !problems.is_empty() {
         problems.sort_by_key(|p| p.line);
@@ -52,13 +52,13 @@ fn read(text: &str) -> Result<Config, Vec<Problem>> {
             let span = e.span();
             let key =
                 span.as_ref().map(|span| key_at(document.get_ref(), span)).unwrap_or_default();
-            let line = span.map(|span| lines.of(&span));
+            let line = span.map(|span| lines.line_of(&span));
             vec![Problem { key, line, message: e.message().to_string() }]
         })?;
     config.check().map_err(|mut problems| {
         for problem in &mut problems {
             let span = span_of(document.get_ref(), &problem.key);
-            problem.line = span.map(|span| lines.of(&span));
+            problem.line = span.map(|span| lines.line_of(&span));
         }
         problems
     })?;
@@ -198,7 +198,7 @@ struct Lines<'a>(&'a str);
 
 impl Lines<'_> {
     /// The line, from 1, on which a span starts.
-    fn of(&self, span: &Range<usize>) -> usize {
+    fn line_of(&self, span: &Range<usize>) -> usize {
         let before = &self.0.as_bytes()[..span.start.min(self.0.len())];
         1 + before.iter().filter(|&&b| b == b'\n').count()
     }

@@ -59,7 +59,7 @@ pub struct BackingHeader {
     pub generation: u64,
     /// The flash tier it belongs to.
     pub flash_uuid: [u8; 16],
-    /// That tier's epoch when the store was last opened with it.
+    /// The epoch of the flash tier when the store was last opened with it.
     pub flash_epoch: u64,
     /// Bytes of data.
     pub data_bytes: u64,

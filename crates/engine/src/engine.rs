@@ -346,7 +346,7 @@ impl Engine {
                            tier; the write policy is unchanged. Use acknowledge = \"dram\"";
             return Err(EngineError::Unsupported(message.to_owned()));
         }
-        let all = Combination::of(self.shared.lock().cache.config());
+        let all = Combination::from_config(self.shared.lock().cache.config());
         let changed = Combination { policy: machine, acknowledge: acknowledges, ..all };
         forebay_setup::check_combination(&changed)?;
         let _one = self.destaging.lock().unwrap_or_else(PoisonError::into_inner);

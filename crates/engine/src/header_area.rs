@@ -26,12 +26,12 @@ enum Medium {
 }
 
 impl HeaderArea {
-    /// That of a file or block device.
+    /// The header area of a file or block device.
     pub fn of_file(file: File) -> HeaderArea {
         HeaderArea { medium: Medium::File(file), watch: None }
     }
 
-    /// That of an export.
+    /// The header area of an export.
     pub fn of_export(export: Arc<Export>) -> HeaderArea {
         HeaderArea { medium: Medium::Remote(export), watch: None }
     }

@@ -87,7 +87,7 @@ impl Store {
             patience::open_or_name(&options, || format!("volume {}", volume.name))?;
         let total = target.size();
         let (block, new) = (u64::from(target.capabilities().logical_block), target.is_new());
-        let Plan { size_bytes, area_at, data_at, window } = Plan::of(volume, total, block)?;
+        let Plan { size_bytes, area_at, data_at, window } = Plan::new(volume, total, block)?;
         let target = target.window(data_at, window)?;
         let writable = area_at.is_some() || !volume.read_only;
         let file = File::options().read(true).write(writable).open(&path);
@@ -127,7 +127,7 @@ impl Store {
         let path = PathBuf::from(&volume.backing);
         let export = Arc::new(Export::open(&volume.backing, volume.read_only)?);
         let block = u64::from(export.logical_block());
-        let plan = Plan::of(volume, export.size(), block)?;
+        let plan = Plan::new(volume, export.size(), block)?;
         let Plan { size_bytes, area_at, data_at, window } = plan;
         let remote = Backing::Remote { export: export.clone(), offset: data_at, size: window };
         let mut store = Store {
@@ -417,7 +417,7 @@ struct Plan {
 
 impl Plan {
     /// For a store of `total` bytes.
-    fn of(volume: &Volume, total: u64, block: u64) -> Result<Plan, EngineError> {
+    fn new(volume: &Volume, total: u64, block: u64) -> Result<Plan, EngineError> {
         let overhead = if volume.layout == BackingLayout::None { 0 } else { AREA_BYTES };
         let room = total.saturating_sub(overhead) / 4096 * 4096;
         let room = if overhead == 0 { total / 512 * 512 } else { room };

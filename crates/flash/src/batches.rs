@@ -177,6 +177,23 @@ struct Batch {
     encoded: bool,
 }
 
+/// A batch into which records are being taken.
+struct Forming {
+    /// Its place among the batches.
+    slot: usize,
+    /// From what is carried, not from the queue.
+    carried: bool,
+    region: u32,
+    header_page: u32,
+    /// Pages from the header to the next payload.
+    offset: u32,
+    entries: Vec<InBatch>,
+    sums_missing: usize,
+    /// A payload has no checksum to wait for.
+    unsummed: bool,
+    last_serial: u64,
+}
+
 struct InBatch {
     ticket: Option<u64>,
     frame: Frame,
@@ -333,60 +350,24 @@ impl Log {
             self.regions.take(pages, sequence, &self.uuid, epoch);
         let slot = self.batches.free.pop().expect("a batch is free");
         self.batches.order.push_back(slot);
-        let mut batch = core::mem::take(&mut self.batches.all[slot].entries);
-        batch.clear();
-        self.take_notes(fill.count, &mut batch);
-        let header_page = page + u32::from(opens_region);
-        let mut offset = 1;
-        let (mut sums_missing, mut unsummed) = (0, false);
-        let mut last_serial = 0;
+        let mut entries = core::mem::take(&mut self.batches.all[slot].entries);
+        entries.clear();
+        self.take_notes(fill.count, &mut entries);
+        let mut forming = Forming {
+            slot,
+            carried,
+            region: (region_sequence % u64::from(self.geometry.regions)) as u32,
+            header_page: page + u32::from(opens_region),
+            offset: 1,
+            entries,
+            sums_missing: 0,
+            unsummed: false,
+            last_serial: 0,
+        };
         for _ in 0..fill.count {
-            let queue = if carried { &mut self.queue.carried } else { &mut self.queue.items };
-            let item = queue.pop_front().expect("measured");
-            last_serial = item.serial;
-            self.queue.internal -= u32::from(item.ticket.is_none());
-            let data = item.valid != 0;
-            let mut cell = 0;
-            if data && slots {
-                cell = self.cells.free.pop_front().expect("measured");
-                self.cells.begin_writing(item.key);
-            }
-            unsummed |= data && self.without_bytes;
-            if data && !self.without_bytes {
-                self.segments.clear();
-                payload_segments(&self.geometry, item.frame, item.valid, &mut self.segments);
-                let region = (region_sequence % u64::from(self.geometry.regions)) as u32;
-                let seed = if slots {
-                    self.cells.payload_seed(item.key, self.cells.position(cell))
-                } else {
-                    let position = Position(header_page + offset);
-                    self.regions.payload_seed(region, item.key, position)
-                };
-                let name = (slot as u32) << 16 | batch.len() as u32;
-                let effect = Effect::Checksum { token: token(Kind::Checksum, name), seed };
-                self.effects.push_slice(effect, &self.segments);
-                sums_missing += 1;
-            }
-            batch.push(InBatch {
-                ticket: item.ticket,
-                frame: item.frame,
-                entry: Entry {
-                    key: item.key,
-                    kind: match (data, item.dirty) {
-                        (true, _) => EntryKind::Data,
-                        (false, 0) => EntryKind::Tombstone,
-                        (false, _) => EntryKind::Lost,
-                    },
-                    valid: item.valid,
-                    dirty: item.dirty,
-                    offset: if data && !slots { offset as u16 } else { 0 },
-                    cell,
-                    checksum: 0,
-                },
-                note: None,
-            });
-            offset += self.geometry.payload_pages(item.valid);
+            self.take_record(&mut forming);
         }
+        let Forming { entries, sums_missing, unsummed, last_serial, .. } = forming;
         self.batches.all[slot] = Batch {
             state: State::Summing,
             sequence,
@@ -396,7 +377,7 @@ impl Log {
             opens_region,
             carried,
             region_sequence,
-            entries: batch,
+            entries,
             sums_missing,
             last_serial,
             synced: 0,
@@ -413,6 +394,61 @@ impl Log {
             0 => self.write_batch(slot),
             _ => {}
         }
+    }
+
+    /// Takes the front of the queue into a batch.
+    fn take_record(&mut self, batch: &mut Forming) {
+        let slots = self.geometry.slots != 0;
+        let queue = if batch.carried { &mut self.queue.carried } else { &mut self.queue.items };
+        let item = queue.pop_front().expect("measured");
+        batch.last_serial = item.serial;
+        self.queue.internal -= u32::from(item.ticket.is_none());
+        let data = item.valid != 0;
+        let mut cell = 0;
+        if data && slots {
+            cell = self.cells.free.pop_front().expect("measured");
+            self.cells.begin_writing(item.key);
+        }
+        batch.unsummed |= data && self.without_bytes;
+        if data && !self.without_bytes {
+            self.ask_checksum(batch, &item, cell);
+            batch.sums_missing += 1;
+        }
+        batch.entries.push(InBatch {
+            ticket: item.ticket,
+            frame: item.frame,
+            entry: Entry {
+                key: item.key,
+                kind: match (data, item.dirty) {
+                    (true, _) => EntryKind::Data,
+                    (false, 0) => EntryKind::Tombstone,
+                    (false, _) => EntryKind::Lost,
+                },
+                valid: item.valid,
+                dirty: item.dirty,
+                offset: if data && !slots { batch.offset as u16 } else { 0 },
+                cell,
+                checksum: 0,
+            },
+            note: None,
+        });
+        batch.offset += self.geometry.payload_pages(item.valid);
+    }
+
+    /// Asks for the checksum of a payload that goes to the next place of the batch, or to a cell.
+    fn ask_checksum(&mut self, batch: &Forming, item: &Queued, cell: u32) {
+        self.segments.clear();
+        payload_segments(&self.geometry, item.frame, item.valid, &mut self.segments);
+        let seed = match self.geometry.slots {
+            0 => {
+                let position = Position(batch.header_page + batch.offset);
+                self.regions.payload_seed(batch.region, item.key, position)
+            }
+            _ => self.cells.payload_seed(item.key, self.cells.position(cell)),
+        };
+        let name = (batch.slot as u32) << 16 | batch.entries.len() as u32;
+        let effect = Effect::Checksum { token: token(Kind::Checksum, name), seed };
+        self.effects.push_slice(effect, &self.segments);
     }
 
     /// A payload's checksum is known; returns whether it was the last one missing.

@@ -89,7 +89,7 @@ fn batch() -> (BatchHeader, [Entry; 3]) {
     (header, [dead, data, lost])
 }
 
-/// Of a region of two batches.
+/// The directory of a region of two batches.
 fn directory() -> (DirectoryHeader, Contents) {
     let header = DirectoryHeader {
         uuid: UUID,

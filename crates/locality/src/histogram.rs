@@ -226,7 +226,8 @@ impl HistogramBuilder {
         self.read.correct(weight);
     }
 
-    /// The same for writes.
+    /// Adds `weight` to the writes, at the smallest distance; a negative one is taken from the
+    /// smallest distances that have any.
     pub(crate) fn correct_writes(&mut self, weight: i128) {
         self.write.correct(weight);
     }

@@ -29,7 +29,7 @@ use crate::{Distance, LocalityError, ReuseStack};
 const BLOCKS_MIN: u64 = 256;
 /// Hashes are this many bits wide; a threshold of all of them samples every block.
 pub(crate) const HASH_BITS: u32 = 32;
-/// Of these, bits that tell the blocks of a group apart: a group is `1 << STRATUM_BITS` blocks.
+/// Bits of a hash that tell the blocks of a group apart: a group is `1 << STRATUM_BITS` blocks.
 const STRATUM_BITS: u32 = 12;
 const HALF_BITS: u32 = STRATUM_BITS / 2;
 const HALF: u32 = (1 << HALF_BITS) - 1;
@@ -60,7 +60,7 @@ pub(crate) struct Sample {
     threshold: u64,
     /// The share of blocks that this is, of those in its slice.
     rate: f64,
-    /// Of how many slices this samples one.
+    /// The number of slices of which this samples one.
     slices: f64,
     blocks_max: u64,
     /// Accesses seen, sampled or not.

@@ -63,9 +63,9 @@ pub struct Slicer {
 /// Block accesses, by operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Accesses {
-    /// Of reads.
+    /// Accesses of reads.
     pub reads: u64,
-    /// Of writes, and write-zeroes requests.
+    /// Accesses of writes, and of write-zeroes requests.
     pub writes: u64,
 }
 

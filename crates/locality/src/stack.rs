@@ -75,7 +75,7 @@ enum Order {
 #[derive(Clone, Debug)]
 struct Recency {
     timeline: Timeline,
-    /// Of [`Distance::LruReadOnly`] alone.
+    /// Holes, for [`Distance::LruReadOnly`] alone.
     holes: Holes,
 }
 
@@ -96,7 +96,7 @@ impl ReuseStack {
         Self { distance, table: Table::new(), order, cpu: Cpu::detect() }
     }
 
-    /// The same for accesses of which a sample is taken that shrinks: [`ReuseStack::retain`] is going to be
+    /// An empty stack for accesses of which a sample is taken that shrinks: [`ReuseStack::retain`] is going to be
     /// called.
     pub(crate) fn of_shrinking_sample(distance: Distance) -> Self {
         let mut stack = Self::new(distance);

@@ -253,7 +253,7 @@ fn select_bit(words: &[u64; LEAF_WORDS], mut rank: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// The same timeline as a plain vector of bits.
+    /// Compares a timeline with a plain vector of bits.
     fn check(end_max: u32, accesses: u32, kept_max: u32) {
         let mut timeline = Timeline::new(end_max);
         let mut bits = vec![false; FIRST_TIME as usize];

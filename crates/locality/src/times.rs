@@ -51,7 +51,7 @@ impl Node {
 pub(crate) struct Times {
     /// [`EMPTY`], [`IN_LINE`], or the position of the fixed block used last at this time.
     seats: Vec<u32>,
-    /// Of fixed blocks: the slack, and the accesses that had been counted before their time when it was
+    /// For fixed blocks, the slack, and the accesses that had been counted before their time when it was
     /// right.
     slacks: Vec<u32>,
     /// Accesses counted at this time: each takes one off the slack of fixed blocks of later times.

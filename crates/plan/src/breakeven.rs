@@ -26,7 +26,7 @@ pub struct BreakEven {
 impl BreakEven {
     /// For tiers of `sizes`. `None` without a tier below the first, or where the first tier alone
     /// is as fast, or where no single tier is.
-    pub fn of<H: HitCounts + ?Sized>(
+    pub fn find<H: HitCounts + ?Sized>(
         counts: &H,
         hierarchy: &Hierarchy,
         cost: &CostModel,
@@ -79,12 +79,12 @@ mod tests {
         let h = hierarchy(["FastDRAM", "FastSSD"], "FastHDD", WritePolicy::WriteThrough);
         let cost = CostModel::default();
         let sizes = [Units(5), Units(20)];
-        let b = BreakEven::of(&counts, &h, &cost, &sizes).unwrap();
+        let b = BreakEven::find(&counts, &h, &cost, &sizes).unwrap();
         assert_eq!(b.single_tier_bytes, 10 << 20);
         assert_eq!(b.price_ratio_needed, 4.0);
         assert!((b.price_ratio - 0.007_923_84 / 0.003_191_267_6).abs() < 1e-6);
         assert!(!b.second_tier_is_cheaper);
-        assert_eq!(BreakEven::of(&counts, &h, &cost, &[Units(5), Units(0)]), None);
+        assert_eq!(BreakEven::find(&counts, &h, &cost, &[Units(5), Units(0)]), None);
     }
 
     #[test]
@@ -94,13 +94,14 @@ mod tests {
         let names = ["FastDRAM", "SlowDRAM", "FastSSD"];
         let h = hierarchy(names, "FastHDD", WritePolicy::WriteThrough);
         let cost = CostModel::default();
-        let b = BreakEven::of(&counts, &h, &cost, &[Units(5), Units(5), Units(20)]).unwrap();
+        let b = BreakEven::find(&counts, &h, &cost, &[Units(5), Units(5), Units(20)]).unwrap();
         assert_eq!((b.single_tier_bytes, b.price_ratio_needed), (10 << 20, 5.0));
         let of = |tier: usize| cost.unit_usd(tier, &h.tiers[tier], &h.tiers[0]);
         let mean = (5.0 * of(1) + 20.0 * of(2)) / 25.0;
         assert!((b.price_ratio - of(0) / mean).abs() < 1e-9);
         // A tier between that is not bought does not matter.
-        let without = BreakEven::of(&counts, &h, &cost, &[Units(5), Units(0), Units(20)]).unwrap();
+        let without =
+            BreakEven::find(&counts, &h, &cost, &[Units(5), Units(0), Units(20)]).unwrap();
         assert_eq!(without.price_ratio_needed, 4.0);
     }
 }

@@ -70,7 +70,7 @@ pub struct Consolidation {
 }
 
 impl Consolidation {
-    /// Of these workloads.
+    /// The consolidation of these workloads.
     pub fn new(demands: Vec<Demand>) -> Self {
         Self { demands }
     }

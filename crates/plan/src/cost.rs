@@ -15,8 +15,8 @@ pub struct Units(pub u64);
 /// ```
 /// use forebay_plan::Metadata;
 /// let log: Metadata = "76,48".parse().unwrap();
-/// assert_eq!([log.of(0), log.of(1), log.of(2)], [76, 48, 48]);
-/// assert_eq!(Metadata::default().of(1), 31);
+/// assert_eq!([log.bytes_per_block(0), log.bytes_per_block(1), log.bytes_per_block(2)], [76, 48, 48]);
+/// assert_eq!(Metadata::default().bytes_per_block(1), 31);
 /// assert!("76,-1".parse::<Metadata>().is_err());
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,13 +26,13 @@ pub struct Metadata([u32; METADATA_TIERS]);
 const METADATA_TIERS: usize = 4;
 
 impl Metadata {
-    /// The same in every tier.
+    /// As many bytes in every tier.
     pub const fn everywhere(bytes: u32) -> Self {
         Self([bytes; METADATA_TIERS])
     }
 
-    /// Of a block in tier `tier`, counted from 0.
-    pub const fn of(&self, tier: usize) -> u64 {
+    /// Bytes for a block in tier `tier`, counted from 0.
+    pub const fn bytes_per_block(&self, tier: usize) -> u64 {
         let last = METADATA_TIERS - 1;
         self.0[if tier < last { tier } else { last }] as u64
     }
@@ -112,7 +112,7 @@ impl CostModel {
 
     /// Bytes of metadata per allocation unit in tier `tier`, counted from 0.
     pub const fn unit_metadata_bytes(&self, tier: usize) -> u64 {
-        self.unit_blocks() * self.metadata.of(tier)
+        self.unit_blocks() * self.metadata.bytes_per_block(tier)
     }
 
     /// Price of the metadata of one unit in tier `tier`, in US dollars, where tier 1 is made of

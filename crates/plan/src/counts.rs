@@ -31,7 +31,7 @@ pub trait HitCounts {
     fn useful_blocks(&self) -> u64 {
         self.footprint_blocks()
     }
-    /// Of a sample: smaller samples that do not overlap, each an estimate of the whole workload.
+    /// The parts of a sample: smaller samples that do not overlap, each an estimate of the whole workload.
     /// None if the counts are exact.
     fn parts(&self) -> Vec<&dyn HitCounts> {
         Vec::new()

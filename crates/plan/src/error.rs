@@ -36,12 +36,12 @@ pub enum PlanError {
         budget_usd: f64,
         /// What the cheapest first tier costs.
         needed_usd: f64,
-        /// Of which device.
+        /// The device of that tier.
         device: String,
         /// The allocation unit.
         unit_bytes: u64,
     },
-    /// Of the combinations, everything that the budget buys is flash that wears out too fast.
+    /// Everything that the budget buys, of all combinations, is flash that wears out too fast.
     #[error(
         "a budget of ${budget_usd} buys only flash that would use more than {used_max} times its \
          rated endurance: raise the budget, or raise the limit with --wear-max"

@@ -57,7 +57,7 @@ pub struct Evaluation {
     /// 99 % of all accesses take no longer, in microseconds, without write-backs; 0 without
     /// accesses.
     pub p99_latency_us: f64,
-    /// The same of 99.9 %.
+    /// 99.9 % of all accesses take no longer, in microseconds, without write-backs; 0 without accesses.
     pub p999_latency_us: f64,
     /// Read hits per tier.
     pub read_hits: Vec<u64>,

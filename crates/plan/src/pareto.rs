@@ -224,7 +224,7 @@ impl<H: HitCounts + ?Sized> Candidates<'_, '_, H> {
     }
 }
 
-/// Of a front by ascending cost, the points that no other beats in cost and mean latency alone: the
+/// The points of a front by ascending cost that no other beats in cost and mean latency alone: the
 /// fastest for every amount of money.
 pub fn fastest(points: &[ParetoPoint]) -> impl Iterator<Item = &ParetoPoint> {
     let mut lowest_us = f64::INFINITY;

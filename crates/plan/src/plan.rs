@@ -195,15 +195,15 @@ pub enum Class {
 }
 
 impl Class {
-    /// Of tiers of these sizes, in any unit; tiers of size 0 do not count.
+    /// The class of tiers of these sizes, in any unit; tiers of size 0 do not count.
     ///
     /// ```
     /// use forebay_plan::Class;
-    /// assert_eq!(Class::of(&[5, 0]), Class::Single);
-    /// assert_eq!(Class::of(&[5, 6]), Class::Pyramidal);
-    /// assert_eq!(Class::of(&[5, 5]), Class::NonPyramidal);
+    /// assert_eq!(Class::from_sizes(&[5, 0]), Class::Single);
+    /// assert_eq!(Class::from_sizes(&[5, 6]), Class::Pyramidal);
+    /// assert_eq!(Class::from_sizes(&[5, 5]), Class::NonPyramidal);
     /// ```
-    pub fn of(sizes: &[u64]) -> Self {
+    pub fn from_sizes(sizes: &[u64]) -> Self {
         let there: Vec<u64> = sizes.iter().copied().filter(|&s| s > 0).collect();
         match there.len() {
             0 | 1 => Self::Single,
@@ -238,7 +238,7 @@ pub fn plan<H: HitCounts + ?Sized>(
     plan_with(counts, catalogue, combinations, budget_usd, options, &mut analytic)
 }
 
-/// The same as [`plan`], with an evaluator of the caller's.
+/// Plans as [`plan`] does, with an evaluator of the caller's.
 ///
 /// # Errors
 /// As [`plan`], and as soon as an evaluation fails.
@@ -384,9 +384,9 @@ fn choose<H: HitCounts + ?Sized>(
         baseline: purchase(counts, space.hierarchy(), options, &single[..1], baseline_us),
         latency_reduction: if reduction.is_finite() { reduction } else { 0.0 },
         hit_miss_ratio: measured.and_then(|m| finite(m.ratio())),
-        overhead_gain_ratio: Tradeoff::of(space.hierarchy())
+        overhead_gain_ratio: Tradeoff::from_hierarchy(space.hierarchy())
             .and_then(|t| finite(t.overhead_gain_ratio())),
-        break_even: BreakEven::of(counts, space.hierarchy(), space.cost(), &sizes),
+        break_even: BreakEven::find(counts, space.hierarchy(), space.cost(), &sizes),
         wears_out,
         evaluations,
     }))
@@ -430,7 +430,7 @@ pub(crate) fn purchase<H: HitCounts + ?Sized>(
         p999_latency_us: evaluation.p999_latency_us,
         read_latency_us: evaluation.read_latency_us,
         write_latency_us: evaluation.write_latency_us,
-        class: Class::of(&units),
+        class: Class::from_sizes(&units),
         hit_ratio: r.iter().zip(w).map(|(r, w)| ratio(r + w, reads + writes)).collect(),
         read_hit_ratio: r.iter().map(|&r| ratio(r, reads)).collect(),
         write_hit_ratio: w.iter().map(|&w| ratio(w, writes)).collect(),

@@ -38,7 +38,7 @@ pub struct ProfileBuilder {
     sample: BlockSample,
     keys: BlockKeys,
     whole: Measure,
-    /// Of a sample: its parts.
+    /// The parts of a sample.
     parts: Vec<Measure>,
     requests: u64,
     reads: u64,
@@ -134,7 +134,7 @@ struct Measure {
 }
 
 impl Measure {
-    /// Of blocks that are a share of all, `rate`.
+    /// Measures blocks that are a share of all, `rate`.
     fn new(write_back: bool, rate: f64) -> Self {
         Self {
             write_back,

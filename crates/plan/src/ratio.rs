@@ -25,8 +25,8 @@ pub struct Tradeoff {
 }
 
 impl Tradeoff {
-    /// Of a hierarchy's first two tiers; `None` if it has only one.
-    pub fn of(hierarchy: &Hierarchy) -> Option<Self> {
+    /// The ratio of a hierarchy's first two tiers; `None` if it has only one.
+    pub fn from_hierarchy(hierarchy: &Hierarchy) -> Option<Self> {
         let [first, second, ..] = hierarchy.tiers.as_slice() else { return None };
         let overhead_us = first.read_latency_us + second.write_latency_us;
         let gain_us = hierarchy.backing.read_latency_us - second.read_latency_us - overhead_us;
@@ -95,7 +95,7 @@ fn saved_write_backs<H: HitCounts + ?Sized>(
     if both == one {
         return 0.0;
     }
-    let gain_us = Tradeoff::of(hierarchy).map_or(0.0, |t| t.gain_us);
+    let gain_us = Tradeoff::from_hierarchy(hierarchy).map_or(0.0, |t| t.gain_us);
     if gain_us <= 0.0 {
         return 0.0;
     }
@@ -129,12 +129,12 @@ mod tests {
     #[test]
     fn gain_and_overhead_are_the_papers() {
         let h = hierarchy(["FastDRAM", "FastSSD"], "SlowHDD", WritePolicy::WriteThrough);
-        let t = Tradeoff::of(&h).unwrap();
+        let t = Tradeoff::from_hierarchy(&h).unwrap();
         assert!((t.gain_us - (1661.1 - 0.0619 - 1.82 - 2.0)).abs() < 1e-9);
         assert!((t.overhead_us - 2.0619).abs() < 1e-12);
         // Reading the slow SSD itself is faster than reading the medium one and writing to it.
         let h = hierarchy(["FastDRAM", "MediumSSD"], "SlowSSD", WritePolicy::WriteThrough);
-        let t = Tradeoff::of(&h).unwrap();
+        let t = Tradeoff::from_hierarchy(&h).unwrap();
         assert!(t.gain_us < 0.0 && t.overhead_gain_ratio() == f64::INFINITY);
     }
 
@@ -158,7 +158,7 @@ mod tests {
             let with = h.mean_latency_us(&counts, &[b1, b2]);
             let without = h.mean_latency_us(&counts, &[b1, 0]);
             let measured = HitMiss::measure(&counts, &h, &cost, (Units(tier1), Units(tier2)));
-            let ogr = Tradeoff::of(&h).unwrap().overhead_gain_ratio();
+            let ogr = Tradeoff::from_hierarchy(&h).unwrap().overhead_gain_ratio();
             // Rounding decides where both sides are the same number.
             prop_assume!((with - without).abs() > 1e-9 * without);
             prop_assert_eq!(measured.ratio() > ogr, with < without,

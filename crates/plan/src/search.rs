@@ -31,7 +31,7 @@ pub struct Found {
 pub struct CydoniaOptions {
     /// The most two-tier sizes that are evaluated; at least 1.
     pub evaluations_max: u64,
-    /// Of the sizes in order of hit-miss ratio, every `step`-th is evaluated. `None`: the
+    /// Every `step`-th of the sizes in order of hit-miss ratio is evaluated. `None`: the
     /// evaluations are spread over all of them, which finds second tiers that the first few
     /// ratios, being neighbours, do not (`docs/planning-figures.md` has numbers).
     pub step: Option<usize>,
@@ -127,7 +127,7 @@ pub fn cydonia<H: HitCounts + ?Sized>(
 /// The sizes whose hit-miss ratio is above the overhead-gain ratio, highest ratio first; of
 /// equal ratios, the smaller tier 1 first.
 fn promising<H: HitCounts + ?Sized>(counts: &H, space: &Space<'_>) -> Vec<HitMiss> {
-    let Some(tradeoff) = Tradeoff::of(space.hierarchy()) else { return Vec::new() };
+    let Some(tradeoff) = Tradeoff::from_hierarchy(space.hierarchy()) else { return Vec::new() };
     let ogr = tradeoff.overhead_gain_ratio();
     let mut sizes = hit_miss_curve(counts, space);
     sizes.retain(|s| s.ratio() > ogr);

@@ -14,7 +14,7 @@ pub struct Judged {
     pub mean_latency_us: f64,
     /// 99 % of requests take no longer, in microseconds.
     pub p99_latency_us: f64,
-    /// The same of 99.9 %.
+    /// 99.9 % of requests take no longer, in microseconds.
     pub p999_latency_us: f64,
     /// Share of all block accesses that hit in each tier.
     pub hit_ratio: Vec<f64>,

@@ -56,7 +56,7 @@ impl StudyPoint {
         let best = exhaustive(&space, 1, &mut analytic)?;
         let class = |found: &Found| {
             let sizes: Vec<u64> = found.sizes.iter().map(|s| s.0).collect();
-            Class::of(&sizes)
+            Class::from_sizes(&sizes)
         };
         Ok(Some(Self {
             budget_usd,
@@ -93,7 +93,8 @@ pub struct StudySummary {
     /// Where pyramidal sizes are fastest, their mean gain over the single tier of the same cost, as a
     /// fraction of its latency; null if they never are.
     pub pyramidal_reduction: Option<f64>,
-    /// The same gain for non-pyramidal sizes.
+    /// Where other sizes of two tiers are fastest, their mean gain over the single tier of the same cost,
+    /// as a fraction of its latency; null if they never are.
     pub non_pyramidal_reduction: Option<f64>,
     /// The largest such gain.
     pub reduction_max: f64,
@@ -106,8 +107,8 @@ pub struct StudySummary {
 }
 
 impl StudySummary {
-    /// Of these points.
-    pub fn of<'a>(points: impl IntoIterator<Item = &'a StudyPoint>) -> Self {
+    /// The summary of these points.
+    pub fn from_points<'a>(points: impl IntoIterator<Item = &'a StudyPoint>) -> Self {
         let mut s = Self::default();
         let (mut pyramidal, mut other, mut excess) = (0.0, 0.0, 0.0);
         for point in points {
@@ -161,7 +162,7 @@ mod tests {
             point(Class::Pyramidal, 10.0, 9.0, 10.0),
             point(Class::NonPyramidal, 10.0, 2.0, 2.0),
         ];
-        let s = StudySummary::of(&points);
+        let s = StudySummary::from_points(&points);
         assert_eq!((s.points, s.single, s.pyramidal, s.non_pyramidal), (4, 1, 2, 1));
         assert!((s.pyramidal_reduction.unwrap() - 0.3).abs() < 1e-12);
         assert!((s.non_pyramidal_reduction.unwrap() - 0.8).abs() < 1e-12);
@@ -169,9 +170,9 @@ mod tests {
         assert!((s.cydonia_excess - (0.2 + 1.0 / 9.0) / 4.0).abs() < 1e-12);
         assert!((s.cydonia_excess_max - 0.2).abs() < 1e-12);
         assert_eq!((s.cydonia_missed, s.two_tiers()), (1, 3));
-        let none = StudySummary::of(&points[..1]);
+        let none = StudySummary::from_points(&points[..1]);
         assert_eq!((none.pyramidal_reduction, none.cydonia_excess), (None, 0.0));
-        assert_eq!(StudySummary::of([]), StudySummary::default());
+        assert_eq!(StudySummary::from_points([]), StudySummary::default());
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(crate) const SECONDS_PER_DAY: f64 = 86_400.0;
 pub(crate) struct Wear {
     pub flash_bytes_written_per_day: f64,
     pub drive_writes_per_day: f64,
-    /// Of the rating of the tier that wears fastest; none where no tier has one.
+    /// The part that is used of the rating of the tier that wears fastest; none where no tier has one.
     pub endurance_used: Option<f64>,
 }
 

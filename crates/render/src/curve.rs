@@ -25,7 +25,7 @@ pub struct Curves<'a> {
 }
 
 impl<'a> Curves<'a> {
-    /// Of an answer about these files, at as many sizes as is usual.
+    /// An answer about these files, to be shown at as many sizes as is usual.
     pub fn new(answer: &'a Answer, files: impl Into<String>) -> Self {
         Self { answer, files: files.into(), points: POINTS, at_blocks: Vec::new() }
     }
@@ -154,7 +154,7 @@ impl Curves<'_> {
             false => 0,
         };
         let bounds = |size: u64| sliced.and_then(|sliced| sliced.bounds(size));
-        Table::of(sizes.into_iter().map(|size| CurvePoint::at(histogram, size)))
+        Table::from_items(sizes.into_iter().map(|size| CurvePoint::at(histogram, size)))
             .column("cache size", |p| {
                 let all = if p.size_blocks == full && reuses { " (all reuses)" } else { "" };
                 format!("{}{all}", Size(p.size_blocks * options.block_size.bytes()))

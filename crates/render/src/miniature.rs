@@ -48,8 +48,8 @@ fn print(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
     let flash = flash_sizes(answer);
     if flash.len() > 1 {
         writeln!(out, "\nmiss ratio, by memory and flash")?;
-        let table =
-            Table::of(memory_sizes(answer)).column("memory", |&bytes| Size(bytes).to_string());
+        let table = Table::from_items(memory_sizes(answer))
+            .column("memory", |&bytes| Size(bytes).to_string());
         let table = flash.iter().enumerate().fold(table, |table, (at, &bytes)| {
             table.number(name(bytes), |&memory| {
                 let point = of_memory(answer, memory).nth(at);
@@ -59,7 +59,7 @@ fn print(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
         return writeln!(out, "{}", table.to_text().trim_end());
     }
     let has_flash = matches!(flash.first(), Some(Some(_)));
-    let table = Table::of(&answer.points)
+    let table = Table::from_items(&answer.points)
         .column("memory", |p| Size(p.size.size_bytes).to_string())
         .number("miss ratio", |p| cell(p, |r| r.miss_ratio))
         .number("of reads", |p| cell(p, |r| r.read_miss_ratio))

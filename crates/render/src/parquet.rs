@@ -144,7 +144,7 @@ mod tests {
     /// The schema, and what is not null of each row.
     fn read_back(rows: &[Both]) -> (String, Vec<Map<String, Value>>) {
         let mut file = tempfile::tempfile().unwrap();
-        file.write_all(&parquet(&Columns::of(rows.iter().cloned())).unwrap()).unwrap();
+        file.write_all(&parquet(&Columns::from_rows(rows.iter().cloned())).unwrap()).unwrap();
         let file = SerializedFileReader::new(file).unwrap();
         let column = |column: &ColumnDescPtr| {
             let nullable = if column.self_type().is_optional() { " or null" } else { "" };
@@ -202,7 +202,7 @@ mod tests {
         let mut rows = rows();
         (rows[0].0.size, rows[0].1.ratio) = (u64::MAX, f64::INFINITY);
         rows[1].1.ratio = f64::NAN;
-        let columns = Columns::of(rows.iter().cloned());
+        let columns = Columns::from_rows(rows.iter().cloned());
         let ratio = columns.iter().find(|column| column.name == "ratio").unwrap();
         let Values::Reals(ratios) = &ratio.values else { panic!("{ratio:?}") };
         assert!(ratios[0] == f64::INFINITY && ratios[1].is_nan() && ratio.there.is_none());

@@ -44,7 +44,7 @@ impl Shown for PolicyCurves<'_> {
 /// A row for each size, a column for each policy.
 fn table(answer: &Answer) -> Table {
     let sizes = answer.policies.first().map_or(&[][..], |curve| &curve.points);
-    let table = Table::of(sizes.iter().enumerate()).column("miss ratio", |(_, size)| {
+    let table = Table::from_items(sizes.iter().enumerate()).column("miss ratio", |(_, size)| {
         let all = if size.size_blocks == answer.distinct_blocks { " (all)" } else { "" };
         format!("{}{all}", Size(size.size_bytes))
     });

@@ -31,7 +31,7 @@ impl Shown for Info<'_> {
             value: f64,
         }
         let features = self.info.features.0.iter();
-        Columns::of(features.map(|&(ref feature, value)| Row { feature, value }))
+        Columns::from_rows(features.map(|&(ref feature, value)| Row { feature, value }))
     }
 
     fn page(&self) -> Report {
@@ -106,7 +106,7 @@ fn facts(info: &TraceInfo) -> Facts {
 
 fn print(info: &TraceInfo, out: &mut dyn Write) -> std::io::Result<()> {
     let rows = DISTRIBUTIONS.iter().flat_map(|d| OPS.iter().map(move |op| (d, op)));
-    let table = Table::of(rows).column("", |(d, (_, op))| format!("{} ({op})", d.title));
+    let table = Table::from_items(rows).column("", |(d, (_, op))| format!("{} ({op})", d.title));
     let percents = [("p1", 1), ("p25", 25), ("median", 50), ("p75", 75), ("p99", 99), ("max", 100)];
     let table = percents.into_iter().fold(table, |table, (heading, p)| {
         table.number(heading, |(d, (prefix, _))| {
@@ -117,7 +117,7 @@ fn print(info: &TraceInfo, out: &mut dyn Write) -> std::io::Result<()> {
     write_table(&table.table(), out)?;
     if info.volumes > 1 {
         let size = |bytes: u64| Size(bytes).to_string();
-        let table = Table::of(&info.per_volume)
+        let table = Table::from_items(&info.per_volume)
             .column("volume", |v| v.volume.clone())
             .number("requests", |v| count(v.requests))
             .number("read", |v| size(v.bytes.read))

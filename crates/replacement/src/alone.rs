@@ -34,9 +34,9 @@ impl Access {
 /// How many accesses hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Hits {
-    /// Of reads.
+    /// Hits of reads.
     pub reads: u64,
-    /// Of writes.
+    /// Hits of writes.
     pub writes: u64,
 }
 

@@ -80,7 +80,7 @@ impl Gains {
     }
 
     /// What the volume gained in the last interval, and the most that one did.
-    pub fn of(&self, volume: Volume) -> (u32, u32) {
+    pub fn last_interval(&self, volume: Volume) -> (u32, u32) {
         (self.volumes.get(volume.0 as usize).map_or(0, |volume| volume[1]), self.most)
     }
 
@@ -113,7 +113,7 @@ mod tests {
             stack.push((volume, block));
         }
         gains.end_interval();
-        [[0, 1, 2].map(|volume| gains.of(Volume(volume)).0), exact]
+        [[0, 1, 2].map(|volume| gains.last_interval(Volume(volume)).0), exact]
     }
 
     /// One volume loops over 1.1 times the cache, one uses few blocks, one each block once.
@@ -156,15 +156,15 @@ mod tests {
     fn an_interval_without_gains_leaves_what_was_known() {
         let mut gains = Gains::new(1);
         gains.add_volume();
-        assert_eq!(gains.of(Volume(0)), (0, 0));
+        assert_eq!(gains.last_interval(Volume(0)), (0, 0));
         for block in [0, 1, 0, 1] {
             gains.access(Volume(0), block * BLOCK);
         }
-        assert_eq!(gains.of(Volume(0)), (0, 0), "the interval is not over");
+        assert_eq!(gains.last_interval(Volume(0)), (0, 0), "the interval is not over");
         gains.end_interval();
-        assert_eq!(gains.of(Volume(0)), (2, 2));
+        assert_eq!(gains.last_interval(Volume(0)), (2, 2));
         gains.end_interval();
-        assert_eq!(gains.of(Volume(0)), (2, 2));
-        assert_eq!(gains.of(Volume(1)), (0, 2), "a volume that there is not");
+        assert_eq!(gains.last_interval(Volume(0)), (2, 2));
+        assert_eq!(gains.last_interval(Volume(1)), (0, 2), "a volume that there is not");
     }
 }

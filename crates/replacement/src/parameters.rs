@@ -97,7 +97,7 @@ impl Parameters {
         Ok(())
     }
 
-    /// The same with one parameter set.
+    /// These parameters with one of them set.
     ///
     /// # Errors
     /// As [`set`](Parameters::set).

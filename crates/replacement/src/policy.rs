@@ -144,7 +144,7 @@ pub trait Policy: Sized {
         let _ = (node, near);
     }
 
-    /// The same for the key of a block that is not resident, and may come in.
+    /// Starts loading what the policy will look at for the key of a block that is not resident, and may come in.
     #[inline]
     fn prefetch_absent(&self, key: u64, near: bool) {
         let _ = (key, near);

@@ -86,7 +86,7 @@ impl Popularity {
     }
 
     /// The sum of a block that the tier holds, in [`ONE`](Popularity::ONE)ths.
-    pub fn of(&self, node: u32) -> u8 {
+    pub fn sum(&self, node: u32) -> u8 {
         self.sums[node as usize]
     }
 

@@ -54,7 +54,7 @@ pub enum PositionRule {
 
 impl PositionRule {
     /// The rule that a policy's parameters describe; `None` for policies without positions.
-    pub fn of(parameters: &Parameters) -> Option<PositionRule> {
+    pub fn from_parameters(parameters: &Parameters) -> Option<PositionRule> {
         let value = |name| parameters.get(name).expect("the policy declares it");
         match parameters.kind() {
             Kind::HrLru => Some(PositionRule::HitRatio {
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn hr_lru_adds_min_hr_and_keeps_within_min_position_and_100() {
-        let rule = PositionRule::of(&Parameters::new(Kind::HrLru)).unwrap();
+        let rule = PositionRule::from_parameters(&Parameters::new(Kind::HrLru)).unwrap();
         let at = |hit_ratio| rule.position(&standing(hit_ratio, 1)).get();
         assert_eq!([0.0, 10.0, 11.0, 50.4, 90.0, 95.0].map(at), [20, 20, 21, 60, 100, 100]);
         assert_eq!(at(f64::NAN), 20);
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn priority_lru_is_the_formula_of_the_paper_for_three_classes() {
-        let rule = PositionRule::of(&Parameters::new(Kind::PriorityLru)).unwrap();
+        let rule = PositionRule::from_parameters(&Parameters::new(Kind::PriorityLru)).unwrap();
         let at = |hit_ratio, priority| rule.position(&standing(hit_ratio, priority)).get();
         // 15 (3 - prio) + HR (1 - (prio - 1) / 5).
         assert_eq!([at(50.0, 1), at(50.0, 2), at(50.0, 3)], [80, 55, 30]);
@@ -135,7 +135,7 @@ mod tests {
             let [high, low] = [class, class + 1].map(|c| many.position(&standing(40.0, c)));
             assert!(high >= low, "{class}");
         }
-        let rule = PositionRule::of(&Parameters::new(Kind::DerivativeLru)).unwrap();
+        let rule = PositionRule::from_parameters(&Parameters::new(Kind::DerivativeLru)).unwrap();
         let at = |derivative| {
             rule.position(&Standing { derivative, derivative_max: 0.5, ..standing(0.0, 1) }).get()
         };

@@ -63,7 +63,7 @@ enum Measured {
 impl Positions {
     /// For a cache of `blocks` blocks; `None` for a policy in which all blocks begin at the protected end.
     pub fn new(parameters: &Parameters, blocks: u32) -> Option<Positions> {
-        let rule = PositionRule::of(parameters)?;
+        let rule = PositionRule::from_parameters(parameters)?;
         let chunk_bytes = u64::from(parameters.get(CHUNK.name).unwrap_or(0)) << 10;
         let chunks = if chunk_bytes == 0 { 0 } else { blocks / BLOCKS_PER_CHUNK };
         Some(Positions {
@@ -125,7 +125,7 @@ impl Positions {
         let priority = self.priorities.get(volume.0 as usize).copied().unwrap_or(1);
         let (hit_ratio_percent, (derivative, derivative_max)) = match &self.measured {
             Measured::HitRatios(ratios) => (ratios.percent(chunk), (0, 0)),
-            Measured::Gains(gains) => (0.0, gains.of(volume)),
+            Measured::Gains(gains) => (0.0, gains.last_interval(volume)),
         };
         let standing = Standing {
             hit_ratio_percent,
@@ -136,7 +136,7 @@ impl Positions {
         Hint { position: self.rule.position(&standing), volume, chunk }
     }
 
-    /// The same for a block that could not leave, and is to stay longer than others: the protected end.
+    /// A hint for a block that could not leave, and is to stay longer than others: the protected end.
     pub fn hint_to_stay(&self, volume: Volume, offset: u64) -> Hint {
         Hint { position: Percent::ALL, volume, chunk: self.chunk(volume, offset) }
     }

@@ -125,7 +125,7 @@ struct Classes {
     lists: [List; CLASSES as usize],
     /// Bits: the lists that are not empty.
     occupied: u128,
-    /// Those whose class has fallen below all that have a list, the lowest at the back.
+    /// Blocks whose class has fallen below all that have a list, the lowest at the back.
     below: List,
     len: u32,
 }
@@ -506,7 +506,7 @@ impl Queues {
         self.leaves_flash(key);
     }
 
-    /// Of what was to enter flash, the block that has been in flight for longest.
+    /// The block that has been in flight for longest, of what was to enter flash.
     pub fn oldest_entering(&self) -> Option<u64> {
         self.entering.back().map(|entry| self.table.key(entry))
     }

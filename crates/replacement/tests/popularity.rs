@@ -72,7 +72,7 @@ fn popularity_is_that_of_the_definition() {
                 }
             }
             if let Some(&(_, sum)) = naive.blocks.get(&block) {
-                assert_eq!(u32::from(popularity.of(block)), sum, "size {size}, step {step}");
+                assert_eq!(u32::from(popularity.sum(block)), sum, "size {size}, step {step}");
             }
         }
     }
@@ -106,7 +106,7 @@ fn it_is_near_the_exact_sum_over_a_stack() {
     let mut compared = 0;
     for (node, &exact) in exact.iter().enumerate().filter(|(_, exact)| (0.5..14.0).contains(*exact))
     {
-        let sum = f64::from(popularity.of(node as u32)) / f64::from(Popularity::ONE);
+        let sum = f64::from(popularity.sum(node as u32)) / f64::from(Popularity::ONE);
         assert!((sum - exact).abs() < 0.1 + 0.1 * exact, "{node}: {sum}, exact {exact}");
         compared += 1;
     }

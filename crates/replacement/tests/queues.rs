@@ -95,20 +95,20 @@ impl Naive {
         }
     }
 
-    fn of(&self, place: Place) -> impl Iterator<Item = usize> + '_ {
+    fn positions(&self, place: Place) -> impl Iterator<Item = usize> + '_ {
         (0..self.blocks.len()).filter(move |&at| self.blocks[at].place == place)
     }
 
     fn least(&self, place: Place) -> Option<usize> {
-        self.of(place).min_by_key(|&at| self.blocks[at].rank)
+        self.positions(place).min_by_key(|&at| self.blocks[at].rank)
     }
 
     fn most(&self, place: Place) -> Option<usize> {
-        self.of(place).max_by_key(|&at| self.blocks[at].rank)
+        self.positions(place).max_by_key(|&at| self.blocks[at].rank)
     }
 
     fn share(&self, place: Place) -> usize {
-        (self.of(place).count() * self.parameters.share as usize).div_ceil(100)
+        (self.positions(place).count() * self.parameters.share as usize).div_ceil(100)
     }
 }
 
@@ -188,11 +188,11 @@ fn compare(flash: u32, most: u32, keys: u64, parameters: QueueParameters, seed: 
         queues.count_request();
         assert_eq!(queues.is_busy(), (n + 1) % u64::from(parameters.interval) == 0);
         if queues.is_busy() {
-            let free = flash.saturating_sub(naive.of(Place::Flash).count() as u32);
+            let free = flash.saturating_sub(naive.positions(Place::Flash).count() as u32);
             let [left, entered] = round(&mut queues, &mut naive, free, &mut random);
             moved = [moved[0] + left, moved[1] + entered];
         }
-        let of = |place| naive.of(place).count() as u32;
+        let of = |place| naive.positions(place).count() as u32;
         let known = (of(Place::Flash) + of(Place::Leaving), of(Place::Candidate));
         assert_eq!(queues.known(), known);
     }

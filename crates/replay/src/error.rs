@@ -69,7 +69,7 @@ pub enum ReplayError {
     TooManyVolumes {
         /// In the trace.
         volumes: usize,
-        /// Of the target.
+        /// Volumes of the target.
         targets: usize,
     },
     /// Writing was not allowed.

@@ -26,7 +26,7 @@ pub(crate) const VERSION_MAX: u32 = u32::MAX - 2;
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     chunks: BTreeMap<(u32, u64), Box<[u32]>>,
-    /// Of sectors that were written by several requests at once: the oldest version.
+    /// The oldest version of sectors that were written by several requests at once.
     contested: BTreeMap<(u32, u64), u32>,
     /// Modifications in flight.
     open: Vec<Change>,

@@ -14,7 +14,7 @@ use crate::verify::{Difference, SHOWN_MAX, describe};
 pub(crate) struct Watch {
     volume: u32,
     first: u64,
-    /// Of each whole sector: the oldest version it may bring, if that is known.
+    /// The oldest version that each whole sector may bring, if that is known.
     oldest: Vec<Option<u32>>,
     disturbances: u64,
 }

@@ -68,10 +68,10 @@ impl Table {
     /// ```
     /// use forebay_report::Table;
     /// let tiers = [("DRAM", 16), ("flash", 512)];
-    /// let t = Table::of(tiers).column("tier", |t| t.0.into()).number("MiB", |t| t.1.to_string());
+    /// let t = Table::from_items(tiers).column("tier", |t| t.0.into()).number("MiB", |t| t.1.to_string());
     /// assert_eq!(t.to_text(), "tier   MiB\nDRAM    16\nflash  512\n");
     /// ```
-    pub fn of<T>(items: impl IntoIterator<Item = T>) -> TableOf<T> {
+    pub fn from_items<T>(items: impl IntoIterator<Item = T>) -> TableOf<T> {
         let items: Vec<T> = items.into_iter().collect();
         let rows = items.iter().map(|_| Vec::new()).collect();
         TableOf { items, table: Table { rows, ..Table::default() } }

@@ -31,7 +31,7 @@ pub struct Latency {
 
 impl Latency {
     /// What a histogram of nanoseconds holds.
-    pub fn of<T: Counter>(histogram: &Histogram<T>) -> Latency {
+    pub fn from_histogram<T: Counter>(histogram: &Histogram<T>) -> Latency {
         if histogram.is_empty() {
             return Latency::default();
         }
@@ -157,7 +157,7 @@ impl LatencyHistogram {
 
     /// What is reported.
     pub fn summary(&self) -> Latency {
-        let all = Latency::of(&self.histogram);
+        let all = Latency::from_histogram(&self.histogram);
         let exact = self.max_ns as f64 / 1e3;
         let least = |us: f64| us.min(exact);
         Latency {
@@ -175,11 +175,11 @@ impl LatencyHistogram {
 /// Counts latencies by kind of request.
 #[derive(Clone, Debug, Default)]
 pub struct LatencyRecorder {
-    /// Of reads.
+    /// Latencies of reads.
     pub read: LatencyHistogram,
-    /// Of writes.
+    /// Latencies of writes.
     pub write: LatencyHistogram,
-    /// Of trims, zeroings and flushes.
+    /// Latencies of trims, zeroings and flushes.
     pub other: LatencyHistogram,
 }
 

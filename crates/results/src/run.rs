@@ -190,7 +190,7 @@ impl Sub for ReadWrite {
 }
 
 impl Hits {
-    /// Those of both, each kind combined with its like.
+    /// The hits of both, each kind combined with its like.
     pub fn zip(self, other: Hits, combine: fn(ReadWrite, ReadWrite) -> ReadWrite) -> Hits {
         Hits {
             tier1: combine(self.tier1, other.tier1),

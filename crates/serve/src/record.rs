@@ -64,7 +64,7 @@ pub struct Recorded {
     pub requests: u64,
     /// What was written of them: all of them, or a sample's parts.
     pub kept: u64,
-    /// Of those, requests so slow that their time had to be their predecessor's.
+    /// Requests kept that were so slow that their time had to be their predecessor's.
     pub late: u64,
 }
 
@@ -286,7 +286,7 @@ impl Drop for Recording {
 /// What one connection has noted in one period, by time of arrival.
 struct Run {
     entries: Vec<Entry>,
-    /// Those before this one are written.
+    /// Entries before this one are written.
     written: usize,
 }
 

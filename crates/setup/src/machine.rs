@@ -105,7 +105,7 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
     };
     // (Of a flash tier that is not open yet nothing is known.)
     if flash_bytes.is_some() || config.flash.is_none() {
-        check_combination(&Combination::of(&cache))?;
+        check_combination(&Combination::from_config(&cache))?;
     }
     if cache.transfers() > CacheConfig::TRANSFERS_MAX {
         let per_shard =

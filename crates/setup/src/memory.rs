@@ -15,9 +15,9 @@ const BYTES_OF_RECORD: u64 = 13;
 /// More of it in front of the slots layout, without what the replacement policy of flash keeps of it: its record, its
 /// place in that policy, and what says that it came back.
 const BYTES_OF_CELL: u64 = 30;
-/// Of a block in the flash log.
+/// Bookkeeping of a block in the flash log.
 const BYTES_IN_LOG: u64 = 49;
-/// Of a block in the flash slots layout, without what its replacement policy keeps of it.
+/// Bookkeeping of a block in the flash slots layout, without what its replacement policy keeps of it.
 const BYTES_IN_SLOTS: u64 = 58;
 
 /// About how many bytes of bookkeeping a cache has in memory, the data themselves not counted.

@@ -145,7 +145,7 @@ fn every_combination_of_policies_runs_or_is_refused_with_the_reason() {
         let combination = combination(&words);
         match (misplaced(&words), combination.check(), machine) {
             (None, Ok(()), Ok(machine)) => {
-                assert_eq!(Combination::of(&machine), combination, "{text}");
+                assert_eq!(Combination::from_config(&machine), combination, "{text}");
                 let relation = Relation::ALL.iter().position(|&r| r == words.relation);
                 legal[relation.expect("one of all")] += 1;
                 if words.replacement.is_none() {

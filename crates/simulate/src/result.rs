@@ -211,7 +211,7 @@ pub(crate) fn run_result(
 }
 
 impl Throughput {
-    pub(crate) fn of(run: &RunResult) -> Throughput {
+    pub(crate) fn mean(run: &RunResult) -> Throughput {
         if run.duration_s <= 0.0 {
             return Throughput::default();
         }

@@ -121,7 +121,7 @@ impl Series {
         }
         let with_latency = |(mut row, latency): (Row, Option<Histogram<u32>>)| {
             if let Some(latency) = latency {
-                row.latency_us = Some(Latency::of(&latency));
+                row.latency_us = Some(Latency::from_histogram(&latency));
             }
             Row { latency_us: row.latency_us.filter(|_| is_timed), ..row }
         };
@@ -149,7 +149,7 @@ impl Series {
                 self.rows.push((row, Some(latency)));
             }
             Interval::Time(_) => {
-                let latency_us = Some(Latency::of(&self.latency));
+                let latency_us = Some(Latency::from_histogram(&self.latency));
                 self.rows.push((Row { latency_us, ..row }, None));
                 self.latency.reset();
             }

@@ -141,7 +141,7 @@ impl Simulation {
         Self::with_flash(scenario, options, None)
     }
 
-    /// The same on a flash device that other simulations use too, instead of one of its own.
+    /// A simulation on a flash device that other simulations use too, instead of one of its own.
     ///
     /// # Errors
     /// As for [`Simulation::new`].
@@ -354,7 +354,7 @@ impl Simulation {
         self.now.saturating_sub(self.epoch)
     }
 
-    /// The same, when the latest answer was given.
+    /// Simulated time at the latest answer since the first request could have begun.
     pub fn answered_at(&self) -> Nanos {
         self.last_answer.saturating_sub(self.epoch)
     }

@@ -53,7 +53,7 @@ pub(crate) struct Timed {
     flash: FlashDevice,
     backing: Vec<Store>,
     latency: ComponentRecorder,
-    /// Of the backing stores by volume, and last of flash.
+    /// How busy the backing stores are, by volume, and last flash.
     busy: Vec<Busy>,
 }
 

@@ -142,7 +142,7 @@ fn and_under_each_relation_of_the_tiers() {
                 let mut scenario = scenario_with(300, flash, write_policy, line);
                 let cache = &mut scenario.cache;
                 cache.relation = relation;
-                if Combination::of(cache).check().is_err() {
+                if Combination::from_config(cache).check().is_err() {
                     continue;
                 }
                 cache.flash.as_mut().expect("there is flash").queues.interval = 50;

@@ -39,7 +39,7 @@ impl BlockContents {
     /// Puts the contents of the blocks that a request touches into `contents`, one for each, in order.
     /// `None` is a block that the request touches in part, or that the trace has no hashes of. What
     /// write-zeroes leave is zeroes; trims and flushes touch nothing.
-    pub fn of(&self, record: &Record<'_>, contents: &mut Vec<Option<u128>>) {
+    pub fn fill(&self, record: &Record<'_>, contents: &mut Vec<Option<u128>>) {
         contents.clear();
         let request = &record.request;
         if matches!(request.op, Op::Trim | Op::Flush) {
@@ -101,7 +101,7 @@ mod tests {
         let request = Request { time, volume, op, flags, offset, length };
         let mut contents = Vec::new();
         let record = Record { hashes, ..request.into() };
-        BlockContents::new(info, BlockSize::KIB_4).unwrap().of(&record, &mut contents);
+        BlockContents::new(info, BlockSize::KIB_4).unwrap().fill(&record, &mut contents);
         contents
     }
 

@@ -14,7 +14,7 @@ pub fn fuzz_trace(bytes: &[u8]) {
     fuzz_reader(bytes, &options);
 }
 
-/// The same with the options that are given.
+/// Reads a trace of these bytes, with the options that are given.
 pub fn fuzz_reader(bytes: &[u8], options: &OpenOptions) {
     let Ok(mut reader) = open_bytes(bytes.to_vec(), options) else { return };
     let (mut batch, mut last) = (Batch::default(), 0);

@@ -33,11 +33,11 @@ pub struct Metadata {
     /// Whether the names of volumes come from the trace and are the same in other files of the
     /// same capture; else they were made up from the file's name.
     pub names_volumes: bool,
-    /// Of traces opened apart: which of them each volume belongs to, by number. Else empty.
+    /// For traces opened apart, which of them each volume belongs to, by number. Else empty.
     pub volume_traces: Vec<usize>,
     /// The content hashes, if it has any.
     pub hashes: Option<HashInfo>,
-    /// Of a sample: which part of what it is.
+    /// For a sample, which part of what it is.
     pub sample: Option<SampleInfo>,
     /// Where the trace comes from, a line for each step.
     pub provenance: Vec<String>,

@@ -17,7 +17,7 @@ pub struct OpenOptions {
     /// Whether several traces have nothing to do with one another, so that volumes of the same
     /// name are several ([`Merged::apart`](crate::Merged::apart)).
     pub apart: bool,
-    /// Of samples: requests come by their gaps, at the rate of the trace that they were taken of,
+    /// For samples: requests come by their gaps, at the rate of the trace that they were taken of,
     /// and not at their times. Traces without gaps are refused.
     pub follow_gaps: bool,
 }

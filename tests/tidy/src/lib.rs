@@ -6,6 +6,7 @@
 
 pub mod arrows;
 pub mod bans;
+pub mod comments;
 pub mod licences;
 pub mod links;
 pub mod programs;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use forebay_tidy::{
-    Violation, arrows, bans, licences, links, programs, promises, text, tree, walls,
+    Violation, arrows, bans, comments, licences, links, programs, promises, text, tree, walls,
 };
 
 /// Files of the repository with their texts; bytes that are no UTF-8 are replaced.
@@ -43,6 +43,12 @@ fn the_heart_has_short_files_and_types_in_few_of_them() {
 fn no_file_speaks_of_unfinished_work_or_private_paths() {
     let texts = texts(text::applies);
     none(texts.iter().flat_map(|(path, text)| text::check_words(path, text)).collect());
+}
+
+#[test]
+fn documentation_comments_stand_alone() {
+    let texts = texts(|path| tree::has_extension(path, &["rs"]));
+    none(texts.iter().flat_map(|(path, text)| comments::check(path, text)).collect());
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub struct Answer {
     pub workloads: Vec<Workload>,
     /// What they need together, and which wastes what another needs.
     pub consolidation: Consolidation,
-    /// Of the merged trace, by the definition of a workload's own ERSS.
+    /// Blocks that the merged trace needs, by the definition of a workload's own ERSS.
     pub simulated_blocks: u64,
     /// The smallest shared cache in which each workload has, in its largest phase, the hits that
     /// its ERSS gives it alone.
@@ -47,7 +47,7 @@ pub struct Workload {
     pub largest: usize,
     /// What that phase demands.
     pub demand: Demand,
-    /// Of all its accesses, alone in a cache of its ERSS.
+    /// Miss ratio of all its accesses, alone in a cache of its ERSS.
     pub miss_ratio_erss: f64,
     /// Alone in a cache of the size asked about.
     pub miss_ratio_alone: f64,

@@ -222,7 +222,7 @@ impl Answer {
 
     /// Every phase of every workload.
     pub fn rows(&self) -> Columns {
-        Columns::of(self.workloads.iter().flat_map(|w| {
+        Columns::from_rows(self.workloads.iter().flat_map(|w| {
             let phases = 0..w.tree.phases.len();
             phases.map(|phase| -> Row<'_> {
                 (PhaseOf { workload: &w.name, phase }, PhaseDocument::new(w, phase))

@@ -90,7 +90,7 @@ impl Question {
         let read =
             traces.read_batches(observer, |batch, metadata| -> Result<(), AnalysisError> {
                 for request in batch.requests() {
-                    let workload = workloads.of(request.volume, metadata);
+                    let workload = workloads.workload_of(request.volume, metadata);
                     while recorder.workloads() <= workload {
                         recorder.add_workload()?;
                     }

@@ -68,7 +68,7 @@ impl<'a> Workloads<'a> {
     }
 
     /// The workload of a volume.
-    pub fn of(&mut self, volume: Volume, metadata: &Metadata) -> usize {
+    pub fn workload_of(&mut self, volume: Volume, metadata: &Metadata) -> usize {
         if let Some(&workload) = self.of_volume.get(&volume) {
             return workload;
         }

@@ -60,11 +60,11 @@ pub struct Answer {
     pub key: Key,
     /// Requests read.
     pub requests: u64,
-    /// Of all volumes.
+    /// Reuse distances of all volumes together.
     pub all: ReuseHistogram,
     /// Where `all` comes from, if from slices.
     pub sliced: Option<SlicedHistogram>,
-    /// Of each volume alone, if that was asked for, with its name.
+    /// Reuse distances of each volume alone, with its name, if that was asked for.
     pub volumes: Vec<(String, ReuseHistogram)>,
 }
 
@@ -75,7 +75,7 @@ enum Measured {
 }
 
 impl Question {
-    /// Of all blocks of 4 KiB together.
+    /// Asks about all blocks of 4 KiB together.
     pub fn new(traces: Traces) -> Self {
         let (options, key, slices) = (LocalityOptions::default(), Key::default(), None);
         Self { traces, options, key, slices }
@@ -140,7 +140,7 @@ impl Question {
             for i in 0..batch.len() {
                 let record = batch.record(i);
                 without_data += u64::from(matches!(record.request.op, Op::Trim | Op::Flush));
-                contents.of(&record, &mut of_blocks);
+                contents.fill(&record, &mut of_blocks);
                 unknown += of_blocks.iter().filter(|content| content.is_none()).count() as u64;
                 workload.add(&record.request, &of_blocks)?;
             }
@@ -177,7 +177,7 @@ impl Measured {
 }
 
 impl Answer {
-    /// Of slices that were measured elsewhere, by whatever processes, and merged.
+    /// The answer from slices that were measured elsewhere, by whatever processes, and merged.
     ///
     /// # Errors
     /// If they have no access, or no block in their sample.
@@ -250,7 +250,9 @@ impl Answer {
         };
         let volumes = self.volumes.iter().map(|(name, h)| (name.as_str(), h));
         let all = std::iter::once(("", &self.all)).chain(volumes);
-        Columns::of(all.flat_map(|(name, h)| h.breakpoints().map(move |size| row((name, h, size)))))
+        Columns::from_rows(
+            all.flat_map(|(name, h)| h.breakpoints().map(move |size| row((name, h, size)))),
+        )
     }
 }
 

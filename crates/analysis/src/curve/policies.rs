@@ -186,7 +186,7 @@ impl Question {
 impl Answer {
     /// A row for each policy and size.
     pub fn rows(&self) -> Columns {
-        Columns::of(self.policies.iter().flat_map(|curve| {
+        Columns::from_rows(self.policies.iter().flat_map(|curve| {
             let of = |&point: &Point| -> Row<'_> { (PointOf { policy: &curve.policy }, point) };
             curve.points.iter().map(of)
         }))
@@ -203,7 +203,7 @@ struct Workload {
     reads: u64,
     writes: u64,
     accesses: Vec<Access>,
-    /// Those of them that are writes.
+    /// Sampled accesses that are writes.
     sampled_writes: u64,
     /// The key of each block.
     keys: Vec<u64>,
@@ -211,7 +211,7 @@ struct Workload {
     addresses: BlockKeys,
     /// The time of each first access of a second.
     seconds: Vec<(usize, Nanos)>,
-    /// The same accesses, if the optimum is asked for.
+    /// The sampled accesses again, if the optimum is asked for.
     clairvoyant: Option<Clairvoyant>,
 }
 
@@ -299,7 +299,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Of the whole trace; estimated from a sample.
+    /// Blocks of the whole trace; estimated from a sample.
     fn distinct_blocks(&self) -> u64 {
         (self.keys.len() as f64 / self.rate).round() as u64
     }

@@ -159,7 +159,7 @@ impl<'a> Answer<'a> {
         self.divisions = vec![division("found", found), division("equal", equal), shared];
     }
 
-    /// Of the division found: sizes, prediction and simulation, by volume.
+    /// Sizes, prediction and simulation of the division found, by volume.
     pub fn found(&self) -> (&[Sizes], &[Outcome], Option<&[Outcome]>) {
         let division = &self.divisions[0];
         (

@@ -131,7 +131,7 @@ impl Answer<'_> {
 
     /// One row per division and volume.
     pub fn rows(&self) -> Columns {
-        Columns::of(self.divisions.iter().flat_map(|division| {
+        Columns::from_rows(self.divisions.iter().flat_map(|division| {
             let volumes = self.baseline(division).volumes.into_iter().enumerate();
             volumes.map(|(v, volume)| {
                 let requests = self.problem.curve(v).requests();

@@ -72,7 +72,7 @@ impl Basis {
     /// Metadata of each block that a tier holds, in bytes, by tier.
     pub fn metadata_bytes(&self) -> Vec<u64> {
         let tiers = self.combinations.iter().map(|c| c.tiers.len()).max().unwrap_or(1);
-        (0..tiers).map(|tier| self.options.cost.metadata.of(tier)).collect()
+        (0..tiers).map(|tier| self.options.cost.metadata.bytes_per_block(tier)).collect()
     }
 
     /// An amount over the whole workload, by the day; none where the traces tell no times.
@@ -150,7 +150,9 @@ impl Answer {
     /// One row per budget and combination, of the budgets asked for and of the sweep.
     pub fn rows(&self) -> Columns {
         let plans = self.plans.iter().chain(&self.sweep);
-        Columns::of(plans.flat_map(|plan| plan.choices.iter().map(|choice| row(plan, choice))))
+        Columns::from_rows(
+            plans.flat_map(|plan| plan.choices.iter().map(|choice| row(plan, choice))),
+        )
     }
 }
 

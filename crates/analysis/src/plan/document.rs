@@ -128,7 +128,7 @@ impl Answer {
         self.pareto.iter().flat_map(rows).collect()
     }
 
-    /// Of one front, the points that are chosen.
+    /// The points of one front that are chosen.
     pub fn rows_of<'b>(
         &self,
         front: &'b Front,

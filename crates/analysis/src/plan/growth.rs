@@ -200,7 +200,7 @@ impl Document {
 
     /// One row for each budget and combination.
     pub fn rows(&self) -> Columns {
-        Columns::of(self.growth.iter().map(|growth| {
+        Columns::from_rows(self.growth.iter().map(|growth| {
             let [first, second] = [0, 1].map(|tier| &growth.divide.tiers[tier]);
             let tiers = Tiers {
                 tier1: first.device.clone(),

@@ -44,7 +44,7 @@ pub struct Question {
 /// The study of several traces.
 #[derive(Debug)]
 pub struct Answer {
-    /// Those of two tiers.
+    /// Combinations of two tiers.
     pub combinations: Vec<Combination>,
     /// Budgets, as shares of what all data in DRAM would cost.
     pub scaled_budgets: Vec<f64>,
@@ -74,7 +74,7 @@ struct Studied {
 /// What decides about the results of a trace.
 #[derive(Serialize, Deserialize, PartialEq, Eq, Clone, Debug)]
 struct Asked {
-    /// Of Forebay.
+    /// Forebay's version.
     version: String,
     path: String,
     bytes: u64,
@@ -157,7 +157,7 @@ impl Question {
             evaluations: self.cydonia.evaluations_max,
             block_size: self.cost.block_size.bytes(),
             sample: self.sample_rate.map(|rate| rate.to_string()),
-            metadata: (0..2).map(|tier| self.cost.metadata.of(tier)).collect(),
+            metadata: (0..2).map(|tier| self.cost.metadata.bytes_per_block(tier)).collect(),
             reference: format!("{:?}", self.catalogue.reference_device()),
             hierarchies: hierarchies.iter().map(|h| format!("{h:?}")).collect(),
         })

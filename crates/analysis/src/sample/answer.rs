@@ -95,17 +95,17 @@ pub(super) fn best(candidates: &[Candidate], hit_ratio_error_max: Option<f64>) -
 pub struct Sampled {
     /// The file.
     pub output: String,
-    /// Of the regions, those that are left of a reduction.
+    /// Share of the regions that are left of a reduction.
     pub rate: f64,
-    /// Of the requests of the trace.
+    /// Share of the requests of the trace.
     pub request_ratio: f64,
     /// Means, with their errors.
     pub features: Vec<FeatureError>,
     /// Quantiles, with their errors.
     pub quantiles: Vec<FeatureError>,
-    /// Of the features, a fraction.
+    /// Mean error of the features, a fraction.
     pub mean_error: f64,
-    /// Of the hit ratios.
+    /// Errors of the hit ratios.
     pub hit_ratio_error: HitRatioError,
     /// What it is measured by.
     pub measured: Measured,
@@ -193,7 +193,7 @@ impl Sampled {
         }
     }
 
-    /// The same, as the outcome of a reduction.
+    /// This sample as the outcome of a reduction.
     pub(super) fn reduced(
         mut self,
         before: Sampled,
@@ -218,14 +218,14 @@ pub fn mean(features: &[FeatureError]) -> f64 {
 }
 
 impl Answer {
-    /// Of what was chosen from, the sample that the thesis takes.
+    /// The sample that the thesis takes, of what was chosen from.
     pub fn plain(&self) -> Option<&Candidate> {
         self.candidates.iter().find(|c| c.bits == PLAIN_BITS)
     }
 
     /// Every feature of every sample.
     pub fn rows(&self) -> Columns {
-        Columns::of(self.samples.iter().flat_map(|s| {
+        Columns::from_rows(self.samples.iter().flat_map(|s| {
             s.features.iter().chain(&s.quantiles).map(|f| Row {
                 sample: &s.output,
                 feature: &f.name,

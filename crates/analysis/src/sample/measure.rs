@@ -121,7 +121,7 @@ impl Measured {
     }
 }
 
-/// Of reads, of writes, of both.
+/// Hit ratios of reads, of writes, and of both together.
 fn hit_ratios(reuse: &ReuseHistogram, size: u64) -> [f64; 3] {
     let hits = [Op::Read, Op::Write].map(|op| if size == 0 { 0 } else { reuse.hits(op, size) });
     let accesses = [reuse.read.accesses(), reuse.write.accesses()];

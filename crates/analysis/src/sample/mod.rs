@@ -26,7 +26,7 @@ pub const PLAIN_BITS: u32 = 4;
 /// Sizes of regions among which the best sample is chosen by default; `docs/sampling.md` has what that
 /// gains.
 pub const SEARCHED_BITS: [u32; 5] = [4, 5, 6, 7, 8];
-/// Of each size of regions.
+/// Samples of each size of regions among which the best is chosen by default.
 pub const SEARCHED_SEEDS: u32 = 8;
 /// The best of them is reduced to this share of its rate at most.
 pub const SEARCHED_TARGET: f64 = 0.7;
@@ -50,7 +50,7 @@ pub struct Question {
     pub samples: u32,
     /// Another seed is another sample.
     pub seed: u64,
-    /// Those whose hit ratios are off by no more are better than all others.
+    /// Samples whose hit ratios are off by no more are better than all others.
     pub hit_ratio_aim: Option<f64>,
     /// Remove further regions while that brings the features closer.
     pub reduce: Option<Reduce>,

@@ -3,7 +3,7 @@
 //! outcome of one is passed to the others that need it.
 
 use forebay_block::Op;
-use forebay_effect::IoError;
+use forebay_effect::{IoError, Outcome};
 use forebay_flash::{Event, Log, RecoveryReport};
 
 use crate::cache::Cache;
@@ -50,7 +50,7 @@ impl Cache {
     /// Whether a region is being cleaned, or should be.
     #[inline]
     fn has_cleaning(&self) -> bool {
-        !self.cleaner.is_idle() || self.world.shards.iter().any(Shard::wants_destage)
+        !self.cleaner.is_idle() || self.world.shards.iter().any(|s| s.tiers.flash.wants_destage())
     }
 
     /// Whether a destage or a stop is in progress.
@@ -167,8 +167,8 @@ impl Cache {
         world.state = CacheState::Ready;
         world.begin_passing();
         self.switch.settle(world);
-        for n in 0..world.shards.len() {
-            world.shards[n].flash_ready(&mut around!(world));
+        for shard in &mut world.shards {
+            shard.tiers.evict_from_flash(&mut around!(world));
         }
         world.notices.push(Notice::Ready(report));
         for volume in 0..world.front.volumes.len() as u16 {
@@ -231,10 +231,10 @@ impl Cache {
                         .prefetch_transfer(ticket as u32, near);
                 }
                 Some(&Event::Moved { ticket, key, .. }) => {
-                    let shard = &self.world.shards[ticket as usize];
+                    let blocks = &self.world.shards[ticket as usize].tiers.blocks;
                     match near {
-                        true => _ = shard.prefetch_entry(key),
-                        false => shard.prefetch(key),
+                        true => _ = blocks.prefetch_entry(key),
+                        false => blocks.prefetch(key),
                     }
                 }
                 _ => {}
@@ -243,6 +243,45 @@ impl Cache {
     }
 
     fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Appended { .. }
+            | Event::AppendFailed { .. }
+            | Event::AppendRefused { .. }
+            | Event::Active { .. }
+            | Event::Moved { .. }
+            | Event::Unmapped { .. } => self.handle_record(event),
+            Event::Recovered(_)
+            | Event::RecoveredTombstone { .. }
+            | Event::Ready(_)
+            | Event::Failed(_) => self.handle_start(event),
+            Event::Synced { ticket, result } => self.handle_log_sync(ticket, result),
+            Event::Voided { result, .. } => self.pass.voided(&mut self.world, result),
+            Event::Reclaim { region } => {
+                if self.stamps.may_reclaim(region) {
+                    self.cleaner.push(region, Purpose::Reclaim);
+                }
+            }
+            Event::Passing { volume, result } => self.world.passing(volume, result),
+            Event::RegionFreed { region } => self.world.forgetting = Some(region),
+            Event::Retire { extent, first } => {
+                self.world.front.sync_together(first.volume(), SyncWaiter::Retire(extent));
+            }
+            Event::CleanMarked { ticket, result } => {
+                let world = &mut self.world;
+                if !self.switch.marked(world, ticket, result)
+                    && !self.seal.marked(world, ticket, result)
+                {
+                    self.stop.marked(world, result);
+                }
+            }
+            Event::Bound { result, .. } => self.seal.noted(&mut self.world, result),
+            Event::Stopped { result } => self.stop.log_stopped(&mut self.world, result),
+            other => unreachable!("nobody asked the log for {other:?}"),
+        }
+    }
+
+    /// What became of a record, or of a mapping: its shard learns of it.
+    fn handle_record(&mut self, event: Event) {
         let shard_of = |ticket: u64| ((ticket >> 32) as usize, ticket as u32);
         match event {
             Event::Appended { ticket, position, checksum } => {
@@ -267,12 +306,9 @@ impl Cache {
             }
             Event::Moved { ticket, key, position, from, region, result } => {
                 self.cleaner.note_moved(from, region);
-                self.world.shards[ticket as usize].moved(
-                    key,
-                    position,
-                    (from, region),
-                    result.is_ok(),
-                );
+                let tiers = &mut self.world.shards[ticket as usize].tiers;
+                let (regions, good) = ((from, region), result.is_ok());
+                tiers.flash.moved(&mut tiers.blocks, key, position, regions, good);
             }
             Event::Unmapped { key, position } => {
                 let n = self
@@ -280,32 +316,13 @@ impl Cache {
                     .shard_of(key.volume(), self.world.config.block_size.offset_of(key.block()));
                 self.world.shards[n].unmapped(&mut around!(self.world), key, position);
             }
-            Event::Synced { ticket: CLEANER, result } => {
-                _ = self.clean(|cleaner, s| cleaner.logged(s, result))
-            }
-            Event::Synced { ticket: START, result } => {
-                if let Some(report) = self.start.disowned(&mut self.world, result) {
-                    self.serve(Some(report));
-                }
-            }
-            Event::Synced { ticket: SALVAGE, result } => self.pass.salvaged(result),
-            Event::Voided { result, .. } => self.pass.voided(&mut self.world, result),
-            Event::Synced { ticket, result } => {
-                let request = ticket as u32;
-                let again = result.is_err() && self.world.may_repeat(request);
-                self.world.front.requests[request].again |= again;
-                self.world.front.pieces_done(request, 1, if again { Ok(()) } else { result });
-            }
-            Event::Reclaim { region } => {
-                if self.stamps.may_reclaim(region) {
-                    self.cleaner.push(region, Purpose::Reclaim);
-                }
-            }
-            Event::Passing { volume, result } => self.world.passing(volume, result),
-            Event::RegionFreed { region } => self.world.forgetting = Some(region),
-            Event::Retire { extent, first } => {
-                self.world.front.sync_together(first.volume(), SyncWaiter::Retire(extent));
-            }
+            other => unreachable!("no record is meant by {other:?}"),
+        }
+    }
+
+    /// What the start of the log gives, and how it ends.
+    fn handle_start(&mut self, event: Event) {
+        match event {
             Event::Recovered(r) => self.start.recovered(&mut self.world, &r),
             Event::RecoveredTombstone { key } => {
                 self.start.recovered_tombstone(&mut self.world, key)
@@ -321,17 +338,26 @@ impl Cache {
                 self.world.state = CacheState::Failed;
                 self.world.notices.push(Notice::Failed(error));
             }
-            Event::CleanMarked { ticket, result } => {
-                let world = &mut self.world;
-                if !self.switch.marked(world, ticket, result)
-                    && !self.seal.marked(world, ticket, result)
-                {
-                    self.stop.marked(world, result);
+            other => unreachable!("{other:?} is no part of a start"),
+        }
+    }
+
+    /// A sync of the log has ended: who asked for it learns of it.
+    fn handle_log_sync(&mut self, ticket: u64, result: Outcome) {
+        match ticket {
+            CLEANER => _ = self.clean(|cleaner, s| cleaner.logged(s, result)),
+            START => {
+                if let Some(report) = self.start.disowned(&mut self.world, result) {
+                    self.serve(Some(report));
                 }
             }
-            Event::Bound { result, .. } => self.seal.noted(&mut self.world, result),
-            Event::Stopped { result } => self.stop.log_stopped(&mut self.world, result),
-            other => unreachable!("nobody asked the log for {other:?}"),
+            SALVAGE => self.pass.salvaged(result),
+            _ => {
+                let request = ticket as u32;
+                let again = result.is_err() && self.world.may_repeat(request);
+                self.world.front.requests[request].again |= again;
+                self.world.front.pieces_done(request, 1, if again { Ok(()) } else { result });
+            }
         }
     }
 

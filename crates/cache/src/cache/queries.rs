@@ -93,7 +93,7 @@ impl Cache {
     /// reclaim has found, excluding those written again since. Reads of data that only the record
     /// holds fail; the rest of such a block, and all other blocks, are intact.
     pub fn unreadable(&self) -> impl Iterator<Item = (Volume, u64)> + '_ {
-        let all = self.world.shards.iter().flat_map(Shard::unreadable);
+        let all = self.world.unreadable();
         all.map(|key| (Volume(key.volume().into()), key.block().0))
     }
 
@@ -135,13 +135,13 @@ impl Cache {
     /// Blocks with data in memory that are not on flash or, without flash, not on the backing
     /// store.
     pub fn dirty_in_memory(&self) -> u64 {
-        self.world.shards.iter().map(Shard::dirty_in_memory).sum()
+        self.world.shards.iter().map(|shard| shard.tiers.blocks.dirty_in_memory()).sum()
     }
 
     /// Blocks in memory whose dirty record on flash is kept, because memory does not survive a
     /// power cut. In the slots layout, flash has room for that many fewer other blocks.
     pub fn dirty_copies(&self) -> u64 {
-        self.world.shards.iter().map(Shard::dirty_copies).sum()
+        self.world.shards.iter().map(|shard| shard.tiers.flash.dirty_copies()).sum()
     }
 
     /// Counters of the log.
@@ -184,13 +184,13 @@ impl Cache {
 
     /// Blocks in memory by the accounting of its replacement policy.
     pub fn resident_blocks(&self) -> u32 {
-        self.world.shards.iter().map(Shard::resident).sum()
+        self.world.shards.iter().map(|shard| shard.tiers.dram.len()).sum()
     }
 
     /// Accesses of which the replacement policy of memory was notified, as insertions or hits: at
     /// most one for each block of each request.
     pub fn accesses_told(&self) -> u64 {
-        self.world.shards.iter().map(Shard::told).sum()
+        self.world.shards.iter().map(|shard| shard.tiers.dram.told()).sum()
     }
 
     /// The most steps that the replacement policies have taken in one eviction: the policy of
@@ -259,7 +259,7 @@ impl Cache {
     /// Blocks of DRAM in use: as at the start, or by the last
     /// [`set_dram_blocks`](Cache::set_dram_blocks).
     pub fn dram_blocks(&self) -> u32 {
-        self.world.shards.iter().map(Shard::dram_blocks).sum()
+        self.world.shards.iter().map(|shard| shard.tiers.dram.capacity()).sum()
     }
 
     /// Progress of the start, while flash is read.
@@ -313,7 +313,8 @@ impl Cache {
     /// before the next effect is performed.
     #[inline]
     pub fn poll_withdrawn(&mut self) -> Option<Frame> {
-        let withdrawn = self.world.shards.iter_mut().find_map(Shard::poll_withdrawn);
+        let mut shards = self.world.shards.iter_mut();
+        let withdrawn = shards.find_map(|shard| shard.tiers.blocks.poll_withdrawn());
         withdrawn.filter(|_| !self.world.front.sabotage.is(Bug::NotWithdrawn))
     }
 
@@ -330,7 +331,7 @@ impl Cache {
     #[inline]
     pub fn prefetch(&self, volume: Volume, offset: u64) {
         let (shard, key) = self.world.place_of(volume, offset);
-        self.world.shards[shard].prefetch(key);
+        self.world.shards[shard].tiers.blocks.prefetch(key);
     }
 
     /// Prefetches the data that the place loaded by [`Cache::prefetch`] leads to. Returns their
@@ -338,7 +339,7 @@ impl Cache {
     #[inline]
     pub fn prefetch_entry(&self, volume: Volume, offset: u64) -> Sought {
         let (shard, key) = self.world.place_of(volume, offset);
-        let entry = self.world.shards[shard].prefetch_entry(key);
+        let entry = self.world.shards[shard].tiers.blocks.prefetch_entry(key);
         Sought { shard: shard as u32, entry, key }
     }
 
@@ -346,12 +347,15 @@ impl Cache {
     /// those lead to. Best called after [`Cache::prefetch_entry`], twice.
     #[inline]
     pub fn prefetch_policy(&self, sought: Sought, near: bool) {
-        self.world.shards[sought.shard as usize].prefetch_policy(sought.key, sought.entry, near);
+        let shard = &self.world.shards[sought.shard as usize];
+        shard.tiers.prefetch_policy(sought.key, sought.entry, near);
     }
 
     /// The next request is for the block at this place: it is looked up there first.
     #[inline]
     pub fn expect(&self, sought: Sought) {
-        self.world.shards[sought.shard as usize].expect(sought.entry);
+        if let Some(id) = sought.entry {
+            self.world.shards[sought.shard as usize].tiers.blocks.expect(id);
+        }
     }
 }

@@ -10,7 +10,7 @@ use super::apart::{is_whole, note_taken, part_late};
 use super::reclaim::room_for_moves;
 use super::{CLEANER, Cleaner, Cleaning, FAILURES_MAX, Phase, Purpose};
 use crate::destage::Destages;
-use crate::shard::{JobState, Shard, Target, owed};
+use crate::shard::{JobState, Target, owed};
 use crate::stamp::Stamps;
 use crate::stores::Stores;
 use crate::volume::SyncWaiter;
@@ -81,8 +81,8 @@ impl Cleaner {
         let (skipped, late) = (active.skipped | active.failed, s.stores.late());
         let several = s.world.front.volumes.len() > 1;
         for shard in &mut s.world.shards {
-            active.awaited |= shard.chosen_volumes() & !skipped;
-            shard.clean_begin(skipped, several, late);
+            active.awaited |= shard.destager.chosen_volumes() & !skipped;
+            shard.destager.begin(skipped, several, late);
         }
     }
 
@@ -103,7 +103,7 @@ impl Cleaner {
             }
             Phase::Releasing => self.active = None,
             Phase::Writing => {
-                world.shards.iter_mut().for_each(Shard::clean_cut);
+                world.shards.iter_mut().for_each(|shard| shard.destager.cut());
                 return false;
             }
             Phase::Syncing { .. } | Phase::Settling { .. } => return false,
@@ -117,11 +117,11 @@ impl Cleaner {
     pub fn take_turn(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let mut any = false;
         let works = s.world.log.as_ref().is_some_and(|log| log.error().is_none());
-        if works && s.world.shards.iter().any(Shard::is_exhausted) {
+        if works && s.world.shards.iter().any(|s| s.tiers.flash.is_exhausted()) {
             return Turn::GiveUp;
         }
         let may = may_clean(s.world);
-        let owes = may && works && s.world.shards.iter().any(|s| s.wants_destage());
+        let owes = may && works && s.world.shards.iter().any(|s| s.tiers.flash.wants_destage());
         if owes && !self.is_evicting() {
             self.push(0, Purpose::Evict);
         }
@@ -148,8 +148,9 @@ impl Cleaner {
                 if active.written >> n & 1 == 1 {
                     continue;
                 }
-                let state = s.world.shards[n].clean_step(&mut around!(s.world));
-                s.world.shards[n].close_runs(&mut around!(s.world));
+                let shard = &mut s.world.shards[n];
+                let state = shard.destager.step(&mut shard.tiers, &mut around!(s.world));
+                shard.close_runs(&mut around!(s.world));
                 let JobState::Written { volumes, error, unreadable, failed } = state else {
                     continue;
                 };
@@ -211,7 +212,7 @@ impl Cleaner {
             active.skipped |= self.apart.volumes();
         }
         for shard in &mut s.world.shards {
-            shard.clean_choose(target, dirty, active.skipped);
+            shard.destager.choose(&mut shard.tiers, target, dirty, active.skipped);
         }
     }
 
@@ -221,8 +222,8 @@ impl Cleaner {
         let Some(active) = self.active.as_mut().filter(|a| a.phase == Phase::Choosing) else {
             return false;
         };
-        for n in 0..world.shards.len() {
-            if !world.shards[n].clean_choose_step(&mut around!(world)) {
+        for shard in &mut world.shards {
+            if !shard.destager.choose_step(&mut shard.tiers, &mut around!(world)) {
                 return false;
             }
         }
@@ -239,8 +240,8 @@ impl Cleaner {
     /// The stores are synced, except for some volumes: the records destaged to the others are
     /// clean.
     fn step_settling(&mut self, s: &mut Surroundings<'_>, failed: VolumeSet) -> Turn {
-        for n in 0..s.world.shards.len() {
-            if !s.world.shards[n].clean_end(&mut around!(s.world), failed) {
+        for shard in &mut s.world.shards {
+            if !shard.destager.end(&mut shard.tiers, &mut around!(s.world), failed) {
                 return Turn::Nothing;
             }
         }
@@ -255,7 +256,8 @@ impl Cleaner {
         match active.phase {
             Phase::Stamping => {
                 let shards = s.world.shards.iter();
-                let chosen = shards.fold(VolumeSet::EMPTY, |all, s| all | s.chosen_volumes());
+                let chosen =
+                    shards.fold(VolumeSet::EMPTY, |all, s| all | s.destager.chosen_volumes());
                 s.stamps.unseen(chosen & !(active.skipped | active.failed), active.newest)
             }
             // (A failing store's stamp must not delay the other volumes.)
@@ -335,7 +337,7 @@ impl Cleaner {
         let region = active.region;
         let owes = active.purpose != Purpose::Evict
             && (active.unreadable
-                || s.world.shards.iter().any(|shard| shard.region_is_dirty(region)));
+                || s.world.shards.iter().any(|shard| shard.tiers.flash.region_is_dirty(region)));
         if owes && active.purpose == Purpose::Destage {
             self.note_unread(region);
         }
@@ -360,7 +362,9 @@ impl Cleaner {
                 active.phase = Phase::Carrying;
             }
             s.stores.note_reclaimed(true);
-            s.world.shards.iter_mut().for_each(|shard| shard.carry_begin(region, carried));
+            for shard in &mut s.world.shards {
+                shard.destager.carry_begin(&shard.tiers, region, carried);
+            }
             return Turn::Something;
         }
         // Records of skipped stores are still dirty, so this cleaning does not succeed.
@@ -416,7 +420,7 @@ impl Cleaner {
     pub fn push_all_dirty(&mut self, world: &World) {
         let regions = world.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
         for region in 0..regions {
-            let dirty = world.shards.iter().any(|s| s.region_is_dirty(region));
+            let dirty = world.shards.iter().any(|s| s.tiers.flash.region_is_dirty(region));
             if dirty && !self.is_wanted_clean(region) {
                 self.push(region, Purpose::Destage);
             }
@@ -435,8 +439,8 @@ impl Cleaner {
 
 /// The chosen records will not be cleaned.
 fn abandon_chosen(world: &mut World) {
-    for n in 0..world.shards.len() {
-        world.shards[n].clean_abandon(&mut around!(world));
+    for shard in &mut world.shards {
+        shard.destager.abandon(&mut shard.tiers, &mut around!(world));
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn clean_oldest(
     found.is_some()
 }
 
-/// That region, if it is not being destaged already.
+/// The oldest region with something dirty, of volumes other than these, if it is not being destaged already.
 pub(crate) fn oldest(
     world: &World,
     cleaner: &Cleaner,

@@ -31,7 +31,8 @@ impl Cleaner {
     pub(super) fn step_carry(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let mut done = true;
         for n in 0..s.world.shards.len() {
-            match s.world.shards[n].carry_step(&mut around!(s.world)) {
+            let shard = &mut s.world.shards[n];
+            match shard.destager.carry_step(&mut shard.tiers, &mut around!(s.world)) {
                 CarryState::Done => {}
                 CarryState::Busy => done = false,
                 CarryState::Unreadable => {
@@ -75,16 +76,17 @@ impl Cleaner {
         let Some(active) = &mut self.active else { return };
         active.phase = Phase::Picking { shard: n, pages };
         let share = pages / (world.shards.len() - n) as u32;
-        world.shards[n].reinsert_choose(active.region, share);
+        let shard = &mut world.shards[n];
+        shard.destager.reinsert_choose(&mut shard.tiers, active.region, share);
     }
 
     /// Continues choosing; when every shard has chosen, begins to insert the records again.
     pub(super) fn step_picking(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let Some(active) = self.active else { return Turn::Nothing };
         let Phase::Picking { shard: n, pages } = active.phase else { return Turn::Nothing };
-        let Some(taken) = s.world.shards[n].reinsert_choose_step(&mut around!(s.world)) else {
-            return Turn::Nothing;
-        };
+        let shard = &mut s.world.shards[n];
+        let taken = shard.destager.reinsert_choose_step(&mut shard.tiers, &mut around!(s.world));
+        let Some(taken) = taken else { return Turn::Nothing };
         if n + 1 < s.world.shards.len() {
             self.pick(s.world, n + 1, pages - taken);
             return Turn::Something;
@@ -99,7 +101,8 @@ impl Cleaner {
     pub(super) fn step_reinsertions(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let mut done = true;
         for n in 0..s.world.shards.len() {
-            match s.world.shards[n].reinsert_step(&mut around!(s.world)) {
+            let shard = &mut s.world.shards[n];
+            match shard.destager.reinsert_step(&mut shard.tiers, &mut around!(s.world)) {
                 CarryState::Failed => {
                     self.active = None;
                     return Turn::Something;
@@ -173,8 +176,8 @@ impl Cleaner {
             return false;
         }
         active.phase = Phase::Moving;
-        for n in 0..world.shards.len() {
-            world.shards[n].move_begin(&mut around!(world), region);
+        for shard in &mut world.shards {
+            shard.tiers.flash.move_begin(&shard.tiers.blocks, &around!(world), region);
         }
         true
     }
@@ -184,8 +187,8 @@ impl Cleaner {
             return false;
         };
         let (mut done, mut given) = (true, false);
-        for n in 0..s.world.shards.len() {
-            match s.world.shards[n].move_step(&mut around!(s.world)) {
+        for shard in &mut s.world.shards {
+            match shard.tiers.flash.move_step(&shard.tiers.blocks, &mut around!(s.world)) {
                 MoveState::Busy | MoveState::More => done = false,
                 MoveState::Given => (done, given) = (false, true),
                 MoveState::Done => {}
@@ -219,6 +222,7 @@ impl Cleaner {
 
 /// Room in the log for the mappings of a region.
 pub(super) fn room_for_moves(world: &World, region: u32) -> MoveRoom {
-    let count = world.shards.iter().map(|shard| shard.region_entries(region)).sum();
+    let entries = world.shards.iter().map(|shard| shard.tiers.flash.region_entries(region));
+    let count = entries.map(u64::from).sum();
     world.log.as_ref().map_or(MoveRoom::Never, |log| log.room_for_moves(count))
 }

@@ -20,7 +20,7 @@ use crate::index::Index;
 
 /// A record on flash, as described by its block's entry.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FlashRecord {
+pub(crate) struct FlashRecord {
     pub position: Position,
     pub checksum: u32,
     /// The granules in it, and those of them that the backing store may lack.
@@ -30,7 +30,7 @@ pub(super) struct FlashRecord {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Blocks {
+pub(crate) struct Blocks {
     index: Index,
     frames: Frames,
     granules: Granules,

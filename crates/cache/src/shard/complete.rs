@@ -320,7 +320,7 @@ impl Shard {
             }
             tiers.flash.set_record(&mut tiers.blocks, context, id, Some(to));
         });
-        self.tiers.flash.evict(&self.tiers.blocks, &self.tiers.transfers, context);
+        self.tiers.evict_from_flash(context);
         self.tiers.transfers.close_runs(context);
         moved
     }

@@ -102,7 +102,7 @@ impl JobState {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Destager {
+pub(crate) struct Destager {
     /// The job retries entries that wait for a bounce frame.
     job: Option<Job>,
     /// The records of the job, or of carrying on, in address order once all are chosen.
@@ -203,6 +203,7 @@ impl Destager {
             Target::Region(region) => tiers.flash.begin_walk(region),
             Target::Coldest => self.collect_coldest(tiers),
         }
+        tiers.flash.hold_cells();
     }
 
     /// Continues choosing within the budget of the call; returns whether all are chosen.
@@ -243,74 +244,6 @@ impl Destager {
         });
     }
 
-    /// Writes in flight that the job waits for.
-    fn in_flight(&self) -> u32 {
-        self.writes.all - self.apart.in_flight
-    }
-
-    /// The most writes in flight that the job may have.
-    fn depth(&self) -> u32 {
-        self.depth.saturating_sub(self.apart.in_flight).max(1)
-    }
-
-    /// Whether another write to the volume may begin. With several volumes, none takes all places
-    /// or frames: otherwise the first slow one would leave none to the others.
-    fn may_begin(&self, tiers: &Tiers, job: &Job, volume: usize) -> bool {
-        let depth = job.part_of(volume, self.depth()).max(1);
-        let frames = job.part_of(volume, self.frames(tiers)).max(1);
-        self.writes.in_flight[volume] < depth && self.writes.frames[volume] < frames
-    }
-
-    /// Bounce frames that the next write to the volume may use.
-    fn frames_for(&self, tiers: &Tiers, job: &Job, volume: usize) -> usize {
-        let own = self.writes.frames[volume] as usize;
-        let most = job.part_of(volume, self.frames(tiers)).max(1) as usize;
-        tiers.transfers.bounces_free().min(most.saturating_sub(own))
-    }
-
-    /// Bounce frames, excluding those of writes that the job does not wait for.
-    fn frames(&self, tiers: &Tiers) -> u32 {
-        let apart = self.apart.numbers().map(|volume| self.writes.frames[volume]).sum::<u32>();
-        (tiers.transfers.bounces() as u32).saturating_sub(apart)
-    }
-
-    /// Whether some of the chosen records have not been looked at.
-    fn has_left(&self) -> bool {
-        self.parts.iter().any(|part| part.at < part.end)
-    }
-
-    /// The volumes of the chosen records.
-    pub fn chosen_volumes(&self) -> VolumeSet {
-        self.chosen.iter().fold(VolumeSet::EMPTY, |all, (key, _)| all | VolumeSet::of(*key))
-    }
-
-    /// Collects the dirty records of blocks being evicted from flash, as far as a cleaning looks
-    /// ahead.
-    fn collect_coldest(&mut self, tiers: &mut Tiers) {
-        self.chosen.clear();
-        let blocks = &tiers.blocks;
-        let ids = tiers.flash.take_coldest();
-        let dirty = ids.filter(|&id| blocks[id].owed() != 0);
-        self.chosen.extend(dirty.filter_map(|id| Some((blocks[id].key(), blocks[id].position()?))));
-    }
-
-    /// Collects the next record of the region, if it is dirty and still has to be written.
-    fn collect(&mut self, tiers: &mut Tiers) {
-        let Some(id) = tiers.flash.walk(&tiers.blocks) else { return };
-        if self.skipped.has(tiers.blocks[id].key()) {
-            return;
-        }
-        if tiers.blocks[id].has(UNREADABLE) {
-            tiers.blocks[id].clear(UNREADABLE);
-            tiers.flash.update_residence(&tiers.blocks, id, false);
-        }
-        let e = &tiers.blocks[id];
-        if e.owed() != 0 && !e.has(DESTAGED) {
-            let position = e.position().expect("an entry of a region has a record");
-            self.chosen.push((e.key(), position));
-        }
-    }
-
     /// Advances the job.
     pub fn step(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>) -> JobState {
         let Some(mut job) = self.job.take() else {
@@ -341,6 +274,11 @@ impl Destager {
         };
         self.job = Some(job);
         state
+    }
+
+    /// The volumes of what was chosen.
+    pub fn chosen_volumes(&self) -> VolumeSet {
+        self.chosen.iter().fold(VolumeSet::EMPTY, |all, (key, _)| all | VolumeSet::volume_of(*key))
     }
 
     /// No more of the chosen records are begun.
@@ -388,6 +326,68 @@ impl Destager {
         tiers.flash.release_cells(context);
     }
 
+    /// Writes in flight that the job waits for.
+    fn in_flight(&self) -> u32 {
+        self.writes.all - self.apart.in_flight
+    }
+
+    /// The most writes in flight that the job may have.
+    fn depth(&self) -> u32 {
+        self.depth.saturating_sub(self.apart.in_flight).max(1)
+    }
+
+    /// Whether another write to the volume may begin. Of several none takes all places or frames: else the first that
+    /// is slow would leave nothing to the others.
+    fn may_begin(&self, tiers: &Tiers, job: &Job, volume: usize) -> bool {
+        let depth = job.part_of(volume, self.depth()).max(1);
+        let frames = job.part_of(volume, self.frames(tiers)).max(1);
+        self.writes.in_flight[volume] < depth && self.writes.frames[volume] < frames
+    }
+
+    /// Bounce frames that the next write to the volume may take.
+    fn frames_for(&self, tiers: &Tiers, job: &Job, volume: usize) -> usize {
+        let own = self.writes.frames[volume] as usize;
+        let most = job.part_of(volume, self.frames(tiers)).max(1) as usize;
+        tiers.transfers.bounces_free().min(most.saturating_sub(own))
+    }
+
+    /// Bounce frames, but for those of writes that the job does not wait for.
+    fn frames(&self, tiers: &Tiers) -> u32 {
+        let apart = self.apart.numbers().map(|volume| self.writes.frames[volume]).sum::<u32>();
+        (tiers.transfers.bounces() as u32).saturating_sub(apart)
+    }
+
+    /// Whether not all of what was chosen has been looked at.
+    fn has_left(&self) -> bool {
+        self.parts.iter().any(|part| part.at < part.end)
+    }
+
+    /// Collects the dirty records of those who give way on flash: no more than a cleaning looks ahead.
+    fn collect_coldest(&mut self, tiers: &mut Tiers) {
+        self.chosen.clear();
+        let blocks = &tiers.blocks;
+        let ids = tiers.flash.take_coldest();
+        let dirty = ids.filter(|&id| blocks[id].owed() != 0);
+        self.chosen.extend(dirty.filter_map(|id| Some((blocks[id].key(), blocks[id].position()?))));
+    }
+
+    /// Collects the next record of the region, if it is dirty and still has to be written.
+    fn collect(&mut self, tiers: &mut Tiers) {
+        let Some(id) = tiers.flash.walk(&tiers.blocks) else { return };
+        if self.skipped.has(tiers.blocks[id].key()) {
+            return;
+        }
+        if tiers.blocks[id].has(UNREADABLE) {
+            tiers.blocks[id].clear(UNREADABLE);
+            tiers.flash.update_residence(&tiers.blocks, id, false);
+        }
+        let e = &tiers.blocks[id];
+        if e.owed() != 0 && !e.has(DESTAGED) {
+            let position = e.position().expect("an entry of a region has a record");
+            self.chosen.push((e.key(), position));
+        }
+    }
+
     // ---- writes end ----
 
     /// A write to the backing store, of one record or several, has ended, successfully or not.
@@ -397,7 +397,7 @@ impl Destager {
             if self.apart.has(key) {
                 self.apart.note_failed(key, error);
             } else if let Some(job) = &mut self.job {
-                job.failed_volumes |= VolumeSet::of(key);
+                job.failed_volumes |= VolumeSet::volume_of(key);
                 job.error = Some(error);
             }
         }

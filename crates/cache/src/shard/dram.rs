@@ -17,7 +17,7 @@ use crate::waiters::Piece;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Dram {
+pub(crate) struct Dram {
     replacement: Replacement,
     /// Frames (bits) of blocks that have them only until they have been read or are on flash.
     passing: Box<[u64]>,

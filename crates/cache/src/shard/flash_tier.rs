@@ -20,7 +20,7 @@ pub(crate) use moves::{Forgotten, MoveState};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct FlashTier {
+pub(crate) struct FlashTier {
     shard: u8,
     exists: bool,
     /// Index entries for blocks on flash.
@@ -359,7 +359,7 @@ impl FlashTier {
     /// The reads or the popularity of the block's record, if that makes it worth inserting again.
     pub fn worth(&self, id: EntryId) -> Option<u8> {
         let uses = *self.uses.get(id as usize)?;
-        let worth = self.popularity.as_ref().map_or(uses, |popularity| popularity.of(id));
+        let worth = self.popularity.as_ref().map_or(uses, |popularity| popularity.sum(id));
         self.policy.uses_min().filter(|&least| worth >= least).map(|_| worth)
     }
 

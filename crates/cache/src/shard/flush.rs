@@ -31,7 +31,7 @@ struct Flush {
 
 /// The current flush of each volume.
 #[derive(Debug, Default)]
-pub(super) struct Flushes(Vec<Flush>);
+pub(crate) struct Flushes(Vec<Flush>);
 
 impl Flushes {
     pub fn add_volume(&mut self) {
@@ -78,9 +78,15 @@ impl Flushes {
     }
 }
 
+/// A flush of the volume begins: what is dirty in DRAM until now must leave it.
+pub(crate) fn begin(tiers: &mut Tiers, volume: usize) {
+    tiers.blocks.mark_dirty(volume);
+    tiers.flushes.begin(volume);
+}
+
 /// Advances a flush by at most `budget` blocks. This shard's part is done when all its blocks have
 /// been given to the log or, without a log, are on the backing store.
-pub(super) fn step(
+pub(crate) fn step(
     tiers: &mut Tiers,
     context: &mut ShardContext<'_>,
     volume: usize,

@@ -9,7 +9,7 @@ use crate::frames::Frame;
 
 /// The sizes of blocks and of their granules. A block has at most 16 granules.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Granules {
+pub(crate) struct Granules {
     block_shift: u32,
     granule_shift: u32,
     all: u16,
@@ -95,7 +95,7 @@ impl Granules {
         size.saturating_sub(self.start_of(key)).min(u64::from(self.block_size())) as u32
     }
 
-    /// Those bytes as a range of the volume.
+    /// Bytes of a block that lie within its volume, as a range of the volume.
     #[inline]
     pub fn range_within(self, context: &ShardContext<'_>, key: BlockKey) -> (u64, u64) {
         let start = self.start_of(key);

@@ -8,9 +8,6 @@ use forebay_flash::sabotage::Bug;
 use super::tiers::{Step, lines, queues};
 use super::transfer::Kind;
 use super::{Shard, ShardContext};
-use crate::allocation::Held;
-use crate::entry::EntryId;
-use crate::frames::Frame;
 use crate::slab::Fifo;
 use crate::volume::Past;
 use crate::volume_set::VolumeSet;
@@ -28,60 +25,14 @@ pub(crate) enum Access {
 }
 
 impl Shard {
-    /// The frame of a block, for a read that takes its bytes at once; `None` if the read needs more
-    /// than that.
-    #[inline]
-    pub fn read_hit(&mut self, key: BlockKey, start: u32, length: u32) -> Option<Frame> {
-        self.tiers.read_hit(key, start, length)
-    }
-
-    /// Publishes the frame of a block, if it holds the whole block and no transfer of it is in
-    /// flight.
-    pub fn publish(&mut self, key: BlockKey) -> Option<Frame> {
-        self.tiers.blocks.publish(key)
-    }
-
-    /// A frame that is no longer published.
-    #[inline]
-    pub fn poll_withdrawn(&mut self) -> Option<Frame> {
-        self.tiers.blocks.poll_withdrawn()
-    }
-
-    /// Prefetches the data that an access to `key` will need first.
-    pub fn prefetch(&self, key: BlockKey) {
-        self.tiers.blocks.prefetch(key);
-    }
-
-    /// Prefetches the data that an access to `key` will need next: its entry, which is likely to be
-    /// the returned one.
-    pub fn prefetch_entry(&self, key: BlockKey) -> Option<EntryId> {
-        self.tiers.blocks.prefetch_entry(key)
-    }
-
     /// Prefetches the data that the end of a transfer will need, first or (`near`) next.
     pub fn prefetch_transfer(&self, t: u32, near: bool) {
         if let Some(transfer) = self.tiers.transfers.get(t) {
             match near {
-                true => _ = self.prefetch_entry(transfer.key),
-                false => self.prefetch(transfer.key),
+                true => _ = self.tiers.blocks.prefetch_entry(transfer.key),
+                false => self.tiers.blocks.prefetch(transfer.key),
             }
         }
-    }
-
-    /// Whether no block of the extent of `key` is held, for certain.
-    pub fn has_nothing_near(&self, key: BlockKey) -> bool {
-        self.tiers.blocks.is_extent_empty(key)
-    }
-
-    /// The offset in a block of the first of these granules that is wholly past the end of the
-    /// volume.
-    pub fn beyond(&self, context: &ShardContext<'_>, key: BlockKey, granules: u16) -> Option<u64> {
-        self.tiers.blocks.granules().beyond(context, key, granules)
-    }
-
-    /// The data held of a block.
-    pub fn held(&self, key: BlockKey) -> Held {
-        self.tiers.blocks.held(key)
     }
 
     /// Gives the runs being collected to the driver.
@@ -89,19 +40,6 @@ impl Shard {
         self.tiers.transfers.close_runs(context);
         lines::fetch_lines(&mut self.tiers, context);
         queues::step(&mut self.tiers, context);
-    }
-
-    /// Extends the open run, if it zeroes for `request` and ends where `key` begins, by as many of
-    /// `blocks` whole blocks as are known to be neither cached nor in another range; returns their
-    /// number.
-    pub fn zero_further(
-        &mut self,
-        context: &mut ShardContext<'_>,
-        key: BlockKey,
-        request: u32,
-        blocks: u32,
-    ) -> u32 {
-        self.tiers.transfers.zero_further(&self.tiers.blocks, context, key, request, blocks)
     }
 
     /// Whether there is a place for another waiting piece.

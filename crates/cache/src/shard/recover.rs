@@ -14,11 +14,11 @@ use forebay_flash::BlockKey;
 
 use super::ShardContext;
 use super::blocks::{Blocks, FlashRecord};
-use super::flash_tier::FlashTier;
+use super::tiers::Tiers;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Recovery {
+pub(crate) struct Recovery {
     /// Records for which the index has had no room so far.
     spilled: BTreeMap<BlockKey, FlashRecord>,
 }
@@ -27,7 +27,7 @@ impl Recovery {
     /// A record found by recovery.
     pub fn record(
         &mut self,
-        (blocks, flash): (&mut Blocks, &mut FlashTier),
+        Tiers { blocks, flash, .. }: &mut Tiers,
         context: &mut ShardContext<'_>,
         key: BlockKey,
         record: FlashRecord,
@@ -53,23 +53,23 @@ impl Recovery {
     /// A tombstone found by recovery. Returns whether it frees an index entry.
     pub fn tombstone(
         &mut self,
-        (blocks, flash): (&mut Blocks, &mut FlashTier),
+        Tiers { blocks, flash, room, .. }: &mut Tiers,
         context: &mut ShardContext<'_>,
         key: BlockKey,
-    ) -> bool {
+    ) {
         self.spilled.remove(&key);
-        let Some(id) = blocks.find(key) else { return false };
+        let Some(id) = blocks.find(key) else { return };
         if blocks[id].position().is_some() {
             flash.set_record(blocks, context, id, None);
         }
-        flash.forget_if_empty(blocks, id)
+        *room |= flash.forget_if_empty(blocks, id);
     }
 
     /// Recovery has returned everything: spilled records take the free places. Adds to `left` the
     /// blocks whose clean records find none; returns the number of dirty ones that find none.
     pub fn place_spilled(
         &mut self,
-        (blocks, flash): (&mut Blocks, &mut FlashTier),
+        Tiers { blocks, flash, .. }: &mut Tiers,
         context: &mut ShardContext<'_>,
         left: &mut Vec<BlockKey>,
     ) -> u64 {
@@ -99,6 +99,7 @@ mod tests {
 
     use crate::cache::Cache;
     use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
+    use crate::shard::FlashRecord;
     use crate::start::Start;
     use crate::world::around;
     use forebay_flash::{Geometry, Record};
@@ -137,13 +138,17 @@ mod tests {
     fn find(cache: &mut Cache, block: u64, page: u32) {
         let first = cache.world.log.as_ref().expect("a log").geometry().first_region_page();
         let (key, position) = (BlockKey::new(0, block), Position(first + page));
-        cache.world.shards[0].recovered(&mut around!(cache.world), key, position, 0, (1, 0));
+        let shard = &mut cache.world.shards[0];
+        let record = FlashRecord { position, checksum: 0, valid: 1, dirty: 0 };
+        shard.recovery.record(&mut shard.tiers, &mut around!(cache.world), key, record);
     }
 
     /// Recovery ends; the page of the block's record.
     fn settle(cache: &mut Cache, block: u64) -> Option<u32> {
         let mut left = Vec::new();
-        let homeless = cache.world.shards[0].place_spilled(&mut around!(cache.world), &mut left);
+        let shard = &mut cache.world.shards[0];
+        let context = &mut around!(cache.world);
+        let homeless = shard.recovery.place_spilled(&mut shard.tiers, context, &mut left);
         assert_eq!((homeless, left), (0, Vec::new()));
         let first = cache.world.log.as_ref().expect("a log").geometry().first_region_page();
         let shard = &cache.world.shards[0];
@@ -152,8 +157,9 @@ mod tests {
     }
 
     fn forget(cache: &mut Cache, block: u64) {
-        cache.world.shards[0]
-            .recovered_tombstone(&mut around!(cache.world), BlockKey::new(0, block));
+        let shard = &mut cache.world.shards[0];
+        let context = &mut around!(cache.world);
+        shard.recovery.tombstone(&mut shard.tiers, context, BlockKey::new(0, block));
     }
 
     #[test]
@@ -167,7 +173,10 @@ mod tests {
                 &Record { key, position, valid, dirty, checksum, sequence, adds },
             );
         };
-        let owed = |cache: &Cache| cache.world.shards[0].recovered_dirty(BlockKey::new(0, 3));
+        let owed = |cache: &Cache| {
+            let shard = &cache.world.shards[0];
+            shard.recovery.dirty(&shard.tiers.blocks, BlockKey::new(0, 3))
+        };
         // The masks of the newest record, and what is owed for it, if it has all.
         for (newest, all) in [
             ((3, 0), Some(1)),

@@ -10,6 +10,7 @@ pub(super) mod lines;
 pub(super) mod queues;
 mod read;
 mod write;
+mod write_entry;
 
 use forebay_block::Op;
 use forebay_effect::{Effect, IoError, Place};
@@ -39,7 +40,7 @@ const DESTAGES_FAILED_MAX: u32 = 3;
 const VICTIMS_MAX: u32 = 8;
 
 /// The result of an evaluation of a piece.
-pub(super) enum Step {
+pub(crate) enum Step {
     Done(Result<(), IoError>),
     /// Evaluate again when the transfer ends.
     Wait(u32),
@@ -58,7 +59,7 @@ pub(super) enum Step {
 /// See the module. The parts keep their own invariants; invariants over several parts hold between
 /// calls.
 #[derive(Debug)]
-pub(super) struct Tiers {
+pub(crate) struct Tiers {
     pub blocks: Blocks,
     pub dram: Dram,
     pub flash: FlashTier,
@@ -160,8 +161,13 @@ impl Tiers {
         };
         // A block that had given way on flash may count again: another gives way at once, since
         // what has just been started may wait for its cell.
-        self.flash.evict(&self.blocks, &self.transfers, context);
+        self.evict_from_flash(context);
         step
+    }
+
+    /// Lets blocks give way until flash holds no more than its size.
+    pub fn evict_from_flash(&mut self, context: &mut ShardContext<'_>) {
+        self.flash.evict(&self.blocks, &self.transfers, context);
     }
 
     /// The places of a block.
@@ -419,7 +425,7 @@ impl Tiers {
         if self.blocks[id].transfer().is_none() {
             leave::try_leave(self, context, id);
         }
-        self.flash.evict(&self.blocks, &self.transfers, context);
+        self.evict_from_flash(context);
     }
 
     /// Prefetches the data needed when the next victims leave, one step further each time.

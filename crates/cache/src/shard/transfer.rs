@@ -7,7 +7,7 @@ use crate::slab::Fifo;
 
 /// The kind of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Backing store to frames, or through a bounce frame to merge.
     Fetch,
     /// Backing store to frames, for the rest of a line that no client has requested.
@@ -42,7 +42,7 @@ pub(super) enum Kind {
 
 /// A transfer in progress on `count` consecutive blocks.
 #[derive(Debug)]
-pub(super) struct Transfer {
+pub(crate) struct Transfer {
     pub kind: Kind,
     pub key: BlockKey,
     pub count: u32,
@@ -94,7 +94,7 @@ impl Transfer {
 /// The direction of a run. Each direction has its own run: fetched blocks make dirty ones leave,
 /// and neither run may cut the other short.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// From the backing store.
     In,
     /// A request's bytes or zeroes, to the backing store.

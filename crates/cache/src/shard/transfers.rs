@@ -44,7 +44,7 @@ const RUN_BLOCKS_MAX: u32 = 256;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Transfers {
+pub(crate) struct Transfers {
     shard: u8,
     under_way: Slab<Transfer>,
     /// Transfers in progress that need no frame.
@@ -167,6 +167,19 @@ impl Transfers {
     /// The range of the numbers of transfers in progress.
     pub fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
         0..self.under_way.numbers()
+    }
+
+    /// Whether a record that is called dirty is on its way to the log.
+    pub fn appends_dirty(&self) -> bool {
+        self.iter().any(|t| matches!(t.kind, Kind::Append { dirty, .. } if dirty != 0))
+    }
+
+    /// Whether blocks are being written to the log. They are not in the dirty list meanwhile, so that a flush
+    /// does not see them.
+    pub fn is_logging(&self) -> bool {
+        self.iter().any(|t| {
+            matches!(t.kind, Kind::Append { .. } | Kind::Carry { .. } | Kind::Activate { .. })
+        })
     }
 
     /// The name by which drivers answer a transfer.

@@ -123,7 +123,7 @@ impl Waiting {
         self.waiters.push_back(&mut self.starved, w);
     }
 
-    /// Those that wait for room, to be tried again.
+    /// Pieces that wait for room, to be tried again.
     pub fn take_starved(&mut self) -> Fifo {
         mem::replace(&mut self.starved, Fifo::EMPTY)
     }
@@ -159,7 +159,7 @@ impl Waiting {
         }
     }
 
-    /// Those that wait until records are void, to be tried again.
+    /// Pieces that wait until records are void, to be tried again.
     pub fn take_parked(&mut self) -> Fifo {
         mem::replace(&mut self.parked, Fifo::EMPTY)
     }

@@ -18,7 +18,7 @@ pub fn run(words: &[OsString]) -> Result<(), CliError> {
     Err(CliError::failed(format_args!("cannot run {}: {error}", program.display())))
 }
 
-/// The same for a command of the Python package, which the command line lists.
+/// Runs a command of the Python package, which the command line lists.
 pub fn run_python(name: &str, words: &[OsString]) -> Result<(), CliError> {
     let program = format!("forebay-{name}");
     let mut command = Command::new(&program);

@@ -221,7 +221,7 @@ enum Damage {
     },
 }
 
-/// Of a block whose data cannot be read.
+/// What is lost of a block whose data cannot be read.
 #[derive(Serialize, JsonSchema, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 enum LossName {

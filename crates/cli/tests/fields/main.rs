@@ -140,7 +140,7 @@ fn a_field_has_its_type_and_what_is_said_of_it() {
         NotRound,
     }
 
-    /// Of a thing.
+    /// The size of a thing.
     #[derive(JsonSchema)]
     #[allow(dead_code)]
     struct Size {
@@ -229,7 +229,7 @@ fn a_field_has_its_type_and_what_is_said_of_it() {
 fn columns_have_joined_names_and_those_of_what_is_not_there_may_be_null() {
     use schemars::JsonSchema;
 
-    /// Of a thing.
+    /// The size of a thing.
     #[derive(JsonSchema)]
     #[allow(dead_code)]
     struct Size {

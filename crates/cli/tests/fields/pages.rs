@@ -26,7 +26,7 @@ pub struct Place {
 pub struct Pages(Vec<Page>);
 
 impl Pages {
-    /// Those of `docs/`.
+    /// The pages of `docs/`.
     pub fn read() -> Self {
         let directory = std::fs::read_dir(docs()).unwrap();
         let files = directory.map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -195,7 +195,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A row for each column of a row of `--parquet`: as `Columns::of` makes them, names of nested fields
+    /// A row for each column of a row of `--parquet`: as `Columns::from_rows` makes them, names of nested fields
     /// are joined, elements of tuples stand side by side, and lists have no columns.
     fn columns(&mut self, schema: &'a Value, prefix: &str, is_null: bool) {
         let (schema, is_null) = match not_null(schema) {

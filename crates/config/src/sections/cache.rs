@@ -43,7 +43,7 @@ choice! {
         ReadOnly = "read-only",
         /// Writes are cached and reach the backing store later; reads of other blocks bypass the cache.
         WriteOnly = "write-only",
-        /// The same as read-only, under the name that other caches use: writes go around the cache.
+        /// Read-only, under the name that other caches use: writes go around the cache.
         WriteAround = "write-around",
         /// Writes are cached and reach the backing store later, in any order.
         WriteBack = "write-back",

@@ -168,7 +168,7 @@ section! {
 choice! {
     /// Which dirty blocks may enter flash.
     pub enum Written: "rule for what is written" {
-        /// Those that the policy admits.
+        /// Blocks that the policy admits.
         Ask = "ask",
         /// All: the policy decides only about clean blocks. With the policy `random` and a probability of 0,
         /// flash caches only writes.

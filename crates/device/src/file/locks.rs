@@ -151,7 +151,7 @@ pub(super) struct Made {
 
 impl Made {
     /// The present state of the file, if the system returns it.
-    pub fn of(file: &File) -> Option<Made> {
+    pub fn read(file: &File) -> Option<Made> {
         let m = file.metadata().ok()?;
         let modified = (m.mtime(), m.mtime_nsec());
         Some(Made { device: m.dev(), inode: m.ino(), size: m.size(), modified })
@@ -177,7 +177,7 @@ pub(super) fn remove_unless_in_use(path: &Path, made: Made) {
 /// Removes the file, if the path still leads to it and nothing has been written to it.
 pub(super) fn remove_untouched(file: &File, path: &Path, made: Made) {
     let named = fs::symlink_metadata(path).is_ok_and(|m| m.is_file());
-    if named && Made::of(file) == Some(made) && is_still_at(file, path) {
+    if named && Made::read(file) == Some(made) && is_still_at(file, path) {
         // Why it was made in vain is the news; the empty file is only litter.
         let _ = fs::remove_file(path);
     }

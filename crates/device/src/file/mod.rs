@@ -219,7 +219,7 @@ impl Target {
         let (mut target, notices) = opened?;
         // (Another file may have taken its place meanwhile: that is not new.)
         target.made =
-            made.filter(|made| locks::Made::of(&target.file).is_some_and(|now| now.is(made)));
+            made.filter(|made| locks::Made::read(&target.file).is_some_and(|now| now.is(made)));
         target.created = target.made.is_some();
         if target.size == 0 {
             let size = geometry::size(&target.file, target.block_device)
@@ -399,12 +399,12 @@ fn create(options: &OpenOptions) -> Result<Option<locks::Made>, OpenError> {
         }
     });
     sized.and_then(|()| file.sync_all()).map_err(|error| {
-        if let Some(made) = locks::Made::of(&file) {
+        if let Some(made) = locks::Made::read(&file) {
             locks::remove_untouched(&file, path, made);
         }
         failed("allocate space for", path, error)
     })?;
-    Ok(locks::Made::of(&file))
+    Ok(locks::Made::read(&file))
 }
 
 fn open_and_lock(options: &OpenOptions) -> Result<(Target, Vec<Notice>), OpenError> {

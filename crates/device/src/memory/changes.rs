@@ -35,7 +35,7 @@ impl Moment {
 }
 
 impl Changes {
-    /// Of a new image.
+    /// The changes of a new image: none.
     pub fn new(length: usize) -> Changes {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let identity = NEXT.fetch_add(1, Ordering::Relaxed);

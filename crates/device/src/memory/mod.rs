@@ -287,7 +287,8 @@ impl MemoryDevices {
         self.complete_any_of(choices, |_| true)
     }
 
-    /// The same of some devices only.
+    /// Completes some operation in flight on a device that `which` names, slow ones last. Returns whether
+    /// there was one.
     pub fn complete_any_of(
         &mut self,
         choices: &mut dyn Choices,

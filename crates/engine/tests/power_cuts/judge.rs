@@ -36,7 +36,7 @@ pub struct Tally {
     pub instants: u64,
     /// Different states that cuts left.
     pub states: u64,
-    /// Of these, with a header that says dirty.
+    /// States that cuts left with a header that says dirty.
     pub dirty: u64,
     /// Starts that were cut in turn.
     pub nested: u64,
@@ -80,7 +80,7 @@ pub fn judge(case: &Case<'_>) -> (Tally, Images) {
 struct Judge {
     files: Files,
     seen: HashSet<(Vec<u32>, usize)>,
-    /// The same, of the stores alone.
+    /// States of the stores alone that were seen.
     seen_stores: HashSet<(Vec<u32>, usize)>,
     choices: Seeded,
     tally: Tally,

@@ -62,7 +62,7 @@ fn after_a_run(end: impl FnOnce(Run)) -> (Images, Model) {
     after_a_run_over("", end)
 }
 
-/// The same over a flash tier with these keys.
+/// What the files hold after a run over a flash tier with these keys, and what the client then expects.
 fn after_a_run_over(flash_keys: &str, end: impl FnOnce(Run)) -> (Images, Model) {
     let (files, journal) = (Files::new(), Arc::new(Journal::default()));
     files.put(&blank(true));

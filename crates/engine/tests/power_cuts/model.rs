@@ -26,7 +26,7 @@ pub struct Model {
 }
 
 impl Model {
-    pub fn of(&self, block: Block) -> Versions {
+    pub fn versions(&self, block: Block) -> Versions {
         self.versions.get(&block).copied().unwrap_or_default()
     }
 
@@ -68,7 +68,7 @@ impl Model {
     /// What is wrong with a block that reads as `bytes`, if anything: older than flushed, newer
     /// than issued, or not this block's. A torn write may leave garbage, until it is flushed.
     pub fn fault(&self, block: Block, bytes: &[u8]) -> Option<String> {
-        let Versions { flushed, issued, .. } = self.of(block);
+        let Versions { flushed, issued, .. } = self.versions(block);
         let is_wrong = |sector: &&[u8]| match version_of(block, sector) {
             Some(version) => version < flushed || version > issued,
             None => flushed == issued || is_a_stamp(sector),
@@ -87,7 +87,7 @@ impl Model {
     /// A block whose acknowledged version the stores lack.
     pub fn lacking(&self, images: &[&[u8]]) -> Option<Block> {
         blocks().find(|&block| {
-            let acked = self.of(block).acked;
+            let acked = self.versions(block).acked;
             // What is no version is of a write that a cut has torn: none that was acknowledged.
             let mut sectors = on_store(images, block).chunks(512);
             sectors

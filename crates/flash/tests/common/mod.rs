@@ -185,7 +185,7 @@ impl Rig {
         rig
     }
 
-    /// The same device under a new log.
+    /// This device under a new log.
     pub fn restart(&self, how: Start) -> Rig {
         let mut rig = Rig::new(self.geometry, self.options, self.flash.clone());
         rig.log.start(how);
@@ -363,7 +363,7 @@ impl Rig {
         self.poll();
     }
 
-    /// The same for a record that is carried on from a region being reclaimed.
+    /// Appends a record that is carried on from a region being reclaimed.
     pub fn carry(&mut self, ticket: u64, key: BlockKey, version: u64) {
         let frame = Frame((ticket % u64::from(self.options.frames)) as u32);
         self.fill(frame.0, key, version);
@@ -372,7 +372,7 @@ impl Rig {
         self.log.close_carried();
     }
 
-    /// The same for a clean record that is inserted again.
+    /// Appends a clean record that is inserted again.
     pub fn reinsert(&mut self, ticket: u64, key: BlockKey, version: u64) {
         let frame = Frame((ticket % u64::from(self.options.frames)) as u32);
         self.fill(frame.0, key, version);

@@ -12,7 +12,7 @@ use core::ops::Range;
 pub(crate) const CHUNK: usize = 64;
 /// Chunks of a page.
 const PAGE: usize = 1024;
-/// Of a chunk's first byte, which otherwise is its width: its numbers tell their widths.
+/// Marks a chunk in its first byte, which otherwise is its width: its numbers tell their widths.
 const MIXED: u8 = 0x80;
 /// Bytes behind the last number of a page, so that eight can be read where it begins.
 const SPARE: usize = 8;

@@ -128,7 +128,7 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Of a cache that blocks move into when they are accessed, or else at migrations.
+    /// A recorder for a cache that blocks move into when they are accessed, or else at migrations.
     pub(crate) fn new(migrates: bool) -> Self {
         let judged = migrates.then(Packed::default);
         Self {

@@ -53,7 +53,7 @@ impl PhaseReuse {
         Self::with_reused(record, span, reused[0])
     }
 
-    /// The same where it is known how many blocks the span reuses.
+    /// Measures a span of accesses of which it is known how many blocks it reuses.
     pub(crate) fn with_reused(record: &AccessRecord, span: Range<u64>, reused: u64) -> Self {
         let accesses = span.end - span.start;
         let (mut in_use_blocks, mut tally) = (0, Tally::default());
@@ -168,7 +168,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    fn of(keys: &[u64]) -> PhaseReuse {
+    fn reuse(keys: &[u64]) -> PhaseReuse {
         PhaseReuse::new(&record(keys), 0..keys.len() as u64)
     }
 
@@ -181,7 +181,7 @@ mod tests {
     fn the_sum_over_an_array_reuses_two_variables_and_needs_three_blocks() {
         // Section 4.2.1, figure 4.1: reuse set 2, least miss/hit ratio 1/2, ERSS(1/2) = 3.
         let elements = 10_000;
-        let phase = of(&array_sum(elements));
+        let phase = reuse(&array_sum(elements));
         assert_eq!((phase.in_use_blocks, phase.reuse_set_blocks), (elements + 2, 2));
         assert_eq!((phase.reuses, phase.floods), (2 * elements - 2, elements));
         // Without the misses of the first iteration it is 1/2.
@@ -194,12 +194,12 @@ mod tests {
     #[test]
     fn a_loop_needs_all_its_blocks_and_a_scan_none() {
         let looped: Vec<u64> = (0..5000).map(|n| n % 100).collect();
-        let phase = of(&looped);
+        let phase = reuse(&looped);
         assert_eq!((phase.default_erss_blocks(), phase.floods), (100, 0));
         assert_eq!((phase.hits(99), phase.hits(100)), (0, 4900));
         assert_eq!((phase.size_for_hits(4900), phase.size_for_hits(4901)), (Some(100), None));
         let scan: Vec<u64> = (0..5000).collect();
-        let phase = of(&scan);
+        let phase = reuse(&scan);
         assert_eq!((phase.default_erss_blocks(), phase.floods, phase.reuses), (0, 5000, 0));
         assert_eq!((phase.erss_blocks(1e9), phase.size_for_hits(0)), (None, Some(0)));
     }
@@ -209,7 +209,7 @@ mod tests {
         // Four accesses in ten to one of two blocks, six to a loop of 300.
         let key = |n: u64| if n % 10 < 4 { n % 2 } else { 10 + (n / 10 * 6 + n % 10 - 4) % 300 };
         let keys: Vec<u64> = (0..30_000).map(key).collect();
-        let phase = of(&keys);
+        let phase = reuse(&keys);
         assert!(phase.miss_hit_ratio(20) - phase.miss_hit_ratio(40) < 0.001, "no plateau");
         assert_eq!(phase.default_erss_blocks(), 302);
     }

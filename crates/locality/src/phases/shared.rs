@@ -196,7 +196,7 @@ impl SharedRecord {
         accesses.zip(tallies).map(|(n, tally)| PhaseReuse::of_hits(n, tally)).collect()
     }
 
-    /// The same in a cache of its own, from the beginning on.
+    /// What a workload reuses in a span in a cache of its own, from the beginning on.
     pub fn alone(&self, workload: usize, span: Range<u64>) -> PhaseReuse {
         let mut tally = Tally::default();
         self.workloads[workload].judged(span.clone()).for_each(|reuse| tally.add(reuse));

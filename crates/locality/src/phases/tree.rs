@@ -82,7 +82,7 @@ pub struct Phase {
     pub reuse_set_blocks: u64,
     /// Accesses to a block accessed before in the phase.
     pub reuses: u64,
-    /// Those that a cache for the nested phases does not serve.
+    /// Reuses that a cache for the nested phases does not serve.
     pub marginal_reuses: u64,
     /// Accesses to blocks accessed once only.
     pub floods: u64,

@@ -11,7 +11,7 @@ pub(crate) struct WindowMisses {
     /// The smallest size, as a power of two.
     shift: u32,
     sizes: usize,
-    /// Of each half window the misses by size, the smallest first.
+    /// Misses of each half window by size, the smallest first.
     misses: Vec<u32>,
 }
 

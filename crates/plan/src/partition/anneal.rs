@@ -96,7 +96,7 @@ enum Tier {
 }
 
 impl Tier {
-    fn of(self, share: &mut Share) -> &mut u64 {
+    fn units_mut(self, share: &mut Share) -> &mut u64 {
         match self {
             Tier::Dram => &mut share.dram,
             Tier::Flash => &mut share.flash,
@@ -104,7 +104,7 @@ impl Tier {
     }
 
     fn at(self, mut share: Share) -> u64 {
-        *self.of(&mut share)
+        *self.units_mut(&mut share)
     }
 }
 
@@ -169,7 +169,7 @@ impl Walk<'_> {
                 };
                 let has = tier.at(*share);
                 let more = aim.min(tier.at(*most)).saturating_sub(has).min(left);
-                *tier.of(share) += more;
+                *tier.units_mut(share) += more;
                 left -= more;
             }
         }
@@ -242,8 +242,8 @@ impl Walk<'_> {
         let mut change =
             Change { shares: [gainer, loser].map(|v| v.map(|v| (v, shares[v]))), idle };
         let [gains, loses] = &mut change.shares;
-        *tier.of(gains.as_mut().map_or(&mut change.idle, |(_, share)| share)) += units;
-        *tier.of(loses.as_mut().map_or(&mut change.idle, |(_, share)| share)) -= units;
+        *tier.units_mut(gains.as_mut().map_or(&mut change.idle, |(_, share)| share)) += units;
+        *tier.units_mut(loses.as_mut().map_or(&mut change.idle, |(_, share)| share)) -= units;
         Some(change)
     }
 
@@ -266,7 +266,7 @@ impl Walk<'_> {
             let as_good = self.cost(volume, share);
             while step > 0 {
                 let mut less = share;
-                *tier.of(&mut less) = tier.at(share).saturating_sub(step);
+                *tier.units_mut(&mut less) = tier.at(share).saturating_sub(step);
                 let fits = tier.at(share) >= floor + step;
                 if fits && !as_good.is_below(&self.cost(volume, less)) {
                     share = less;

@@ -23,7 +23,7 @@ pub struct Cost {
 
 impl Cost {
     /// No targets are missed.
-    pub const fn of(value: f64) -> Self {
+    pub const fn from_value(value: f64) -> Self {
         Self { missed: 0.0, value }
     }
 
@@ -90,10 +90,10 @@ mod tests {
     #[test]
     fn a_missed_target_outweighs_any_value() {
         let missed = Cost { missed: 0.01, value: -1e9 };
-        assert!(Cost::of(1e9).is_below(&missed));
-        assert!(Cost::of(1.0).is_below(&Cost::of(2.0)));
-        assert!(!Cost::of(1.0).is_below(&Cost::of(1.0)));
-        let sum: Cost = [missed, Cost::of(5.0)].into_iter().sum();
+        assert!(Cost::from_value(1e9).is_below(&missed));
+        assert!(Cost::from_value(1.0).is_below(&Cost::from_value(2.0)));
+        assert!(!Cost::from_value(1.0).is_below(&Cost::from_value(1.0)));
+        let sum: Cost = [missed, Cost::from_value(5.0)].into_iter().sum();
         assert_eq!((sum.missed, sum.value), (0.01, 5.0 - 1e9));
     }
 }

@@ -116,12 +116,12 @@ impl DynamicProgram {
         let (width, states) = (self.width() as usize, self.states() as usize);
         let mut best = vec![S::NONE; states];
         let mut choices: Vec<Vec<u32>> = Vec::with_capacity(self.candidates.len());
-        let mut before = vec![S::of(Cost::default()); states];
+        let mut before = vec![S::from_cost(Cost::default()); states];
         for candidates in &self.candidates {
             best.fill(S::WORST);
             let mut choice = vec![0u32; states];
             for (number, &(share, cost)) in candidates.iter().enumerate() {
-                let (cost, flash) = (S::of(cost), share.flash as usize);
+                let (cost, flash) = (S::from_cost(cost), share.flash as usize);
                 if flash >= width {
                     continue;
                 }
@@ -231,7 +231,7 @@ fn candidates(
 trait Score: Copy {
     const NONE: Self;
     const WORST: Self;
-    fn of(cost: Cost) -> Self;
+    fn from_cost(cost: Cost) -> Self;
     fn plus(self, other: Self) -> Self;
     fn below(self, other: Self) -> bool;
     fn cost(self) -> Option<Cost>;
@@ -240,7 +240,7 @@ trait Score: Copy {
 impl Score for f64 {
     const NONE: Self = 0.0;
     const WORST: Self = f64::INFINITY;
-    fn of(cost: Cost) -> Self {
+    fn from_cost(cost: Cost) -> Self {
         cost.value
     }
     #[inline(always)]
@@ -252,14 +252,14 @@ impl Score for f64 {
         self < other
     }
     fn cost(self) -> Option<Cost> {
-        self.is_finite().then(|| Cost::of(self))
+        self.is_finite().then(|| Cost::from_value(self))
     }
 }
 
 impl Score for Cost {
     const NONE: Self = Cost { missed: 0.0, value: 0.0 };
     const WORST: Self = Cost { missed: f64::INFINITY, value: f64::INFINITY };
-    fn of(cost: Cost) -> Self {
+    fn from_cost(cost: Cost) -> Self {
         cost
     }
     #[inline(always)]
@@ -346,7 +346,7 @@ mod tests {
         }
         fn cost(&self, _volume: usize, share: Share) -> Cost {
             self.lookups.set(self.lookups.get() + 1);
-            Cost::of(-(share.dram as f64 * 2.0 + share.flash as f64))
+            Cost::from_value(-(share.dram as f64 * 2.0 + share.flash as f64))
         }
         fn is_monotone(&self) -> bool {
             true
@@ -407,7 +407,7 @@ mod tests {
             monotone: true,
         };
         let found = exact(&table, &mut unwatched).unwrap();
-        assert_eq!(found.cost, Cost::of(5.0));
+        assert_eq!(found.cost, Cost::from_value(5.0));
         let flash: Vec<u64> = found.shares.iter().map(|s| s.flash).collect();
         assert_eq!(flash, [1, 2]);
     }
@@ -424,7 +424,7 @@ mod tests {
             monotone: true,
         };
         let found = exact(&table, &mut unwatched).unwrap();
-        assert_eq!(found.cost, Cost::of(0.5));
+        assert_eq!(found.cost, Cost::from_value(0.5));
         assert_eq!(found.shares, [Share { dram: 0, flash: 1 }; 2]);
     }
 }

@@ -43,7 +43,7 @@ pub struct Measured {
     pub outcome: Outcome,
     /// Mean latency of reads by place, in microseconds; of no meaning where there were none.
     pub read: ByPlace,
-    /// The same of writes.
+    /// Mean latency of writes by place, in microseconds; of no meaning where there were none.
     pub write: ByPlace,
 }
 

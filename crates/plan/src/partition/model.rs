@@ -29,7 +29,7 @@ pub struct ByPlace {
 }
 
 impl ByPlace {
-    /// The same number everywhere.
+    /// One number for all places.
     pub const fn all(value: f64) -> Self {
         Self { dram: value, flash: value, miss: value }
     }

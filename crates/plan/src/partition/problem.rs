@@ -214,7 +214,7 @@ impl<'a> Problem<'a> {
         &self.models
     }
 
-    /// The same, to be brought up to date.
+    /// What requests take, by volume, to be brought up to date.
     pub fn models_mut(&mut self) -> &mut [VolumeModel] {
         &mut self.models
     }

@@ -16,7 +16,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// The same costs in units of which `parts` make one: what does not fill a unit is lost.
+    /// These costs in units of which `parts` make one: what does not fill a unit is lost.
     pub fn divided(&self, parts: u64) -> Table {
         let spread = |of: &[f64]| -> Vec<f64> {
             of.iter().flat_map(|&c| std::iter::repeat_n(c, parts as usize)).collect()

@@ -141,7 +141,7 @@ fn wastage(document: &Document) -> Figure {
 fn workload_table(document: &Document) -> Table {
     let size = |blocks: u64| size(document, blocks);
     let workloads = document.workloads.iter().filter_map(|w| Some((w, w.phases.get(w.phase)?)));
-    Table::of(workloads)
+    Table::from_items(workloads)
         .column("workload", |(w, _)| w.name.clone())
         .number("accesses", |(w, _)| count(w.accesses))
         .number("in use", |(_, phase)| size(phase.in_use_blocks))

@@ -25,7 +25,7 @@ pub struct Consolidation<'a> {
 }
 
 impl<'a> Consolidation<'a> {
-    /// Of an answer about these files.
+    /// An answer about these files, to be shown.
     pub fn new(answer: &'a Answer, files: impl Into<String>) -> Self {
         Self { answer, document: answer.document(), files: files.into() }
     }
@@ -61,7 +61,7 @@ fn print(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
     if !pairs.is_empty() {
         let shown = &pairs[..pairs.len().min(PAIRS)];
         let name = |workload: usize| answer.workloads[workload].name.clone();
-        let table = Table::of(shown)
+        let table = Table::from_items(shown)
             .column("floods the cache", |pair| name(pair.0))
             .number("pushes out", |pair| name(pair.1))
             .number("wastes", |pair| size(answer, pair.2));
@@ -77,7 +77,7 @@ fn print(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
 
 fn workloads(answer: &Answer) -> String {
     let size = |blocks: u64| size(answer, blocks);
-    Table::of(&answer.workloads)
+    Table::from_items(&answer.workloads)
         .column("workload", |w| w.name.clone())
         .number("accesses", |w| count(w.accesses))
         .number("in use", |w| size(w.phase().in_use_blocks))
@@ -105,7 +105,7 @@ fn of_phases(answer: &Answer) -> String {
 /// What each misses, alone and with the others.
 fn misses(answer: &Answer) -> String {
     let c = &answer.consolidation;
-    Table::of(answer.workloads.iter().enumerate())
+    Table::from_items(answer.workloads.iter().enumerate())
         .column("misses of", |(_, w)| w.name.clone())
         .number("in what it needs", |(_, w)| percent(w.miss_ratio_erss))
         .number("alone in the cache", |(_, w)| percent(w.miss_ratio_alone))

@@ -75,7 +75,7 @@ fn table(found: &Value) -> Table {
         true => unit.show(value),
         false => "-".to_string(),
     };
-    Table::of(elements(found, "volumes"))
+    Table::from_items(elements(found, "volumes"))
         .column("volume", |volume| text(volume, "volume"))
         .number("requests", |volume| count(number(volume, "/requests") as u64))
         .number("memory", |volume| Unit::Bytes.show(number(volume, "/dram_bytes")))

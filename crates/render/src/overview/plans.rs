@@ -27,7 +27,7 @@ fn section(plan: &Document, name: &str) -> Section {
         .number(SINGLE)
         .number("gained")
         .number("wear");
-    for choice in of(&plan.value, name) {
+    for choice in choices(&plan.value, name) {
         let bought = elements(choice, "tiers").map(|tier| {
             format!("{} {}", Unit::Bytes.show(number(tier, "/bytes")), text(tier, "device"))
         });
@@ -54,7 +54,7 @@ fn section(plan: &Document, name: &str) -> Section {
 /// The combination of tiers that is the fastest at most budgets.
 fn most_useful(plan: &Value, name: &str) -> Option<Vec<String>> {
     let winners: Vec<Vec<String>> =
-        elements(plan, "sweep").filter_map(|p| of(p, name).next()).map(devices).collect();
+        elements(plan, "sweep").filter_map(|p| choices(p, name).next()).map(devices).collect();
     winners.iter().max_by_key(|w| winners.iter().filter(|x| x == w).count()).cloned()
 }
 
@@ -63,7 +63,9 @@ fn chart(plan: &Value, name: &str, combination: &[String]) -> forebay_report::Fi
     let title = format!("Plan against budget: {}", combination.join(" + "));
     let mut chart = BudgetChart::new(title, combination);
     for swept in elements(plan, "sweep") {
-        let Some(choice) = of(swept, name).find(|c| devices(c) == combination) else { continue };
+        let Some(choice) = choices(swept, name).find(|c| devices(c) == combination) else {
+            continue;
+        };
         chart = chart.point(BudgetPoint {
             budget_usd: number(swept, "/budget_usd"),
             latency_us: number(choice, "/mean_latency_us"),
@@ -79,7 +81,7 @@ fn chart(plan: &Value, name: &str, combination: &[String]) -> forebay_report::Fi
 }
 
 /// The choices of a plan in front of a backing store.
-fn of<'a>(plan: &'a Value, name: &'a str) -> impl Iterator<Item = &'a Value> {
+fn choices<'a>(plan: &'a Value, name: &'a str) -> impl Iterator<Item = &'a Value> {
     elements(plan, "choices").filter(move |c| backing(c) == Some(name))
 }
 

@@ -50,7 +50,7 @@ fn table(runs: &[Document]) -> Table {
     };
     let us = |run: &Document, pointer| or_dash(run.number(pointer), |us| Unit::Micros.show(us));
     let bytes = |run: &Document, pointer| or_dash(run.number(pointer), |b| Unit::Bytes.show(b));
-    Table::of(runs)
+    Table::from_items(runs)
         .column("run", |run| run.label.clone())
         .number("requests", |run| count(run.number("/requests") as u64))
         .number("a second", |run| or_dash(requests_per_s(run), |n| count(n as u64)))

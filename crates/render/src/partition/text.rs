@@ -103,7 +103,7 @@ impl Division<'_> {
             format!("{}, {}", Unit::Micros.show(target), if met { "met" } else { "NOT MET" })
         };
         let volumes = &self.answer.workload.known.volumes;
-        Table::of(0..volumes.len())
+        Table::from_items(0..volumes.len())
             .column("volume", |&v| volumes[v].name.clone())
             .number("requests", |v| count(curve(v).requests()))
             .number_if(has_dram, "memory", |&v| bytes(sizes[v].dram_bytes))
@@ -126,7 +126,7 @@ impl Division<'_> {
         let show = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| self.show(v));
         let objective =
             |division: &OneDivision, at: usize| show(division.objectives(&self.answer.problem)[at]);
-        let table = Table::of(&self.answer.divisions)
+        let table = Table::from_items(&self.answer.divisions)
             .column("", |division| label(division.name).to_string())
             .number(name, |division| objective(division, 0))
             .number_if(simulates, "simulated", |division| objective(division, 1))

@@ -121,7 +121,7 @@ fn table(found: &[&Growth]) -> Table {
             _ => tier_names(second.iter().map(|t| (t.device.as_str(), t.bytes))),
         }
     };
-    Table::of(found)
+    Table::from_items(found)
         .column("have", |g| tiers(&g.now))
         .number("now", |g| us(&g.now))
         .column("grow to", |g| Unit::Bytes.show(g.grow.tiers[0].bytes as f64))

@@ -91,7 +91,8 @@ impl Choices<'_> {
                     .mark(p.tiers[0].bytes as f64, "chosen")
                     .figure()
                     .caption("Every way to split the budget between the tiers.");
-            let ogr = Tradeoff::of(space.hierarchy()).map_or(f64::NAN, |t| t.overhead_gain_ratio());
+            let ogr = Tradeoff::from_hierarchy(space.hierarchy())
+                .map_or(f64::NAN, |t| t.overhead_gain_ratio());
             let ratio = Lines::new(format!("Hit-miss ratio by split: {names}"))
                 .x(axis())
                 .y(Axis::new("hit-miss ratio", Unit::Plain).log())

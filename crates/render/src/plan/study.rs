@@ -21,7 +21,7 @@ pub struct Studies<'a> {
 }
 
 impl<'a> Studies<'a> {
-    /// Of an answer.
+    /// An answer to be shown.
     pub fn new(answer: &'a Answer) -> Self {
         Self { answer, document: answer.document() }
     }
@@ -79,7 +79,7 @@ fn traces_table(document: &Document) -> Table {
     let shares = |policies: &[StudySummary], at: usize| {
         policies.get(at).map_or_else(String::new, |s| classes(s).join(", "))
     };
-    Table::of(&document.traces)
+    Table::from_items(&document.traces)
         .column("trace", |t| t.trace.clone())
         .number("block accesses", |t| count(t.accesses))
         .number("distinct data", |t| Unit::Bytes.show(t.footprint_bytes as f64))
@@ -114,7 +114,7 @@ fn excess(document: &Document) -> Figure {
 /// By combination.
 fn table(of: &OfPolicy) -> Table {
     let class = |s: &StudySummary, at: usize| classes(s)[at].clone();
-    Table::of(of.combinations.iter().map(|combination| (combination, &combination.summary)))
+    Table::from_items(of.combinations.iter().map(|combination| (combination, &combination.summary)))
         .column("combination", |(combination, _)| combination.name())
         .number("single", |(_, s)| class(s, 0))
         .number("pyramidal", |(_, s)| class(s, 1))

@@ -108,7 +108,7 @@ impl Choices<'_> {
     /// The best choice for each budget of the sweep.
     fn sweep_table(&self, backing: &str) -> Table {
         let best = |plan| Some((plan, best_of(plan, backing)?));
-        Table::of(self.answer.sweep.iter().filter_map(best))
+        Table::from_items(self.answer.sweep.iter().filter_map(best))
             .number("budget", |(plan, _)| Unit::Dollars.show(plan.budget_usd))
             .column("buy", |(_, best)| tiers(&best.purchase))
             .number("cost", |(_, best)| Unit::Dollars.show(best.purchase.cost_usd))
@@ -128,7 +128,7 @@ impl Choices<'_> {
             thinned(fastest, PARETO_ROWS)
         });
         let shown = rows.len();
-        let table = Table::of(rows)
+        let table = Table::from_items(rows)
             .number("cost", |row| Unit::Dollars.show(row.cost_usd))
             .column("buy", |row| tier_names(row.tiers.iter().map(|t| (t.device, t.bytes))))
             .number("mean latency", |row| Unit::Micros.show(row.mean_latency_us))
@@ -219,7 +219,7 @@ impl Choices<'_> {
             return None;
         }
         Some(
-            Table::of(choices)
+            Table::from_items(choices)
                 .column("buy", |c| tiers(&c.purchase))
                 .column("class", |c| c.purchase.class.name().into())
                 .number("cost", |c| Unit::Dollars.show(c.purchase.cost_usd))
@@ -301,7 +301,7 @@ fn bytes(value: f64) -> String {
     Unit::Bytes.show(value)
 }
 
-/// Of the rated endurance, as a multiple: `0.35`, `3,400`.
+/// A multiple of the rated endurance: `0.35`, `3,400`.
 pub fn times(used: f64) -> String {
     if used < 10.0 { format!("{used:.2}") } else { count(used.round() as u64) }
 }
@@ -333,7 +333,7 @@ pub fn tiers(purchase: &Purchase) -> String {
     tier_names(purchase.tiers.iter().map(|t| (t.device.as_str(), t.bytes)))
 }
 
-/// The same for tiers given as device and bytes.
+/// Names of tiers given as device and bytes.
 pub fn tier_names<'a>(tiers: impl Iterator<Item = (&'a str, u64)>) -> String {
     let part = |(at, (device, bytes)): (usize, (&str, u64))| match bytes {
         0 if at > 0 => None,

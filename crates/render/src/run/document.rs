@@ -130,5 +130,5 @@ pub(super) fn row(document: &Document) -> Columns {
         lateness_us: result.lateness_us,
     };
     let row: RunRow = (row, run.cache);
-    Columns::of([row])
+    Columns::from_rows([row])
 }

@@ -1,8 +1,9 @@
 //! A run in words and numbers.
 
 use forebay_config::Size;
+use forebay_replay::RealRun;
 use forebay_report::{Table, Unit};
-use forebay_results::Components;
+use forebay_results::{CacheResult, Components};
 
 use super::document::Document;
 use crate::Facts;
@@ -45,41 +46,49 @@ pub fn facts(document: &Document) -> Facts {
         let why = if r.ended_by == "signal" { "stopped by a signal" } else { "the target failed" };
         facts.push(("PARTIAL", format!("{why}; these figures cover the part that was done")));
     }
-    facts.push((
-        "throughput",
-        format!(
-            "{} requests/s, {}/s",
-            count(r.throughput.requests_per_s.round() as u64),
-            Size(r.throughput.bytes_per_s.round() as u64)
-        ),
-    ));
-    facts.push(("read, written", format!("{}, {}", Size(run.read_bytes), Size(run.write_bytes))));
-    facts.push((
-        "queue",
-        format!(
-            "{} on average, {} of {} at most; full for {} of requests",
-            format_args!("{:.1}", r.queue.mean),
-            r.queue.max,
-            r.queue.depth,
-            percent(r.queue.full_share)
-        ),
-    ));
+    facts.extend(pace(r));
+    facts.extend(exceptions(r));
+    facts.extend(run.cache.iter().flat_map(cache_facts));
+    let machine = &document.machine;
+    facts.extend([
+        ("processor time", format!("{:.3} s", r.cpu_s)),
+        ("memory", Size(r.rss_bytes).to_string()),
+        ("machine", format!("{}, {} cores, {}", machine.cpu, machine.cores, machine.kernel)),
+    ]);
+    facts
+}
+
+/// How fast the requests were sent and answered.
+fn pace(r: &RealRun) -> Facts {
+    let queue = format!(
+        "{:.1} on average, {} of {} at most; full for {} of requests",
+        r.queue.mean,
+        r.queue.max,
+        r.queue.depth,
+        percent(r.queue.full_share)
+    );
+    let throughput = format!(
+        "{} requests/s, {}/s",
+        count(r.throughput.requests_per_s.round() as u64),
+        Size(r.throughput.bytes_per_s.round() as u64)
+    );
+    let bytes = format!("{}, {}", Size(r.run.read_bytes), Size(r.run.write_bytes));
+    let mut facts = vec![("throughput", throughput), ("read, written", bytes), ("queue", queue)];
     if let Some(late) = r.lateness_us.as_ref().filter(|late| late.max > 0.0) {
-        facts.push((
-            "sent late by",
-            format!(
-                "{} (median), {} (p99), {} at most",
-                micros(late.p50),
-                micros(late.p99),
-                micros(late.max)
-            ),
-        ));
+        let (median, p99, max) = (micros(late.p50), micros(late.p99), micros(late.max));
+        facts.push(("sent late by", format!("{median} (median), {p99} (p99), {max} at most")));
     }
     if r.idle_skipped_s > 0.0 {
         facts.push(("idle time skipped", format!("{:.3} s", r.idle_skipped_s)));
     }
-    if run.errors > 0 {
-        facts.push(("failed", count(run.errors)));
+    facts
+}
+
+/// Requests that failed, or were not sent as they were recorded.
+fn exceptions(r: &RealRun) -> Facts {
+    let mut facts = Facts::new();
+    if r.run.errors > 0 {
+        facts.push(("failed", count(r.run.errors)));
     }
     if r.lost > 0 {
         facts.push(("fate unknown", count(r.lost)));
@@ -97,30 +106,24 @@ pub fn facts(document: &Document) -> Facts {
             facts.push((name, format!("{} requests", count(n))));
         }
     }
-    if let Some(cache) = &run.cache {
-        let hits = &cache.hits;
-        facts.push(("hit ratio", percent(cache.hit_ratio)));
-        let all = hits.tier1.sum() + hits.tier2.sum() + cache.misses.sum();
-        let share = |n: u64| format!("{} ({})", percent(n as f64 / all.max(1) as f64), count(n));
-        facts.push(("hits in memory", share(hits.tier1.sum())));
-        facts.push(("hits on flash", share(hits.tier2.sum())));
-        facts.push(("misses", share(cache.misses.sum())));
-        facts.push(("written to flash", Size(cache.tier2_bytes_written).to_string()));
-        facts.push((
-            "backing stores",
-            format!(
-                "{} read, {} written",
-                Size(cache.backing.read_bytes),
-                Size(cache.backing.write_bytes)
-            ),
-        ));
-    }
-    facts.push(("processor time", format!("{:.3} s", r.cpu_s)));
-    facts.push(("memory", Size(r.rss_bytes).to_string()));
-    let machine = &document.machine;
     facts
-        .push(("machine", format!("{}, {} cores, {}", machine.cpu, machine.cores, machine.kernel)));
-    facts
+}
+
+/// What the cache of the target made of the requests.
+fn cache_facts(cache: &CacheResult) -> Facts {
+    let hits = &cache.hits;
+    let all = hits.tier1.sum() + hits.tier2.sum() + cache.misses.sum();
+    let share = |n: u64| format!("{} ({})", percent(n as f64 / all.max(1) as f64), count(n));
+    let backing = &cache.backing;
+    let moved = format!("{} read, {} written", Size(backing.read_bytes), Size(backing.write_bytes));
+    vec![
+        ("hit ratio", percent(cache.hit_ratio)),
+        ("hits in memory", share(hits.tier1.sum())),
+        ("hits on flash", share(hits.tier2.sum())),
+        ("misses", share(cache.misses.sum())),
+        ("written to flash", Size(cache.tier2_bytes_written).to_string()),
+        ("backing stores", moved),
+    ]
 }
 
 fn latency_table(document: &Document) -> String {
@@ -132,13 +135,13 @@ fn latency_table(document: &Document) -> String {
         ("all", run.requests, &run.latency_us.all),
     ];
     let rows = all.into_iter().filter(|row| row.1 > 0).map(|(name, _, l)| (name, l));
-    let rows = Table::of(rows.chain(response.map(|r| ("since due", r))))
+    let rows = Table::from_items(rows.chain(response.map(|r| ("since due", r))))
         .column("latency", |row| row.0.to_owned());
     let mut text = latencies(rows, micros, |row| row.1).to_text();
     let components = document.result.component_latency_us.iter().flat_map(Components::named);
     let devices: Vec<_> = components.collect();
     if !devices.is_empty() {
-        let rows = Table::of(&devices).column("device", |row| row.0.clone());
+        let rows = Table::from_items(&devices).column("device", |row| row.0.clone());
         let table = latencies(rows, micros, |row| &row.1.latency);
         text += "\n";
         text += &table.number("operations", |row| count(row.1.count)).to_text();

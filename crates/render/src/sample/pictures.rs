@@ -60,7 +60,7 @@ fn table(sample: &SampleDocument) -> Table {
     let quantiles = FEATURES
         .iter()
         .flat_map(|of| sample.features.iter().filter(move |(name, _)| is_quantile(name, of)));
-    Table::of(means.chain(quantiles))
+    Table::from_items(means.chain(quantiles))
         .column("feature", |(name, _)| (*name).clone())
         .number("trace", |(_, f)| figure(f.full))
         .number("sample", |(_, f)| figure(f.sample))

@@ -62,7 +62,7 @@ fn text(answer: &Answer) -> String {
                 percent(sample.mean_error),
             );
         }
-        let features = Table::of(&sample.features)
+        let features = Table::from_items(&sample.features)
             .column("feature", |f| f.name.clone())
             .number("trace", |f| figure(f.full))
             .number("sample", |f| figure(f.sample))
@@ -97,7 +97,7 @@ fn text(answer: &Answer) -> String {
     }
     if !answer.candidates.is_empty() {
         let taken = |c: &Candidate| (c.bits, c.seed) == (answer.spec.bits, answer.spec.seed);
-        let table = Table::of(&answer.candidates)
+        let table = Table::from_items(&answer.candidates)
             .column("regions of", |c| Size(PAGE_BYTES << c.bits).to_string())
             .number("seed", |c| c.seed.to_string())
             .number("mean error", |c| percent(c.mean_error))
@@ -106,7 +106,7 @@ fn text(answer: &Answer) -> String {
         text += &format!("\nCandidates:\n{}", table.to_text());
     }
     if !answer.compared.is_empty() {
-        let table = Table::of(&answer.compared)
+        let table = Table::from_items(&answer.compared)
             .column("regions of", |c| Size(PAGE_BYTES << c.bits).to_string())
             .number("requests", |c| percent(c.request_ratio))
             .number("mean error", |c| percent(c.mean_error))

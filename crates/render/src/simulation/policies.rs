@@ -1,4 +1,4 @@
-//! The same cache with one replacement policy after another.
+//! One cache with one replacement policy after another.
 
 use std::io::Write;
 
@@ -57,7 +57,7 @@ fn table(answers: &[(&str, Answer)]) -> Table {
     let rows = answers.iter().map(|(policy, answer)| {
         (policy, &answer.result, answer.result.run.cache.unwrap_or_default())
     });
-    Table::of(rows)
+    Table::from_items(rows)
         .column("policy", |(policy, ..)| (**policy).to_owned())
         .number("hit ratio", |(.., cache)| percent(cache.hit_ratio))
         .number_if(has_flash, "in memory", |(.., cache)| share(cache, cache.hits.tier1))

@@ -102,12 +102,14 @@ pub(super) fn facts(answer: &Answer) -> Facts {
 pub(super) fn requests(answer: &Answer) -> Table {
     let l = &answer.result.run.latency_us;
     let rows = [("reads", &l.read), ("writes", &l.write), ("all", &l.all)];
-    latencies(Table::of(rows).column("latency", |row| row.0.to_owned()), micros, |row| row.1)
-        .table()
+    latencies(Table::from_items(rows).column("latency", |row| row.0.to_owned()), micros, |row| {
+        row.1
+    })
+    .table()
 }
 
 pub(super) fn devices(answer: &Answer) -> Table {
-    let rows = Table::of(answer.result.component_latency_us.named());
+    let rows = Table::from_items(answer.result.component_latency_us.named());
     latencies(rows.column("device", |row| row.0.clone()), micros, |row| &row.1.latency)
         .number("operations", |row| count(row.1.count))
         .table()
@@ -120,7 +122,7 @@ fn micros(us: f64) -> String {
 pub(super) fn volumes(answer: &Answer) -> Table {
     let us = |us| if answer.is_timed() { Unit::Micros.show(us) } else { "-".to_owned() };
     let has_errors = answer.result.run.errors > 0;
-    Table::of(&answer.result.volumes)
+    Table::from_items(&answer.result.volumes)
         .column("volume", |v| v.volume.clone())
         .number("requests", |v| count(v.requests))
         .number_if(has_errors, "errors", |v| count(v.errors))

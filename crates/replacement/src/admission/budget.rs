@@ -30,7 +30,7 @@ pub(super) struct Budget {
     writes_per_day: u64,
     /// When the first block was offered, and what had been written then.
     first: Option<Offer>,
-    /// The same, when the interval began.
+    /// When the interval began, and what had been written then.
     begun: Offer,
     /// Share that enters, in millionths.
     share: u64,

@@ -25,7 +25,7 @@ impl History {
         self.ghosts.entry(key).map(|entry| self.counts[entry as usize])
     }
 
-    /// The same; the block is forgotten, because it is in memory again.
+    /// How often the block was used, if it is remembered; it is forgotten, because it is in memory again.
     pub fn take(&mut self, key: u64) -> Option<u8> {
         let count = self.get(key)?;
         self.ghosts.remove(key);

@@ -61,7 +61,7 @@ macro_rules! registry {
                 match self { $(AdmissionKind::$policy => concat!($($idea),+).trim_ascii_start(),)+ }
             }
 
-            /// The same, line by line.
+            /// Its idea, line by line.
             pub const fn idea_lines(self) -> &'static [&'static str] {
                 match self { $(AdmissionKind::$policy => &[$($idea),+],)+ }
             }
@@ -238,7 +238,7 @@ pub struct Offer {
     pub second: u64,
     /// How long a read of flash took in the last of them, in the mean, in nanoseconds; 0 if there was none.
     pub flash: u64,
-    /// The same, of the backing stores.
+    /// How long a read of the backing stores took in the last of them, in the mean, in nanoseconds; 0 if there was none.
     pub stores: u64,
 }
 

@@ -60,7 +60,7 @@ macro_rules! registry {
                 match self { $(Kind::$policy => concat!($($idea),+).trim_ascii_start(),)+ }
             }
 
-            /// The same, line by line.
+            /// Its idea, line by line.
             pub const fn idea_lines(self) -> &'static [&'static str] {
                 match self { $(Kind::$policy => &[$($idea),+],)+ }
             }

@@ -271,7 +271,7 @@ impl SubQueues {
         self.hand_all_ahead(ahead & rising);
     }
 
-    /// The same after a block has left one.
+    /// Moves borders to where they belong after a block has left a sub-queue.
     fn balance_shrunk(&mut self, queue: usize) {
         let rising = self.rising(self.len() + 1);
         let ahead = up_to(queue);
@@ -397,7 +397,7 @@ impl<Rule> Policy for Positioned<Rule> {
         size_of::<Self>() as u64 + self.queue.memory_bytes()
     }
 
-    /// Those of an eviction are taken by the next call, if that does not save them.
+    /// The steps of an eviction are taken by the next call, if that does not save them.
     fn steps_max(parameters: &Parameters) -> u64 {
         2 * u64::from(parameters.value(&SUB_QUEUES))
     }

@@ -165,7 +165,7 @@ impl Target for BlockTarget {
 struct PassThrough {
     effects: EffectQueue,
     ended: VecDeque<(u32, Outcome)>,
-    /// Of each request in flight: the device to be synced once the write has ended.
+    /// The device to be synced once the write has ended, for each request in flight.
     sync_after: Vec<Option<Device>>,
 }
 

@@ -18,7 +18,7 @@ use super::token::Token;
 pub(super) enum Access {
     /// Everybody who can connect is allowed.
     Socket,
-    /// Those who have the token may.
+    /// Everybody who has the token is allowed.
     Token {
         /// The token.
         token: Token,

@@ -6,9 +6,9 @@ use crate::error::ServeError;
 
 /// File descriptors of a connection: its socket and its bell.
 const OF_CONNECTION: u64 = 2;
-/// Those of a volume: its store, and what looks for holes there.
+/// File descriptors of a volume: its store, and what looks for holes there.
 const OF_VOLUME: u64 = 2;
-/// Those of everything else: operators, the flash tier, files that are opened now and then.
+/// File descriptors of everything else: operators, the flash tier, files that are opened now and then.
 const OF_ELSE: u64 = 96;
 
 /// How many connections there can be, `wanted` at most, in addition to `volumes` volumes that are not open yet;

@@ -42,7 +42,7 @@ pub struct NbdServer {
 pub struct Stopped {
     /// Connections that were there.
     pub connections: usize,
-    /// Of those, how many did not take their last answers and were cut off.
+    /// Connections that did not take their last answers and were cut off.
     pub cut_off: usize,
     /// Dirty blocks left on flash.
     pub dirty_blocks: u64,

@@ -86,7 +86,7 @@ impl Simulation {
         let run = result::run_result(&sum, added, latency.summary(), duration_s, flash_bytes);
         let (totals, is_timed) = (self.totals(), self.pacing != Pacing::Untimed);
         SimulationResult {
-            throughput: Throughput::of(&run),
+            throughput: Throughput::mean(&run),
             run,
             pacing: self.pacing.name(),
             component_latency_us: self.timing.components().summary(

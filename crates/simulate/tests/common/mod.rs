@@ -15,7 +15,7 @@ pub fn scenario(dram_blocks: u32, flash: Option<&str>, policy: &str) -> Scenario
     scenario_with(dram_blocks, flash, policy, "region_size = '1MiB'")
 }
 
-/// The same with another line about the flash tier, which is a log unless that says otherwise.
+/// A scenario with another line about the flash tier, which is a log unless that says otherwise.
 pub fn scenario_with(dram_blocks: u32, flash: Option<&str>, policy: &str, line: &str) -> Scenario {
     let layout = if line.contains("layout") { "" } else { "layout = 'log'\n" };
     let flash = flash.map_or(String::new(), |size| {
@@ -28,7 +28,7 @@ pub fn scenario_with(dram_blocks: u32, flash: Option<&str>, policy: &str, line: 
     Scenario::new(&config, &traced, &Defaults::default()).unwrap()
 }
 
-/// The same, on devices of fixed latencies, in the letters of the formulas.
+/// This scenario on devices of fixed latencies, in the letters of the formulas.
 pub fn fixed(mut scenario: Scenario, l: &Latencies) -> Scenario {
     scenario.memory = Memory { read: Nanos(l.r1), write: Nanos(l.w1) };
     scenario.flash = Profile::fixed(Nanos(l.r2), Nanos(l.w2), 0);

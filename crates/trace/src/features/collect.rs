@@ -30,7 +30,7 @@ pub struct Collector {
     info: TraceInfo,
     volumes: Vec<VolumeState>,
     contents: Option<ContentCounter>,
-    /// Of the requests with gaps, which are those of samples.
+    /// Moments of the requests with gaps, which are those of samples.
     sampled: Moments,
     reads: OpState,
     writes: OpState,

@@ -46,7 +46,7 @@ impl ContentCounter {
     pub fn add(&mut self, record: &Record<'_>, contents: &BlockContents, block_bytes: u64) {
         let request = record.request;
         let mut of_blocks = std::mem::take(&mut self.scratch);
-        contents.of(record, &mut of_blocks);
+        contents.fill(record, &mut of_blocks);
         let first = request.offset / block_bytes;
         for (block, content) in (first..).zip(&of_blocks) {
             self.access((request.volume, block), request.op != Op::Read, *content);

@@ -45,7 +45,7 @@ impl Params {
         }
     }
 
-    /// That `key` has a value that is not what it should be.
+    /// The error that `key` has a value that is not what it should be.
     pub(crate) fn bad(&self, key: &str, value: &str, wanted: &str) -> TraceError {
         TraceError::Options(format!(
             "format {}: {key} is \"{value}\", but should be {wanted}",

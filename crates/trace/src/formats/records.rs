@@ -67,7 +67,7 @@ pub(crate) struct Records<P> {
     source: Source,
     parser: P,
     volumes: VolumeTable,
-    /// Of these bytes, those from `taken` to `filled` are still to be parsed.
+    /// Bytes that were read: those from `taken` to `filled` are still to be parsed.
     buffer: Vec<u8>,
     taken: usize,
     filled: usize,

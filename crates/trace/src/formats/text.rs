@@ -58,7 +58,7 @@ pub(crate) trait LineParser {
     const CLOCK: Clock = Clock::Unknown;
     /// How its requests say which volume they are for.
     const VOLUMES: Volumes = Volumes::One;
-    /// The same, where that is another matter for each file.
+    /// How its requests say which volume they are for, where that is another matter for each file.
     fn volumes(&self) -> Volumes {
         Self::VOLUMES
     }
@@ -101,7 +101,7 @@ impl Out<'_> {
         self.push_request(Request { time, volume, op, flags, offset, length })
     }
 
-    /// The same of a request made elsewhere.
+    /// Pushes a request made elsewhere, unless its range is impossible.
     #[inline]
     pub(crate) fn push_request(&mut self, request: Request) -> Option<()> {
         is_possible(request.op, request.offset, request.length).then(|| self.batch.push(request))

@@ -22,9 +22,9 @@ pub const FEATURES: [&str; 7] = [
 /// Sums over the reads and over the writes of a trace; trims and flushes are neither.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Moments {
-    /// Of reads.
+    /// Sums over reads.
     pub read: OpMoments,
-    /// Of writes and write-zeroes.
+    /// Sums over writes and write-zeroes.
     pub write: OpMoments,
 }
 
@@ -60,7 +60,7 @@ impl OpMoments {
 impl Moments {
     /// Counts a request.
     pub fn add(&mut self, request: &Request, gap: Nanos) {
-        let Some(op) = self.of(request.op) else { return };
+        let Some(op) = self.op_mut(request.op) else { return };
         let end = request.offset + request.length;
         let (front, back) = (request.offset % PAGE_BYTES, end.wrapping_neg() % PAGE_BYTES);
         *op = op.plus(OpMoments {
@@ -71,7 +71,7 @@ impl Moments {
         });
     }
 
-    fn of(&mut self, op: Op) -> Option<&mut OpMoments> {
+    fn op_mut(&mut self, op: Op) -> Option<&mut OpMoments> {
         match op {
             Op::Read => Some(&mut self.read),
             Op::Write | Op::WriteZeroes => Some(&mut self.write),
@@ -114,7 +114,7 @@ pub struct FeatureError {
 }
 
 impl FeatureError {
-    /// Of two values.
+    /// The error between two values.
     pub fn new(name: impl Into<String>, full: f64, sample: f64) -> FeatureError {
         FeatureError { name: name.into(), full, sample, error: relative_error(full, sample) }
     }

@@ -46,15 +46,16 @@ pub(super) struct Removals {
     changes: Vec<Option<Moments>>,
     left: usize,
     tree: Tree,
-    /// Those that changed since the tree was built, and whether each has.
+    /// Regions that changed since the tree was built.
     loose: Vec<usize>,
+    /// Whether each region is one of those.
     is_loose: Vec<bool>,
     /// Errors and bounds computed since then.
     work: usize,
 }
 
 impl Removals {
-    /// Of a list; errors are against the features of the full trace.
+    /// The removals of a list; errors are against the features of the full trace.
     pub fn new(changes: Vec<Moments>, now: &Moments, full: &Moments) -> Removals {
         let mut removals = Removals {
             full: full.features(),
@@ -300,7 +301,7 @@ impl State {
     }
 }
 
-/// Of a number by any divisor of a range above 0.
+/// The lowest quotient of a number by any divisor of a range above 0.
 fn lowest_quotient(number: f64, (least, most): (f64, f64)) -> f64 {
     number / if number < 0.0 { least } else { most }
 }
@@ -359,15 +360,15 @@ impl Tree {
         let mut nodes = Vec::new();
         if !items.is_empty() {
             let scales = reference.scales();
-            nodes.push(Node::of(&items, 0));
+            nodes.push(Node::bounding(&items, 0));
             let mut next = 0;
             while next < nodes.len() {
                 let (first, end) = (nodes[next].first, nodes[next].end);
                 if end - first > LEAF {
                     let middle = nodes[next].divide(&mut items[first..end], &scales);
                     nodes[next].children = Some(nodes.len());
-                    nodes.push(Node::of(&items[first..first + middle], first));
-                    nodes.push(Node::of(&items[first + middle..end], first + middle));
+                    nodes.push(Node::bounding(&items[first..first + middle], first));
+                    nodes.push(Node::bounding(&items[first + middle..end], first + middle));
                 }
                 next += 1;
             }
@@ -377,7 +378,7 @@ impl Tree {
 }
 
 impl Node {
-    fn of(items: &[(Item, [f64; NUMBERS])], first: usize) -> Node {
+    fn bounding(items: &[(Item, [f64; NUMBERS])], first: usize) -> Node {
         let (mut least, mut most) = ([f64::INFINITY; NUMBERS], [f64::NEG_INFINITY; NUMBERS]);
         for (_, numbers) in items {
             for n in 0..NUMBERS {

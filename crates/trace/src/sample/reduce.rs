@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(reduction.steps[0].error, 0.0);
     }
 
-    /// The same by looking at every region for every removal.
+    /// Reduces by looking at every region for every removal.
     fn reduce_naively(mut table: RegionTable, full: &Moments) -> Vec<Step> {
         let full = full.features();
         let mut error = mean_error(&full, &table.moments().features());

@@ -13,7 +13,7 @@ use crate::{Result, TraceError};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spec {
-    /// The same seed gives the same trace.
+    /// A seed always gives the same trace.
     #[serde(default = "one")]
     pub seed: u64,
     /// Number of requests, if there is one phase.

@@ -95,7 +95,7 @@ pub struct Case {
 }
 
 impl Winners {
-    /// Of the traces for which the budget buys something; NaN if it buys nothing for any.
+    /// Share of this class among the traces for which the budget buys something; NaN if it buys nothing for any.
     pub fn share(&self, class: Class) -> f64 {
         let all = self.single + self.pyramidal + self.non_pyramidal;
         let won = match class {
@@ -125,12 +125,12 @@ impl Answer {
             let combinations = (0..self.combinations.len()).map(|combination| OfCombination {
                 tiers: self.combinations[combination].tiers.clone(),
                 backing: self.combinations[combination].backing.clone(),
-                summary: StudySummary::of(self.points(at, combination)),
+                summary: StudySummary::from_points(self.points(at, combination)),
                 winners: self.winners(at, combination),
             });
             OfPolicy {
                 policy: policy.name().to_owned(),
-                summary: StudySummary::of(
+                summary: StudySummary::from_points(
                     (0..self.combinations.len()).flat_map(|c| self.points(at, c)),
                 ),
                 combinations: combinations.collect(),
@@ -144,7 +144,9 @@ impl Answer {
             full_cost_usd: t.full_cost_usd,
             search_s: t.search_s,
             policies: (0..POLICIES.len())
-                .map(|policy| StudySummary::of(t.points[policy].iter().flatten().flatten()))
+                .map(|policy| {
+                    StudySummary::from_points(t.points[policy].iter().flatten().flatten())
+                })
                 .collect(),
         });
         Document {
@@ -159,7 +161,8 @@ impl Answer {
     fn winners(&self, policy: usize, combination: usize) -> Vec<Winners> {
         let winners = |budget: usize| {
             let at = |t: &Studied| t.points[policy][combination][budget];
-            let summary = StudySummary::of(&self.traces.iter().filter_map(at).collect::<Vec<_>>());
+            let summary =
+                StudySummary::from_points(&self.traces.iter().filter_map(at).collect::<Vec<_>>());
             let StudySummary { single, pyramidal, non_pyramidal, .. } = summary;
             Winners { single, pyramidal, non_pyramidal }
         };
@@ -184,6 +187,6 @@ impl Answer {
                 }
             }
         }
-        Columns::of(rows)
+        Columns::from_rows(rows)
     }
 }

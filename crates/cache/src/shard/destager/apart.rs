@@ -55,7 +55,7 @@ impl Apart {
 
     /// A write to the block's volume has failed.
     pub fn note_failed(&mut self, key: BlockKey, error: IoError) {
-        self.failed |= VolumeSet::of(key);
+        self.failed |= VolumeSet::volume_of(key);
         self.error = error;
     }
 }
@@ -67,8 +67,11 @@ pub(crate) fn awaited(shard: &Shard) -> Option<VolumeSet> {
     }
     let left = shard.destager.parts.iter().filter(|part| part.at < part.end);
     let left: VolumeSet = left.map(|part| part.volume).collect();
-    let busy =
-        shard.destager.busy.iter().map(|&at| VolumeSet::of(shard.destager.chosen[at as usize].0));
+    let busy = shard
+        .destager
+        .busy
+        .iter()
+        .map(|&at| VolumeSet::volume_of(shard.destager.chosen[at as usize].0));
     let written: VolumeSet = (0..shard.destager.writes.in_flight.len())
         .filter(|&volume| shard.destager.writes.in_flight[volume] > 0)
         .collect();
@@ -169,6 +172,6 @@ pub(crate) fn settle(
     destager.apart.volumes &= !volumes;
     destager.apart.failed &= !volumes;
     tiers.flash.leave_all(&tiers.blocks, &tiers.transfers, context);
-    tiers.flash.evict(&tiers.blocks, &tiers.transfers, context);
+    tiers.evict_from_flash(context);
     true
 }

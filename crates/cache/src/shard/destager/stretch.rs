@@ -41,7 +41,7 @@ pub(super) type Member = (EntryId, bool, Option<Frame>);
 
 /// The remaining work for an unusable record: its transfer ends, and its stretch waits for one read
 /// less.
-pub(in crate::shard) struct Unread {
+pub(crate) struct Unread {
     pub overtaken: bool,
     /// Or [`NONE`].
     pub stretch: u32,
@@ -88,12 +88,12 @@ impl Destager {
         };
         if taken == 0 {
             // Other volumes may need no frames.
-            self.starved |= VolumeSet::of(key);
+            self.starved |= VolumeSet::volume_of(key);
             return part.is_some();
         }
         self.pass(job, part, taken);
         self.writes.begun[volume_index(key)] += 1;
-        job.volumes |= VolumeSet::of(key);
+        job.volumes |= VolumeSet::volume_of(key);
         true
     }
 

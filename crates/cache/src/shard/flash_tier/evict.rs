@@ -299,6 +299,7 @@ impl FlashTier {
 mod tests {
     use crate::cache::Cache;
     use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
+    use crate::shard::FlashRecord;
     use crate::shard::tiers::Tiers;
     use crate::world::around;
     use forebay_flash::Geometry;
@@ -337,8 +338,9 @@ mod tests {
         let (mut cache, first) = in_slots(Parameters::new(Kind::Arc));
         let key = BlockKey::new(0, 3);
         let shard = &mut cache.world.shards[0];
-        shard.recovered(&mut around!(cache.world), key, first, 0, (1, 0));
         let tiers = &mut shard.tiers;
+        let record = FlashRecord { position: first, checksum: 0, valid: 1, dirty: 0 };
+        shard.recovery.record(tiers, &mut around!(cache.world), key, record);
         let id = tiers.blocks.find(key).expect("it has just been found");
         let ordered = |tiers: &Tiers| tiers.flash.replacement.as_ref().expect("slots").ordered();
         assert_eq!(ordered(tiers), 1);
@@ -357,7 +359,8 @@ mod tests {
         let (mut cache, older) = in_slots(Parameters::default());
         let (key, newer) = (BlockKey::new(0, 3), Position(older.0 + 1));
         let shard = &mut cache.world.shards[0];
-        shard.recovered(&mut around!(cache.world), key, newer, 0, (1, 0));
+        let record = FlashRecord { position: newer, checksum: 0, valid: 1, dirty: 0 };
+        shard.recovery.record(&mut shard.tiers, &mut around!(cache.world), key, record);
         let id = shard.tiers.blocks.find(key).expect("it has just been found");
         shard.tiers.flash.replacement.as_mut().expect("the slots layout").set_unmapping(id, true);
         shard.unmapped(&mut around!(cache.world), key, older);

@@ -19,7 +19,7 @@ const WANTED_MAX: usize = 64;
 
 /// The lines to be fetched.
 #[derive(Debug)]
-pub(in crate::shard) struct Lines {
+pub(crate) struct Lines {
     /// Blocks of a line; a power of two.
     blocks: u64,
     /// The first blocks of lines whose rest is to be fetched at the end of the call.

@@ -7,16 +7,16 @@
 //! accept. A direct write over a block that has a record waits until the extent is durably marked
 //! as active, so that the record is not trusted after a crash.
 
-use forebay_block::{Flags, Op};
-use forebay_effect::{Effect, IoError, Place, Segment};
+use forebay_block::Op;
+use forebay_effect::{Effect, IoError, Segment};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{Append, BlockKey};
 
 use super::read::Found;
+use super::write_entry::{count_met, write_entry};
 use super::{Step, Tiers, admit, leave};
-use crate::entry::{EntryId, LEAVING, WANTS_APPEND};
-use crate::place::{InMemory, Moment, OnFlash};
-use crate::policy::{Acknowledge, Partial};
+use crate::entry::{EntryId, WANTS_APPEND};
+use crate::place::{InMemory, Moment};
 use crate::shard::ShardContext;
 use crate::shard::transfer::{Kind, Way};
 use crate::shard::transfers::backing;
@@ -42,7 +42,7 @@ impl Tiers {
         if may && admit::goes_around(self, context, key, piece) {
             return self.write_direct(context, key, piece, op);
         }
-        let (touched, covered) = self.blocks.granules().masks(piece.start, piece.length);
+        let masks = self.blocks.granules().masks(piece.start, piece.length);
         let id = match self.blocks.find(key) {
             Some(id) => id,
             None => {
@@ -53,109 +53,17 @@ impl Tiers {
                 id
             }
         };
-        let step = self.write_entry(context, id, piece, op, touched, covered);
+        let step = write_entry(self, context, id, piece, op, masks);
         self.forget_if_empty(id);
         step
     }
 
-    fn write_entry(
+    pub(super) fn count_write(
         &mut self,
         context: &mut ShardContext<'_>,
-        id: EntryId,
         piece: &mut Piece,
-        op: Op,
-        touched: u16,
-        covered: u16,
-    ) -> Step {
-        self.count_write(context, piece, id);
-        let e = &self.blocks[id];
-        let fua = context.front.requests[piece.request].flags.contains(Flags::FUA);
-        let careless = context.front.sabotage.is(Bug::SlotWrittenUnderSpill)
-            && self.acknowledge == Acknowledge::Dram
-            && !fua;
-        let spilling = |t: u32| matches!(self.transfers[t].kind, Kind::Append { .. });
-        if let Some(t) = e.transfer().filter(|&t| !(careless && spilling(t))) {
-            match self.transfers[t].kind {
-                Kind::Fetch | Kind::FetchLine | Kind::FlashRead { .. } => {
-                    context.stats.write_met_fetch += 1
-                }
-                _ => context.stats.write_met_outgoing += 1,
-            }
-            return Step::Wait(t);
-        }
-        let lost = e.lost();
-        if touched & !covered & lost != 0 {
-            // The rest of the granule cannot be had.
-            return Step::Done(Err(IoError::Corrupt));
-        }
-        let missing = !e.valid & !covered & !lost;
-        let hides = context.front.sabotage.is(Bug::PartialHidesOlder);
-        if e.flash_valid & missing != 0 && !hides {
-            // A newer record replaces the older as a whole: take in what only that one holds.
-            return self.read_flash(context, id, piece, Moment::Write);
-        }
-        let partial_edges = touched & missing != 0;
-        if partial_edges
-            || (self.partial == Partial::Fill && self.blocks.granules().all() & missing != 0)
-        {
-            context.stats.read_modify_writes += u64::from(partial_edges);
-            return self.fetch(context, id, piece, Moment::Write);
-        }
-        let at = self.place(Moment::Write);
-        let transit = at.memory == InMemory::Transit;
-        if !self.ensure_frame(context, id, piece, Moment::Write) {
-            return Step::NoRoom;
-        }
-        let frame = self.blocks[id].frame().expect("just ensured");
-        let to = Place::Frame { frame, offset: piece.start };
-        if op == Op::Write {
-            let from = self.request_place(context, piece);
-            context.effects.push(Effect::Copy { from, to, length: piece.length });
-        } else if !context.front.sabotage.is(Bug::TrimLeavesOldData) {
-            context.effects.push(Effect::Zero { to, length: piece.length });
-        }
-        let whole = covered == self.blocks.granules().all();
-        match op {
-            Op::Write => self.blocks.set_zeroed(id, false),
-            _ if whole => self.blocks.set_zeroed(id, true),
-            // What was zeroes stays so.
-            _ => {}
-        }
-        let was_dirty = self.blocks[id].is_dirty();
-        let e = &mut self.blocks[id];
-        e.valid |= touched;
-        e.dirty |= touched;
-        self.blocks.count_dirty(id, was_dirty, context.front);
-        self.blocks.list_dirty(id);
-        if !transit {
-            self.used(context, id, frame, piece);
-        }
-        if fua || (self.flash.exists() && at.flash == OnFlash::Now) {
-            let under_way = self.persist(context, id, true);
-            if transit {
-                match under_way {
-                    Some(_) => {
-                        self.flash.note_write(&self.blocks, id);
-                        self.pass_out(id);
-                    }
-                    // It stays dirty.
-                    None if self.blocks[id].has(LEAVING) => self.readmit(id),
-                    None => {}
-                }
-                context.stats.written_in_transit += u64::from(under_way.is_some());
-            }
-            if transit && context.front.sabotage.is(Bug::TransitFrameReusedEarly) {
-                self.give_frame_away(context, id);
-            }
-            if transit && context.front.sabotage.is(Bug::TransitAnsweredEarly) {
-                return Step::Done(Ok(()));
-            }
-            return under_way.map_or(Step::Done(Err(IoError::Device)), Step::Applied);
-        }
-        Step::Done(Ok(()))
-    }
-
-    fn count_write(&mut self, context: &mut ShardContext<'_>, piece: &mut Piece, id: EntryId) {
+        id: EntryId,
+    ) {
         let e = &self.blocks[id];
         let on_flash = e.transfer().is_none() && e.flash_valid != 0;
         let late = on_flash && !piece.counted && self.flash.is_past_its_time(&self.blocks, id);
@@ -198,12 +106,7 @@ impl Tiers {
         self.count_write(context, piece, id);
         let step = match self.blocks[id].transfer() {
             Some(t) => {
-                match self.transfers[t].kind {
-                    Kind::Fetch | Kind::FetchLine | Kind::FlashRead { .. } => {
-                        context.stats.write_met_fetch += 1
-                    }
-                    _ => context.stats.write_met_outgoing += 1,
-                }
+                count_met(self, context, t);
                 Step::Wait(t)
             }
             None => self.direct(context, id, piece, op),

@@ -147,7 +147,7 @@ impl Args {
         self.at.iter().map(|size| size.bytes() >> self.block_size.shift()).collect()
     }
 
-    /// Of a curve of reuse distances.
+    /// Points of a curve of reuse distances.
     pub fn points(&self) -> usize {
         self.points.unwrap_or(analysis::POINTS)
     }

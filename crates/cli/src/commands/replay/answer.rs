@@ -74,7 +74,7 @@ impl Answer {
     pub fn give(self, output: &OutputArgs, intervals: Option<&Path>) -> Result<(), CliError> {
         let Answer { document, failure } = self;
         if let Some(path) = intervals {
-            write_parquet(path, &Columns::of(document.result.intervals.iter().copied()))?;
+            write_parquet(path, &Columns::from_rows(document.result.intervals.iter().copied()))?;
         }
         output.give(&document)?;
         failure.map_or(Ok(()), Err)
