@@ -36,7 +36,11 @@ def classes():
     low = ~budget.is_in(["60%", "80%", "100%"])
     disk = pl.col("options.backing") != "SlowSSD"
     heads(
-        "plans", "number", "two tiers win", "of them pyramidal", "latency less, median"
+        "budgets",
+        "plans",
+        "two tiers win",
+        "of these, pyramidal",
+        "latency saved, median",
     )
     for name, chosen in (
         ("hard disks, up to 40 %", low & disk),
@@ -54,7 +58,14 @@ def classes():
 def cydonia():
     table = rows("bhandari-3-5-cydonia")
     keys = ["trace", "options.budget", "options.policy"]
-    heads("write policy", "plans", "worse, mean", "worse, most", "sizes tried", "of")
+    heads(
+        "write policy",
+        "plans",
+        "worse, mean",
+        "worse, at most",
+        "sizes tried",
+        "all sizes",
+    )
     for policy in ("write-through", "write-back"):
         own = table.filter(pl.col("options.policy") == policy)
         wide = own.pivot(
@@ -78,9 +89,9 @@ def tiers():
     heads(
         "queue depth",
         "pairs",
-        "two tiers, by 10 % or more",
+        "two tiers faster",
         "neither",
-        "one",
+        "one tier faster",
         "least",
         "median",
         "most",
