@@ -193,9 +193,11 @@ impl Cells {
         crc32c::crc32c_append(self.seed, &name)
     }
 
-    /// A record of the block is in a batch from now on, until that it was written is heard.
-    pub fn begin_writing(&mut self, key: BlockKey) {
+    /// Takes a free cell for a record of the block, which is in a batch from now on, until that it was written is
+    /// heard.
+    pub fn take(&mut self, key: BlockKey) -> u32 {
         self.writing[hash(key)] += 1;
+        self.free.pop_front().expect("measured")
     }
 
     /// Whether a record of the block may be in a batch, or not heard of; certainly not, otherwise.
