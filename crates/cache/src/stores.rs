@@ -402,9 +402,7 @@ impl Stores {
         self.hopeless = hopeless;
         let tells = hopeless && world.somebody_waits();
         world.stats.jams += u64::from(tells);
-        for shard in &mut world.shards {
-            shard.set_jam(jam, hopeless);
-        }
+        world.shards.iter_mut().for_each(|shard| shard.set_jam(jam, hopeless));
         if let Some(log) = world.log.as_mut().filter(|_| tells) {
             log.take_back();
         }

@@ -208,7 +208,7 @@ pub struct Tiers {
     pub flash_bytes: u64,
     /// Regions of the flash log.
     pub flash_regions: u32,
-    /// Number of these that are free now.
+    /// Regions of the flash log that are free now.
     pub flash_regions_free: u32,
     /// Old name of `flash.write_amplification`.
     pub flash_write_amplification: f64,

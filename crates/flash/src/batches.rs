@@ -178,6 +178,7 @@ struct Batch {
 }
 
 /// A batch into which records are being taken.
+#[derive(Default)]
 struct Forming {
     /// Its place among the batches.
     slot: usize,
@@ -341,10 +342,9 @@ impl Log {
     /// Takes the measured front of the queue, or of the carried records, into a batch and requests
     /// its checksums.
     pub(crate) fn form_batch(&mut self, fill: Fill, carried: bool) {
-        let slots = self.geometry.slots != 0;
         let sequence = self.batches.next_sequence;
         self.batches.next_sequence += 1;
-        let pages = if slots { 1 } else { 1 + fill.payload_pages };
+        let pages = if self.geometry.slots != 0 { 1 } else { 1 + fill.payload_pages };
         let epoch = self.superblock.contents.epoch;
         let (region_sequence, page, opens_region) =
             self.regions.take(pages, sequence, &self.uuid, epoch);
@@ -360,9 +360,7 @@ impl Log {
             header_page: page + u32::from(opens_region),
             offset: 1,
             entries,
-            sums_missing: 0,
-            unsummed: false,
-            last_serial: 0,
+            ..Forming::default()
         };
         for _ in 0..fill.count {
             self.take_record(&mut forming);
@@ -404,11 +402,7 @@ impl Log {
         batch.last_serial = item.serial;
         self.queue.internal -= u32::from(item.ticket.is_none());
         let data = item.valid != 0;
-        let mut cell = 0;
-        if data && slots {
-            cell = self.cells.free.pop_front().expect("measured");
-            self.cells.begin_writing(item.key);
-        }
+        let cell = if data && slots { self.cells.take(item.key) } else { 0 };
         batch.unsummed |= data && self.without_bytes;
         if data && !self.without_bytes {
             self.ask_checksum(batch, &item, cell);

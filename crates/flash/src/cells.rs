@@ -195,9 +195,10 @@ impl Cells {
         crc32c::crc32c_append(self.seed, &name)
     }
 
-    /// A record of the block is in a batch from now on, until its event is polled.
-    pub fn begin_writing(&mut self, key: BlockKey) {
+    /// Takes a free cell for a record of the block. The record is in a batch from now on, until its event is polled.
+    pub fn take(&mut self, key: BlockKey) -> u32 {
         self.writing[hash(key)] += 1;
+        self.free.pop_front().expect("measured")
     }
 
     /// Whether a record of the block may be in a batch or have an unpolled event. False is certain.

@@ -9,6 +9,7 @@ pub mod bans;
 pub mod comments;
 pub mod licences;
 pub mod links;
+pub mod names;
 pub mod programs;
 pub mod promises;
 pub mod text;

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use forebay_tidy::{
-    Violation, arrows, bans, comments, licences, links, programs, promises, text, tree, walls,
+    Violation, arrows, bans, comments, licences, links, names, programs, promises, text, tree,
+    walls,
 };
 
 /// Files of the repository with their texts; bytes that are no UTF-8 are replaced.
@@ -75,6 +76,13 @@ fn links_in_the_documentation_lead_somewhere_and_every_page_is_reached() {
     let pages = texts(|path| tree::has_extension(path, &["md"]));
     let root = tree::root();
     none(links::check(&pages, &|path| root.join(path).exists()));
+}
+
+#[test]
+fn names_of_the_source_that_pages_quote_exist() {
+    let sources = texts(|path| tree::has_extension(path, &["rs"]));
+    let pages = texts(names::applies);
+    none(pages.iter().flat_map(|(path, text)| names::check(path, text, &sources)).collect());
 }
 
 #[test]
