@@ -386,7 +386,13 @@ def miniature(trace):
         words = ["--at", ",".join(f"{mib}MiB" for mib in memory[:3])]
         words += ["--flash", ",".join(f"{mib}MiB" for mib in flash)]
         sizes[f"memory and flash, {layout}"] = (section, words)
-    row("tiers", "share of blocks", "mean error", "largest error", "time relative to all blocks")
+    row(
+        "tiers",
+        "share of blocks",
+        "mean error",
+        "largest error",
+        "time relative to all blocks",
+    )
     row("---", "---:", "---:", "---:", "---:")
     for name, (section, words) in sizes.items():
         Path("cache.toml").write_text(

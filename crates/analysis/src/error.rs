@@ -217,7 +217,7 @@ pub enum AnalysisError {
     /// There is nothing in the traces.
     #[error("there are no requests to sample")]
     NothingToSample,
-    /// The same hash would decide again about regions that have passed it.
+    /// The trace is a sample of this seed: its hash would decide again about regions that it has chosen.
     #[error("the trace is itself a sample with the seed {seed}")]
     SampleOfSample {
         /// The seed of the trace.

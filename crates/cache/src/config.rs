@@ -126,7 +126,7 @@ impl FlashConfig {
 /// acknowledged by flash, which writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Written {
-    /// Those that the admission policy admits.
+    /// Blocks that the admission policy admits.
     #[default]
     Ask,
     /// All.

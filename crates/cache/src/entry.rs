@@ -152,7 +152,7 @@ impl Entry {
     pub fn lost_on_flash(&self) -> u16 {
         self.flash_dirty & !self.flash_valid
     }
-    /// Those of them whose newest data is lost: memory does not hold newer data.
+    /// Granules whose newest data is lost: the record has lost them, and memory does not hold newer data.
     pub fn lost(&self) -> u16 {
         self.lost_on_flash() & !self.valid
     }

@@ -157,12 +157,12 @@ impl Stamps {
         Stamped { noted, released: over.then(|| core::mem::take(&mut self.released)) }
     }
 
-    /// Those of these volumes whose last stamp could not be written; clears that.
+    /// Takes the volumes whose last stamp could not be written.
     pub fn take_failed(&mut self, volumes: VolumeSet) -> VolumeSet {
         volumes & core::mem::take(&mut self.failed)
     }
 
-    /// Those of these volumes whose stamp has not seen that batch of the log.
+    /// Volumes whose stamp has not seen that batch of the log.
     pub fn unseen(&self, volumes: VolumeSet, batch: u64) -> VolumeSet {
         let unseen = |v: &usize| self.newest[*v].seen < batch;
         (volumes & self.kept).iter().filter(unseen).collect()

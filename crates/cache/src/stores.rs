@@ -86,8 +86,7 @@ pub(crate) struct Stores {
     failing: VolumeSet,
     /// Volumes that are suspended.
     suspended: VolumeSet,
-    /// When stores that are known to fail are tried again, and whether the next cleaning tries
-    /// them.
+    /// When stores that are known to fail are tried again.
     probe_at: Nanos,
     /// How many times in a row the region to reclaim was neither destaged nor carried on.
     stuck: u32,
@@ -211,8 +210,7 @@ impl Stores {
         self.hopeless
     }
 
-    /// Whether a turn of [`Stores::take_turn`] may find anything to do; `stops`: a destage or a
-    /// stop is in progress.
+    /// Whether [`Stores::take_turn`] may find work. `stops`: a destage or stop is in progress.
     #[inline]
     pub fn has_work(&self, world: &World, stops: impl FnOnce() -> bool) -> bool {
         let shares = &world.front.shares;
@@ -222,8 +220,7 @@ impl Stores {
             || !self.late().is_empty()
     }
 
-    /// One turn: requests that wait for a share continue, and volumes near their share are
-    /// destaged.
+    /// One turn: requests that wait for a share continue, and volumes near theirs are destaged.
     pub fn take_turn(
         &mut self,
         world: &mut World,
@@ -267,8 +264,7 @@ impl Stores {
             && world.somebody_waits_in_vain()
     }
 
-    /// The volumes that a cleaning skips if it begins now; `destage`: a destage of everything is
-    /// cleaning regions.
+    /// Volumes that a cleaning skips if it begins now. With `destage` a destage of all cleans regions.
     pub fn to_skip(&self, world: &World, purpose: Purpose, destage: bool) -> VolumeSet {
         // (A stop waits for stores that are late.)
         let late = if world.state == CacheState::Ready { self.late() } else { VolumeSet::EMPTY };

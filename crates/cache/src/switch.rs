@@ -46,7 +46,7 @@ const AGAIN_MAX: u32 = 4;
 enum Stage {
     /// Must destage, while requests continue.
     First,
-    /// That destage is in progress.
+    /// The first destage is in progress.
     Destaging,
     /// Modifying requests are held; those in flight end.
     Holding,

@@ -151,7 +151,7 @@ pub struct UringDevices {
     slots: Vec<Slot>,
     free: Vec<u32>,
     in_flight: usize,
-    /// Those that the kernel must not get yet.
+    /// Entries that the kernel must not get yet.
     waiting: VecDeque<squeue::Entry>,
     /// The number of completions that the ring has room for.
     room: usize,

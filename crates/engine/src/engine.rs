@@ -293,7 +293,7 @@ impl Engine {
         })
     }
 
-    /// The same, but does not wait for the end if `progress` says so.
+    /// Destages, but does not wait for the end if `progress` says so.
     pub(crate) fn destage_unless(
         &self,
         what: &'static str,

@@ -29,7 +29,7 @@ const SIZE_AT: usize = 24;
 pub(crate) struct Fingerprint([u8; 16]);
 
 impl Fingerprint {
-    /// Of the `size` bytes from `start` on. Unreadable pieces are part of the fingerprint.
+    /// Takes the fingerprint of the `size` bytes from `start` on. Unreadable pieces are part of the fingerprint.
     ///
     /// # Errors
     /// If nothing can be read.

@@ -136,7 +136,7 @@ impl Geometry {
         Ok(g)
     }
 
-    /// The same division with pages of `page_size` bytes and regions of `region` bytes, for a
+    /// Divides the device in the same way, with pages of `page_size` bytes and regions of `region` bytes, for a
     /// device of `size` bytes, in the *log* layout (like all default divisions of this module).
     #[must_use]
     pub fn with_pages(self, size: u64, page_size: u32, region: u32) -> Geometry {
@@ -168,7 +168,7 @@ impl Geometry {
         Geometry { directory_pages: if none { 0 } else { directory_pages }, ..self }
     }
 
-    /// The same numbers for the *slots* layout on a device of `size` bytes: a journal with room for
+    /// Divides the device for the *slots* layout on a device of `size` bytes: a journal with room for
     /// more than three mappings of all cells (two mappings, plus free regions), in regions of
     /// `region_pages` or a sixteenth of the journal, and cells in the rest.
     ///

@@ -174,7 +174,7 @@ impl Regions {
         self.free() >= self.kept + u32::from(!open)
     }
 
-    /// The same, without the region that is reserved for batches without payload.
+    /// Pages left, without the region that is reserved for batches without payload.
     pub fn pages_to_spare(&self) -> u64 {
         let kept = if self.keeps_last { u64::from(self.usable_pages - 1) } else { 0 };
         self.pages_left().saturating_sub(kept)

@@ -635,7 +635,7 @@ pub struct LogStats {
     pub batches: u64,
     /// Payload bytes appended, without padding.
     pub payload_bytes: u64,
-    /// Those of them that were on flash before: carried on or inserted again when their region was
+    /// Payload bytes that were on flash before: carried on or inserted again when their region was
     /// reclaimed.
     pub carried_bytes: u64,
     /// Pages of payload written, padding included.

@@ -1,5 +1,4 @@
-//! The end of transfers: the block's state advances, and the pieces that waited are evaluated
-//! again.
+//! The end of transfers: the block's state advances, and pieces that waited are evaluated again.
 
 mod records;
 
@@ -139,8 +138,7 @@ impl Shard {
         }
     }
 
-    /// Ends a failed transfer: its requester is notified; the other waiters try again by
-    /// themselves.
+    /// Ends a failed transfer: its requester is notified; the other waiters try again.
     fn finish_failed(&mut self, context: &mut ShardContext<'_>, t: u32, error: IoError) {
         let kind = self.tiers.transfers[t].kind;
         if kind != Kind::FetchLine {

@@ -143,7 +143,7 @@ struct Writes {
     in_flight: [u32; VOLUMES_MAX],
     frames: [u32; VOLUMES_MAX],
     begun: [u32; VOLUMES_MAX],
-    /// Those of them that read records from flash.
+    /// Writes in flight that still read records from flash.
     reading: u32,
 }
 

@@ -147,7 +147,7 @@ impl Waiting {
         self.waiters.push_back(&mut self.parked, w);
     }
 
-    /// Those whose data is in a failed transfer to the log wait until records are void.
+    /// Pieces whose data is in a failed transfer to the log wait until records are void.
     pub fn park_applied(&mut self, list: &mut Fifo) {
         let mut all = mem::replace(list, Fifo::EMPTY);
         while let Some(w) = self.waiters.pop_front(&mut all) {

@@ -224,7 +224,7 @@ impl<D: Devices> Executor<D> {
         self.latencies.as_ref()
     }
 
-    /// The same, to drop some of them.
+    /// Recorded latencies, so that the caller can drop some.
     pub fn latencies_mut(&mut self) -> Option<&mut ComponentRecorder> {
         self.latencies.as_mut()
     }

@@ -58,7 +58,7 @@ impl Pending {
         Data::Bytes(bytes)
     }
 
-    /// The same for a write that completes, without a copy.
+    /// Takes the data of a write that completes, without a copy.
     pub fn take_data(&mut self) -> Data {
         match self.io.verb {
             Verb::Write => Data::Bytes(std::mem::take(&mut self.before)),

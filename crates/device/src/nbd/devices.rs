@@ -51,7 +51,7 @@ impl<D: Devices> NbdDevices<D> {
         }
     }
 
-    /// The same, to add and remove devices.
+    /// The local devices, to add and remove some.
     pub fn inner_mut(&mut self) -> &mut D {
         &mut self.inner
     }
