@@ -232,8 +232,8 @@ counters! {
         /// Number of times that blocks of all volumes were destaged except those of [slow
         /// stores](docs/fault-model.md#a-backing-store-that-is-slow).
         pub cleanings_parted: u64,
-        /// Dirty records of volumes with a failing backing store that moved from a region to be reused to
-        /// the head of the log.
+        /// Dirty records of volumes with a failing backing store that were moved to the head of the log
+        /// before their region was reused.
         pub carried: u64,
         /// Requests that waited because the dirty blocks of their volume filled its share of flash.
         pub waits_share: u64,

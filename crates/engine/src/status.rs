@@ -230,7 +230,7 @@ pub(crate) fn given_up(cache: &Cache, volumes: &[VolumeDescription]) -> Option<S
         left => format!(
             "{what}. These volumes still depend on it: {}. Their flushes, and their writes to \
              blocks that flash holds, wait for flush.give_up_after and then fail; all other \
-             requests are served. Dirty data stay on flash: keep the device",
+             requests are served. Dirty data stays on flash: keep the device",
             left.join(", ")
         ),
     })

@@ -18,11 +18,11 @@ use crate::space::Space;
 pub struct StudyPoint {
     /// The budget, in US dollars.
     pub budget_usd: f64,
-    /// Mean latency of the single tier that it buys, in microseconds.
+    /// Mean latency of the single tier that the budget buys, in microseconds.
     pub single_us: f64,
-    /// Mean latency of the best sizes that it buys, in microseconds.
+    /// Mean latency of the best sizes that the budget buys, in microseconds.
     pub best_us: f64,
-    /// The shape of those sizes.
+    /// The shape of the best sizes.
     pub class: Class,
     /// Mean latency of the sizes that Cydonia finds, in microseconds.
     pub cydonia_us: f64,

@@ -78,7 +78,7 @@ pub(crate) struct Report {
     as_left: Option<bool>,
     /// Size of the volume in bytes.
     data_bytes: u64,
-    /// UUID of the flash tier that it was last served with; null without one.
+    /// UUID of the flash tier with which the store was last served; null if there was none.
     flash_uuid: Option<String>,
     /// Number of that tier's last run with the store.
     flash_epoch: u64,

@@ -68,7 +68,7 @@ pub struct Args {
     #[arg(long, value_name = "RATIO", help_heading = "Model", value_parser = ratio)]
     pub miss_hit_ratio: Option<f64>,
     /// Count only the blocks that a phase needs beyond its nested phases, as if a faster cache held
-    /// those
+    /// the nested phases
     #[arg(long, help_heading = "Model")]
     pub marginal: bool,
     #[command(flatten)]

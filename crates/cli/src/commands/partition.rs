@@ -153,7 +153,7 @@ pub struct EvaluateArgs {
     /// [default: 0.05]
     #[arg(long, value_name = "FRACTION", value_parser = crate::args::rate)]
     pub tolerance: Option<f64>,
-    /// With --evaluate simulate: maximum number of plans [default: 8]
+    /// With --evaluate simulate: maximum number of plans to simulate [default: 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: Option<u32>,
     /// Keep N requests of each volume in flight and ignore the trace's times [default: 32 with

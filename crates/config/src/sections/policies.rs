@@ -105,15 +105,15 @@ section! {
     /// The queues of the relation `etica`, which choose the blocks on flash. Their memory is fixed: about 45
     /// bytes for each block that flash holds, and for each remembered block that is not on flash.
     pub struct Etica {
-        /// Number of requests after which blocks leave flash and enter it.
+        /// Number of requests per round. At the end of a round, some blocks leave flash and others enter it.
         interval: u32 = 1000;
-        /// Share of the blocks on flash that leave then, the least popular ones, and share of the remembered
-        /// blocks that enter, the most popular ones, as far as there is room: a fraction from 0.01 to 1.
+        /// How many of the blocks on flash leave per round (the least popular ones), and how many of the
+        /// other remembered blocks enter (the most popular ones, until flash is full): a share from 0.01 to 1.
         share: f64 = 0.05;
         /// How many blocks that are not on flash are remembered, as a share of the blocks that flash holds:
         /// 0.01 to 10.
         history: f64 = 1.0;
-        /// Number of intervals after which popularity is halved; 0 for never.
+        /// Number of rounds after which popularity is halved; 0 for never.
         half_life: u32 = 16;
     }
 }

@@ -69,8 +69,8 @@ pub(super) fn facts(answer: &Answer) -> Facts {
             volume => format!("the backing store of {volume}"),
         };
         let text = format!(
-            "for {} of the time requests had been waiting for over a second, and {name} was busy for {}: \
-             latencies tell how long the queue got",
+            "requests waited for over a second during {} of the run; {name} was busy for {} of the run. \
+             Latencies measure the length of the queue",
             percent(device.share),
             percent(device.busy_share)
         );

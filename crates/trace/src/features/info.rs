@@ -106,7 +106,7 @@ pub struct VolumeUse {
     pub bytes: ByOp<u64>,
     /// Distinct blocks.
     pub footprint_blocks: ByOp<u64>,
-    /// End of the last addressed byte; the volume is at least this large.
+    /// Offset at which the highest addressed range ends; the volume is at least this large.
     pub end_bytes: u64,
 }
 

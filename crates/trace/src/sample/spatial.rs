@@ -61,12 +61,12 @@ impl Sampler {
     /// If the rate is not above 0 and at most 1, the regions are too large, or there is no sample
     /// of that number.
     pub fn new(spec: SampleSpec) -> Result<Sampler> {
-        let invalid = |what: String| Err(TraceError::Options(format!("no such sample: {what}")));
+        let invalid = |what: String| Err(TraceError::Options(format!("invalid sample: {what}")));
         if !(spec.rate > 0.0 && spec.rate <= 1.0) {
             return invalid(format!("the rate must be above 0 and at most 1, not {}", spec.rate));
         }
         if spec.bits > BITS_MAX {
-            return invalid(format!("{} bits are more than {BITS_MAX}", spec.bits));
+            return invalid(format!("bits must be at most {BITS_MAX}, not {}", spec.bits));
         }
         let end = spec.rate * f64::from(spec.number + 1);
         // A tenth is no binary fraction: ten samples of one are possible.

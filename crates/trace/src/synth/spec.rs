@@ -72,8 +72,8 @@ pub enum Arrival {
     Fixed,
     /// At random, at the rate on average (exponential gaps).
     Poisson,
-    /// From clients that each wait for their last request, whose time is exponentially
-    /// distributed, before they send the next.
+    /// From clients, each of which sends its next request when the previous one has ended. The
+    /// time of a request is exponentially distributed.
     Closed,
 }
 
