@@ -114,7 +114,7 @@ fn money_for_a_cache_that_is_there_goes_where_it_does_more() {
     assert!(rows.exists());
 
     let message = refusal(&[&trace, "--have", "10KiB", "--budget", "1"]);
-    assert!(message.contains("below 1 MiB"), "{message}");
+    assert!(message.contains("less than 1 MiB"), "{message}");
     let message = refusal(&[&trace, "--have", "4MiB", "--budget", "0.000001"]);
     assert!(message.contains("buys no tier"), "{message}");
     let three = ["--tiers", "FastDRAM,SlowDRAM,SlowSSD", "--have", "4MiB", "--budget", "1"];

@@ -107,7 +107,7 @@ const CASES: &[Case] = &[
         "[volume]\nname = 'x'",
         1,
         "volume",
-        "write [[volume]], in double brackets",
+        "write [[volume]] in double brackets",
     ),
     // Names that do not exist.
     ("an unknown section", "[cahce]", 1, "cahce", "the closest name is `cache`"),

@@ -189,7 +189,7 @@ fn dirty_data_for_a_store_that_others_wrote_are_refused_and_kept() {
         for _ in 0..2 {
             let refused = bench.try_open().unwrap_err();
             assert!(matches!(refused, EngineError::Changed { blocks: 1.., .. }), "{refused}");
-            for way in ["--drop-clean", "--discard-dirty-data", "as it was"] {
+            for way in ["--drop-clean", "--discard-dirty-data", "former contents"] {
                 assert!(refused.to_string().contains(way), "{refused}");
             }
         }

@@ -274,7 +274,7 @@ mod tests {
         let error = message(&text);
         assert!(error.contains("line 8") && error.contains("`prize_usd`"), "{error}");
         assert!(error.contains("`price_usd`"), "{error}");
-        assert!(message("[[devices]]\n").contains("nearest known is `device`"));
+        assert!(message("[[devices]]\n").contains("did you mean `device`?"));
     }
 
     #[test]
@@ -282,7 +282,7 @@ mod tests {
         let a = device("a", "dram", 0.1);
         let cases = [
             (String::new(), "no [[device]]"),
-            (a.clone() + &a, "two devices called `a`"),
+            (a.clone() + &a, "two devices are called `a`"),
             (a.replace("price_usd = 1", "price_usd = -1"), "price_usd of device `a`"),
             (a.replace("capacity_gb = 1", "capacity_gb = 0"), "capacity_gb of device `a`"),
             (a.replace("read_latency_us = 0.1", "read_latency_us = nan"), "read_latency_us"),

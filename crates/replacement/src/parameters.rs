@@ -198,7 +198,7 @@ mod tests {
         );
         assert_eq!(
             error(sieve.set("hand_steps_max", 0)),
-            "`hand_steps_max` of the policy `sieve` is from 1 to 4294967295 nodes, not 0"
+            "`hand_steps_max` of the policy `sieve` must be from 1 to 4294967295 nodes, not 0"
         );
         assert_eq!(sieve.get("hand_steps_max"), Some(7), "what failed changed nothing");
         assert!(error(Parameters::new(Kind::Lru).set("k", 1)).ends_with("it has none"));
