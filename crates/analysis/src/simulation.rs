@@ -45,8 +45,8 @@ pub struct Answer {
     pub config: String,
     /// Identity of the simulated requests.
     pub trace: TraceIdentity,
-    /// Seconds of processor time that the simulation took, without reading the trace, which runs in a
-    /// separate thread.
+    /// Seconds of processor time that the simulation took. Reading the trace, in a separate thread, is not
+    /// included.
     pub cpu_s: f64,
     /// Elapsed seconds of the simulation.
     pub wall_s: f64,

@@ -124,21 +124,21 @@ counters! {
         pub left_on_flash: u64,
         /// Blocks moved from flash to memory.
         pub promotions: u64,
-        /// Blocks read from flash that stayed there because they had not been read often enough.
+        /// Blocks that were read from flash but not promoted, because they had not been read often enough.
         pub read_through: u64,
         /// Blocks that the [admission policy](docs/policies.md#what-enters-flash) let into flash when they left
         /// memory or were written.
         pub admitted: u64,
         /// Blocks that the admission policy did not let into flash.
         pub not_admitted: u64,
-        /// Writes to blocks that were not admitted and went to the backing store.
+        /// Writes that went to the backing store because their block was not admitted.
         pub written_around: u64,
         /// Clean blocks that entered flash when they were read, not when they left memory ([relations of the
         /// tiers](docs/policies.md#how-memory-and-flash-share-the-blocks)).
         pub entered_when_read: u64,
         /// Blocks that were fetched with the other blocks of their line.
         pub line_blocks: u64,
-        /// Lines that were not fetched to their end because a frame was missing.
+        /// Lines that were fetched only in part because no frame was free.
         pub lines_short: u64,
         /// Writes whose blocks left memory as soon as flash had them.
         pub written_in_transit: u64,
@@ -149,20 +149,20 @@ counters! {
         /// Slots layout, relation `etica`: blocks that the queues admitted to flash.
         pub queue_promotions: u64,
         /// Slots layout, relation `etica`: blocks that the queues chose but that could not enter flash,
-        /// because they were in use or a frame was missing.
+        /// because they were in use or no frame was free.
         pub queue_skips: u64,
         /// Reads of blocks that [bypassed the cache](docs/policies.md#what-goes-past-the-cache): parts of
         /// sequential streams.
         pub bypassed_reads: u64,
-        /// Writes of blocks that bypassed the cache: parts of sequential streams, and writes while too much
-        /// was dirty.
+        /// Writes of blocks that bypassed the cache: parts of sequential streams, and writes to volumes with
+        /// too much dirty data.
         pub bypassed_writes: u64,
         /// Dirty blocks that left memory for the backing store because the admission policy did not admit
         /// them to flash.
         pub destaged_around: u64,
         /// Blocks that left the cache.
         pub evictions: u64,
-        /// Clean blocks dropped with their region.
+        /// Clean blocks that the log dropped with their region.
         pub reclaim_dropped: u64,
         /// Records that were replaced by a newer record of their block, or became invalid, before their
         /// region was reclaimed: holes in the log until then.
@@ -190,7 +190,7 @@ counters! {
         pub write_met_fetch: u64,
         /// Blocks hit again while they were leaving memory.
         pub rescued: u64,
-        /// Slots layout: blocks evicted from flash, by the accounting.
+        /// Slots layout: blocks evicted from flash. Their data can stay there for a while.
         pub flash_evictions: u64,
         /// Slots layout: accesses to blocks that had been evicted from flash and were still there.
         pub flash_rescued: u64,

@@ -20,7 +20,7 @@ pub struct Interval {
     pub length_s: f64,
     /// Completed requests.
     pub requests: u64,
-    /// Failed requests among them.
+    /// Failed requests. (`requests` includes them.)
     pub errors: u64,
     /// Bytes read.
     pub read_bytes: u64,
@@ -28,7 +28,7 @@ pub struct Interval {
     pub write_bytes: u64,
     /// Mean latency in microseconds.
     pub mean_us: f64,
-    /// 99th percentile of the latency in microseconds; for joined intervals, that of the slower one.
+    /// 99th percentile of the latency in microseconds; for joined intervals, the higher of their percentiles.
     pub p99_us: f64,
     /// Maximum latency in microseconds.
     pub max_us: f64,
@@ -63,9 +63,9 @@ pub enum Intervals {
 pub struct QueueResult {
     /// Maximum number of requests in flight.
     pub depth: u32,
-    /// Number of submitters, each with a queue of that depth.
+    /// Number of submitters, each with a separate queue.
     pub jobs: u32,
-    /// Mean number of requests in flight over the run (Little's law), in all queues together.
+    /// Mean number of requests in flight in all queues together, by Little's law.
     pub mean: f64,
     /// The largest number of requests that one queue held.
     pub max: u32,

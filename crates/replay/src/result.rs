@@ -19,10 +19,10 @@ pub struct RealRun {
     /// What every run has.
     #[serde(flatten)]
     pub run: RunResult,
-    /// Whether the run completed all requests of the workload, or its whole duration.
+    /// Whether the run completed all requests of the workload, or lasted its whole duration.
     pub complete: bool,
-    /// Why the run ended: `end` of the workload, `time` up, `signal`, or `error`. With the last two, the
-    /// results are partial and the command exits with status 1.
+    /// Why the run ended: `end` (of the workload), `time` (the duration was over), `signal` or `error`. After
+    /// `signal` or `error`, the results are partial and the command exits with status 1.
     pub ended_by: &'static str,
     /// Requests and bytes per second.
     pub throughput: Throughput,
@@ -54,7 +54,7 @@ pub struct RealRun {
     pub idle_skipped_s: f64,
     /// Number of times that the target waited because the workload was not read or generated fast enough.
     pub starved: u64,
-    /// The run in intervals.
+    /// Results for each interval of the run.
     pub intervals: Vec<Interval>,
     /// The distribution that percentiles come from, for pictures.
     #[serde(skip)]

@@ -25,8 +25,8 @@ pub(crate) const SHOWN_MAX: usize = 10;
 pub struct VerifyResult {
     /// Checked bytes.
     pub checked_bytes: u64,
-    /// Bytes that were written but cannot be checked, in sectors that were written in part, trimmed, or
-    /// written by a failed write.
+    /// Bytes of sectors that were written but cannot be checked, because a request wrote only a part of the
+    /// sector, trimmed it, or failed to write it.
     pub unknown_bytes: u64,
     /// Bytes that differ from the written data.
     pub wrong_bytes: u64,
@@ -36,7 +36,7 @@ pub struct VerifyResult {
     pub reads_wrong_bytes: u64,
     /// Reads that failed.
     pub failed_reads: u64,
-    /// Whether everything was read.
+    /// Whether the check read all written data.
     pub complete: bool,
     /// The first differences found.
     pub differences: Vec<Difference>,
@@ -57,7 +57,7 @@ pub struct Difference {
     pub volume: u32,
     /// Byte offset of the sector.
     pub offset: u64,
-    /// What was found there instead.
+    /// What the sector contained instead.
     pub found: String,
 }
 

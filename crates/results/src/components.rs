@@ -12,19 +12,20 @@ use crate::latency::{Latency, LatencyHistogram};
 /// How long operations of devices took, by what they were.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Components {
-    /// Reads of flash.
+    /// Reads from flash.
     pub tier2_read: ComponentLatency,
-    /// Writes of flash, one batch each.
+    /// Writes to flash; each writes one batch.
     pub tier2_write: ComponentLatency,
     /// Syncs of flash.
     pub tier2_sync: ComponentLatency,
-    /// Reads of backing stores.
+    /// Reads from backing stores.
     pub backing_read: ComponentLatency,
-    /// Writes and zeroings of backing stores.
+    /// Writes to backing stores, including zeroings.
     pub backing_write: ComponentLatency,
     /// Syncs of backing stores.
     pub backing_sync: ComponentLatency,
-    /// The backing store of each volume separately, by volume name; left out with one volume.
+    /// The backing store of each volume separately, by volume name; left out if there is only one
+    /// volume.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volumes: BTreeMap<String, BackingLatency>,
 }

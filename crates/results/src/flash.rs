@@ -15,8 +15,8 @@ pub struct FlashResult {
     pub write_amplification: f64,
     /// Bytes of block data written, without headers and padding.
     pub payload_bytes: u64,
-    /// Records written; in the slots layout, journal entries about records that were already there count
-    /// too.
+    /// Records written. In the slots layout, this includes journal entries about records that were already on
+    /// flash.
     pub records: u64,
     /// Batches of records written.
     pub batches: u64,
@@ -24,8 +24,8 @@ pub struct FlashResult {
     pub syncs: u64,
     /// Regions reclaimed.
     pub regions_reclaimed: u64,
-    /// Part of `payload_bytes` that had been on flash before: records that were written again when their
-    /// region was reclaimed.
+    /// Bytes of `payload_bytes` that were already on flash: records that the log wrote again when it
+    /// reclaimed their region.
     pub carried_bytes: u64,
     /// Bytes of headers and of directories written.
     pub header_bytes: u64,

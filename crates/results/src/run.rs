@@ -15,9 +15,9 @@ use crate::LatencyByOp;
 pub struct RunResult {
     /// Completed requests of all kinds, including failed ones.
     pub requests: u64,
-    /// Read requests among them.
+    /// Completed read requests, including failed ones.
     pub reads: u64,
-    /// Write requests among them.
+    /// Completed write requests, including failed ones.
     pub writes: u64,
     /// Requests that were answered with an error.
     pub errors: u64,
@@ -43,8 +43,7 @@ pub struct CacheResult {
     pub hits: Hits,
     /// Block accesses that missed.
     pub misses: ReadWrite,
-    /// Share of block accesses that hit, including delayed hits: those that needed no request to the backing
-    /// store.
+    /// Share of block accesses that needed no request to the backing store: hits, including delayed hits.
     pub hit_ratio: f64,
     /// Bytes written to the flash tier, including headers and padding.
     pub tier2_bytes_written: u64,

@@ -42,7 +42,7 @@ pub struct SimulationResult {
     /// The destage of all dirty data after the last request, once every outage that has an end is over. No
     /// other counter includes its work. Null without [`--outage`](docs/simulation.md#when-a-store-fails).
     pub after_outages: Option<AfterOutages>,
-    /// Assumed values that neither the trace nor the configuration gives.
+    /// Values that the simulator assumed because neither the trace nor the configuration gives them.
     pub assumed: Assumed,
     /// Each volume of the trace.
     pub volumes: Vec<VolumeResult>,
@@ -82,7 +82,7 @@ pub struct AfterOutages {
 pub struct Throughput {
     /// Requests per second; 0 if no time passed.
     pub requests_per_s: f64,
-    /// Bytes per second read and written by requests.
+    /// Bytes that requests read and wrote per second.
     pub bytes_per_s: f64,
 }
 
@@ -108,9 +108,9 @@ pub struct Assumed {
     pub flushes_traced: u64,
     /// Assumptions about devices that the configuration does not describe, one sentence each.
     pub devices: Vec<String>,
-    /// Bytes that flash writes at a time, if `flash.page_size` is unset. A real device would decide this: it
-    /// is often 4096, and then more is written than in the simulation. Null if the configuration sets it, or
-    /// without a flash tier in slots.
+    /// Assumed size of a flash page in bytes, if `flash.page_size` is unset. A real page is often 4096 bytes,
+    /// and the cache then writes more than in the simulation. Null if `flash.page_size` is set, or without a
+    /// flash tier in the slots layout.
     pub flash_page_bytes: Option<u32>,
 }
 
@@ -119,13 +119,13 @@ pub struct Assumed {
 pub struct VolumeResult {
     /// Name of the volume in the trace.
     pub volume: String,
-    /// Its size in bytes.
+    /// Size of the volume in bytes.
     pub size_bytes: u64,
     /// Requests of all kinds, including failed ones.
     pub requests: u64,
-    /// Read requests among them.
+    /// Completed read requests, including failed ones.
     pub reads: u64,
-    /// Write requests among them.
+    /// Completed write requests, including failed ones.
     pub writes: u64,
     /// Requests answered with an error.
     pub errors: u64,
@@ -142,7 +142,7 @@ pub struct VolumeResult {
     pub misses: ReadWrite,
     /// Share of block accesses that hit, including delayed hits.
     pub hit_ratio: f64,
-    /// Traffic of its backing store.
+    /// Traffic of the volume's backing store.
     pub backing: Backing,
     /// Dirty blocks at the end.
     pub dirty_blocks: u64,

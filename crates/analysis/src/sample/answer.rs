@@ -52,9 +52,9 @@ pub struct Row<'a> {
     pub sample: &'a str,
     /// Name of the feature.
     pub feature: &'a str,
-    /// Its value in the trace.
+    /// Value of the feature in the trace.
     pub full: f64,
-    /// Its value in the sample.
+    /// Value of the feature in the sample.
     pub value: f64,
     /// Relative error of the sample's value.
     pub error: f64,
@@ -118,7 +118,7 @@ pub struct Sampled {
 pub struct Reduced {
     /// Regions before the reduction.
     pub regions: usize,
-    /// Number of these that were removed.
+    /// Number of regions that were removed.
     pub removed: usize,
     /// `mean_error` before the reduction.
     pub mean_error_before: f64,
@@ -133,7 +133,7 @@ pub struct Reduced {
 pub struct Checkpoint {
     /// Number of removed regions.
     pub removed: usize,
-    /// Share of regions that is left.
+    /// Share of regions that remain.
     pub rate: f64,
     /// Mean error of the seven features that are means.
     pub mean_error: f64,

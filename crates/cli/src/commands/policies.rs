@@ -50,27 +50,27 @@ pub(crate) struct AdmissionDocument {
 
 #[derive(Serialize, JsonSchema)]
 struct Admission {
-    /// Its name in `[admission] policy`.
+    /// Name of the policy in `[admission] policy`.
     name: &'static str,
-    /// What it admits.
+    /// Which blocks the policy admits.
     idea: &'static str,
     /// The publication that describes it.
     source: &'static str,
-    /// The `[admission]` keys that it uses.
+    /// The `[admission]` keys that the policy uses.
     keys: Vec<&'static str>,
 }
 
 #[derive(Serialize, JsonSchema)]
 struct Described {
-    /// Its name in the configuration.
+    /// Name of the policy in the configuration.
     name: &'static str,
-    /// Tiers that it can manage: `dram` is memory, `slots` is flash in the slots layout.
+    /// Tiers that the policy can manage: `dram` is memory, `slots` is flash in the slots layout.
     tiers: Vec<&'static str>,
-    /// Bytes of memory that it uses per block, measured with a cache of 65,536 blocks.
+    /// Bytes of memory that the policy uses per block, measured with a cache of 65,536 blocks.
     bytes_per_block: f64,
-    /// What it evicts.
+    /// Which blocks the policy evicts.
     idea: &'static str,
-    /// Where it performs badly.
+    /// On which workloads the policy performs badly.
     weakness: &'static str,
     /// The publication that describes it.
     source: &'static str,
@@ -80,9 +80,9 @@ struct Described {
 
 #[derive(Serialize, JsonSchema)]
 struct Parameter {
-    /// Its name in `[replacement] parameters`.
+    /// Name of the parameter in `[replacement] parameters`.
     name: &'static str,
-    /// Its default value.
+    /// Default value.
     default: u32,
     /// The smallest allowed value.
     min: u32,
@@ -90,7 +90,7 @@ struct Parameter {
     max: u32,
     /// Unit of the value.
     unit: &'static str,
-    /// What it does.
+    /// What the parameter does.
     meaning: &'static str,
 }
 

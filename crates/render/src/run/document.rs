@@ -21,7 +21,7 @@ pub struct Document {
     pub target: TargetInfo,
     /// The options of the run.
     pub options: Echo,
-    /// The machine on which it ran.
+    /// The machine on which the command ran.
     pub machine: Machine,
     /// Forebay's version.
     pub version: &'static str,
@@ -69,15 +69,15 @@ pub struct Row {
     pub target_via: String,
     /// The options of the run.
     pub options: Echo,
-    /// The machine on which it ran.
+    /// The machine on which the command ran.
     pub machine: Machine,
-    /// Why the run ended: `end` of the workload, `time` up, `signal`, or `error`.
+    /// Why the run ended: `end` (of the workload), `time` (the duration was over), `signal` or `error`.
     pub ended_by: &'static str,
     /// Completed requests of all kinds, including failed ones.
     pub requests: u64,
-    /// Read requests among them.
+    /// Completed read requests, including failed ones.
     pub reads: u64,
-    /// Write requests among them.
+    /// Completed write requests, including failed ones.
     pub writes: u64,
     /// Requests that were answered with an error.
     pub errors: u64,

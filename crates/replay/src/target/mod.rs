@@ -47,7 +47,7 @@ pub struct Done {
 /// A volume of a target.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct TargetVolume {
-    /// Its name: a path, a URI, or the name in the configuration.
+    /// Name of the volume: a path, a URI, or the name in the configuration.
     pub name: String,
     /// Addressable bytes.
     pub size_bytes: u64,
@@ -91,7 +91,7 @@ pub struct Limits {
 ///
 /// Dropping a target with requests in flight ends them first.
 pub trait Target {
-    /// Its volumes.
+    /// Volumes of the target.
     fn volumes(&self) -> &[TargetVolume];
 
     /// What it takes in one piece.
@@ -123,8 +123,8 @@ pub trait Target {
 pub struct TargetInfo {
     /// `block`, `nbd` or `engine`.
     pub kind: &'static str,
-    /// How it is reached: the I/O backend, or the number of connections and the kind of replies.
+    /// How the target is reached: the I/O backend, or the number of connections and the kind of replies.
     pub via: String,
-    /// Its volumes.
+    /// Volumes of the target.
     pub volumes: Vec<TargetVolume>,
 }
