@@ -28,7 +28,7 @@ pub struct Document<'a> {
     pub requests: u64,
     /// Block accesses in the trace.
     pub accesses: u64,
-    /// Number of these that are writes.
+    /// Accesses that are writes.
     pub writes: u64,
     /// Bytes of distinct blocks.
     pub footprint_bytes: u64,
