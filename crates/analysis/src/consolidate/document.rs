@@ -126,7 +126,7 @@ pub struct PhaseDocument {
     pub reuse_set_blocks: u64,
     /// Its reuses, divided by the accesses of all workloads during the phase.
     pub reuse_rate: f64,
-    /// `reuse_rate` without the reuses of that nested phase.
+    /// `reuse_rate` without the reuses that a cache for the nested phases serves.
     pub marginal_reuse_rate: f64,
     /// Its accesses to blocks that it accesses only once, divided by the accesses of all workloads during the
     /// phase.
