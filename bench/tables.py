@@ -159,11 +159,11 @@ def contents(*traces):
     shares = [1 / 64, 1 / 16, 1 / 4, 1]
     row(
         "",
-        "sectors at the end",
-        "contents",
-        "reads missed: cache",
-        "by sector",
-        "by content",
+        "data by sector",
+        "data by content",
+        "cache size",
+        "reads missed by sector",
+        "reads missed by content",
     )
     row("---", "---:", "---:", "---:", "---:", "---:")
     for trace in traces:

@@ -58,11 +58,11 @@ pub struct Answer {
     pub block_size: u64,
     /// Requests in the traces.
     pub requests: u64,
-    /// Block accesses; zeroings count as writes, and trims are left out.
+    /// Block accesses; write-zeroes requests count as writes, and trims are left out.
     pub accesses: u64,
-    /// Number of these that are reads.
+    /// Accesses that are reads.
     pub reads: u64,
-    /// Number of these that are writes.
+    /// Accesses that are writes.
     pub writes: u64,
     /// Estimated number of distinct blocks.
     pub distinct_blocks: u64,

@@ -32,9 +32,9 @@ pub struct Growth {
     /// The smallest tier 2 that would make the cache [as fast as growing
     /// does](docs/planning.md#grow-tier-1-or-add-tier-2), in bytes; null if no tier 2 would.
     pub tier2_bytes_needed: Option<u64>,
-    /// Ratio of the price per byte of tier 1 to that of tier 2 at which both ways are equally good: the size
-    /// of that tier 2 divided by the growth of tier 1. Null if there is no such tier 2, or if the money does
-    /// not buy one unit of tier 1.
+    /// Ratio of the price per byte of tier 1 to the price per byte of tier 2 at which growing and adding are
+    /// equally good: `tier2_bytes_needed` divided by the growth of tier 1. Null if `tier2_bytes_needed` is
+    /// null, or if the money does not buy one unit of tier 1.
     pub price_ratio_needed: Option<f64>,
     /// The actual ratio of these prices, including metadata.
     pub price_ratio: f64,

@@ -136,7 +136,7 @@ pub struct Purchase {
     pub backing: String,
     /// Cost of the tiers with their metadata, in US dollars.
     pub cost_usd: f64,
-    /// Mean latency of a block access, as judged by `judged_by`.
+    /// Mean latency of a block access, by the method that `judged_by` names.
     pub mean_latency_us: f64,
     /// Mean latency by the formulas, whatever `judged_by` is.
     pub analytic_latency_us: f64,
@@ -168,8 +168,8 @@ pub struct Purchase {
     /// Drive writes per day of the most written flash tier; 0 without flash, null if the duration is
     /// unknown.
     pub drive_writes_per_day: Option<f64>,
-    /// Fraction of its rated write rate at which the most worn flash tier is written; above 1 it wears out
-    /// before its rated lifetime ends. Null if the duration or the rating is unknown.
+    /// Write rate of the flash tier that wears fastest, as a fraction of its rated write rate; above 1, the
+    /// tier wears out before its rated lifetime ends. Null if the duration or the rating is unknown.
     pub endurance_used: Option<f64>,
 }
 

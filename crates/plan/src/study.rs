@@ -84,23 +84,23 @@ impl StudyPoint {
 pub struct StudySummary {
     /// Number of points: budgets that buy something, for each combination and trace.
     pub points: u64,
-    /// Number of these points at which a single tier is fastest.
+    /// Number of points at which a single tier is fastest.
     pub single: u64,
-    /// Number of these points at which a tier 2 that is larger than tier 1 is fastest.
+    /// Number of points at which two tiers are fastest and tier 2 is larger than tier 1.
     pub pyramidal: u64,
-    /// Number of these points at which a tier 2 that is not larger is fastest.
+    /// Number of points at which two tiers are fastest and tier 2 is not larger than tier 1.
     pub non_pyramidal: u64,
-    /// Where pyramidal sizes are fastest, their mean gain over the single tier of the same cost, as a
-    /// fraction of its latency; null if they never are.
+    /// Mean gain of pyramidal tiers over the single tier of the same cost, at the points where pyramidal
+    /// tiers are fastest, as a fraction of the single tier's latency; null without such points.
     pub pyramidal_reduction: Option<f64>,
-    /// Where other sizes of two tiers are fastest, their mean gain over the single tier of the same cost,
-    /// as a fraction of its latency; null if they never are.
+    /// Mean gain of non-pyramidal tiers over the single tier of the same cost, at the points where
+    /// non-pyramidal tiers are fastest, as a fraction of the single tier's latency; null without such points.
     pub non_pyramidal_reduction: Option<f64>,
-    /// The largest such gain.
+    /// The largest gain of two tiers over the single tier of the same cost.
     pub reduction_max: f64,
     /// Mean excess of Cydonia's latency over the best latency, as a fraction.
     pub cydonia_excess: f64,
-    /// The largest such excess.
+    /// The largest excess of Cydonia's latency over the best latency.
     pub cydonia_excess_max: f64,
     /// Number of points at which two tiers are fastest but Cydonia finds a single tier.
     pub cydonia_missed: u64,

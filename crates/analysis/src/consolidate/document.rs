@@ -14,8 +14,8 @@ pub struct Document {
     pub block_size: u64,
     /// Size of the shared cache (`--size`), in blocks.
     pub size_blocks: u64,
-    /// Seconds between two moves of blocks into the cache (`--migration-period`); left out without that
-    /// option, when blocks enter at each access.
+    /// Seconds between two moves of blocks into the cache (`--migration-period`); omitted without this
+    /// option, because blocks then enter at each access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration_period_s: Option<f64>,
     /// Requests in the traces.
@@ -24,27 +24,28 @@ pub struct Document {
     pub accesses: u64,
     /// The workloads, in the order of the files, or in the order in which their volumes appear.
     pub workloads: Vec<WorkloadDocument>,
-    /// Pairs of workloads of which one wastes cache that the other needs, largest waste first.
+    /// Pairs of workloads in which one wastes cache that the other needs, largest waste first.
     pub pairs: Vec<Pair>,
-    /// Sum of the blocks that all workloads need.
+    /// Sum of `erss_blocks` over all workloads.
     pub erss_blocks: u64,
-    /// Sum of the cache blocks that workloads waste of each other.
+    /// Sum of `wastage_blocks` over all pairs.
     pub wastage_blocks: u64,
     /// The prediction: `erss_blocks` plus `wastage_blocks`.
     pub needed_blocks: u64,
     /// Whether `needed_blocks` fit in `size_blocks`.
     pub isolated: bool,
-    /// ERSS of the merged trace, defined as the ERSS of one workload.
+    /// ERSS of the merged trace, as if it were one workload.
     pub simulated_blocks: u64,
     /// Measured: the smallest shared cache in which the largest phase of each workload has as many hits as
     /// alone in a cache of its ERSS.
     pub simulated_isolation_blocks: u64,
     /// Whether `simulated_isolation_blocks` fit in `size_blocks`.
     pub simulated_isolated: bool,
-    /// Relative error of `needed_blocks` against `simulated_blocks`: 0.1 means 10 % too much. Null if
-    /// `simulated_blocks` is 0.
+    /// Relative error of `needed_blocks` against `simulated_blocks`: 0.1 means that the prediction is 10 %
+    /// too high. Null if `simulated_blocks` is 0.
     pub error: Option<f64>,
-    /// Relative error of `needed_blocks` against `simulated_isolation_blocks`; null if that is 0.
+    /// Relative error of `needed_blocks` against `simulated_isolation_blocks`; null if
+    /// `simulated_isolation_blocks` is 0.
     pub isolation_error: Option<f64>,
 }
 
@@ -57,13 +58,14 @@ pub struct WorkloadDocument {
     pub accesses: u64,
     /// Blocks that it needs: the ERSS of the phase for which the cache is sized.
     pub erss_blocks: u64,
-    /// In that phase, the share of accesses that are reuses.
+    /// Its reuses in that phase, divided by the accesses of all workloads during the phase.
     pub reuse_rate: f64,
-    /// In that phase, the share of accesses that evict blocks of other workloads.
+    /// Its accesses to blocks that it accesses only once in that phase, divided by the accesses of all
+    /// workloads during the phase.
     pub flood_rate: f64,
-    /// Cache blocks of all other workloads that it wastes.
+    /// Additional cache blocks that all other workloads need because of it.
     pub wastage_caused_blocks: u64,
-    /// Its cache blocks that all other workloads waste.
+    /// Additional cache blocks that it needs because of all other workloads.
     pub wastage_suffered_blocks: u64,
     /// Whether `erss_blocks` fit in the cache without the other workloads.
     pub fits_alone: bool,
@@ -71,13 +73,13 @@ pub struct WorkloadDocument {
     pub miss_ratio_erss: f64,
     /// Miss ratio of all its accesses, alone in the cache of `--size`.
     pub miss_ratio_alone: f64,
-    /// Miss ratio of all its accesses in that cache, shared with the other workloads.
+    /// Miss ratio of all its accesses in the cache of `--size`, shared with the other workloads.
     pub miss_ratio_shared: f64,
     /// Block accesses per window.
     pub window: u64,
     /// Index in `phases` of the phase for which the cache is sized.
     pub phase: usize,
-    /// The tree of its phases, the whole workload first.
+    /// The tree of its phases; the first entry is the whole workload.
     pub phases: Vec<PhaseDocument>,
 }
 
@@ -88,44 +90,48 @@ pub struct Pair {
     pub from: String,
     /// The workload whose blocks are evicted.
     pub on: String,
-    /// Number of those blocks.
+    /// Additional cache blocks that the second workload needs because of the first.
     pub wastage_blocks: u64,
 }
 
 /// A phase of a workload.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, JsonSchema)]
 pub struct PhaseDocument {
-    /// Index of the phase that contains it; null for the whole workload.
+    /// Index of the phase that encloses this one; null for the whole workload.
     pub parent: Option<usize>,
-    /// `in`: it fits in a cache of `found_blocks`; `out`: it does not; `whole`: the whole workload.
+    /// `in`: the phase fits in a cache of `found_blocks`; `out`: it does not fit; `whole`: the whole
+    /// workload.
     pub state: String,
-    /// Index of its first access within the workload.
+    /// Index of the phase's first access within the workload.
     pub start: u64,
     /// Block accesses.
     pub accesses: u64,
-    /// When it begins, in seconds.
+    /// When the phase begins, in seconds.
     pub start_s: f64,
-    /// When it ends, in seconds.
+    /// When the phase ends, in seconds.
     pub end_s: f64,
-    /// Cache size at which the phase shows.
+    /// Cache size, in blocks, at which the search found the phase.
     pub found_blocks: u64,
-    /// The smallest tried size with no more misses than any larger size (up to 1 % of the accesses more).
+    /// The smallest tried cache size that has as few misses as any larger size, to within 1 % of the
+    /// accesses.
     pub size_blocks: u64,
-    /// Blocks that it needs (ERSS).
+    /// Blocks that the phase needs (ERSS).
     pub erss_blocks: u64,
-    /// Blocks that it needs beyond the largest phase nested in it that is long enough.
+    /// Blocks that the phase needs in addition to those of the largest nested phase that is long enough
+    /// (`--duration-min`).
     pub marginal_erss_blocks: u64,
     /// Number of distinct blocks.
     pub in_use_blocks: u64,
     /// Number of distinct blocks that are reused.
     pub reuse_set_blocks: u64,
-    /// Share of its accesses that are reuses.
+    /// Its reuses, divided by the accesses of all workloads during the phase.
     pub reuse_rate: f64,
-    /// `reuse_rate` beyond that nested phase.
+    /// `reuse_rate` without the reuses that a cache for the nested phases serves.
     pub marginal_reuse_rate: f64,
-    /// Share of its accesses that evict blocks of other workloads.
+    /// Its accesses to blocks that it accesses only once, divided by the accesses of all workloads during the
+    /// phase.
     pub flood_rate: f64,
-    /// Index of the earlier sibling phase that it repeats; its own index if none.
+    /// Index of the earlier sibling phase that this phase repeats; its own index if it repeats none.
     pub repeats: usize,
 }
 

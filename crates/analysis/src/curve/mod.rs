@@ -299,11 +299,11 @@ pub struct VolumeCurve {
 pub struct Curve {
     /// Block accesses; requests with `--request-level`.
     pub accesses: u64,
-    /// Number of these that are reads.
+    /// Accesses that are reads.
     pub reads: u64,
-    /// Number of these that are writes.
+    /// Accesses that are writes.
     pub writes: u64,
-    /// Number of distinct blocks; an estimate with a sample.
+    /// Number of distinct blocks; an estimate if blocks were sampled.
     pub distinct_blocks: u64,
     /// The largest reuse distance in blocks: a cache of one block more has all possible hits. Null without
     /// reuse.

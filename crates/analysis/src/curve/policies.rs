@@ -85,11 +85,11 @@ pub struct Answer {
     pub requests: u64,
     /// Block accesses.
     pub accesses: u64,
-    /// Number of these that are reads.
+    /// Accesses that are reads.
     pub reads: u64,
-    /// Number of these that are writes.
+    /// Accesses that are writes.
     pub writes: u64,
-    /// Number of distinct blocks; an estimate with a sample.
+    /// Number of distinct blocks; an estimate if blocks were sampled.
     pub distinct_blocks: u64,
     /// Share of the blocks that was sampled.
     pub sampled_rate: f64,

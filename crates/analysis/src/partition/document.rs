@@ -183,19 +183,20 @@ pub struct Document {
     pub objective: Option<f64>,
     /// Name and unit of `objective`.
     pub objective_name: &'static str,
-    /// Value that no division in finer units can beat; null if unknown: after simulation, and for `ppc`.
+    /// Value of the goal that no division in finer units can beat; null if unknown: with `--evaluate
+    /// simulate`, and for `ppc`.
     pub objective_bound: Option<f64>,
     /// Simulated value of the goal; null without `--evaluate simulate`.
     pub simulated_objective: Option<f64>,
-    /// How the shares were searched for.
+    /// How the shares were searched for (`--search`).
     pub search: &'static str,
-    /// Number of shares that were tried.
+    /// Number of shares that the search evaluated.
     pub evaluations: u64,
-    /// What counts equally: `volumes` or `requests`.
+    /// What has equal weight in the goal: `volumes` or `requests` (`--weigh`).
     pub weigh: &'static str,
     /// The write policy.
     pub policy: &'static str,
-    /// How divisions were judged.
+    /// How divisions were judged (`--evaluate`).
     pub evaluate: &'static str,
     /// Whether prediction and simulation agree; null without `--evaluate simulate`.
     pub converged: Option<bool>,
@@ -203,13 +204,13 @@ pub struct Document {
     pub rounds: Vec<RoundRow>,
     /// Whether all targets are met; null without targets.
     pub targets_met: Option<bool>,
-    /// Divided memory in bytes.
+    /// Memory to divide (`--dram`), in bytes.
     pub dram_bytes: u64,
-    /// Divided flash in bytes.
+    /// Flash to divide (`--flash`), in bytes.
     pub flash_bytes: u64,
-    /// Units of allocation: all shares are multiples of them.
+    /// Units of allocation: all shares are multiples of these sizes.
     pub units: Sizes,
-    /// Memory and flash left over because no volume would gain from them.
+    /// Memory and flash that stay unallocated because no volume would gain from more.
     pub unallocated: Sizes,
     /// Size of a block, in bytes.
     pub block_size: u64,
@@ -252,7 +253,7 @@ pub struct VolumeRow {
     pub simulated_iops: Option<f64>,
     /// Target for the mean latency of a request; null without a target.
     pub target_us: Option<f64>,
-    /// Whether it meets its target; null without one.
+    /// Whether the volume meets its target; null without a target.
     pub target_met: Option<bool>,
     /// Requests of this volume.
     pub requests: u64,
@@ -260,16 +261,16 @@ pub struct VolumeRow {
     pub reads: u64,
     /// Write requests.
     pub writes: u64,
-    /// Bytes of distinct blocks.
+    /// Bytes of distinct blocks that the volume accesses.
     pub distinct_bytes: u64,
     /// Cache size in bytes beyond which more cache brings no gain.
     pub useful_bytes: u64,
-    /// Mean latencies used for its prediction.
+    /// Mean latencies from which the volume's latency is predicted.
     pub model: LoadPoint,
-    /// Curve: pairs of cache size in bytes (memory and flash) and miss ratio of requests.
+    /// Curve: pairs of cache size in bytes (memory plus flash) and miss ratio of requests.
     pub miss_ratios: Vec<(u64, f64)>,
-    /// Curve: pairs of flash size in bytes and mean latency in microseconds, with its share of memory.
-    /// Without flash, pairs of memory size and mean latency.
+    /// Curve: pairs of flash size in bytes and mean latency in microseconds, with the volume's share of
+    /// memory. Without flash, pairs of memory size and mean latency.
     pub latencies: Vec<(u64, f64)>,
 }
 

@@ -28,7 +28,7 @@ pub struct Document<'a> {
     pub requests: u64,
     /// Block accesses in the trace.
     pub accesses: u64,
-    /// Number of these that are writes.
+    /// Accesses that are writes.
     pub writes: u64,
     /// Bytes of distinct blocks.
     pub footprint_bytes: u64,
@@ -49,8 +49,8 @@ pub struct Document<'a> {
     pub sweep: &'a [Plan],
     /// The wear limit (`--wear-max`); null without one.
     pub wear_max: Option<f64>,
-    /// Bytes that the configured cache writes to flash below tier 1, divided by those that the formulas
-    /// count; 1 without `--config`.
+    /// Bytes that the configured cache writes to flash below tier 1, divided by the bytes that the formulas
+    /// give; 1 without `--config`.
     pub flash_writes: f64,
     /// With `--pareto`, whether every size was evaluated; omitted otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -96,14 +96,14 @@ pub struct LoadPoint {
     /// The load under which these latencies were measured: the share of the volume's requests that reached
     /// the backing store.
     pub backing_ratio: f64,
-    /// Blocks in the volume's share. With more blocks, the same load causes less waiting: under write-back
-    /// they absorb bursts.
+    /// Blocks in the volume's share. With more blocks, requests wait less under the same load, because under
+    /// write-back the blocks absorb bursts.
     pub blocks: u64,
     /// Mean latency of reads, in microseconds.
     pub read: ByPlace,
     /// Mean latency of writes, in microseconds.
     pub write: ByPlace,
-    /// Requests per second, divided by those that the formula gives.
+    /// Measured requests per second, divided by the value of the formula.
     pub iops_factor: f64,
 }
 
