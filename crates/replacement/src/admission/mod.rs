@@ -90,7 +90,8 @@ registry! {
     /// Spots of 16 blocks move up a queue of 64 levels with each access, and down when others overtake them;
     /// blocks of the spots in the upper levels enter.
     Smq = "smq", "Linux dm-cache, stochastic multi-queue", &[HISTORY];
-    /// A block enters if at most the share `top` of the recently used blocks was used as often as it or more often.
+    /// A block enters if at most the share `top` of the recently used blocks was used at least as often as
+    /// that block.
     Popularity = "popularity", "nhit, with N from the counts of the blocks used last", &[TOP, HISTORY];
     /// A random share of the blocks enters, given by `probability`.
     Random = "random", "folklore; CacheLib's random reject admission", &[PROBABILITY];
