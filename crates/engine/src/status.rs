@@ -94,7 +94,7 @@ impl std::fmt::Display for Recovering {
 /// A quiesce.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct Quiesced {
-    /// Seconds since clients were held back.
+    /// Seconds since the server began to hold clients back.
     pub since_s: f64,
     /// Seconds until clients continue; null without a limit.
     pub left_s: Option<f64>,
