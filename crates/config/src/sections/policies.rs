@@ -73,10 +73,10 @@ impl Replacement {
 }
 
 section! {
-    /// Which blocks may enter flash: blocks that leave memory and, under write-back with `acknowledge =
-    /// "flash"`, blocks that are written. A dirty block that is not admitted goes to the backing store, and
-    /// its write is acknowledged when the store has it. A newer version of a block on flash always goes to
-    /// flash, and so does data that a client's flush must make durable.
+    /// Which blocks may enter flash. The policy decides about blocks that leave memory and, under write-back
+    /// with `acknowledge = "flash"`, about blocks that are written. A dirty block that is not admitted goes
+    /// to the backing store, and its write is acknowledged when the store has it. A newer version of a block
+    /// on flash always goes to flash, and so does data that a client's flush must make durable.
     pub struct Admission {
         /// The admission policy.
         policy: AdmissionPolicy = "always";
@@ -102,8 +102,9 @@ section! {
 }
 
 section! {
-    /// The queues of the relation `etica`, which choose the blocks on flash. Their memory is fixed: about 45
-    /// bytes for each block that flash holds, and for each remembered block that is not on flash.
+    /// The queues of the relation `etica`, which choose the blocks on flash. They take a fixed amount of
+    /// memory: about 45 bytes for each block that flash holds, and for each remembered block that is not on
+    /// flash.
     pub struct Etica {
         /// Number of requests per round. At the end of a round, some blocks leave flash and others enter it.
         interval: u32 = 1000;
@@ -153,14 +154,14 @@ section! {
     /// Which requests bypass the cache. A request never bypasses a block that the cache holds: a read finds
     /// it there, and a write updates it.
     pub struct Bypass {
-        /// A read that continues a sequential stream of at least this size goes to the client and leaves
-        /// nothing in the cache. Unset means that no read does this.
+        /// A read that continues a sequential stream of at least this size is not cached. Unset means that no
+        /// read bypasses the cache.
         reads: Option<Size> = unset;
         /// A write that continues a sequential stream of at least this size goes to the backing store. Unset
-        /// means that no write does this.
+        /// means that no write bypasses the cache for this reason.
         writes: Option<Size> = unset;
         /// A write goes to the backing store while at least this much of its volume is dirty. Unset means
-        /// that no write does this.
+        /// that no write bypasses the cache for this reason.
         dirty: Option<Size> = unset;
     }
 }

@@ -5,8 +5,8 @@ use crate::{Size, TimeSpan};
 
 section! {
     /// Adds the latency and bandwidth of a modelled device to a real file, so that you can try out a disk
-    /// array or a SAN on a laptop. The simulator uses the same times. A device needs no section: `shape =
-    /// "san"` is enough.
+    /// array or a SAN on a laptop. The simulator uses the same times. To use a modelled device unchanged, you
+    /// need no section: `shape = "san"` is enough.
     pub struct Shape {
         /// The device to start from: keys below that are unset have its values. FastDRAM, SlowDRAM, FastSSD,
         /// MediumSSD, SlowSSD, FastHDD and SlowHDD are the planner's catalogue; hdd-7200, hdd-array,
