@@ -24,7 +24,7 @@ pub struct Status {
     /// When writes under write-back are acknowledged.
     pub acknowledge: String,
     /// Why the start could not adopt the configured write policy: dirty data could not be destaged. Null if
-    /// it could.
+    /// the start adopted that policy.
     pub write_policy_failure: Option<String>,
     /// Why nothing is written to flash until the next start; null while flash works.
     pub flash_failure: Option<String>,
@@ -58,7 +58,7 @@ pub struct Status {
 pub struct Recovering {
     /// Regions scanned.
     pub regions_done: u64,
-    /// Regions to scan; 0 until that is known.
+    /// Regions to scan; 0 until their number is known.
     pub regions: u64,
     /// Records found so far.
     pub records: u64,
@@ -94,7 +94,7 @@ impl std::fmt::Display for Recovering {
 /// A quiesce.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct Quiesced {
-    /// Seconds since clients were held back.
+    /// Seconds since the server began to hold clients back.
     pub since_s: f64,
     /// Seconds until clients continue; null without a limit.
     pub left_s: Option<f64>,
@@ -173,20 +173,21 @@ pub struct VolumeStatus {
     pub size_bytes: u64,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// Error of the last operation on its backing store; null if it succeeded. For an export of an NBD
-    /// server, why it cannot be reached until the next start.
+    /// Error of the last operation on the volume's backing store; null if that operation succeeded. For an
+    /// export of an NBD server, why the export cannot be reached until the next start.
     pub backing_failure: Option<String>,
-    /// Whether its writes fail at once, because they have waited `flush.give_up_after` for a failing backing
-    /// store. This ends when the store accepts an operation again: Forebay retries every five seconds, and
-    /// on `forebay ctl resume`.
+    /// Whether writes to the volume fail at once, because earlier writes have waited for a failing backing
+    /// store for `flush.give_up_after`. The suspension ends when the store accepts an operation again.
+    /// Forebay retries every five seconds, and on `forebay ctl resume`.
     pub suspended: bool,
-    /// Whether it continues without the failed flash tier: in memory and with write-through, until the next
-    /// start.
+    /// Whether the volume continues without the failed flash tier: in memory and with write-through, until
+    /// the next start.
     pub pass_through: bool,
-    /// Maximum number of its dirty blocks on flash if several volumes share it; null if it may fill flash.
+    /// Maximum number of the volume's dirty blocks on flash, if several volumes share flash; null if the
+    /// volume may fill flash.
     pub dirty_on_flash_max: Option<u64>,
-    /// Blocks found so far whose newest data was only on flash and cannot be read there. (If there are very
-    /// many, only the first are counted.)
+    /// Blocks found so far whose newest data was only on flash and cannot be read. (If there are very many
+    /// such blocks, only the first ones are counted.)
     pub unreadable_blocks: u64,
     /// Its workload.
     #[serde(flatten)]

@@ -75,7 +75,7 @@ pub(crate) struct RecordingStatus {
     pub path: PathBuf,
     /// Requests recorded so far.
     pub requests: u64,
-    /// How the recording failed, and what is left of it; null while it continues.
+    /// Why the recording failed, and which part of it remains; null while it continues.
     pub failure: Option<String>,
 }
 

@@ -87,7 +87,7 @@ pub(crate) struct Report {
     regions: u32,
     /// Number of regions that hold records.
     regions_used: u32,
-    /// The volumes that it caches.
+    /// The volumes that the tier caches.
     volumes: Vec<Bound>,
     /// The damage that was found.
     errors: Vec<Damage>,
@@ -96,9 +96,9 @@ pub(crate) struct Report {
 /// A volume that is bound to the tier.
 #[derive(Serialize, JsonSchema)]
 struct Bound {
-    /// Its number in the tier's records.
+    /// The volume's number in the tier's records.
     index: u16,
-    /// UUID of its backing store.
+    /// UUID of the volume's backing store.
     uuid: String,
 }
 
@@ -198,9 +198,9 @@ enum Damage {
     },
     /// Batches of records are lost; the blocks in them are unknown.
     Batches {
-        /// The first of them.
+        /// The first lost batch.
         first: u64,
-        /// The last of them.
+        /// The last lost batch.
         last: u64,
     },
     /// A record's data fails its checksum.

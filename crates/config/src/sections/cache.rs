@@ -8,12 +8,12 @@ section! {
     pub struct Cache {
         /// Size of a cached block: a power of two from 4KiB to 64KiB.
         block_size: Size = "4KiB";
-        /// Memory for cached data, the first tier. Metadata takes more memory: 56 bytes per block in memory
-        /// (69 with flash in the log layout, 94 in the slots layout; about 6 more below 256MiB; up to 37
-        /// more with replacement policies other than `lru`), and 49 bytes per block on flash (66 in the
+        /// Memory for cached data, the first tier. Metadata takes additional memory: 56 bytes per block in
+        /// memory (69 with flash in the log layout, 94 in the slots layout; about 6 more below 256MiB; up to
+        /// 37 more with replacement policies other than `lru`), and 49 bytes per block on flash (66 in the
         /// slots layout). A server takes another 31 bytes per block in memory. A shard holds at most
-        /// 16,776,063 blocks in memory: just less than 64GiB in blocks of 4KiB. The slots layout supports
-        /// one shard.
+        /// 16,776,063 blocks in memory: just under 64GiB in blocks of 4KiB. The slots layout supports one
+        /// shard.
         dram: Size = "256MiB";
         /// Where writes go, and when.
         write_policy: WritePolicy = "write-through";
@@ -43,7 +43,7 @@ choice! {
         ReadOnly = "read-only",
         /// Writes are cached and reach the backing store later; reads of other blocks bypass the cache.
         WriteOnly = "write-only",
-        /// Read-only, under the name that other caches use: writes go around the cache.
+        /// Another name for `read-only`, which other caches use: writes go around the cache.
         WriteAround = "write-around",
         /// Writes are cached and reach the backing store later, in any order.
         WriteBack = "write-back",
@@ -60,10 +60,10 @@ impl WritePolicy {
 choice! {
     /// When a write is acknowledged.
     pub enum Acknowledge: "acknowledgement" {
-        /// Once it is on flash: it survives the end of the process.
+        /// Once the write is on flash: it then survives the end of the process.
         Flash = "flash",
-        /// Once it is in memory: the export is a disk with a volatile write cache, and only FLUSH and FUA
-        /// make data durable.
+        /// Once the write is in memory: the export then behaves like a disk with a volatile write cache, and
+        /// only FLUSH and FUA make data durable.
         Dram = "dram",
     }
 }
@@ -71,9 +71,9 @@ choice! {
 choice! {
     /// How a write that covers part of a block is handled.
     pub enum Partial: "handling of partial blocks" {
-        /// Track which sixteenths of the block are valid and dirty; nothing is read.
+        /// Forebay tracks which sixteenths of the block are valid and which are dirty, and reads nothing.
         Mask = "mask",
-        /// Read the rest of the block from the backing store first, as in the literature.
+        /// Forebay first reads the rest of the block from the backing store, as in the literature.
         Fill = "fill",
     }
 }
@@ -82,12 +82,12 @@ choice! {
     /// How memory and flash share the blocks.
     pub enum Relation: "relation of the tiers" {
         /// A miss fills memory. Blocks that leave memory enter flash, and return to memory when they are
-        /// read. A copy that is on flash stays there meanwhile.
+        /// read. While such a block is in memory, its copy on flash stays there.
         Exclusive = "exclusive",
         /// A block that is read from the backing store enters memory and flash at the same time.
         Inclusive = "inclusive",
-        /// A miss fills memory. A block that leaves memory enters flash, where the rest of its line is
-        /// fetched. Requires the admission policy `always`.
+        /// A miss fills memory. A block that leaves memory enters flash, and the rest of its line is fetched
+        /// into flash. Requires the admission policy `always`.
         Layered = "layered",
         /// A miss fills memory with the block, and flash with the block's line, which is fetched ahead.
         /// Requires the admission policy `always`.
@@ -95,10 +95,10 @@ choice! {
         /// Memory caches reads and flash caches writes; no block moves from one to the other. Requires
         /// write-back with `acknowledge = "flash"`.
         EticaNpe = "etica-npe",
-        /// Like `etica-npe`, but flash changes only at the end of an interval: the least popular blocks
-        /// leave it, and the most popular blocks that it lacks enter, as `[etica]` sets. A write of a block
-        /// that is not on flash goes to the backing store. Requires the slots layout and the admission
-        /// policy `always`.
+        /// Like `etica-npe`, but flash changes only at the end of an interval: the least popular blocks leave
+        /// it, and the most popular blocks that are not on flash enter, as configured in `[etica]`. A write
+        /// of a block that is not on flash goes to the backing store. Requires the slots layout and the
+        /// admission policy `always`.
         Etica = "etica",
         /// Only flash caches, both reads and writes; memory only passes blocks on. Requires write-back with
         /// `acknowledge = "flash"`, or read-only.

@@ -21,9 +21,9 @@ section! {
         /// `"slots"` for a new one.
         layout: Option<FlashLayout> = unset;
         /// Unit of writing, to which headers and data are aligned: a power of two from 512 bytes to 64KiB.
-        /// Unset means 4KiB in the log layout and from 2 TiB on. In the slots layout below 2 TiB, it means
-        /// 512 bytes if the device can write 512 bytes without rewriting their neighbours, and 4KiB
-        /// otherwise. (The simulator assumes that it can.)
+        /// Unset means 4KiB in the log layout, and for a flash tier of 2 TiB or more. In the slots layout
+        /// below 2 TiB, unset means 512 bytes if the device can write 512 bytes without rewriting the data
+        /// next to them, and 4KiB otherwise. (The simulator assumes that the device can.)
         page_size: Option<Size> = unset;
         /// Size of a region, which is filled, sealed and reclaimed as a unit: a power of two. Unset means
         /// 16MiB, or less on a device that would have fewer than 128 regions, down to 512KiB. In the slots
@@ -32,13 +32,13 @@ section! {
         /// Number of regions kept free, so that a log full of dirty blocks can still be reclaimed. The slots
         /// layout always keeps one.
         regions_reserved: u32 = 2;
-        /// In the log layout: which records of a region are kept when it is reclaimed. They are written
-        /// again at the head of the log, up to half a region, while there is room. Unset means
+        /// In the log layout: which records of a region are kept when it is reclaimed. The kept records are
+        /// written again at the head of the log, up to half a region, while there is room. Unset means
         /// `"frequency"`. In the slots layout: the replacement policy of the cells, which sees the blocks
         /// that leave memory and those that are read from flash. Unset means `"lru"`.
         replacement: Option<FlashReplacement> = unset;
-        /// In the slots layout: parameters of that policy, by name; parameters that are not listed keep
-        /// their defaults.
+        /// In the slots layout: parameters of the replacement policy, by name; parameters that are not listed
+        /// keep their defaults.
         replacement_parameters: BTreeMap<String, u32> = {};
         /// The number of reads from flash that move a block to memory: 1 to 255, or to 31 in the slots
         /// layout. Until then, the block is read from flash each time and takes no frame in memory.
@@ -47,30 +47,30 @@ section! {
         /// for blocks whose record on flash is dirty, if it is larger. It applies while more than a quarter
         /// of the blocks that leave flash are soon needed again, and for a while after. When such a block
         /// moves to memory, its record stays on flash and takes the cell of another block. If memory is
-        /// configured to hold more than a quarter as many blocks as flash, that costs more than it gains,
-        /// and the key has no effect. 1 to 31; unset means 2. The log layout does not support it.
+        /// configured to hold more than a quarter as many blocks as flash, the key has no effect, because it
+        /// would cost more than it gains. 1 to 31; unset means 2. The log layout does not support it.
         promote_dirty_after: Option<u32> = unset;
-        /// In the slots layout, under write-back: destage dirty records of blocks that are also in memory
-        /// early, while more than a quarter of the blocks that leave flash are soon needed again. Both tiers
-        /// together then hold more blocks. This gains hits if a loop barely fits, and costs writes to the
-        /// backing store. The log layout does not support it.
+        /// In the slots layout, under write-back: destage early the dirty records of blocks that are also in
+        /// memory, while more than a quarter of the blocks that leave flash are soon needed again. Both tiers
+        /// together then hold more blocks. The key gains hits if the workload loops over data that barely
+        /// fits, and costs writes to the backing store. The log layout does not support it.
         give_up_copies: bool = false;
         /// Under the relations `layered` and `dual`: the size of a line, whose blocks enter flash together:
         /// a power of two from a block to 1MiB. Unset means 1MiB. The blocks of a line are fetched as long
         /// as memory has free frames. The other relations do not support it.
         line_size: Option<Size> = unset;
-        /// Maximum data in one batch, which is written with one header. A header has room for 128 blocks, or
-        /// for 17 in a page of 512 bytes.
+        /// Maximum size of the data in one batch. A batch is written with one header. A header has room for
+        /// 128 blocks, or for 17 in a page of 512 bytes.
         batch_size: Size = "1MiB";
         /// Maximum number of batches being written at once, 1 to 255. Unset means 4 in the log layout, and
         /// 16 in the slots layout, whose batches are smaller.
         batches_in_flight: Option<u32> = unset;
-        /// Size of the extent of the backing store that one entry of the activity log covers. An extent is
-        /// marked durably before writes go to it around the log.
+        /// Size of the extent of the backing store that one entry of the activity log covers. Before a write
+        /// bypasses flash and goes to an extent of the store, the extent is marked durably.
         activity_extent: Size = "8MiB";
         /// Maximum number of extents marked at once: 1 to 7000, or to 32768 with a larger `page_size`. With
-        /// more extents, scattered writes to the backing store need fewer updates of the log, but a crash
-        /// costs more of the cache: clean blocks in marked extents are not trusted after it.
+        /// more extents, scattered writes to the backing store need fewer updates of the log, but the cache
+        /// loses more in a crash: afterwards, clean blocks in marked extents are not trusted.
         activity_extents: u32 = 1024;
         /// A `[shape.NAME]` or the name of a device, such as "san", to whose speed the flash tier is slowed
         /// down.
@@ -108,14 +108,14 @@ const LOG_CHOICES: [Choice; 4] = [
         name: "frequency",
         doc: &[
             "Log layout: keeps records that were read from flash at least twice, those with the most reads first;",
-            "half of the reads count the next time.",
+            "the count of a kept record is then halved.",
         ],
     },
     Choice {
         name: "popularity",
         doc: &[
             "Log layout: keeps records that were read from flash in quick succession, by ETICA's popularity, the most",
-            "popular first; half of the popularity counts the next time.",
+            "popular first; the popularity of a kept record is then halved.",
         ],
     },
 ];

@@ -73,16 +73,16 @@ impl Replacement {
 }
 
 section! {
-    /// Which blocks may enter flash: blocks that leave memory and, under write-back with `acknowledge =
-    /// "flash"`, blocks that are written. A dirty block that is not admitted goes to the backing store, and
-    /// its write is acknowledged when the store has it. A newer version of a block on flash always goes to
-    /// flash, and so does data that a client's flush must make durable.
+    /// Which blocks may enter flash. The policy decides about blocks that leave memory and, under write-back
+    /// with `acknowledge = "flash"`, about blocks that are written. A dirty block that is not admitted goes
+    /// to the backing store, and its write is acknowledged when the store has it. A newer version of a block
+    /// on flash always goes to flash, and so does data that a client's flush must make durable.
     pub struct Admission {
         /// The admission policy.
         policy: AdmissionPolicy = "always";
         /// Whether the policy also decides about dirty blocks.
         written: Written = "ask";
-        /// The number of accesses that let a block enter under `nhit`, and the maximum of that number
+        /// The number of accesses that a block needs to enter under `nhit`, and the maximum of this number
         /// under `adaptive`: 1 to 255. Unset means 2, or 16 under `adaptive`.
         hits: Option<u32> = unset;
         /// Share of the blocks that enter under `random`: a fraction from 0 to 1. Unset means 0.5.
@@ -90,25 +90,26 @@ section! {
         /// Drive writes per day that `write-budget` allows, on average over hours: how often per day flash
         /// may be written in full, from 0.001 to 1000. All writes to flash count. Unset means 1.
         writes_per_day: Option<f64> = unset;
-        /// Maximum share of the recently used blocks that enter under `popularity`, those used most: a
+        /// Under `popularity`, the share of the recently used blocks that may enter, the most used first: a
         /// fraction from 0.01 to 1. Unset means 0.5.
         top: Option<f64> = unset;
         /// How many blocks `nhit`, `adaptive` and `popularity` remember after the blocks leave memory, as a
-        /// share of the blocks that flash holds: 0.01 to 10. Each takes 25 to 29 bytes of memory. `smq`
-        /// covers four times as many blocks, in spots of 16, and takes 7 to 8 bytes per block of the share.
-        /// Unset means 1.
+        /// share of the blocks that flash holds: 0.01 to 10. Each remembered block takes 25 to 29 bytes of
+        /// memory. `smq` covers four times as many blocks, in spots of 16, and takes 7 to 8 bytes per block
+        /// of the share. Unset means 1.
         history: Option<f64> = unset;
     }
 }
 
 section! {
-    /// The queues of the relation `etica`, which choose the blocks on flash. Their memory is fixed: about 45
-    /// bytes for each block that flash holds, and for each remembered block that is not on flash.
+    /// The queues of the relation `etica`, which choose the blocks on flash. They take a fixed amount of
+    /// memory: about 45 bytes for each block that flash holds, and for each remembered block that is not on
+    /// flash.
     pub struct Etica {
         /// Number of requests per round. At the end of a round, some blocks leave flash and others enter it.
         interval: u32 = 1000;
-        /// How many of the blocks on flash leave per round (the least popular ones), and how many of the
-        /// other remembered blocks enter (the most popular ones, until flash is full): a share from 0.01 to 1.
+        /// Share of the blocks on flash that leave per round (the least popular ones), and share of the other
+        /// remembered blocks that enter (the most popular ones, until flash is full): 0.01 to 1.
         share: f64 = 0.05;
         /// How many blocks that are not on flash are remembered, as a share of the blocks that flash holds:
         /// 0.01 to 10.
@@ -153,14 +154,14 @@ section! {
     /// Which requests bypass the cache. A request never bypasses a block that the cache holds: a read finds
     /// it there, and a write updates it.
     pub struct Bypass {
-        /// A read that continues a sequential stream of at least this size goes to the client and leaves
-        /// nothing in the cache. Unset means that no read does this.
+        /// A read that continues a sequential stream of at least this size is not cached. Unset means that no
+        /// read bypasses the cache.
         reads: Option<Size> = unset;
         /// A write that continues a sequential stream of at least this size goes to the backing store. Unset
-        /// means that no write does this.
+        /// means that no write bypasses the cache for this reason.
         writes: Option<Size> = unset;
         /// A write goes to the backing store while at least this much of its volume is dirty. Unset means
-        /// that no write does this.
+        /// that no write bypasses the cache for this reason.
         dirty: Option<Size> = unset;
     }
 }
@@ -168,13 +169,13 @@ section! {
 choice! {
     /// Which dirty blocks may enter flash.
     pub enum Written: "rule for what is written" {
-        /// Blocks that the policy admits.
+        /// Dirty blocks enter if the policy admits them.
         Ask = "ask",
-        /// All: the policy decides only about clean blocks. With the policy `random` and a probability of 0,
-        /// flash caches only writes.
+        /// All dirty blocks enter: the policy decides only about clean blocks. With the policy `random` and a
+        /// probability of 0, flash caches only writes.
         Enter = "enter",
-        /// None, as far as they can go to the backing store. With the policy `always`, flash caches only
-        /// reads.
+        /// No dirty block enters if it can go to the backing store. With the policy `always`, flash caches
+        /// only reads.
         Avoid = "avoid",
     }
 }
@@ -259,13 +260,13 @@ section! {
         /// Maximum number of writes per shard in flight from flash to a backing store, each of one block or
         /// of several adjacent blocks.
         parallel: u32 = 32;
-        /// How long writes wait for space on flash that a failing backing store keeps from becoming free.
-        /// After that, writes to its volume fail until the store accepts an operation again; reads continue,
-        /// and dirty data stays on flash. 0 means to wait without limit.
+        /// How long writes wait for flash space that cannot become free because a backing store fails. After
+        /// this time, writes to the store's volume fail until the store accepts an operation again; reads
+        /// continue, and dirty data stays on flash. 0 means to wait without limit.
         give_up_after: TimeSpan = "60s";
-        /// How often backing stores and the flash tier record in their headers how far the other is, while
-        /// anything changes. A start then notices an older copy of either; it does not notice changes since
-        /// the last record. At least 10ms.
+        /// How often the headers of the backing stores and of the flash tier are updated while anything
+        /// changes. Each header records the state of the other side, so a start notices an older copy of
+        /// either, but not changes since the last update. At least 10ms.
         stamp_every: TimeSpan = "5s";
     }
 }
@@ -273,10 +274,10 @@ section! {
 choice! {
     /// What happens to dirty blocks when the server stops.
     pub enum OnStop: "choice for a stop" {
-        /// They are destaged to the backing stores, which then hold the newest data of all blocks.
+        /// Dirty blocks are destaged to the backing stores, which then hold the newest data of all blocks.
         Destage = "destage",
-        /// They stay durable on flash, and the next start takes them over; the stop is quick. Requires a
-        /// `[flash]` section.
+        /// Dirty blocks stay on flash, where they are durable, and the next start continues with them. The
+        /// stop is quick. Requires a `[flash]` section.
         Keep = "keep",
     }
 }
@@ -284,7 +285,8 @@ choice! {
 section! {
     /// How the work is distributed over processors.
     pub struct Workers {
-        /// Number of shards of the cache, 1 to 64. 0 means one, because one lock protects all shards.
+        /// Number of shards of the cache, 1 to 64. 0 means one shard, because one lock protects all shards
+        /// anyway.
         shards: u32 = 0;
         /// Maximum number of requests in progress; further requests wait outside the cache.
         requests_max: u32 = 1024;

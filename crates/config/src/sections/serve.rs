@@ -22,10 +22,10 @@ section! {
         /// connections in equal shares; the other half is lent to connections that need more than their
         /// share. A request that finds no memory waits.
         request_memory: Size = "256MiB";
-        /// Maximum number of NBD connections. Further ones are closed at once.
+        /// Maximum number of NBD connections. Further connections are closed at once.
         connections: u32 = 1024;
-        /// Maximum number of connections to one volume; further ones are refused with a reason. Unset means
-        /// no limit other than `connections`.
+        /// Maximum number of connections to one volume. Further connections are refused with a reason. Unset
+        /// means no limit other than `connections`.
         volume_connections: Option<u32> = unset;
         /// How long a client may take to choose an export.
         handshake_timeout: TimeSpan = "10s";
@@ -36,18 +36,21 @@ section! {
         /// How long a connection may be idle before it is closed. Unset means without limit: a mounted disk
         /// may be idle for days.
         idle_timeout: Option<TimeSpan> = unset;
-        /// Mode of the file of `nbd` if it is a unix socket, whatever the umask: who may connect.
+        /// Mode of the socket file of `nbd` if the address is a unix socket, whatever the umask. The mode
+        /// controls who may connect.
         socket_mode: FileMode = "0600";
-        /// Owner of that file, by name or number. Unset means the server's user. Any other owner requires a
-        /// server that runs as root.
+        /// Owner of the socket file of `nbd`, by name or number. Unset means the server's user. Any other
+        /// owner requires a server that runs as root.
         socket_owner: Option<String> = unset;
-        /// Group of that file, by name or number. For a group of clients, also set `socket_mode = "0660"`.
+        /// Group of the socket file of `nbd`, by name or number. For a group of clients, also set
+        /// `socket_mode = "0660"`.
         socket_group: Option<String> = unset;
-        /// Mode of the file of `control` if it is a unix socket: who may connect and control the server.
+        /// Mode of the socket file of `control` if the address is a unix socket, whatever the umask. The mode
+        /// controls who may connect and control the server.
         control_mode: FileMode = "0600";
-        /// Owner of that file, like `socket_owner`.
+        /// Owner of the socket file of `control`, like `socket_owner`.
         control_owner: Option<String> = unset;
-        /// Group of that file, like `socket_group`.
+        /// Group of the socket file of `control`, like `socket_group`.
         control_group: Option<String> = unset;
     }
 }

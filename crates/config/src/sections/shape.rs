@@ -5,8 +5,8 @@ use crate::{Size, TimeSpan};
 
 section! {
     /// Adds the latency and bandwidth of a modelled device to a real file, so that you can try out a disk
-    /// array or a SAN on a laptop. The simulator uses the same times. A device needs no section: `shape =
-    /// "san"` is enough.
+    /// array or a SAN on a laptop. The simulator uses the same times. To use a modelled device unchanged, you
+    /// need no section: `shape = "san"` is enough.
     pub struct Shape {
         /// The device to start from: keys below that are unset have its values. FastDRAM, SlowDRAM, FastSSD,
         /// MediumSSD, SlowSSD, FastHDD and SlowHDD are the planner's catalogue; hdd-7200, hdd-array,
@@ -33,8 +33,8 @@ section! {
         /// Operations started per second, all kinds together; 0 means no limit. Unset means the device's
         /// value, or 0.
         iops: Option<u64> = unset;
-        /// Number of operations that run at the same time; further ones wait. For a device that seeks, the
-        /// number of its disks. Unset means the device's value, or 1.
+        /// Number of operations that run at the same time; further operations wait. For a device that seeks,
+        /// set the number of its disks. Unset means the device's value, or 1.
         parallelism: Option<u32> = unset;
         /// Time of a seek over the whole disk. A shorter seek takes time in proportion to the square root of
         /// its distance. 0 means no seeks. Unset means the device's value, or 0.
@@ -50,11 +50,11 @@ section! {
 choice! {
     /// How latencies vary around their mean.
     pub enum Distribution: "latency distribution" {
-        /// They do not vary.
+        /// Latencies do not vary.
         Fixed = "fixed",
-        /// Lognormal: many near the mean, with a long tail.
+        /// Lognormal: most latencies are near the mean, with a long tail.
         Lognormal = "lognormal",
-        /// As measured, given by `percentiles`.
+        /// A measured distribution, given by `percentiles`.
         Percentiles = "percentiles",
     }
 }

@@ -34,10 +34,10 @@ choice! {
     pub enum BackingLayout: "backing layout" {
         /// At the start, with data from 1 MiB on, so that the store cannot be mounted by accident.
         Offset = "offset",
-        /// In the last MiB, which makes the export that much smaller. A store with data needs `--format`
-        /// once, and again after it was enlarged.
+        /// In the last MiB, so the export is 1 MiB smaller. A store that has data needs `--format` at its
+        /// first start, and again after you enlarge the store.
         Tail = "tail",
-        /// Nowhere: the device stays as it is. Writes by others are noticed only after a clean stop or a
+        /// Nowhere: the device stays unchanged. Forebay notices writes by others only after a clean stop or a
         /// quiesce.
         None = "none",
     }
