@@ -53,7 +53,9 @@ pub enum AnalysisError {
     #[error("no combination has two tiers")]
     NotTwoTiers,
     /// The tier that is there is smaller than the unit of sizes.
-    #[error("the existing tier is smaller than {unit_bytes} bytes, the unit of sizes")]
+    #[error(
+        "the existing tier is smaller than {unit_bytes} bytes, the smallest size that a plan uses"
+    )]
     HaveTooLittle {
         /// The unit.
         unit_bytes: u64,

@@ -11,7 +11,7 @@ use crate::{AnalysisError, Traces};
 /// What a workload is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
-    /// Each file, whatever volumes it has.
+    /// Each file, with all its volumes.
     File,
     /// Each volume, in whatever files it occurs.
     Volume,

@@ -40,7 +40,7 @@ pub const SAMPLES_MAX: u64 = 1000;
 pub struct Question {
     /// The whole.
     pub traces: Traces,
-    /// The share of regions to keep.
+    /// The fraction of regions to keep.
     pub rate: f64,
     /// Sizes of regions to try: 4 KiB shifted by each of these.
     pub bits: Vec<u32>,
