@@ -110,7 +110,8 @@ impl Counts {
             (
                 &self.stalled,
                 "closed",
-                "they held memory that others wait for, for longer than serve.stall_timeout",
+                "for longer than serve.stall_timeout they held memory that other connections wait \
+                 for",
             ),
         ];
         let mut faults = Vec::new();
