@@ -41,7 +41,7 @@ pub enum Command {
 /// Arguments of `forebay backing release`.
 #[derive(clap::Args, Debug)]
 pub struct ReleaseArgs {
-    /// The device or file
+    /// The device or file of the backing store
     pub device: PathBuf,
     /// The configuration file that serves the store; required with layout = "none", because then
     /// only the flash tier can record the release
@@ -54,7 +54,7 @@ pub struct ReleaseArgs {
 /// Arguments of `info` and `recover`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The device or file
+    /// The device or file of the backing store
     pub device: PathBuf,
     #[command(flatten)]
     pub output: DocumentArgs,

@@ -102,8 +102,8 @@ pub enum Action {
         /// Destage dirty data to the backing stores, whatever the configuration says
         #[arg(long, conflicts_with = "keep_dirty")]
         destage: bool,
-        /// Destage dirty data to the backing stores, then release them: their cached blocks become
-        /// invalid, and others may write to the stores
+        /// Destage dirty data to the backing stores, then release the stores: their cached blocks
+        /// become invalid, and other programs may write to the stores
         #[arg(long, conflicts_with_all = ["keep_dirty", "destage"])]
         release: bool,
         /// Return immediately, without waiting for the stop
@@ -142,8 +142,9 @@ pub enum Action {
         /// write-through, read-only, write-around, write-only or write-back
         #[arg(long, value_name = "POLICY")]
         write_policy: WritePolicy,
-        /// When a write is acknowledged under write-back: flash or dram [default: the current or the
-        /// configured setting]; a server without flash supports only dram
+        /// What a write must reach before it is acknowledged under write-back: flash or dram
+        /// [default: the current setting, or else the configured one]; a server without flash
+        /// supports only dram
         #[arg(long, value_name = "WHEN")]
         acknowledge: Option<Acknowledge>,
     },

@@ -45,7 +45,7 @@ pub enum Command {
 /// Arguments of `forebay flash info` and `check`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The device or file
+    /// The device or file of the flash tier
     pub device: PathBuf,
     #[command(flatten)]
     pub output: DocumentArgs,
@@ -54,7 +54,7 @@ pub struct Args {
 /// Arguments of `forebay flash recover`.
 #[derive(clap::Args, Debug)]
 pub struct RecoverArgs {
-    /// The device or file
+    /// The device or file of the flash tier
     pub device: PathBuf,
     /// The configuration file, which names the backing stores
     #[arg(long, value_name = "FILE")]

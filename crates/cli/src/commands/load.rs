@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "N", help_heading = "Pace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub queue_depth: Option<u32>,
-    /// Number of submitters, each with its own queue (and connections)
+    /// Number of submitters, each with its own queue and, for NBD, its own connections
     #[arg(long, value_name = "N", default_value = "1", help_heading = "Pace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     #[arg(conflicts_with_all = ["rate", "open_loop", "verify", "quiesce"])]
@@ -55,7 +55,7 @@ pub struct Args {
     /// Stop after N requests; SPEC repeats until then
     #[arg(long, value_name = "N", value_parser = number, help_heading = "Length")]
     pub requests: Option<u64>,
-    /// Time per row of --intervals and per point of --html [default: adapted to the run]
+    /// Time per row of --intervals and per point of --html [default: 100ms, or longer in long runs]
     #[arg(long, value_name = "T", help_heading = "Output")]
     pub interval: Option<TimeSpan>,
     /// Write a row for each interval to FILE as Parquet (--parquet writes one row for the whole

@@ -17,7 +17,7 @@ use crate::output::OutputArgs;
 /// What the division is to be best at.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Goal {
-    /// The lowest mean latencies
+    /// The lowest mean latency
     Latency,
     /// The most requests per second
     Iops,
@@ -48,7 +48,7 @@ pub enum Weigh {
 /// What "most requests per second" means for several volumes.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Iops {
-    /// The largest sum
+    /// The largest sum of requests per second
     Sum,
     /// The smallest sum of times per request, which favours the slowest volume
     Inverse,

@@ -48,9 +48,9 @@ impl From<Policy> for WritePolicy {
 /// How sizes are searched.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
-    /// A few sizes, chosen by hit-to-miss ratios
+    /// Try a few sizes, chosen by hit-to-miss ratios
     Cydonia,
-    /// Every size
+    /// Try every size
     Exhaustive,
 }
 
@@ -129,9 +129,9 @@ pub struct Args {
     /// or one per tier. Forebay's own cache needs 69,49 with a flash log and 94,66 with slots
     #[arg(long, value_name = "BYTES,...", default_value = "31", value_parser = Metadata::from_str)]
     pub metadata: Metadata,
-    /// Configuration of the simulated cache: its policies, relation and layout. --evaluate replay
-    /// also uses its devices, which must be those of --tiers and --backing. The plan sets the sizes
-    /// and the write policy
+    /// Configuration file for the simulated cache: its policies, relation and layout. --evaluate
+    /// replay also uses the file's devices, which must be the devices of --tiers and --backing. The
+    /// plan sets the sizes and the write policy
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Allow replays to destroy the data on existing devices and files that --config names

@@ -51,7 +51,7 @@ pub struct Args {
     /// Stop after this time
     #[arg(long, value_name = "T", help_heading = "Pace")]
     pub duration: Option<TimeSpan>,
-    /// Time per row of --intervals and per point of --html [default: adapted to the run]
+    /// Time per row of --intervals and per point of --html [default: 100ms, or longer in long runs]
     #[arg(long, value_name = "T", help_heading = "Output")]
     pub interval: Option<TimeSpan>,
     /// Write a row for each interval to FILE as Parquet (--parquet writes one row for the whole

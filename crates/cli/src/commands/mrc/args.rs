@@ -26,7 +26,7 @@ pub enum Distance {
     Urd,
     /// Policy-optimised distance, read-only cache: writes invalidate blocks
     PodRo,
-    /// Policy-optimised distance, write-back of writes only: only writes allocate
+    /// Policy-optimised distance, write-back cache for writes: only writes allocate
     PodWbwo,
     /// Policy-optimised distance, write-back (the same as urd)
     PodWb,
@@ -83,8 +83,9 @@ pub struct Args {
     /// Sample at most N blocks (256 or more), lowering the rate as needed (fixed-size SHARDS)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(256..))]
     pub max_blocks: Option<u64>,
-    /// Estimate the error of the curve by measuring the blocks, or the sample, in N slices. This uses
-    /// all processors; with only two, it takes longer than the exact curve
+    /// Estimate the error of the curve by measuring the blocks, or the sample, in N slices. This
+    /// uses all processors; with only two processors, it takes longer than computing the exact
+    /// curve
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "16",
           value_parser = clap::value_parser!(u64).range(2..=256))]
     pub slices: Option<u64>,
