@@ -114,7 +114,7 @@ pub enum AnalysisError {
     #[error("there is no device `{0}`")]
     NoDevice(String),
     /// No volume reads or writes.
-    #[error("there are no reads or writes to divide a cache for")]
+    #[error("no volume has reads or writes, so there is no cache to divide")]
     NothingToDivide,
     /// A volume alone gets everything.
     #[error(
@@ -134,7 +134,7 @@ pub enum AnalysisError {
     #[error("`{0}` has two targets")]
     TwoTargets(String),
     /// There is nothing to measure.
-    #[error("there are no reads or writes to measure")]
+    #[error("the traces have no reads or writes to measure")]
     NoAccesses,
     /// Blocks that a workload hits alone were not found in the shared cache: a mistake of ours.
     #[error("merging the workloads lost hits (a bug in forebay)")]

@@ -97,7 +97,7 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
     if recover && header.dirty {
         let what = format!("{} has no journal to replay", args.device.display());
         return Err(CliError::failed(what)
-            .kept("all data: the newest is on the store's flash tier")
+            .kept("all data; the newest data is on the store's flash tier")
             .next("serve the store with that tier, or run `forebay flash recover`"));
     }
     if recover {

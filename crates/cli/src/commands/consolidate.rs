@@ -132,7 +132,7 @@ fn fraction(text: &str) -> Result<f64, String> {
 fn ratio(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
-        _ => Err(format!("`{text}` is not a ratio: write 0 or a larger number, such as 0.5")),
+        _ => Err(format!("`{text}` is not a ratio: write a number of 0 or more, such as 0.5")),
     }
 }
 

@@ -113,7 +113,7 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
                 return Ok(());
             }
             let what = format!("{} is damaged: {}", args.device.display(), summary(&report.errors));
-            Err(CliError::failed(what).kept("all data: nothing was written"))
+            Err(CliError::failed(what).kept("all data, as nothing was written"))
         }
         Command::Recover(args) => recover(&args, ctx),
     }

@@ -110,8 +110,8 @@ impl Counts {
             (
                 &self.stalled,
                 "closed",
-                "for longer than serve.stall_timeout they held memory that other connections wait \
-                 for",
+                "they stalled for longer than serve.stall_timeout while other connections waited \
+                 for memory",
             ),
         ];
         let mut faults = Vec::new();
