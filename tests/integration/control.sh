@@ -46,7 +46,7 @@ cmp -n 65536 <(tail -c +1048577 disk.img) <(head -c 64k /dev/zero | tr '\0' '\3'
 ctl set --write-policy write-back >/dev/null
 ctl resize --dram 1MiB >/dev/null
 status | grep -q '"dram_blocks": 256' || fail "status does not say how much memory is used"
-refused 1 'to raise it, restart' ctl resize --dram 1TiB
+refused 1 'to raise it, change' ctl resize --dram 1TiB
 io 'write -P 4 0 4M' 'read -P 4 0 4M'
 refused 2 'no write policy' "$FOREBAY" ctl set --write-policy ordered --control unix:control.sock
 refused 1 'no server answers' "$FOREBAY" ctl status --control "unix:$WORK/nowhere"

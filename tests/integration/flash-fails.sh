@@ -42,7 +42,7 @@ TOML
             of vm2 "write -P 0xb$round 1M 16M" "read -P 0xb$round 1M 16M" flush
         done
         fill_flash 0xa5 0
-        ctl status | grep -q 'run without it' || fail "status does not say so: $(status)"
+        ctl status | grep -q 'run without flash' || fail "status does not say so: $(status)"
         of vm1 'write -P 0xa6 4k 8M' 'write -z 12M 1M' flush 'read -P 0xa6 4k 8M' 'read -P 0 12M 1M'
         of vm2 'read -P 0x12 0 1M' 'read -P 0xb4 1M 16M'
         [ -z "$(which dirty_blocks)" ] || fail "something is dirty: $(status)"
@@ -59,7 +59,7 @@ TOML
         fill_flash 0xa7 32M
         of vm2 "write -P 0xc2 0 16M"
         stop
-        said 'run without it'
+        said 'run without flash'
         # The stores have everything.
         qemu-io -f raw -r -c 'read -P 0xc2 1M 16M' vm2.img >io.out 2>&1 || fail "$(cat io.out)"
         ! grep -qi 'verification failed' io.out || fail "$(cat io.out)"

@@ -53,4 +53,4 @@ port=$(sed -E 's/.*"tcp:127.0.0.1:([0-9]+)".*/\1/' ready)
 nbdinfo --size "nbd://127.0.0.1:$port/vm1" | grep -qx 268435456
 stop
 sed -i 's|^nbd = .*|nbd = "tcp:0.0.0.0:0"|' forebay.toml
-refused 2 'no encryption' "$FOREBAY" serve --config forebay.toml
+refused 2 'without encryption' "$FOREBAY" serve --config forebay.toml

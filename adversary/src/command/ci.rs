@@ -132,7 +132,7 @@ fn same_again(jobs: usize, digests: &[[u64; 2]]) -> Result<(), String> {
 fn enough(all: &Tally) -> Result<(), String> {
     let missing = all.coverage.missing(FLOORS);
     for (name, met, least) in &missing {
-        println!("too rare: {name}: {met} times, expected at least {least}");
+        println!("too rare: {name} occurred {met} times, expected at least {least}");
     }
     match missing.len() {
         0 => Ok(()),
@@ -258,7 +258,7 @@ fn finish(rows: &[Row]) -> Result<(), String> {
         });
         println!(
             "the flash medium returned bad data {lies} times: {} requests and {} starts failed, \
-             the rest was masked; wrong data were served {} times",
+             and all other cases were masked; wrong data was served {} times",
             media.get("requests failed"),
             media.get("starts refused"),
             rows.iter()

@@ -11,12 +11,12 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-/// Looks for runs in which the cache breaks a disk's promises: power cuts, kills, faults,
+/// Looks for runs in which the cache breaks a disk's promises, under power cuts, kills, faults and
 /// completions in any order.
 #[derive(Parser, Debug)]
 #[command(version)]
 pub struct Arguments {
-    /// Number of threads; by default one for each processor.
+    /// Number of threads [default: one for each processor].
     #[arg(long, global = true)]
     jobs: Option<usize>,
     #[command(subcommand)]
@@ -25,15 +25,15 @@ pub struct Arguments {
 
 #[derive(Subcommand, Debug)]
 enum What {
-    /// Run everything that a change must pass, bounded by operations.
+    /// Run every test that a change must pass; the number of runs is fixed.
     Ci,
-    /// Run all trials in turn for hours. Ctrl-C ends it, and the same command resumes it. Failing runs
-    /// are shrunk and kept.
+    /// Run all trials in turn for hours. Ctrl-C ends the soak, and the same command resumes it.
+    /// Failing runs are shrunk and kept.
     Soak {
         /// Only these trials, separated by commas: kinds of runs, pairs, management, array.
         #[arg(long)]
         kinds: Option<String>,
-        /// Hours to run, including those of earlier calls.
+        /// Total hours to run, including earlier calls.
         #[arg(long, default_value_t = f64::INFINITY)]
         hours: f64,
         /// First seed.
@@ -43,7 +43,7 @@ enum What {
         #[arg(long, default_value = "target/soak")]
         state: PathBuf,
     },
-    /// Run everything in turn, in small slices, until the first failure.
+    /// Run all trials in turn, in small slices, until the first failure.
     Hunt {
         /// Minutes after which the hunt ends if it finds nothing.
         #[arg(long, default_value_t = 10.0)]
@@ -52,7 +52,8 @@ enum What {
         #[arg(long)]
         kinds: Option<String>,
     },
-    /// Run every sequence of two operations, in every order, with every cut and every surviving subset.
+    /// Run every sequence of two operations, with every order of completion, a power cut after
+    /// every completion, and every subset of the writes that are not yet durable surviving it.
     Exhaustive {
         /// Run only this case, and print it step by step.
         #[arg(long)]
@@ -61,15 +62,16 @@ enum What {
         #[arg(long)]
         bug: Option<String>,
     },
-    /// Format, start, destage and stop, with a failure and a cut at every device operation.
+    /// Format, start, destage and stop, with a failure or a power cut at every device operation in
+    /// turn.
     Manage,
     /// Plant one bug after another in the cache; each must be found. Needs a build without
     /// `--release`.
     Canaries {
-        /// First seed. By default each search begins near the seed that found its bug before.
+        /// First seed [default: near the seed that last found the bug].
         #[arg(long)]
         first: Option<u64>,
-        /// Most seeds to try for each bug.
+        /// Maximum number of seeds to try for each bug.
         #[arg(long, default_value_t = 10_000)]
         seeds: u64,
         /// Only this bug.

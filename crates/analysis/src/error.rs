@@ -44,7 +44,7 @@ pub enum AnalysisError {
     #[error(transparent)]
     NotSimulated(SimulateError),
     /// No backing store is named, and the catalogue combines none with tiers.
-    #[error("no backing store is named: the plan needs the device that the cache is for")]
+    #[error("no backing store is named, but a plan needs the device that the cache speeds up")]
     NoBacking,
     /// No combination has the tiers and backing stores asked for.
     #[error("no combination of devices has these tiers and backing stores")]
@@ -53,13 +53,15 @@ pub enum AnalysisError {
     #[error("no combination has two tiers")]
     NotTwoTiers,
     /// The tier that is there is smaller than the unit of sizes.
-    #[error("the existing tier is smaller than {unit_bytes} bytes, the unit of sizes")]
+    #[error(
+        "the existing tier is smaller than {unit_bytes} bytes, the smallest size that a plan uses"
+    )]
     HaveTooLittle {
         /// The unit.
         unit_bytes: u64,
     },
     /// A replay is to judge a plan, and nothing says on which devices.
-    #[error("replays judge a plan on devices, but no configuration names them")]
+    #[error("a replay judges a plan on devices, but no configuration names the devices")]
     NoConfiguration,
     /// A replay is on given devices, which are those of one combination.
     #[error("a replay runs on given devices, so it can judge only one combination")]
@@ -68,10 +70,10 @@ pub enum AnalysisError {
     #[error("a replay supports at most two tiers")]
     TooManyTiers,
     /// A replay has the memory of this machine for its first tier.
-    #[error("tier 1 of a replay must be this machine's memory, but {0} is not memory")]
+    #[error("tier 1 of a replay must be this machine's memory, but {0} is not a memory device")]
     NotMemory(String),
     /// The configuration of a replay lacks a flash tier.
-    #[error("the configuration has no [flash] for the second tier")]
+    #[error("the configuration has no [flash] section for the second tier")]
     NoFlash,
     /// The volumes of the configuration of a replay are not usable.
     #[error(transparent)]
@@ -112,11 +114,12 @@ pub enum AnalysisError {
     #[error("there is no device `{0}`")]
     NoDevice(String),
     /// No volume reads or writes.
-    #[error("there are no reads or writes to divide a cache for")]
+    #[error("no volume has reads or writes, so there is no cache to divide")]
     NothingToDivide,
     /// A volume alone gets everything.
     #[error(
-        "only one volume, `{0}`, has reads or writes and gets everything: there is nothing to divide"
+        "only one volume, `{0}`, has reads or writes, so it gets the whole cache: there is nothing \
+         to divide"
     )]
     OneVolume(String),
     /// A target is for a volume that there is not.
@@ -131,10 +134,10 @@ pub enum AnalysisError {
     #[error("`{0}` has two targets")]
     TwoTargets(String),
     /// There is nothing to measure.
-    #[error("there are no reads or writes to measure")]
+    #[error("the traces have no reads or writes to measure")]
     NoAccesses,
     /// Blocks that a workload hits alone were not found in the shared cache: a mistake of ours.
-    #[error("hits were lost in merging")]
+    #[error("merging the workloads lost hits (a bug in forebay)")]
     HitsLost,
     /// Groups of volumes contradict each other.
     #[error("{0}")]
@@ -149,7 +152,7 @@ pub enum AnalysisError {
     },
     /// One group has a volume by its name and another by its number.
     #[error(
-        "volume `{volume}`, which is number {number}, is in both `{}` and `{}`", groups[0], groups[1]
+        "volume `{volume}`, number {number}, is in both group `{}` and group `{}`", groups[0], groups[1]
     )]
     InTwoGroups {
         /// The volume's name.
@@ -172,7 +175,7 @@ pub enum AnalysisError {
     #[error("the sample contains no block of the trace")]
     EmptySample,
     /// No size of a cache has enough blocks in the sample.
-    #[error("the sample has only {blocks} blocks, too few for a cache of any size")]
+    #[error("the sample has only {blocks} blocks, which is too few for a cache of any size")]
     SampleTooSmall {
         /// The blocks in it.
         blocks: u64,
@@ -181,7 +184,7 @@ pub enum AnalysisError {
     #[error("the trace has 2^31 blocks or more")]
     TooManyBlocks,
     /// A replacement policy is wrong.
-    #[error("the policy {0} chose no block to evict from a full cache")]
+    #[error("the policy {0} chose no block to evict from a full cache (a bug in forebay)")]
     NoVictim(Kind),
     /// A thread that measures a slice panicked.
     #[error("a measuring thread panicked")]
@@ -193,13 +196,13 @@ pub enum AnalysisError {
     #[error("{0}")]
     BlockSize(String),
     /// Sizes are for a flash tier that the configuration has not.
-    #[error("there are sizes for a flash tier, but the configuration has none")]
+    #[error("there are sizes for a flash tier, but the configuration has no flash tier")]
     NoFlashToSize,
     /// The configuration's flash tier has no size.
-    #[error("the configuration gives the flash tier no size")]
+    #[error("the configuration does not set a size for the flash tier")]
     NoFlashSize,
     /// Every size of memory has too few blocks in the sample.
-    #[error("no size is left to simulate")]
+    #[error("no size can be simulated")]
     NoSizes {
         /// Whether less than all blocks are looked at.
         sampled: bool,
@@ -218,7 +221,7 @@ pub enum AnalysisError {
     #[error("there are no requests to sample")]
     NothingToSample,
     /// The trace is a sample of this seed: its hash would decide again about regions that it has chosen.
-    #[error("the trace is itself a sample with the seed {seed}")]
+    #[error("the trace is itself a sample that was taken with seed {seed}")]
     SampleOfSample {
         /// The seed of the trace.
         seed: u64,

@@ -49,32 +49,37 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
     match error {
         E::NoBacking => CliError::usage(what)
             .kept(NOT_READ)
-            .next("name it with --backing, or in a [[combination]] of the catalogue"),
-        E::NoCombination => CliError::usage(what).next("name them with both --tiers and --backing"),
+            .next("name one with --backing, or in a [[combination]] of the catalogue"),
+        E::NoCombination => {
+            CliError::usage(what).next("name the devices with both --tiers and --backing")
+        }
         E::NoConfiguration => {
             let what = "--evaluate replay needs --config FILE, which names the files or devices of \
                         the flash tier and of the volumes";
             CliError::usage(what).next("see `[flash]` and `[[volume]]` in docs/configuration.md")
         }
         E::SeveralCombinations => {
-            let what =
-                "a replay uses the devices of --config, so it can judge only one combination";
+            let what = "a replay uses the devices that --config names, so it can judge only one \
+                        combination";
             CliError::usage(what).next("name those devices with --tiers and one --backing")
         }
         E::NotMemory(_) => {
             CliError::usage(what).next("--evaluate simulate accepts any device as tier 1")
         }
-        E::WouldDestroy(_) => CliError::usage(what)
-            .kept("nothing was opened")
-            .next("give --write to allow it; files that do not exist are created, then removed"),
+        E::WouldDestroy(_) => CliError::usage(what).kept("nothing was opened").next(
+            "give --write to allow the replay; it creates files that do not exist, and removes \
+             them afterwards",
+        ),
         E::HaveTooLittle { unit_bytes } => {
             let least = Unit::Bytes.show(*unit_bytes as f64);
-            CliError::usage(format_args!("--have is less than {least}, the unit of sizes"))
-                .next("if you have no tier 1, leave out --have to plan both tiers")
+            CliError::usage(format_args!(
+                "--have is less than {least}, the smallest size that a plan uses"
+            ))
+            .next("if you have no tier 1, leave out --have to plan both tiers")
         }
         E::NotAStudy { .. } => CliError::usage(what)
             .kept("the file, unchanged")
-            .next("give --resume a file that it wrote earlier"),
+            .next("give a file that --resume wrote earlier"),
         E::Refused { error, budget } => refused(error, *budget, what),
         E::Plan(error) => of_plan(error, what),
         E::NoDevice(name) => {
@@ -104,13 +109,16 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
             CliError::failed(what).next("record one with `forebay serve --record X.parquet --hash`")
         }
         E::HashUnits { .. } => {
-            CliError::failed(what).next("choose a --block-size that is a multiple of that")
+            CliError::failed(what).next("choose a --block-size that is a multiple of this size")
         }
         E::EmptySample | E::SampleTooSmall { .. } => CliError::failed(what).next("raise --sample"),
-        E::TooManyBlocks => CliError::failed(what).next("measure a sample of them with --sample"),
+        E::TooManyBlocks => {
+            CliError::failed(what).next("measure a sample of the blocks with --sample")
+        }
         E::BlockSize(_) => CliError::usage(what).next("change cache.block_size"),
         E::NoFlashToSize => {
-            let what = "--flash gives sizes of the flash tier, but the configuration has none";
+            let what = "--flash gives sizes of the flash tier, but the configuration has no flash \
+                        tier";
             CliError::usage(what).next("add a [flash] section")
         }
         E::NoFlashSize => CliError::usage(what).next("give sizes with --flash"),

@@ -27,8 +27,8 @@ pub struct TraceArgs {
     /// Skip and count unreadable lines instead of stopping at the first one
     #[arg(long, help_heading = "Reading")]
     pub skip_bad_lines: bool,
-    /// For samples: time requests by their recorded gaps, which keeps the request rate of the whole
-    /// trace, instead of by their timestamps
+    /// For samples: time requests by their recorded gaps instead of their timestamps, which keeps
+    /// the request rate of the whole trace
     #[arg(long, help_heading = "Reading")]
     pub follow_gaps: bool,
 }
@@ -88,7 +88,7 @@ pub fn check_unique<T: PartialEq + std::fmt::Display>(policies: &[T]) -> Result<
     match policies.iter().enumerate().find(twice) {
         None => Ok(()),
         Some((_, policy)) => {
-            let error = CliError::usage(format_args!("--policy names {policy} twice"));
+            let error = CliError::usage(format_args!("--policy lists {policy} twice"));
             Err(error.next("name each policy once"))
         }
     }

@@ -14,11 +14,11 @@ pub fn words(note: &Note) -> String {
         Note::OutOfOrder(n) => {
             let n = count(*n);
             format!(
-                "{n} requests were out of time order; each got the time of the request before it"
+                "{n} requests were out of time order; each takes the time of the request before it"
             )
         }
         Note::NotSimulated { purchase, reason: None } => {
-            format!("{purchase} is judged by formulas: only two tiers can be simulated")
+            format!("{purchase} is judged by formulas, because only two tiers can be simulated")
         }
         Note::NotSimulated { purchase, reason: Some(reason) } => {
             format!("{purchase} is judged by formulas because it cannot be simulated: {reason}")
@@ -34,7 +34,7 @@ pub fn words(note: &Note) -> String {
             format!("{} block accesses have no hash; their data counts as unique", count(*n))
         }
         Note::FewSampled(n) => {
-            format!("the sample has only {} blocks; the result may be far off", count(*n))
+            format!("the sample has only {} blocks, so the result may be inaccurate", count(*n))
         }
         Note::TooSmall { sizes, rate } => too_small(sizes, *rate),
         Note::FlashTooSmall { flash_bytes, reason } => {
@@ -51,9 +51,10 @@ pub fn words(note: &Note) -> String {
 fn too_small(sizes: &[u64], rate: f64) -> String {
     let names: Vec<String> = sizes.iter().map(|&bytes| Size(bytes).to_string()).collect();
     let why = match rate {
-        1.0 => format!("fewer than {BLOCKS_MIN} blocks"),
+        1.0 => format!("it holds fewer than {BLOCKS_MIN} blocks"),
         _ => format!(
-            "a sample of {} has fewer than {BLOCKS_MIN} blocks; --sample 1 uses all blocks",
+            "in a sample of {}, it holds fewer than {BLOCKS_MIN} blocks; --sample 1 uses all \
+             blocks",
             percent(rate)
         ),
     };

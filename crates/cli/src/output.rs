@@ -95,7 +95,7 @@ pub fn check_files<'a, 'b>(
     for path in written {
         if path.as_os_str() == "-" {
             let error =
-                CliError::usage("`-`: this output must go to a file, not to standard output");
+                CliError::usage("`-`: this output can go only to a file, not to standard output");
             let next = "name a file; write ./- for a file called `-`";
             return Err(error.kept("nothing was written").next(next));
         }
@@ -121,8 +121,11 @@ pub fn check_file(path: &Path) -> Result<(), CliError> {
     let failed = |error| CliError::file("cannot write", path, error).kept("nothing was started");
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(missing) = directory.filter(|parent| !parent.exists()) {
-        let what =
-            format!("cannot write {}: there is no directory {}", path.display(), missing.display());
+        let what = format!(
+            "cannot write {}: the directory {} does not exist",
+            path.display(),
+            missing.display()
+        );
         return Err(CliError::failed(what).kept("nothing was started"));
     }
     match path.metadata() {
@@ -141,7 +144,7 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let failed = |error| {
         let error = CliError::file("cannot write", path, error);
-        error.kept("the file as it was")
+        error.kept("the file, unchanged")
     };
     if path.metadata().is_ok_and(|m| !m.is_file()) {
         return std::fs::write(path, bytes).map_err(failed);

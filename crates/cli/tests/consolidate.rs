@@ -122,7 +122,7 @@ fn traces_of_different_hours_are_told_apart_from_traces_of_one() {
     std::fs::write(&late, text_of.replace("1281663720", "1281669720")).unwrap();
     let args = [early.as_str(), late.to_str().unwrap(), "--size", "1MiB"];
     let said = text(&args);
-    assert!(said.contains("early never runs while another workload does"), "{said}");
+    assert!(said.contains("early never runs at the same time as another workload"), "{said}");
     let together = [&args[..], &["--start-together"]].concat();
     assert!(!text(&together).contains("never runs"));
     let needed = |answer: Value| answer["simulated_isolation_blocks"].as_u64().unwrap();

@@ -256,7 +256,8 @@ fn several_traces_and_standard_input_are_divided_for_and_pictures_and_rows_writt
     let output = forebay(&[&["partition", &trace], &args[..], &files].concat());
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
-    for part in ["loop", "equal shares", "one shared cache", "no better than", "Assumptions"] {
+    for part in ["loop", "equal shares", "one shared cache", "bound for finer units", "Assumptions"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
     let page = std::fs::read_to_string(html).unwrap();
@@ -318,7 +319,7 @@ fn what_the_volumes_do_not_allow_is_refused_with_their_names() {
     let name = volume(&all, "loop")["volume"].as_str().unwrap().to_string();
     let cases: [(&[&str], &str); 7] = [
         (&["--volumes", &name], "only one volume"),
-        (&["--volumes", &name, &trace], "share volumes of the same name"),
+        (&["--volumes", &name, &trace], "volumes of the same name count as one"),
         (&["--volumes", "nobody"], "nobody"),
         (&["--target", "lop=1ms"], &name),
         (&["--floor", "600KiB"], "more than the size to divide"),

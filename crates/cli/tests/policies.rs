@@ -127,5 +127,8 @@ fn every_admission_policy_runs_and_what_cannot_be_meant_is_refused() {
     std::fs::write(dir.path().join("c.toml"), config).unwrap();
     let run = forebay(dir.path(), &["-q", "simulate", "t.parquet", "--config", "c.toml"]);
     let says = String::from_utf8_lossy(&run.stderr);
-    assert!(says.contains("chooses what enters flash, but there is no [flash] section"), "{says}");
+    assert!(
+        says.contains("chooses which blocks enter flash, but there is no [flash] section"),
+        "{says}"
+    );
 }

@@ -118,7 +118,7 @@ fn cache(config: &Config, problems: &mut Problems) {
         let dirty = cache.write_policy.keeps_dirty_data();
         let message = format!(
             "has no effect with write_policy = \"{}\", which acknowledges a write when the backing \
-             store has it; remove it, or use \"write-back\"",
+             store has it; remove the key, or use \"write-back\"",
             cache.write_policy
         );
         problems.unless(dirty, "cache.acknowledge", message);
@@ -192,8 +192,8 @@ fn check_replacement(flash: &Flash, problems: &mut Problems) {
     problems.unless(slots || unset, "flash.promote_dirty_after", message);
     let replacement = flash.replacement;
     if slots && replacement.is_some_and(|r| r.cells().is_none()) {
-        let message =
-            "needs layout = \"log\": for the slots layout, choose one of `forebay policies`";
+        let message = "needs layout = \"log\": for the slots layout, choose a policy that `forebay \
+                       policies` lists";
         return problems.add("flash.replacement", message);
     }
     if !slots && replacement.is_some_and(|r| !r.is_of_log()) {
@@ -230,7 +230,8 @@ fn volumes(config: &Config, problems: &mut Problems) {
         if let Some(first) = stores.insert(volume.backing.as_str(), i) {
             let other = &config.volume[first].name;
             let message = format!(
-                "{} is already the backing store of volume.{first}, `{other}`: each volume needs its own",
+                "{} is already the backing store of volume.{first}, `{other}`: each volume needs \
+                 its own store",
                 volume.backing
             );
             problems.add(key("backing"), message);
@@ -277,14 +278,14 @@ fn serve(config: &Config, problems: &mut Problems) {
     let serve = &config.serve;
     if !serve.nbd.is_local() {
         let message = format!(
-            "{} is open to other hosts and has no encryption: use a unix socket or 127.0.0.1",
+            "{} can be reached from other hosts without encryption: use a unix socket or 127.0.0.1",
             serve.nbd
         );
         problems.add("serve.nbd", message);
     }
     if !serve.control.is_local() {
         let message = format!(
-            "{} is open to other hosts and has no encryption: use a unix socket or 127.0.0.1",
+            "{} can be reached from other hosts without encryption: use a unix socket or 127.0.0.1",
             serve.control
         );
         problems.add("serve.control", message);
@@ -321,19 +322,19 @@ fn policies(config: &Config, problems: &mut Problems) {
     }
     let admits_all = config.admission.policy == AdmissionPolicy(AdmissionKind::Always);
     let flash = config.flash.is_some();
-    let needs_flash = "chooses what enters flash, but there is no [flash] section";
+    let needs_flash = "chooses which blocks enter flash, but there is no [flash] section";
     problems.unless(admits_all || flash, "admission.policy", needs_flash);
     for (key, least) in [("reads", config.bypass.reads), ("writes", config.bypass.writes)] {
         let key = format!("bypass.{key}");
         let least = least.is_none_or(|least| least.bytes() > 0);
-        problems.unless(least, &key, "must be more than 0; leave it out to bypass nothing");
+        problems.unless(least, &key, "must be more than 0; leave the key out to bypass nothing");
     }
     let block = config.cache.block_size.bytes();
     let dirty = config.bypass.dirty.is_none_or(|dirty| dirty.bytes() >= block);
     problems.unless(
         dirty,
         "bypass.dirty",
-        "must be at least a block; leave it out to bypass nothing",
+        "must be at least a block; leave the key out to bypass nothing",
     );
     let dirty = config.bypass.dirty.is_none() || config.cache.write_policy.keeps_dirty_data();
     problems.unless(dirty, "bypass.dirty", "applies only to write policies that keep dirty data");
@@ -343,7 +344,7 @@ fn policies(config: &Config, problems: &mut Problems) {
     problems.unless(admits_all || !lines, "admission.policy", whole);
     let queues = config.cache.relation == Relation::Etica;
     let chosen =
-        "must be \"always\" with the relation etica, whose queues choose what enters flash";
+        "must be \"always\" with the relation etica, whose queues choose which blocks enter flash";
     problems.unless(admits_all || !queues, "admission.policy", chosen);
     let slots = config.flash.as_ref().is_none_or(|flash| flash.layout() == FlashLayout::Slots);
     let single = "must be \"slots\" with the relation etica: its queues evict single blocks, but the log layout frees \
@@ -366,7 +367,8 @@ fn policies(config: &Config, problems: &mut Problems) {
     let dirty = config.cache.write_policy.keeps_dirty_data();
     let needs = "applies to dirty data, which this cache.write_policy does not keep";
     problems.unless(ask || dirty, "admission.written", needs);
-    let chosen = "must be \"ask\" with the relation etica, whose queues choose what enters flash";
+    let chosen = "must be \"ask\" with the relation etica, whose queues choose which blocks enter \
+                  flash";
     problems.unless(ask || !queues, "admission.written", chosen);
     let classes = match config.replacement.parameters() {
         Ok(parameters) => parameters.get("classes"),

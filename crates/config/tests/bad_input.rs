@@ -363,7 +363,13 @@ const CASES: &[Case] = &[
         "volume.0.backing",
         "the flash tier",
     ),
-    ("open to the world", "[serve]\nnbd = 'tcp:0.0.0.0:10809'", 2, "serve.nbd", "no encryption"),
+    (
+        "open to the world",
+        "[serve]\nnbd = 'tcp:0.0.0.0:10809'",
+        2,
+        "serve.nbd",
+        "without encryption",
+    ),
     (
         "control open to the world",
         "[serve]\ncontrol = 'tcp:192.0.2.1:80'",

@@ -235,7 +235,10 @@ impl BackingHeader {
 #[non_exhaustive]
 pub enum EpochError {
     /// The flash tier is an older copy of itself.
-    #[error("the flash tier is older (epoch {flash}) than the store's last use of it ({store})")]
+    #[error(
+        "the flash tier (epoch {flash}) is older than it was when the store last used it (epoch \
+         {store})"
+    )]
     FlashOlder {
         /// The tier's epoch.
         flash: u64,
@@ -243,7 +246,7 @@ pub enum EpochError {
         store: u64,
     },
     /// The store is an older copy of itself.
-    #[error("the store is older (epoch {store}) than the flash tier ({flash})")]
+    #[error("the store (epoch {store}) is older than the flash tier (epoch {flash})")]
     StoreOlder {
         /// The tier's epoch.
         flash: u64,

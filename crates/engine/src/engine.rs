@@ -376,8 +376,8 @@ impl Engine {
                 Ok(())
             }
             Err(IoError::Invalid) if self.status().flash_failure.is_some() => {
-                let message = "flash has failed and is not written to until the next start: the \
-                               write policy cannot be changed before then";
+                let message = "flash has failed and will not be written until the next start, so \
+                               the write policy cannot be changed before then";
                 Err(EngineError::Unsupported(message.to_owned()))
             }
             Err(IoError::Invalid) => Err(EngineError::Switching),

@@ -18,7 +18,7 @@ pub enum EngineError {
     #[error("{0}")]
     Unsupported(String),
     /// The caller stopped the start.
-    #[error("the start was stopped before the cache was ready; the data on flash are unchanged")]
+    #[error("the start was stopped before the cache was ready; the data on flash is unchanged")]
     StartEnded,
     /// A device or file cannot be used.
     #[error(transparent)]
@@ -51,7 +51,7 @@ pub enum EngineError {
     /// Dirty data cannot be destaged to a read-only store.
     #[error(
         "volume {volume}: {} is read-only, but a flash tier holds newer data for it; nothing was \
-         written. Export it writable", path.display()
+         written. Make the store writable, so that this data can be destaged", path.display()
     )]
     DirtyReadOnly {
         /// Name of the volume.
@@ -108,8 +108,9 @@ pub enum EngineError {
     /// The flash tier holds blocks of another size.
     #[error(
         "{}: the flash tier was formatted with block_size = {found}, but the configuration says \
-         {wanted}; nothing was written. Set block_size in [cache] back to {found}; or serve with \
-         {found}, stop with --destage and start with --format", path.display()
+         {wanted}; nothing was written. Set block_size in [cache] back to {found}; or, to change \
+         the block size, serve with {found}, stop with --destage and start with \
+         --format", path.display()
     )]
     BlockSize {
         /// The flash tier.
@@ -187,8 +188,8 @@ pub enum EngineError {
     },
     /// Others have written to a store for which there is newer data.
     #[error(
-        "volume {volume}: {} was used without Forebay since the last stop or quiesce, and the \
-         flash tier {} holds {blocks} dirty blocks for it; no data were changed. Restore the store \
+        "volume {volume}: {} has been used without Forebay since the last stop or quiesce, and the \
+         flash tier {} holds {blocks} dirty blocks for it; no data was changed. Restore the store \
          to its former contents; or start with --drop-clean to write the dirty blocks over its \
          present contents, or with --format --discard-dirty-data to give the dirty blocks up",
         path.display(), flash.display()
@@ -205,8 +206,8 @@ pub enum EngineError {
     },
     /// A store without a header was to be released.
     #[error(
-        "{} has no Forebay header in which to record the release; nothing was written. For layout \
-         = \"none\", pass --config too: the release is then recorded on the flash tier",
+        "{} has no Forebay header in which to record the release; nothing was written. With layout \
+         = \"none\", give --config too: Forebay then records the release on the flash tier",
         path.display()
     )]
     NoHeaderToRelease {
@@ -216,7 +217,8 @@ pub enum EngineError {
     /// A store with newer data elsewhere was to be released.
     #[error(
         "{} has newer data on its flash tier, or was not stopped cleanly; nothing was written. \
-         Destage it first: run `forebay flash recover`, or serve it and stop with --destage",
+         Destage that data first: run `forebay flash recover`, or serve the store and stop with \
+         --destage",
         path.display()
     )]
     DirtyRelease {
@@ -225,7 +227,7 @@ pub enum EngineError {
     },
     /// The state of a store could not be recorded.
     #[error(
-        "{what} succeeded, but the state of the stores could not be recorded ({why}): the next \
+        "{what} succeeded, but the state of the stores could not be recorded ({why}), so the next \
          start cannot tell whether they were used without Forebay"
     )]
     Unsealed {
@@ -240,8 +242,8 @@ pub enum EngineError {
     /// A volume has become too small for its dirty data.
     #[error(
         "volume {volume} has {size} bytes, but the flash tier {} holds newer data for byte \
-         {offset}; no data were changed. Restore the former size, stop with --destage, then shrink \
-         it", path.display()
+         {offset}; no data was changed. Restore the former size, stop with --destage, then shrink \
+         the store", path.display()
     )]
     Shrunk {
         /// Name of the volume.
@@ -335,8 +337,8 @@ pub enum EngineError {
     Switching,
     /// DRAM cannot have this size while the server runs.
     #[error(
-        "this server can use {least} to {most} bytes of DRAM, not {bytes}: the upper limit is \
-         `cache.dram` at its start; to raise it, restart"
+        "this server can use {least} to {most} bytes of DRAM, not {bytes}. The upper limit is the \
+         `cache.dram` that it started with; to raise it, change `cache.dram` and restart"
     )]
     DramSize {
         /// The requested size.
@@ -372,9 +374,9 @@ pub enum EngineError {
     },
     /// Flash tier and store were not last used together.
     #[error(
-        "volume {volume}: {error}; nothing was written. Restore the matching pair, or format the \
-         flash tier with --format (data that only the tier holds are lost; add \
-         --discard-dirty-data if it holds dirty data)"
+        "volume {volume}: {error}; nothing was written. Restore the store and the flash tier that \
+         belong together, or format the flash tier with --format (data that only the tier holds is \
+         lost; add --discard-dirty-data if it holds dirty data)"
     )]
     Epoch {
         /// Name of the volume.
@@ -385,9 +387,9 @@ pub enum EngineError {
     /// The backing store is an older copy of itself.
     #[error(
         "volume {volume}: {} is an older copy (a snapshot or a stale mirror) of the store that the \
-         flash tier {} was last used with, and lacks data that had been destaged to that store; no \
-         data were changed. Restore the newer one; or use this one as it is: --drop-clean writes \
-         the dirty blocks on flash over it, --format --discard-dirty-data gives them up",
+         flash tier {} was last used with, and lacks data that was destaged to that store; no data \
+         was changed. Restore the newer store; or use this copy: --drop-clean writes the dirty \
+         blocks on flash over it, and --format --discard-dirty-data gives those blocks up",
         path.display(), flash.display()
     )]
     OlderStore {
@@ -401,10 +403,10 @@ pub enum EngineError {
     /// The flash tier is an older copy of itself.
     #[error(
         "volume {volume}: the flash tier {} is an older copy (a snapshot or a stale mirror) of the \
-         tier that {} was last used with; its data for the volume may be older than those on the \
-         store, and newer data may be missing; no data were changed. Restore the newer tier; or, \
-         with --format --discard-dirty-data, serve the stores as they are, without the data that \
-         only the flash tier held",
+         tier that {} was last used with; its data for the volume may be older than the data on \
+         the store, and newer data may be missing; no data was changed. Restore the newer tier; \
+         or, with --format --discard-dirty-data, serve the stores as they are, without the data \
+         that only the flash tier held",
         flash.display(), path.display()
     )]
     OlderFlash {
@@ -429,8 +431,8 @@ pub enum EngineError {
     },
     /// The flash device holds other data.
     #[error(
-        "{} holds data that are not a Forebay flash tier; nothing was written. Name another \
-         device, or start with --format to overwrite it", path.display()
+        "{} holds data that is not a Forebay flash tier; nothing was written. Name another device, \
+         or start with --format to overwrite it", path.display()
     )]
     NotFlash {
         /// The device.
@@ -488,8 +490,8 @@ fn listed(paths: &[PathBuf]) -> String {
 fn advice(error: &HeaderError) -> &'static str {
     match error {
         HeaderError::Foreign => {
-            "To keep those data, use layout = \"none\" (no header) or \"tail\" (the last MiB must \
-             be free); to overwrite them, start with --format"
+            "To keep the data, use layout = \"none\" (no header) or \"tail\" (the last MiB must be \
+             free); to overwrite it, start with --format"
         }
         HeaderError::Damaged => {
             "If Forebay has never used this store, use layout = \"none\" or \"tail\". If it has, \

@@ -60,7 +60,8 @@ impl Engine {
             {
                 let (name, new) = (&volume.name, errors - *reported);
                 faults.push(format!(
-                    "the backing store of volume {name} failed {new} operations: {failure}"
+                    "{new} operations on the backing store of volume {name} failed, the last one \
+                     because {failure}"
                 ));
                 *reported = errors;
             }
@@ -91,7 +92,7 @@ impl Engine {
                      on all volumes, writes to blocks that flash holds fail until one of these \
                      stores accepts writes again"
                 ),
-                false => "flash has room again for writes of all volumes".to_owned(),
+                false => "flash again has room for writes to all volumes".to_owned(),
             });
         }
         let given_up = status::given_up(&core.cache, self.volumes());

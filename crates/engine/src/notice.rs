@@ -78,34 +78,36 @@ impl fmt::Display for EngineNotice {
             ),
             EngineNotice::Changed { volume, path, released } => write!(
                 f,
-                "volume {volume}: {} {}; its data on the flash tier were dropped",
+                "volume {volume}: {} {}; its data on the flash tier was dropped",
                 path.display(),
                 match released {
-                    true => "was released, or was served without its flash tier after that failed",
-                    false => "was used without Forebay since the last stop or quiesce",
+                    true =>
+                        "was released, or was served without its flash tier after the tier had \
+                         failed",
+                    false => "has been used without Forebay since the last stop or quiesce",
                 }
             ),
             EngineNotice::Older { volume, path, which: Older::Store } => write!(
                 f,
-                "volume {volume}: {} is an older copy of the store; it is complete and is served \
-                 as it is; its data on the flash tier were dropped",
+                "volume {volume}: {} is an older copy of the store; the copy is complete and is \
+                 served as it is; its data on the flash tier was dropped",
                 path.display()
             ),
             EngineNotice::Older { volume, path, which: Older::Flash } => write!(
                 f,
-                "volume {volume}: the flash tier is an older copy; {} is complete; its data on the \
-                 flash tier were dropped",
+                "volume {volume}: the flash tier is an older copy; {} is complete, so its data on \
+                 the flash tier was dropped",
                 path.display()
             ),
             EngineNotice::Completed { volume, path, blocks } => write!(
                 f,
-                "volume {volume}: {} is older than the flash tier; all data that it lacked were \
+                "volume {volume}: {} is older than the flash tier; all data that it lacked was \
                  still on flash: {blocks} blocks were written to it again",
                 path.display()
             ),
             EngineNotice::Memory { wanted, available } => write!(
                 f,
-                "cache.dram asks for {wanted} bytes, but the system has only {available} \
+                "cache.dram asks for {wanted} bytes, but only {available} bytes of memory are \
                  available: the system may run out of memory as the cache fills"
             ),
         }

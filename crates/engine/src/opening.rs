@@ -537,7 +537,7 @@ fn numbers(superblock: &Superblock, stores: &[Store]) -> Result<Vec<usize>, Stri
         match bound.get(&store.uuid) {
             Some(&number) if !foreign && number < stores.len() => numbers.push(number),
             Some(_) => {
-                return Err(format!("volume {} has been used with another tier since", store.name));
+                return Err(format!("volume {} has since been used with another tier", store.name));
             }
             None => return Err(format!("volume {} does not belong to it", store.name)),
         }

@@ -222,16 +222,17 @@ pub(crate) fn given_up(cache: &Cache, volumes: &[VolumeDescription]) -> Option<S
     }
     let lags = |v: &&VolumeDescription| !cache.passes_through(v.volume);
     let left: Vec<_> = volumes.iter().filter(lags).map(|v| v.name.as_str()).collect();
-    let what = "flash is not written to until the next start: it failed, or too many of its blocks \
-                cannot be read";
+    let what = "flash will not be written until the next start, because it failed or because too \
+                many of its blocks cannot be read";
     Some(match left.as_slice() {
         [] => format!(
-            "{what}. All volumes run without it: they are cached in memory only and write through"
+            "{what}. All volumes run without flash: they are cached in memory only, and writes go \
+             through to their backing stores"
         ),
         left => format!(
-            "{what}. These volumes still depend on it: {}. Their flushes, and their writes to \
+            "{what}. These volumes still depend on flash: {}. Their flushes, and their writes to \
              blocks that flash holds, wait for flush.give_up_after and then fail; all other \
-             requests are served. Dirty data stays on flash: keep the device",
+             requests are served. Keep the device, because dirty data stays on it",
             left.join(", ")
         ),
     })
@@ -293,7 +294,7 @@ pub(crate) fn snapshot(shared: &Shared, volumes: &[VolumeDescription]) -> Status
         write_policy_failure: unsettled.map(|error| {
             format!(
                 "dirty data of earlier runs could not be destaged ({error}); the server stays in \
-                 write-back until the policy is set again"
+                 write-back until you set the policy again"
             )
         }),
         flash_failure: given_up,

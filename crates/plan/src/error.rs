@@ -28,8 +28,8 @@ pub enum PlanError {
     },
     /// The budget is too small for any of the combinations.
     #[error(
-        "a budget of ${budget_usd} buys no tier: the smallest, {unit_bytes} bytes of {device} with \
-         its metadata, costs ${needed_usd:.6}"
+        "a budget of ${budget_usd} buys no tier: the smallest tier, {unit_bytes} bytes of {device} \
+         with its metadata, costs ${needed_usd:.6}"
     )]
     BuysNothing {
         /// What may be spent.
@@ -62,12 +62,12 @@ pub enum PlanError {
     #[error("no combination of devices is left: {0}")]
     NoCombination(String),
     /// Cydonia is defined for two tiers.
-    #[error("Cydonia searches two tiers, but {0} tiers are combined")]
+    #[error("Cydonia searches combinations of two tiers, but one combination has {0}")]
     CydoniaTiers(usize),
     /// Growing tier 1 is compared with adding a second tier.
     #[error(
-        "the question whether to grow tier 1 or add tier 2 needs two tiers, but {0} tiers are \
-         combined"
+        "the choice between growing tier 1 and adding tier 2 needs combinations of two tiers, but \
+         one combination has {0}"
     )]
     GrowthTiers(usize),
     /// An evaluation failed.
@@ -107,7 +107,7 @@ pub enum PlanError {
     #[error(transparent)]
     Stopped(BoxError),
     /// What every volume is to get at least is more than there is.
-    #[error("the least sizes of all volumes add up to more than the size to divide")]
+    #[error("the minimum sizes of all volumes add up to more than the size to divide")]
     Floors,
     /// Nothing of the workload was looked at.
     #[error("the sample contains no blocks: raise the sampling rate")]

@@ -63,9 +63,9 @@ impl Shown for Curves<'_> {
         }
         let mut section =
             Section::new("All volumes").facts(self.facts()).figure(curve.figure().caption(
-                "The share of block accesses that miss in an LRU cache of that size. Where the curve \
-                 is flat, more cache gains nothing. A band, if there is one, contains the exact curve \
-                 with a confidence of about 95 %.",
+                "The share of block accesses that miss in an LRU cache of each size. Where the \
+                 curve is flat, a larger cache gains nothing. If there is a band around the curve, \
+                 it contains the exact curve with a confidence of about 95 %.",
             ));
         if options.scope == Scope::Both {
             let mut figure = lines("Miss ratio of each volume with its own cache");

@@ -60,8 +60,8 @@ fn table(answer: &Answer) -> Table {
 pub fn section(answer: &Answer, title: impl Into<String>) -> Section {
     let all = figure(answer, "Miss ratio by cache size", |point| point.miss_ratio).figure();
     let mut section = Section::new(title).facts(facts(answer)).figure(all.caption(
-        "The share of block accesses that miss in a cache of that size with each policy. No policy \
-         is better than `opt`, which knows the future.",
+        "The share of block accesses that miss with each policy, by cache size. No policy is \
+         better than `opt`, which knows the future.",
     ));
     // With one kind of accesses only, the pictures are the same.
     if answer.reads > 0 && answer.writes > 0 {
@@ -90,8 +90,10 @@ fn facts(answer: &Answer) -> Facts {
     ];
     if answer.sampled_rate < 1.0 {
         let rate = percent(answer.sampled_rate);
-        facts
-            .push(("run with", format!("{rate} of the blocks, in caches scaled down accordingly")));
+        facts.push((
+            "run with",
+            format!("{rate} of the blocks, in caches scaled down by the same factor"),
+        ));
     }
     facts
 }

@@ -48,7 +48,7 @@ pub enum ReplayError {
     /// A request is not on the device.
     #[error(
         "volume {volume} is accessed up to byte {end}, but {target} has only {size} bytes; nothing \
-         was written. Use a larger target, or --wrap to wrap such requests around to its start"
+         was written. Use a larger target, or --wrap to move such requests back onto the target"
     )]
     BeyondEnd {
         /// Name of the volume in the trace.
@@ -63,8 +63,8 @@ pub enum ReplayError {
     /// More volumes than the target has.
     #[error(
         "the trace has {volumes} volumes but there are {targets} targets; nothing was written. \
-         Give a target for each volume, choose volumes with --volumes, or lay them one after the \
-         other on the first target with --concatenate"
+         Give a --target for each volume, choose volumes with --volumes, or place all volumes one \
+         after another on the first target with --concatenate"
     )]
     TooManyVolumes {
         /// In the trace.
@@ -74,7 +74,7 @@ pub enum ReplayError {
     },
     /// Writing was not allowed.
     #[error(
-        "the workload writes, which destroys the data on {target}; nothing was written. Pass \
+        "the workload writes, which destroys the data on {target}; nothing was written. Give \
          --write to allow that, or --reads-only to leave writes out"
     )]
     WritesNotAllowed {

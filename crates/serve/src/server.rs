@@ -136,8 +136,8 @@ impl Server {
         let most = self.nbd.connections_max();
         let few = (most < wanted).then(|| {
             format!(
-                "the limit of open files (ulimit -n) allows {most} NBD connections, fewer than \
-                 serve.connections = {wanted}"
+                "the limit of open files (ulimit -n) allows only {most} NBD connections, fewer \
+                 than serve.connections = {wanted}"
             )
         });
         of_engine.chain(few).collect()

@@ -122,8 +122,9 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
             false => ("set ", ""),
         };
         return Err(SetupError::Unsupported(format!(
-            "cache.dram is too large: a shard holds at most {per_shard} blocks in memory, less than {limit} in \
-             blocks of {}{shards}; increase cache.block_size, or {layout}`shards` in [workers] to {} or more",
+            "cache.dram is too large: a shard holds at most {per_shard} blocks in memory, which is \
+             less than {limit} with blocks of {}{shards}; increase cache.block_size, or \
+             {layout}`shards` in [workers] to {} or more",
             words::Size(block_size.bytes()),
             memory.div_ceil(per_shard.into())
         )));

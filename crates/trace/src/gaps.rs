@@ -36,7 +36,7 @@ impl<R: TraceReader> TraceReader for FollowGaps<R> {
         let requests = self.inner.read_batch(batch)?;
         for i in 0..requests {
             let Some(gap) = batch.gap(i) else {
-                let what = "only samples have gaps between requests to keep";
+                let what = "this trace records no gaps between requests; only samples record them";
                 return Err(TraceError::Options(what.to_owned()));
             };
             // The first is where time begins.

@@ -127,8 +127,8 @@ impl Source {
 fn explained(path: &Path, error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::NotFound && is_workload(path) {
         let text = format!(
-            "there is no such file; to use a synthetic workload, write it to one: `forebay trace synth \
-             '{}' -o synth.parquet`",
+            "there is no such file; to use a synthetic workload, write it to a file first: \
+             `forebay trace synth '{}' -o synth.parquet`",
             path.display()
         );
         return io::Error::new(io::ErrorKind::NotFound, text);
@@ -141,7 +141,7 @@ fn explained(path: &Path, error: io::Error) -> io::Error {
     }
     let text = format!(
         "{0} exists: it is still being written, or was cut off. `forebay trace convert {0} -o {1}` \
-         rescues its requests",
+         recovers its requests",
         partial.display(),
         path.display()
     );

@@ -11,7 +11,7 @@ use crate::{AnalysisError, Traces};
 /// What a workload is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
-    /// Each file, whatever volumes it has.
+    /// Each file, with all its volumes.
     File,
     /// Each volume, in whatever files it occurs.
     Volume,
@@ -137,16 +137,20 @@ pub fn check_names(groups: &[Group]) -> Result<(), AnalysisError> {
     for group in groups {
         let name = group.name.as_str();
         if !names.insert(name) {
-            return refuse(format!("`{name}` is given twice; list all its volumes in one --group"));
+            return refuse(format!(
+                "group `{name}` is given twice; list all its volumes in one --group"
+            ));
         }
         for volume in &group.volumes {
             match volumes.insert(volume, name) {
                 None => {}
                 Some(other) if other == name => {
-                    return refuse(format!("`{name}` lists volume `{volume}` twice"));
+                    return refuse(format!("group `{name}` lists volume `{volume}` twice"));
                 }
                 Some(other) => {
-                    return refuse(format!("volume `{volume}` is in both `{other}` and `{name}`"));
+                    return refuse(format!(
+                        "volume `{volume}` is in both group `{other}` and group `{name}`"
+                    ));
                 }
             }
         }

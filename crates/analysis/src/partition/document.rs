@@ -25,24 +25,29 @@ impl Answer<'_> {
             ),
             match &self.question.devices.memory {
                 None => "memory adds no latency".to_string(),
-                Some(name) => format!("memory is {name}"),
+                Some(name) => format!("memory is modelled as {name}"),
             },
         ];
         said.push(match (self.question.evaluate, self.question.queue_depth) {
             (Evaluate::Analytic, None) => "requests never wait for each other".into(),
             (Evaluate::Analytic, Some(depth)) => {
-                format!("latencies exclude waiting; requests per second assume {depth} in flight")
+                format!(
+                    "latencies exclude waiting; requests per second assume that {depth} requests \
+                     are in flight"
+                )
             }
             (Evaluate::Simulate, Some(depth)) => {
-                format!("each volume is simulated alone with its share, {depth} requests in flight")
+                format!(
+                    "each volume is simulated alone with its share and {depth} requests in flight"
+                )
             }
             (Evaluate::Simulate, None) => {
                 let rate = self.question.rate;
                 let pace =
-                    if rate == 1.0 { String::new() } else { format!(", {rate} times as fast") };
+                    if rate == 1.0 { String::new() } else { format!(", but {rate} times as fast") };
                 format!(
-                    "each volume is simulated with its own cache of the size of its share, all \
-                     volumes together at the trace's times{pace}"
+                    "each volume is simulated with its share as its own cache, and all volumes run \
+                     together at the trace's times{pace}"
                 )
             }
         });

@@ -36,7 +36,9 @@ pub fn sized(
     match (&mut config.flash, sizes.len()) {
         (flash, 0 | 1) => *flash = None,
         (Some(flash), _) => flash.size = Some(bytes(1)),
-        (None, _) => return Err("the configuration has no [flash] for the second tier".into()),
+        (None, _) => {
+            return Err("the configuration has no [flash] section for the second tier".into());
+        }
     }
     // What cannot be built is told apart from what fails.
     let config = config.checked()?;

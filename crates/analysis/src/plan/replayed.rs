@@ -99,13 +99,13 @@ impl Drop for Created {
 fn misplaced(error: ReplayError) -> BoxError {
     match error {
         ReplayError::TooManyVolumes { volumes, targets } => format!(
-            "the traces have {volumes} volumes but --config has {targets}; nothing was written. Add a \
-             [[volume]] for each, or choose volumes with --volumes"
+            "the traces have {volumes} volumes but --config has {targets}; nothing was written. \
+             Add a [[volume]] for each volume of the traces, or choose volumes with --volumes"
         )
         .into(),
         ReplayError::BeyondEnd { volume, end, target, size } => format!(
-            "volume {volume} is accessed up to byte {end}, but [[volume]] {target} has {size} \
-             bytes; nothing was written. Give it a larger `size`, or a larger device"
+            "volume {volume} is accessed up to byte {end}, but [[volume]] {target} has only {size} \
+             bytes; nothing was written. Give that [[volume]] a larger `size`, or a larger device"
         )
         .into(),
         error => error.into(),

@@ -40,7 +40,7 @@ pub const SAMPLES_MAX: u64 = 1000;
 pub struct Question {
     /// The whole.
     pub traces: Traces,
-    /// The share of regions to keep.
+    /// The fraction of regions to keep.
     pub rate: f64,
     /// Sizes of regions to try: 4 KiB shifted by each of these.
     pub bits: Vec<u32>,
@@ -105,7 +105,8 @@ impl Question {
         }
         if self.samples > 1 && (self.best_of > 1 || self.bits.len() > 1) {
             return impossible(
-                "either take several samples, or choose one of several, but not both",
+                "the question asks both for several samples and for the best of several; ask for \
+                 only one of these",
             );
         }
         for &bits in &self.bits {
@@ -116,7 +117,7 @@ impl Question {
         match self.specs().len() as u64 {
             0 => impossible("there is no sample to take"),
             1..=SAMPLES_MAX => Ok(()),
-            _ => impossible("these options take too many samples at once"),
+            _ => impossible("these options ask for too many samples at once"),
         }
     }
 

@@ -27,13 +27,13 @@ const EXAMPLE_RELEASE: &str = "Example, with the server stopped:
 /// What to do with a backing store.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    /// Show its header: its last flash tier, and whether flash holds newer data
+    /// Show the store's header: its last flash tier, and whether flash holds newer data
     #[command(after_help = EXAMPLE)]
     Info(Args),
-    /// Replay its journal, if it has one
+    /// Replay the store's journal, if there is one
     #[command(after_help = EXAMPLE_RECOVER)]
     Recover(Args),
-    /// Release it: invalidate its blocks on flash, so that others may write to it
+    /// Release the store: invalidate its blocks on flash, so that other programs may write to it
     #[command(after_help = EXAMPLE_RELEASE)]
     Release(ReleaseArgs),
 }
@@ -41,10 +41,10 @@ pub enum Command {
 /// Arguments of `forebay backing release`.
 #[derive(clap::Args, Debug)]
 pub struct ReleaseArgs {
-    /// The device or file
+    /// The device or file of the backing store
     pub device: PathBuf,
-    /// The configuration that serves it; required for layout = "none", where only the flash tier
-    /// can record the release
+    /// The configuration file that serves the store; required with layout = "none", because then
+    /// only the flash tier can record the release
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     #[command(flatten)]
@@ -54,7 +54,7 @@ pub struct ReleaseArgs {
 /// Arguments of `info` and `recover`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The device or file
+    /// The device or file of the backing store
     pub device: PathBuf,
     #[command(flatten)]
     pub output: DocumentArgs,
@@ -97,8 +97,8 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
     if recover && header.dirty {
         let what = format!("{} has no journal to replay", args.device.display());
         return Err(CliError::failed(what)
-            .kept("everything: the newest data is on its flash tier")
-            .next("serve it with that tier, or run `forebay flash recover`"));
+            .kept("all data; the newest data is on the store's flash tier")
+            .next("serve the store with that tier, or run `forebay flash recover`"));
     }
     if recover {
         ctx.note("there is no journal to replay, and nothing is dirty");
@@ -126,7 +126,7 @@ fn release(args: &ReleaseArgs, ctx: &Context) -> Result<(), CliError> {
     let number = engine.volumes().iter().find(|v| v.name == name).map(|v| v.volume);
     engine.invalidate(number.as_slice())?;
     engine.stop(StopMode::Destage, |_| {})?;
-    ctx.note(format_args!("the flash tier no longer holds blocks of volume {name}"));
+    ctx.note(format_args!("the flash tier no longer holds any blocks of volume {name}"));
     match inspect_backing(&args.device) {
         Ok(header) => emit(&args.device, &header, &args.output),
         // Layout "none": there is nothing to show.

@@ -15,9 +15,9 @@ use crate::output::OutputArgs;
 /// What a workload is.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
-    /// Each file, whatever volumes it has
+    /// Each file, with all its volumes
     File,
-    /// Each volume, whichever files it occurs in
+    /// Each volume, across all files
     Volume,
 }
 
@@ -30,10 +30,10 @@ pub enum By {
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
-    /// Size of the cache that they share
+    /// Size of the cache that the workloads share
     #[arg(long, value_name = "SIZE")]
     pub size: Size,
-    /// What counts as one workload [default: file with several files, otherwise volume]
+    /// What counts as one workload [default: file if there are several files, otherwise volume]
     #[arg(long, value_enum)]
     pub by: Option<By>,
     /// Treat each volume as a workload: the same as --by volume
@@ -42,7 +42,7 @@ pub struct Args {
     /// Treat these volumes as one workload (repeatable). A volume in no group is a separate workload
     #[arg(long, value_name = "NAME=VOLUME,...", conflicts_with = "by")]
     pub group: Vec<Group>,
-    /// Start all files at the same time, even if they have dates
+    /// Start all files at the same time, even if their timestamps are calendar dates
     #[arg(long)]
     pub start_together: bool,
     /// Block size
@@ -51,20 +51,20 @@ pub struct Args {
     /// Move accessed blocks into the cache once every T, instead of at each access
     #[arg(long, value_name = "T", help_heading = "Model")]
     pub migration_period: Option<TimeSpan>,
-    /// Block accesses per window; the misses per window show the phases [default: a thousandth of
-    /// the workload]
+    /// Number of block accesses per window; phases are found from the misses in each window
+    /// [default: a thousandth of the workload's accesses]
     #[arg(long, value_name = "N", help_heading = "Model",
           value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
     pub window: Option<u64>,
-    /// The longest transition between two phases, in windows
+    /// Maximum length of a transition between two phases, in windows
     #[arg(long, value_name = "WINDOWS", default_value_t = 4, help_heading = "Model")]
     pub transition: u16,
     /// Give no cache to phases with less than this share of their workload's accesses
     #[arg(long, value_name = "FRACTION", default_value_t = 0.1, help_heading = "Model",
           value_parser = fraction)]
     pub duration_min: f64,
-    /// Give a phase the fewest blocks that reach this ratio of misses to hits [default: the fewest
-    /// beyond which doubling gains little]
+    /// Give a phase the smallest cache that reaches this ratio of misses to hits [default: the
+    /// smallest cache that would gain little from doubling]
     #[arg(long, value_name = "RATIO", help_heading = "Model", value_parser = ratio)]
     pub miss_hit_ratio: Option<f64>,
     /// Count only the blocks that a phase needs beyond its nested phases, as if a faster cache held
@@ -132,7 +132,7 @@ fn fraction(text: &str) -> Result<f64, String> {
 fn ratio(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
-        _ => Err(format!("`{text}` is not a ratio: write 0 or a larger number, such as 0.5")),
+        _ => Err(format!("`{text}` is not a ratio: write a number of 0 or more, such as 0.5")),
     }
 }
 
@@ -152,22 +152,23 @@ fn notes(answer: &Answer) -> Vec<String> {
     let mut notes = Vec::new();
     if let [only] = &answer.workloads[..] {
         notes.push(format!(
-            "{} is the only workload, so nothing shares the cache with it; the result describes its phases",
+            "{} is the only workload, so nothing shares the cache with it; the result describes \
+             only its phases",
             only.name
         ));
     }
     let empty = answer.workloads.iter().filter(|w| w.accesses == 0).map(|w| w.name.as_str());
     let empty: Vec<&str> = empty.collect();
     if !empty.is_empty() {
-        notes.push(format!("no reads or writes by {}", empty.join(", ")));
+        notes.push(format!("these workloads have no reads or writes: {}", empty.join(", ")));
     }
     if answer.is_untimed() {
-        let each = "the traces have no times: each starts when the one before it ends";
+        let each = "the traces have no times, so each trace starts when the one before it ends";
         notes.push(each.to_string());
     } else if let Some(lonely) = answer.lonely() {
         notes.push(format!(
-            "{} never runs while another workload does, so they do not affect each other; give \
-             --start-together to make them overlap",
+            "{} never runs at the same time as another workload, so they do not affect each other; \
+             give --start-together to make them overlap",
             lonely.name
         ));
     }

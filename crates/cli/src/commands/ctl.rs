@@ -57,7 +57,7 @@ struct Server {
 /// What to do.
 #[derive(clap::Subcommand, Debug)]
 pub enum Action {
-    /// Print the state and the counters of the cache as JSON
+    /// Print the cache's state and counters as JSON
     #[command(after_help = EXAMPLE_STATUS)]
     Status(ServerArgs),
     /// Print the current activity of each volume, repeatedly
@@ -65,23 +65,23 @@ pub enum Action {
     Top {
         #[command(flatten)]
         server: ServerArgs,
-        /// Time between two prints
+        /// Time between prints
         #[arg(long, value_name = "T", default_value = "2s")]
         every: TimeSpan,
         /// Exit after printing N times
         #[arg(long, value_name = "N")]
         count: Option<u64>,
     },
-    /// Destage everything that is dirty now to the backing stores
+    /// Destage all blocks that are dirty now to the backing stores
     #[command(after_help = EXAMPLE_DESTAGE)]
     Destage(ServerArgs),
-    /// Destage dirty data while requests continue, then hold requests back with nothing dirty, for a
-    /// snapshot of the backing stores
+    /// Destage dirty data while requests continue; once nothing is dirty, hold requests back so
+    /// that you can take a snapshot of the backing stores
     #[command(after_help = EXAMPLE_QUIESCE)]
     Quiesce {
         #[command(flatten)]
         server: ServerArgs,
-        /// Resume requests after this time even without --resume; 0s for never
+        /// Resume requests after this time even without --resume; 0s means never
         #[arg(long = "for", value_name = "T", default_value = "10min", conflicts_with = "resume")]
         limit: TimeSpan,
         /// Resume requests
@@ -102,16 +102,16 @@ pub enum Action {
         /// Destage dirty data to the backing stores, whatever the configuration says
         #[arg(long, conflicts_with = "keep_dirty")]
         destage: bool,
-        /// Destage dirty data to the backing stores, then release them: their cached blocks become
-        /// invalid, and others may write to the stores
+        /// Destage dirty data to the backing stores, then release the stores: their cached blocks
+        /// become invalid, and other programs may write to the stores
         #[arg(long, conflicts_with_all = ["keep_dirty", "destage"])]
         release: bool,
         /// Return immediately, without waiting for the stop
         #[arg(long)]
         no_wait: bool,
     },
-    /// Drop the cached blocks of a volume because others write to its store; dirty blocks are
-    /// destaged first, and clients wait meanwhile
+    /// Drop a volume's cached blocks because other programs write to its store; dirty blocks are
+    /// destaged first, while clients wait
     #[command(after_help = EXAMPLE_INVALIDATE)]
     Invalidate {
         #[command(flatten)]
@@ -125,7 +125,7 @@ pub enum Action {
     /// Remove a volume (refused: this version needs a restart; see below)
     #[command(after_help = EXAMPLE_RESTART)]
     Detach(RestartArgs),
-    /// Use less memory for blocks, or return to the amount at the start
+    /// Use less memory for cached blocks, or return to the amount used at startup
     #[command(after_help = EXAMPLE_RESIZE)]
     Resize {
         #[command(flatten)]
@@ -142,8 +142,9 @@ pub enum Action {
         /// write-through, read-only, write-around, write-only or write-back
         #[arg(long, value_name = "POLICY")]
         write_policy: WritePolicy,
-        /// When a write is acknowledged under write-back: flash or dram [default: the current or the
-        /// configured setting]; a server without flash supports only dram
+        /// What a write must reach before it is acknowledged under write-back: flash or dram
+        /// [default: the current setting, or else the configured one]; a server without flash
+        /// supports only dram
         #[arg(long, value_name = "WHEN")]
         acknowledge: Option<Acknowledge>,
     },
@@ -187,7 +188,7 @@ const EXAMPLE_RESTART: &str =
     "Example, with a server running, instead of attaching or detaching a volume:
   $ forebay ctl stop --destage --config forebay.toml
 
-Then change the [[volume]] tables of the file, and start the server again.";
+Then change the [[volume]] tables in the configuration file, and start the server again.";
 
 const EXAMPLE_RESIZE: &str = "Example, with a server running:
   $ forebay ctl resize --dram 16MiB --config forebay.toml";
@@ -291,7 +292,7 @@ fn good(reply: Reply) -> Result<Reply, CliError> {
     }
     let parsed: Option<Value> = serde_json::from_str(&reply.body).ok();
     let message = parsed.as_ref().and_then(|v| v["error"].as_str()).unwrap_or(&reply.body);
-    let what = if reply.code == 500 { "could not do that" } else { "refused" };
+    let what = if reply.code == 500 { "could not do what was asked" } else { "refused" };
     Err(CliError::failed(format_args!("the server {what}: {message}")))
 }
 

@@ -29,7 +29,7 @@ pub fn run_python(name: &str, words: &[OsString]) -> Result<(), CliError> {
     let error = command.args(words).exec();
     let what = match error.kind() {
         std::io::ErrorKind::NotFound => {
-            format!("`forebay {name}` runs {program}, which is not on the PATH")
+            format!("`forebay {name}` runs the program {program}, which is not on the PATH")
         }
         _ => format!("cannot run {program}: {error}"),
     };

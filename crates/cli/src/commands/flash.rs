@@ -31,13 +31,13 @@ const ERRORS_SHOWN: usize = 10;
 /// What to do with a flash tier.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    /// Show what a flash tier holds (reads all of it)
+    /// Show what a flash tier holds (reads the whole tier)
     #[command(after_help = EXAMPLE)]
     Info(Args),
-    /// Read and verify everything; fail if anything is damaged
+    /// Read and verify the whole tier; fail if anything is damaged
     #[command(after_help = EXAMPLE_CHECK)]
     Check(Args),
-    /// Destage its dirty blocks to the backing stores, offline
+    /// Destage a tier's dirty blocks to the backing stores, offline
     #[command(after_help = EXAMPLE_RECOVER)]
     Recover(RecoverArgs),
 }
@@ -45,7 +45,7 @@ pub enum Command {
 /// Arguments of `forebay flash info` and `check`.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The device or file
+    /// The device or file of the flash tier
     pub device: PathBuf,
     #[command(flatten)]
     pub output: DocumentArgs,
@@ -54,7 +54,7 @@ pub struct Args {
 /// Arguments of `forebay flash recover`.
 #[derive(clap::Args, Debug)]
 pub struct RecoverArgs {
-    /// The device or file
+    /// The device or file of the flash tier
     pub device: PathBuf,
     /// The configuration file, which names the backing stores
     #[arg(long, value_name = "FILE")]
@@ -113,7 +113,7 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
                 return Ok(());
             }
             let what = format!("{} is damaged: {}", args.device.display(), summary(&report.errors));
-            Err(CliError::failed(what).kept("everything: nothing was written"))
+            Err(CliError::failed(what).kept("all data, as nothing was written"))
         }
         Command::Recover(args) => recover(&args, ctx),
     }
@@ -242,9 +242,9 @@ impl std::fmt::Display for Damage {
             }
             Damage::Block { volume, block, page, state } => {
                 let state = match state {
-                    LossName::Dirty => "dirty, its newest data is lost",
-                    LossName::Clean => "clean, the backing store has its data",
-                    LossName::Superseded => "nothing is lost, a newer record exists",
+                    LossName::Dirty => "it was dirty, so its newest data is lost",
+                    LossName::Clean => "it was clean, so the backing store has its data",
+                    LossName::Superseded => "nothing is lost, because a newer record exists",
                 };
                 write!(f, "block {block} of volume {volume} at page {page} is unreadable: {state}")
             }
@@ -286,7 +286,10 @@ fn summary(errors: &[Damage]) -> String {
         }
     }
     if batches > 0 {
-        parts.push(format!("{} batches lost, with unknown blocks", count(batches)));
+        parts.push(format!(
+            "{} batches lost, and it is not known which blocks were in them",
+            count(batches)
+        ));
     }
     if misplaced > 0 {
         parts.push(format!("{} misplaced pages", count(misplaced)));

@@ -21,9 +21,9 @@ const HASHED_MAX: u64 = 1_000_000;
 /// Arguments of `forebay load`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-SPEC is as for `forebay trace synth`: a TOML file or a line such as zipf:blocks=64Ki,write=0.3. \
-Without --rate or --open-loop, each of the --jobs keeps --queue-depth requests in flight, \
-whatever arrival SPEC sets.
+SPEC has the form that `forebay trace synth` reads: a TOML file or a line such as \
+zipf:blocks=64Ki,write=0.3. Without --rate or --open-loop, each job keeps --queue-depth requests \
+in flight and ignores the arrival times of SPEC.
 
 Example:
   $ forebay load zipf:blocks=4Ki --target d.img --create 16MiB --requests 20k")]
@@ -33,7 +33,7 @@ pub struct Args {
     pub spec: String,
     #[command(flatten)]
     pub target: TargetArgs,
-    /// Open loop: send N requests per second, evenly, or at random if SPEC says so
+    /// Open loop: send N requests per second, evenly spaced, or at random times if SPEC says so
     #[arg(long, value_name = "N", value_parser = number, help_heading = "Pace")]
     pub rate: Option<u64>,
     /// Open loop: send requests at the times that SPEC sets
@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "N", help_heading = "Pace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub queue_depth: Option<u32>,
-    /// Number of submitters, each with its own queue (and connections)
+    /// Number of submitters, each with its own queue and, for NBD, its own connections
     #[arg(long, value_name = "N", default_value = "1", help_heading = "Pace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     #[arg(conflicts_with_all = ["rate", "open_loop", "verify", "quiesce"])]
@@ -55,10 +55,11 @@ pub struct Args {
     /// Stop after N requests; SPEC repeats until then
     #[arg(long, value_name = "N", value_parser = number, help_heading = "Length")]
     pub requests: Option<u64>,
-    /// Time per row of --intervals and per point of --html [default: adapted to the run]
+    /// Time per row of --intervals and per point of --html [default: 100ms, or longer in long runs]
     #[arg(long, value_name = "T", help_heading = "Output")]
     pub interval: Option<TimeSpan>,
-    /// Write a row for each interval to FILE as Parquet (--parquet writes one row for the run)
+    /// Write a row for each interval to FILE as Parquet (--parquet writes one row for the whole
+    /// run)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub intervals: Option<std::path::PathBuf>,
     #[command(flatten)]

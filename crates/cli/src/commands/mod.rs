@@ -59,11 +59,11 @@ pub enum Command {
     Plan(plan::Args),
     /// Divide a cache among volumes: how much memory and flash each one gets
     Partition(Box<partition::Args>),
-    /// Check whether workloads fit together in one cache, and which of them waste it
+    /// Check whether workloads fit together in one cache, and show which of them waste it
     Consolidate(consolidate::Args),
     /// Sample a trace: make a smaller one with the same features and hit ratios
     Sample(sample::Args),
-    /// Run the cache in virtual time: hits, latencies and traffic of a configuration
+    /// Run a configured cache in virtual time, and show its hits, latencies and traffic
     Simulate(simulate::Args),
     /// Replay a trace against real devices, an NBD export or Forebay's cache
     Replay(Box<replay::Args>),
@@ -81,9 +81,9 @@ pub enum Command {
     /// Inspect a backing store, or release it for use without Forebay, offline
     #[command(subcommand, after_help = backing::EXAMPLE)]
     Backing(backing::Command),
-    /// List the replacement policies: what each does, its source and its parameters
+    /// List the replacement policies, with the idea, source and parameters of each
     Policies(policies::Args),
-    /// Group traces by their features, and pick one trace for each group (Python package)
+    /// Group traces by their features, and pick one trace from each group (Python package)
     Representatives(python::Representatives),
     /// Run every combination of traces and configurations in a study file (Python package)
     Study(python::Study),

@@ -63,8 +63,9 @@ fn of_policies(args: &Args, ctx: &Context) -> Result<(), CliError> {
 }
 
 fn in_miniature(args: &Args, config: &Path, ctx: &Context) -> Result<(), CliError> {
-    args.traces
-        .check_rereadable("; a miniature simulation reads it twice, first to choose the sample")?;
+    args.traces.check_rereadable(
+        ", but a miniature simulation reads it twice, the first time to choose the sample",
+    )?;
     let question = miniature::Question {
         traces: args.traces.source(),
         config: load_config(config)?,

@@ -17,7 +17,7 @@ use crate::output::OutputArgs;
 /// What the division is to be best at.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Goal {
-    /// The lowest mean latencies
+    /// The lowest mean latency
     Latency,
     /// The most requests per second
     Iops,
@@ -30,9 +30,9 @@ pub enum Goal {
 /// How shares are searched.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Search {
-    /// Dynamic programming: the optimum in whole units
+    /// Dynamic programming: finds the optimum in whole units
     Exact,
-    /// Simulated annealing: finer units, but not always the optimum
+    /// Simulated annealing: allows finer units, but may miss the optimum
     Anneal,
 }
 
@@ -48,7 +48,7 @@ pub enum Weigh {
 /// What "most requests per second" means for several volumes.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Iops {
-    /// The largest sum
+    /// The largest sum of requests per second
     Sum,
     /// The smallest sum of times per request, which favours the slowest volume
     Inverse,
@@ -71,10 +71,10 @@ pub enum Evaluate {
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
-    /// Flash to divide, counted as space for data
+    /// Amount of flash to divide, counting only space for data
     #[arg(long, value_name = "SIZE")]
     pub flash: Size,
-    /// Memory to divide too; by default the caches use only flash
+    /// Amount of memory to divide; by default the caches use only flash
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub dram: Size,
     /// What to optimize
@@ -128,10 +128,11 @@ pub struct SearchArgs {
     /// How to search for the shares
     #[arg(long, value_enum, default_value = "exact")]
     pub search: Search,
-    /// Divide flash in units of this size, in whole blocks [default: the finest that is quick]
+    /// Divide flash in units of this size, a whole number of blocks [default: the smallest unit
+    /// that is quick to search]
     #[arg(long, value_name = "SIZE")]
     pub unit: Option<Size>,
-    /// Divide memory in units of this size
+    /// Divide memory in units of this size, a whole number of blocks
     #[arg(long, value_name = "SIZE")]
     pub dram_unit: Option<Size>,
     /// Seed for annealing and for the devices' random numbers
@@ -149,8 +150,8 @@ pub struct EvaluateArgs {
     /// How to judge a division
     #[arg(long, value_enum, default_value = "analytic")]
     pub evaluate: Evaluate,
-    /// With --evaluate simulate: largest difference at which prediction and simulation agree
-    /// [default: 0.05]
+    /// With --evaluate simulate: largest difference between prediction and simulation that counts
+    /// as agreement [default: 0.05]
     #[arg(long, value_name = "FRACTION", value_parser = crate::args::rate)]
     pub tolerance: Option<f64>,
     /// With --evaluate simulate: maximum number of plans to simulate [default: 8]
@@ -284,14 +285,14 @@ impl Args {
             }
         }
         if self.goal == Goal::Iops && self.weigh == Some(Weigh::Requests) {
-            let error = CliError::usage("--weigh requests has no meaning for --goal iops");
+            let error = CliError::usage("--weigh requests has no meaning with --goal iops");
             return Err(error.next("choose --iops sum or --iops inverse"));
         }
         if self.migration_period.is_some_and(|t| t.nanos().0 == 0) {
             return refuse("--migration-period must be longer than 0".into());
         }
         if self.evaluating.evaluate == Evaluate::Simulate && self.migration_period.is_some() {
-            let what = "the simulated cache takes in blocks as they are accessed, so \
+            let what = "the simulated cache admits blocks when they are accessed, so \
                         --migration-period cannot be combined with --evaluate simulate";
             return Err(CliError::usage(what).next("use --evaluate analytic"));
         }
@@ -334,7 +335,10 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         error @ AnalysisError::OneVolume(_) => {
             CliError::usage(error).next(match args.traces.traces.len() {
                 1 => "give the traces of several volumes, or use `forebay mrc --request-level`",
-                _ => "traces share volumes of the same name, and all of these name the same one",
+                _ => {
+                    "all these traces name the same volume, and volumes of the same name count as \
+                     one"
+                }
             })
         }
         error => error.into(),

@@ -48,9 +48,9 @@ impl From<Policy> for WritePolicy {
 /// How sizes are searched.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
-    /// A few sizes, chosen by hit-to-miss ratios
+    /// Try a few sizes, chosen by hit-to-miss ratios
     Cydonia,
-    /// Every size
+    /// Try every size
     Exhaustive,
 }
 
@@ -78,10 +78,10 @@ impl From<Evaluate> for analysis::Evaluate {
 /// Arguments of `forebay plan`.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Hits are those of an ideal LRU list over all tiers. Flash in slots, the default, \
-reaches nearly all of them; a flash log reaches fewer (docs/simulation.md has a table). With --config FILE, \
-the configuration that you will run, the best choices are simulated, and their figures are those of that \
-cache.
+    after_help = "Hits are those of an ideal LRU list over all tiers. A flash tier in slots, the \
+default, reaches nearly as many hits; a flash log reaches fewer (docs/simulation.md has a table). \
+Give the configuration that you will run with --config FILE to simulate the best choices; their \
+figures are then those of that cache.
 
 Example:
   $ forebay trace synth 'zipf' -o zipf.parquet
@@ -90,13 +90,13 @@ Example:
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
-    /// Budget for the tiers: dollars, or a percentage of the price of DRAM for all data; each of
-    /// several budgets gets a plan
+    /// Budget for the tiers: dollars, or a percentage of the price of DRAM for all data; several
+    /// budgets get one plan each
     #[arg(long, value_name = "USD,...", value_delimiter = ',')]
     #[arg(required_unless_present = "study", allow_negative_numbers = true)]
     pub budget: Vec<Budget>,
-    /// Size of the tier 1 that you already have: compare spending --budget on more of it with spending
-    /// it on a second tier
+    /// Size of the tier 1 that you already have: compare spending --budget on more tier 1 with
+    /// spending it on a second tier
     #[arg(long, value_name = "SIZE", conflicts_with_all = ["method", "evaluate", "sweep", "pareto"])]
     pub have: Option<Size>,
     /// Device catalogue (TOML); --print-devices prints the built-in one
@@ -125,16 +125,16 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     #[arg(alias = "finalists")]
     pub shortlist: Option<u64>,
-    /// Bytes of metadata per cached block, at the price of tier 1: one figure, or one per tier;
-    /// Forebay's own cache needs 69,49 with a flash log and 94,66 with slots
+    /// Bytes of metadata per cached block, stored in tier 1 at its price: one figure for all tiers,
+    /// or one per tier. Forebay's own cache needs 69,49 with a flash log and 94,66 with slots
     #[arg(long, value_name = "BYTES,...", default_value = "31", value_parser = Metadata::from_str)]
     pub metadata: Metadata,
-    /// Configuration of the simulated cache: its policies, relation and layout. --evaluate replay
-    /// also uses its devices, which must be those of --tiers and --backing. The plan sets the sizes
-    /// and the write policy
+    /// Configuration file for the simulated cache: its policies, relation and layout. --evaluate
+    /// replay also uses the file's devices, which must be the devices of --tiers and --backing. The
+    /// plan sets the sizes and the write policy
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Allow replays to destroy the data on existing devices and files of --config
+    /// Allow replays to destroy the data on existing devices and files that --config names
     #[arg(long, requires = "config", help_heading = "Replaying")]
     pub write: bool,
     /// Number of requests in flight in a replay
@@ -142,7 +142,7 @@ pub struct Args {
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "Replaying")]
     pub queue_depth: u32,
     /// Buy no flash that would use more than this multiple of its rated endurance; 1 is the rated
-    /// endurance, none is no limit
+    /// endurance, none sets no limit
     #[arg(long, value_name = "TIMES", default_value = "1", value_parser = wear_max)]
     #[arg(conflicts_with_all = ["have", "study"])]
     pub wear_max: WearMax,
@@ -153,7 +153,7 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block_size)]
     pub block_size: BlockSize,
     /// Also plan for N budgets, from one that buys little to one that buys space for all data;
-    /// --html and --parquet imply it
+    /// --html and --parquet imply --sweep
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "24")]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
     pub sweep: Option<usize>,
@@ -161,8 +161,8 @@ pub struct Args {
     /// per day
     #[arg(long)]
     pub pareto: bool,
-    /// Instead, study each trace alone with N budgets up to the price of all data in DRAM: which
-    /// shape of cache wins, how much it gains, and how close Cydonia comes
+    /// Instead of planning, study each trace alone with N budgets up to the price of DRAM for all
+    /// data: which shape of cache wins, how much it gains, and how close Cydonia's plan comes to it
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "50", value_parser = clap::value_parser!(u64).range(1..=1000))]
     #[arg(conflicts_with_all = ["budget", "have", "policy", "method", "evaluate", "sweep", "pareto"])]
@@ -170,7 +170,7 @@ pub struct Args {
     /// Save the result of each trace that --study finishes to FILE, and resume from FILE if it exists
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
-    /// Print the built-in device catalogue, for you to edit, and exit
+    /// Print the built-in device catalogue, as a file to edit, and exit
     #[arg(long, exclusive = true)]
     pub print_devices: bool,
     #[command(flatten)]
@@ -318,10 +318,10 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.check()?;
     args.output.check(args.traces.traces.iter().chain(&args.devices))?;
     if args.judge() != Evaluate::Analytic {
-        args.traces.check_rereadable(", and each simulation or replay reads it again")?;
+        args.traces.check_rereadable(", but each simulation or replay reads it again")?;
     }
     if args.study.is_some() {
-        args.traces.check_rereadable(", and a study names and resumes its traces")?;
+        args.traces.check_rereadable(", but a study needs the names of its traces to resume")?;
     }
     let catalogue = args.catalogue()?;
     let combinations = analysis::combinations(&catalogue, &args.tiers, &args.backing)?;
@@ -350,7 +350,10 @@ fn study(
         resume: args.resume.clone(),
     };
     let answer = question.ask(ctx).map_err(|error| {
-        not_two_tiers(error, "a study compares combinations of two tiers, but there are none")
+        not_two_tiers(
+            error,
+            "a study compares combinations of two tiers, but no combination has two tiers",
+        )
     })?;
     args.output.give(&Studies::new(&answer))
 }
@@ -396,8 +399,8 @@ fn choose(
     if args.backing.is_empty() && answer.basis.backings().len() > 1 {
         let stores = answer.basis.backings().join(", ");
         ctx.note(format_args!(
-            "the catalogue has combinations for {stores}; compare only choices for the same backing \
-             store, or name yours with --backing"
+            "the catalogue has combinations for {stores}; compare only choices for the same \
+             backing store, or name your backing store with --backing"
         ));
     }
     question.judge(&workload, &mut answer, ctx)?;

@@ -178,9 +178,9 @@ fn text(document: &Document) -> String {
                 &wrapped(&format!("{name} = {default}, from {min} to {max} {unit}: {meaning}."));
         }
     }
-    text += "\ntiers: the tiers that it can manage: DRAM, flash in the `slots` layout. The `log` layout\n\
-             reclaims its regions in the order in which they were written, whatever the policy.\n\
-             bytes/block: its memory per block of the tier, with ghosts, sketches and hit ratios.\n";
+    text += "\ntiers: the tiers that the policy can manage; `slots` is flash in the slots layout. A flash\n\
+             log reclaims its regions in the order in which they were written, whatever the policy.\n\
+             bytes/block: the policy's memory per block of the tier, with ghosts, sketches and hit ratios.\n";
     text
 }
 

@@ -20,9 +20,9 @@ use crate::output::{OutputArgs, check_file};
 /// Arguments of `forebay replay`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Writes are replayed with generated data, so a replay destroys the data on its target; confirm that with \
---write. With --config, --write is required only if the flash tier or a store already exists. A target is \
-never opened while something else uses it.
+A replay writes generated data, so it destroys the data on its target; give --write to confirm. \
+With --config, --write is required only if the flash tier or a store already exists. A target is \
+never opened while another program uses it.
 
 Example:
   $ forebay trace synth 'zipf:blocks=4Ki,requests=10k,write=0.2' -o z.parquet
@@ -39,21 +39,23 @@ pub struct Args {
     /// Send each request as soon as the queue has room
     #[arg(long, conflicts_with = "quiesce", help_heading = "Pace")]
     pub as_fast_as_possible: bool,
-    /// Maximum number of requests in flight; the next one waits while the queue is full
+    /// Maximum number of requests in flight; while the queue is full, the next request waits
     #[arg(long, value_name = "N", default_value = "64", help_heading = "Pace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub queue_depth: u32,
-    /// Skip idle times longer than T (0 if no value is given), when no request is in flight or due
+    /// Skip idle times longer than T, when no request is in flight or due; without T, skip all idle
+    /// times
     #[arg(long, value_name = "T", num_args = 0..=1, default_missing_value = "0s")]
     #[arg(require_equals = true, help_heading = "Pace")]
     pub skip_idle: Option<TimeSpan>,
     /// Stop after this time
     #[arg(long, value_name = "T", help_heading = "Pace")]
     pub duration: Option<TimeSpan>,
-    /// Time per row of --intervals and per point of --html [default: adapted to the run]
+    /// Time per row of --intervals and per point of --html [default: 100ms, or longer in long runs]
     #[arg(long, value_name = "T", help_heading = "Output")]
     pub interval: Option<TimeSpan>,
-    /// Write a row for each interval to FILE as Parquet (--parquet writes one row for the run)
+    /// Write a row for each interval to FILE as Parquet (--parquet writes one row for the whole
+    /// run)
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub intervals: Option<std::path::PathBuf>,
     #[command(flatten)]
@@ -65,7 +67,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.target.check()?;
     args.output.check(args.traces.traces.iter().chain(&args.target.config))?;
     args.intervals.iter().try_for_each(|path| check_file(path))?;
-    let why = "; a replay reads it twice, first to check that it fits the target";
+    let why = ", but a replay reads it twice, the first time to check that it fits the target";
     args.traces.check_rereadable(why)?;
     let mut survey = Survey::default();
     let traces = args.traces.source().read(ctx, |request| {

@@ -17,7 +17,7 @@ use crate::error::CliError;
 pub struct Args {
     /// JSON documents of `trace info`, `mrc`, `plan`, `partition`, `consolidate`, `sample`,
     /// `representatives`, `simulate`, `replay`, `load` and `ctl status`; charts show LABEL, or the
-    /// file name without it
+    /// file name if you give no LABEL
     #[arg(value_name = "[LABEL=]FILE", required = true)]
     pub documents: Vec<String>,
     /// The HTML page to write
@@ -49,7 +49,7 @@ fn told(error: OverviewError) -> CliError {
             CliError::usage(error).next("give a file that a command wrote with --json -o FILE")
         }
         OverviewError::Incomplete { .. } => {
-            CliError::usage(error).next("write it again with --json and this version")
+            CliError::usage(error).next("write the document again with --json and this version")
         }
         error => CliError::usage(error).next(
             "give a document that trace info, mrc, plan, partition, consolidate, sample, \

@@ -24,23 +24,25 @@ use crate::output::{DocumentArgs, OutputArgs, check_files};
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
-    /// The share of regions to keep
+    /// The fraction of regions to keep
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub rate: f64,
-    /// A region is 4 KiB shifted left by BITS; 0 is plain spatial sampling, 4 is the thesis's value.
-    /// The best of several is kept [default: 4,5,6,7,8, eight of each, and the best reduced]
+    /// Region size: 4 KiB shifted left by BITS; 0 is plain spatial sampling, 4 is the value in the
+    /// BlkSample thesis. With several BITS, the best sample is kept [default: 4,5,6,7,8, or 4 with
+    /// --samples]
     #[arg(long, value_name = "BITS,...", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(0..=i64::from(BITS_MAX)))]
     pub bits: Vec<u32>,
     /// Take N samples for each BITS, with seeds from SEED upwards, and keep the one whose features
-    /// and hit ratios are closest [default: 1 with --bits, otherwise 8]
+    /// and hit ratios are closest to the trace's [default: 8, or 1 with --bits or --samples]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub best_of: Option<u32>,
-    /// Remove more regions, down to this rate, while that brings the features closer [default:
-    /// without --bits 0.7 of --rate, while hit ratios stay within 0.02; otherwise none]
+    /// Remove more regions, down to this rate, as long as that brings the features closer to the
+    /// trace's [default: 0.7 of --rate, as long as hit ratios stay within 0.02; none with --bits or
+    /// --samples]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub target_rate: Option<f64>,
-    /// Take N samples that share no regions: NAME-1.parquet, NAME-2.parquet ...
+    /// Take N samples that share no regions, and write them to NAME-1.parquet, NAME-2.parquet ...
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub samples: u32,
@@ -50,8 +52,8 @@ pub struct Args {
     /// Also take samples with other region sizes, and show the error of each
     #[arg(long)]
     pub compare: bool,
-    /// Measure the hit ratios of the whole trace on at most N blocks (256 or more), which bounds
-    /// the memory
+    /// Measure the hit ratios of the whole trace on at most N blocks (256 or more), to limit the
+    /// memory used
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(256..))]
     pub max_blocks: Option<u64>,
     /// The sample to write, in Forebay's format
@@ -134,7 +136,7 @@ fn check(args: &Args, question: &Question) -> Result<(), CliError> {
     let usage = |what: String| Err(CliError::usage(what).kept("nothing was written"));
     if args.output.extension().is_none_or(|e| !e.eq_ignore_ascii_case("parquet")) {
         return usage(format!(
-            "-o {}: the name of a sample must end in .parquet",
+            "-o {}: the file name of a sample must end in .parquet",
             args.output.display()
         ));
     }
@@ -142,8 +144,8 @@ fn check(args: &Args, question: &Question) -> Result<(), CliError> {
         return usage(format!("--target-rate {target} is not below --rate {}", args.rate));
     }
     if args.samples > 1 && (args.best_of() > 1 || args.bits.len() > 1) {
-        let what = "--samples writes several samples, but --best-of and several --bits keep only the best \
-                    one: drop either";
+        let what = "--samples writes several samples, but --best-of or several --bits keep only \
+                    the best one; use one or the other";
         return usage(what.to_owned());
     }
     for &bits in args.bits() {

@@ -39,8 +39,8 @@ pub struct Args {
     /// Discard dirty data that would prevent this start
     #[arg(long)]
     pub discard_dirty_data: bool,
-    /// Drop clean blocks from the flash tier, because the backing stores were used without Forebay;
-    /// dirty blocks are destaged over them first
+    /// Drop clean blocks from the flash tier, because other programs used the backing stores; dirty
+    /// blocks are destaged first and overwrite what those programs wrote
     #[arg(long, conflicts_with = "format")]
     pub drop_clean: bool,
     /// Leave dirty data on flash at the end, whatever flush.on_stop says
@@ -55,8 +55,8 @@ pub struct Args {
     /// Also record a hash (XXH3-128) of each 4 KiB of data
     #[arg(long, requires = "record")]
     pub hash: bool,
-    /// Record only a sample of the regions: RATE is their share, and a region is 4 KiB shifted left
-    /// by BITS (4 if not given)
+    /// Record only requests to a sample of the regions: RATE is the fraction of regions, and a
+    /// region is 4 KiB shifted left by BITS (4 if not given)
     #[arg(long, value_name = "RATE[:BITS]", value_parser = sample, requires = "record")]
     pub sample: Option<SampleSpec>,
     /// Record every call into the cache and a hash of its answers
@@ -106,7 +106,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         }
         match server.engine().end_overdue_quiesce() {
             Ok(false) => {}
-            Ok(true) => ctx.note("the quiesce reached its time limit: requests continue"),
+            Ok(true) => ctx.note("the quiesce reached its time limit, so requests continue"),
             Err(error) => ctx.note(error),
         }
     }
@@ -115,11 +115,11 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         (StopMode::Keep, true) => "finishing requests in flight; dirty data stays on flash",
         (StopMode::Destage, true) => {
             "finishing requests in flight, then destaging dirty data; a second signal leaves the \
-             rest on flash"
+             rest of it on flash"
         }
         (StopMode::Release, true) => {
-            "finishing requests in flight, then destaging dirty data; after that, others may use \
-             the stores"
+            "finishing requests in flight, then destaging dirty data; after that, other programs \
+             may use the stores"
         }
         (_, false) => "finishing requests in flight, then destaging dirty data",
     });
@@ -202,8 +202,8 @@ fn recorded(options: &RecordOptions, Recorded { requests, kept, .. }: Recorded) 
     match options.sample {
         None => format!("{requests} requests recorded"),
         Some(sample) => format!(
-            "{requests} requests arrived; {} holds all or part of {kept} of them, from a sample of \
-             {} of the {} regions",
+            "{requests} requests arrived; {} contains {kept} of them, all or in part, because it \
+             samples {} of the {} regions",
             options.path.display(),
             percent(sample.rate),
             forebay_config::Size(4096 << sample.bits)

@@ -25,13 +25,13 @@ pub struct Args {
     pub traces: TraceArgs,
     #[command(flatten)]
     pub config: ConfigArgs,
-    /// Compare these replacement policies instead of using the configured one; `forebay policies` lists
-    /// them. This keeps the trace's requests in memory, 40 bytes each
+    /// Compare these replacement policies instead of using the configured one; `forebay policies`
+    /// lists all policies. The trace's requests are kept in memory, 40 bytes each
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
           value_parser = simulated)]
     pub policies: Vec<ReplacementPolicy>,
-    /// Add flushes, which traces seldom have: after every N writes of a volume, or TIME after its
-    /// first unflushed write
+    /// Add flushes to each volume, because traces seldom contain flushes: one after every N writes,
+    /// or TIME after the first unflushed write
     #[arg(long, value_name = "N|none|TIME", default_value = "none", value_parser = assume_flush)]
     pub assume_flush: AssumeFlush,
     /// Ignore the trace's times and keep N requests in flight
@@ -55,14 +55,15 @@ pub struct Args {
     /// The backing device of volumes that have no `shape`
     #[arg(long, value_name = "DEVICE", default_value = "hdd-7200", help_heading = "Devices")]
     pub backing_device: String,
-    /// Make a backing store fail: VOLUME=dead, VOLUME=full or VOLUME=slow:TIMES, for the whole run
-    /// or, with @FROM.. or @FROM..UNTIL appended, for a part of it (repeatable)
+    /// Make a backing store fail: VOLUME=dead, VOLUME=full or VOLUME=slow:TIMES. Append @FROM.. or
+    /// @FROM..UNTIL to make it fail for only a part of the run (repeatable)
     #[arg(long = "outage", value_name = "VOLUME=TROUBLE", help_heading = "Devices")]
     pub outages: Vec<Outage>,
     /// Seed for the devices' random numbers
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Devices")]
     pub seed: u64,
-    /// Time per row of --parquet and --html [default: a few hundred rows of equally many requests]
+    /// Time per row of --parquet and per point of --html [default: a few hundred rows, each with
+    /// the same number of requests]
     #[arg(long, value_name = "TIME")]
     pub interval: Option<TimeSpan>,
     #[command(flatten)]
@@ -112,8 +113,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
 /// Reads the name of a policy.
 fn simulated(name: &str) -> Result<ReplacementPolicy, String> {
     if name == "opt" {
-        return Err("`opt` knows the future, which a cache does not; `forebay mrc --policy opt` \
-                    shows what it would hit"
+        return Err("`opt` knows the future, so no real cache can run it; `forebay mrc --policy \
+                    opt` shows its hits"
             .to_owned());
     }
     name.parse::<Kind>().map_err(|error| error.to_string())?;

@@ -99,8 +99,8 @@ impl std::fmt::Display for Notice {
         match self {
             Notice::Buffered { path, reason } => write!(
                 f,
-                "{}: opened without O_DIRECT ({reason}): the kernel's page cache holds the data a \
-                 second time",
+                "{}: opened without O_DIRECT ({reason}), so the kernel's page cache holds a second \
+                 copy of the data",
                 path.display()
             ),
             Notice::Unlocked { path, reason } => write!(
@@ -134,7 +134,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// Another process uses it.
-    #[error("{} is in use by {holder}; stop that first, or name another device", path.display())]
+    #[error("{} is in use by {holder}; end that use first, or name another device", path.display())]
     InUse {
         /// The file or device.
         path: PathBuf,
@@ -159,7 +159,8 @@ pub enum OpenError {
     },
     /// The window is outside the target or misaligned.
     #[error(
-        "{}: bytes {offset}+{length} are not within its {size} bytes, or not aligned to {block}",
+        "{}: bytes {offset}+{length} are outside the device's {size} bytes, or not aligned to \
+         {block} bytes",
         path.display()
     )]
     Window {

@@ -102,8 +102,8 @@ pub enum TapeError {
     },
     /// The machine answered differently than when the tape was recorded.
     #[error(
-        "the cache gave other effects than recorded: after record {record}, {given:?} (number, \
-         hash) instead of {recorded:?}"
+        "the cache's effects differ from the recorded ones: after record {record}, {given:?} \
+         (number, hash) instead of {recorded:?}"
     )]
     Diverged {
         /// Index of the mark that does not match.

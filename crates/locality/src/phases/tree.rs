@@ -32,8 +32,8 @@ const WINDOWS: u64 = 1000;
 pub struct PhaseOptions {
     /// Accesses of a window, made a multiple of [`MARK`]; `None` for a thousandth of the record.
     pub window: Option<u64>,
-    /// The longest transition between two phases, in windows (the TL of the paper, which names no
-    /// value).
+    /// Maximum length of a transition between two phases, in windows (the TL of the paper, which
+    /// names no value).
     pub transition_windows: usize,
     /// What a phase's ERSS is: the fewest blocks with this ratio of misses to hits, or with the
     /// least ratio that any size has; `None` for [`PhaseReuse::default_erss_blocks`].

@@ -18,16 +18,16 @@ pub fn sections(document: &Document) -> Vec<Section> {
     }
     first = first.table(workload_table(document));
     let mut phases = Section::new("Phases").text(
-        "A workload changes its behaviour over time. Each line is a phase, from its start to its \
-         end, at the cache size that it needs; phases nested in it are lines of the next colour. \
-         A phase that needs only one block reuses nothing.",
+        "A workload changes its behaviour over time. Each line shows a phase from its start to its \
+         end, at the cache size that the phase needs. Phases nested in a phase have the next \
+         colour. A phase that needs only one block reuses no data.",
     );
     for workload in document.workloads.iter().take(DRAWN) {
         phases = phases.figure(timeline(document, workload));
     }
     if document.workloads.len() > DRAWN {
         let more = document.workloads.len() - DRAWN;
-        phases = phases.text(format!("{more} more workloads are not drawn."));
+        phases = phases.text(format!("{more} further workloads are not drawn."));
     }
     vec![first, phases]
 }
@@ -44,7 +44,10 @@ pub fn facts(document: &Document) -> Facts {
             let side = if error < 0.0 { "below" } else { "above" };
             format!(", {} {side} the measured size", percent(error.abs()))
         });
-        facts.push(("the prediction", format!("{own} for themselves, {wasted} wasted{off}")));
+        facts.push((
+            "the prediction",
+            format!("{own} for the workloads themselves, {wasted} wasted{off}"),
+        ));
         facts.push(("merged trace needs", size(document, document.simulated_blocks)));
     } else {
         facts.push(("predicted", verdict(document, document.needed_blocks)));
@@ -109,8 +112,8 @@ fn needs(document: &Document) -> Figure {
         .series("as a whole", others.chain(measured.map(|b| bytes(document, b))))
         .figure()
         .caption(
-            "Measured: the smallest shared cache in which each workload hits as often as alone in a \
-             cache of the size that it needs.",
+            "Measured: the smallest shared cache in which each workload hits as often as it does \
+             alone in a cache of the size that it needs.",
         )
 }
 

@@ -95,8 +95,8 @@ fn of_phases(answer: &Answer) -> String {
     match names.as_slice() {
         [] => String::new(),
         names => format!(
-            "accesses are those of the whole workload; all other figures are of the phase that is \
-             provided for, which is only a part of {}\n",
+            "accesses are counted over the whole workload; all other figures are for the phase \
+             that the cache is sized for, which is only a part of {}\n",
             names.join(", ")
         ),
     }

@@ -36,8 +36,8 @@ pub fn sections(curves: &[Document]) -> Option<Section> {
         facts.push((named("distinct data"), distinct));
     }
     let figure = lines.figure().caption(
-        "The share of block accesses that miss in an LRU cache of that size. Where the curve is flat, \
-         more cache gains nothing.",
+        "The share of block accesses that miss in an LRU cache of each size. Where the curve is \
+         flat, a larger cache gains nothing.",
     );
     Some(Section::new("How much cache the workload can use").facts(facts).figure(figure))
 }

@@ -75,8 +75,8 @@ fn chart(plan: &Value, name: &str, combination: &[String]) -> forebay_report::Fi
         });
     }
     chart.figure().caption(
-        "The best sizes of the combination that is fastest at most budgets, and the single tier \
-         that the same money buys.",
+        "The best sizes for the combination that is fastest at most budgets, and the single tier \
+         that costs the same.",
     )
 }
 

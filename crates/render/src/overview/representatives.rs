@@ -75,7 +75,9 @@ impl Groups {
         let stands = |p: &&Point| self.clusters.iter().any(|cluster| cluster.trace == p.trace);
         points(lines, "stands for its group", self.points.iter().filter(stands).collect())
             .figure()
-            .caption("Placed by the two combinations of features in which traces differ most.")
+            .caption(
+                "The axes are the two combinations of features in which the traces differ most.",
+            )
     }
 
     fn elbow(&self) -> Figure {

@@ -29,7 +29,9 @@ pub fn sections(runs: &[Document]) -> Vec<Section> {
         }
         if any {
             section = section.figure(
-                figure.figure().caption("From a request's arrival to its answer, in every run."),
+                figure
+                    .figure()
+                    .caption("Measured from a request's arrival to its answer, in every run."),
             );
         }
     }
@@ -63,8 +65,8 @@ fn table(runs: &[Document]) -> Table {
         .number("to flash", |run| bytes(run, "/tier2_bytes_written"))
         .table()
         .caption(
-            "Latencies are from a request's arrival to its answer; the last columns are bytes read and \
-             written",
+            "Latencies run from a request's arrival to its answer; the last columns are bytes read \
+             and written",
         )
 }
 
@@ -102,7 +104,7 @@ fn components(run: &Document) -> Option<Figure> {
     for (name, points) in found {
         figure = figure.series(name, points);
     }
-    Some(figure.figure().caption("Time of the operations on each device."))
+    Some(figure.figure().caption("Time that operations take on each device."))
 }
 
 /// Every distribution below a value, under the names that lead to it.

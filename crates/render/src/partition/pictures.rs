@@ -99,9 +99,10 @@ impl Division<'_> {
 /// Why the shares are as they are; by flash if there is any, else by memory.
 pub fn why(volumes: &[VolumeCurves], by_flash: bool) -> Section {
     let section = Section::new("Why").text(
-        "A request hits only if all its blocks hit, so these curves can be concave where the curves of \
-         blocks are convex: the first half of a volume can be worth much less than the second. Shares \
-         are well chosen if no two volumes would gain from trading parts of them.",
+        "A request hits only if all its blocks hit, so these curves can be concave where the \
+         curves by block are convex: caching the first half of a volume can gain much less than \
+         caching the second. Shares are well chosen if no two volumes would gain by trading \
+         cache.",
     );
     volumes.chunks(CURVES_MAX).fold(section, |section, group| {
         section.figure(miss_ratios(group)).figure(latencies(group, by_flash))
@@ -124,7 +125,7 @@ fn latencies(group: &[VolumeCurves], by_flash: bool) -> Figure {
         .x(Axis::new(format!("{name} of the volume"), Unit::Bytes))
         .y(Axis::new("mean latency", Unit::Micros).from_zero());
     curves(lines, group, |v| &v.latencies, |v| (v.tier_bytes, v.latency_us))
-        .caption("Computed with the latencies that predicted the division.")
+        .caption("Computed from the latencies that were used to choose the division.")
 }
 
 /// A curve of each volume, and the points on them that were chosen.

@@ -132,7 +132,7 @@ impl Division<'_> {
             .number_if(simulates, "simulated", |division| objective(division, 1))
             .table();
         match self.answer.bound().filter(|_| self.answer.iterated.is_none()) {
-            Some(bound) => table.row(["finer units: no better than".to_string(), self.show(bound)]),
+            Some(bound) => table.row(["bound for finer units".to_string(), self.show(bound)]),
             None => table,
         }
     }
@@ -153,8 +153,8 @@ impl Division<'_> {
         if let Some(iterated) = self.answer.iterated.as_ref().filter(|i| !i.converged) {
             let round = &iterated.rounds[iterated.chosen];
             said.push(format!(
-                "prediction and simulation did not agree within {} in {} plans; this is the plan \
-                 with the best simulation, {} apart",
+                "prediction and simulation did not agree within {} in {} plans; the result is the \
+                 plan with the best simulation, in which they are {} apart",
                 percent(self.answer.question.convergence.tolerance),
                 iterated.rounds.len(),
                 percent(round.deviation)
@@ -171,7 +171,7 @@ impl Division<'_> {
                     |other: &f64| better(*other, found) && self.show(*other) != self.show(found);
                 if let Some(other) = simulated.filter(tells) {
                     said.push(format!(
-                        "in simulation, {} did better than these shares: {} compared with {}",
+                        "in simulation, {} did better than the chosen shares: {} compared with {}",
                         label(division.name),
                         self.show(other),
                         self.show(found)
@@ -204,9 +204,10 @@ impl Division<'_> {
             .collect();
         (!late.is_empty()).then(|| {
             format!(
-                "overloaded: at the trace's times, requests of {} wait for over a second on average, so \
-                 latencies measure the length of the queue; simulate fewer requests per second with \
-                 --rate 0.1, or a fixed number in flight with --queue-depth 8",
+                "overloaded: at the trace's times, requests of {} wait for over a second on \
+                 average, so latencies measure the length of the queue; simulate fewer requests \
+                 per second with --rate 0.1, or keep a fixed number in flight with --queue-depth \
+                 8",
                 late.join(", ")
             )
         })
@@ -243,10 +244,15 @@ impl Division<'_> {
         let apart = percent(iterated.rounds[iterated.chosen].deviation);
         match iterated.converged {
             true => {
-                format!("Prediction and simulation agree after {plans}: at most {apart} apart.")
+                format!(
+                    "Prediction and simulation agree after {plans}: they are at most {apart} apart."
+                )
             }
             false => {
-                format!("Prediction and simulation do not agree after {plans}: {apart} apart.")
+                format!(
+                    "Prediction and simulation still do not agree after {plans}: they are {apart} \
+                     apart."
+                )
             }
         }
     }

@@ -150,7 +150,7 @@ fn verdict(g: &Growth) -> String {
     let mut text = match g.better {
         Way::Neither => {
             return format!(
-                "{}: neither more of it nor {second} makes the cache faster.",
+                "{}: neither more of this tier nor {second} makes the cache faster.",
                 tiers(&g.now)
             );
         }
@@ -160,22 +160,23 @@ fn verdict(g: &Growth) -> String {
             percent(g.latency_reduction)
         ),
         Way::Grow => format!(
-            "{}: grow it. {grown} is {} faster than {added}.",
+            "{}: grow this tier. {grown} is {} faster than {added}.",
             tiers(&g.now),
             percent(g.latency_reduction)
         ),
     };
     text += &match g.price_ratio_needed {
         Some(needed) => format!(
-            " A byte of {first} costs {:.2} times as much as one of {second}; from {needed:.2} times on, \
-             adding is the better use of this money.",
+            " A byte of {first} costs {:.2} times as much as a byte of {second}; adding is the \
+             better use of this money if it costs {needed:.2} times as much or more.",
             g.price_ratio
         ),
-        None => format!(" No size of {second} gains as much as growing, at any price."),
+        None => format!(" At any price, no size of {second} gains as much as growing."),
     };
     if let Some(used) = g.add.endurance_used.filter(|&used| used > 1.0 && g.better == Way::Add) {
         text += &format!(
-            " But {} of it would use {} times its rated endurance; plan without --have to buy tiers that last.",
+            " But {} of that flash would use {} times its rated endurance; plan without --have to \
+             find tiers that last.",
             size(&g.add, 1),
             times(used)
         );
@@ -184,7 +185,7 @@ fn verdict(g: &Growth) -> String {
     let less = 1.0 - g.divide.mean_latency_us / best;
     if less > 0.001 {
         text += &format!(
-            " A mix of both is best: {} ({}, {} faster).",
+            " Growing and adding together is best: {} ({}, {} faster).",
             tiers(&g.divide),
             us(&g.divide),
             percent(less)

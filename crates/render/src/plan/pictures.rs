@@ -90,7 +90,7 @@ impl Choices<'_> {
                     )
                     .mark(p.tiers[0].bytes as f64, "chosen")
                     .figure()
-                    .caption("Every way to split the budget between the tiers.");
+                    .caption("Every way to split the budget between the two tiers.");
             let ogr = Tradeoff::from_hierarchy(space.hierarchy())
                 .map_or(f64::NAN, |t| t.overhead_gain_ratio());
             let ratio = Lines::new(format!("Hit-miss ratio by split: {names}"))
@@ -100,8 +100,8 @@ impl Choices<'_> {
                 .shaped("overhead-gain ratio", Shape::Dashed, ends().map(size), ends().map(|_| ogr))
                 .figure()
                 .caption(
-                    "If the workload's hit-miss ratio is above the devices' overhead-gain ratio, a \
-                     second tier helps a first tier of that size.",
+                    "Where the workload's hit-miss ratio is above the devices' overhead-gain \
+                     ratio, adding a second tier makes a cache with that first tier faster.",
                 );
             if curve.is_empty() { Vec::new() } else { vec![latency, ratio] }
         });
@@ -162,8 +162,8 @@ impl Choices<'_> {
             });
         }
         chart.figure().caption(format!(
-            "The best sizes of the combination that is fastest most often, up to what buys DRAM \
-             for all data ({}).",
+            "The best sizes for the combination that is fastest at most budgets, up to the price \
+             of DRAM for all data ({}).",
             Unit::Dollars.show(self.answer.basis.full_usd)
         ))
     }
@@ -191,7 +191,7 @@ impl Choices<'_> {
     fn reduction_map(&self, backing: &str, labels: &[String]) -> Figure {
         let budgets = self.answer.sweep.iter().map(|plan| Unit::Dollars.show(plan.budget_usd));
         let map = HeatMap::new(
-            "Latency saved compared with a single tier of the same cost",
+            "Latency reduction compared with a single tier of the same cost",
             Unit::Fraction,
         )
         .columns("budget", budgets)
@@ -222,11 +222,11 @@ impl Choices<'_> {
             mean = mean.shaped(name, Shape::Steps, x, y);
         }
         let daily = self.answer.basis.per_day(most).map_or(String::new(), |n| {
-            format!(" No plan here writes its flash more than {n:.2} times per day.")
+            format!(" In every plan here, flash takes at most {n:.2} drive writes per day.")
         });
         let mean = mean.figure().caption(format!(
-            "From the {} plans that no other plan beats in cost, mean latency, 99th percentile and \
-             flash writes at once, over every combination in front of {}{}.{daily}",
+            "These are the {} plans that no other plan beats in cost, mean latency, 99th \
+             percentile and flash writes at once, over every combination in front of {}{}.{daily}",
             front.points.len(),
             front.backing,
             if front.is_exact { "" } else { " and a grid of sizes" }
@@ -238,8 +238,9 @@ impl Choices<'_> {
             .shaped("lowest 99th percentile", Shape::Steps, x, y)
             .figure()
             .caption(
-                "By the formulas, an access takes one of only a few times, so the percentile falls in \
-                 steps: it stays at the time of a miss until fewer than 1 % of the accesses miss.",
+                "In the formulas, an access takes one of only a few times, so the percentile falls \
+                 in steps: it equals the time of a miss until fewer than 1 % of the accesses \
+                 miss.",
             );
         [mean, tail]
     }
@@ -252,7 +253,7 @@ impl Choices<'_> {
                 ("10 drive writes a day", 10.0 / per_day),
                 ("1 drive write a day", 1.0 / per_day),
             ]),
-            None => limits.extend([("half of the most", most / 2.0), ("a tenth", most / 10.0)]),
+            None => limits.extend([("half of the maximum", most / 2.0), ("a tenth", most / 10.0)]),
         }
         limits.retain(|(_, allowed)| most > 0.0 || allowed.is_infinite());
         if most > 0.0 {

@@ -52,7 +52,7 @@ impl Shown for Studies<'_> {
         let searches: u64 = self.document.policies.iter().map(|of| of.summary.points).sum();
         writeln!(
             out,
-            "\n{} exhaustive searches, and as many of Cydonia, took {:.1} s.",
+            "\n{} exhaustive searches and as many Cydonia searches took {:.1} s.",
             count(searches),
             self.document.search_s
         )
@@ -106,7 +106,7 @@ fn excess(document: &Document) -> Figure {
         bars.series(of.policy.clone(), all.iter().map(|&at| excess(of, at)))
     });
     bars.figure().caption(format!(
-        "Mean over all budgets and traces, at most {} evaluations each.",
+        "Mean over all budgets and traces, with at most {} evaluations each.",
         document.evaluations
     ))
 }
@@ -133,9 +133,9 @@ fn sentence(of: &OfPolicy) -> String {
     let s = &of.summary;
     let [single, pyramidal, other] = classes(s);
     format!(
-        "Of {} budgets a single tier is the best of {single}, pyramidal tiers of {pyramidal} \
-         and non-pyramidal ones of {other}. Cydonia's latency is {:.2} % above the best in the \
-         mean and {} at most; it misses {} of {} second tiers.",
+        "Of {} budgets, a single tier is the best choice for {single}, pyramidal tiers for \
+         {pyramidal} and non-pyramidal tiers for {other}. Cydonia's latency is {:.2} % above the \
+         best on average and at most {}; Cydonia misses {} of {} second tiers.",
         count(s.points),
         100.0 * s.cydonia_excess,
         percent(s.cydonia_excess_max),
@@ -159,7 +159,7 @@ fn gains(of: &OfPolicy) -> Figure {
         .series("pyramidal", gains(|s| s.pyramidal_reduction))
         .series("non-pyramidal", gains(|s| s.non_pyramidal_reduction))
         .figure()
-        .caption("Over the budgets and traces at which that shape is fastest.")
+        .caption("Over the budgets and traces for which that shape is fastest.")
 }
 
 /// Which class wins, by scaled budget (figure 3.4).

@@ -16,8 +16,9 @@ const PARETO_ROWS: usize = 60;
 /// What a choice is compared with, as tables call it.
 pub const SINGLE: &str = "one tier, same cost";
 /// Whose hits these are.
-const HITS: &str = "of an ideal LRU list; flash in slots, the default, reaches nearly all of them, and a flash log \
-                    fewer (docs/simulation.md); --evaluate simulate counts them";
+const HITS: &str = "of an ideal LRU list; a flash tier in slots, the default, reaches nearly as \
+                    many, and a flash log fewer (docs/simulation.md); --evaluate simulate counts \
+                    the cache's own hits";
 
 /// A plan, and what of it the reader wants to see.
 pub struct Choices<'a> {
@@ -82,9 +83,9 @@ impl Shown for Choices<'_> {
                 let (table, shown, fastest) = self.pareto_table(front);
                 writeln!(
                     out,
-                    "\nThe fastest plan for every budget, in front of {backing}{}; no other plan beats these \
-                     {} in cost, mean latency, 99th percentile and drive writes at once, and --json lists \
-                     them{}:\n{}",
+                    "\nThe fastest plan for every budget, in front of {backing}{}; no other plan \
+                     beats these {} in cost, mean latency, 99th percentile and drive writes at \
+                     once, and --json lists all of them{}:\n{}",
                     if shown < fastest {
                         format!(" ({shown} of {fastest})")
                     } else {
@@ -151,8 +152,8 @@ impl Choices<'_> {
         }
         let limit = self.answer.basis.options.wear_max.unwrap_or(f64::INFINITY);
         Some(format!(
-            "Not bought: {}, {} for {}, which would use {} times its rated endurance (--wear-max {limit} \
-             is the limit; --wear-max none buys it).",
+            "Not bought: {}, {} for {}, because it would use {} times its rated endurance (the \
+             limit is --wear-max {limit}; --wear-max none would buy it).",
             tiers(worn),
             Unit::Micros.show(worn.analytic_latency_us),
             Unit::Dollars.show(worn.cost_usd),
@@ -169,7 +170,8 @@ impl Choices<'_> {
         });
         let says = |p: &Purchase| {
             format!(
-                "Wears out: {}, {}, uses {} times its rated endurance (--wear-max {limit} is the limit).",
+                "Wears out: {}, {}, uses {} times its rated endurance (the limit is --wear-max \
+                 {limit}).",
                 tiers(p),
                 self.how_judged(),
                 times(p.endurance_used.unwrap_or(0.0))
@@ -259,7 +261,7 @@ pub fn facts(basis: &Basis) -> Vec<(String, String)> {
     if let Some(limit) = options.wear_max {
         let known = p.duration() > forebay_block::Nanos(0);
         let text = match known {
-            true => format!("{limit} times its rated endurance, of the part that is bought"),
+            true => format!("{limit} times the rated endurance of the size that is bought"),
             false => "not known: the trace has no times".to_owned(),
         };
         facts.push(("flash uses at most".into(), text));
@@ -356,7 +358,8 @@ fn single_tier(plan: &Plan, best: &Choice) -> Option<String> {
     let p = &single.purchase;
     let slower = p.mean_latency_us / best.purchase.mean_latency_us - 1.0;
     Some(format!(
-        "The best single tier of any device is {}, {}: {} slower than the first choice, at {}.",
+        "The best single tier of any device is {}, {}: it is {} slower than the first choice, at \
+         {}.",
         tiers(p),
         latency(p),
         percent(slower),
@@ -378,9 +381,9 @@ pub fn advice(choice: &Choice) -> Option<String> {
             };
             let verdict = if b.second_tier_is_cheaper { "cheaper" } else { "more expensive" };
             format!(
-                "{first} alone would need {} to be as fast as the first choice: the {what} {is} \
-                 {verdict}, because a byte of {first} costs {:.2} times as much as one of \
-                 {one}, and both solutions cost the same at {:.2}.",
+                "{first} alone would need {} to be as fast as the first choice. The {what} {is} \
+                 {verdict}: a byte of {first} costs {:.2} times as much as a byte of {one}, and \
+                 the two solutions would cost the same at {:.2} times.",
                 Unit::Bytes.show(b.single_tier_bytes as f64),
                 b.price_ratio,
                 b.price_ratio_needed
@@ -390,8 +393,8 @@ pub fn advice(choice: &Choice) -> Option<String> {
     };
     if let Some(used) = p.endurance_used.filter(|&used| used > 1.0) {
         text += &format!(
-            " Its flash is written {used:.1} times as much as it is rated for, so it would wear out \
-             early."
+            " Its flash is written {used:.1} times as much as its rating allows, so it would wear \
+             out early."
         );
     }
     (!text.is_empty()).then(|| text.trim_start().to_string())

@@ -32,7 +32,7 @@ fn percentiles(document: &Document) -> Figure {
     if latency.other.count() > 0 {
         figure = figure.series("trims, zeroings, flushes", points(&latency.other));
     }
-    figure.figure().caption("From sending a request to its answer.")
+    figure.figure().caption("From sending a request to receiving its answer.")
 }
 
 /// How long the operations of each device took; nothing if there were none.
@@ -41,8 +41,8 @@ pub fn devices(components: &Components) -> Option<Figure> {
     let figure = named.iter().fold(Percentiles::new("Latency of each device"), |figure, (n, c)| {
         figure.series(n, c.latency.quantiles())
     });
-    let caption = "From the cache's request for an operation to its end, including waits; hits in \
-                   memory are not included.";
+    let caption = "From the cache's request for an operation to the end of the operation, \
+                   including waits. Hits in memory need no operation.";
     (!named.is_empty()).then(|| figure.figure().caption(caption))
 }
 

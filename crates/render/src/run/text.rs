@@ -44,7 +44,8 @@ pub fn facts(document: &Document) -> Facts {
     ];
     if !r.complete {
         let why = if r.ended_by == "signal" { "stopped by a signal" } else { "the target failed" };
-        facts.push(("PARTIAL", format!("{why}; these figures cover the part that was done")));
+        facts
+            .push(("PARTIAL", format!("{why}; these figures cover only the requests before that")));
     }
     facts.extend(pace(r));
     facts.extend(exceptions(r));
@@ -61,7 +62,7 @@ pub fn facts(document: &Document) -> Facts {
 /// How fast the requests were sent and answered.
 fn pace(r: &RealRun) -> Facts {
     let queue = format!(
-        "{:.1} on average, {} of {} at most; full for {} of requests",
+        "{:.1} on average, {} of {} at most; the queue was full for {} of requests",
         r.queue.mean,
         r.queue.max,
         r.queue.depth,

@@ -34,8 +34,8 @@ fn errors(document: &Document) -> Figure {
         bars.series(name, FEATURES.iter().map(|&name| or_none(c.features.get(name).copied())))
     });
     bars.figure().caption(
-        "Relative difference between the means over the requests of the sample and of the trace. \
-         Regions of 4 KiB are plain spatial sampling.",
+        "Relative difference between the means over the sample's requests and over the trace's \
+         requests. Regions of 4 KiB are plain spatial sampling.",
     )
 }
 
@@ -77,5 +77,8 @@ fn removals(reduction: &Reduced) -> Figure {
         .line("hit ratios", removed(), reduction.curve.iter().map(|c| c.hit_ratio_error.all))
         .line("together", removed(), reduction.curve.iter().map(|c| c.total_error))
         .mark(reduction.removed as f64, "taken");
-    lines.figure().caption("Regions are removed in the order of their gain for the features alone.")
+    lines.figure().caption(
+        "Regions are removed in the order of what their removal gains for the features; hit ratios \
+         are not considered.",
+    )
 }

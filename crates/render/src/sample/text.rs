@@ -54,7 +54,7 @@ fn text(answer: &Answer) -> String {
         );
         if let Some(r) = &sample.reduction {
             text += &format!(
-                "removed {} of {} regions, {} are left: mean error {} before, {} now\n",
+                "removed {} of {} regions, so {} are left: the mean error was {} and is now {}\n",
                 count(r.removed as u64),
                 count(r.regions as u64),
                 percent(sample.rate),
@@ -82,7 +82,7 @@ fn text(answer: &Answer) -> String {
     let alone = answer.samples.len() == 1 && answer.candidates.is_empty();
     if alone && answer.samples[0].mean_error > MEAN_ERROR_AIM {
         text += &format!(
-            "the mean error is above {}: leave out --bits to choose the closest of 40 samples\n",
+            "the mean error is above {}; leave out --bits to choose the closest of 40 samples\n",
             percent(MEAN_ERROR_AIM)
         );
     }

@@ -55,9 +55,12 @@ pub(super) fn facts(answer: &Answer) -> Facts {
     }
     if let Some(after) = &result.after_outages {
         let text = match after.destaged {
-            true => format!("everything was destaged in {}", Unit::Seconds.show(after.seconds)),
+            true => {
+                format!("all dirty blocks were destaged in {}", Unit::Seconds.show(after.seconds))
+            }
             false if after.dirty_blocks == 0 => {
-                "everything was written, but a sync failed, so it may not be durable".to_owned()
+                "all dirty blocks were written, but a sync failed, so they may not be durable"
+                    .to_owned()
             }
             false => format!("{} blocks could not be destaged", count(after.dirty_blocks)),
         };
@@ -69,8 +72,8 @@ pub(super) fn facts(answer: &Answer) -> Facts {
             volume => format!("the backing store of {volume}"),
         };
         let text = format!(
-            "requests waited for over a second during {} of the run; {name} was busy for {} of the run. \
-             Latencies measure the length of the queue",
+            "requests waited for over a second during {} of the run, and {name} was busy for {} of \
+             the run, so latencies measure the length of the queue",
             percent(device.share),
             percent(device.busy_share)
         );
@@ -87,14 +90,15 @@ pub(super) fn facts(answer: &Answer) -> Facts {
     facts.push(("flushes", flushes));
     let devices = assumed.devices.iter().filter(|_| answer.is_timed()).cloned();
     let page = assumed.flash_page_bytes;
-    let page =
-        page.map(|n| format!("flash writes {n} bytes at a time (set `page_size` to change this)"));
+    let page = page
+        .map(|n| format!("flash is written {n} bytes at a time (set `page_size` to change this)"));
     let assumed: Vec<String> = devices.chain(page).collect();
     if !assumed.is_empty() {
         facts.push(("assumed", assumed.join("; ")));
     }
     let speed = run.requests as f64 / answer.cpu_s.max(1e-9);
-    let took = format!("{:.2} s of a processor, {} requests/s", answer.cpu_s, count(speed as u64));
+    let took =
+        format!("{:.2} s of processor time, {} requests/s", answer.cpu_s, count(speed as u64));
     facts.push(("the simulation took", took));
     facts
 }

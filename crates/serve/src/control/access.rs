@@ -40,8 +40,7 @@ impl Access {
         if named().next().is_none() || !named().all(|host| is_own(host, bound.ip())) {
             return Err((
                 421,
-                "the Host header does not name this server: use its address, or \
-                              localhost",
+                "the Host header does not name this server: use the server's address, or localhost",
             ));
         }
         if let Some(origin) = headers.get(ORIGIN) {

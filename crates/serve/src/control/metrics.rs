@@ -35,7 +35,7 @@ const PER_VOLUME: [Counter; 17] = [
         w.backing.traffic.write_bytes
     }),
     ("forebay_backing_syncs_total", "counter", "Syncs of the backing store", |w| w.backing.syncs),
-    ("forebay_backing_errors_total", "counter", "Failed operations of the backing store", |w| {
+    ("forebay_backing_errors_total", "counter", "Failed operations on the backing store", |w| {
         w.backing.errors
     }),
     ("forebay_dirty_blocks", "gauge", "Blocks that are newer than the backing store", |w| {
@@ -50,7 +50,7 @@ const SINGLE: [Single; 33] = [
     ("forebay_uptime_seconds", "gauge", "Time since the cache was opened", |s| s.cache.uptime_s),
     ("forebay_in_flight", "gauge", "Requests in flight", |s| s.cache.in_flight as f64),
     ("forebay_connections", "gauge", "NBD connections", |s| s.nbd.connections as f64),
-    ("forebay_connections_limit", "gauge", "Most NBD connections at a time", |s| {
+    ("forebay_connections_limit", "gauge", "Maximum number of NBD connections at a time", |s| {
         s.nbd.connections_max as f64
     }),
     ("forebay_connections_accepted_total", "counter", "NBD connections accepted", |s| {
@@ -75,7 +75,7 @@ const SINGLE: [Single; 33] = [
         |s| s.cache.total.dirty_blocks as f64 * s.cache.tiers.block_bytes as f64,
     ),
     ("forebay_block_bytes", "gauge", "Block size", |s| s.cache.tiers.block_bytes as f64),
-    ("forebay_dram_bytes", "gauge", "Memory that blocks may use now", |s| {
+    ("forebay_dram_bytes", "gauge", "Memory that cached blocks may use now", |s| {
         f64::from(s.cache.tiers.dram_blocks) * s.cache.tiers.block_bytes as f64
     }),
     ("forebay_metadata_bytes", "gauge", "Memory for bookkeeping", |s| {
@@ -162,7 +162,7 @@ const SINGLE: [Single; 33] = [
 type VolumeFailure = (&'static str, &'static str, fn(&VolumeStatus) -> u64);
 
 const VOLUME_FAILURES: [VolumeFailure; 4] = [
-    ("forebay_backing_failing", "Whether the last operations of the backing store failed", |v| {
+    ("forebay_backing_failing", "Whether the last operations on the backing store failed", |v| {
         v.backing_failure.is_some().into()
     }),
     (
@@ -172,7 +172,7 @@ const VOLUME_FAILURES: [VolumeFailure; 4] = [
     ),
     (
         "forebay_pass_through",
-        "Whether the volume runs without the flash tier, which has failed",
+        "Whether the volume runs without the flash tier because the tier has failed",
         |v| v.pass_through.into(),
     ),
     ("forebay_unreadable_blocks", "Blocks whose newest data cannot be read from flash", |v| {

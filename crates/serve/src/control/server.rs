@@ -362,9 +362,10 @@ impl Shared {
                 with(order::invalidate(&asked.query), |name| invalidate(&name, engine))
             }
             "/status" | "/metrics" | "/destage" | "/quiesce" | "/resume" | "/stop" | "/set"
-            | "/resize" | "/invalidate" => {
-                Answer::error(405, "wrong method for this address: use the other of GET and POST")
-            }
+            | "/resize" | "/invalidate" => Answer::error(
+                405,
+                "wrong method for this address: use POST instead of GET, or GET instead of POST",
+            ),
             "/attach" | "/detach" => Answer::error(
                 501,
                 "volumes can change only with a restart: stop the server, edit the configuration \

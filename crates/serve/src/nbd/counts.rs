@@ -110,7 +110,8 @@ impl Counts {
             (
                 &self.stalled,
                 "closed",
-                "they held memory that others wait for, for longer than serve.stall_timeout",
+                "they stalled for longer than serve.stall_timeout while other connections waited \
+                 for memory",
             ),
         ];
         let mut faults = Vec::new();

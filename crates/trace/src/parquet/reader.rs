@@ -64,8 +64,8 @@ impl ParquetTraceReader {
         });
         let file = file.map_err(|e| {
             wrong(format!(
-                "not a complete Parquet file ({e}): it was cut off, or its writer has not finished \
-                 and made no checkpoint"
+                "not a complete Parquet file ({e}): it was cut off, or its writer is still running \
+                 and has not made a checkpoint"
             ))
         })?;
         let about = file.metadata().file_metadata();

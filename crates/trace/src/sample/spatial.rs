@@ -15,7 +15,7 @@ const TRIM_REGIONS_MAX: u64 = 1 << 16;
 /// Which part of a trace a sample is.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SampleSpec {
-    /// The share of regions to keep, above 0 and at most 1.
+    /// The fraction of regions to keep, above 0 and at most 1.
     pub rate: f64,
     /// A region is `4 KiB << bits`. 0 is plain spatial sampling, which cuts large requests into
     /// many small ones; 4 is a good choice.

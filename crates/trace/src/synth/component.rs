@@ -36,7 +36,7 @@ impl Maker {
         let end = block.checked_mul(blocks).and_then(|n| n.checked_add(c.start.bytes()));
         if block == 0 || blocks == 0 || end.is_none_or(|e| e > i64::MAX as u64) {
             return Err(wrong(
-                "blocks and block must be at least 1, and their region end below 8 EiB",
+                "blocks and block must be at least 1, and the region must end below 8 EiB",
             ));
         }
         if !(c.write >= 0.0
@@ -158,8 +158,9 @@ fn addresses(c: &Component, blocks: u64, seed: u64, stream: u64) -> Result<Block
                      the accesses: 0.2@0.8/0.8@0.2",
                 );
             }
-            let (weights, zones) =
-                lay_out(zones, blocks).ok_or("the zones have impossible shares")?;
+            let (weights, zones) = lay_out(zones, blocks).ok_or(
+                "no share of a zone may be negative, and each zone needs at least one block",
+            )?;
             Blocks::Zoned(weights, zones, scatter())
         }
         Pattern::Uniform => {

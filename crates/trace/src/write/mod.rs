@@ -45,8 +45,8 @@ pub fn create(path: &Path, format: Option<&str>) -> Result<Box<dyn TraceWriter>>
         Some(text) => text,
         None => by_extension(path).ok_or_else(|| {
             TraceError::Options(format!(
-                "{}: the file name's extension is not that of a format that can be written ({}); \
-                 name the format",
+                "{}: the extension of this file name does not select a format that can be written \
+                 ({}); name the format",
                 path.display(),
                 known()
             ))

@@ -26,7 +26,7 @@ pub enum Distance {
     Urd,
     /// Policy-optimised distance, read-only cache: writes invalidate blocks
     PodRo,
-    /// Policy-optimised distance, write-back of writes only: only writes allocate
+    /// Policy-optimised distance, write-back cache for writes: only writes allocate
     PodWbwo,
     /// Policy-optimised distance, write-back (the same as urd)
     PodWb,
@@ -83,8 +83,9 @@ pub struct Args {
     /// Sample at most N blocks (256 or more), lowering the rate as needed (fixed-size SHARDS)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(256..))]
     pub max_blocks: Option<u64>,
-    /// Estimate the error of the curve by measuring the blocks, or the sample, in N slices. This uses
-    /// all processors; with only two, it takes longer than the exact curve
+    /// Estimate the error of the curve by measuring the blocks, or the sample, in N slices. This
+    /// uses all processors; with only two processors, it takes longer than computing the exact
+    /// curve
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "16",
           value_parser = clap::value_parser!(u64).range(2..=256))]
     pub slices: Option<u64>,
@@ -94,7 +95,7 @@ pub struct Args {
           value_parser = clap::value_parser!(u64).range(1..),
           conflicts_with_all = ["sample", "max_blocks", "points", "at", "parquet", "html"])]
     pub slice: Option<u64>,
-    /// Merge slices into the curve of their trace; TRACE... are files that --slice printed
+    /// Merge slices into the curve of their trace; TRACE... are files written with --slice
     #[arg(long, conflicts_with_all = [
         "distance", "key", "sample", "max_blocks", "slices", "request_level", "migration_period",
         "per_volume", "policies", "config", "block_size", "format", "volumes", "limit",
@@ -110,15 +111,16 @@ pub struct Args {
     /// Also compute a curve for each volume alone
     #[arg(long)]
     pub per_volume: bool,
-    /// Run each of these replacement policies and print its curve; `forebay policies` lists them, and
-    /// `opt` is the best possible one (Belady). With --sample, they run in miniature
+    /// Run each of these replacement policies and print its curve; `forebay policies` lists the
+    /// names, and `opt` is the best possible policy (Belady). With --sample, the policies run in
+    /// miniature
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
           value_parser = Contender::from_str, conflicts_with_all = [
         "distance", "key", "max_blocks", "slices", "request_level", "migration_period", "per_volume",
     ])]
     pub policies: Vec<Contender>,
-    /// Simulate, in miniature, the cache that this file configures, and print its curve; memory sizes
-    /// are those of --at, or powers of two
+    /// Simulate, in miniature, the cache that this file configures, and print its curve; --at sets
+    /// the memory sizes [default: powers of two]
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "distance", "key", "max_blocks", "slices", "request_level", "migration_period",
         "per_volume", "block_size", "points", "policies",
@@ -161,7 +163,7 @@ impl Args {
         }
         let sampled = self.sample.is_some() || self.max_blocks.is_some() || self.slices.is_some();
         if self.key == Key::Content && (by_request || sampled) {
-            let what = "--key content measures every block individually";
+            let what = "--key content needs all blocks, and counts each block by itself";
             let next = "leave out --sample, --max-blocks, --slices, --request-level and \
                         --migration-period";
             return Err(CliError::usage(what).next(next));
@@ -171,11 +173,11 @@ impl Args {
             Distance::Trd | Distance::Urd | Distance::PodWb | Distance::PodWt
         );
         if self.key == Key::Content && !keeps_all {
-            let what = "--key content models only caches that keep every accessed block";
+            let what = "--key content models only caches that admit every accessed block";
             return Err(CliError::usage(what).next("use --distance trd or urd"));
         }
         if self.slices.is_some() && (by_request || self.per_volume) {
-            let what = "--slices measures single blocks, with all volumes together";
+            let what = "--slices measures single blocks, of all volumes together";
             let next = "leave out --request-level, --migration-period and --per-volume";
             return Err(CliError::usage(what).next(next));
         }

@@ -89,8 +89,8 @@ pub fn measure(
 
 /// Merges the slices that the arguments name, and sets distance and block size to theirs.
 pub fn merge(args: &mut Args, options: LocalityOptions, ctx: &Context) -> Result<Answer, CliError> {
-    let next = "give each slice of one trace once, as `forebay mrc TRACE --slices N --slice K` \
-                prints it";
+    let next = "give each slice of one trace once; `forebay mrc TRACE --slices N --slice K` prints \
+                slice K";
     let wrong = |what: String| CliError::usage(what).next(next);
     let mut workload: Option<Workload> = None;
     let mut found: Vec<Option<SliceCounts>> = Vec::new();
@@ -101,7 +101,7 @@ pub fn merge(args: &mut Args, options: LocalityOptions, ctx: &Context) -> Result
             && (*first != file.workload || found.len() != file.of)
         {
             return Err(wrong(format!(
-                "{name} is a slice of a different measurement than the others"
+                "{name} is a slice of a different measurement from the other files"
             )));
         }
         workload = Some(file.workload);
@@ -112,7 +112,7 @@ pub fn merge(args: &mut Args, options: LocalityOptions, ctx: &Context) -> Result
         };
         if place.replace(file.counted).is_some() {
             return Err(wrong(format!(
-                "slice {} is given twice, the second time in {name}",
+                "slice {} occurs twice; the second time is in {name}",
                 file.slice
             )));
         }
@@ -137,7 +137,7 @@ fn read(path: &Path) -> Result<SliceFile, CliError> {
         .map_err(|error| CliError::file("not a slice file:", path, error))?;
     if file.forebay_slice != VERSION || !(2..=256).contains(&file.of) {
         let what = format!("this version cannot read the slice file {}", path.display());
-        return Err(CliError::failed(what).next("measure its trace again"));
+        return Err(CliError::failed(what).next("measure the slice again with this version"));
     }
     Ok(file)
 }

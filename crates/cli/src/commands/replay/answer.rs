@@ -119,11 +119,12 @@ fn wrong(verify: &VerifyResult) -> Option<CliError> {
     }
     if !verify.complete {
         return Some(
-            CliError::interrupted().kept("the report; part of the data was not read back"),
+            CliError::interrupted().kept("the report, although part of the data was not read back"),
         );
     }
     let mut what = format!(
-        "{} of {} bytes read back and {} of {} bytes from reads differ from the written data",
+        "{} of {} bytes read back after the run and {} of {} bytes read during the run differ from \
+         the written data",
         verify.wrong_bytes,
         verify.checked_bytes,
         verify.reads_wrong_bytes,

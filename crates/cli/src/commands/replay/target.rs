@@ -25,7 +25,7 @@ use crate::error::CliError;
 #[command(next_help_heading = "Target")]
 #[command(group = clap::ArgGroup::new("where").required(true).args(["config", "target"]))]
 pub struct TargetArgs {
-    /// Use Forebay's own cache, run in this process as this file configures it
+    /// Use Forebay's own cache, configured by this file and run in this process
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// A file, a block device or an NBD export (nbd://HOST/NAME, nbd+unix:///NAME?socket=PATH);
@@ -36,7 +36,7 @@ pub struct TargetArgs {
     #[arg(long, conflicts_with = "reads_only")]
     pub write: bool,
     /// Send one request at a time, each after all background work of the previous one has ended;
-    /// the cache then decides exactly as in `simulate --quiesce`
+    /// the cache then makes the same decisions as in `simulate --quiesce`
     #[arg(long, requires = "config", conflicts_with_all = ["rate", "queue_depth"])]
     #[arg(help_heading = "Pace")]
     pub quiesce: bool,
@@ -53,7 +53,7 @@ pub struct TargetArgs {
     #[arg(long, value_name = "N", default_value = "1")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     pub connections: u32,
-    /// Wrap requests beyond the target's end back onto it, instead of refusing to start
+    /// Move requests beyond the target's end back onto the target, instead of refusing to start
     #[arg(long)]
     pub wrap: bool,
     /// Place the workload's volumes one after another on the target's first volume
@@ -190,7 +190,7 @@ impl Opened {
         for export in first.held_back() {
             ctx.note(format_args!(
                 "{export}: using one connection, because the server does not promise that a flush \
-                 covers several"
+                 covers other connections"
             ));
         }
         let info = first.info();

@@ -12,8 +12,8 @@ use crate::error::CliError;
 /// Arguments of `forebay trace synth`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-SPEC is a TOML file or a line: PATTERN:KEY=VALUE,... where PATTERN is zipf, zoned, uniform or \
-sequential. `+` mixes several patterns; ` then ` starts another phase. The same seed gives the same \
+SPEC is a TOML file or a line of the form PATTERN:KEY=VALUE,... where PATTERN is zipf, zoned, \
+uniform or sequential. `+` mixes several patterns; ` then ` starts another phase. The same seed gives the same \
 trace. docs/trace-formats.md lists all keys.
 
 Example:
