@@ -50,7 +50,7 @@ pub struct Question {
 pub struct Answer {
     /// How the curve was measured.
     pub method: &'static str,
-    /// The replacement policy of memory.
+    /// The replacement policy for memory.
     pub replacement: &'static str,
     /// The write policy.
     pub write_policy: &'static str,

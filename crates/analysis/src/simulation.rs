@@ -226,7 +226,7 @@ pub type PolicyRow<'a> = (RowOf<'a>, Row);
 /// What a row says in front of the interval.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct RowOf<'a> {
-    /// The replacement policy of memory.
+    /// The replacement policy for memory.
     pub policy: &'a str,
 }
 
@@ -244,7 +244,7 @@ pub struct ComparisonDocument<'a> {
 /// The JSON document of an answer.
 #[derive(JsonSchema)]
 pub struct Document<'a> {
-    /// With `--policy`, the replacement policy of memory; omitted otherwise.
+    /// With `--policy`, the replacement policy for memory; omitted otherwise.
     #[schemars(skip_serializing_if = "Option::is_none")]
     policy: Option<&'static str>,
     #[schemars(flatten)]

@@ -265,8 +265,8 @@ section! {
         /// continue, and dirty data stays on flash. 0 means to wait without limit.
         give_up_after: TimeSpan = "60s";
         /// How often the headers of the backing stores and of the flash tier are updated while anything
-        /// changes. Each header records the state of the other side, so a start notices an older copy of
-        /// either, but not changes since the last update. At least 10ms.
+        /// changes. Each header records the state of the other side, so at startup Forebay notices an older
+        /// copy of either, but not changes since the last update. At least 10ms.
         stamp_every: TimeSpan = "5s";
     }
 }
