@@ -60,9 +60,9 @@ impl WritePolicy {
 choice! {
     /// When a write is acknowledged.
     pub enum Acknowledge: "acknowledgement" {
-        /// Once the write is on flash: it then survives the end of the process.
+        /// Once the write is on flash; it then survives a crash or kill of the server.
         Flash = "flash",
-        /// Once the write is in memory: the export then behaves like a disk with a volatile write cache, and
+        /// Once the write is in memory; the export then behaves like a disk with a volatile write cache, and
         /// only FLUSH and FUA make data durable.
         Dram = "dram",
     }
