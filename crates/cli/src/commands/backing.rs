@@ -80,7 +80,7 @@ pub(crate) struct Report {
     data_bytes: u64,
     /// UUID of the flash tier with which the store was last served; null if there was none.
     flash_uuid: Option<String>,
-    /// Number of that tier's last run with the store.
+    /// Epoch (run number) of that tier when the store was last served.
     flash_epoch: u64,
     /// Always null: this version has no journal.
     journal: Option<()>,
