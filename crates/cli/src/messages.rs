@@ -24,7 +24,7 @@ struct Background {
 
 enum Line {
     Text(String),
-    /// Everything before it has been written.
+    /// Asks the thread to answer once all earlier lines are written.
     Mark(SyncSender<()>),
 }
 

@@ -126,7 +126,8 @@ pub struct Args {
     #[arg(alias = "finalists")]
     pub shortlist: Option<u64>,
     /// Bytes of metadata per cached block, stored in tier 1 at its price: one figure for all tiers,
-    /// or one per tier. Forebay's own cache needs 69,49 with a flash log and 94,66 with slots
+    /// or one per tier. For Forebay's own cache (memory, then flash), give `69,49` with the log
+    /// layout, or `94,66` with the slots layout
     #[arg(long, value_name = "BYTES,...", default_value = "31", value_parser = Metadata::from_str)]
     pub metadata: Metadata,
     /// Configuration file for the simulated cache: its policies, relation and layout. --evaluate

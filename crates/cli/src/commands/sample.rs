@@ -38,8 +38,8 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub best_of: Option<u32>,
     /// Remove more regions, down to this rate, as long as that brings the features closer to the
-    /// trace's [default: 0.7 of --rate, as long as hit ratios stay within 0.02; none with --bits or
-    /// --samples]
+    /// trace's [default: 0.7 times --rate, as long as hit ratios stay within 0.02 of the trace's;
+    /// none with --bits or --samples]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub target_rate: Option<f64>,
     /// Take N samples that share no regions, and write them to NAME-1.parquet, NAME-2.parquet ...

@@ -39,8 +39,8 @@ pub struct Args {
     /// Discard dirty data that would prevent this start
     #[arg(long)]
     pub discard_dirty_data: bool,
-    /// Drop clean blocks from the flash tier, because other programs used the backing stores; dirty
-    /// blocks are destaged first and overwrite what those programs wrote
+    /// Drop clean blocks from the flash tier, for use after other programs changed a backing store;
+    /// dirty blocks are destaged first and overwrite what those programs wrote
     #[arg(long, conflicts_with = "format")]
     pub drop_clean: bool,
     /// Leave dirty data on flash at the end, whatever flush.on_stop says
