@@ -114,7 +114,7 @@ pub enum AnalysisError {
     #[error("there is no device `{0}`")]
     NoDevice(String),
     /// No volume reads or writes.
-    #[error("no volume has reads or writes, so there is no cache to divide")]
+    #[error("no volume has reads or writes, so there is nothing to divide")]
     NothingToDivide,
     /// A volume alone gets everything.
     #[error(

@@ -198,7 +198,7 @@ fn check_replacement(flash: &Flash, problems: &mut Problems) {
     }
     if !slots && replacement.is_some_and(|r| !r.is_of_log()) {
         let message = "needs layout = \"slots\": the log layout reclaims its regions in the order in which they \
-                       were written, and keeps records by \"fifo\", \"second-chance\", \"frequency\" or \"popularity\"";
+                       were written, and supports only \"fifo\", \"second-chance\", \"frequency\" and \"popularity\"";
         return problems.add("flash.replacement", message);
     }
     let none = flash.replacement_parameters.is_empty();
