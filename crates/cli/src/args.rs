@@ -18,17 +18,17 @@ pub struct TraceArgs {
     /// Format of the files [default: detected from their content]
     #[arg(long, value_name = "NAME", help_heading = "Reading")]
     pub format: Option<String>,
-    /// Read only these volumes, by name or number
+    /// Read only these volumes, given by name or number
     #[arg(long, value_name = "VOLUME,...", value_delimiter = ',', help_heading = "Reading")]
     pub volumes: Vec<String>,
     /// Read only the first N requests
     #[arg(long, value_name = "N", help_heading = "Reading")]
     pub limit: Option<u64>,
-    /// Skip and count unreadable lines instead of stopping at the first one
+    /// Skip unreadable lines and report their number, instead of stopping at the first one
     #[arg(long, help_heading = "Reading")]
     pub skip_bad_lines: bool,
-    /// For samples: time requests by their recorded gaps instead of their timestamps, which keeps
-    /// the request rate of the whole trace
+    /// For samples: compute request times from the recorded gaps instead of the timestamps. The
+    /// sample then has the request rate of the whole trace
     #[arg(long, help_heading = "Reading")]
     pub follow_gaps: bool,
 }

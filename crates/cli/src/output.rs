@@ -16,7 +16,7 @@ pub struct DocumentArgs {
     /// Print one JSON document instead of text
     #[arg(long)]
     pub json: bool,
-    /// Write the result to FILE; `-`, the default, is standard output
+    /// Write the result to FILE; `-` is standard output [default: -]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }

@@ -33,7 +33,7 @@ pub enum Key {
     /// By address: an ordinary cache.
     #[default]
     Sector,
-    /// By content: a content-addressed cache, which holds identical blocks once.
+    /// By content: a content-addressed cache, which stores identical blocks only once.
     Content,
 }
 

@@ -27,13 +27,15 @@ const EXAMPLE_RELEASE: &str = "Example, with the server stopped:
 /// What to do with a backing store.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    /// Show the store's header: its last flash tier, and whether flash holds newer data
+    /// Show the store's header: which flash tier the store last used, and whether that tier has
+    /// newer data
     #[command(after_help = EXAMPLE)]
     Info(Args),
     /// Replay the store's journal, if there is one
     #[command(after_help = EXAMPLE_RECOVER)]
     Recover(Args),
-    /// Release the store: invalidate its blocks on flash, so that other programs may write to it
+    /// Release the store: invalidate its blocks on flash, so that other programs can write to the
+    /// store
     #[command(after_help = EXAMPLE_RELEASE)]
     Release(ReleaseArgs),
 }
@@ -43,7 +45,7 @@ pub enum Command {
 pub struct ReleaseArgs {
     /// The device or file of the backing store
     pub device: PathBuf,
-    /// The configuration file that serves the store; required with layout = "none", because then
+    /// The server's configuration file; required if the store has layout = "none", because then
     /// only the flash tier can record the release
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

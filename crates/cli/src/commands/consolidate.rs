@@ -33,13 +33,14 @@ pub struct Args {
     /// Size of the cache that the workloads share
     #[arg(long, value_name = "SIZE")]
     pub size: Size,
-    /// What counts as one workload [default: file if there are several files, otherwise volume]
+    /// What to treat as one workload [default: file if there are several files, otherwise volume]
     #[arg(long, value_enum)]
     pub by: Option<By>,
     /// Treat each volume as a workload: the same as --by volume
     #[arg(long, conflicts_with_all = ["by", "group"])]
     pub per_volume: bool,
-    /// Treat these volumes as one workload (repeatable). A volume in no group is a separate workload
+    /// Treat these volumes as one workload (repeatable). Each volume outside all groups is a
+    /// separate workload
     #[arg(long, value_name = "NAME=VOLUME,...", conflicts_with = "by")]
     pub group: Vec<Group>,
     /// Start all files at the same time, even if their timestamps are calendar dates
@@ -59,16 +60,16 @@ pub struct Args {
     /// Maximum length of a transition between two phases, in windows
     #[arg(long, value_name = "WINDOWS", default_value_t = 4, help_heading = "Model")]
     pub transition: u16,
-    /// Give no cache to phases with less than this share of their workload's accesses
+    /// Give no cache to a phase that has less than this fraction of its workload's accesses
     #[arg(long, value_name = "FRACTION", default_value_t = 0.1, help_heading = "Model",
           value_parser = fraction)]
     pub duration_min: f64,
     /// Give a phase the smallest cache that reaches this ratio of misses to hits [default: the
-    /// smallest cache that would gain little from doubling]
+    /// smallest cache that would gain few hits if doubled]
     #[arg(long, value_name = "RATIO", help_heading = "Model", value_parser = ratio)]
     pub miss_hit_ratio: Option<f64>,
-    /// Count only the blocks that a phase needs beyond its nested phases, as if a faster cache held
-    /// the nested phases
+    /// Count only the blocks that a phase needs in addition to those of its nested phases, as if a
+    /// faster cache served the nested phases
     #[arg(long, help_heading = "Model")]
     pub marginal: bool,
     #[command(flatten)]

@@ -27,7 +27,7 @@ pub struct ServerArgs {
     /// The server's control address: unix:PATH or tcp:IP:PORT
     #[arg(long, value_name = "ADDRESS", conflicts_with = "config")]
     pub control: Option<Address>,
-    /// The server's configuration file, which gives the address and the token file
+    /// The server's configuration file, which names the control address and the token file
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// The file with the server's token, required for tcp:IP:PORT [default: the file that the
@@ -60,7 +60,7 @@ pub enum Action {
     /// Print the cache's state and counters as JSON
     #[command(after_help = EXAMPLE_STATUS)]
     Status(ServerArgs),
-    /// Print the current activity of each volume, repeatedly
+    /// Repeatedly print the current activity of each volume
     #[command(after_help = EXAMPLE_TOP)]
     Top {
         #[command(flatten)]
@@ -72,7 +72,7 @@ pub enum Action {
         #[arg(long, value_name = "N")]
         count: Option<u64>,
     },
-    /// Destage all blocks that are dirty now to the backing stores
+    /// Destage all currently dirty blocks to the backing stores
     #[command(after_help = EXAMPLE_DESTAGE)]
     Destage(ServerArgs),
     /// Destage dirty data while requests continue; once nothing is dirty, hold requests back so
@@ -81,14 +81,14 @@ pub enum Action {
     Quiesce {
         #[command(flatten)]
         server: ServerArgs,
-        /// Resume requests after this time even without --resume; 0s means never
+        /// Resume requests after this time, even without --resume; 0s sets no time limit
         #[arg(long = "for", value_name = "T", default_value = "10min", conflicts_with = "resume")]
         limit: TimeSpan,
         /// Resume requests
         #[arg(long)]
         resume: bool,
     },
-    /// Retry failed backing stores now, and resume requests that a quiesce holds back
+    /// Retry failed backing stores now, and resume requests that `quiesce` holds back
     #[command(after_help = EXAMPLE_RESUME)]
     Resume(ServerArgs),
     /// Stop the server, and wait until it has closed its devices
@@ -103,15 +103,15 @@ pub enum Action {
         #[arg(long, conflicts_with = "keep_dirty")]
         destage: bool,
         /// Destage dirty data to the backing stores, then release the stores: their cached blocks
-        /// become invalid, and other programs may write to the stores
+        /// become invalid, so other programs can write to the stores
         #[arg(long, conflicts_with_all = ["keep_dirty", "destage"])]
         release: bool,
-        /// Return immediately, without waiting for the stop
+        /// Return immediately, without waiting for the server to stop
         #[arg(long)]
         no_wait: bool,
     },
-    /// Drop a volume's cached blocks because other programs write to its store; dirty blocks are
-    /// destaged first, while clients wait
+    /// Drop a volume's cached blocks; use this when another program has changed its backing store.
+    /// Dirty blocks are destaged first, while clients wait
     #[command(after_help = EXAMPLE_INVALIDATE)]
     Invalidate {
         #[command(flatten)]
@@ -119,10 +119,11 @@ pub enum Action {
         /// The volume's name
         volume: String,
     },
-    /// Add a volume (refused: this version needs a restart; see below)
+    /// Add a volume (not supported on a running server; the help of `attach` explains what to do)
     #[command(after_help = EXAMPLE_RESTART)]
     Attach(RestartArgs),
-    /// Remove a volume (refused: this version needs a restart; see below)
+    /// Remove a volume (not supported on a running server; the help of `detach` explains what to
+    /// do)
     #[command(after_help = EXAMPLE_RESTART)]
     Detach(RestartArgs),
     /// Use less memory for cached blocks, or return to the amount used at startup
@@ -130,7 +131,7 @@ pub enum Action {
     Resize {
         #[command(flatten)]
         server: ServerArgs,
-        /// Memory for cached blocks
+        /// Amount of memory for cached blocks
         #[arg(long, value_name = "SIZE")]
         dram: Size,
     },
@@ -142,9 +143,9 @@ pub enum Action {
         /// write-through, read-only, write-around, write-only or write-back
         #[arg(long, value_name = "POLICY")]
         write_policy: WritePolicy,
-        /// What a write must reach before it is acknowledged under write-back: flash or dram
-        /// [default: the current setting, or else the configured one]; a server without flash
-        /// supports only dram
+        /// With write-back: where data must be before a write is acknowledged, flash or dram. A
+        /// server without flash supports only dram [default: the current setting if there is one,
+        /// otherwise the configured one]
         #[arg(long, value_name = "WHEN")]
         acknowledge: Option<Acknowledge>,
     },
@@ -157,8 +158,8 @@ const EXAMPLE: &str = "Example, with a server running:
 const EXAMPLE_STATUS: &str = "Example, with a server running:
   $ forebay ctl status --control unix:control.sock";
 
-const EXAMPLE_TOP: &str =
-    "reads/s, writes/s and hits cover the last interval; p50 and p99 cover the time since the start.
+const EXAMPLE_TOP: &str = "reads/s, writes/s and hits cover the last interval.
+p50 and p99 cover the time since the server started.
 
 Example, with a server running:
   $ forebay ctl top --every 500ms --count 2 --config forebay.toml";

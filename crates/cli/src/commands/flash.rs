@@ -31,13 +31,13 @@ const ERRORS_SHOWN: usize = 10;
 /// What to do with a flash tier.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    /// Show what a flash tier holds (reads the whole tier)
+    /// Show what a flash tier contains (reads the whole tier)
     #[command(after_help = EXAMPLE)]
     Info(Args),
     /// Read and verify the whole tier; fail if anything is damaged
     #[command(after_help = EXAMPLE_CHECK)]
     Check(Args),
-    /// Destage a tier's dirty blocks to the backing stores, offline
+    /// Destage a tier's dirty blocks to the backing stores while the server is stopped
     #[command(after_help = EXAMPLE_RECOVER)]
     Recover(RecoverArgs),
 }

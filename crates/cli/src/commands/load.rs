@@ -21,38 +21,39 @@ const HASHED_MAX: u64 = 1_000_000;
 /// Arguments of `forebay load`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-SPEC has the form that `forebay trace synth` reads: a TOML file or a line such as \
+SPEC has the same form as for `forebay trace synth`: a TOML file, or a line such as \
 zipf:blocks=64Ki,write=0.3. Without --rate or --open-loop, each job keeps --queue-depth requests \
 in flight and ignores the arrival times of SPEC.
 
 Example:
   $ forebay load zipf:blocks=4Ki --target d.img --create 16MiB --requests 20k")]
 pub struct Args {
-    /// The workload, or a TOML file that describes it
+    /// The workload, or the path of a TOML file that describes it
     #[arg(value_name = "SPEC")]
     pub spec: String,
     #[command(flatten)]
     pub target: TargetArgs,
-    /// Open loop: send N requests per second, evenly spaced, or at random times if SPEC says so
+    /// Open loop: send N requests per second; they are evenly spaced, unless SPEC asks for random
+    /// times
     #[arg(long, value_name = "N", value_parser = number, help_heading = "Pace")]
     pub rate: Option<u64>,
     /// Open loop: send requests at the times that SPEC sets
     #[arg(long, conflicts_with_all = ["rate", "quiesce"], help_heading = "Pace")]
     pub open_loop: bool,
-    /// Maximum number of requests in flight per job [default: 16 in a closed loop, 256 in an open
-    /// loop]
+    /// Maximum number of requests in flight per job [default: 256 with --rate or --open-loop,
+    /// otherwise 16]
     #[arg(long, value_name = "N", help_heading = "Pace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub queue_depth: Option<u32>,
-    /// Number of submitters, each with its own queue and, for NBD, its own connections
+    /// Number of parallel jobs; each job has its own queue and, for NBD, its own connections
     #[arg(long, value_name = "N", default_value = "1", help_heading = "Pace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     #[arg(conflicts_with_all = ["rate", "open_loop", "verify", "quiesce"])]
     pub jobs: u32,
-    /// Stop after this time; SPEC repeats until then
+    /// Stop after this time; until then, SPEC is repeated
     #[arg(long, value_name = "T", help_heading = "Length")]
     pub duration: Option<TimeSpan>,
-    /// Stop after N requests; SPEC repeats until then
+    /// Stop after N requests; until then, SPEC is repeated
     #[arg(long, value_name = "N", value_parser = number, help_heading = "Length")]
     pub requests: Option<u64>,
     /// Time per row of --intervals and per point of --html [default: 100ms, or longer in long runs]

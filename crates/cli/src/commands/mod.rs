@@ -57,17 +57,17 @@ pub enum Command {
     Mrc(mrc::Args),
     /// Find the cache tiers to buy for a workload and a budget
     Plan(plan::Args),
-    /// Divide a cache among volumes: how much memory and flash each one gets
+    /// Divide a cache among volumes: compute how much memory and flash each volume gets
     Partition(Box<partition::Args>),
-    /// Check whether workloads fit together in one cache, and show which of them waste it
+    /// Check whether several workloads fit in one cache, and show which workloads waste cache space
     Consolidate(consolidate::Args),
-    /// Sample a trace: make a smaller one with the same features and hit ratios
+    /// Sample a trace: write a smaller trace with similar features and hit ratios
     Sample(sample::Args),
     /// Run a configured cache in virtual time, and show its hits, latencies and traffic
     Simulate(simulate::Args),
     /// Replay a trace against real devices, an NBD export or Forebay's cache
     Replay(Box<replay::Args>),
-    /// Put a synthetic load on real devices, an NBD export or Forebay's cache
+    /// Send a synthetic workload to real devices, an NBD export or Forebay's cache
     Load(Box<load::Args>),
     /// Run the cache, and serve its volumes over NBD
     Serve(serve::Args),
@@ -75,10 +75,10 @@ pub enum Command {
     Report(report::Args),
     /// Query and control a running server
     Ctl(ctl::Args),
-    /// Inspect, verify and recover a flash tier, offline
+    /// Inspect, verify or recover a flash tier while the server is stopped
     #[command(subcommand, after_help = flash::EXAMPLE)]
     Flash(flash::Command),
-    /// Inspect a backing store, or release it for use without Forebay, offline
+    /// Inspect, recover or release a backing store while the server is stopped
     #[command(subcommand, after_help = backing::EXAMPLE)]
     Backing(backing::Command),
     /// List the replacement policies, with the idea, source and parameters of each

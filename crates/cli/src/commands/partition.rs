@@ -30,7 +30,7 @@ pub enum Goal {
 /// How shares are searched.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Search {
-    /// Dynamic programming: finds the optimum in whole units
+    /// Dynamic programming: finds the best division into whole units
     Exact,
     /// Simulated annealing: allows finer units, but may miss the optimum
     Anneal,
@@ -50,16 +50,16 @@ pub enum Weigh {
 pub enum Iops {
     /// The largest sum of requests per second
     Sum,
-    /// The smallest sum of times per request, which favours the slowest volume
+    /// The smallest sum of the volumes' times per request, which favours the slowest volume
     Inverse,
 }
 
 /// How a division is judged.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Evaluate {
-    /// From the curves and the latencies of idle devices
+    /// Use the miss-ratio curves and the latencies of idle devices
     Analytic,
-    /// By simulating the caches, then planning again with the simulated latencies
+    /// Simulate the caches, then plan again with the simulated latencies
     Simulate,
 }
 
@@ -71,7 +71,7 @@ pub enum Evaluate {
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
-    /// Amount of flash to divide, counting only space for data
+    /// Amount of flash to divide: the space for data only
     #[arg(long, value_name = "SIZE")]
     pub flash: Size,
     /// Amount of memory to divide; by default the caches use only flash
@@ -83,7 +83,7 @@ pub struct Args {
     /// Maximum mean latency of a volume; takes precedence over the goal (repeatable)
     #[arg(long, value_name = "VOLUME=TIME", value_parser = target)]
     pub target: Vec<(String, TimeSpan)>,
-    /// What gets equal weight [default: volumes, or requests with --goal hits]
+    /// What has equal weight [default: volumes, or requests with --goal hits]
     #[arg(long, value_enum)]
     pub weigh: Option<Weigh>,
     /// For --goal iops: how to combine the requests per second of several volumes [default: sum]
@@ -150,8 +150,8 @@ pub struct EvaluateArgs {
     /// How to judge a division
     #[arg(long, value_enum, default_value = "analytic")]
     pub evaluate: Evaluate,
-    /// With --evaluate simulate: largest difference between prediction and simulation that counts
-    /// as agreement [default: 0.05]
+    /// With --evaluate simulate: stop planning again when prediction and simulation differ by at
+    /// most this fraction [default: 0.05]
     #[arg(long, value_name = "FRACTION", value_parser = crate::args::rate)]
     pub tolerance: Option<f64>,
     /// With --evaluate simulate: maximum number of plans to simulate [default: 8]

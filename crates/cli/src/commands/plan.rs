@@ -57,11 +57,11 @@ pub enum Method {
 /// How one choice is judged.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Evaluate {
-    /// From the curves and the devices' latencies
+    /// Use the miss-ratio curves and the latencies of the devices
     Analytic,
-    /// By simulating the cache
+    /// Simulate the cache
     Simulate,
-    /// By replaying the trace on real files and devices
+    /// Replay the trace on real files and devices
     Replay,
 }
 
@@ -78,10 +78,10 @@ impl From<Evaluate> for analysis::Evaluate {
 /// Arguments of `forebay plan`.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Hits are those of an ideal LRU list over all tiers. A flash tier in slots, the \
-default, reaches nearly as many hits; a flash log reaches fewer (docs/simulation.md has a table). \
-Give the configuration that you will run with --config FILE to simulate the best choices; their \
-figures are then those of that cache.
+    after_help = "The plan assumes the hits of one ideal LRU list that covers all tiers. A flash \
+tier with the slots layout (the default) reaches nearly as many hits; with the log layout, it \
+reaches fewer (docs/simulation.md has a table). To simulate the best choices, name your \
+configuration file with --config; the results then show the figures of the simulated cache.
 
 Example:
   $ forebay trace synth 'zipf' -o zipf.parquet
@@ -90,13 +90,13 @@ Example:
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
-    /// Budget for the tiers: dollars, or a percentage of the price of DRAM for all data; several
-    /// budgets get one plan each
+    /// Budget for the tiers, in dollars or as a percentage of the price of DRAM for all data;
+    /// Forebay makes one plan per budget
     #[arg(long, value_name = "USD,...", value_delimiter = ',')]
     #[arg(required_unless_present = "study", allow_negative_numbers = true)]
     pub budget: Vec<Budget>,
-    /// Size of the tier 1 that you already have: compare spending --budget on more tier 1 with
-    /// spending it on a second tier
+    /// Size of the tier 1 that you already have. Forebay then compares two ways to spend --budget:
+    /// on more tier 1, or on a second tier
     #[arg(long, value_name = "SIZE", conflicts_with_all = ["method", "evaluate", "sweep", "pareto"])]
     pub have: Option<Size>,
     /// Device catalogue (TOML); --print-devices prints the built-in one
@@ -114,25 +114,27 @@ pub struct Args {
     /// How to search for sizes
     #[arg(long, value_enum, default_value = "exhaustive")]
     pub method: Method,
-    /// How many sizes per combination Cydonia tries [default: 10]
+    /// Number of sizes that Cydonia tries for each combination of devices [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub evaluations: Option<u64>,
     /// How to judge a choice [default: analytic, or simulate with --config]
     #[arg(long, value_enum)]
     pub evaluate: Option<Evaluate>,
-    /// After an exhaustive search, simulate or replay the N best choices of each budget; Cydonia
-    /// simulates or replays every evaluation [default: 3]
+    /// After an exhaustive search, simulate or replay the N best choices for each budget; Cydonia
+    /// simulates or replays every size that it tries [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     #[arg(alias = "finalists")]
     pub shortlist: Option<u64>,
-    /// Bytes of metadata per cached block, stored in tier 1 at its price: one figure for all tiers,
-    /// or one per tier. For Forebay's own cache (memory, then flash), give `69,49` with the log
-    /// layout, or `94,66` with the slots layout
+    /// Bytes of metadata per cached block: one number for all tiers, or one number per tier. The
+    /// metadata is stored in tier 1, at the price of tier 1. For Forebay's own cache, use
+    /// `--metadata 69,49` with the log layout (69 bytes for memory, 49 for flash), or `--metadata
+    /// 94,66` with the slots layout
     #[arg(long, value_name = "BYTES,...", default_value = "31", value_parser = Metadata::from_str)]
     pub metadata: Metadata,
-    /// Configuration file for the simulated cache: its policies, relation and layout. --evaluate
-    /// replay also uses the file's devices, which must be the devices of --tiers and --backing. The
-    /// plan sets the sizes and the write policy
+    /// Configuration file of the cache to simulate. The file sets the policies, the relation
+    /// between the tiers, and the flash layout; the plan sets the sizes and the write policy.
+    /// --evaluate replay also uses the file's devices, which must be the devices of --tiers and
+    /// --backing
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Allow replays to destroy the data on existing devices and files that --config names
@@ -142,8 +144,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "1", requires = "config")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "Replaying")]
     pub queue_depth: u32,
-    /// Buy no flash that would use more than this multiple of its rated endurance; 1 is the rated
-    /// endurance, none sets no limit
+    /// Do not buy flash if the workload would use more than this multiple of its rated endurance; 1
+    /// is the rated endurance, `none` sets no limit
     #[arg(long, value_name = "TIMES", default_value = "1", value_parser = wear_max)]
     #[arg(conflicts_with_all = ["have", "study"])]
     pub wear_max: WearMax,
@@ -153,8 +155,8 @@ pub struct Args {
     /// Block size
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block_size)]
     pub block_size: BlockSize,
-    /// Also plan for N budgets, from one that buys little to one that buys space for all data;
-    /// --html and --parquet imply --sweep
+    /// Also plan for N budgets, from a small one to one that buys space for all data; --html and
+    /// --parquet imply --sweep
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "24")]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
     pub sweep: Option<usize>,
@@ -163,15 +165,17 @@ pub struct Args {
     #[arg(long)]
     pub pareto: bool,
     /// Instead of planning, study each trace alone with N budgets up to the price of DRAM for all
-    /// data: which shape of cache wins, how much it gains, and how close Cydonia's plan comes to it
+    /// data. The study shows which shape of cache wins, how much it gains, and how close Cydonia's
+    /// plan is to the best one
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "50", value_parser = clap::value_parser!(u64).range(1..=1000))]
     #[arg(conflicts_with_all = ["budget", "have", "policy", "method", "evaluate", "sweep", "pareto"])]
     pub study: Option<u64>,
-    /// Save the result of each trace that --study finishes to FILE, and resume from FILE if it exists
+    /// With --study: save the result of each finished trace to FILE, and resume from FILE if it
+    /// exists
     #[arg(long, value_name = "FILE")]
     pub resume: Option<PathBuf>,
-    /// Print the built-in device catalogue, as a file to edit, and exit
+    /// Print the built-in device catalogue as TOML that you can edit, and exit
     #[arg(long, exclusive = true)]
     pub print_devices: bool,
     #[command(flatten)]

@@ -20,9 +20,9 @@ use crate::output::{OutputArgs, check_file};
 /// Arguments of `forebay replay`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-A replay writes generated data, so it destroys the data on its target; give --write to confirm. \
-With --config, --write is required only if the flash tier or a store already exists. A target is \
-never opened while another program uses it.
+A replay writes generated data, which destroys the data on the target; confirm this with --write. \
+With --config, --write is required only if the flash tier or a store already exists. Forebay never \
+opens a target that another program is using.
 
 Example:
   $ forebay trace synth 'zipf:blocks=4Ki,requests=10k,write=0.2' -o z.parquet
@@ -43,8 +43,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "64", help_heading = "Pace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub queue_depth: u32,
-    /// Skip idle times longer than T, when no request is in flight or due; without T, skip all idle
-    /// times
+    /// Skip idle times longer than T; without T, skip all idle times. In an idle time, no request
+    /// is in flight or due
     #[arg(long, value_name = "T", num_args = 0..=1, default_missing_value = "0s")]
     #[arg(require_equals = true, help_heading = "Pace")]
     pub skip_idle: Option<TimeSpan>,

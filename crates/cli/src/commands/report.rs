@@ -15,9 +15,9 @@ use crate::error::CliError;
   $ forebay plan zipf.parquet --budget 50% --backing SlowHDD --json -o plan.json
   $ forebay report mrc.json plan.json -o report.html")]
 pub struct Args {
-    /// JSON documents of `trace info`, `mrc`, `plan`, `partition`, `consolidate`, `sample`,
-    /// `representatives`, `simulate`, `replay`, `load` and `ctl status`; charts show LABEL, or the
-    /// file name if you give no LABEL
+    /// JSON documents printed by `trace info`, `mrc`, `plan`, `partition`, `consolidate`, `sample`,
+    /// `representatives`, `simulate`, `replay`, `load` and `ctl status`. Charts show LABEL, or the
+    /// file name if you omit LABEL
     #[arg(value_name = "[LABEL=]FILE", required = true)]
     pub documents: Vec<String>,
     /// The HTML page to write

@@ -28,18 +28,19 @@ pub struct Args {
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub rate: f64,
     /// Region size: 4 KiB shifted left by BITS; 0 is plain spatial sampling, 4 is the value in the
-    /// BlkSample thesis. With several BITS, the best sample is kept [default: 4,5,6,7,8, or 4 with
-    /// --samples]
+    /// BlkSample thesis. If you list several values, Forebay keeps the best sample [default:
+    /// 4,5,6,7,8, or 4 with --samples]
     #[arg(long, value_name = "BITS,...", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(0..=i64::from(BITS_MAX)))]
     pub bits: Vec<u32>,
-    /// Take N samples for each BITS, with seeds from SEED upwards, and keep the one whose features
-    /// and hit ratios are closest to the trace's [default: 8, or 1 with --bits or --samples]
+    /// Take N samples for each value of BITS, with seeds from SEED upwards. Keep the sample whose
+    /// features and hit ratios are closest to the trace's [default: 8, or 1 with --bits or
+    /// --samples]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub best_of: Option<u32>,
-    /// Remove more regions, down to this rate, as long as that brings the features closer to the
-    /// trace's [default: 0.7 times --rate, as long as hit ratios stay within 0.02 of the trace's;
-    /// none with --bits or --samples]
+    /// After sampling, remove more regions, down to this rate, while this brings the features
+    /// closer to the trace's [default: 0.7 times --rate, if the hit ratios stay within 0.02 of the
+    /// trace's; with --bits or --samples, remove none]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub target_rate: Option<f64>,
     /// Take N samples that share no regions, and write them to NAME-1.parquet, NAME-2.parquet ...

@@ -36,30 +36,30 @@ pub struct Args {
     /// Overwrite the devices with an empty flash tier and new headers, unless they hold dirty data
     #[arg(long)]
     pub format: bool,
-    /// Discard dirty data that would prevent this start
+    /// Discard any dirty data that would otherwise prevent the server from starting
     #[arg(long)]
     pub discard_dirty_data: bool,
-    /// Drop clean blocks from the flash tier, for use after other programs changed a backing store;
-    /// dirty blocks are destaged first and overwrite what those programs wrote
+    /// Drop all clean blocks from the flash tier; use this after another program has changed a
+    /// backing store. Dirty blocks are destaged first, and overwrite what that program wrote
     #[arg(long, conflicts_with = "format")]
     pub drop_clean: bool,
-    /// Leave dirty data on flash at the end, whatever flush.on_stop says
+    /// Leave dirty data on flash when the server stops, whatever flush.on_stop says
     #[arg(long)]
     pub keep_dirty: bool,
-    /// Destage dirty data to the backing stores at the end, whatever flush.on_stop says
+    /// Destage dirty data to the backing stores when the server stops, whatever flush.on_stop says
     #[arg(long, conflicts_with = "keep_dirty")]
     pub destage: bool,
-    /// Record client requests as a trace
+    /// Record client requests as a trace in this file
     #[arg(long, value_name = "X.parquet")]
     pub record: Option<PathBuf>,
     /// Also record a hash (XXH3-128) of each 4 KiB of data
     #[arg(long, requires = "record")]
     pub hash: bool,
-    /// Record only requests to a sample of the regions: RATE is the fraction of regions, and a
-    /// region is 4 KiB shifted left by BITS (4 if not given)
+    /// Record only requests to a sample of the regions. RATE is the fraction of regions to record;
+    /// the region size is 4 KiB shifted left by BITS (4 if you omit BITS)
     #[arg(long, value_name = "RATE[:BITS]", value_parser = sample, requires = "record")]
     pub sample: Option<SampleSpec>,
-    /// Record every call into the cache and a hash of its answers
+    /// Record every call into the cache and a hash of the cache's answers in FILE
     #[arg(long, value_name = "FILE")]
     pub tape: Option<PathBuf>,
 }

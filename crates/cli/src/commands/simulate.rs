@@ -26,12 +26,12 @@ pub struct Args {
     #[command(flatten)]
     pub config: ConfigArgs,
     /// Compare these replacement policies instead of using the configured one; `forebay policies`
-    /// lists all policies. The trace's requests are kept in memory, 40 bytes each
+    /// lists all policies. This keeps all requests of the trace in memory, at 40 bytes each
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
           value_parser = simulated)]
     pub policies: Vec<ReplacementPolicy>,
-    /// Add flushes to each volume, because traces seldom contain flushes: one after every N writes,
-    /// or TIME after the first unflushed write
+    /// Add flushes, which traces seldom contain, to each volume: a flush after every N writes, or a
+    /// flush TIME after the first unflushed write
     #[arg(long, value_name = "N|none|TIME", default_value = "none", value_parser = assume_flush)]
     pub assume_flush: AssumeFlush,
     /// Ignore the trace's times and keep N requests in flight
@@ -40,7 +40,7 @@ pub struct Args {
     /// Replay N times as fast as the trace
     #[arg(long, value_name = "N", group = "pacing", default_value = "1", value_parser = positive)]
     pub rate: f64,
-    /// Run one request at a time, each after all background work of the previous one has ended
+    /// Run one request at a time, and wait for all background work before running the next one
     #[arg(long, group = "pacing")]
     pub quiesce: bool,
     /// Compute hits and traffic without times; this is the fastest mode

@@ -20,17 +20,18 @@ use crate::output::OutputArgs;
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Distance {
-    /// Traditional reuse distance: all accesses, as in an LRU cache for reads and writes
+    /// Traditional reuse distance: reads and writes can hit, as in an LRU cache for both
     Trd,
-    /// Useful reuse distance: only reads can hit, after a read or a write of the block
+    /// Useful reuse distance: only reads can hit; the previous access can be a read or a write
     Urd,
-    /// Policy-optimised distance, read-only cache: writes invalidate blocks
+    /// Policy-optimised distance for a read-only cache: writes invalidate blocks
     PodRo,
-    /// Policy-optimised distance, write-back cache for writes: only writes allocate
+    /// Policy-optimised distance for a write-back cache in which only writes allocate blocks
     PodWbwo,
-    /// Policy-optimised distance, write-back (the same as urd)
+    /// Policy-optimised distance for a write-back cache (the same as urd)
     PodWb,
-    /// Policy-optimised distance, write-through with allocation on writes (the same as urd)
+    /// Policy-optimised distance for a write-through cache that allocates on writes (the same as
+    /// urd)
     PodWt,
     /// Exact distance for an LRU cache that allocates on reads only; writes invalidate blocks
     LruRo,
@@ -58,7 +59,7 @@ impl From<Distance> for forebay_locality::Distance {
 pub enum Key {
     /// By address: an ordinary cache
     Sector,
-    /// By content: a content-addressed cache, which holds identical blocks once
+    /// By content: a content-addressed cache, which stores identical blocks only once
     Content,
 }
 
@@ -83,19 +84,19 @@ pub struct Args {
     /// Sample at most N blocks (256 or more), lowering the rate as needed (fixed-size SHARDS)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(256..))]
     pub max_blocks: Option<u64>,
-    /// Estimate the error of the curve by measuring the blocks, or the sample, in N slices. This
-    /// uses all processors; with only two processors, it takes longer than computing the exact
-    /// curve
+    /// Estimate the error of the curve: divide the blocks (or the sampled blocks) into N slices,
+    /// and measure each slice. This uses all processors; with only two processors, it takes longer
+    /// than computing the exact curve
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "16",
           value_parser = clap::value_parser!(u64).range(2..=256))]
     pub slices: Option<u64>,
-    /// With --slices: measure only slice K, from 1 to N, and print its counts for --merge. Each run
-    /// then holds only one slice in memory
+    /// With --slices N: measure only slice K (1 to N), and print its counts for --merge. Each run
+    /// then needs memory for only one slice
     #[arg(long, value_name = "K", requires = "slices",
           value_parser = clap::value_parser!(u64).range(1..),
           conflicts_with_all = ["sample", "max_blocks", "points", "at", "parquet", "html"])]
     pub slice: Option<u64>,
-    /// Merge slices into the curve of their trace; TRACE... are files written with --slice
+    /// Compute a curve from the slices of a trace; TRACE... are then the files written with --slice
     #[arg(long, conflicts_with_all = [
         "distance", "key", "sample", "max_blocks", "slices", "request_level", "migration_period",
         "per_volume", "policies", "config", "block_size", "format", "volumes", "limit",
@@ -111,16 +112,16 @@ pub struct Args {
     /// Also compute a curve for each volume alone
     #[arg(long)]
     pub per_volume: bool,
-    /// Run each of these replacement policies and print its curve; `forebay policies` lists the
-    /// names, and `opt` is the best possible policy (Belady). With --sample, the policies run in
-    /// miniature
+    /// Run each of these replacement policies and print its curve. `forebay policies` lists their
+    /// names; `opt` is the best possible policy (Belady). With --sample, the simulated caches are
+    /// scaled down by the sampling rate
     #[arg(long = "policy", value_name = "NAME,...", value_delimiter = ',',
           value_parser = Contender::from_str, conflicts_with_all = [
         "distance", "key", "max_blocks", "slices", "request_level", "migration_period", "per_volume",
     ])]
     pub policies: Vec<Contender>,
-    /// Simulate, in miniature, the cache that this file configures, and print its curve; --at sets
-    /// the memory sizes [default: powers of two]
+    /// Simulate a scaled-down version of the cache that this file configures, and print its curve;
+    /// --at sets the memory sizes [default: powers of two]
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "distance", "key", "max_blocks", "slices", "request_level", "migration_period",
         "per_volume", "block_size", "points", "policies",
@@ -132,8 +133,8 @@ pub struct Args {
     /// Block size
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block_size)]
     pub block_size: BlockSize,
-    /// Maximum number of points per curve [default: 200, or 21 with --policy]; without --policy, a
-    /// curve with fewer steps has one point per step
+    /// Maximum number of points per curve; without --policy, a curve with fewer steps has one point
+    /// per step [default: 200, or 21 with --policy]
     #[arg(long, value_name = "N")]
     pub points: Option<usize>,
     /// Add points at these cache sizes (rounded down to whole blocks)

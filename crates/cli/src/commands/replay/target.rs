@@ -29,18 +29,18 @@ pub struct TargetArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// A file, a block device or an NBD export (nbd://HOST/NAME, nbd+unix:///NAME?socket=PATH);
-    /// give one for each volume of the workload
+    /// repeat the option for each volume of the workload
     #[arg(long, value_name = "URI_OR_PATH")]
     pub target: Vec<String>,
-    /// Allow writes to an existing target, which destroy its data
+    /// Allow writes to an existing target; these writes destroy its data
     #[arg(long, conflicts_with = "reads_only")]
     pub write: bool,
-    /// Send one request at a time, each after all background work of the previous one has ended;
-    /// the cache then makes the same decisions as in `simulate --quiesce`
+    /// Send one request at a time, and wait for all background work before sending the next one.
+    /// The cache then makes the same decisions as in `simulate --quiesce`
     #[arg(long, requires = "config", conflicts_with_all = ["rate", "queue_depth"])]
     #[arg(help_heading = "Pace")]
     pub quiesce: bool,
-    /// Leave out writes, trims and zeroings
+    /// Send only reads; leave out writes, trims and write-zeroes requests
     #[arg(long)]
     pub reads_only: bool,
     /// Create a --target file of this size if it does not exist
@@ -49,11 +49,11 @@ pub struct TargetArgs {
     /// Use the host's page cache instead of bypassing it
     #[arg(long, conflicts_with = "config")]
     pub buffered: bool,
-    /// Number of NBD connections to each export, if it supports several
+    /// Number of NBD connections to each export, if the export supports several
     #[arg(long, value_name = "N", default_value = "1")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     pub connections: u32,
-    /// Move requests beyond the target's end back onto the target, instead of refusing to start
+    /// Wrap requests beyond the end of the target around to its start, instead of refusing to run
     #[arg(long)]
     pub wrap: bool,
     /// Place the workload's volumes one after another on the target's first volume
@@ -68,10 +68,10 @@ pub struct TargetArgs {
     /// Overwrite the devices with an empty flash tier and new headers, unless they hold dirty data
     #[arg(long, requires = "config")]
     pub format_devices: bool,
-    /// Discard dirty data that would prevent this run
+    /// Discard any dirty data that would otherwise prevent this run
     #[arg(long, requires = "config")]
     pub discard_dirty_data: bool,
-    /// Leave dirty data on flash at the end, whatever flush.on_stop says
+    /// Leave dirty data on flash after the run, whatever flush.on_stop says
     #[arg(long, requires = "config")]
     pub keep_dirty: bool,
 }

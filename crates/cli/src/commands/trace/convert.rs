@@ -13,8 +13,9 @@ use crate::output::check_files;
 
 /// Arguments of `forebay trace convert`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Formats: parquet, csv, oracleGeneral (oracleGeneral:block=4096 splits \
-requests into blocks), iolog (iolog:version=2, iolog:file=/dev/sdb). See docs/trace-formats.md.
+#[command(after_help = "Formats: parquet, csv, oracleGeneral and iolog. oracleGeneral:block=4096 \
+splits requests into blocks; iolog has parameters such as iolog:version=2 and iolog:file=/dev/sdb. \
+See docs/trace-formats.md.
 
 Example:
   $ forebay trace synth 'zipf:requests=10k' -o zipf.parquet

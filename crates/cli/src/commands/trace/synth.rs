@@ -12,18 +12,18 @@ use crate::error::CliError;
 /// Arguments of `forebay trace synth`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-SPEC is a TOML file or a line of the form PATTERN:KEY=VALUE,... where PATTERN is zipf, zoned, \
-uniform or sequential. `+` mixes several patterns; ` then ` starts another phase. The same seed gives the same \
-trace. docs/trace-formats.md lists all keys.
+SPEC is a TOML file, or a line of the form PATTERN:KEY=VALUE,... PATTERN is zipf, zoned, uniform \
+or sequential. `+` mixes several patterns; ` then ` starts another phase. The same seed gives \
+the same trace. docs/trace-formats.md lists all keys.
 
 Example:
   $ forebay trace synth 'zipf:blocks=64Ki,requests=100k,write=0.3' -o z.parquet
   $ forebay trace synth 'zoned:zones=0.1@0.8/0.9@0.2 + sequential' -o mix.csv")]
 pub struct Args {
-    /// The workload, or a TOML file that describes it
+    /// The workload, or the path of a TOML file that describes it
     #[arg(value_name = "SPEC")]
     pub spec: String,
-    /// The trace to write; its extension selects the format
+    /// The trace file to write; its extension selects the format
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     /// Print a JSON document that describes the written trace
