@@ -19,6 +19,7 @@ mod judge;
 mod model;
 mod world;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -182,6 +183,23 @@ fn a_live_switch_to_write_back_says_dirty_first_while_writes_go_on() {
     assert!(tally.dirty > 0 && tally.dirty < tally.states && tally.stopped > 0, "{tally:?}");
 }
 
+#[test]
+fn clients_go_on_after_a_quiesce_when_the_headers_say_dirty_again() {
+    let (tally, _) = cut_everywhere(case("quiesce", &blank(true)), |files, journal| {
+        let run = start(files, journal, "write-back");
+        run.work(0);
+        writes_beside(&run, || {
+            run.engine.quiesce(None, |_| {}).unwrap();
+            journal.pause_headers(Some(Duration::from_millis(12)));
+            run.engine.resume().unwrap();
+            journal.pause_headers(None);
+        });
+        run.write((1, 5), true);
+        run.stop().unwrap();
+    });
+    assert!(tally.dirty > 0 && tally.dirty < tally.states && tally.stopped > 0, "{tally:?}");
+}
+
 /// Does `what` while another client writes to both volumes without a pause.
 fn writes_beside(run: &Run, what: impl FnOnce()) {
     let over = AtomicBool::new(false);
@@ -197,8 +215,10 @@ fn writes_beside(run: &Run, what: impl FnOnce()) {
                 std::thread::sleep(Duration::from_millis(6));
             }
         });
-        what();
+        // (The client ends, too, if this fails: else the failure would not be seen.)
+        let done = catch_unwind(AssertUnwindSafe(what));
         over.store(true, Ordering::Relaxed);
+        done.unwrap_or_else(|panic| resume_unwind(panic));
     });
 }
 
