@@ -152,7 +152,7 @@ pub enum AnalysisError {
     },
     /// One group has a volume by its name and another by its number.
     #[error(
-        "volume `{volume}`, number {number}, is in both group `{}` and group `{}`", groups[0], groups[1]
+        "volume `{volume}`, number {number}, is in both `{}` and `{}`", groups[0], groups[1]
     )]
     InTwoGroups {
         /// The volume's name.

@@ -343,7 +343,8 @@ fn wrong_names_and_places_end_every_command_that_reads_a_trace_before_the_work()
             let (status, stderr) = run(&[command, &["--html", "missing/x.html"]].concat());
             assert_eq!(status, Some(1), "{command:?}: {stderr}");
             assert!(
-                stderr.contains("cannot write missing/x.html: the directory missing does not exist"),
+                stderr
+                    .contains("cannot write missing/x.html: the directory missing does not exist"),
                 "{stderr}"
             );
             assert!(stderr.contains("nothing was started"), "{stderr}");

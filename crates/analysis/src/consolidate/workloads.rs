@@ -148,9 +148,7 @@ pub fn check_names(groups: &[Group]) -> Result<(), AnalysisError> {
                     return refuse(format!("group `{name}` lists volume `{volume}` twice"));
                 }
                 Some(other) => {
-                    return refuse(format!(
-                        "volume `{volume}` is in both group `{other}` and group `{name}`"
-                    ));
+                    return refuse(format!("volume `{volume}` is in both `{other}` and `{name}`"));
                 }
             }
         }
