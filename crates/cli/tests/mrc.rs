@@ -260,7 +260,7 @@ fn slices_of_several_processes_merge_to_the_curve_of_one() {
     }
     let [one, two, other] = [("1", "trd"), ("2", "trd"), ("2", "urd")].map(|(n, d)| slice(n, d));
     for (files, says) in [
-        ([&one, &one], "slice 1 is given twice"),
+        ([&one, &one], "slice 1 occurs twice"),
         ([&one, &other], "a slice of a different measurement"),
     ] {
         let message = common::refusal("mrc", &[files[0], files[1], "--merge"]);

@@ -142,7 +142,7 @@ fn a_sample_comes_at_the_rate_of_its_trace_if_gaps_are_followed() {
     let output = forebay(dir.path(), &["trace", "info", "all.parquet", "--follow-gaps"]);
     let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        output.status.code() == Some(2) && message.contains("only samples have gaps"),
+        output.status.code() == Some(2) && message.contains("only samples record them"),
         "{message}"
     );
 }

@@ -88,6 +88,6 @@ mod tests {
     fn a_trace_without_gaps_is_refused() {
         let (_directory, path) = sample("a.parquet", &[Some(1), None]);
         let error = open_all(&[&path], &FOLLOW()).unwrap().read_batch(&mut crate::Batch::default());
-        assert!(error.unwrap_err().to_string().contains("only samples have gaps"));
+        assert!(error.unwrap_err().to_string().contains("only samples record them"));
     }
 }
