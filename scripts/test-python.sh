@@ -9,8 +9,7 @@ rm -rf target/wheel
 FOREBAY="$target/debug/forebay" OUT=target/wheel scripts/package.sh wheel
 wheel="$(realpath target/wheel/*.whl)"
 python3 -m venv target/python
-# (Without compiling every module of every package: the tests import a part of them.)
-target/python/bin/pip install -q --disable-pip-version-check --no-compile "${wheel}[test]"
+target/python/bin/pip install -q --disable-pip-version-check "${wheel}[test]"
 # (Also if this version was installed before.)
 target/python/bin/pip install -q --disable-pip-version-check --force-reinstall --no-deps "$wheel"
 # Nothing else may be found in its place.

@@ -7,7 +7,7 @@ remember() { md5sum <"$1" >"$1.md5"; }
 
 refused 2 'forebay.toml' "$FOREBAY" serve --config forebay.toml
 config; sed -i 's/dram =/darm =/' forebay.toml
-refused 2 'nearest.*dram' serve
+refused 2 'closest name is .dram' serve
 config; sed -i '/^size/d' forebay.toml
 refused 1 'disk.img' serve
 [ ! -e disk.img ] || fail "a file was created"

@@ -28,7 +28,7 @@ if [ "$open" = unlimited ] || [ "$open" -ge 256 ]; then
         start
         few=$(connections)
         [ "$few" -gt 4 ] && [ "$few" -lt 128 ] || fail "$few connections with 256 files"
-        said "allows $few NBD connections"
+        said "allows only $few NBD connections"
         timeout 60 python3 - "$few" <<'END'
 import socket, sys
 allowed = int(sys.argv[1])
