@@ -154,7 +154,7 @@ fn bad_descriptions_are_refused_with_the_reason() {
         ("zipf:size=8GiB", "region"),
         ("zipf:size=4KiB@x", "SIZE@SHARE"),
         ("zoned:zones=1", "BLOCKS@ACCESS"),
-        ("zoned:blocks=2,zones=1@1/1@1/1@1", "add up to 1"),
+        ("zoned:blocks=2,zones=1@1/1@1/1@1", "at least one block"),
         ("zipf:rate=0", "rate"),
         ("zipf:arrival=closed,clients=0", "clients"),
         ("zipf:rate=5 + uniform:rate=6", "twice"),
