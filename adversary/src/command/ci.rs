@@ -169,7 +169,7 @@ pub fn manage(jobs: usize) -> Result<(), String> {
     finish(&[managed(jobs)])
 }
 
-/// One in so many cases of other relations, write policies and admissions is played, each time the same: a prime, so that
+/// Of the cases of other relations, write policies and admissions, `ci` plays every 101st. The number is prime, so that
 /// each kind of cache meets other pairs.
 const OTHERS: u64 = 101;
 

@@ -53,7 +53,7 @@ pub(crate) struct Core {
     pub noted: bool,
     /// Whether a request waits until all work for earlier ones has ended.
     pub one_at_a_time: bool,
-    /// When the reaper wakes by itself.
+    /// When the reaper wakes at the latest.
     pub reaper_wakes_at: Option<Nanos>,
     /// There may be more work to do at once.
     again: bool,

@@ -475,7 +475,7 @@ impl Log {
         }
     }
 
-    /// A clean stop begins: no more direct writes are granted, and no extent leaves by itself.
+    /// A clean stop begins: no more direct writes are granted, and extents that were about to leave stay.
     pub(crate) fn stop_marks(&mut self) {
         self.fail_marks(IoError::Shutdown);
         let a = &mut self.activity;

@@ -13,7 +13,7 @@ use crate::devices::DeviceError;
 /// Sectors are the unit of errors on the medium.
 pub(super) const SECTOR: u64 = 512;
 
-/// Unsynced writes that a cache holds; beyond that, the older half goes to the medium by itself.
+/// Unsynced writes that a cache holds; beyond that, the older half goes to the medium.
 const UNSYNCED_MAX: usize = 4096;
 
 /// Contents of a write.

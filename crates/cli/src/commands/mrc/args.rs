@@ -164,7 +164,7 @@ impl Args {
         }
         let sampled = self.sample.is_some() || self.max_blocks.is_some() || self.slices.is_some();
         if self.key == Key::Content && (by_request || sampled) {
-            let what = "--key content needs all blocks, and counts each block by itself";
+            let what = "--key content needs all blocks, and counts each block separately";
             let next = "leave out --sample, --max-blocks, --slices, --request-level and \
                         --migration-period";
             return Err(CliError::usage(what).next(next));
