@@ -169,7 +169,7 @@ pub fn manage(jobs: usize) -> Result<(), String> {
     finish(&[managed(jobs)])
 }
 
-/// Of the cases of other relations, write policies and admissions, `ci` plays every 101st. The number is prime, so that
+/// `ci` plays every 101st case of other relations, write policies and admissions. The number is prime, so that
 /// each kind of cache meets other pairs.
 const OTHERS: u64 = 101;
 
