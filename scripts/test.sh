@@ -3,9 +3,8 @@
 # the count. A step is skipped, with its reason, when this machine lacks what it needs.
 #
 # The adversary runs in the background at the lowest priority, and its result is reported last: it needs
-# minutes of processor time, which the steps after it leave idle while they wait for devices, clients, downloads
-# and single compilations. The scripts of tests/integration mostly wait, too, and run in the background when
-# everything is built.
+# minutes of processor time, which the steps after it leave idle while they wait for devices, clients and downloads.
+# The scripts of tests/integration mostly wait, too, and run in the background when everything is built.
 #
 #   scripts/test.sh                  all steps
 #   scripts/test.sh fmt clippy       these steps
@@ -14,7 +13,7 @@
 set -uo pipefail
 . "$(dirname "$0")/common.sh"
 
-STEPS="setup lock fmt scripts ruff adversary clippy tidy build tests examples doc integration oracles readme python"
+STEPS="setup lock fmt clippy scripts ruff tidy build adversary tests examples doc integration oracles readme python"
 # These run in the background: the first at the lowest priority.
 declare -A BESIDE=([adversary]="nice -n 19" [integration]="")
 STEP_SECONDS_MAX="${STEP_SECONDS_MAX:-2400}"
@@ -90,7 +89,7 @@ step_ruff() {
 # fewer features, so that they and all above them would be compiled again.
 step_tidy() { cargo test --workspace --test tidy; }
 
-# What most steps need.
+# Builds what most steps need, so that the adversary, which comes next, has little to build.
 step_build() { cargo test --workspace --no-run --lib --bins --tests; }
 
 # Unit tests and integration tests in Rust; their binary comes from the same build.

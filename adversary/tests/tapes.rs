@@ -1,6 +1,6 @@
 //! Runs that once failed, each kept as a tape and named after the bug that has since been mended.
-//! Played without the bug a tape passes. With the bug put back in it fails:
-//! else it shows nothing any more, and is to be recorded again:
+//! Without the bug, a tape passes. With the bug put back in, it fails. A tape that passes with its bug shows
+//! nothing any more and must be recorded again:
 //!
 //! ```text
 //! cargo run -p forebay-adversary -- seed KIND+BUG SEED --shrink FILE
@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use forebay_adversary::kind::Kind;
 use forebay_adversary::tape::{Playback, Tape};
+use forebay_flash::sabotage::Sabotage;
 
 fn tapes() -> Vec<(String, Tape)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tapes");
@@ -38,6 +39,10 @@ fn what_once_failed_passes() {
 
 #[test]
 fn with_its_bug_put_back_in_every_tape_fails_as_it_did() {
+    if !Sabotage::POSSIBLE {
+        println!("skipped: a release build cannot have bugs");
+        return;
+    }
     let sort = |how: &str| how.chars().take_while(|c| !c.is_ascii_digit()).collect::<String>();
     for (path, tape) in tapes() {
         let kind = Kind::find(&tape.kind).expect("a kind and a bug");
