@@ -191,6 +191,17 @@ processor_seconds() {
     sed -nE 's/^processor time: //p' "$1" | tail -n 1 | awk '{print ", " $1 + $2 " s of processors"}'
 }
 
+# What a step's log says of its failures, at most 60 lines of it.
+failures() {
+    local step=$1 log=$logs/$1.log
+    say ""
+    say "failures of $step:"
+    case "$step" in
+        integration) sed -nE '/^FAIL /,/^(ok|skipped:|[0-9]+ passed)/{/^(ok|skipped:|[0-9]+ passed)/!p}' "$log" ;;
+        *) grep --text -E '^(error|FAILED|test .*FAILED|thread .* panicked|assertion | +(left|right): )' "$log" ;;
+    esac | grep . | head -n 60 || tail -n 20 "$log"
+}
+
 # Waits for a step and says how it ended.
 finish() {
     local step=$1 log=$logs/$1.log status took line
@@ -218,6 +229,7 @@ finish() {
             esac
             [ "$status" = 124 ] && say "ended after $STEP_SECONDS_MAX s"
             line="FAILED   $step ($took), see $log"
+            broken="$step $broken"
             ;;
     esac
     [ "$status" = "$SKIP" ] || within="$within$(grep -hE '^skipped: ' "$log")"$'\n'
@@ -226,7 +238,7 @@ finish() {
 }
 
 list="${*:-$STEPS}"
-passed=0 failed=0 skipped=0 summary="" within="" beside=""
+passed=0 failed=0 skipped=0 summary="" within="" beside="" broken=""
 declare -A began runner
 # Whoever ends this script ends its steps, too.
 trap '[ ${#runner[@]} = 0 ] || kill "${runner[@]}" 2>/dev/null' EXIT
@@ -264,5 +276,8 @@ if [ -n "${within//[[:space:]]/}" ]; then
     say "within the steps:"
     printf '%s\n' "$within" | sed 's/^/  /'
 fi
+for step in $broken; do
+    failures "$step"
+done
 say "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

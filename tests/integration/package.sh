@@ -14,7 +14,7 @@ for file in lib/systemd/system/forebay.service share/man/man1/forebay-serve.1.gz
 done
 ! dpkg-deb -c "$package" | awk '$2 != "root/root"' | grep . || fail "files of others than root"
 bash -n root/usr/share/bash-completion/completions/forebay
-gzip -dc root/usr/share/man/man1/forebay-serve.1.gz | grep -q '^\.TH' || fail "no manual page"
+gzip -dc root/usr/share/man/man1/forebay-serve.1.gz | grep '^\.TH' >/dev/null || fail "no manual page"
 [ "$(root/usr/bin/forebay --version)" = "$("$FOREBAY" --version)" ] || fail "another version"
 [ "$(stat -c %s root/usr/bin/forebay)" -lt "$(stat -c %s "$FOREBAY")" ] || fail "it is not stripped"
 # Every command has its page.
