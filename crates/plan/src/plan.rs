@@ -96,8 +96,8 @@ pub struct Plan {
     pub evaluations: u64,
     /// Names of the combinations for which the budget does not buy one unit of tier 1.
     pub unaffordable: Vec<String>,
-    /// Names of the combinations for which everything that the budget can buy wears out faster than
-    /// `wear_max`.
+    /// Names of the combinations for which everything that the budget can buy exceeds the wear limit
+    /// (`wear_max`).
     pub wears_out: Vec<String>,
 }
 
@@ -115,12 +115,12 @@ pub struct Choice {
     /// this tier 1; null without a second tier, or if it is infinite.
     pub hit_miss_ratio: Option<f64>,
     /// [Overhead-gain ratio](docs/planning-reference.md#when-does-a-second-tier-help) of the devices; null
-    /// without a second tier, or if tier 2 never gains.
+    /// without a second tier, or if hits in tier 2 save no time.
     pub overhead_gain_ratio: Option<f64>,
     /// Whether growing tier 1 instead would be cheaper; null if no single tier is as fast, or if tier 1
     /// alone already is.
     pub break_even: Option<BreakEven>,
-    /// A purchase that is faster by the formulas but wears out faster than `wear_max`; null if there is
+    /// A purchase that is faster by the formulas but exceeds the wear limit (`wear_max`); null if there is
     /// none.
     pub wears_out: Option<Purchase>,
     /// Number of evaluated sizes of this combination, not counting the single tier.

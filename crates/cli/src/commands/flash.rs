@@ -136,7 +136,7 @@ fn recover(args: &RecoverArgs, ctx: &Context) -> Result<(), CliError> {
     }
     let engine = Engine::open(&config, EngineOptions::default())?;
     let left = engine.status().total.dirty_blocks;
-    let progress = ctx.progress("blocks written back", Unit::Count, Some(left));
+    let progress = ctx.progress("destaging blocks", Unit::Count, Some(left));
     engine.stop(StopMode::Destage, |dirty| progress.set(left.saturating_sub(dirty)))?;
     progress.finish();
     emit(&report(&args.device)?, &args.output)
@@ -286,10 +286,7 @@ fn summary(errors: &[Damage]) -> String {
         }
     }
     if batches > 0 {
-        parts.push(format!(
-            "{} batches lost, and it is not known which blocks were in them",
-            count(batches)
-        ));
+        parts.push(format!("{} batches lost, whose blocks are unknown", count(batches)));
     }
     if misplaced > 0 {
         parts.push(format!("{} misplaced pages", count(misplaced)));

@@ -56,9 +56,12 @@ const SINGLE: [Single; 33] = [
     ("forebay_connections_accepted_total", "counter", "NBD connections accepted", |s| {
         s.nbd.accepted as f64
     }),
-    ("forebay_connections_refused_total", "counter", "NBD connections refused: too many", |s| {
-        s.nbd.refused as f64
-    }),
+    (
+        "forebay_connections_refused_total",
+        "counter",
+        "NBD connections refused because there were too many",
+        |s| s.nbd.refused as f64,
+    ),
     ("forebay_request_memory_bytes", "gauge", "Memory that requests use", |s| {
         s.nbd.request_memory.bytes as f64
     }),
@@ -274,7 +277,7 @@ fn failures(page: &mut String, server: &ServerStatus) {
 /// several.
 fn devices(page: &mut String, c: &Components) {
     let name = "forebay_device_latency_seconds";
-    head(page, name, "summary", "Time from the cache's order for a device operation to its end");
+    head(page, name, "summary", "Time from the cache's request for a device operation to its end");
     let flash = [("read", &c.tier2_read), ("write", &c.tier2_write), ("sync", &c.tier2_sync)];
     for (operation, latency) in flash {
         let labels = format!("device=\"flash\",operation=\"{operation}\"");
