@@ -23,8 +23,8 @@ pub struct Status {
     pub write_policy: String,
     /// When writes under write-back are acknowledged.
     pub acknowledge: String,
-    /// Why the start could not adopt the configured write policy: dirty data could not be destaged. Null if
-    /// the start adopted that policy.
+    /// Why the server could not adopt the configured write policy when it started: dirty data could not be
+    /// destaged. Null if it adopted the policy.
     pub write_policy_failure: Option<String>,
     /// Why nothing is written to flash until the next start; null while flash works.
     pub flash_failure: Option<String>,

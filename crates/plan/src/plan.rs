@@ -145,8 +145,8 @@ pub struct Purchase {
     /// With `--sample`, a confidence interval of about 95 % for the mean latency by the formulas; otherwise
     /// null.
     pub mean_latency_us_bounds: Option<Interval>,
-    /// 99th percentile of the latency ([Tail](docs/planning-reference.md#tail)): of block accesses by the
-    /// formulas, of requests by a simulation or replay.
+    /// 99th percentile of the latency ([Tail](docs/planning-reference.md#tail)): of block accesses in the
+    /// formulas, of requests in a simulation or replay.
     pub p99_latency_us: f64,
     /// 99.9th percentile of the latency of the same accesses or requests.
     pub p999_latency_us: f64,

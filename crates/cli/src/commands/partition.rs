@@ -77,7 +77,7 @@ pub struct Args {
     /// Amount of memory to divide; by default the caches use only flash
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub dram: Size,
-    /// What to optimize
+    /// What to optimise
     #[arg(long, value_enum, default_value = "latency")]
     pub goal: Goal,
     /// Maximum mean latency of a volume; takes precedence over the goal (repeatable)

@@ -32,15 +32,15 @@ section! {
         /// Number of regions kept free, so that a log full of dirty blocks can still be reclaimed. The slots
         /// layout always keeps one.
         regions_reserved: u32 = 2;
-        /// In the log layout: which records of a region are kept when it is reclaimed. The kept records are
-        /// written again at the head of the log, up to half a region, while there is room. Unset means
+        /// In the log layout: which of a region's records are kept when the region is reclaimed. These records
+        /// are written again at the head of the log, up to half a region, while there is room. Unset means
         /// `"frequency"`. In the slots layout: the replacement policy of the cells, which sees the blocks
         /// that leave memory and those that are read from flash. Unset means `"lru"`.
         replacement: Option<FlashReplacement> = unset;
         /// In the slots layout: parameters of the replacement policy, by name; parameters that are not listed
         /// keep their defaults.
         replacement_parameters: BTreeMap<String, u32> = {};
-        /// The number of reads from flash that move a block to memory: 1 to 255, or to 31 in the slots
+        /// Number of reads from flash after which a block moves to memory: 1 to 255, or to 31 in the slots
         /// layout. Until then, the block is read from flash each time and takes no frame in memory.
         promote_after: u32 = 1;
         /// In the slots layout, under write-back and the relation `exclusive`: replaces a smaller

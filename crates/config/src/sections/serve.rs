@@ -33,8 +33,8 @@ section! {
         /// more than its share and others wait for memory. After this time, the connection is closed. A
         /// client that makes progress gets one more second for each MiB.
         stall_timeout: TimeSpan = "10s";
-        /// How long a connection may be idle before it is closed. Unset means without limit: a mounted disk
-        /// may be idle for days.
+        /// How long a connection may be idle before it is closed. Unset means no limit: a mounted disk may be
+        /// idle for days.
         idle_timeout: Option<TimeSpan> = unset;
         /// Mode of the socket file of `nbd` if the address is a unix socket, whatever the umask. The mode
         /// controls who may connect.

@@ -101,7 +101,8 @@ impl Choices<'_> {
                 .figure()
                 .caption(
                     "Where the workload's hit-miss ratio is above the devices' overhead-gain \
-                     ratio, adding a second tier makes a cache with that first tier faster.",
+                     ratio, adding a second tier to a first tier of that size makes the cache \
+                     faster.",
                 );
             if curve.is_empty() { Vec::new() } else { vec![latency, ratio] }
         });
