@@ -37,8 +37,8 @@ pub struct Document {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub comparison: Vec<Compared>,
     /// The samples from which Forebay chose the one with the lowest `total_error`; omitted if it took only
-    /// one, or with `--samples`. Without `--bits`, samples whose hit ratios are off by more than 0.02 are
-    /// chosen only if all are.
+    /// one, or with `--samples`. Without `--bits`, it chose only among samples whose hit ratios are off by at
+    /// most 0.02, if there are any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<Candidate>,
     /// If there were several candidates, the one taken by the thesis's method, with regions of 64 KiB;

@@ -128,7 +128,7 @@ fn recover(args: &RecoverArgs, ctx: &Context) -> Result<(), CliError> {
     if !config.flash.as_ref().is_some_and(|flash| same(&flash.path)) {
         let what =
             format!("{} is not the flash tier of {}", args.device.display(), args.config.display());
-        return Err(CliError::usage(what).next("give the configuration that it was served with"));
+        return Err(CliError::usage(what).next("give the configuration that the server used"));
     }
     if !matches!(inspect_flash(&args.device)?, Found::Tier(_)) {
         // Says what is wrong with it, and does not format it.

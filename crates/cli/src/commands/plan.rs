@@ -326,7 +326,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         args.traces.check_rereadable(", but each simulation or replay reads it again")?;
     }
     if args.study.is_some() {
-        args.traces.check_rereadable(", but a study needs the names of its traces to resume")?;
+        args.traces.check_rereadable(", and has no name under which a study can resume")?;
     }
     let catalogue = args.catalogue()?;
     let combinations = analysis::combinations(&catalogue, &args.tiers, &args.backing)?;

@@ -245,13 +245,13 @@ impl Division<'_> {
         match iterated.converged {
             true => {
                 format!(
-                    "Prediction and simulation agree after {plans}: they are at most {apart} apart."
+                    "Prediction and simulation agree after {plans}: they differ by at most {apart}."
                 )
             }
             false => {
                 format!(
-                    "Prediction and simulation still do not agree after {plans}: they are {apart} \
-                     apart."
+                    "Prediction and simulation still do not agree after {plans}: they differ by \
+                     {apart}."
                 )
             }
         }

@@ -38,9 +38,12 @@ const PER_VOLUME: [Counter; 17] = [
     ("forebay_backing_errors_total", "counter", "Failed operations on the backing store", |w| {
         w.backing.errors
     }),
-    ("forebay_dirty_blocks", "gauge", "Blocks that are newer than the backing store", |w| {
-        w.dirty_blocks
-    }),
+    (
+        "forebay_dirty_blocks",
+        "gauge",
+        "Blocks whose newest data is not yet on the backing store",
+        |w| w.dirty_blocks,
+    ),
 ];
 
 /// One metric of the whole server: name, kind, help, and its value.
@@ -71,12 +74,9 @@ const SINGLE: [Single; 33] = [
     ("forebay_request_memory_waiting", "gauge", "NBD connections that wait for memory", |s| {
         s.nbd.request_memory.waiting as f64
     }),
-    (
-        "forebay_dirty_bytes",
-        "gauge",
-        "Bytes that are newer than the backing stores, in whole blocks",
-        |s| s.cache.total.dirty_blocks as f64 * s.cache.tiers.block_bytes as f64,
-    ),
+    ("forebay_dirty_bytes", "gauge", "Size of the dirty blocks of all volumes", |s| {
+        s.cache.total.dirty_blocks as f64 * s.cache.tiers.block_bytes as f64
+    }),
     ("forebay_block_bytes", "gauge", "Block size", |s| s.cache.tiers.block_bytes as f64),
     ("forebay_dram_bytes", "gauge", "Memory that cached blocks may use now", |s| {
         f64::from(s.cache.tiers.dram_blocks) * s.cache.tiers.block_bytes as f64
