@@ -73,7 +73,7 @@ pub(crate) struct Report {
     format: u16,
     /// `slots` or `log`.
     layout: &'static str,
-    /// Whether the last run ended with an orderly stop.
+    /// Whether the last run stopped cleanly.
     clean: bool,
     /// Number of the last run.
     epoch: u64,
