@@ -119,9 +119,9 @@ fn once(trial: &Trial, way: u64, plan: Plan, tally: &mut Tally) -> Result<bool, 
 
     run.plan.errors_allowed = trial.trouble != Trouble::Cut;
     let came = operate(&mut run, trial)?;
-    tally.coverage.add("management: operations troubled", u64::from(came));
+    tally.coverage.add("management: operations with a fault", u64::from(came));
     if run.world.cache.unsettled().is_some() {
-        tally.coverage.add("management: starts whose policy does not hold", 1);
+        tally.coverage.add("management: starts with the wrong policy", 1);
         settle(&mut run)?;
     }
     // Whatever happened, once the devices are well and the power has been away, a start must find
@@ -386,7 +386,7 @@ mod tests {
             play((of_kind + operations + n) as u64, Plan::CUTS, &mut tally);
         }
         assert_eq!(tally.failures, []);
-        assert!(tally.coverage.get("management: operations troubled") > 100);
-        assert!(tally.coverage.get("management: starts whose policy does not hold") > 10);
+        assert!(tally.coverage.get("management: operations with a fault") > 100);
+        assert!(tally.coverage.get("management: starts with the wrong policy") > 10);
     }
 }

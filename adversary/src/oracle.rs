@@ -75,7 +75,7 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}: sector {} of volume {} holds {:?}; right would be one of {:?}",
+            "{}: sector {} of volume {} holds {:?}; expected one of {:?}",
             self.when, self.sector, self.volume, self.found, self.admissible
         )
     }

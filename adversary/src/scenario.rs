@@ -50,7 +50,7 @@ impl Scenario {
             ("drawn: over 64 blocks in a volume", largest > Some(64)),
             ("drawn: over 64 blocks in memory", c.dram_blocks > 64),
             ("drawn: few requests at a time", c.requests_max < 4),
-            ("drawn: one place to wait a shard", c.waiters_max == u32::from(c.shards)),
+            ("drawn: one waiting place per shard", c.waiters_max == u32::from(c.shards)),
             ("drawn: few transfers", c.transfers_spare < 4),
             ("drawn: relation inclusive", c.relation == Relation::Inclusive),
             ("drawn: relation layered", c.relation == Relation::Layered),

@@ -93,7 +93,7 @@ for case in store/log store/slots flash/log flash/slots; do
                         same "after a stop"
                     else
                         # Under write-back what flash did not take was in memory only.
-                        grep -q 'the newest data of 16 blocks were only in memory and are lost' server.log \
+                        grep -q 'the newest data of 16 blocks was only in memory and is lost' server.log \
                             || fail "$how: the stop failed: $(cat server.log)"
                         start
                         look first

@@ -12,10 +12,10 @@ for n in $(seq 20); do
     orders+=($!)
 done
 for _ in $(seq 100); do
-    [ "$(grep -l 'too many orders' order.* | wc -l)" = 4 ] && break
+    [ "$(grep -l 'too many commands' order.* | wc -l)" = 4 ] && break
     sleep 0.1
 done
-[ "$(grep -l 'too many orders' order.* | wc -l)" = 4 ] || fail "$(cat order.*)"
+[ "$(grep -l 'too many commands' order.* | wc -l)" = 4 ] || fail "$(cat order.*)"
 status >/dev/null || fail "no status meanwhile"
 ctl stop --keep-dirty >/dev/null || fail "the stop was refused"
 wait "${orders[@]}" || true

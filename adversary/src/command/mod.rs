@@ -33,7 +33,7 @@ enum What {
         /// Only these trials, separated by commas: kinds of runs, pairs, management, array.
         #[arg(long)]
         kinds: Option<String>,
-        /// Total hours to run, including earlier calls.
+        /// Total hours to run, including the time before the soak was resumed.
         #[arg(long, default_value_t = f64::INFINITY)]
         hours: f64,
         /// First seed.
@@ -53,7 +53,7 @@ enum What {
         kinds: Option<String>,
     },
     /// Run every sequence of two operations, with every order of completion, a power cut after
-    /// every completion, and every subset of the writes that are not yet durable surviving it.
+    /// every completion, and, for each cut, every subset of the writes that were not yet durable.
     Exhaustive {
         /// Run only this case, and print it step by step.
         #[arg(long)]

@@ -433,7 +433,7 @@ impl Runner<'_> {
                         if std::mem::take(&mut self.wiped) {
                             // Nothing is lost with it: the operator begins another.
                             self.world.reboot(self.world.config.clone());
-                            self.seen.stats.add("flash begun again", 1);
+                            self.seen.stats.add("flash formatted again", 1);
                             return self.format().map(|()| true);
                         }
                         if self.plan.errors_allowed {
@@ -530,7 +530,7 @@ impl Runner<'_> {
                 if !oracle.admits(sector as u64, value) {
                     return Err(format!(
                         "after a stop with destage: sector {sector} of volume {volume} on the \
-                         backing store holds {value:?}; right would be one of {:?}",
+                         backing store holds {value:?}; expected one of {:?}",
                         oracle.admissible(sector as u64)
                     ));
                 }

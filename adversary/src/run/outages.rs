@@ -103,8 +103,8 @@ impl Runner<'_> {
             let volumes = self.oracles.len() as u32;
             if (0..volumes).all(|v| self.world.cache.passes_through(Volume(v))) {
                 let name = match self.plan.flash_end {
-                    Some(FlashEnd::Gone) => "flash that is gone: all volumes went past it",
-                    _ => "full flash: all volumes went past it",
+                    Some(FlashEnd::Gone) => "flash that is gone: all volumes bypassed it",
+                    _ => "full flash: all volumes bypassed it",
                 };
                 self.seen.stats.add(name, 1);
                 return Ok(());
@@ -113,7 +113,7 @@ impl Runner<'_> {
                 break;
             }
         }
-        Err(format!("volumes do not go past flash: {}", self.world.cache.describe()))
+        Err(format!("volumes do not bypass flash: {}", self.world.cache.describe()))
     }
 
     fn set_store(&mut self, volume: usize, rates: FaultRates) {

@@ -202,7 +202,7 @@ pub enum AnalysisError {
     #[error("the configuration does not set a size for the flash tier")]
     NoFlashSize,
     /// Every size of memory has too few blocks in the sample.
-    #[error("no size can be simulated")]
+    #[error("all memory sizes are too small to simulate")]
     NoSizes {
         /// Whether less than all blocks are looked at.
         sampled: bool,
@@ -221,7 +221,7 @@ pub enum AnalysisError {
     #[error("there are no requests to sample")]
     NothingToSample,
     /// The trace is a sample of this seed: its hash would decide again about regions that it has chosen.
-    #[error("the trace is itself a sample that was taken with seed {seed}")]
+    #[error("the trace is a sample taken with seed {seed}; it would select the same regions again")]
     SampleOfSample {
         /// The seed of the trace.
         seed: u64,

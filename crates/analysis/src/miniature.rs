@@ -66,7 +66,7 @@ pub struct Answer {
     pub writes: u64,
     /// Estimated number of distinct blocks.
     pub distinct_blocks: u64,
-    /// Share of the blocks that was sampled.
+    /// Share of blocks sampled.
     pub sampled_rate: f64,
     /// One point for each pair of sizes. A memory size with too few blocks in miniature has no point; if
     /// flash is too small for its layout in miniature, the point has only its sizes.

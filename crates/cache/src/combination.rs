@@ -62,7 +62,7 @@ impl Combination {
         let all = flash.admission == AdmissionKind::Always;
         match self.relation {
             Relation::Layered | Relation::Dual if !all => {
-                Err("needs admission.policy = \"always\": a line enters flash whole")
+                Err("needs admission.policy = \"always\": a line enters flash as a whole")
             }
             Relation::EticaNpe | Relation::Etica if !by_flash => Err(
                 "needs write_policy = \"write-back\" with acknowledge = \"flash\": memory must not \
@@ -70,8 +70,8 @@ impl Combination {
             ),
             Relation::Eci if !(by_flash || around) => Err(
                 "needs write_policy = \"write-back\" with acknowledge = \"flash\", or write_policy \
-                 = \"read-only\": memory keeps no blocks, so a write ends on flash or bypasses the \
-                 cache",
+                 = \"read-only\": memory keeps no blocks, so every write goes to flash or bypasses \
+                 the cache",
             ),
             Relation::Etica if !flash.slots => {
                 Err("needs flash.layout = \"slots\": its queues evict single blocks, but the log \

@@ -165,7 +165,7 @@ counters! {
         /// Clean blocks that the log dropped with their region.
         pub reclaim_dropped: u64,
         /// Records that were replaced by a newer record of their block, or became invalid, before their
-        /// region was reclaimed: holes in the log until then.
+        /// region was reclaimed. Until then, they are holes in the log.
         pub records_outdated: u64,
         /// Log layout: records that were inserted again when their region was reclaimed.
         pub reinserted: u64,
@@ -194,8 +194,8 @@ counters! {
         pub flash_evictions: u64,
         /// Slots layout: accesses to blocks that had been evicted from flash and were still there.
         pub flash_rescued: u64,
-        /// Slots layout: dirty records of blocks in memory that were evicted before blocks that only flash
-        /// held.
+        /// Slots layout: dirty records that were evicted from flash, ahead of blocks that only flash held,
+        /// because their blocks were also in memory.
         pub copies_given_up: u64,
         /// Slots layout: regions that were destaged and dropped, because there was no room to move
         /// their mappings.
@@ -214,7 +214,7 @@ counters! {
         pub waits_range: u64,
         /// Trims and zeroings that waited for another of the same blocks to end.
         pub waits_zeroing: u64,
-        /// Records poisoned by direct writes.
+        /// Records on flash that became invalid because a write bypassed flash.
         pub poisoned: u64,
         /// Cache operations that failed: fetches, appends, destages and syncs.
         pub transfer_errors: u64,
@@ -229,7 +229,7 @@ counters! {
         /// Entries written to say that a block's newest data is lost, because the region of its record was
         /// to be used again.
         pub carried_lost: u64,
-        /// Number of times that blocks of all volumes were destaged except those of [slow
+        /// Number of times that blocks were destaged for all volumes except those with [slow
         /// stores](docs/fault-model.md#a-backing-store-that-is-slow).
         pub cleanings_parted: u64,
         /// Dirty records of volumes with a failing backing store that were moved to the head of the log
@@ -237,8 +237,8 @@ counters! {
         pub carried: u64,
         /// Requests that waited because the dirty blocks of their volume filled its share of flash.
         pub waits_share: u64,
-        /// Number of times that a volume was suspended: its writes began to fail at once because its backing
-        /// store had failed for too long.
+        /// Number of times that a volume was suspended: its writes began to fail immediately because its
+        /// backing store had failed for too long.
         pub suspensions: u64,
         /// Number of times that failing stores left no room on flash for any volume.
         pub jams: u64,

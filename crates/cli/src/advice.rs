@@ -47,9 +47,9 @@ fn is_bad_usage(error: &dyn Any) -> bool {
 fn advised(error: &AnalysisError, what: String) -> CliError {
     use AnalysisError as E;
     match error {
-        E::NoBacking => CliError::usage(what)
-            .kept(NOT_READ)
-            .next("name one with --backing, or in a [[combination]] of the catalogue"),
+        E::NoBacking => CliError::usage(what).kept(NOT_READ).next(
+            "name the backing store with --backing, or in a [[combination]] of the catalogue",
+        ),
         E::NoCombination => {
             CliError::usage(what).next("name the devices with both --tiers and --backing")
         }
@@ -105,9 +105,8 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
                 .next(format_args!("the trace has the volumes {}", names.join(", ")))
         }
         E::InTwoGroups { .. } => CliError::usage(format_args!("--group: {what}")).kept(NOT_WRITTEN),
-        E::NoHashes => {
-            CliError::failed(what).next("record one with `forebay serve --record X.parquet --hash`")
-        }
+        E::NoHashes => CliError::failed(what)
+            .next("record a trace with hashes: `forebay serve --record X.parquet --hash`"),
         E::HashUnits { .. } => {
             CliError::failed(what).next("choose a --block-size that is a multiple of this size")
         }

@@ -34,7 +34,7 @@ impl Context {
                 std::process::exit(1);
             }
             if !says_nothing.load(Ordering::SeqCst) {
-                note("stopping; a second signal stops at once");
+                note("stopping; a second signal exits immediately");
             }
         };
         // Without a handler a signal ends the process, which is the second-best answer.

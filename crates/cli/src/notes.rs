@@ -41,8 +41,9 @@ pub fn words(note: &Note) -> String {
             let size = Size(*flash_bytes);
             format!("a flash tier of {size} is too small to simulate in miniature: {reason}")
         }
-        Note::WithoutTimes => "the trace has no times, so all its requests arrive at once; give \
-                               --queue-depth 1 or --untimed to run them one after another"
+        Note::WithoutTimes => "the trace has no times, so all its requests arrive at the same \
+                               time; give --queue-depth 1 or --untimed to run them one after \
+                               another"
             .to_owned(),
     }
 }
@@ -51,10 +52,9 @@ pub fn words(note: &Note) -> String {
 fn too_small(sizes: &[u64], rate: f64) -> String {
     let names: Vec<String> = sizes.iter().map(|&bytes| Size(bytes).to_string()).collect();
     let why = match rate {
-        1.0 => format!("it holds fewer than {BLOCKS_MIN} blocks"),
+        1.0 => format!("fewer than {BLOCKS_MIN} blocks fit"),
         _ => format!(
-            "in a sample of {}, it holds fewer than {BLOCKS_MIN} blocks; --sample 1 uses all \
-             blocks",
+            "in a sample of {}, fewer than {BLOCKS_MIN} blocks fit; --sample 1 uses all blocks",
             percent(rate)
         ),
     };

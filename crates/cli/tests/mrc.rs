@@ -370,7 +370,7 @@ fn a_miniature_needs_sizes_that_it_can_have() {
     for (arguments, status, words) in [
         (&["--flash", "1GiB"][..], 2, "[flash]"),
         (&["--distance", "urd"], 2, "--distance"),
-        (&["--at", "16KiB"], 1, "no size can be simulated"),
+        (&["--at", "16KiB"], 1, "all memory sizes are too small to simulate"),
     ] {
         let output = forebay(&[&["mrc", &trace, "--config", &config], arguments].concat());
         let message = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -292,7 +292,11 @@ fn serve(config: &Config, problems: &mut Problems) {
     }
     let clash =
         serve.nbd == serve.control && !matches!(serve.nbd, Address::Tcp(a) if a.port() == 0);
-    problems.unless(!clash, "serve.control", format!("{} is also serve.nbd", serve.control));
+    problems.unless(
+        !clash,
+        "serve.control",
+        format!("{} is also the address of serve.nbd", serve.control),
+    );
     for (key, value) in [
         ("serve.connections", Some(serve.connections)),
         ("serve.volume_connections", serve.volume_connections),

@@ -602,7 +602,7 @@ impl Engine {
                 let on_flash = dirty - in_memory.min(dirty);
                 format!(
                     "{on_flash} dirty blocks stay on the flash tier; the newest data of \
-                     {in_memory} blocks were only in memory and are lost"
+                     {in_memory} blocks was only in memory and is lost"
                 )
             }
             (true, true) => format!("{dirty} dirty blocks stay on the flash tier"),

@@ -23,8 +23,8 @@ pub struct Status {
     pub write_policy: String,
     /// When writes under write-back are acknowledged.
     pub acknowledge: String,
-    /// Why the start could not adopt the configured write policy: dirty data could not be destaged. Null if
-    /// the start adopted that policy.
+    /// Why the server could not adopt the configured write policy when it started: dirty data could not be
+    /// destaged. Null if it adopted the policy.
     pub write_policy_failure: Option<String>,
     /// Why nothing is written to flash until the next start; null while flash works.
     pub flash_failure: Option<String>,
@@ -62,7 +62,7 @@ pub struct Recovering {
     pub regions: u64,
     /// Records found so far.
     pub records: u64,
-    /// Blocks that are missing in older copies of stores and will be copied there from flash.
+    /// Blocks that are missing from older copies of stores and will be copied to them from flash.
     pub completing: u64,
     /// Seconds since the start.
     pub seconds: f64,
@@ -176,12 +176,12 @@ pub struct VolumeStatus {
     /// Error of the last operation on the volume's backing store; null if that operation succeeded. For an
     /// export of an NBD server, why the export cannot be reached until the next start.
     pub backing_failure: Option<String>,
-    /// Whether writes to the volume fail at once, because earlier writes have waited for a failing backing
+    /// Whether writes to the volume fail immediately, because earlier writes waited for a failing backing
     /// store for `flush.give_up_after`. The suspension ends when the store accepts an operation again.
     /// Forebay retries every five seconds, and on `forebay ctl resume`.
     pub suspended: bool,
-    /// Whether the volume continues without the failed flash tier: in memory and with write-through, until
-    /// the next start.
+    /// Whether the volume continues without the failed flash tier until the next start: cached in memory
+    /// only, with write-through.
     pub pass_through: bool,
     /// Maximum number of the volume's dirty blocks on flash, if several volumes share flash; null if the
     /// volume may fill flash.

@@ -226,7 +226,7 @@ impl Geometry {
             * u64::from(self.batch_entries_max);
         check(
             held >= 2 * u64::from(self.slots),
-            "the journal has no room for the mapping of all slots twice",
+            "the journal has no room for two copies of the mapping of all slots",
         )?;
         let inside = if slots { 1 } else { self.block_pages() };
         check(

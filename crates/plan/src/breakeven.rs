@@ -13,12 +13,12 @@ use crate::hierarchy::Hierarchy;
 pub struct BreakEven {
     /// The smallest single tier that is as fast, in bytes.
     pub single_tier_bytes: u64,
-    /// Ratio of the price per byte of tier 1 to the price per byte of the tiers below it, above which the
-    /// tiers below are cheaper. It equals the size of the tiers below divided by the growth of tier 1 that
-    /// they save.
+    /// The price ratio (tier 1's price per byte, divided by that of the tiers below it) above which the tiers
+    /// below are cheaper. It equals the size of the tiers below divided by the growth of tier 1 that they
+    /// save.
     pub price_ratio_needed: f64,
-    /// The actual ratio of these prices, including metadata. If several tiers are below tier 1, their mean
-    /// price counts.
+    /// The actual price ratio, including metadata. With several tiers below tier 1, it uses their mean price
+    /// per byte.
     pub price_ratio: f64,
     /// Whether the tiers below are cheaper.
     pub second_tier_is_cheaper: bool,

@@ -32,11 +32,11 @@ pub struct Growth {
     /// The smallest tier 2 that would make the cache [as fast as growing
     /// does](docs/planning.md#grow-tier-1-or-add-tier-2), in bytes; null if no tier 2 would.
     pub tier2_bytes_needed: Option<u64>,
-    /// Ratio of the price per byte of tier 1 to the price per byte of tier 2 at which growing and adding are
-    /// equally good: `tier2_bytes_needed` divided by the growth of tier 1. Null if `tier2_bytes_needed` is
-    /// null, or if the money does not buy one unit of tier 1.
+    /// The price ratio (tier 1's price per byte, divided by tier 2's) at which growing and adding are equally
+    /// good: `tier2_bytes_needed` divided by the growth of tier 1. Null if `tier2_bytes_needed` is null, or
+    /// if the money does not buy one unit of tier 1.
     pub price_ratio_needed: Option<f64>,
-    /// The actual ratio of these prices, including metadata.
+    /// The actual price ratio, including metadata.
     pub price_ratio: f64,
 }
 

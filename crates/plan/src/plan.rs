@@ -96,8 +96,8 @@ pub struct Plan {
     pub evaluations: u64,
     /// Names of the combinations for which the budget does not buy one unit of tier 1.
     pub unaffordable: Vec<String>,
-    /// Names of the combinations for which everything that the budget can buy wears out faster than
-    /// `wear_max`.
+    /// Names of the combinations for which everything that the budget can buy exceeds the wear limit
+    /// (`wear_max`).
     pub wears_out: Vec<String>,
 }
 
@@ -115,12 +115,12 @@ pub struct Choice {
     /// this tier 1; null without a second tier, or if it is infinite.
     pub hit_miss_ratio: Option<f64>,
     /// [Overhead-gain ratio](docs/planning-reference.md#when-does-a-second-tier-help) of the devices; null
-    /// without a second tier, or if tier 2 never gains.
+    /// without a second tier, or if hits in tier 2 save no time.
     pub overhead_gain_ratio: Option<f64>,
     /// Whether growing tier 1 instead would be cheaper; null if no single tier is as fast, or if tier 1
     /// alone already is.
     pub break_even: Option<BreakEven>,
-    /// A purchase that is faster by the formulas but wears out faster than `wear_max`; null if there is
+    /// A purchase that is faster by the formulas but exceeds the wear limit (`wear_max`); null if there is
     /// none.
     pub wears_out: Option<Purchase>,
     /// Number of evaluated sizes of this combination, not counting the single tier.
@@ -145,8 +145,8 @@ pub struct Purchase {
     /// With `--sample`, a confidence interval of about 95 % for the mean latency by the formulas; otherwise
     /// null.
     pub mean_latency_us_bounds: Option<Interval>,
-    /// 99th percentile of the latency ([Tail](docs/planning-reference.md#tail)): of block accesses by the
-    /// formulas, of requests by a simulation or replay.
+    /// 99th percentile of the latency ([Tail](docs/planning-reference.md#tail)): of block accesses in the
+    /// formulas, of requests in a simulation or replay.
     pub p99_latency_us: f64,
     /// 99.9th percentile of the latency of the same accesses or requests.
     pub p999_latency_us: f64,

@@ -82,7 +82,7 @@ impl StudyPoint {
 /// Many points together.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct StudySummary {
-    /// Number of points: budgets that buy something, for each combination and trace.
+    /// Number of points. A point is a budget that buys something, for one combination and one trace.
     pub points: u64,
     /// Number of points at which a single tier is fastest.
     pub single: u64,

@@ -31,8 +31,8 @@ pub struct RealRun {
     #[serde(serialize_with = "or_empty")]
     #[schemars(with = "Components")]
     pub component_latency_us: Option<Components>,
-    /// Time from when a request was due to its answer: the latency that a client sees if it does not slow
-    /// down with the target. Null in a closed loop, where no request has a due time.
+    /// Time from when a request was due until it was answered: the latency that a client sees if it does not
+    /// slow down with the target. Null in a closed loop, where no request has a due time.
     pub response_us: Option<Latency>,
     /// Time from when a request was due until it was sent. Null in a closed loop.
     pub lateness_us: Option<Latency>,

@@ -23,16 +23,16 @@ pub(crate) const SHOWN_MAX: usize = 10;
 /// What was found when everything written was read back.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct VerifyResult {
-    /// Checked bytes.
+    /// Bytes read back and checked.
     pub checked_bytes: u64,
     /// Bytes of sectors that were written but cannot be checked, because a request wrote only a part of the
     /// sector, trimmed it, or failed to write it.
     pub unknown_bytes: u64,
     /// Bytes that differ from the written data.
     pub wrong_bytes: u64,
-    /// Checked bytes that reads of the run returned.
+    /// Bytes that were checked when reads during the run returned them.
     pub reads_checked_bytes: u64,
-    /// Bytes that reads of the run returned and that differ from the expected data.
+    /// Bytes returned by reads during the run that differ from the expected data.
     pub reads_wrong_bytes: u64,
     /// Reads that failed.
     pub failed_reads: u64,

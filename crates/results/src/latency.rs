@@ -25,7 +25,7 @@ pub struct Latency {
     pub p999: f64,
     /// The 99.99th percentile.
     pub p9999: f64,
-    /// The maximum, exact.
+    /// The exact maximum.
     pub max: f64,
 }
 

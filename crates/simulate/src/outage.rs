@@ -88,7 +88,7 @@ impl FromStr for Outage {
                 Ok(times) if (1.0..=1e6).contains(&times) => Trouble::Slow(times),
                 _ => {
                     return Err(format!(
-                        "a store can be 1 to 1000000 times as slow, not `{times}`"
+                        "a store can be slowed down 1 to 1000000 times, not `{times}` times"
                     ));
                 }
             },
@@ -110,7 +110,7 @@ impl FromStr for Outage {
             return Err(usage.to_owned());
         }
         if until.is_some_and(|until| until <= from) {
-            return Err("it ends before it begins".to_owned());
+            return Err("the outage must end after it begins".to_owned());
         }
         Ok(Outage { volume: volume.to_owned(), trouble, from, until })
     }

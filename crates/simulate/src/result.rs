@@ -92,8 +92,8 @@ pub struct Throughput {
 pub struct Capacity {
     /// Blocks in memory.
     pub tier1: u32,
-    /// Blocks on flash: in the slots layout, those that count for replacement; in the log layout, its
-    /// records if all are whole. 0 without flash.
+    /// Blocks on flash: in the slots layout, those that count for replacement; in the log layout, the records
+    /// that fit if each holds a whole block. 0 without flash.
     pub tier2: u32,
 }
 

@@ -147,8 +147,9 @@ impl Scenario {
             });
         }
         if unshaped {
-            let what = if config.volume.is_empty() { "every" } else { "an unshaped" };
-            assumptions.push(format!("{what} backing store is modelled as {}", defaults.backing));
+            let what = if config.volume.is_empty() { "" } else { " without a `shape`" };
+            let device = &defaults.backing;
+            assumptions.push(format!("every backing store{what} is modelled as {device}"));
         }
         // The log's page does not depend on the device, nor does that of slots on devices too large for sectors.
         let geometry = cache.flash.as_ref().map(|flash| &flash.geometry);

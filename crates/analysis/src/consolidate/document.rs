@@ -36,7 +36,7 @@ pub struct Document {
     pub isolated: bool,
     /// ERSS of the merged trace, as if it were one workload.
     pub simulated_blocks: u64,
-    /// Measured: the smallest shared cache in which the largest phase of each workload has as many hits as
+    /// Measured: the smallest shared cache in which each workload's largest phase hits as often as it does
     /// alone in a cache of its ERSS.
     pub simulated_isolation_blocks: u64,
     /// Whether `simulated_isolation_blocks` fit in `size_blocks`.

@@ -305,10 +305,10 @@ pub struct Curve {
     pub writes: u64,
     /// Number of distinct blocks; an estimate if blocks were sampled.
     pub distinct_blocks: u64,
-    /// The largest reuse distance in blocks: a cache of one block more has all possible hits. Null without
-    /// reuse.
+    /// The largest reuse distance in blocks; a cache that is one block larger gets all possible hits. Null
+    /// without reuse.
     pub max_distance: Option<u64>,
-    /// Share of the blocks that was sampled.
+    /// Share of blocks sampled.
     pub sampled_rate: f64,
     /// Points of the curve by ascending size.
     pub points: Vec<Point>,

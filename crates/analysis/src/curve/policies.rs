@@ -91,7 +91,7 @@ pub struct Answer {
     pub writes: u64,
     /// Number of distinct blocks; an estimate if blocks were sampled.
     pub distinct_blocks: u64,
-    /// Share of the blocks that was sampled.
+    /// Share of blocks sampled.
     pub sampled_rate: f64,
     /// The curve of each policy, in the order of `--policy`, all with the same sizes.
     pub policies: Vec<PolicyCurve>,

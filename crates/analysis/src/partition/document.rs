@@ -197,7 +197,7 @@ pub struct Document {
     pub search: &'static str,
     /// Number of shares that the search evaluated.
     pub evaluations: u64,
-    /// What has equal weight in the goal: `volumes` or `requests` (`--weigh`).
+    /// What the goal gives equal weight: `volumes` or `requests` (`--weigh`).
     pub weigh: &'static str,
     /// The write policy.
     pub policy: &'static str,
@@ -286,7 +286,8 @@ pub struct RoundRow {
     pub predicted_objective: f64,
     /// Simulated objective.
     pub simulated_objective: f64,
-    /// Largest difference between prediction and simulation for a volume, as a fraction.
+    /// How far prediction and simulation differ, as a fraction: the largest of the difference in the
+    /// objective, in the latency of any volume with a target, and on average over all requests.
     pub deviation: f64,
     /// The share of each volume.
     pub sizes: Vec<Sizes>,

@@ -34,9 +34,9 @@ pub struct Document<'a> {
     pub footprint_bytes: u64,
     /// Seconds from the first request to the last.
     pub duration_s: f64,
-    /// Share of the blocks that was sampled.
+    /// Share of blocks sampled.
     pub sampled_rate: f64,
-    /// Cost of DRAM for all data; budgets in percent are percentages of it.
+    /// Cost of DRAM for all data, to which budgets in percent refer.
     pub full_cost_usd: f64,
     /// The plan for the (first) budget.
     #[serde(flatten)]
@@ -55,7 +55,8 @@ pub struct Document<'a> {
     /// With `--pareto`, whether every size was evaluated; omitted otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pareto_is_exact: Option<bool>,
-    /// With `--pareto`, the plans that no other plan beats, by backing store and cost; omitted otherwise.
+    /// With `--pareto`, the plans that no other plan beats, sorted by backing store and cost; omitted
+    /// otherwise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pareto: Vec<ParetoRow<'a>>,
 }

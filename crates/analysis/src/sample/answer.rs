@@ -124,7 +124,9 @@ pub struct Reduced {
     pub mean_error_before: f64,
     /// `hit_ratio_error` before the reduction.
     pub hit_ratio_error_before: HitRatioError,
-    /// Errors by number of removed regions; the sample is the one with the lowest `total_error`.
+    /// Errors by number of removed regions. With `--target-rate`, the sample is the one with the lowest
+    /// `total_error`. Otherwise, it is the one with the lowest `mean_error` whose hit ratios are off by at
+    /// most 0.02, or by no more than before.
     pub curve: Vec<Checkpoint>,
 }
 

@@ -22,10 +22,10 @@ pub struct Document {
     pub trace_requests: u64,
     /// Miss-ratio curve of the trace: pairs of cache size in bytes and miss ratio.
     pub trace_miss_ratios: Vec<(u64, f64)>,
-    /// Region size of the sample, or of the chosen one of several: 4 KiB shifted left by this number of
-    /// bits.
+    /// Region size of the sample (the best one if there were several candidates): 4 KiB shifted left by this
+    /// number of bits.
     pub bits: u32,
-    /// Seed of the sample, or of the chosen one of several.
+    /// Seed of the sample (the best one if there were several candidates).
     pub seed: u64,
     /// The sample; with `--samples N`, the first.
     #[serde(flatten)]
@@ -36,11 +36,12 @@ pub struct Document {
     /// With `--compare`, samples with regions of 4, 8, 16 and 64 KiB; omitted otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub comparison: Vec<Compared>,
-    /// With `--best-of` or several `--bits`, and without either option: the samples from which the one with
-    /// the lowest `total_error` is chosen; omitted otherwise.
+    /// The samples from which Forebay chose the one with the lowest `total_error`; omitted if it took only
+    /// one, or with `--samples`. Without `--bits`, it chose only among samples whose hit ratios are off by at
+    /// most 0.02, if there are any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<Candidate>,
-    /// If the sample was chosen from several, the candidate of the thesis's method, with regions of 64 KiB;
+    /// If there were several candidates, the one taken by the thesis's method, with regions of 64 KiB;
     /// omitted otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plain: Option<Candidate>,
@@ -68,7 +69,7 @@ pub struct SampleDocument {
     /// Miss-ratio curve of the sample, in the form of `trace_miss_ratios`; its cache sizes are smaller by
     /// the factor `rate`.
     pub miss_ratios: Vec<(u64, f64)>,
-    /// With `--target-rate`, the effect of removing regions; omitted otherwise.
+    /// What removing regions achieved; omitted with `--bits` or `--samples`, unless `--target-rate` is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reduction: Option<Reduced>,
 }

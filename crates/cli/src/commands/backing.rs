@@ -121,7 +121,7 @@ fn release(args: &ReleaseArgs, ctx: &Context) -> Result<(), CliError> {
     let Some(volume) = config.volume.iter().find(|v| same(&v.backing)) else {
         let what =
             format!("{} is not a backing store in {}", args.device.display(), file.display());
-        return Err(CliError::usage(what).next("give the configuration that it was served with"));
+        return Err(CliError::usage(what).next("give the configuration that the server used"));
     };
     let name = volume.name.clone();
     let engine = Engine::open(&config, EngineOptions::default())?;

@@ -43,7 +43,7 @@ pub struct Args {
     /// separate workload
     #[arg(long, value_name = "NAME=VOLUME,...", conflicts_with = "by")]
     pub group: Vec<Group>,
-    /// Start all files at the same time, even if their timestamps are calendar dates
+    /// Treat all files as starting at the same time, even if their timestamps are calendar dates
     #[arg(long)]
     pub start_together: bool,
     /// Block size

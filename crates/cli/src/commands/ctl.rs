@@ -65,7 +65,7 @@ pub enum Action {
     Top {
         #[command(flatten)]
         server: ServerArgs,
-        /// Time between prints
+        /// Interval between updates
         #[arg(long, value_name = "T", default_value = "2s")]
         every: TimeSpan,
         /// Exit after printing N times
@@ -81,7 +81,7 @@ pub enum Action {
     Quiesce {
         #[command(flatten)]
         server: ServerArgs,
-        /// Resume requests after this time, even without --resume; 0s sets no time limit
+        /// Resume requests automatically after this time; 0s sets no time limit
         #[arg(long = "for", value_name = "T", default_value = "10min", conflicts_with = "resume")]
         limit: TimeSpan,
         /// Resume requests
@@ -293,7 +293,7 @@ fn good(reply: Reply) -> Result<Reply, CliError> {
     }
     let parsed: Option<Value> = serde_json::from_str(&reply.body).ok();
     let message = parsed.as_ref().and_then(|v| v["error"].as_str()).unwrap_or(&reply.body);
-    let what = if reply.code == 500 { "could not do what was asked" } else { "refused" };
+    let what = if reply.code == 500 { "could not carry out the command" } else { "refused" };
     Err(CliError::failed(format_args!("the server {what}: {message}")))
 }
 

@@ -73,7 +73,7 @@ pub(crate) struct Report {
     format: u16,
     /// `slots` or `log`.
     layout: &'static str,
-    /// Whether the last run ended with an orderly stop.
+    /// Whether the last run stopped cleanly.
     clean: bool,
     /// Number of the last run.
     epoch: u64,
@@ -128,7 +128,7 @@ fn recover(args: &RecoverArgs, ctx: &Context) -> Result<(), CliError> {
     if !config.flash.as_ref().is_some_and(|flash| same(&flash.path)) {
         let what =
             format!("{} is not the flash tier of {}", args.device.display(), args.config.display());
-        return Err(CliError::usage(what).next("give the configuration that it was served with"));
+        return Err(CliError::usage(what).next("give the configuration that the server used"));
     }
     if !matches!(inspect_flash(&args.device)?, Found::Tier(_)) {
         // Says what is wrong with it, and does not format it.
@@ -136,7 +136,7 @@ fn recover(args: &RecoverArgs, ctx: &Context) -> Result<(), CliError> {
     }
     let engine = Engine::open(&config, EngineOptions::default())?;
     let left = engine.status().total.dirty_blocks;
-    let progress = ctx.progress("blocks written back", Unit::Count, Some(left));
+    let progress = ctx.progress("destaging blocks", Unit::Count, Some(left));
     engine.stop(StopMode::Destage, |dirty| progress.set(left.saturating_sub(dirty)))?;
     progress.finish();
     emit(&report(&args.device)?, &args.output)
@@ -286,10 +286,7 @@ fn summary(errors: &[Damage]) -> String {
         }
     }
     if batches > 0 {
-        parts.push(format!(
-            "{} batches lost, and it is not known which blocks were in them",
-            count(batches)
-        ));
+        parts.push(format!("{} batches lost, whose blocks are unknown", count(batches)));
     }
     if misplaced > 0 {
         parts.push(format!("{} misplaced pages", count(misplaced)));

@@ -77,13 +77,13 @@ pub struct Args {
     /// Amount of memory to divide; by default the caches use only flash
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub dram: Size,
-    /// What to optimize
+    /// What to optimise
     #[arg(long, value_enum, default_value = "latency")]
     pub goal: Goal,
     /// Maximum mean latency of a volume; takes precedence over the goal (repeatable)
     #[arg(long, value_name = "VOLUME=TIME", value_parser = target)]
     pub target: Vec<(String, TimeSpan)>,
-    /// What has equal weight [default: volumes, or requests with --goal hits]
+    /// What to give equal weight [default: volumes, or requests with --goal hits]
     #[arg(long, value_enum)]
     pub weigh: Option<Weigh>,
     /// For --goal iops: how to combine the requests per second of several volumes [default: sum]
@@ -150,8 +150,8 @@ pub struct EvaluateArgs {
     /// How to judge a division
     #[arg(long, value_enum, default_value = "analytic")]
     pub evaluate: Evaluate,
-    /// With --evaluate simulate: stop planning again when prediction and simulation differ by at
-    /// most this fraction [default: 0.05]
+    /// With --evaluate simulate: stop replanning once prediction and simulation differ by at most
+    /// this fraction [default: 0.05]
     #[arg(long, value_name = "FRACTION", value_parser = crate::args::rate)]
     pub tolerance: Option<f64>,
     /// With --evaluate simulate: maximum number of plans to simulate [default: 8]

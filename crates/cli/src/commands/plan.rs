@@ -144,8 +144,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "1", requires = "config")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "Replaying")]
     pub queue_depth: u32,
-    /// Do not buy flash if the workload would use more than this multiple of its rated endurance; 1
-    /// is the rated endurance, `none` sets no limit
+    /// Do not buy flash if the workload would use more than this multiple of the flash's rated
+    /// endurance; `none` sets no limit
     #[arg(long, value_name = "TIMES", default_value = "1", value_parser = wear_max)]
     #[arg(conflicts_with_all = ["have", "study"])]
     pub wear_max: WearMax,
@@ -326,7 +326,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         args.traces.check_rereadable(", but each simulation or replay reads it again")?;
     }
     if args.study.is_some() {
-        args.traces.check_rereadable(", but a study needs the names of its traces to resume")?;
+        args.traces.check_rereadable(", and has no name under which a study can resume")?;
     }
     let catalogue = args.catalogue()?;
     let combinations = analysis::combinations(&catalogue, &args.tiers, &args.backing)?;

@@ -43,8 +43,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "64", help_heading = "Pace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub queue_depth: u32,
-    /// Skip idle times longer than T; without T, skip all idle times. In an idle time, no request
-    /// is in flight or due
+    /// Skip idle times longer than T; without T, skip all idle times. Idle means that no request is
+    /// in flight or due
     #[arg(long, value_name = "T", num_args = 0..=1, default_missing_value = "0s")]
     #[arg(require_equals = true, help_heading = "Pace")]
     pub skip_idle: Option<TimeSpan>,

@@ -202,7 +202,7 @@ fn recorded(options: &RecordOptions, Recorded { requests, kept, .. }: Recorded) 
     match options.sample {
         None => format!("{requests} requests recorded"),
         Some(sample) => format!(
-            "{requests} requests arrived; {} contains {kept} of them, all or in part, because it \
+            "{requests} requests arrived; {} contains {kept} of them, whole or in part, because it \
              samples {} of the {} regions",
             options.path.display(),
             percent(sample.rate),

@@ -43,7 +43,7 @@ choice! {
         ReadOnly = "read-only",
         /// Writes are cached and reach the backing store later; reads of other blocks bypass the cache.
         WriteOnly = "write-only",
-        /// Another name for `read-only`, which other caches use: writes go around the cache.
+        /// The name that other caches use for `read-only`: writes go around the cache.
         WriteAround = "write-around",
         /// Writes are cached and reach the backing store later, in any order.
         WriteBack = "write-back",
@@ -97,7 +97,7 @@ choice! {
         EticaNpe = "etica-npe",
         /// Like `etica-npe`, but flash changes only at the end of an interval: the least popular blocks leave
         /// it, and the most popular blocks that are not on flash enter, as configured in `[etica]`. A write
-        /// of a block that is not on flash goes to the backing store. Requires the slots layout and the
+        /// to a block that is not on flash goes to the backing store. Requires the slots layout and the
         /// admission policy `always`.
         Etica = "etica",
         /// Only flash caches, both reads and writes; memory only passes blocks on. Requires write-back with

@@ -32,32 +32,33 @@ section! {
         /// Number of regions kept free, so that a log full of dirty blocks can still be reclaimed. The slots
         /// layout always keeps one.
         regions_reserved: u32 = 2;
-        /// In the log layout: which records of a region are kept when it is reclaimed. The kept records are
-        /// written again at the head of the log, up to half a region, while there is room. Unset means
+        /// In the log layout: which of a region's records are kept when the region is reclaimed. These records
+        /// are written again at the head of the log, up to half a region, while there is room. Unset means
         /// `"frequency"`. In the slots layout: the replacement policy of the cells, which sees the blocks
         /// that leave memory and those that are read from flash. Unset means `"lru"`.
         replacement: Option<FlashReplacement> = unset;
         /// In the slots layout: parameters of the replacement policy, by name; parameters that are not listed
         /// keep their defaults.
         replacement_parameters: BTreeMap<String, u32> = {};
-        /// The number of reads from flash that move a block to memory: 1 to 255, or to 31 in the slots
+        /// Number of reads from flash after which a block moves to memory: 1 to 255, or to 31 in the slots
         /// layout. Until then, the block is read from flash each time and takes no frame in memory.
         promote_after: u32 = 1;
-        /// In the slots layout, under write-back and the relation `exclusive`: the value of `promote_after`
-        /// for blocks whose record on flash is dirty, if it is larger. It applies while more than a quarter
-        /// of the blocks that leave flash are soon needed again, and for a while after. When such a block
-        /// moves to memory, its record stays on flash and takes the cell of another block. If memory is
-        /// configured to hold more than a quarter as many blocks as flash, the key has no effect, because it
-        /// would cost more than it gains. 1 to 31; unset means 2. The log layout does not support it.
+        /// In the slots layout, under write-back and the relation `exclusive`: replaces a smaller
+        /// `promote_after` for blocks whose record on flash is dirty, while more than a quarter of the blocks
+        /// that leave flash are soon needed again, and for a while afterwards. When a block with a dirty
+        /// record moves to memory, the record stays on flash and occupies a cell that another block could
+        /// use. If memory is configured to hold more than a quarter as many blocks as flash, the key has no
+        /// effect, because it would cost more than it gains. 1 to 31; unset means 2. The log layout does not
+        /// support it.
         promote_dirty_after: Option<u32> = unset;
         /// In the slots layout, under write-back: destage early the dirty records of blocks that are also in
         /// memory, while more than a quarter of the blocks that leave flash are soon needed again. Both tiers
-        /// together then hold more blocks. The key gains hits if the workload loops over data that barely
-        /// fits, and costs writes to the backing store. The log layout does not support it.
+        /// together then hold more blocks. This adds hits if the workload loops over data that barely fits,
+        /// but also adds writes to the backing store. The log layout does not support it.
         give_up_copies: bool = false;
-        /// Under the relations `layered` and `dual`: the size of a line, whose blocks enter flash together:
-        /// a power of two from a block to 1MiB. Unset means 1MiB. The blocks of a line are fetched as long
-        /// as memory has free frames. The other relations do not support it.
+        /// Under the relations `layered` and `dual`: the size of a line, a power of two from a block to 1MiB.
+        /// The blocks of a line enter flash together; they are fetched as long as memory has free frames.
+        /// Unset means 1MiB. The other relations do not support it.
         line_size: Option<Size> = unset;
         /// Maximum size of the data in one batch. A batch is written with one header. A header has room for
         /// 128 blocks, or for 17 in a page of 512 bytes.
@@ -68,12 +69,12 @@ section! {
         /// Size of the extent of the backing store that one entry of the activity log covers. Before a write
         /// bypasses flash and goes to an extent of the store, the extent is marked durably.
         activity_extent: Size = "8MiB";
-        /// Maximum number of extents marked at once: 1 to 7000, or to 32768 with a larger `page_size`. With
+        /// Maximum number of extents marked at a time: 1 to 7000, or to 32768 with a larger `page_size`. With
         /// more extents, scattered writes to the backing store need fewer updates of the log, but the cache
-        /// loses more in a crash: afterwards, clean blocks in marked extents are not trusted.
+        /// loses more in a crash: afterwards, it does not trust clean blocks in marked extents.
         activity_extents: u32 = 1024;
-        /// A `[shape.NAME]` or the name of a device, such as "san", to whose speed the flash tier is slowed
-        /// down.
+        /// Slow the flash tier down to the speed of a modelled device: the NAME of a `[shape.NAME]`, or a
+        /// device such as "san".
         shape: Option<String> = unset;
     }
 }

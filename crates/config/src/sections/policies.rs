@@ -95,8 +95,8 @@ section! {
         top: Option<f64> = unset;
         /// How many blocks `nhit`, `adaptive` and `popularity` remember after the blocks leave memory, as a
         /// share of the blocks that flash holds: 0.01 to 10. Each remembered block takes 25 to 29 bytes of
-        /// memory. `smq` covers four times as many blocks, in spots of 16, and takes 7 to 8 bytes per block
-        /// of the share. Unset means 1.
+        /// memory. `smq` covers four times as many blocks as this share gives, in spots of 16, and takes 7 to
+        /// 8 bytes per block of the share. Unset means 1.
         history: Option<f64> = unset;
     }
 }

@@ -22,7 +22,7 @@ section! {
         /// connections in equal shares; the other half is lent to connections that need more than their
         /// share. A request that finds no memory waits.
         request_memory: Size = "256MiB";
-        /// Maximum number of NBD connections. Further connections are closed at once.
+        /// Maximum number of NBD connections. Further connections are closed immediately.
         connections: u32 = 1024;
         /// Maximum number of connections to one volume. Further connections are refused with a reason. Unset
         /// means no limit other than `connections`.
@@ -30,11 +30,11 @@ section! {
         /// How long a client may take to choose an export.
         handshake_timeout: TimeSpan = "10s";
         /// How long a client may stall during the payload of a write or a reply while its connection holds
-        /// more than its share and others wait for memory; then the connection is closed. A client that
-        /// makes progress gets one more second for each MiB.
+        /// more than its share and others wait for memory. After this time, the connection is closed. A
+        /// client that makes progress gets one more second for each MiB.
         stall_timeout: TimeSpan = "10s";
-        /// How long a connection may be idle before it is closed. Unset means without limit: a mounted disk
-        /// may be idle for days.
+        /// How long a connection may be idle before it is closed. Unset means no limit: a mounted disk may be
+        /// idle for days.
         idle_timeout: Option<TimeSpan> = unset;
         /// Mode of the socket file of `nbd` if the address is a unix socket, whatever the umask. The mode
         /// controls who may connect.

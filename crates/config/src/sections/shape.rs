@@ -4,11 +4,11 @@ use crate::schema::{choice, section};
 use crate::{Size, TimeSpan};
 
 section! {
-    /// Adds the latency and bandwidth of a modelled device to a real file, so that you can try out a disk
+    /// Gives a real file the latency and bandwidth of a modelled device, so that you can try out a disk
     /// array or a SAN on a laptop. The simulator uses the same times. To use a modelled device unchanged, you
     /// need no section: `shape = "san"` is enough.
     pub struct Shape {
-        /// The device to start from: keys below that are unset have its values. FastDRAM, SlowDRAM, FastSSD,
+        /// The device to start from: unset keys below take its values. FastDRAM, SlowDRAM, FastSSD,
         /// MediumSSD, SlowSSD, FastHDD and SlowHDD are the planner's catalogue; hdd-7200, hdd-array,
         /// sata-ssd, nvme and san are typical devices with spread, seeks and limits.
         device: Option<String> = unset;
@@ -16,8 +16,8 @@ section! {
         read_latency: Option<TimeSpan> = unset;
         /// Mean time of a write, without the transfer. Unset means the device's value, or none.
         write_latency: Option<TimeSpan> = unset;
-        /// Mean time of a flush, after the writes before it have ended. Unset means the device's value, or
-        /// none.
+        /// Mean time of a flush, counted from the end of the writes before it. Unset means the device's value,
+        /// or none.
         sync_latency: Option<TimeSpan> = unset;
         /// How latencies vary around their mean. Unset means as for the device, or not at all.
         distribution: Option<Distribution> = unset;
@@ -39,8 +39,8 @@ section! {
         /// Time of a seek over the whole disk. A shorter seek takes time in proportion to the square root of
         /// its distance. 0 means no seeks. Unset means the device's value, or 0.
         seek_max: Option<TimeSpan> = unset;
-        /// Time of one rotation. An operation that is not sequential waits half of it on average. 0 means no
-        /// rotation. Unset means the device's value, or 0.
+        /// Time of one rotation. An operation that is not sequential waits half a rotation on average. 0 means
+        /// no rotation. Unset means the device's value, or 0.
         rotation: Option<TimeSpan> = unset;
         /// Seed for the random numbers of the distribution.
         seed: u64 = 0;

@@ -22,9 +22,10 @@ section! {
         /// classes as its parameter `classes` says.
         priority: u32 = 1;
         /// Whether the section `[bypass]` applies to the volume. Set false for a store that is as fast as
-        /// flash for sequential access, or that gains from gathered writes.
+        /// flash for sequential access, or that benefits from gathered writes.
         bypass: bool = true;
-        /// A `[shape.NAME]` or the name of a device, such as "san", to whose speed the store is slowed down.
+        /// Slow the store down to the speed of a modelled device: the NAME of a `[shape.NAME]`, or a device
+        /// such as "san".
         shape: Option<String> = unset;
     }
 }
@@ -37,8 +38,8 @@ choice! {
         /// In the last MiB, so the export is 1 MiB smaller. A store that has data needs `--format` at its
         /// first start, and again after you enlarge the store.
         Tail = "tail",
-        /// Nowhere: the device stays unchanged. Forebay notices writes by others only after a clean stop or a
-        /// quiesce.
+        /// Nowhere: the device stays unchanged. Forebay notices writes by other programs only after a clean
+        /// stop or a quiesce.
         None = "none",
     }
 }

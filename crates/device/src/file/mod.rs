@@ -134,7 +134,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// Another process uses it.
-    #[error("{} is in use by {holder}; end that use first, or name another device", path.display())]
+    #[error("{} is in use by {holder}; free it first, or name another device", path.display())]
     InUse {
         /// The file or device.
         path: PathBuf,

@@ -53,14 +53,14 @@ fn quoted(message: &str) -> String {
 fn meaning(reply: u32) -> &'static str {
     use crate::wire::option_reply::*;
     match reply {
-        ERR_UNSUP => "the option is unknown to it",
-        ERR_POLICY => "its configuration forbids it",
-        ERR_INVALID => "it found the option invalid",
-        ERR_PLATFORM => "its platform does not support it",
+        ERR_UNSUP => "it does not know the option",
+        ERR_POLICY => "its configuration forbids the option",
+        ERR_INVALID => "it considers the option invalid",
+        ERR_PLATFORM => "its platform does not support the option",
         ERR_TLS_REQD => "it requires TLS",
         ERR_UNKNOWN => "there is no such export",
         ERR_SHUTDOWN => "it is shutting down",
-        ERR_BLOCK_SIZE_REQD => "it requires its block sizes to be obeyed",
+        ERR_BLOCK_SIZE_REQD => "it requires clients to respect its block sizes",
         ERR_TOO_BIG => "the option is too large for it",
         ERR_EXT_HEADER_REQD => "it requires extended headers",
         _ => "it gave an unknown reason",

@@ -103,7 +103,7 @@ pub struct LoadPoint {
     pub read: ByPlace,
     /// Mean latency of writes, in microseconds.
     pub write: ByPlace,
-    /// Measured requests per second, divided by the value of the formula.
+    /// Measured requests per second, divided by the value that the formula gives.
     pub iops_factor: f64,
 }
 

@@ -19,7 +19,7 @@ pub fn sections(document: &Document) -> Vec<Section> {
     first = first.table(workload_table(document));
     let mut phases = Section::new("Phases").text(
         "A workload changes its behaviour over time. Each line shows a phase from its start to its \
-         end, at the cache size that the phase needs. Phases nested in a phase have the next \
+         end, at the cache size that the phase needs. Phases nested in another phase have the next \
          colour. A phase that needs only one block reuses no data.",
     );
     for workload in document.workloads.iter().take(DRAWN) {

@@ -154,7 +154,7 @@ impl Division<'_> {
             let round = &iterated.rounds[iterated.chosen];
             said.push(format!(
                 "prediction and simulation did not agree within {} in {} plans; the result is the \
-                 plan with the best simulation, in which they are {} apart",
+                 plan that did best in simulation, for which they differ by {}",
                 percent(self.answer.question.convergence.tolerance),
                 iterated.rounds.len(),
                 percent(round.deviation)
@@ -224,7 +224,7 @@ impl Division<'_> {
             .collect();
         if !parts.is_empty() {
             said.push(format!(
-                "Left over, because the goal gains nothing from it: {}.",
+                "Left over, because more cache would not improve the goal: {}.",
                 parts.join(" and ")
             ));
         }
@@ -245,13 +245,13 @@ impl Division<'_> {
         match iterated.converged {
             true => {
                 format!(
-                    "Prediction and simulation agree after {plans}: they are at most {apart} apart."
+                    "Prediction and simulation agree after {plans}: they differ by at most {apart}."
                 )
             }
             false => {
                 format!(
-                    "Prediction and simulation still do not agree after {plans}: they are {apart} \
-                     apart."
+                    "Prediction and simulation still do not agree after {plans}: they differ by \
+                     {apart}."
                 )
             }
         }

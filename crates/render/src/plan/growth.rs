@@ -168,7 +168,7 @@ fn verdict(g: &Growth) -> String {
     text += &match g.price_ratio_needed {
         Some(needed) => format!(
             " A byte of {first} costs {:.2} times as much as a byte of {second}; adding is the \
-             better use of this money if it costs {needed:.2} times as much or more.",
+             better use of this money if this ratio is {needed:.2} or more.",
             g.price_ratio
         ),
         None => format!(" At any price, no size of {second} gains as much as growing."),

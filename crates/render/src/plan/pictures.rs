@@ -101,7 +101,8 @@ impl Choices<'_> {
                 .figure()
                 .caption(
                     "Where the workload's hit-miss ratio is above the devices' overhead-gain \
-                     ratio, adding a second tier makes a cache with that first tier faster.",
+                     ratio, adding a second tier to a first tier of that size makes the cache \
+                     faster.",
                 );
             if curve.is_empty() { Vec::new() } else { vec![latency, ratio] }
         });
@@ -162,8 +163,8 @@ impl Choices<'_> {
             });
         }
         chart.figure().caption(format!(
-            "The best sizes for the combination that is fastest at most budgets, up to the price \
-             of DRAM for all data ({}).",
+            "The best sizes for the combination that is fastest for the largest number of budgets, \
+             up to the price of DRAM for all data ({}).",
             Unit::Dollars.show(self.answer.basis.full_usd)
         ))
     }
@@ -226,7 +227,8 @@ impl Choices<'_> {
         });
         let mean = mean.figure().caption(format!(
             "These are the {} plans that no other plan beats in cost, mean latency, 99th \
-             percentile and flash writes at once, over every combination in front of {}{}.{daily}",
+             percentile and flash writes at the same time, over every combination in front of \
+             {}{}.{daily}",
             front.points.len(),
             front.backing,
             if front.is_exact { "" } else { " and a grid of sizes" }
@@ -238,8 +240,8 @@ impl Choices<'_> {
             .shaped("lowest 99th percentile", Shape::Steps, x, y)
             .figure()
             .caption(
-                "In the formulas, an access takes one of only a few times, so the percentile falls \
-                 in steps: it equals the time of a miss until fewer than 1 % of the accesses \
+                "In the formulas, an access can take only a few different times, so the percentile \
+                 falls in steps: it equals the time of a miss until fewer than 1 % of the accesses \
                  miss.",
             );
         [mean, tail]

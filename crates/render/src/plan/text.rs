@@ -16,9 +16,9 @@ const PARETO_ROWS: usize = 60;
 /// What a choice is compared with, as tables call it.
 pub const SINGLE: &str = "one tier, same cost";
 /// Whose hits these are.
-const HITS: &str = "of an ideal LRU list; a flash tier in slots, the default, reaches nearly as \
-                    many, and a flash log fewer (docs/simulation.md); --evaluate simulate counts \
-                    the cache's own hits";
+const HITS: &str = "of an ideal LRU list; a flash tier in the slots layout (the default) reaches \
+                    nearly as many, a flash log fewer (docs/simulation.md); --evaluate simulate \
+                    counts the cache's own hits";
 
 /// A plan, and what of it the reader wants to see.
 pub struct Choices<'a> {
@@ -83,9 +83,9 @@ impl Shown for Choices<'_> {
                 let (table, shown, fastest) = self.pareto_table(front);
                 writeln!(
                     out,
-                    "\nThe fastest plan for every budget, in front of {backing}{}; no other plan \
-                     beats these {} in cost, mean latency, 99th percentile and drive writes at \
-                     once, and --json lists all of them{}:\n{}",
+                    "\nThe fastest plan for every budget, in front of {backing}{}; --json lists all \
+                     {} plans that no other plan beats in cost, mean latency, 99th percentile and \
+                     drive writes at the same time{}:\n{}",
                     if shown < fastest {
                         format!(" ({shown} of {fastest})")
                     } else {

@@ -92,7 +92,7 @@ fn exceptions(r: &RealRun) -> Facts {
         facts.push(("failed", count(r.run.errors)));
     }
     if r.lost > 0 {
-        facts.push(("fate unknown", count(r.lost)));
+        facts.push(("outcome unknown", count(r.lost)));
     }
     let adjusted = &r.adjusted;
     for (name, n) in [

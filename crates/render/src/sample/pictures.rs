@@ -78,7 +78,7 @@ fn removals(reduction: &Reduced) -> Figure {
         .line("together", removed(), reduction.curve.iter().map(|c| c.total_error))
         .mark(reduction.removed as f64, "taken");
     lines.figure().caption(
-        "Regions are removed in the order of what their removal gains for the features; hit ratios \
-         are not considered.",
+        "The regions whose removal improves the features most are removed first; hit ratios are \
+         not considered.",
     )
 }

@@ -70,8 +70,8 @@ fn text(answer: &Answer) -> String {
         text += &format!("\n{}\n", features.to_text());
         let h = sample.hit_ratio_error;
         text += &format!(
-            "mean error of the features {}, of their quantiles {}\nhit ratios are off by {} of \
-             reads, {} of writes, {} of all, on average over cache sizes\n",
+            "mean error of the features {}, of their quantiles {}\nhit ratios are off by {} for \
+             reads, {} for writes and {} for both, averaged over cache sizes\n",
             percent(sample.mean_error),
             percent(mean(&sample.quantiles)),
             percent(h.read),

@@ -84,15 +84,15 @@ registry! {
     Always = "always", "folklore", &[];
     /// A block enters at its Nth access; N is `hits`, 2 by default.
     Nhit = "nhit", "Open CAS Linux, promotion policy nhit; Ajdari 2023", &[HITS, HISTORY];
-    /// Like `nhit`, with an N that follows the load: N doubles, up to `hits`, each second in which flash reads are no
-    /// faster than reads of the backing stores, and halves when they are twice as fast.
-    Adaptive = "adaptive", "nhit, with N from the time that reads take", &[MOST_HITS, HISTORY];
+    /// Like `nhit`, with an N that follows the load. Each second, N doubles, up to `hits`, if flash reads are no
+    /// faster than reads of the backing stores, and halves if they are at least twice as fast.
+    Adaptive = "adaptive", "nhit, with N set from read latencies", &[MOST_HITS, HISTORY];
     /// Spots of 16 blocks move up a queue of 64 levels with each access, and down when others overtake them;
     /// blocks of the spots in the upper levels enter.
     Smq = "smq", "Linux dm-cache, stochastic multi-queue", &[HISTORY];
     /// A block enters if at most the share `top` of the recently used blocks was used at least as often as
     /// that block.
-    Popularity = "popularity", "nhit, with N from the counts of the blocks used last", &[TOP, HISTORY];
+    Popularity = "popularity", "nhit, with N set from the use counts of recently used blocks", &[TOP, HISTORY];
     /// A random share of the blocks enters, given by `probability`.
     Random = "random", "folklore; CacheLib's random reject admission", &[PROBABILITY];
     /// A random share of the blocks enters; the share adapts so that, over hours, writes to flash match

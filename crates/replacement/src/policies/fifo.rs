@@ -16,7 +16,7 @@ pub struct Fifo {
 
 impl Documented for Fifo {
     const ABOUT: About = About {
-        source: "folklore; Belady, IBM Systems Journal 1966, compares it",
+        source: "folklore; compared in Belady, IBM Systems Journal 1966",
         weakness: "performs badly if a few blocks are used often",
         tiers: Tier::ALL,
         parameters: &[],

@@ -142,13 +142,13 @@ registry! {
     Fifo = "fifo";
     /// FIFO, but a block that was used since the hand last passed it gets another round.
     Clock = "clock";
-    /// A hand sweeps a queue from old to young and evicts the first block that was not used since its last
-    /// pass; blocks keep their places.
+    /// A hand sweeps a queue from old to new and evicts the first block that was not used since the hand last
+    /// passed it; blocks keep their places.
     Sieve = "sieve";
-    /// A small queue on probation, a main queue, and the keys of blocks that left the small queue: a block
-    /// that is used once leaves soon.
+    /// New blocks enter a small queue, and leave soon if they are used only once or twice. Blocks that are used
+    /// more often, or that return soon after leaving, enter a main queue.
     S3Fifo = "s3-fifo";
-    /// A queue for new blocks; a block that is accessed again after leaving it enters an LRU list.
+    /// New blocks enter a queue; a block that is accessed again after leaving the queue enters an LRU list.
     TwoQ = "2q";
     /// Two LRU lists, one of blocks used once and one of blocks used more often; the keys of blocks that
     /// left each list decide how large the lists are.

@@ -14,7 +14,7 @@ const SEED: Parameter = Parameter {
     default: 1,
     min: 0,
     max: u32::MAX,
-    meaning: "the same seed chooses the same blocks",
+    meaning: "seed for the random choice of blocks",
 };
 
 const NONE: u32 = u32::MAX;
@@ -41,7 +41,7 @@ impl Random {
 
 impl Documented for Random {
     const ABOUT: About = About {
-        source: "folklore; Belady, IBM Systems Journal 1966, compares it",
+        source: "folklore; compared in Belady, IBM Systems Journal 1966",
         weakness: "performs badly if recent use predicts future use",
         tiers: Tier::ALL,
         parameters: &[SEED],

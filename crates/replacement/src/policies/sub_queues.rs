@@ -29,7 +29,7 @@ pub(super) const MIN_POSITION: Parameter = Parameter {
     default: 20,
     min: 0,
     max: 100,
-    meaning: "MinPosition: no block enters closer to the eviction end",
+    meaning: "MinPosition: no block enters closer to the eviction end than this",
 };
 pub(crate) const CHUNK: Parameter = Parameter {
     name: "chunk_kib",

@@ -291,7 +291,7 @@ impl Server {
             false => Ok(None),
         };
         let Ok(permit) = permit else {
-            return Answer::error(503, "too many orders are in progress; try again later");
+            return Answer::error(503, "too many commands are in progress; try again later");
         };
         let query = head.uri.query().unwrap_or_default().to_owned();
         let (question, answerer) = (Question { order, path, query }, self.answerer.clone());
@@ -305,11 +305,12 @@ impl Server {
 
 /// Sees to it that there is no body.
 async fn pass_over(body: Incoming) -> Result<(), Answer> {
-    let too_large = || Answer::error(413, "the request's body is too large; no request needs one");
+    let too_large =
+        || Answer::error(413, "the request's body is too large; no request needs a body");
     let needless = || {
         Answer::error(
             400,
-            "orders take their parameters in the address (/set?KEY=VALUE), not in a body",
+            "commands take their parameters in the query string (/set?KEY=VALUE), not in a body",
         )
     };
     match body.size_hint().lower() {

@@ -38,9 +38,12 @@ const PER_VOLUME: [Counter; 17] = [
     ("forebay_backing_errors_total", "counter", "Failed operations on the backing store", |w| {
         w.backing.errors
     }),
-    ("forebay_dirty_blocks", "gauge", "Blocks that are newer than the backing store", |w| {
-        w.dirty_blocks
-    }),
+    (
+        "forebay_dirty_blocks",
+        "gauge",
+        "Blocks whose newest data is not yet on the backing store",
+        |w| w.dirty_blocks,
+    ),
 ];
 
 /// One metric of the whole server: name, kind, help, and its value.
@@ -56,9 +59,12 @@ const SINGLE: [Single; 33] = [
     ("forebay_connections_accepted_total", "counter", "NBD connections accepted", |s| {
         s.nbd.accepted as f64
     }),
-    ("forebay_connections_refused_total", "counter", "NBD connections refused: too many", |s| {
-        s.nbd.refused as f64
-    }),
+    (
+        "forebay_connections_refused_total",
+        "counter",
+        "NBD connections refused because there were too many",
+        |s| s.nbd.refused as f64,
+    ),
     ("forebay_request_memory_bytes", "gauge", "Memory that requests use", |s| {
         s.nbd.request_memory.bytes as f64
     }),
@@ -68,12 +74,9 @@ const SINGLE: [Single; 33] = [
     ("forebay_request_memory_waiting", "gauge", "NBD connections that wait for memory", |s| {
         s.nbd.request_memory.waiting as f64
     }),
-    (
-        "forebay_dirty_bytes",
-        "gauge",
-        "Bytes that are newer than the backing stores, in whole blocks",
-        |s| s.cache.total.dirty_blocks as f64 * s.cache.tiers.block_bytes as f64,
-    ),
+    ("forebay_dirty_bytes", "gauge", "Size of the dirty blocks of all volumes", |s| {
+        s.cache.total.dirty_blocks as f64 * s.cache.tiers.block_bytes as f64
+    }),
     ("forebay_block_bytes", "gauge", "Block size", |s| s.cache.tiers.block_bytes as f64),
     ("forebay_dram_bytes", "gauge", "Memory that cached blocks may use now", |s| {
         f64::from(s.cache.tiers.dram_blocks) * s.cache.tiers.block_bytes as f64
@@ -274,7 +277,7 @@ fn failures(page: &mut String, server: &ServerStatus) {
 /// several.
 fn devices(page: &mut String, c: &Components) {
     let name = "forebay_device_latency_seconds";
-    head(page, name, "summary", "Time from the cache's order for a device operation to its end");
+    head(page, name, "summary", "Time from the cache's request for a device operation to its end");
     let flash = [("read", &c.tier2_read), ("write", &c.tier2_write), ("sync", &c.tier2_sync)];
     for (operation, latency) in flash {
         let labels = format!("device=\"flash\",operation=\"{operation}\"");

@@ -48,7 +48,7 @@ pub struct TraceInfo {
     pub footprint_blocks: ByOp<u64>,
     /// Reads and writes that do not start and end on block boundaries.
     pub misaligned: ByOp<u64>,
-    /// Use of contents, if the trace has hashes of whole blocks or of parts that make up blocks.
+    /// Statistics of contents, if the trace has hashes of whole blocks or of parts that make up blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contents: Option<ContentUse>,
     /// For a sample, how close it is to the whole trace.
@@ -60,8 +60,8 @@ pub struct TraceInfo {
     pub out_of_order: u64,
     /// Each volume.
     pub per_volume: Vec<VolumeUse>,
-    /// Figures that describe the workload; null if undefined, such as the time between requests in a trace
-    /// with only one.
+    /// Figures that describe the workload. A figure is null if it is undefined, such as the time between
+    /// requests in a trace with only one request.
     #[schemars(with = "BTreeMap<String, Option<f64>>")]
     pub features: Features,
 }
@@ -70,7 +70,7 @@ pub struct TraceInfo {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct SampleUse {
-    /// Share of the regions that is in the sample.
+    /// Share of the regions in the sample.
     pub rate: f64,
     /// The region size is `4 KiB << bits`.
     pub bits: u32,

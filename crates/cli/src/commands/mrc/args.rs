@@ -178,7 +178,7 @@ impl Args {
             return Err(CliError::usage(what).next("use --distance trd or urd"));
         }
         if self.slices.is_some() && (by_request || self.per_volume) {
-            let what = "--slices measures single blocks, of all volumes together";
+            let what = "--slices counts blocks, not requests, over all volumes together";
             let next = "leave out --request-level, --migration-period and --per-volume";
             return Err(CliError::usage(what).next(next));
         }
@@ -213,6 +213,6 @@ impl Args {
         let narrow = self.traces.limit.is_some() || !self.traces.volumes.is_empty();
         let nothing = matches!(error, AnalysisError::NoAccesses);
         let error = CliError::from(error);
-        if nothing && narrow { error.next("widen --limit or --volumes") } else { error }
+        if nothing && narrow { error.next("raise --limit, or name more --volumes") } else { error }
     }
 }

@@ -94,14 +94,13 @@ fn read_back(
 
 /// What a user must hear of who does not read the report.
 fn failure(result: &RealRun, interrupted: bool) -> Option<CliError> {
-    let kept =
-        format!("the report covers the {} requests that were done", count(result.run.requests));
+    let kept = format!("the report on the {} completed requests", count(result.run.requests));
     if result.ended_by == "signal" || interrupted {
         return Some(CliError::interrupted().kept(kept));
     }
     if result.run.errors > 0 {
         let kinds: Vec<String> =
-            result.failures.iter().map(|(kind, n)| format!("{n} times {kind}")).collect();
+            result.failures.iter().map(|(kind, n)| format!("{kind}: {n}")).collect();
         let what = format!(
             "{} of {} requests failed ({})",
             count(result.run.errors),

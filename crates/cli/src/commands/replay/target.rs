@@ -43,7 +43,7 @@ pub struct TargetArgs {
     /// Send only reads; leave out writes, trims and write-zeroes requests
     #[arg(long)]
     pub reads_only: bool,
-    /// Create a --target file of this size if it does not exist
+    /// If a --target file does not exist, create it with this size
     #[arg(long, value_name = "SIZE", conflicts_with = "config")]
     pub create: Option<Size>,
     /// Use the host's page cache instead of bypassing it
