@@ -382,7 +382,7 @@ const CASES: &[Case] = &[
         "[serve]\nnbd = 'unix:/a'\ncontrol = 'unix:/a'",
         3,
         "serve.control",
-        "also serve.nbd",
+        "also the address of serve.nbd",
     ),
     (
         "percentiles of nothing",

@@ -21,8 +21,8 @@ section! {
         /// Priority, 1 for the highest. The replacement policy `priority-lru` uses it, and accepts as many
         /// classes as its parameter `classes` says.
         priority: u32 = 1;
-        /// Whether the section `[bypass]` applies to the volume. Set false for a store that is as fast as
-        /// flash for sequential access, or that benefits from gathered writes.
+        /// Whether the section `[bypass]` applies to the volume. Set false if the store is slow even for
+        /// sequential access, or is faster when the cache coalesces its writes.
         bypass: bool = true;
         /// Slow the store down to the speed of a modelled device: the NAME of a `[shape.NAME]`, or a device
         /// such as "san".
