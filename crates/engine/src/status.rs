@@ -2,11 +2,11 @@
 
 use forebay_cache::{Cache, CacheStats, VolumeStats};
 use forebay_device::ExecutorStats;
-use forebay_effect::IoError;
+use forebay_effect::{Device, IoError};
 use forebay_flash::{Geometry, LogStats};
 use forebay_results::{
     CacheResult, Components, Events, FlashResult, Hits, LatencyByOp, LatencyRecorder, LatencyTotal,
-    ReadWrite, served_events,
+    Operations, ReadWrite, served_events,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -49,6 +49,9 @@ pub struct Status {
     pub devices: ExecutorStats,
     /// Times of device operations, from the cache's request to their end.
     pub component_latency_us: Components,
+    /// Operations of flash that have ended.
+    #[serde(skip)]
+    pub flash_operations: Operations,
     /// Requests in flight now.
     pub in_flight: u64,
 }
@@ -101,7 +104,7 @@ pub struct Quiesced {
 }
 
 /// What clients asked for and what became of it.
-#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Workload {
     /// Requests of all kinds.
     pub requests: u64,
@@ -140,7 +143,7 @@ pub struct Workload {
 }
 
 /// Requests that were answered.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Answered {
     /// Reads.
     pub read: LatencyTotal,
@@ -192,6 +195,9 @@ pub struct VolumeStatus {
     /// Its workload.
     #[serde(flatten)]
     pub workload: Workload,
+    /// Operations of its backing store that have ended.
+    #[serde(skip)]
+    pub backing_operations: Operations,
 }
 
 /// The tiers.
@@ -280,6 +286,7 @@ pub(crate) fn snapshot(shared: &Shared, volumes: &[VolumeDescription]) -> Status
                 dirty_on_flash_max: share,
                 unreadable_blocks,
                 workload: workload(s, of(v)),
+                backing_operations: components.operations(Device::Backing(v.volume)),
             }
         };
     let all: LatencyRecorder = latency.iter().fold(LatencyRecorder::coarse(), |mut sum, l| {
@@ -315,6 +322,7 @@ pub(crate) fn snapshot(shared: &Shared, volumes: &[VolumeDescription]) -> Status
         flash: log.as_ref().map(FlashResult::from),
         events,
         devices,
+        flash_operations: components.operations(Device::Flash),
         component_latency_us: components
             .summary(volumes.iter().map(|v| (v.volume, v.name.as_str()))),
         in_flight,

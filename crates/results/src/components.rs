@@ -7,7 +7,7 @@ use forebay_effect::Device;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::latency::{Latency, LatencyHistogram};
+use crate::latency::{Latency, LatencyHistogram, LatencyTotal};
 
 /// How long operations of devices took, by what they were.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -49,6 +49,17 @@ pub struct ComponentLatency {
     /// Time from the start to the end of an operation; percentiles are accurate to 1 %.
     #[serde(flatten)]
     pub latency: Latency,
+}
+
+/// The operations of one device that have ended, and how long they took.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Operations {
+    /// Reads.
+    pub read: LatencyTotal,
+    /// Writes and zeroings.
+    pub write: LatencyTotal,
+    /// Syncs.
+    pub sync: LatencyTotal,
 }
 
 /// What an operation of a device does.
@@ -94,6 +105,19 @@ impl ComponentRecorder {
     /// Forgets everything counted.
     pub fn clear(&mut self) {
         *self = ComponentRecorder::default();
+    }
+
+    /// The operations of a device that have ended.
+    pub fn operations(&self, device: Device) -> Operations {
+        let none = Kinds::default();
+        let kinds = match device {
+            Device::Flash => &self.flash,
+            Device::Backing(Volume(volume)) => self.backing.get(volume as usize).unwrap_or(&none),
+        };
+        let [read, write, sync] = kinds
+            .each_ref()
+            .map(|histogram| histogram.as_ref().map(|h| h.total()).unwrap_or_default());
+        Operations { read, write, sync }
     }
 
     /// What is reported of these volumes, by their names.

@@ -19,7 +19,9 @@ mod identity;
 mod latency;
 mod run;
 
-pub use components::{BackingLatency, ComponentLatency, ComponentRecorder, Components, Operation};
+pub use components::{
+    BackingLatency, ComponentLatency, ComponentRecorder, Components, Operation, Operations,
+};
 pub use flash::FlashResult;
 pub use identity::{TraceHasher, TraceIdentity};
 pub use latency::{Latency, LatencyByOp, LatencyHistogram, LatencyRecorder, LatencyTotal};

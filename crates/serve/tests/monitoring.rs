@@ -48,7 +48,7 @@ fn exported() -> BTreeMap<String, Described> {
             let (_, labels): &mut Described = found.get_mut(name).unwrap();
             let list = line.split_once('{').map_or("", |(_, rest)| rest.split_once('}').unwrap().0);
             let keys = list.split(',').filter_map(|pair| pair.split_once('=')).map(|pair| pair.0);
-            labels.extend(keys.filter(|&key| key != "quantile").map(str::to_owned));
+            labels.extend(keys.filter(|&key| key != "le").map(str::to_owned));
         }
     }
     found
@@ -97,8 +97,8 @@ fn alerts_and_dashboard_ask_for_metrics_that_there_are() {
     let exported = exported();
     let is_there = |name: &str| {
         let part = |end: &str| name.strip_suffix(end).and_then(|whole| exported.get(whole));
-        let of_summary = part("_sum").or(part("_count")).is_some_and(|(kind, _)| kind == "summary");
-        exported.contains_key(name) || of_summary
+        let whole = part("_bucket").or(part("_sum")).or(part("_count"));
+        exported.contains_key(name) || whole.is_some_and(|(kind, _)| kind == "histogram")
     };
     let mut asked = BTreeSet::new();
     for file in ["alerts.yml", "grafana-dashboard.json", "monitoring.md"] {

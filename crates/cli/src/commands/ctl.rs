@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use forebay_config::{Acknowledge, Address, Config, Size, TimeSpan, WritePolicy};
+use forebay_results::LatencyTotal;
 use forebay_serve::control::{ClientError, Reply, Token, ask, encoded};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::context::Context;
@@ -158,8 +160,9 @@ const EXAMPLE: &str = "Example, with a server running:
 const EXAMPLE_STATUS: &str = "Example, with a server running:
   $ forebay ctl status --control unix:control.sock";
 
-const EXAMPLE_TOP: &str = "reads/s, writes/s and hits cover the last interval.
-p50 and p99 cover the time since the server started.
+const EXAMPLE_TOP: &str =
+    "All figures but dirty cover the last interval. A dash means that there were no requests.
+p50 and p99 are accurate to 13 %, between 1 us and 10 s.
 
 Example, with a server running:
   $ forebay ctl top --every 500ms --count 2 --config forebay.toml";
@@ -275,6 +278,11 @@ impl Server {
     fn status(&self) -> Result<Value, CliError> {
         Ok(serde_json::from_str(&self.ask("GET", "/status")?.body)?)
     }
+
+    /// The status, with the latencies so far of each volume.
+    fn status_with_latencies(&self) -> Result<Value, CliError> {
+        Ok(serde_json::from_str(&self.ask("GET", "/status?answered")?.body)?)
+    }
 }
 
 fn status(server: &ServerArgs) -> Result<(), CliError> {
@@ -305,7 +313,7 @@ fn top(
 ) -> Result<(), CliError> {
     let server = server.server()?;
     let every = Duration::from_nanos(every.nanos().0).max(Duration::from_millis(100));
-    let mut before = server.status()?;
+    let mut before = server.status_with_latencies()?;
     for _ in 0..times.unwrap_or(u64::MAX) {
         let mut left = every;
         while left > Duration::ZERO && !ctx.interrupted() {
@@ -316,7 +324,7 @@ fn top(
         if ctx.interrupted() {
             return Ok(());
         }
-        let now = server.status()?;
+        let now = server.status_with_latencies()?;
         write_stdout(difference(&before, &now).as_bytes())?;
         before = now;
     }
@@ -350,21 +358,30 @@ fn difference(before: &Value, now: &Value) -> String {
             .flat_map(|tier| ["read", "write"].map(|kind| change(&["hits", tier, kind])))
             .sum();
         let misses = change(&["misses", "read"]) + change(&["misses", "write"]);
+        let latency = answered(volume).since(&answered(old));
+        let percentile = |quantile| {
+            latency.quantile_us(quantile).map_or_else(|| "-".into(), |us| format!("{us:.1}"))
+        };
         let share = if hits + misses > 0.0 { percent(hits / (hits + misses)) } else { "-".into() };
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "{:<20} {:>8} {:>8} {:>7} {:>10.1} {:>10.1} {:>8}",
+            "{:<20} {:>8} {:>8} {:>7} {:>10} {:>10} {:>8}",
             volume["volume"].as_str().unwrap_or("?"),
             rate(&["reads"]),
             rate(&["writes"]),
             share,
-            number(volume, &["latency_us", "all", "p50"]),
-            number(volume, &["latency_us", "all", "p99"]),
+            percentile(0.5),
+            percentile(0.99),
             count(number(volume, &["dirty_blocks"]) as u64),
         );
     }
     text
+}
+
+/// The latencies so far of a volume's requests; none while the server starts.
+fn answered(volume: &Value) -> LatencyTotal {
+    LatencyTotal::deserialize(&volume["answered"]).unwrap_or_default()
 }
 
 fn number(value: &Value, path: &[&str]) -> f64 {
@@ -373,23 +390,38 @@ fn number(value: &Value, path: &[&str]) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use forebay_block::Nanos;
+    use forebay_results::LatencyHistogram;
+
     use super::*;
 
     #[test]
     fn top_shows_what_happened_in_between() {
-        let status = |uptime: f64, reads: u64, hits: u64, misses: u64| {
-            serde_json::json!({"uptime_s": uptime, "volumes": [{
-                "volume": "vm1", "reads": reads, "writes": 0, "dirty_blocks": 3,
-                "hits": {"tier1": {"read": hits, "write": 0}, "tier2": {"read": 0, "write": 0}},
-                "misses": {"read": misses, "write": 0},
-                "latency_us": {"all": {"p50": 10.0, "p99": 20.5}},
-            }]})
+        let mut latencies = LatencyHistogram::coarse();
+        let status =
+            |uptime: f64, reads: u64, hits: u64, misses: u64, latencies: &LatencyHistogram| {
+                serde_json::json!({"uptime_s": uptime, "volumes": [{
+                    "volume": "vm1", "reads": reads, "writes": 0, "dirty_blocks": 3,
+                    "hits": {"tier1": {"read": hits, "write": 0}, "tier2": {"read": 0, "write": 0}},
+                    "misses": {"read": misses, "write": 0},
+                    "answered": latencies.total(),
+                }]})
+            };
+        (0..1000).for_each(|_| latencies.record(Nanos::from_micros(9000)));
+        let before = status(1.0, 100, 50, 50, &latencies);
+        (0..90).for_each(|_| latencies.record(Nanos::from_micros(20)));
+        (0..10).for_each(|_| latencies.record(Nanos::from_micros(800)));
+        let now = status(3.0, 300, 200, 100, &latencies);
+        let words = |text: &str| -> Vec<String> {
+            text.lines().nth(1).unwrap().split_whitespace().map(str::to_owned).collect()
         };
-        let text = difference(&status(1.0, 100, 50, 50), &status(3.0, 300, 200, 100));
-        let line = text.lines().nth(1).unwrap();
-        let words: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!(words[..3], ["vm1", "100", "0"], "{text}");
-        assert!(line.contains("75"), "{text}");
-        assert!(line.contains("20.5"), "{text}");
+        let line = words(&difference(&before, &now));
+        assert_eq!(line[..4], ["vm1", "100", "0", "75.0"], "{line:?}");
+        for (word, us) in [(&line[line.len() - 3], 20.0), (&line[line.len() - 2], 800.0)] {
+            let is: f64 = word.parse().unwrap();
+            assert!((is / us - 1.0).abs() < 0.13, "{line:?}");
+        }
+        let line = words(&difference(&now, &now));
+        assert_eq!(line[3..], ["-", "-", "-", "3"], "nothing happened");
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::server::ServerStatus;
 use forebay_engine::{VolumeStatus, Workload};
-use forebay_results::{ComponentLatency, Components, Latency};
+use forebay_results::{LatencyTotal, Operations};
 
 /// One metric: name, kind, help, and its value for a volume.
 type Counter = (&'static str, &'static str, &'static str, fn(&Workload) -> u64);
@@ -198,22 +198,25 @@ pub(super) fn metrics(server: &ServerStatus) -> String {
     }
     failures(&mut page, server);
     let name = "forebay_latency_seconds";
-    head(&mut page, name, "summary", "Time from a request's arrival to its reply");
+    head(&mut page, name, "histogram", "Time from a request's arrival to its reply");
     for volume in &status.volumes {
         let label = escape(&volume.volume);
-        let w = &volume.workload;
-        let kinds = [
-            ("read", &w.latency_us.read, w.answered.read),
-            ("write", &w.latency_us.write, w.answered.write),
-            ("all", &w.latency_us.all, w.answered.all),
-        ];
-        for (kind, latency, total) in kinds {
+        let answered = &volume.workload.answered;
+        for (kind, total) in
+            [("read", &answered.read), ("write", &answered.write), ("all", &answered.all)]
+        {
             let labels = format!("volume=\"{label}\",kind=\"{kind}\"");
-            let sum = total.sum_ns as f64 / 1e9;
-            summary(&mut page, name, &labels, latency, (sum, total.count));
+            histogram(&mut page, name, &labels, total);
         }
     }
-    devices(&mut page, &status.component_latency_us);
+    let name = "forebay_device_latency_seconds";
+    let help = "Time from the cache's request for a device operation to its end";
+    head(&mut page, name, "histogram", help);
+    operations(&mut page, name, "device=\"flash\"", &status.flash_operations);
+    for volume in &status.volumes {
+        let labels = format!("device=\"backing\",volume=\"{}\"", escape(&volume.volume));
+        operations(&mut page, name, &labels, &volume.backing_operations);
+    }
     for (name, kind, help, value) in SINGLE {
         head(&mut page, name, kind, help);
         line(&mut page, format_args!("{name} {}", value(server)));
@@ -273,55 +276,25 @@ fn failures(page: &mut String, server: &ServerStatus) {
     line(page, format_args!("forebay_build_info{{version=\"{}\"}} 1", escape(server.version)));
 }
 
-/// How long operations of devices took; those of backing stores by volume where there are
-/// several.
-fn devices(page: &mut String, c: &Components) {
-    let name = "forebay_device_latency_seconds";
-    head(page, name, "summary", "Time from the cache's request for a device operation to its end");
-    let flash = [("read", &c.tier2_read), ("write", &c.tier2_write), ("sync", &c.tier2_sync)];
-    for (operation, latency) in flash {
-        let labels = format!("device=\"flash\",operation=\"{operation}\"");
-        component(page, name, &labels, latency);
-    }
-    let all = [("read", &c.backing_read), ("write", &c.backing_write), ("sync", &c.backing_sync)];
-    if c.volumes.is_empty() {
-        for (operation, latency) in all {
-            let labels = format!("device=\"backing\",operation=\"{operation}\"");
-            component(page, name, &labels, latency);
-        }
-    }
-    for (volume, l) in &c.volumes {
-        let volume = escape(volume);
-        let each =
-            [("read", &l.backing_read), ("write", &l.backing_write), ("sync", &l.backing_sync)];
-        for (operation, latency) in each {
-            let labels =
-                format!("device=\"backing\",volume=\"{volume}\",operation=\"{operation}\"");
-            component(page, name, &labels, latency);
-        }
+fn operations(page: &mut String, name: &str, labels: &str, done: &Operations) {
+    for (operation, total) in [("read", &done.read), ("write", &done.write), ("sync", &done.sync)] {
+        histogram(page, name, &format!("{labels},operation=\"{operation}\""), total);
     }
 }
 
-fn component(page: &mut String, name: &str, labels: &str, c: &ComponentLatency) {
-    let sum = c.latency.mean / 1e6 * c.count as f64;
-    summary(page, name, labels, &c.latency, (sum, c.count));
-}
-
-/// Seconds in all and their number come from one count of what has ended: Prometheus takes a sum that
-/// falls for a restart.
-fn summary(
-    page: &mut String,
-    name: &str,
-    labels: &str,
-    latency: &Latency,
-    (sum, count): (f64, u64),
-) {
-    for (quantile, us) in latency.quantiles() {
-        let seconds = us / 1e6;
-        line(page, format_args!("{name}{{{labels},quantile=\"{quantile}\"}} {seconds}"));
+/// The lines of one histogram. Its sum and its count come from one count of what has ended: Prometheus takes
+/// a sum that falls for a restart.
+fn histogram(page: &mut String, name: &str, labels: &str, total: &LatencyTotal) {
+    for (at, bound) in LatencyTotal::BOUNDS_NS.into_iter().enumerate() {
+        // 1, 2 and 5 of each decade.
+        if matches!(at % 20, 0 | 6 | 14) {
+            let (seconds, count) = (bound as f64 / 1e9, total.at_most[at]);
+            line(page, format_args!("{name}_bucket{{{labels},le=\"{seconds}\"}} {count}"));
+        }
     }
-    line(page, format_args!("{name}_sum{{{labels}}} {sum}"));
-    line(page, format_args!("{name}_count{{{labels}}} {count}"));
+    line(page, format_args!("{name}_bucket{{{labels},le=\"+Inf\"}} {}", total.count));
+    line(page, format_args!("{name}_sum{{{labels}}} {}", total.sum_ns as f64 / 1e9));
+    line(page, format_args!("{name}_count{{{labels}}} {}", total.count));
 }
 
 fn head(page: &mut String, name: &str, kind: &str, help: &str) {

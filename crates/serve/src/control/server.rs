@@ -339,6 +339,9 @@ impl Shared {
     fn answer_serving(&self, asked: &Question, engine: &Engine, views: &Views) -> Answer {
         let (get, post) = (!asked.order, asked.order);
         match asked.path.as_str() {
+            "/status" if get && asked.query == "answered" => {
+                Answer::json(200, json(&with_answered(&status(engine, views))))
+            }
             "/status" if get => Answer::json(200, json(&status(engine, views))),
             "/metrics" if get => {
                 let body = metrics(&status(engine, views));
@@ -385,6 +388,17 @@ fn status(engine: &Engine, views: &Views) -> ServerStatus {
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
     }
+}
+
+/// The status, with how long the requests of each volume took that were answered so far (`answered`).
+fn with_answered(status: &ServerStatus) -> serde_json::Value {
+    let mut value = serde_json::to_value(status).unwrap_or_default();
+    let volumes = value["volumes"].as_array_mut().into_iter().flatten();
+    for (object, volume) in volumes.zip(&status.cache.volumes) {
+        object["answered"] =
+            serde_json::to_value(&volume.workload.answered.all).unwrap_or_default();
+    }
+    value
 }
 
 /// Carries out an order that was understood.
