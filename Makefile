@@ -8,34 +8,34 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 help: ## print this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup: ## install what the build and the tests need, or name what is missing
+setup: ## install what the build and the tests need (as root on Debian), or list what is missing
 	@scripts/setup.sh
 
 build: ## build the release binary, target/release/forebay
 	cargo build --release -p forebay
 
-test: ## run everything that a change must pass; STEPS="fmt clippy" for single steps
+test: ## run everything that a change must pass; STEPS="fmt clippy" for only these steps
 	@scripts/test.sh $(STEPS)
 
-oracles: ## compare answers with naive programs on large random cases (minutes); ARGS="plan --seed 7" for one
+oracles: ## compare results with those of naive programs on large random inputs: minutes; ARGS="plan --seed 7" for one
 	cargo build --workspace --bin forebay && tests/oracles/run --large $(ARGS)
 
-guest: ## run a virtual machine on exports while the server is killed: 3 minutes; needs Debian packages
+guest: ## kill the server while a virtual machine uses its exports: 3 minutes; needs Debian packages
 	@scripts/guest.sh
 
-mutants: ## put small mistakes into a copy and check that each is found: hours; ARGS="--only NAME" for one
+mutants: ## put small bugs into a copy of the code, and check that the tests find each: hours; ARGS="--only NAME" for one
 	@tests/mutants/run $(ARGS)
 
-corpora: ## rewrite fuzz/corpus, the inputs from which the fuzzers start
+corpora: ## regenerate fuzz/corpus, the seed inputs of the fuzzers
 	cargo run -p forebay-fuzz
 
-coverage: ## measure which lines the tests run, into target/coverage: rebuilds everything; ARGS="-p forebay-nbd" for one crate
+coverage: ## report which lines of Rust code the tests cover, in target/coverage; rebuilds everything; ARGS="-p forebay-nbd" for one crate
 	@scripts/coverage.sh $(ARGS)
 
 demo: ## measure, plan and replay a real application, and write a report; TRACE=file for your own trace
 	@scripts/demo.sh
 
-bench: ## run the benchmarks on this machine; BENCHES="hits plan" for some, SKIP="hits" for all others
+bench: ## run the benchmarks on this machine; BENCHES="hits plan" for only these, SKIP="hits" for all but this one
 	@SKIP="$(SKIP)" scripts/bench.sh $(BENCHES)
 
 papers: ## run every study in studies/ in full, into target/papers: minutes; STUDIES="policies" for some
@@ -47,7 +47,7 @@ traces: ## record long traces of real applications, with content hashes, in trac
 doc: ## build the API documentation and check its links
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 
-msrv: ## check the build with the oldest supported Rust, which rustup installs
+msrv: ## check that Forebay builds with the oldest supported Rust, which rustup installs
 	@scripts/msrv.sh
 
 package: ## build a Debian package and a wheel of the release binary, in target/package
@@ -57,5 +57,5 @@ crates: ## check that every released crate builds from the files that `cargo pac
 	cargo package --workspace --exclude forebay-adversary --exclude forebay-fuzz \
 		--exclude forebay-tidy --exclude forebay-ramserver
 
-clean: ## remove the build
+clean: ## delete all build output
 	cargo clean
