@@ -18,10 +18,10 @@ pub fn words(note: &Note) -> String {
             )
         }
         Note::NotSimulated { purchase, reason: None } => {
-            format!("{purchase} is judged by formulas, because only two tiers can be simulated")
+            format!("{purchase} is evaluated by formula, because only two tiers can be simulated")
         }
         Note::NotSimulated { purchase, reason: Some(reason) } => {
-            format!("{purchase} is judged by formulas because it cannot be simulated: {reason}")
+            format!("{purchase} is evaluated by formula because it cannot be simulated: {reason}")
         }
         Note::NotReplayed { purchase, reason } => {
             format!("{purchase} cannot be replayed: {reason}")

@@ -102,8 +102,10 @@ fn cache(config: &Config, problems: &mut Problems) {
     let cache = &config.cache;
     let bytes = cache.block_size.bytes();
     if BlockSize::new(bytes).is_err() || !BLOCK_BYTES.contains(&bytes) {
-        let message =
-            format!("{} is not a block size: give a power of two from 4KiB to 64KiB", Size(bytes));
+        let message = format!(
+            "{} is not a valid block size: give a power of two, 4KiB to 64KiB",
+            Size(bytes)
+        );
         problems.add("cache.block_size", message);
     } else {
         let least = Size(DRAM_BLOCKS_MIN * bytes);
@@ -344,7 +346,7 @@ fn policies(config: &Config, problems: &mut Problems) {
     problems.unless(dirty, "bypass.dirty", "applies only to write policies that keep dirty data");
     let lines = matches!(config.cache.relation, Relation::Layered | Relation::Dual);
     let whole =
-        "must be \"always\" with the relations layered and dual, whose lines enter as a whole";
+        "must be \"always\" with the relations layered and dual: their lines enter flash whole";
     problems.unless(admits_all || !lines, "admission.policy", whole);
     let queues = config.cache.relation == Relation::Etica;
     let chosen =

@@ -165,7 +165,7 @@ const CHOICE_TABLE: [Choice; 4 + FURTHER] = {
 };
 
 impl Value for FlashReplacement {
-    const WORD: &'static str = "replacement on flash";
+    const WORD: &'static str = "flash replacement policy";
     const CHOICES: &'static [Choice] = &CHOICE_TABLE;
 }
 

@@ -17,7 +17,7 @@ pub fn text(document: &Document) -> String {
         text += &format!(
             "\nread back            {}: {} checked, {} wrong, {} cannot be checked\n\
              reads of the run     {} checked, {} wrong\n",
-            if verify.is_right() { "all right" } else { "NOT what was written" },
+            if verify.is_right() { "all correct" } else { "NOT what was written" },
             Size(verify.checked_bytes),
             Size(verify.wrong_bytes),
             Size(verify.unknown_bytes),
@@ -62,7 +62,7 @@ pub fn facts(document: &Document) -> Facts {
 /// How fast the requests were sent and answered.
 fn pace(r: &RealRun) -> Facts {
     let queue = format!(
-        "{:.1} on average, {} of {} at most; the queue was full for {} of requests",
+        "{:.1} on average, {} of {} at most; the queue was full for {} of the requests",
         r.queue.mean,
         r.queue.max,
         r.queue.depth,
