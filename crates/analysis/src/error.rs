@@ -176,7 +176,7 @@ pub enum AnalysisError {
     #[error("the sample contains no block of the trace")]
     EmptySample,
     /// No size of a cache has enough blocks in the sample.
-    #[error("the sample has only {blocks} blocks, which is too few for a cache of any size")]
+    #[error("the sample has only {blocks} blocks, too few to simulate a cache of any size")]
     SampleTooSmall {
         /// The blocks in it.
         blocks: u64,

@@ -14,7 +14,8 @@ pub fn words(note: &Note) -> String {
         Note::OutOfOrder(n) => {
             let n = count(*n);
             format!(
-                "{n} requests were out of time order; each takes the time of the request before it"
+                "{n} requests were out of time order; each was given the time of the request \
+                 before it"
             )
         }
         Note::NotSimulated { purchase, reason: None } => {

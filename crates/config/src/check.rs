@@ -147,15 +147,15 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
     }
     let batch = flash.batch_size.bytes();
     if batch < block || batch > BATCH_BYTES_MAX {
-        problems.add("flash.batch_size", "must be at least a block and at most 64MiB");
+        problems.add("flash.batch_size", "must be at least one block and at most 64MiB");
     }
     if let Some(region) = region {
         let large = 4 * block.max(page);
         if !region.is_power_of_two() || !REGION_BYTES.contains(&region) || region < large {
-            let message = "must be a power of two from 64KiB to 1GiB, at least four blocks";
+            let message = "must be a power of two from 64KiB to 1GiB, and at least four blocks";
             problems.add("flash.region_size", message);
         } else if batch > region {
-            problems.add("flash.batch_size", "must be at most a region");
+            problems.add("flash.batch_size", "must be at most one region");
         }
     }
     for (key, value, most) in [
@@ -172,7 +172,12 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
     problems.unless(dirty, "flash.promote_dirty_after", "must be from 1 to 31");
     if let Some(line) = flash.line_size.map(Size::bytes) {
         let good = line.is_power_of_two() && (block..=LINE_MAX).contains(&line);
-        problems.unless(good, "flash.line_size", "must be a power of two from a block to 1MiB");
+        problems.unless(
+            good,
+            "flash.line_size",
+            "must be a power of two from the block size to \
+                                                  1MiB",
+        );
         let lines = matches!(config.cache.relation, Relation::Layered | Relation::Dual);
         let message = "applies only to the relations layered and dual: set cache.relation";
         problems.unless(lines, "flash.line_size", message);
@@ -340,7 +345,7 @@ fn policies(config: &Config, problems: &mut Problems) {
     problems.unless(
         dirty,
         "bypass.dirty",
-        "must be at least a block; leave the key out to bypass nothing",
+        "must be at least one block; leave the key out to bypass nothing",
     );
     let dirty = config.bypass.dirty.is_none() || config.cache.write_policy.keeps_dirty_data();
     problems.unless(dirty, "bypass.dirty", "applies only to write policies that keep dirty data");

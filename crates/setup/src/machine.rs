@@ -332,7 +332,7 @@ fn replacement(section: &words::Replacement) -> Result<ReplacementParameters, Se
 }
 
 fn not_here(kind: &str, value: &impl std::fmt::Display) -> SetupError {
-    SetupError::Unsupported(format!("this version has no {kind} \"{value}\""))
+    SetupError::Unsupported(format!("this version does not support the {kind} \"{value}\""))
 }
 
 #[cfg(test)]

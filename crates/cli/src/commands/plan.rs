@@ -406,8 +406,8 @@ fn choose(
     if args.backing.is_empty() && answer.basis.backings().len() > 1 {
         let stores = answer.basis.backings().join(", ");
         ctx.note(format_args!(
-            "the catalogue has combinations for {stores}; compare only choices for the same \
-             backing store, or name your backing store with --backing"
+            "the catalogue has combinations for {stores}; only choices for the same backing store \
+             can be compared, so name yours with --backing"
         ));
     }
     question.judge(&workload, &mut answer, ctx)?;

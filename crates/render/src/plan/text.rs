@@ -265,7 +265,7 @@ pub fn facts(basis: &Basis) -> Vec<(String, String)> {
             true => format!("{limit} times the rated endurance of the size that is bought"),
             false => "not known: the trace has no times".to_owned(),
         };
-        facts.push(("flash uses at most".into(), text));
+        facts.push(("flash wear limit".into(), text));
     }
     if (options.flash_writes - 1.0).abs() > 1e-9 {
         let text = format!("{} of what the formulas predict", percent(options.flash_writes));

@@ -136,7 +136,7 @@ fn latency_table(document: &Document) -> String {
         ("all", run.requests, &run.latency_us.all),
     ];
     let rows = all.into_iter().filter(|row| row.1 > 0).map(|(name, _, l)| (name, l));
-    let rows = Table::from_items(rows.chain(response.map(|r| ("since due", r))))
+    let rows = Table::from_items(rows.chain(response.map(|r| ("from due time", r))))
         .column("latency", |row| row.0.to_owned());
     let mut text = latencies(rows, micros, |row| row.1).to_text();
     let components = document.result.component_latency_us.iter().flat_map(Components::named);

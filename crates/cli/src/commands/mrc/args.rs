@@ -215,6 +215,10 @@ impl Args {
         let narrow = self.traces.limit.is_some() || !self.traces.volumes.is_empty();
         let nothing = matches!(error, AnalysisError::NoAccesses);
         let error = CliError::from(error);
-        if nothing && narrow { error.next("raise --limit, or name more --volumes") } else { error }
+        if nothing && narrow {
+            error.next("raise --limit, or name more volumes with --volumes")
+        } else {
+            error
+        }
     }
 }
