@@ -185,7 +185,7 @@ const EXAMPLE_INVALIDATE: &str =
   $ forebay ctl invalidate vm1 --config forebay.toml
   $ forebay ctl quiesce --resume --config forebay.toml";
 
-const EXAMPLE_RESTART: &str = "To add or remove a volume, stop the server:
+const EXAMPLE_RESTART: &str = "Example, with a server running, for adding or removing a volume:
   $ forebay ctl stop --destage --config forebay.toml
 
 Then edit the [[volume]] tables in the configuration file, and start the server again.";
