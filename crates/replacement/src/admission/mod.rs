@@ -124,7 +124,7 @@ const HISTORY: Parameter = Parameter {
     default: 100,
     min: 1,
     max: 1000,
-    meaning: "number of remembered blocks that are not in memory, as a share of those that flash holds",
+    meaning: "number of remembered blocks that are not in memory, as a share of those on flash",
 };
 
 const TOP: Parameter = Parameter {
