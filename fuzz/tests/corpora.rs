@@ -101,7 +101,7 @@ fn a_tape_on_which_a_sync_ends_twice_is_an_error_that_names_the_record() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/tape");
     let bytes = fs::read(corpus.join("sync-ended-twice")).unwrap();
     let error = replay(&bytes[1..], tape_config(false)).unwrap_err();
-    let fault = "the end of an operation that is not under way";
+    let fault = "the completion of an operation that is not in flight";
     assert_eq!(error.to_string(), format!("record 11 of the tape is damaged: {fault}"));
 }
 

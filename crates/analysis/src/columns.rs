@@ -97,7 +97,7 @@ impl Columns {
                     let name = |&at: &u32| names.get(at as usize).cloned().unwrap_or_default();
                     (Values::Texts(keys.values.iter().map(name).collect()), keys.validity)
                 }
-                _ => unreachable!("names of variants are texts"),
+                _ => unreachable!("variant names are text"),
             },
             Array::Struct(a) => {
                 let outer = valid(there, a.validity);
@@ -108,7 +108,7 @@ impl Columns {
                 return;
             }
             Array::LargeList(_) => return,
-            other => panic!("{name}: no column is of {:?}", other.data_type()),
+            other => panic!("{name}: no column type for {:?}", other.data_type()),
         };
         let is_new = self.0.iter().all(|column| column.name != name);
         assert!(is_new, "two columns are called {name}");

@@ -21,7 +21,7 @@ pub enum AnalysisError {
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// A thread that reads traces ended without saying why.
-    #[error("the reader of traces panicked")]
+    #[error("the trace reader panicked")]
     ReaderPanicked,
     /// A plan or a division could not be made.
     #[error(transparent)]
@@ -44,7 +44,7 @@ pub enum AnalysisError {
     #[error(transparent)]
     NotSimulated(SimulateError),
     /// No backing store is named, and the catalogue combines none with tiers.
-    #[error("no backing store is named, but a plan needs the device that the cache speeds up")]
+    #[error("no backing store is named, but a plan depends on the device that the cache speeds up")]
     NoBacking,
     /// No combination has the tiers and backing stores asked for.
     #[error("no combination of devices has these tiers and backing stores")]
@@ -54,17 +54,18 @@ pub enum AnalysisError {
     NotTwoTiers,
     /// The tier that is there is smaller than the unit of sizes.
     #[error(
-        "the existing tier is smaller than {unit_bytes} bytes, the smallest size that a plan uses"
+        "the existing tier is smaller than {unit_bytes} bytes, the smallest size that a plan can \
+         use"
     )]
     HaveTooLittle {
         /// The unit.
         unit_bytes: u64,
     },
     /// A replay is to judge a plan, and nothing says on which devices.
-    #[error("a replay judges a plan on devices, but no configuration names the devices")]
+    #[error("a replay evaluates a plan on real devices, but no configuration names them")]
     NoConfiguration,
     /// A replay is on given devices, which are those of one combination.
-    #[error("a replay runs on given devices, so it can judge only one combination")]
+    #[error("a replay runs on the configured devices, so it can evaluate only one combination")]
     SeveralCombinations,
     /// The cache has two tiers at most.
     #[error("a replay supports at most two tiers")]
@@ -79,7 +80,7 @@ pub enum AnalysisError {
     #[error(transparent)]
     Configuration(#[from] forebay_config::ConfigError),
     /// A replay would destroy what is on a device or in a file.
-    #[error("{0} already exists, and a replay destroys its data")]
+    #[error("{0} already exists, and a replay would destroy its data")]
     WouldDestroy(String),
     /// A file could not be read or written.
     #[error("cannot {what} {}: {source}", path.display())]
@@ -175,7 +176,7 @@ pub enum AnalysisError {
     #[error("the sample contains no block of the trace")]
     EmptySample,
     /// No size of a cache has enough blocks in the sample.
-    #[error("the sample has only {blocks} blocks, which is too few for a cache of any size")]
+    #[error("the sample has only {blocks} blocks, too few to simulate a cache of any size")]
     SampleTooSmall {
         /// The blocks in it.
         blocks: u64,
@@ -187,16 +188,16 @@ pub enum AnalysisError {
     #[error("the policy {0} chose no block to evict from a full cache (a bug in forebay)")]
     NoVictim(Kind),
     /// A thread that measures a slice panicked.
-    #[error("a measuring thread panicked")]
+    #[error("a measurement thread panicked")]
     MeasurerPanicked,
     /// A thread that measures a slice ended without saying why.
-    #[error("a measuring thread ended too early")]
+    #[error("a measurement thread ended too early")]
     MeasurerEnded,
     /// The configuration's block size is none that a cache can have.
     #[error("{0}")]
     BlockSize(String),
     /// Sizes are for a flash tier that the configuration has not.
-    #[error("there are sizes for a flash tier, but the configuration has no flash tier")]
+    #[error("sizes are given for a flash tier, but the configuration has no flash tier")]
     NoFlashToSize,
     /// The configuration's flash tier has no size.
     #[error("the configuration does not set a size for the flash tier")]
@@ -221,7 +222,10 @@ pub enum AnalysisError {
     #[error("there are no requests to sample")]
     NothingToSample,
     /// The trace is a sample of this seed: its hash would decide again about regions that it has chosen.
-    #[error("the trace is a sample taken with seed {seed}; it would select the same regions again")]
+    #[error(
+        "the trace is itself a sample taken with seed {seed}; sampling it with that seed would \
+         select the same regions again"
+    )]
     SampleOfSample {
         /// The seed of the trace.
         seed: u64,

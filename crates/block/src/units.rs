@@ -66,7 +66,7 @@ impl fmt::Display for BlockSizeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} bytes is not a block size: it must be a power of two from 512 to 1048576",
+            "{} bytes is not a valid block size: it must be a power of two from 512 to 1048576",
             self.0
         )
     }

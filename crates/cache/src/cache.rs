@@ -141,7 +141,7 @@ impl Cache {
     pub fn attach(&mut self, volume: VolumeConfig) -> Volume {
         assert!(self.world.front.volumes.len() < VOLUMES_MAX, "too many volumes");
         assert!(volume.size_bytes.is_multiple_of(512), "a volume's size must be a multiple of 512");
-        assert!(volume.priority > 0, "1 is the highest priority");
+        assert!(volume.priority > 0, "a volume's priority must be at least 1");
         for shard in &mut self.world.shards {
             shard.add_volume(volume.priority);
         }
@@ -200,8 +200,8 @@ impl Cache {
     /// Without [`Cache::has_room`], and if `id` is the reserved one, `u64::MAX`.
     pub fn handle_request(&mut self, id: RequestId, request: Request) {
         let Request { time, volume, op, offset, length, .. } = request;
-        assert!(id != INTERNAL, "a reserved request number");
-        assert!(self.has_room(), "more requests than the cache was built for");
+        assert!(id != INTERNAL, "this request number is reserved");
+        assert!(self.has_room(), "more requests in flight than the cache was built for");
         self.world.begin_call(time);
         if op == Op::Read
             && self.missed.take() != Some((volume, offset, length))
@@ -247,7 +247,7 @@ impl Cache {
         offset: u64,
         length: u64,
     ) -> Option<(Frame, u32)> {
-        assert!(self.has_room(), "more requests than the cache was built for");
+        assert!(self.has_room(), "more requests in flight than the cache was built for");
         self.world.pass_time(now);
         let hit = self.world.read_hit(volume, offset, length);
         self.missed = hit.is_none().then_some((volume, offset, length));
@@ -267,7 +267,7 @@ impl Cache {
                 );
             }
             Owner::Log => {
-                let log = self.world.log.as_mut().expect("a completion for the log");
+                let log = self.world.log.as_mut().expect("a completion without a log");
                 log.handle_completion(token.index, result);
             }
             Owner::Front => {
@@ -287,10 +287,10 @@ impl Cache {
                 self.world.shards[usize::from(n)].handle_checksum(&mut around, token.index, value);
             }
             Owner::Log => {
-                let log = self.world.log.as_mut().expect("a checksum for the log");
+                let log = self.world.log.as_mut().expect("a checksum without a log");
                 log.handle_checksum(token.index, value);
             }
-            Owner::Front => unreachable!("the front asks for no checksums"),
+            Owner::Front => unreachable!("the front never requests checksums"),
         }
     }
 
@@ -450,7 +450,7 @@ impl Cache {
 
     /// The store of this volume keeps a stamp. Call it before the start.
     pub fn keep_stamps(&mut self, volume: Volume) {
-        assert!(self.world.state == CacheState::New, "stamps are kept from the start on");
+        assert!(self.world.state == CacheState::New, "keep_stamps must be called before the start");
         self.stamps.keep(volume, self.world.front.volumes.len());
     }
 

@@ -219,14 +219,17 @@ impl CacheConfig {
     /// # Panics
     /// See [`Cache::new`](crate::Cache::new).
     pub(crate) fn check(&self) {
-        assert!(self.shards >= 1 && self.shards <= 64, "1 to 64 shards");
+        assert!(self.shards >= 1 && self.shards <= 64, "the number of shards must be from 1 to 64");
         let steps = 1..=self.request_blocks_max;
-        assert!(steps.contains(&self.step_blocks), "a step is 1 to `request_blocks_max` blocks");
-        assert!(self.call_steps >= 1, "a call takes a step");
+        assert!(
+            steps.contains(&self.step_blocks),
+            "step_blocks must be from 1 to `request_blocks_max`"
+        );
+        assert!(self.call_steps >= 1, "call_steps must be at least 1");
         let extents = self.block_size.shift()..=63;
-        assert!(extents.contains(&self.extent_shift), "an extent is a block at least");
+        assert!(extents.contains(&self.extent_shift), "an extent must be at least one block");
         let slots = self.flash.as_ref().is_some_and(|f| f.geometry.slots != 0);
-        assert!(!slots || self.shards == 1, "the slots layout has one shard");
+        assert!(!slots || self.shards == 1, "the slots layout supports only one shard");
         let fits = Combination::from_config(self).check();
         assert!(fits.is_ok(), "{}: {fits:?}", self.relation);
     }

@@ -325,7 +325,7 @@ impl FlashReplacement {
     fn evict_flash_only(&mut self) -> Option<EntryId> {
         while self.flash_only > 0 {
             let before = self.policy.steps();
-            let victim = self.policy.evict(None).expect("there are blocks on flash");
+            let victim = self.policy.evict(None).expect("some blocks are only on flash");
             self.eviction_steps_most = self.eviction_steps_most.max(self.policy.steps() - before);
             self.set(victim, ORDERED, false);
             if self.residence(victim) == Residence::FlashOnly {
@@ -367,7 +367,9 @@ impl FlashReplacement {
             Residence::DirtyCopy => &mut self.dirty_copies,
             Residence::Pinned => &mut self.pinned,
             Residence::Leaving => &mut self.leaving,
-            Residence::Uncounted | Residence::FlashOnly => unreachable!("no list"),
+            Residence::Uncounted | Residence::FlashOnly => {
+                unreachable!("blocks of this residence are in no list")
+            }
         };
         (&mut self.links, list)
     }
@@ -387,8 +389,8 @@ impl core::fmt::Display for FlashReplacement {
         } = self;
         write!(
             f,
-            "room for {blocks} blocks, {} there, {} copies, {} dirty copies, {} pinned, {} leave, \
-             destage wanted: {destage_wanted}, gives copies up: {}",
+            "room for {blocks} blocks, {} there, {} copies, {} dirty copies, {} pinned, {} \
+             leaving, destage wanted: {destage_wanted}, gives up copies: {}",
             flash_only,
             copies.len(),
             dirty_copies.len(),

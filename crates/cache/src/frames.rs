@@ -62,7 +62,7 @@ impl Frames {
     }
     pub fn release(&mut self, frame: Frame) {
         let local = self.local(frame);
-        debug_assert!(!self.links.is_linked(local), "a frame that is free, or dirty, is freed");
+        debug_assert!(!self.links.is_linked(local), "a free or dirty frame was released");
         self.owners[local as usize] = NONE;
         self.links.push_front(&mut self.free, local);
     }

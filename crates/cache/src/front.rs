@@ -233,7 +233,7 @@ impl Front {
     /// `count` pieces of a request came back.
     pub fn pieces_done(&mut self, request: u32, count: u32, result: Outcome) {
         let state = &mut self.requests[request];
-        debug_assert!(state.outstanding >= count, "more pieces back than handed out");
+        debug_assert!(state.outstanding >= count, "more pieces completed than were handed out");
         state.outstanding -= count;
         if state.stage == Stage::Pieces && state.op.modifies() {
             self.volumes[usize::from(state.volume)].pieces -= count;
@@ -354,7 +354,7 @@ impl Front {
             if waiting.is_empty() || self.meets_a_zeroing(waiting.head) {
                 return;
             }
-            let next = self.requests.pop_front(&mut waiting).expect("it is not empty");
+            let next = self.requests.pop_front(&mut waiting).expect("the list is not empty");
             self.volumes[volume].zeroings_waiting = waiting;
             self.zeroings_waiting -= 1;
             self.begin_zeroing(next);

@@ -287,7 +287,7 @@ impl Index {
         let e = &self.entries[id as usize];
         assert!(
             e.frame().is_none() && e.position().is_none() && e.transfer().is_none(),
-            "entry removed while it holds something"
+            "entry removed while it holds a frame, a record or a transfer"
         );
         let (mask, buckets) = (self.id_mask(), self.buckets.len());
         let mut hole = self.home(mix(e.key().0));

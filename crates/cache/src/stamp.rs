@@ -131,7 +131,7 @@ impl Stamps {
         for &(volume, number) in numbers {
             let v = volume.0 as usize;
             let this = VolumeSet::only(v);
-            let pending = self.pending[v].take().expect("no stamp of the volume was ordered");
+            let pending = self.pending[v].take().expect("no stamp of the volume was requested");
             let releases = self.releasing & this;
             releasing |= releases;
             self.under_way &= !this;

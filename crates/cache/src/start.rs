@@ -144,7 +144,7 @@ impl Start {
             return Some(report);
         }
         world.state = CacheState::Disowning;
-        let log = world.log.as_mut().expect("it has just been opened");
+        let log = world.log.as_mut().expect("the log has just been opened");
         for key in self.disowned.drain(..) {
             world.stats.recovered_disowned += 1;
             log.poison(key);

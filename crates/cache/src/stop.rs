@@ -42,7 +42,7 @@ impl Stop {
     /// The log has written its clean mark, and stops.
     pub fn marked(&mut self, world: &mut World, result: Outcome) {
         self.result = self.result.and(result);
-        world.log.as_mut().expect("the log said so").stop();
+        world.log.as_mut().expect("the log reported its clean mark").stop();
     }
 
     /// The log has stopped.

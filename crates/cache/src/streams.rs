@@ -58,7 +58,7 @@ impl Streams {
         let now = self.requests;
         let lives = |s: &Stream| s.lives && now - s.last <= OTHERS_MAX;
         let next = self.streams.iter_mut().min_by_key(|s| (lives(s), s.last));
-        *next.expect("there are some") =
+        *next.expect("the table of streams is not empty") =
             Stream { start: offset, end, bytes: length, writes, last: now, lives: false };
         0
     }

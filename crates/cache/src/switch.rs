@@ -197,7 +197,7 @@ impl Switch {
 
     /// The change has ended, successfully or not.
     fn end(&mut self, world: &mut World, result: Outcome) {
-        let change = self.change.take().expect("a change is under way");
+        let change = self.change.take().expect("a change is in progress");
         world.holds.switch = false;
         match result {
             Ok(()) => {

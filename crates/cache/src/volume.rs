@@ -105,7 +105,7 @@ impl VolumeState {
         if least == 0 || !self.bypass {
             return false;
         }
-        let streams = self.streams.as_mut().expect("streams are looked for");
+        let streams = self.streams.as_mut().expect("streams are being detected");
         streams.go_on(op == Op::Write, offset, length) >= least
     }
 
@@ -213,7 +213,7 @@ impl VolumeState {
     /// The current sync has ended; returns its waiters, in a list to be returned with
     /// [`VolumeState::keep_waiters`]. `failures` counts the failed syncs of all volumes.
     pub fn end_sync(&mut self, result: Outcome, failures: &mut u64) -> Vec<SyncWaiter> {
-        let covers = self.syncing.in_flight.take().expect("a sync was under way");
+        let covers = self.syncing.in_flight.take().expect("a sync was in flight");
         match result {
             Ok(()) if self.sync_failed => {}
             Ok(()) => self.direct_durable = self.direct_durable.max(covers),

@@ -59,16 +59,16 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
             CliError::usage(what).next("see `[flash]` and `[[volume]]` in docs/configuration.md")
         }
         E::SeveralCombinations => {
-            let what = "a replay uses the devices that --config names, so it can judge only one \
-                        combination";
+            let what = "a replay uses the devices that --config names, so it can evaluate only one \
+                 combination";
             CliError::usage(what).next("name those devices with --tiers and one --backing")
         }
         E::NotMemory(_) => {
             CliError::usage(what).next("--evaluate simulate accepts any device as tier 1")
         }
         E::WouldDestroy(_) => CliError::usage(what).kept("nothing was opened").next(
-            "give --write to allow the replay; it creates files that do not exist, and removes \
-             them afterwards",
+            "give --write to allow the replay, which creates any missing files and removes them \
+             afterwards",
         ),
         E::HaveTooLittle { unit_bytes } => {
             let least = Unit::Bytes.show(*unit_bytes as f64);
@@ -79,7 +79,7 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
         }
         E::NotAStudy { .. } => CliError::usage(what)
             .kept("the file, unchanged")
-            .next("give a file that --resume wrote earlier"),
+            .next("give a file that an earlier run with --resume wrote"),
         E::Refused { error, budget } => refused(error, *budget, what),
         E::Plan(error) => of_plan(error, what),
         E::NoDevice(name) => {

@@ -24,7 +24,7 @@ pub struct TraceArgs {
     /// Read only the first N requests
     #[arg(long, value_name = "N", help_heading = "Reading")]
     pub limit: Option<u64>,
-    /// Skip unreadable lines and report their number, instead of stopping at the first one
+    /// Skip unreadable lines and report how many there were, instead of stopping at the first one
     #[arg(long, help_heading = "Reading")]
     pub skip_bad_lines: bool,
     /// For samples: compute request times from the recorded gaps instead of the timestamps. The

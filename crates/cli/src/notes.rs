@@ -14,14 +14,15 @@ pub fn words(note: &Note) -> String {
         Note::OutOfOrder(n) => {
             let n = count(*n);
             format!(
-                "{n} requests were out of time order; each takes the time of the request before it"
+                "{n} requests were out of time order; each was given the time of the request \
+                 before it"
             )
         }
         Note::NotSimulated { purchase, reason: None } => {
-            format!("{purchase} is judged by formulas, because only two tiers can be simulated")
+            format!("{purchase} is evaluated by formula, because only two tiers can be simulated")
         }
         Note::NotSimulated { purchase, reason: Some(reason) } => {
-            format!("{purchase} is judged by formulas because it cannot be simulated: {reason}")
+            format!("{purchase} is evaluated by formula because it cannot be simulated: {reason}")
         }
         Note::NotReplayed { purchase, reason } => {
             format!("{purchase} cannot be replayed: {reason}")

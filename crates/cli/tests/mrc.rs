@@ -41,7 +41,7 @@ fn a_trace_that_reuses_nothing_has_no_size_in_which_all_reuses_fit() {
     assert!(forebay(&["trace", "synth", spec, "-o", path]).status.success());
     let text = String::from_utf8(forebay(&["mrc", path]).stdout).unwrap();
     let line =
-        text.lines().find(|line| line.starts_with("every reuse fits in")).unwrap_or_default();
+        text.lines().find(|line| line.starts_with("all reuses fit in")).unwrap_or_default();
     assert!(line.ends_with(" there is none"), "{text}");
     assert!(!text.contains("all reuses"), "{text}");
 }
@@ -261,7 +261,7 @@ fn slices_of_several_processes_merge_to_the_curve_of_one() {
     let [one, two, other] = [("1", "trd"), ("2", "trd"), ("2", "urd")].map(|(n, d)| slice(n, d));
     for (files, says) in [
         ([&one, &one], "slice 1 occurs twice"),
-        ([&one, &other], "a slice of a different measurement"),
+        ([&one, &other], "comes from a different measurement"),
     ] {
         let message = common::refusal("mrc", &[files[0], files[1], "--merge"]);
         assert!(message.contains(says), "{message}");

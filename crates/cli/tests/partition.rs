@@ -322,7 +322,7 @@ fn what_the_volumes_do_not_allow_is_refused_with_their_names() {
         (&["--volumes", &name, &trace], "volumes of the same name count as one"),
         (&["--volumes", "nobody"], "nobody"),
         (&["--target", "lop=1ms"], &name),
-        (&["--floor", "600KiB"], "more than the size to divide"),
+        (&["--floor", "600KiB"], "more than the cache size to be divided"),
         (
             &["--dram", "1MiB", "--unit", "4KiB", "--dram-unit", "4KiB", "--flash", "64MiB"],
             "anneal",

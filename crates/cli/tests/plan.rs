@@ -110,7 +110,7 @@ fn money_for_a_cache_that_is_there_goes_where_it_does_more() {
     let output = forebay(&[&asked[..], &files].concat());
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("4 MiB FastDRAM: add"), "{text}");
-    assert!(std::fs::read_to_string(html).unwrap().contains("the best division"));
+    assert!(std::fs::read_to_string(html).unwrap().contains("best split"));
     assert!(rows.exists());
 
     let message = refusal(&[&trace, "--have", "10KiB", "--budget", "1"]);
@@ -309,7 +309,7 @@ fn a_plan_knows_what_the_configured_cache_writes_to_flash() {
     }
     let flash = |answer: &Value| answer["choices"][0]["tiers"][1]["bytes"].as_u64().unwrap();
     assert!(flash(&some) > 0, "{some}");
-    // A relation that does not go with the write policy is refused by its reason, and judged by formulas.
+    // A relation that does not go with the write policy is refused by its reason, and evaluated by formula.
     let etica = file(
         "etica.toml",
         "[cache]\nrelation = 'etica-npe'\n[flash]\npath = '/x'\nlayout = 'log'\n",
@@ -318,7 +318,7 @@ fn a_plan_knows_what_the_configured_cache_writes_to_flash() {
     let run = forebay(&[&["plan", &trace[..]], &tiers[..], &how].concat());
     let says = String::from_utf8_lossy(&run.stderr);
     assert!(
-        says.contains("is judged by formulas because it cannot be simulated")
+        says.contains("is evaluated by formula because it cannot be simulated")
             && says.contains("acknowledge"),
         "{says}"
     );
@@ -328,7 +328,7 @@ fn a_plan_knows_what_the_configured_cache_writes_to_flash() {
         [&[&trace[..]], &tiers[..], &["--config", &nhit, "--evaluate", "analytic"]].concat();
     assert!(refusal(&refused).contains("--config needs --evaluate simulate or replay"));
     let refused = [&[&trace[..]], &tiers[..], &["--config", &nhit, "--have", "1MiB"]].concat();
-    assert!(refusal(&refused).contains("neither --have nor --study"));
+    assert!(refusal(&refused).contains("cannot be combined with --have or --study"));
     let refused =
         [&[&trace[..]], &tiers[..], &["--config", &nhit, "--evaluate", "simulate", "--write"]]
             .concat();

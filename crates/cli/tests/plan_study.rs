@@ -147,7 +147,7 @@ fn a_study_has_text_rows_and_pictures() {
     }
     let page = std::fs::read_to_string(html).unwrap();
     for part in
-        ["Latency below a single tier", "Cydonia above exhaustive search", "SlowDRAM / FastHDD"]
+        ["Latency reduction compared", "Cydonia above exhaustive search", "SlowDRAM / FastHDD"]
     {
         assert!(page.contains(part), "{part}");
     }

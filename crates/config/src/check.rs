@@ -102,8 +102,10 @@ fn cache(config: &Config, problems: &mut Problems) {
     let cache = &config.cache;
     let bytes = cache.block_size.bytes();
     if BlockSize::new(bytes).is_err() || !BLOCK_BYTES.contains(&bytes) {
-        let message =
-            format!("{} is not a block size: give a power of two from 4KiB to 64KiB", Size(bytes));
+        let message = format!(
+            "{} is not a valid block size: give a power of two, 4KiB to 64KiB",
+            Size(bytes)
+        );
         problems.add("cache.block_size", message);
     } else {
         let least = Size(DRAM_BLOCKS_MIN * bytes);
@@ -145,15 +147,15 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
     }
     let batch = flash.batch_size.bytes();
     if batch < block || batch > BATCH_BYTES_MAX {
-        problems.add("flash.batch_size", "must be at least a block and at most 64MiB");
+        problems.add("flash.batch_size", "must be at least one block and at most 64MiB");
     }
     if let Some(region) = region {
         let large = 4 * block.max(page);
         if !region.is_power_of_two() || !REGION_BYTES.contains(&region) || region < large {
-            let message = "must be a power of two from 64KiB to 1GiB, at least four blocks";
+            let message = "must be a power of two from 64KiB to 1GiB, and at least four blocks";
             problems.add("flash.region_size", message);
         } else if batch > region {
-            problems.add("flash.batch_size", "must be at most a region");
+            problems.add("flash.batch_size", "must be at most one region");
         }
     }
     for (key, value, most) in [
@@ -170,7 +172,12 @@ fn check_flash(config: &Config, flash: &Flash, problems: &mut Problems) {
     problems.unless(dirty, "flash.promote_dirty_after", "must be from 1 to 31");
     if let Some(line) = flash.line_size.map(Size::bytes) {
         let good = line.is_power_of_two() && (block..=LINE_MAX).contains(&line);
-        problems.unless(good, "flash.line_size", "must be a power of two from a block to 1MiB");
+        problems.unless(
+            good,
+            "flash.line_size",
+            "must be a power of two from the block size to \
+                                                  1MiB",
+        );
         let lines = matches!(config.cache.relation, Relation::Layered | Relation::Dual);
         let message = "applies only to the relations layered and dual: set cache.relation";
         problems.unless(lines, "flash.line_size", message);
@@ -338,13 +345,13 @@ fn policies(config: &Config, problems: &mut Problems) {
     problems.unless(
         dirty,
         "bypass.dirty",
-        "must be at least a block; leave the key out to bypass nothing",
+        "must be at least one block; leave the key out to bypass nothing",
     );
     let dirty = config.bypass.dirty.is_none() || config.cache.write_policy.keeps_dirty_data();
     problems.unless(dirty, "bypass.dirty", "applies only to write policies that keep dirty data");
     let lines = matches!(config.cache.relation, Relation::Layered | Relation::Dual);
     let whole =
-        "must be \"always\" with the relations layered and dual, whose lines enter as a whole";
+        "must be \"always\" with the relations layered and dual: their lines enter flash whole";
     problems.unless(admits_all || !lines, "admission.policy", whole);
     let queues = config.cache.relation == Relation::Etica;
     let chosen =

@@ -283,7 +283,7 @@ const CASES: &[Case] = &[
         "[flash]\npath = 'f'\nregion_size = '16MiB'\nbatch_size = '32MiB'",
         4,
         "flash.batch_size",
-        "at most a region",
+        "at most one region",
     ),
     (
         "an odd activity extent",

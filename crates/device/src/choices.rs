@@ -97,7 +97,10 @@ impl Choices for Exhaustive {
             self.digits.push((0, n));
         }
         let (digit, radix) = self.digits[self.position];
-        assert_eq!(radix, n, "the procedure is not deterministic: its choices changed");
+        assert_eq!(
+            radix, n,
+            "the procedure is not deterministic: it made different choices when it was repeated"
+        );
         self.position += 1;
         digit
     }

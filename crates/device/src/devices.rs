@@ -112,7 +112,7 @@ pub enum DeviceError {
     #[error("the device does not support the operation")]
     Unsupported,
     /// The arguments were refused (`EINVAL`).
-    #[error("the device refused the operation's arguments")]
+    #[error("the device rejected the operation's arguments")]
     Invalid,
 }
 

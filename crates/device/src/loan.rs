@@ -88,7 +88,10 @@ impl Pieces {
     /// If they are outside the mapping.
     #[inline]
     pub fn try_lend(self: &Arc<Self>, piece: u32, start: usize, length: usize) -> Option<Loan> {
-        assert!(start.checked_add(length).is_some_and(|end| end <= self.bytes), "no such memory");
+        assert!(
+            start.checked_add(length).is_some_and(|end| end <= self.bytes),
+            "the range is outside the mapping"
+        );
         if !self.count_pin(piece, self.loans_max) {
             return None;
         }

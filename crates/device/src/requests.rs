@@ -136,7 +136,7 @@ unsafe impl Requests for OwnedRequests {
     }
 
     fn reply(&mut self, request: RequestId, result: Outcome) {
-        let buffer = self.open.remove(&request.0).expect("a request is answered once");
+        let buffer = self.open.remove(&request.0).expect("a request is answered only once");
         self.done.insert(request.0, buffer);
         self.replies.push((request, result));
     }

@@ -152,7 +152,7 @@ fn a_file_behind_two_loop_devices_is_had_by_one() {
     let error = open(&other.0).unwrap_err().to_string();
     let image = looped.image.canonicalize().unwrap();
     let words =
-        ["in use by this very process", "through its backing file", image.to_str().unwrap()];
+        ["in use by this process itself", "through its backing file", image.to_str().unwrap()];
     assert!(words.iter().all(|word| error.contains(word)), "{error}");
     let readers = OpenOptions { read_only: true, ..OpenOptions::existing(&other.0) };
     assert!(matches!(Target::open(&readers), Err(OpenError::InUse { .. })));
@@ -189,7 +189,7 @@ fn a_loop_device_of_a_file_that_somebody_has_is_in_use() {
     let other = std::fs::File::options().read(true).write(true).open(&looped.image).unwrap();
     other.lock().unwrap();
     let error = open(&looped.device).unwrap_err().to_string();
-    assert!(error.contains("in use by this very process, through its backing file"), "{error}");
+    assert!(error.contains("in use by this process itself, through its backing file"), "{error}");
     drop(other);
     let first = open_soon(&OpenOptions::existing(&looped.device)).unwrap();
     let other = std::fs::File::open(&looped.image).unwrap();

@@ -124,7 +124,7 @@ impl Shared {
     pub fn lock(&self) -> MutexGuard<'_, Core> {
         self.waiters
             .lock(&self.core)
-            .expect("a fault under the engine's lock has been reported before")
+            .expect("another thread panicked while it held the engine's lock")
     }
 
     /// Whether a thread has panicked under the lock; the next one that locks panics too.

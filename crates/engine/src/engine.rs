@@ -342,8 +342,8 @@ impl Engine {
         let acknowledge = acknowledge.unwrap_or(usual);
         let (machine, acknowledges) = forebay_setup::policy(policy, acknowledge)?;
         if machine.write_back && acknowledge == words::Acknowledge::Flash && !self.has_flash {
-            let message = "writes cannot be acknowledged from \"flash\": this server has no flash \
-                           tier; the write policy is unchanged. Use acknowledge = \"dram\"";
+            let message = "acknowledge = \"flash\" is not possible, because this server has no \
+                           flash tier; the write policy is unchanged. Use acknowledge = \"dram\"";
             return Err(EngineError::Unsupported(message.to_owned()));
         }
         let all = Combination::from_config(self.shared.lock().cache.config());

@@ -237,7 +237,7 @@ pub enum EngineError {
         why: String,
     },
     /// Clients are held back and could not be resumed.
-    #[error("{0}; clients are still held back. Try `forebay ctl resume` again")]
+    #[error("{0}; client requests are still held back. Try `forebay ctl resume` again")]
     StillQuiesced(Box<EngineError>),
     /// A volume has become too small for its dirty data.
     #[error(
@@ -323,7 +323,7 @@ pub enum EngineError {
     #[error(
         "volumes {one} and {other}: one backing store is a copy of the other, including its \
          header; nothing was written. If you want to use both, start once with --format: it gives \
-         {other} a new identity and formats the flash tier (it refuses while the tier holds dirty \
+         {other} a new identity and formats the flash tier (refused while the tier holds dirty \
          data)"
     )]
     Twins {

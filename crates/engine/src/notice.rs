@@ -107,8 +107,8 @@ impl fmt::Display for EngineNotice {
             ),
             EngineNotice::Memory { wanted, available } => write!(
                 f,
-                "cache.dram asks for {wanted} bytes, but only {available} bytes of memory are \
-                 available: the system may run out of memory as the cache fills"
+                "cache.dram is {wanted} bytes, but only {available} bytes of memory are available: \
+                 the system may run out of memory as the cache fills"
             ),
         }
     }

@@ -75,6 +75,6 @@ pub struct VolumeDescription {
     pub volume: Volume,
     /// Exported bytes.
     pub size_bytes: u64,
-    /// Whether writes are refused.
+    /// Whether the volume rejects writes.
     pub read_only: bool,
 }

@@ -28,7 +28,7 @@ pub struct Status {
     pub write_policy_failure: Option<String>,
     /// Why nothing is written to flash until the next start; null while flash works.
     pub flash_failure: Option<String>,
-    /// The current quiesce, while it holds clients back; otherwise null.
+    /// The current quiesce, while it holds client requests back; otherwise null.
     pub quiesced: Option<Quiesced>,
     /// All volumes together.
     #[serde(flatten)]
@@ -97,7 +97,7 @@ impl std::fmt::Display for Recovering {
 /// A quiesce.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct Quiesced {
-    /// Seconds since the server began to hold clients back.
+    /// Seconds since the server began to hold client requests back.
     pub since_s: f64,
     /// Seconds until clients continue; null without a limit.
     pub left_s: Option<f64>,
@@ -174,7 +174,7 @@ pub struct VolumeStatus {
     pub volume: String,
     /// Exported bytes.
     pub size_bytes: u64,
-    /// Whether writes are refused.
+    /// Whether the volume rejects writes.
     pub read_only: bool,
     /// Error of the last operation on the volume's backing store; null if that operation succeeded. For an
     /// export of an NBD server, why the export cannot be reached until the next start.

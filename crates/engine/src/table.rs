@@ -124,7 +124,7 @@ impl Table {
     /// Closes a session that has nothing in flight.
     pub fn close_session(&mut self, session: u32) {
         let mailbox = &mut self.sessions[session as usize];
-        assert_eq!(mailbox.in_flight, 0, "a session was closed under its requests");
+        assert_eq!(mailbox.in_flight, 0, "a session was closed while requests were in flight");
         *mailbox = Mailbox::default();
     }
 
@@ -232,7 +232,7 @@ unsafe impl Requests for Table {
     fn borrow(&mut self, request: RequestId, loan: Loan) {
         let entry = self.entry_mut(request);
         entry.lent_bytes += loan.len() as u64;
-        assert!(entry.lent_bytes <= entry.request.length, "more was lent than was asked for");
+        assert!(entry.lent_bytes <= entry.request.length, "more memory was lent than requested");
         let apart = match entry.lent.last_mut() {
             Some(last) => last.join(loan),
             None => Some(loan),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "closed under its requests")]
+    #[should_panic(expected = "closed while requests were in flight")]
     fn a_session_with_requests_in_flight_is_not_closed() {
         let mut table = Table::default();
         let session = table.open_session();

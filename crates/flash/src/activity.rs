@@ -131,7 +131,7 @@ impl Activity {
         for &first in table {
             let first = self.first_of(first);
             if let Err(at) = self.index.binary_search_by_key(&first, |e| e.0) {
-                let n = self.free.pop().expect("the table was sized for it");
+                let n = self.free.pop().expect("the table has room for the stored extents");
                 self.extents[n as usize].first = first;
                 self.extents[n as usize].state = State::Active;
                 self.index.insert(at, (first, n));
@@ -447,7 +447,7 @@ impl Log {
         while !a.free.is_empty()
             && let Some((first, marks)) = a.waiting.next()
         {
-            let n = a.free.pop().expect("there is one");
+            let n = a.free.pop().expect("an entry is free");
             let at = a.index.partition_point(|e| e.0 < first);
             a.index.insert(at, (first, n));
             let extent = &mut a.extents[n as usize];

@@ -384,7 +384,7 @@ impl Log {
         };
         self.queue.fill = Fill::default();
         while self.queue.barriers.front().is_some_and(|b| b.0 <= last_serial) {
-            let (_, ticket) = self.queue.barriers.pop_front().expect("there is one");
+            let (_, ticket) = self.queue.barriers.pop_front().expect("the queue is not empty");
             self.mark_clean(sequence, ticket);
         }
         match sums_missing {

@@ -73,7 +73,10 @@ impl Log {
     /// # Panics
     /// As [`Log::append`].
     pub fn carry(&mut self, append: Append) {
-        assert!(self.geometry.slots == 0, "cells stay when their region goes");
+        assert!(
+            self.geometry.slots == 0,
+            "in the slots layout, cells are not reclaimed with a region"
+        );
         // (What waits to be written when the log is stopped may wait for that region.)
         let draining = matches!(self.phase, Phase::Draining);
         let refusal = if draining { self.error } else { self.refusal() };
@@ -91,7 +94,10 @@ impl Log {
     /// # Panics
     /// As [`Log::carry`].
     pub fn reinsert(&mut self, append: Append) {
-        assert!(self.geometry.slots == 0, "cells stay when their region goes");
+        assert!(
+            self.geometry.slots == 0,
+            "in the slots layout, cells are not reclaimed with a region"
+        );
         let ticket = append.ticket;
         // (What was written past the log is newer than any record that stands there.)
         let stale = self.activity.is_stale(append.key);

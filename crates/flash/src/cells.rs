@@ -377,7 +377,7 @@ impl Log {
                 cells.set_home(cells.cell(*position), *region);
             }
             Event::Appended { position, .. } if position.is_some() => {
-                let (region, key) = cells.unheard.pop_front().expect("one for each");
+                let (region, key) = cells.unheard.pop_front().expect("one entry for each append");
                 cells.writing[hash(key)] -= 1;
                 cells.set_home(cells.cell(*position), region);
             }
@@ -445,7 +445,7 @@ impl Log {
                 break;
             }
             let Limbo { cell, unmapped, .. } =
-                self.cells.limbo.pop_front().expect("there is a first");
+                self.cells.limbo.pop_front().expect("the list is not empty");
             match unmapped {
                 // It is free when its owner has heard of that: until then the index may lead readers there.
                 Some(key) => {

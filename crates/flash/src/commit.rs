@@ -232,7 +232,7 @@ impl Log {
             if volume.distrust {
                 let waits =
                     self.queue.items.iter().any(|q| q.valid != 0 && q.key.volume() == volume.index);
-                assert!(!waits, "records wait that are to cease to count");
+                assert!(!waits, "records of a distrusted volume are waiting to be written");
                 binding.distrusted = last;
             }
         }
@@ -442,7 +442,7 @@ impl Log {
         }
         self.regions.freed = s.tail;
         while s.marks.front().is_some_and(|m| m.0 <= s.durable) {
-            let (_, mark) = s.marks.pop_front().expect("there is one");
+            let (_, mark) = s.marks.pop_front().expect("the list is not empty");
             self.events.push_back(match mark {
                 Mark::Clean(ticket) => Event::CleanMarked { ticket, result: Ok(()) },
                 Mark::Bound(ticket) => Event::Bound { ticket, result: Ok(()) },

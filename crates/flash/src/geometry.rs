@@ -219,37 +219,38 @@ impl Geometry {
             "page_size is not a power of two from 512 to 65536",
         )?;
         let slots = self.slots != 0;
-        check((3..=1 << 24).contains(&self.regions), "regions is outside 3 to 2^24")?;
-        check(!slots || self.regions >= 4, "the slots layout needs 4 regions")?;
+        check((3..=1 << 24).contains(&self.regions), "regions is not from 3 to 2^24")?;
+        check(!slots || self.regions >= 4, "the slots layout needs at least 4 regions")?;
         let held = u64::from(self.regions.max(2) - 2)
             * u64::from(self.region_pages.max(1) - 1)
             * u64::from(self.batch_entries_max);
         check(
             held >= 2 * u64::from(self.slots),
-            "the journal has no room for two copies of the mapping of all slots",
+            "the journal is too small for two copies of the mapping of all slots",
         )?;
         let inside = if slots { 1 } else { self.block_pages() };
         check(
             !slots || self.directory_pages == 0,
-            "regions of the slots layout have no directories",
+            "directory_pages must be 0 in the slots layout",
         )?;
-        check(self.directory_pages <= 1 << 15, "directory_pages is over 32768")?;
+        check(self.directory_pages <= 1 << 15, "directory_pages is greater than 32768")?;
         check(
             (2 + inside + self.directory_pages..=1 << 20).contains(&self.region_pages),
-            "region_pages is over 2^20 or has no room for two headers, a block and the directory",
+            "region_pages is greater than 2^20, or too small for two headers, a block and the \
+             directory",
         )?;
         let most = if slots { (1 << 15) + 1 } else { self.region_pages.min((1 << 15) + 1) };
         check(
             (1 + self.block_pages()..most).contains(&self.batch_pages_max),
-            "batch_pages_max has no room for a block, or does not fit a region",
+            "batch_pages_max is too small to hold a block, or too large for a region",
         )?;
         check(
             (1..=entries_max(self.page_size)).contains(&self.batch_entries_max),
-            "batch_entries_max is 0 or more than a header page holds",
+            "batch_entries_max is 0, or more than a header page can hold",
         )?;
         check(
             (1..=255).contains(&self.inflight_batches_max),
-            "inflight_batches_max is outside 1 to 255",
+            "inflight_batches_max is not from 1 to 255",
         )?;
         check(
             self.extent_bytes.is_power_of_two()
@@ -259,14 +260,14 @@ impl Geometry {
         )?;
         check(
             (1..=1 << 15).contains(&self.active_extents_max),
-            "active_extents_max is outside 1 to 32768",
+            "active_extents_max is not from 1 to 32768",
         )?;
         check(
             (1..=1 << 10).contains(&self.superblock_pages)
                 && crate::format::superblock::bindings_max(self) >= 1,
-            "superblock_pages is over 1024 or has no room for the tables",
+            "superblock_pages is greater than 1024, or too small for the tables",
         )?;
-        check(self.pages() <= POSITIONS_MAX, "more pages than a position can name")
+        check(self.pages() <= POSITIONS_MAX, "more pages than a position can address")
     }
 
     /// Regions kept free for records carried on from a region being reclaimed, in the log layout:

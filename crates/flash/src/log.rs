@@ -172,7 +172,7 @@ impl Log {
     /// # Panics
     /// If the log was started before, or a format binds more volumes than the superblock holds.
     pub fn start(&mut self, how: Start) {
-        assert!(matches!(self.phase, Phase::New), "a log is started once");
+        assert!(matches!(self.phase, Phase::New), "a log can be started only once");
         match how {
             Start::Format { uuid, bindings } => self.format(uuid, bindings),
             Start::Recover { changed, sealed, stores } => {
@@ -209,7 +209,10 @@ impl Log {
             (valid | dirty) & !self.geometry.full_mask() == 0,
             "more granules than a block has"
         );
-        assert!(lost == 0 || self.geometry.slots == 0, "what is lost keeps its cell");
+        assert!(
+            lost == 0 || self.geometry.slots == 0,
+            "in the slots layout, a record cannot have lost granules"
+        );
         if let Some(error) = refusal {
             self.events.push_back(Event::AppendFailed { ticket, error });
             return None;
@@ -444,7 +447,7 @@ impl Log {
             k if k == Kind::Directory as u32 => self.directory_written(result),
             k if k == Kind::Recovery as u32 => self.recovery_step(what as usize, result),
             k if k == Kind::Remains as u32 => self.remains_done(result),
-            _ => panic!("completion {index:#x} is of no device effect of the log"),
+            _ => panic!("completion {index:#x} does not belong to a device effect of the log"),
         }
         self.pump();
     }

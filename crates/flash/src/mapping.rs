@@ -59,7 +59,7 @@ impl Mapped {
     /// Applies a batch: older entries of its blocks no longer count.
     fn apply(&mut self, batch: &Walked) -> u64 {
         let mut tombstones = 0;
-        let live = self.live.as_mut().expect("made for the first batch");
+        let live = self.live.as_mut().expect("the table was created for the first batch");
         for (entry, payload) in &batch.entries {
             if entry.kind == EntryKind::Tombstone {
                 tombstones += 1;
@@ -75,7 +75,7 @@ impl Mapped {
     /// The entry of a block that has a record.
     fn record(&self, key: BlockKey) -> Entry {
         let live = self.live.as_ref().and_then(|live| live.get(key));
-        live.expect("it is among those that are live").entry
+        live.expect("the block has a live record").entry
     }
 
     /// The number of batches of the tail that count.
@@ -134,7 +134,7 @@ impl Log {
     }
 
     fn apply_next(&mut self, r: &mut Recovery) {
-        let batch = r.mapped.tail.pop_front().expect("there is a first");
+        let batch = r.mapped.tail.pop_front().expect("the list is not empty");
         let tombstones = r.mapped.apply(&batch);
         r.report.batches += 1;
         r.report.tombstones += tombstones;

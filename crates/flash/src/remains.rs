@@ -52,8 +52,8 @@ impl Log {
     /// # Panics
     /// Before the log has latched, or while another call of this or of [`Log::void`] is unanswered.
     pub fn salvage(&mut self, ticket: u64) {
-        assert!(self.error().is_some(), "a log that works needs no salvage");
-        assert!(self.remains.step == Step::Idle, "one thing at a time");
+        assert!(self.error().is_some(), "only a failed log can be salvaged");
+        assert!(self.remains.step == Step::Idle, "an earlier call is still unanswered");
         if self.remains.sync_failed {
             let result = Err(IoError::Device);
             return self.events.push_back(Event::Synced { ticket, result });
@@ -73,8 +73,8 @@ impl Log {
     /// # Panics
     /// Before a salvage has succeeded, or while another call is unanswered.
     pub fn void(&mut self, volumes: impl Iterator<Item = u16>, ticket: u64) {
-        assert!(self.remains.salvaged, "what counts is not known to be durable");
-        assert!(self.remains.step == Step::Idle, "one thing at a time");
+        assert!(self.remains.salvaged, "void requires a successful salvage");
+        assert!(self.remains.step == Step::Idle, "an earlier call is still unanswered");
         let last = self.batches.next_sequence - 1;
         let bindings = &mut self.superblock.contents.bindings;
         for volume in volumes {
@@ -151,7 +151,7 @@ impl Log {
             (Step::Mirroring(_) | Step::Mirrored(_), _) => self.end_remains(Ok(())),
             (_, Err(error)) => self.end_remains(Err(error)),
             (Step::Idle | Step::SyncWanted(_) | Step::VoidWanted(_), Ok(())) => {
-                panic!("nothing was asked for")
+                panic!("no operation was requested")
             }
         }
     }
@@ -164,7 +164,7 @@ impl Log {
             | Step::Settling(ticket)
             | Step::Mirroring(ticket)
             | Step::Mirrored(ticket) => Event::Voided { ticket, result },
-            _ => unreachable!("nothing was asked for"),
+            _ => unreachable!("no operation was requested"),
         });
     }
 }

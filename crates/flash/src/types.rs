@@ -592,9 +592,9 @@ impl fmt::Display for LogError {
             ),
             LogError::NoPlace { blocks } => write!(
                 f,
-                "the flash tier holds {blocks} more dirty blocks than this run's index has room \
-                 for; nothing was written. Start with the memory and the shards of the previous \
-                 run, and destage first"
+                "the flash tier holds {blocks} more dirty blocks than fit in this run's index; \
+                 nothing was written. Start with the memory size and the number of shards of the \
+                 previous run, and destage first"
             ),
             LogError::Layout(n) => {
                 write!(f, "the flash tier has an unknown layout ({n}); nothing was written")

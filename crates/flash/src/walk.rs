@@ -130,7 +130,7 @@ impl Log {
 
     /// Requests the next pages of the batch's payloads.
     fn read_payload(&mut self, r: &mut Recovery) {
-        let header = r.header.expect("a batch is at hand");
+        let header = r.header.expect("a batch is being read");
         let pages = r.chunk(header.pages - r.verify.page);
         if pages == 0 {
             return self.payloads_verified(r);
@@ -141,7 +141,7 @@ impl Log {
 
     /// Continues the checksums over the pages read.
     pub(crate) fn payload_read(&mut self, r: &mut Recovery) {
-        let header = r.header.expect("a batch is at hand");
+        let header = r.header.expect("a batch is being read");
         let page_size = self.geometry.page_size;
         let pages = r.chunk(header.pages - r.verify.page);
         let (start, end) = (r.verify.page * page_size, (r.verify.page + pages) * page_size);
@@ -180,7 +180,7 @@ impl Log {
 
     /// All payloads of the batch were verified.
     fn payloads_verified(&mut self, r: &mut Recovery) {
-        let header = r.header.expect("a batch is at hand");
+        let header = r.header.expect("a batch is being read");
         if r.verify.bad.is_empty() {
             self.accept(r);
         } else if header.sequence <= r.known {
@@ -193,7 +193,7 @@ impl Log {
     /// The batch was durable, but some of its payloads fail. Its records are returned all the same
     /// (a newer record must hide an older one; reading it fails).
     pub(crate) fn accept_damaged(&mut self, r: &mut Recovery) {
-        let header = r.header.expect("a batch is at hand");
+        let header = r.header.expect("a batch is being read");
         for &n in &r.verify.bad {
             let entry = &r.entries[n];
             r.report.damage.payloads.push((entry.key, position_of(&header, entry)));
@@ -203,7 +203,7 @@ impl Log {
 
     /// Returns the batch's records and continues after it.
     fn accept(&mut self, r: &mut Recovery) {
-        let header = r.header.take().expect("a batch is at hand");
+        let header = r.header.take().expect("a batch is being read");
         let entries = core::mem::take(&mut r.entries);
         self.give(r, &header, &entries);
         r.entries = entries;

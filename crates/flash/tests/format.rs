@@ -363,7 +363,7 @@ fn a_directory_that_does_not_add_up_is_refused() {
     assert_eq!(decode(&|c| c.batches.push(0)), wrong("number of entries"));
     assert_eq!(decode(&|c| c.batches = vec![1, 2]), wrong("payload offset"));
     assert_eq!(decode(&|c| c.entries[1].offset = 2), wrong("payload offset"));
-    assert_eq!(decode(&|c| c.entries[1].cell = 1), wrong("place of a payload"));
+    assert_eq!(decode(&|c| c.entries[1].cell = 1), wrong("location of a payload"));
     assert_eq!(decode(&|c| c.entries[1].dirty = 0x100), wrong("entry"));
     // Nine pages are left behind a region's header; three batches of two pages fit, five do not.
     let many = |n: usize| {

@@ -44,10 +44,13 @@ pub enum LocalityError {
     #[error("one cache can have at most 65,536 workloads")]
     TooManyWorkloads,
     /// A migration period of no time at all.
-    #[error("the migration period must be longer than 0")]
+    #[error("the migration period must be greater than 0")]
     NoMigrationPeriod,
     /// Contents together with a distance of a policy that forgets blocks on some accesses.
-    #[error("distances of contents apply only to caches that insert every access: use trd or urd")]
+    #[error(
+        "distances between contents apply only to caches that admit every accessed block: use trd \
+         or urd"
+    )]
     NoContentDistance,
     /// A bound on sampled blocks below the smallest that gives a usable curve.
     #[error("a sample of {blocks} blocks is too small: allow at least {least} blocks")]

@@ -360,14 +360,14 @@ impl TryFrom<WrittenCounters> for Counters {
     fn try_from(written: WrittenCounters) -> Result<Self, Self::Error> {
         let WrittenCounters { counts: given, shift, cold, unmeasured, max_distance } = written;
         if shift >= u32::BITS || max_distance.is_some_and(|max| max > MERGED_DISTANCE_MAX) {
-            return Err("a distance is larger than the largest possible");
+            return Err("a distance exceeds the largest possible distance");
         }
         let last = max_distance.map_or(0, |max| counter_of(max >> shift) + 1);
         let mut counts = Vec::new();
         let mut weight = cold.checked_add(unmeasured);
         for (counter, count) in given {
             if counter < counts.len() as u64 || counter >= last as u64 {
-                return Err("counters are out of order, or beyond the largest distance");
+                return Err("the counters are out of order, or exceed the largest distance");
             }
             weight = weight.and_then(|weight| weight.checked_add(count));
             counts.resize(counter as usize, 0);

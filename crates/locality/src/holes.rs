@@ -62,7 +62,7 @@ impl Holes {
         mut filled: impl FnMut(u32),
     ) {
         let Some(keys) = &mut self.keys else {
-            assert!(self.times.is_empty(), "these holes do not know whose they are");
+            assert!(self.times.is_empty(), "these holes have no keys");
             return;
         };
         self.times.retain(|time| {

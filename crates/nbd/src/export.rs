@@ -97,9 +97,9 @@ pub struct BlockSizes {
 /// Block sizes that the protocol does not allow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "block sizes {}/{}/{} cannot be advertised: the minimum must be a power of two of at most 65536, \
-     the preferred size a power of two of at least 512 and the minimum, and the maximum payload at \
-     least the preferred size",
+    "block sizes {}/{}/{} (minimum/preferred/maximum payload) cannot be advertised: the minimum \
+     must be a power of two up to 65536; the preferred size, a power of two that is at least 512 \
+     and at least the minimum; the maximum payload, at least the preferred size",
     .0.minimum_bytes, .0.preferred_bytes, .0.payload_bytes_max
 )]
 pub struct BlockSizesError(BlockSizes);

@@ -178,7 +178,7 @@ fn check_request(request: &Request, export: &ExportInfo, style: ReplyStyle) {
     let read_only = export.features.contains(TransmissionFlags::READ_ONLY);
     assert!(!(read_only && request.command.modifies()));
     assert!(request.command != Command::Disconnect);
-    let end = request.offset.checked_add(request.length).expect("sound ranges do not overflow");
+    let end = request.offset.checked_add(request.length).expect("validated ranges do not overflow");
     assert!(end <= export.advertised_bytes());
     assert_eq!(request.length == 0, request.command == Command::Flush);
     let minimum = u64::from(export.block_sizes.minimum_bytes());
@@ -235,7 +235,7 @@ fn receive_replies(mut session: client::Transmission, mut feed: Feed<'_>) -> boo
             ClientEvent::Failed(_) => return done > 0,
         }
         events += 1;
-        assert!(events <= 8 * feed.bytes.len() + 64, "every event takes something");
+        assert!(events <= 8 * feed.bytes.len() + 64, "every event consumes input");
     }
 }
 

@@ -49,7 +49,7 @@ impl Default for Metadata {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "`{0}` does not give the bytes of metadata for each block: write one number, or one for each \
-     tier, such as 76,48 (at most {METADATA_TIERS}; any further tiers use the last)"
+     tier, such as 76,48 (at most {METADATA_TIERS}; any tiers below use the last number)"
 )]
 pub struct MetadataError(String);
 

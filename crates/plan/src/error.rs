@@ -107,7 +107,7 @@ pub enum PlanError {
     #[error(transparent)]
     Stopped(BoxError),
     /// What every volume is to get at least is more than there is.
-    #[error("the minimum sizes of all volumes add up to more than the size to divide")]
+    #[error("the minimum sizes of all volumes add up to more than the cache size to be divided")]
     Floors,
     /// Nothing of the workload was looked at.
     #[error("the sample contains no blocks: raise the sampling rate")]

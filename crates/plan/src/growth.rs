@@ -23,7 +23,7 @@ pub struct Growth {
     pub grow: Purchase,
     /// The cache if all the money buys a tier 2.
     pub add: Purchase,
-    /// The cache with the best division of the money between the two.
+    /// The cache with the best split of the money between more tier 1 and a tier 2.
     pub divide: Purchase,
     /// The better of growing and adding.
     pub better: Way,

@@ -88,7 +88,7 @@ pub struct Plan {
     /// The budget, in US dollars.
     pub budget_usd: f64,
     /// The best sizes of each combination of devices, fastest first; `choices[0]` is the fastest of all,
-    /// whatever its backing store.
+    /// regardless of the backing store.
     pub choices: Vec<Choice>,
     /// The single tier of the same cost with which the first choice is compared.
     pub baseline: Purchase,
@@ -138,9 +138,9 @@ pub struct Purchase {
     pub cost_usd: f64,
     /// Mean latency of a block access, by the method that `judged_by` names.
     pub mean_latency_us: f64,
-    /// Mean latency by the formulas, whatever `judged_by` is.
+    /// Mean latency by the formulas, regardless of `judged_by`.
     pub analytic_latency_us: f64,
-    /// What judged the purchase last: `analytic` (the formulas), `simulate` or `replay`.
+    /// How the purchase was last evaluated: `analytic` (with the formulas), `simulate` or `replay`.
     pub judged_by: Cow<'static, str>,
     /// With `--sample`, a confidence interval of about 95 % for the mean latency by the formulas; otherwise
     /// null.

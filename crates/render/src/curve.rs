@@ -115,7 +115,7 @@ impl Curves<'_> {
                 if by_sector { "distinct data" } else { "distinct contents" },
                 Size(all.distinct_blocks * bytes).to_string(),
             ),
-            ("every reuse fits in", reuses),
+            ("all reuses fit in", reuses),
             ("miss ratio then", percent(CurvePoint::at(all, reused).miss_ratio)),
             ("reuse distance", options.distance.to_string()),
             ("block size", options.block_size.to_string()),

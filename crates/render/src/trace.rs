@@ -95,7 +95,7 @@ fn facts(info: &TraceInfo) -> Facts {
         facts.push((
             "duplicates",
             format!(
-                "{} ({} of the blocks known at the end)",
+                "{} ({} of the blocks whose content is known at the end)",
                 blocks(shared),
                 share(shared, contents.blocks_at_end)
             ),

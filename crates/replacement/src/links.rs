@@ -62,7 +62,7 @@ impl Links {
     /// # Panics
     /// If `nodes` is larger than 2^32 - 2: two numbers have a meaning of their own.
     pub fn new(nodes: u32) -> Links {
-        assert!(nodes <= UNLINKED, "{nodes} nodes are more than can be numbered");
+        assert!(nodes <= UNLINKED, "{nodes} nodes are too many to be numbered");
         Links { neighbours: vec![[UNLINKED; 2]; nodes as usize].into() }
     }
 

@@ -57,7 +57,7 @@ impl QueueParameters {
         default: 1000,
         min: 1,
         max: 1_000_000_000,
-        meaning: "requests between two rounds in which blocks leave and enter flash",
+        meaning: "requests per round; at the end of each round, blocks leave and enter flash",
     };
     /// What leaves and enters.
     pub const SHARE: Parameter = Parameter {
@@ -66,8 +66,8 @@ impl QueueParameters {
         default: 5,
         min: 1,
         max: 100,
-        meaning: "share of the blocks on flash that leaves in a round, and share of the candidates \
-                  that enters",
+        meaning: "share of the blocks on flash that are evicted per round, least popular first, \
+                  and share of the candidates that are admitted, most popular first",
     };
     /// What is remembered.
     pub const HISTORY: Parameter = Parameter {
@@ -85,7 +85,7 @@ impl QueueParameters {
         default: 16,
         min: 0,
         max: 1_000_000,
-        meaning: "intervals after which popularity is halved; 0 for never",
+        meaning: "number of rounds after which popularity is halved; 0 for never",
     };
 }
 

@@ -40,7 +40,9 @@ pub enum ReplayError {
     #[error(transparent)]
     Nbd(#[from] NbdError),
     /// Some targets are paths, others NBD addresses.
-    #[error("the targets of one run must be all paths or all NBD addresses, not {0} and {1}")]
+    #[error(
+        "the targets of one run must be either all paths or all NBD addresses, not both {0} and {1}"
+    )]
     Mixed(String, String),
     /// No target at all.
     #[error("no target was given")]

@@ -48,7 +48,7 @@ pub enum ServeError {
     System(&'static str, io::Error),
     /// The limit of open files leaves no room for clients.
     #[error(
-        "the limit of open files (ulimit -n) is {limit}, which leaves none for NBD clients: raise \
+        "the limit on open files (ulimit -n) is {limit}, which leaves none for NBD clients: raise \
          it to at least {least}"
     )]
     FewFiles {

@@ -136,7 +136,7 @@ impl Server {
         let most = self.nbd.connections_max();
         let few = (most < wanted).then(|| {
             format!(
-                "the limit of open files (ulimit -n) allows only {most} NBD connections, fewer \
+                "the limit on open files (ulimit -n) allows only {most} NBD connections, fewer \
                  than serve.connections = {wanted}"
             )
         });

@@ -21,7 +21,7 @@ const BOUNCE_FRAMES_PER_SHARD: u32 = 128;
 /// Blocks that the index of a cache has room for.
 const BLOCKS_MAX: u64 = (1 << 31) - 1;
 /// What gives the flash tier its size.
-const FLASH: &str = "the flash tier (flash.size, or all of its device)";
+const FLASH: &str = "the flash tier (flash.size, or the size of its device)";
 /// Pieces of requests that can wait at once.
 const WAITERS_MAX: u32 = 64 << 10;
 
@@ -309,7 +309,7 @@ pub fn policy_words(
         Acknowledge::Flash => words::Acknowledge::Flash,
         Acknowledge::Dram => words::Acknowledge::Dram,
     };
-    (word.expect("every policy has a word").0, acknowledge)
+    (word.expect("every policy has a name").0, acknowledge)
 }
 
 /// The write policies of this version.
@@ -332,7 +332,7 @@ fn replacement(section: &words::Replacement) -> Result<ReplacementParameters, Se
 }
 
 fn not_here(kind: &str, value: &impl std::fmt::Display) -> SetupError {
-    SetupError::Unsupported(format!("this version has no {kind} \"{value}\""))
+    SetupError::Unsupported(format!("this version does not support the {kind} \"{value}\""))
 }
 
 #[cfg(test)]

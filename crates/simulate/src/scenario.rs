@@ -32,7 +32,7 @@ pub struct SimulatedVolume {
     pub name: String,
     /// Its size in bytes, a multiple of 512.
     pub size_bytes: u64,
-    /// Whether writes are refused.
+    /// Whether the volume rejects writes.
     pub read_only: bool,
     /// Its priority, for replacement policies that look at it; 1 is the highest.
     pub priority: u8,

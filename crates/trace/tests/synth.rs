@@ -148,7 +148,7 @@ fn bad_descriptions_are_refused_with_the_reason() {
         ("zipf:write=1.5", "shares"),
         ("zipf:write=nan", "shares"),
         ("zipf:theta=-1", "theta"),
-        ("zipf:run=3", "run only for sequential"),
+        ("zipf:run=3", "run only to sequential"),
         ("zipf:weight=0", "weights"),
         ("zipf:size=4K", "ambiguous"),
         ("zipf:size=8GiB", "region"),

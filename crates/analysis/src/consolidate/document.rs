@@ -56,16 +56,17 @@ pub struct WorkloadDocument {
     pub name: String,
     /// Its block accesses.
     pub accesses: u64,
-    /// Blocks that it needs: the ERSS of the phase for which the cache is sized.
+    /// Cache blocks that the workload needs: the ERSS of the phase for which the cache is sized.
     pub erss_blocks: u64,
-    /// Its reuses in that phase, divided by the accesses of all workloads during the phase.
+    /// Reuses in the phase for which the cache is sized, divided by the accesses of all workloads
+    /// during that phase.
     pub reuse_rate: f64,
-    /// Its accesses to blocks that it accesses only once in that phase, divided by the accesses of all
-    /// workloads during the phase.
+    /// Accesses to blocks that the workload accesses only once in the phase for which the cache is
+    /// sized, divided by the accesses of all workloads during that phase.
     pub flood_rate: f64,
-    /// Additional cache blocks that all other workloads need because of it.
+    /// Additional cache blocks that all other workloads need because of this workload.
     pub wastage_caused_blocks: u64,
-    /// Additional cache blocks that it needs because of all other workloads.
+    /// Additional cache blocks that this workload needs because of all others.
     pub wastage_suffered_blocks: u64,
     /// Whether `erss_blocks` fit in the cache without the other workloads.
     pub fits_alone: bool,
@@ -112,8 +113,8 @@ pub struct PhaseDocument {
     pub end_s: f64,
     /// Cache size, in blocks, at which the search found the phase.
     pub found_blocks: u64,
-    /// The smallest tried cache size that has as few misses as any larger size, to within 1 % of the
-    /// accesses.
+    /// The smallest of the tried cache sizes at which a larger cache would save misses on at most 1
+    /// % of the accesses.
     pub size_blocks: u64,
     /// Blocks that the phase needs (ERSS).
     pub erss_blocks: u64,
@@ -126,7 +127,7 @@ pub struct PhaseDocument {
     pub reuse_set_blocks: u64,
     /// Its reuses, divided by the accesses of all workloads during the phase.
     pub reuse_rate: f64,
-    /// `reuse_rate` without the reuses that a cache for the nested phases serves.
+    /// `reuse_rate`, excluding reuses that a cache for the nested phases would serve.
     pub marginal_reuse_rate: f64,
     /// Its accesses to blocks that it accesses only once, divided by the accesses of all workloads during the
     /// phase.

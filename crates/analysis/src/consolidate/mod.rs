@@ -63,7 +63,7 @@ impl Question {
             return Err(AnalysisError::Impossible("the shared cache is smaller than a block"));
         }
         if self.migration_period == Some(Nanos(0)) {
-            let what = "the migration period must be longer than 0";
+            let what = "the migration period must be greater than 0";
             return Err(AnalysisError::Impossible(what));
         }
         check_names(&self.groups)

@@ -38,7 +38,8 @@ impl Answer<'_> {
             }
             (Evaluate::Simulate, Some(depth)) => {
                 format!(
-                    "each volume is simulated alone with its share and {depth} requests in flight"
+                    "each volume is simulated alone, in a cache of the size of its share, with \
+                     {depth} requests in flight"
                 )
             }
             (Evaluate::Simulate, None) => {
@@ -46,8 +47,8 @@ impl Answer<'_> {
                 let pace =
                     if rate == 1.0 { String::new() } else { format!(", but {rate} times as fast") };
                 format!(
-                    "each volume is simulated with its share as its own cache, and all volumes run \
-                     together at the trace's times{pace}"
+                    "each volume is simulated in its own cache, of the size of its share; all \
+                     volumes run together, at the trace's times{pace}"
                 )
             }
         });
@@ -201,7 +202,7 @@ pub struct Document {
     pub weigh: &'static str,
     /// The write policy.
     pub policy: &'static str,
-    /// How divisions were judged (`--evaluate`).
+    /// How divisions were evaluated (`--evaluate`).
     pub evaluate: &'static str,
     /// Whether prediction and simulation agree; null without `--evaluate simulate`.
     pub converged: Option<bool>,
@@ -306,7 +307,7 @@ impl RoundRow {
 pub struct Baseline {
     /// `equal` (equal shares) or `shared` (one cache for all).
     pub name: &'static str,
-    /// Predicted objective; null if it has no meaning (`ppc` of a shared cache).
+    /// Predicted objective; null if it is undefined (`ppc` of a shared cache).
     pub objective: Option<f64>,
     /// Simulated objective; null if it was not simulated.
     pub simulated_objective: Option<f64>,

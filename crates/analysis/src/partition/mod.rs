@@ -142,14 +142,14 @@ impl Question {
         let block = self.block_size.bytes();
         let Sizes { dram_bytes, flash_bytes } = self.sizes;
         if dram_bytes < block && flash_bytes < block {
-            return impossible("there is nothing to divide: the sizes are smaller than a block");
+            return impossible("the cache is smaller than a block, so there is nothing to divide");
         }
         let Sizes { dram_bytes: dram_unit, flash_bytes: flash_unit } = self.units;
         if !dram_unit.is_multiple_of(block) || !flash_unit.is_multiple_of(block) {
             return impossible("a unit must be a whole number of blocks");
         }
         if self.migration_period == Some(Nanos(0)) {
-            return impossible("the migration period must be longer than 0");
+            return impossible("the migration period must be greater than 0");
         }
         if self.evaluate == Evaluate::Simulate {
             if self.migration_period.is_some() {
@@ -179,7 +179,7 @@ impl Question {
         let known = Known::new(&kept, &profile)?;
         let targets = known.targets(&self.targets)?;
         let mut alone = Alone::new(self, &profiles, &known);
-        kept.each(observer, "timing devices", |request| {
+        kept.each(observer, "computing device latencies", |request| {
             alone.add(request);
             Ok(())
         })

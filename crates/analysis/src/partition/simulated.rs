@@ -175,7 +175,7 @@ impl Simulator<'_> {
         scenario.cache.spare_frames = u32::try_from(SPARE_FRAMES_PER_BLOCK * batch)?;
         if let Some(tier) = &mut scenario.cache.flash {
             let flash = u32::try_from(flash)?;
-            assert!(tier.blocks >= flash, "a device of that size holds more blocks");
+            assert!(tier.blocks >= flash, "the flash tier holds fewer blocks than its share");
             let spare = (SPARE_CELLS_PER_BLOCK * batch).max(SPARE_CELLS_MIN);
             let cells = flash + u32::try_from(spare)?;
             let cells = cells.min(tier.geometry.slots);

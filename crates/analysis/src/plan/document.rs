@@ -14,7 +14,7 @@ pub struct Document<'a> {
     pub policy: &'static str,
     /// How sizes were searched for (`--method`).
     pub method: &'static str,
-    /// How choices were judged (`--evaluate`).
+    /// How choices were evaluated (`--evaluate`).
     pub evaluate: &'static str,
     /// Number of simulated sets of tiers, including single tiers.
     pub simulations: u64,

@@ -41,8 +41,8 @@ pub struct Document {
     /// most 0.02, if there are any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<Candidate>,
-    /// If there were several candidates, the one taken by the thesis's method, with regions of 64 KiB;
-    /// omitted otherwise.
+    /// If there were several candidates, the sample taken with the thesis's method, with regions of 64
+    /// KiB; omitted otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plain: Option<Candidate>,
 }

@@ -101,12 +101,12 @@ impl Question {
     pub fn check(&self) -> Result<(), AnalysisError> {
         let impossible = |what| Err(AnalysisError::Impossible(what));
         if self.reduce.is_some_and(|reduce| reduce.target_rate >= self.rate) {
-            return impossible("the target rate of a sample must be below its own rate");
+            return impossible("the target rate must be below the sampling rate");
         }
         if self.samples > 1 && (self.best_of > 1 || self.bits.len() > 1) {
             return impossible(
-                "the question asks both for several samples and for the best of several; ask for \
-                 only one of these",
+                "both several samples and the best of several samples are requested; request only \
+                 one of these",
             );
         }
         for &bits in &self.bits {
@@ -115,9 +115,9 @@ impl Question {
             Sampler::new(SampleSpec { rate, bits, seed, number })?;
         }
         match self.specs().len() as u64 {
-            0 => impossible("there is no sample to take"),
+            0 => impossible("no sample is requested"),
             1..=SAMPLES_MAX => Ok(()),
-            _ => impossible("these options ask for too many samples at once"),
+            _ => impossible("these options request too many samples"),
         }
     }
 

@@ -140,7 +140,7 @@ fn write(
         sample.rate = rate;
     }
     metadata.provenance.push(format!(
-        "forebay {}: {first} further regions removed, towards rate {}",
+        "forebay {}: {first} further regions removed, to approach rate {}",
         env!("CARGO_PKG_VERSION"),
         job.target
     ));

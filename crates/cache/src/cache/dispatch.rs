@@ -276,7 +276,7 @@ impl Cache {
             }
             Event::Bound { result, .. } => self.seal.noted(&mut self.world, result),
             Event::Stopped { result } => self.stop.log_stopped(&mut self.world, result),
-            other => unreachable!("nobody asked the log for {other:?}"),
+            other => unreachable!("unexpected event from the log: {other:?}"),
         }
     }
 
@@ -316,7 +316,7 @@ impl Cache {
                     .shard_of(key.volume(), self.world.config.block_size.offset_of(key.block()));
                 self.world.shards[n].unmapped(&mut around!(self.world), key, position);
             }
-            other => unreachable!("no record is meant by {other:?}"),
+            other => unreachable!("{other:?} does not refer to a record"),
         }
     }
 
@@ -338,7 +338,7 @@ impl Cache {
                 self.world.state = CacheState::Failed;
                 self.world.notices.push(Notice::Failed(error));
             }
-            other => unreachable!("{other:?} is no part of a start"),
+            other => unreachable!("{other:?} cannot occur during a start"),
         }
     }
 
@@ -378,7 +378,7 @@ impl Cache {
                     }
                 }
                 SyncWaiter::Start | SyncWaiter::Queues => {}
-                SyncWaiter::Request(_) => unreachable!("requests hear of syncs at once"),
+                SyncWaiter::Request(_) => unreachable!("requests learn of syncs immediately"),
             }
         }
     }

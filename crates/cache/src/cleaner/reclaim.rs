@@ -129,7 +129,10 @@ impl Cleaner {
     pub(super) fn release_region(&mut self, s: &mut Surroundings<'_>) {
         // (That ends all attempts to reclaim one in vain: there is nothing to give up for.)
         let done = self.end(Ok(()), s.world.now, false);
-        debug_assert!(done.purpose == Purpose::Reclaim, "a region is given back that serves");
+        debug_assert!(
+            done.purpose == Purpose::Reclaim,
+            "release_region ended a job other than a reclaim"
+        );
         if let Some(log) = &mut s.world.log {
             log.region_released(done.region);
         }

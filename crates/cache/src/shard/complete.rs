@@ -73,7 +73,7 @@ impl Shard {
                 context.front.pieces_done(request, pieces, result);
             }
             Kind::Append { .. } | Kind::Carry { .. } | Kind::Activate { .. } => {
-                unreachable!("{kind:?} is answered by the log")
+                unreachable!("the log reports the end of {kind:?}")
             }
         }
         self.close_runs(context);
@@ -298,7 +298,7 @@ impl Shard {
                 self.tiers.transfers.close_runs(context);
                 return moved;
             }
-            other => unreachable!("{other:?} is not answered by the log"),
+            other => unreachable!("the log does not report the end of {other:?}"),
         };
         self.waiting.end_applied(&mut self.tiers.transfers[t].waiters, context, Ok(()));
         self.finish(context, t, |tiers, context, id| {

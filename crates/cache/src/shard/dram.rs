@@ -290,7 +290,7 @@ impl Dram {
     #[inline]
     pub fn evict(&mut self, incoming: Option<BlockKey>, endless: bool) -> u32 {
         let (before, incoming) = (self.replacement.steps(), incoming.map(|key| key.0));
-        let mut victim = self.replacement.evict(incoming).expect("not empty");
+        let mut victim = self.replacement.evict(incoming).expect("memory holds blocks");
         let mut stopped = before;
         for _ in 0..if endless { self.replacement.len() } else { 0 } {
             if mem::replace(&mut stopped, self.replacement.steps()) == self.replacement.steps() {

@@ -140,7 +140,7 @@ impl FlashTier {
                 (e.key().to_string(), e.flash_dirty, flash.is_unmapping(id))
             };
             let leaving: Vec<_> = flash.leaving().map(entry).collect();
-            format!("\nflash: {flash}, of those who leave {leaving:?}")
+            format!("\nflash: {flash}, leaving {leaving:?}")
         })
     }
 
@@ -391,7 +391,7 @@ impl FlashTier {
     ) {
         blocks[id].clear(DOUBTFUL);
         if blocks[id].position().is_some() {
-            assert!(blocks[id].flash_dirty == 0, "a dirty record is void");
+            assert!(blocks[id].flash_dirty == 0, "a dirty record would be voided");
             self.set_record(blocks, context, id, None);
         }
     }

@@ -151,8 +151,8 @@ impl Shard {
             .collect();
         let flash = self.tiers.flash.describe(&self.tiers.blocks);
         format!(
-            "{flash}\nshard {}: {} blocks, {} frames and {} bounce frames free, {} of {} resident, {} pieces wait, \
-             job {:?}, under way {transfers:#?}",
+            "{flash}\nshard {}: {} blocks, {} frames and {} bounce frames free, {} of {} resident, \
+             {} pieces waiting, job {:?}, in flight {transfers:#?}",
             self.number,
             self.tiers.blocks.len(),
             self.tiers.blocks.frames_free(),

@@ -87,7 +87,7 @@ impl Shard {
     ) -> Access {
         let applied = matches!(step, Step::Applied(_));
         let list = match step {
-            Step::Again => unreachable!("an evaluation goes on until it is none"),
+            Step::Again => unreachable!("an evaluation repeats until its step is not Again"),
             Step::Done(_) | Step::Joined => {
                 if let Some(w) = waiter {
                     self.waiting.remove(w);

@@ -78,7 +78,7 @@ impl Kind {
             Kind::Fetch | Kind::FetchLine | Kind::DirectRead { .. } => Way::In,
             Kind::DirectWrite { .. } | Kind::Range { .. } => Way::Past,
             Kind::Destage { .. } => Way::Out,
-            other => unreachable!("no run of {other:?}"),
+            other => unreachable!("{other:?} cannot be part of a run"),
         }
     }
 }

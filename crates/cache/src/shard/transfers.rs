@@ -83,7 +83,10 @@ impl Transfers {
     pub fn new(shard: u8, frames: u32, bounce: Frames, loose_max: u32) -> Transfers {
         // Only as many as are ever under way at once take memory.
         let places = frames + bounce.count() as u32 + loose_max;
-        assert!(places <= TRANSFERS_MAX, "{places} transfers are more than have a number");
+        assert!(
+            places <= TRANSFERS_MAX,
+            "{places} transfers exceed the {TRANSFERS_MAX} that can be numbered"
+        );
         Transfers {
             shard,
             under_way: Slab::new(places),
@@ -408,7 +411,7 @@ impl Transfers {
                 context.effects.push(Effect::WriteZeroes { token, device, offset, length, punch });
                 return;
             }
-            other => unreachable!("no run of {other:?}"),
+            other => unreachable!("{other:?} cannot be part of a run"),
         };
         let segments = &mut self.runs.0[way as usize].1;
         context.effects.push_slice(effect, segments);

@@ -76,7 +76,8 @@ pub(crate) struct Report {
     dirty: bool,
     /// Whether the store was released: all its blocks on flash are invalid.
     released: bool,
-    /// Whether the contents are as Forebay left them; null if Forebay did not record that.
+    /// Whether the contents are unchanged since Forebay last used the store; null if Forebay did
+    /// not record that.
     as_left: Option<bool>,
     /// Size of the volume in bytes.
     data_bytes: u64,
@@ -157,8 +158,8 @@ fn emit(device: &Path, header: &BackingHeader, output: &DocumentArgs) -> Result<
         writeln!(out, "dirty         {}", if report.dirty { "yes" } else { "no" })?;
         let contents = match (report.released, report.as_left) {
             (true, _) => "released: its blocks on flash are invalid",
-            (false, Some(true)) => "as Forebay left them",
-            (false, Some(false)) => "changed since Forebay left them",
+            (false, Some(true)) => "unchanged since Forebay last used them",
+            (false, Some(false)) => "changed since Forebay last used them",
             (false, None) => "unknown: in use, or the last run did not stop cleanly",
         };
         writeln!(out, "contents      {contents}")?;

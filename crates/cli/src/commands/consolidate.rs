@@ -84,7 +84,7 @@ impl Args {
             return usage(&format!("--size {size} is smaller than a block of {block}"));
         }
         if self.migration_period.is_some_and(|period| period.nanos().0 == 0) {
-            return usage("--migration-period must be longer than 0");
+            return usage("--migration-period must be greater than 0");
         }
         Ok(())
     }
@@ -168,8 +168,8 @@ fn notes(answer: &Answer) -> Vec<String> {
         notes.push(each.to_string());
     } else if let Some(lonely) = answer.lonely() {
         notes.push(format!(
-            "{} never runs at the same time as another workload, so they do not affect each other; \
-             give --start-together to make them overlap",
+            "{} never runs at the same time as another workload, so sharing the cache does not \
+             affect it; to make the workloads overlap, give --start-together",
             lonely.name
         ));
     }

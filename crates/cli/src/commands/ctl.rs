@@ -98,10 +98,10 @@ pub enum Action {
     Stop {
         #[command(flatten)]
         server: ServerArgs,
-        /// Leave dirty data on flash, whatever the configuration says
+        /// Leave dirty data on flash, regardless of the configuration
         #[arg(long)]
         keep_dirty: bool,
-        /// Destage dirty data to the backing stores, whatever the configuration says
+        /// Destage dirty data to the backing stores, regardless of the configuration
         #[arg(long, conflicts_with = "keep_dirty")]
         destage: bool,
         /// Destage dirty data to the backing stores, then release the stores: their cached blocks
@@ -128,7 +128,7 @@ pub enum Action {
     /// do)
     #[command(after_help = EXAMPLE_RESTART)]
     Detach(RestartArgs),
-    /// Use less memory for cached blocks, or return to the amount used at startup
+    /// Change the amount of memory for cached blocks, up to the amount used at startup
     #[command(after_help = EXAMPLE_RESIZE)]
     Resize {
         #[command(flatten)]
@@ -188,11 +188,10 @@ const EXAMPLE_INVALIDATE: &str =
   $ forebay ctl invalidate vm1 --config forebay.toml
   $ forebay ctl quiesce --resume --config forebay.toml";
 
-const EXAMPLE_RESTART: &str =
-    "Example, with a server running, instead of attaching or detaching a volume:
+const EXAMPLE_RESTART: &str = "Example, with a server running, for adding or removing a volume:
   $ forebay ctl stop --destage --config forebay.toml
 
-Then change the [[volume]] tables in the configuration file, and start the server again.";
+Then edit the [[volume]] tables in the configuration file, and start the server again.";
 
 const EXAMPLE_RESIZE: &str = "Example, with a server running:
   $ forebay ctl resize --dram 16MiB --config forebay.toml";

@@ -113,7 +113,7 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
                 return Ok(());
             }
             let what = format!("{} is damaged: {}", args.device.display(), summary(&report.errors));
-            Err(CliError::failed(what).kept("all data, as nothing was written"))
+            Err(CliError::failed(what).kept("all data; nothing was written"))
         }
         Command::Recover(args) => recover(&args, ctx),
     }
@@ -146,7 +146,7 @@ fn report(device: &Path) -> Result<Report, CliError> {
     let Found::Tier(superblock) = inspect_flash(device)? else {
         // Names what is there instead.
         check_flash(device)?;
-        return Err(CliError::failed("the flash tier changed while it was read"));
+        return Err(CliError::failed("the flash tier changed while it was being read"));
     };
     let check = check_flash(device)?;
     Ok(Report {
@@ -196,7 +196,7 @@ enum Damage {
         /// The reason.
         message: String,
     },
-    /// Batches of records are lost; the blocks in them are unknown.
+    /// Batches of records are lost; which blocks they held is unknown.
     Batches {
         /// The first lost batch.
         first: u64,
@@ -238,7 +238,7 @@ impl std::fmt::Display for Damage {
         match self {
             Damage::Failure { message } => f.write_str(message),
             Damage::Batches { first, last } => {
-                write!(f, "batches {first} to {last} are lost; the blocks in them are unknown")
+                write!(f, "batches {first} to {last} are lost; which blocks they held is unknown")
             }
             Damage::Block { volume, block, page, state } => {
                 let state = match state {
@@ -286,7 +286,7 @@ fn summary(errors: &[Damage]) -> String {
         }
     }
     if batches > 0 {
-        parts.push(format!("{} batches lost, whose blocks are unknown", count(batches)));
+        parts.push(format!("{} batches lost; which blocks they held is unknown", count(batches)));
     }
     if misplaced > 0 {
         parts.push(format!("{} misplaced pages", count(misplaced)));

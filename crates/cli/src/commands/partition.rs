@@ -71,7 +71,7 @@ pub enum Evaluate {
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
-    /// Amount of flash to divide: the space for data only
+    /// Amount of flash to divide, counting only the space for data
     #[arg(long, value_name = "SIZE")]
     pub flash: Size,
     /// Amount of memory to divide; by default the caches use only flash
@@ -147,7 +147,7 @@ pub struct SearchArgs {
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Judging")]
 pub struct EvaluateArgs {
-    /// How to judge a division
+    /// How to evaluate a division
     #[arg(long, value_enum, default_value = "analytic")]
     pub evaluate: Evaluate,
     /// With --evaluate simulate: stop replanning once prediction and simulation differ by at most
@@ -285,11 +285,11 @@ impl Args {
             }
         }
         if self.goal == Goal::Iops && self.weigh == Some(Weigh::Requests) {
-            let error = CliError::usage("--weigh requests has no meaning with --goal iops");
+            let error = CliError::usage("--weigh requests cannot be combined with --goal iops");
             return Err(error.next("choose --iops sum or --iops inverse"));
         }
         if self.migration_period.is_some_and(|t| t.nanos().0 == 0) {
-            return refuse("--migration-period must be longer than 0".into());
+            return refuse("--migration-period must be greater than 0".into());
         }
         if self.evaluating.evaluate == Evaluate::Simulate && self.migration_period.is_some() {
             let what = "the simulated cache admits blocks when they are accessed, so \

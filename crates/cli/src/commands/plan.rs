@@ -80,7 +80,7 @@ impl From<Evaluate> for analysis::Evaluate {
 #[command(
     after_help = "The plan assumes the hits of one ideal LRU list that covers all tiers. A flash \
 tier with the slots layout (the default) reaches nearly as many hits; with the log layout, it \
-reaches fewer (docs/simulation.md has a table). To simulate the best choices, name your \
+reaches fewer (docs/simulation.md has a table). To simulate the best choices, pass your \
 configuration file with --config; the results then show the figures of the simulated cache.
 
 Example:
@@ -117,7 +117,7 @@ pub struct Args {
     /// Number of sizes that Cydonia tries for each combination of devices [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub evaluations: Option<u64>,
-    /// How to judge a choice [default: analytic, or simulate with --config]
+    /// How to evaluate a choice [default: analytic, or simulate with --config]
     #[arg(long, value_enum)]
     pub evaluate: Option<Evaluate>,
     /// After an exhaustive search, simulate or replay the N best choices for each budget; Cydonia
@@ -165,7 +165,7 @@ pub struct Args {
     #[arg(long)]
     pub pareto: bool,
     /// Instead of planning, study each trace alone with N budgets up to the price of DRAM for all
-    /// data. The study shows which shape of cache wins, how much it gains, and how close Cydonia's
+    /// data. The study shows which cache shape wins, how much it gains, and how close Cydonia's
     /// plan is to the best one
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "50", value_parser = clap::value_parser!(u64).range(1..=1000))]
@@ -255,7 +255,7 @@ impl Args {
                 "--config",
                 self.config.is_some(),
                 runs,
-                "--evaluate simulate or replay, and neither --have nor --study",
+                "--evaluate simulate or replay, and cannot be combined with --have or --study",
             ),
             ("--write", self.write, replays, "--evaluate replay"),
         ] {
@@ -326,7 +326,9 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         args.traces.check_rereadable(", but each simulation or replay reads it again")?;
     }
     if args.study.is_some() {
-        args.traces.check_rereadable(", and has no name under which a study can resume")?;
+        args.traces.check_rereadable(
+            ", and has no file name by which a resumed study could recognise it",
+        )?;
     }
     let catalogue = args.catalogue()?;
     let combinations = analysis::combinations(&catalogue, &args.tiers, &args.backing)?;
@@ -404,8 +406,8 @@ fn choose(
     if args.backing.is_empty() && answer.basis.backings().len() > 1 {
         let stores = answer.basis.backings().join(", ");
         ctx.note(format_args!(
-            "the catalogue has combinations for {stores}; compare only choices for the same \
-             backing store, or name your backing store with --backing"
+            "the catalogue has combinations for {stores}; only choices for the same backing store \
+             can be compared, so name yours with --backing"
         ));
     }
     question.judge(&workload, &mut answer, ctx)?;

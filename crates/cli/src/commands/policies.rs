@@ -180,7 +180,8 @@ fn text(document: &Document) -> String {
     }
     text += "\ntiers: the tiers that the policy can manage; `slots` is flash in the slots layout. A flash\n\
              log reclaims its regions in the order in which they were written, whatever the policy.\n\
-             bytes/block: the policy's memory per block of the tier, with ghosts, sketches and hit ratios.\n";
+             bytes/block: the policy's memory per block of the tier, including ghosts, sketches and\n\
+             hit ratios.\n";
     text
 }
 

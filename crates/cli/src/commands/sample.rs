@@ -145,7 +145,7 @@ fn check(args: &Args, question: &Question) -> Result<(), CliError> {
         return usage(format!("--target-rate {target} is not below --rate {}", args.rate));
     }
     if args.samples > 1 && (args.best_of() > 1 || args.bits.len() > 1) {
-        let what = "--samples writes several samples, but --best-of or several --bits keep only \
+        let what = "--samples writes several samples, but --best-of and several --bits keep only \
                     the best one; use one or the other";
         return usage(what.to_owned());
     }

@@ -43,10 +43,10 @@ pub struct Args {
     /// backing store. Dirty blocks are destaged first, and overwrite what that program wrote
     #[arg(long, conflicts_with = "format")]
     pub drop_clean: bool,
-    /// Leave dirty data on flash when the server stops, whatever flush.on_stop says
+    /// Leave dirty data on flash when the server stops, regardless of flush.on_stop
     #[arg(long)]
     pub keep_dirty: bool,
-    /// Destage dirty data to the backing stores when the server stops, whatever flush.on_stop says
+    /// Destage dirty data to the backing stores when the server stops, regardless of flush.on_stop
     #[arg(long, conflicts_with = "keep_dirty")]
     pub destage: bool,
     /// Record client requests as a trace in this file
@@ -115,7 +115,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         (StopMode::Keep, true) => "finishing requests in flight; dirty data stays on flash",
         (StopMode::Destage, true) => {
             "finishing requests in flight, then destaging dirty data; a second signal leaves the \
-             rest of it on flash"
+             remaining dirty data on flash"
         }
         (StopMode::Release, true) => {
             "finishing requests in flight, then destaging dirty data; after that, other programs \

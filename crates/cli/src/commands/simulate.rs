@@ -132,7 +132,7 @@ fn assume_flush(text: &str) -> Result<AssumeFlush, String> {
     }
     match text.parse::<TimeSpan>() {
         Ok(time) if time.nanos().0 > 0 => Ok(AssumeFlush::Every(time.nanos())),
-        Ok(_) => Err("write a time longer than 0".to_owned()),
+        Ok(_) => Err("write a time greater than 0".to_owned()),
         Err(_) => Err("write none, a number of writes, or a time such as 5s".to_owned()),
     }
 }

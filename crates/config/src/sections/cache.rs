@@ -70,8 +70,9 @@ choice! {
 
 choice! {
     /// How a write that covers part of a block is handled.
-    pub enum Partial: "handling of partial blocks" {
-        /// Forebay tracks which sixteenths of the block are valid and which are dirty, and reads nothing.
+    pub enum Partial: "partial-block mode" {
+        /// Forebay tracks which sixteenths of the block are valid and which are dirty, without reading
+        /// the rest of the block.
         Mask = "mask",
         /// Forebay first reads the rest of the block from the backing store, as in the literature.
         Fill = "fill",
@@ -80,7 +81,7 @@ choice! {
 
 choice! {
     /// How memory and flash share the blocks.
-    pub enum Relation: "relation of the tiers" {
+    pub enum Relation: "tier relation" {
         /// A miss fills memory. Blocks that leave memory enter flash, and return to memory when they are
         /// read. While such a block is in memory, its copy on flash stays there.
         Exclusive = "exclusive",
@@ -100,7 +101,7 @@ choice! {
         /// to a block that is not on flash goes to the backing store. Requires the slots layout and the
         /// admission policy `always`.
         Etica = "etica",
-        /// Only flash caches, both reads and writes; memory only passes blocks on. Requires write-back with
+        /// Flash caches both reads and writes; memory keeps no blocks. Requires write-back with
         /// `acknowledge = "flash"`, or read-only.
         Eci = "eci",
     }

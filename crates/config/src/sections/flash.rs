@@ -80,7 +80,7 @@ section! {
 }
 
 /// Replacement on flash: which records of the log are kept when their region is reclaimed, or which block of the
-/// slots layout gives way.
+/// slots layout is evicted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FlashReplacement {
     /// First in, first out, in both layouts.
@@ -99,7 +99,10 @@ pub enum FlashReplacement {
 const LOG_CHOICES: [Choice; 4] = [
     Choice {
         name: "fifo",
-        doc: &["First in, first out: the log keeps no records, and the cells are reused in order."],
+        doc: &[
+            "First in, first out: the log layout keeps no records; the slots layout reuses",
+            "cells in order.",
+        ],
     },
     Choice {
         name: "second-chance",
@@ -115,8 +118,8 @@ const LOG_CHOICES: [Choice; 4] = [
     Choice {
         name: "popularity",
         doc: &[
-            "Log layout: keeps records that were read from flash in quick succession, by ETICA's popularity, the most",
-            "popular first; the popularity of a kept record is then halved.",
+            "Log layout: keeps the records with the highest popularity, ETICA's measure of reads in quick succession;",
+            "the popularity of a kept record is then halved.",
         ],
     },
 ];
@@ -165,7 +168,7 @@ const CHOICE_TABLE: [Choice; 4 + FURTHER] = {
 };
 
 impl Value for FlashReplacement {
-    const WORD: &'static str = "replacement on flash";
+    const WORD: &'static str = "flash replacement policy";
     const CHOICES: &'static [Choice] = &CHOICE_TABLE;
 }
 

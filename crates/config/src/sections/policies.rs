@@ -95,8 +95,8 @@ section! {
         top: Option<f64> = unset;
         /// How many blocks `nhit`, `adaptive` and `popularity` remember after the blocks leave memory, as a
         /// share of the blocks that flash holds: 0.01 to 10. Each remembered block takes 25 to 29 bytes of
-        /// memory. `smq` covers four times as many blocks as this share gives, in spots of 16, and takes 7 to
-        /// 8 bytes per block of the share. Unset means 1.
+        /// memory. `smq` remembers groups of 16 adjacent blocks: four times as many blocks as this share
+        /// gives, for 7 to 8 bytes per block of the share. Unset means 1.
         history: Option<f64> = unset;
     }
 }
@@ -168,7 +168,7 @@ section! {
 
 choice! {
     /// Which dirty blocks may enter flash.
-    pub enum Written: "rule for what is written" {
+    pub enum Written: "rule for written blocks" {
         /// Dirty blocks enter if the policy admits them.
         Ask = "ask",
         /// All dirty blocks enter: the policy decides only about clean blocks. With the policy `random` and a
@@ -265,15 +265,15 @@ section! {
         /// continue, and dirty data stays on flash. 0 means to wait without limit.
         give_up_after: TimeSpan = "60s";
         /// How often the headers of the backing stores and of the flash tier are updated while anything
-        /// changes. Each header records the state of the other side, so at startup Forebay notices an older
-        /// copy of either, but not changes since the last update. At least 10ms.
+        /// changes. Each header records the state of the other side, so at startup Forebay detects that
+        /// either side is an older copy, unless the copy was made after the last update. At least 10ms.
         stamp_every: TimeSpan = "5s";
     }
 }
 
 choice! {
     /// What happens to dirty blocks when the server stops.
-    pub enum OnStop: "choice for a stop" {
+    pub enum OnStop: "stop mode" {
         /// Dirty blocks are destaged to the backing stores, which then hold the newest data of all blocks.
         Destage = "destage",
         /// Dirty blocks stay on flash, where they are durable, and the next start continues with them. The

@@ -20,7 +20,7 @@ section! {
         /// Memory for the requests of all NBD clients and for the replies that they have not received yet,
         /// at least 136MiB and at least 192KiB for each of `connections`. Half of it is divided among the
         /// connections in equal shares; the other half is lent to connections that need more than their
-        /// share. A request that finds no memory waits.
+        /// share. A request for which no memory is free waits.
         request_memory: Size = "256MiB";
         /// Maximum number of NBD connections. Further connections are closed immediately.
         connections: u32 = 1024;
@@ -36,8 +36,8 @@ section! {
         /// How long a connection may be idle before it is closed. Unset means no limit: a mounted disk may be
         /// idle for days.
         idle_timeout: Option<TimeSpan> = unset;
-        /// Mode of the socket file of `nbd` if the address is a unix socket, whatever the umask. The mode
-        /// controls who may connect.
+        /// Mode of the socket file of `nbd` if the address is a unix socket, regardless of the umask. The
+        /// mode controls who may connect.
         socket_mode: FileMode = "0600";
         /// Owner of the socket file of `nbd`, by name or number. Unset means the server's user. Any other
         /// owner requires a server that runs as root.
@@ -45,8 +45,8 @@ section! {
         /// Group of the socket file of `nbd`, by name or number. For a group of clients, also set
         /// `socket_mode = "0660"`.
         socket_group: Option<String> = unset;
-        /// Mode of the socket file of `control` if the address is a unix socket, whatever the umask. The mode
-        /// controls who may connect and control the server.
+        /// Mode of the socket file of `control` if the address is a unix socket, regardless of the umask. The
+        /// mode controls who may connect and control the server.
         control_mode: FileMode = "0600";
         /// Owner of the socket file of `control`, like `socket_owner`.
         control_owner: Option<String> = unset;

@@ -16,7 +16,7 @@ section! {
         read_latency: Option<TimeSpan> = unset;
         /// Mean time of a write, without the transfer. Unset means the device's value, or none.
         write_latency: Option<TimeSpan> = unset;
-        /// Mean time of a flush, counted from the end of the writes before it. Unset means the device's value,
+        /// Mean time of a flush, measured from the completion of the preceding writes. Unset means the device's value,
         /// or none.
         sync_latency: Option<TimeSpan> = unset;
         /// How latencies vary around their mean. Unset means as for the device, or not at all.

@@ -16,7 +16,7 @@ section! {
         /// Exported size, in whole 512-byte sectors. Unset means all of the store; a file that does not
         /// exist needs a size.
         size: Option<Size> = unset;
-        /// Refuse writes.
+        /// Reject writes.
         read_only: bool = false;
         /// Priority, 1 for the highest. The replacement policy `priority-lru` uses it, and accepts as many
         /// classes as its parameter `classes` says.

@@ -209,7 +209,7 @@ impl<D: Devices> Executor<D> {
     /// earlier waits. The machine then makes the same decisions on any devices that do not fail.
     /// Call it with nothing in flight.
     pub fn end_in_order(&mut self) {
-        assert_eq!(self.in_flight, 0, "the order of what is under way is not known");
+        assert_eq!(self.in_flight, 0, "the order of effects in flight is unknown");
         self.in_order = Some(VecDeque::new());
     }
 

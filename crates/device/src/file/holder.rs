@@ -42,7 +42,7 @@ pub(super) fn of_lock(file: &File) -> String {
     // The kernel gives the list in pieces: where others lock and unlock meanwhile, a line may be
     // left out.
     match (0..LOOKS_MAX).find_map(|_| look()) {
-        Some(process) if process == std::process::id() => "this very process".to_owned(),
+        Some(process) if process == std::process::id() => "this process itself".to_owned(),
         Some(process) => {
             let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
             format!("process {process} ({})", name.trim())
@@ -120,7 +120,7 @@ mod tests {
             unsafe { libc::flock(std::os::fd::AsRawFd::as_raw_fd(&file), libc::LOCK_EX) },
             0
         );
-        assert_eq!(of_lock(&file), "this very process");
+        assert_eq!(of_lock(&file), "this process itself");
     }
 
     #[test]

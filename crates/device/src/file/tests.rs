@@ -88,7 +88,7 @@ fn a_target_in_use_is_refused_with_the_holders_name() {
     let (first, _) = Target::open(&options).unwrap();
     let error = Target::open(&options).unwrap_err();
     assert!(matches!(error, OpenError::InUse { .. }));
-    assert!(error.to_string().contains("in use by this very process"), "{error}");
+    assert!(error.to_string().contains("in use by this process itself"), "{error}");
     assert!(options.path.exists(), "a refused one removes what it has not made");
     drop(first);
     assert!(Target::open(&options).is_ok());

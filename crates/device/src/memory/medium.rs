@@ -230,7 +230,7 @@ impl Medium {
 
     /// Replaces everything, as if another device had been plugged in.
     pub fn replace(&mut self, image: Vec<u8>) {
-        assert_eq!(image.len(), self.durable.len(), "another size needs another device");
+        assert_eq!(image.len(), self.durable.len(), "the new image must have the same size");
         self.current.clone_from(&image);
         self.durable = image;
         self.unsynced.clear();

@@ -181,7 +181,7 @@ impl Connection {
             Op::Flush => Command::Flush,
             Op::WriteZeroes => Command::WriteZeroes,
         };
-        let index = self.free.pop().expect("the caller has asked whether there is room");
+        let index = self.free.pop().expect("the caller has checked that there is room");
         match self.session.submit(index.into(), command, flags, job.offset, job.length) {
             Ok(header) => self.out.push_back(Piece::Header(header)),
             Err(ClientError::Request(_)) => {

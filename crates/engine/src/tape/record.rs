@@ -64,7 +64,7 @@ pub enum Record {
 pub struct VolumeConfigRecord {
     /// Exported bytes.
     pub size_bytes: u64,
-    /// Whether writes are refused.
+    /// Whether the volume rejects writes.
     pub read_only: bool,
     /// Its priority.
     pub priority: u8,

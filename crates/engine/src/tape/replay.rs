@@ -150,21 +150,23 @@ impl<R: Read> Player<R> {
         let count = cache.volume_count();
         let attached = |volume: Volume| (volume.0 as usize) < count;
         let fault = match record {
-            Record::Attach(_) if self.started || count >= VOLUMES_MAX => "a volume too many",
+            Record::Attach(_) if self.started || count >= VOLUMES_MAX => {
+                "more volumes than the cache supports"
+            }
             Record::Attach(v) if v.priority == 0 => "a priority",
-            Record::Attach(v) if !v.size_bytes.is_multiple_of(512) => "a size of a volume",
+            Record::Attach(v) if !v.size_bytes.is_multiple_of(512) => "an invalid volume size",
             Record::KeepStamps(_) | Record::Start(..) if self.started => "a second start",
             Record::Seal(volumes) if volumes.iter().any(|v| usize::from(v.index) >= count) => {
-                "a seal of no volume"
+                "a seal of an unknown volume"
             }
-            Record::KeepStamps(volume) if !attached(*volume) => "stamps of no volume",
-            Record::Request(..) if !cache.has_room() => "more requests than fit",
+            Record::KeepStamps(volume) if !attached(*volume) => "stamps of an unknown volume",
+            Record::Request(..) if !cache.has_room() => "more requests than the cache supports",
             Record::Request(id, _) if id.0 == u64::MAX || self.requests.contains(&id.0) => {
-                "the number of a request"
+                "an invalid request number"
             }
             Record::Completion { token, metadata, .. } => {
                 let Some(reads) = self.under_way.get(&number(*token)) else {
-                    return Err("the end of an operation that is not under way");
+                    return Err("the completion of an operation that is not in flight");
                 };
                 let brought = |(buffer, offset, bytes): &(MetaBuffer, u32, Vec<u8>)| {
                     reads.contains(&(*buffer, *offset, bytes.len() as u32))
@@ -172,18 +174,18 @@ impl<R: Read> Player<R> {
                 if metadata.iter().all(brought) {
                     return Ok(());
                 }
-                "metadata out of place"
+                "unexpected metadata"
             }
             Record::Stamped(numbers) if !are_among(cache.stamping(), numbers) => {
-                "stamps that nobody ordered"
+                "stamps that were not requested"
             }
             Record::SetDramBlocks(blocks)
                 if *blocks < cache.config().shards.into()
                     || *blocks > cache.config().dram_blocks =>
             {
-                "a size that does not fit"
+                "an invalid cache size"
             }
-            Record::Checksum(..) => "a checksum nobody asked for",
+            Record::Checksum(..) => "a checksum that was not requested",
             _ => return Ok(()),
         };
         Err(fault)

@@ -68,7 +68,7 @@ pub enum Kind {
     Lost,
 }
 
-/// The offset of an entry, in the slots layout, that only repeats the place of a payload.
+/// The offset of an entry, in the slots layout, that only repeats the location of a payload.
 pub const MOVED: u16 = 1;
 
 /// An entry of a batch.
@@ -160,7 +160,7 @@ impl BatchHeader {
             let most = if entry.kind == Kind::Data { MOVED } else { 0 };
             let lost = entry.kind == Kind::Lost || entry.dirty & !entry.valid != 0;
             if slots && (entry.offset > most || lost) || entry.cell >= geometry.slots.max(1) {
-                return Err(FormatError::Invalid("place of a payload"));
+                return Err(FormatError::Invalid("location of a payload"));
             }
             if entry.kind == Kind::Data && !slots {
                 if u32::from(entry.offset) != next {
@@ -199,7 +199,7 @@ impl Entry {
                 0 => Kind::Data,
                 1 => Kind::Tombstone,
                 2 => Kind::Lost,
-                _ => return Err(FormatError::Invalid("kind of entry")),
+                _ => return Err(FormatError::Invalid("entry kind")),
             },
             valid: u16_at(bytes, 8),
             dirty: u16_at(bytes, 10),

@@ -170,7 +170,7 @@ impl Contents {
             let mut next = 1;
             for entry in entries {
                 if entry.cell != 0 {
-                    return Err(FormatError::Invalid("place of a payload"));
+                    return Err(FormatError::Invalid("location of a payload"));
                 }
                 if entry.kind == Kind::Data {
                     if u32::from(entry.offset) != next {

@@ -84,7 +84,7 @@ impl Walk {
             }
             self.next += 1;
         }
-        assert!(self.open.len() <= usize::from(u8::MAX), "more spans nested than sizes halve");
+        assert!(self.open.len() <= usize::from(u8::MAX), "more than 255 spans are nested");
         let ends = self.open.iter().map(|open| spans[open.number].end);
         let begins = spans.get(self.next).map(|span| span.start);
         ends.chain(begins).min().unwrap_or(u64::MAX)

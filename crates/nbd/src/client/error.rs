@@ -29,7 +29,7 @@ pub enum ClientError {
     #[error("the NBD server closed the connection")]
     Closed,
     /// The server broke the protocol; nothing more it says can be trusted.
-    #[error("the NBD server broke the protocol: {0}")]
+    #[error("the NBD server violated the protocol: {0}")]
     Protocol(&'static str),
     /// As many requests as agreed on are in flight.
     #[error("too many NBD requests are in flight")]

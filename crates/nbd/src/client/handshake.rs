@@ -167,7 +167,7 @@ impl Handshake {
                 Stage::Reply(option) => self.reply(option, input, out),
                 Stage::ExportName => self.export_name(input),
                 Stage::Tls if input.is_empty() => return HandshakeEvent::StartTls,
-                Stage::Tls => Err(ClientError::Protocol("plaintext where TLS was agreed on")),
+                Stage::Tls => Err(ClientError::Protocol("plaintext after TLS was negotiated")),
                 Stage::Over => Err(ClientError::Closed),
             };
             match step {
@@ -210,7 +210,9 @@ impl Handshake {
         match fields.u64() {
             None => return NEED_INPUT,
             Some(OPTION_MAGIC) => {}
-            Some(OLDSTYLE_MAGIC) => return Err(ClientError::TooOld("it speaks oldstyle")),
+            Some(OLDSTYLE_MAGIC) => {
+                return Err(ClientError::TooOld("it uses the oldstyle negotiation"));
+            }
             Some(_) => return Err(ClientError::NotNbd),
         }
         let Some(flags) = fields.u16().map(HandshakeFlags) else { return NEED_INPUT };
@@ -327,7 +329,8 @@ impl Handshake {
             (option::GO | option::INFO, rep::INFO) => self.information(data),
             (option::SET_META_CONTEXT, rep::META_CONTEXT) => {
                 let mut fields = Fields(data);
-                let id = fields.u32().ok_or(ClientError::Protocol("a metadata context"))?;
+                let id =
+                    fields.u32().ok_or(ClientError::Protocol("a truncated metadata context"))?;
                 if fields.0 == BASE_ALLOCATION.as_bytes() {
                     self.context = Some(id);
                 }
@@ -441,7 +444,7 @@ impl Handshake {
                     return Err(broken);
                 };
                 self.found.block_sizes = BlockSizes::new(minimum, preferred, payload_max)
-                    .map_err(|_| ClientError::Protocol("impossible block sizes"))?;
+                    .map_err(|_| ClientError::Protocol("invalid block sizes"))?;
             }
             Some(_) => {}
             None => return Err(broken),

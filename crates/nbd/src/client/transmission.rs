@@ -274,7 +274,7 @@ impl Transmission {
             return;
         }
         let State::Data { left, chunk } = self.state else { panic!("no payload is expected") };
-        assert!(bytes <= left, "{bytes} bytes of payload taken where {left} were missing");
+        assert!(bytes <= left, "{bytes} bytes of payload received, but only {left} were expected");
         self.state = State::Data { left: left - bytes, chunk };
     }
 
@@ -311,7 +311,7 @@ impl Transmission {
             (SIMPLE_REPLY_MAGIC, ReplyStyle::Simple | ReplyStyle::Structured) => ReplyStyle::Simple,
             (STRUCTURED_REPLY_MAGIC, ReplyStyle::Structured) => ReplyStyle::Structured,
             (EXTENDED_REPLY_MAGIC, ReplyStyle::Extended) => ReplyStyle::Extended,
-            _ => return Err("a reply of a kind that was not agreed on"),
+            _ => return Err("a reply of a kind that was not negotiated"),
         };
         let mut parse = || match style {
             ReplyStyle::Simple => {
@@ -330,7 +330,7 @@ impl Transmission {
         let slot = self.slots.get(header.cookie.0 as u32 as usize).and_then(|s| s.request);
         match (offset, slot) {
             (Some(offset), Some(request)) if offset != request.offset => {
-                Err("a reply whose offset is not the request's")
+                Err("a reply whose offset differs from the request's")
             }
             _ => Ok(Some(header)),
         }
@@ -344,7 +344,7 @@ impl Transmission {
     ) -> Result<Option<ClientEvent>, Broken> {
         let structured = self.rules.style == ReplyStyle::Structured;
         if structured && matches!(request.command, Command::Read) {
-            return Err("a simple reply to a read where chunks were agreed on");
+            return Err("a simple reply to a read, although structured replies were negotiated");
         }
         let error = ErrorCode::from_number(u32::try_from(header.value).unwrap_or(u32::MAX));
         if structured && request.command == Command::BlockStatus && error.is_none() {
@@ -414,7 +414,7 @@ impl Transmission {
                 let rest = length.checked_sub(6 + text as u64);
                 let too_long = length > (STRING_BYTES_MAX + 64) as u64;
                 let Some(skip) = rest.filter(|_| !too_long) else {
-                    return Err("an error chunk of a wrong length");
+                    return Err("an error chunk of the wrong length");
                 };
                 let code = ErrorCode::from_number(code).ok_or("an error chunk without an error")?;
                 self.slots[at.slot as usize].error.get_or_insert(code);
@@ -453,9 +453,9 @@ impl Transmission {
         let (head, entry) = if extended { (8, 16) } else { (4, 8) };
         let expected = if extended { chunk::BLOCK_STATUS_EXT } else { chunk::BLOCK_STATUS };
         let list = header.value.checked_sub(head).filter(|&list| list > 0 && list % entry == 0);
-        let Some(list) = list else { return Err("a block status of a wrong length") };
+        let Some(list) = list else { return Err("a block status of the wrong length") };
         if request.command != Command::BlockStatus || header.kind != expected || list > 16 << 20 {
-            return Err("a block status that was not asked for");
+            return Err("a block status that was not requested");
         }
         let Some(context) = fields.u32() else { return Ok(false) };
         if extended {

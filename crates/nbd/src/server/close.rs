@@ -23,8 +23,8 @@ pub enum CloseReason {
     OptionMagic(u64),
     /// A message of the transmission phase does not start with its magic.
     #[error(
-        "a request begins with {0:#010x}, which is not the magic agreed on ({REQUEST_MAGIC:#010x}, \
-         or its extended form)"
+        "a request begins with {0:#010x}, which is not the negotiated magic \
+         ({REQUEST_MAGIC:#010x}, or its extended form)"
     )]
     RequestMagic(u32),
     /// Client flags that mean nothing or were not offered.

@@ -386,7 +386,7 @@ impl Handshake {
         };
         match self.find(request.name, exports) {
             Ok(export) if export.full && option == option::GO => {
-                let text = format!("\"{}\" has reached its limit of clients", export.name);
+                let text = format!("\"{}\" has reached its limit on clients", export.name);
                 put_reply(option, rep::ERR_POLICY, &[clipped(&text, 4096).as_bytes()], out);
             }
             Ok(export) => {

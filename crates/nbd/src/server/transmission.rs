@@ -105,7 +105,7 @@ impl Transmission {
             return;
         }
         let State::Payload(left) = self.state else { panic!("no payload is expected") };
-        assert!(bytes <= left, "{bytes} bytes of payload taken where {left} were missing");
+        assert!(bytes <= left, "{bytes} bytes of payload received, but only {left} were expected");
         self.state = if bytes == left { State::Header } else { State::Payload(left - bytes) };
     }
 

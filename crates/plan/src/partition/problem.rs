@@ -169,10 +169,13 @@ impl<'a> Problem<'a> {
         curves: Vec<&'a VolumeCurve>,
         models: Vec<VolumeModel>,
     ) -> Self {
-        assert_eq!(curves.len(), models.len(), "a model for each volume");
+        assert_eq!(curves.len(), models.len(), "each volume needs one model");
         let block = options.block_size.bytes();
         for unit in [options.units.dram_bytes, options.units.flash_bytes] {
-            assert!(unit > 0 && unit.is_multiple_of(block), "a unit is whole blocks");
+            assert!(
+                unit > 0 && unit.is_multiple_of(block),
+                "a unit must be a whole number of blocks"
+            );
         }
         let requests = curves.iter().map(|c| c.requests() as f64).sum();
         let targets_us = vec![None; curves.len()];
@@ -299,7 +302,7 @@ impl<'a> Problem<'a> {
             (Goal::Iops(IopsGoal::Sum), _) => "sum of requests per second",
             (Goal::Iops(IopsGoal::Inverse), _) => "sum of µs per request",
             (Goal::Ppc, Weigh::Volumes) => "sum of hit ratios per GiB",
-            (Goal::Ppc, Weigh::Requests) => "sum of shares of all requests that hit, per GiB",
+            (Goal::Ppc, Weigh::Requests) => "hits as a share of all requests, per GiB",
             (Goal::Hits, Weigh::Volumes) => "sum of hit ratios",
             (Goal::Hits, Weigh::Requests) => "hit ratio",
         }

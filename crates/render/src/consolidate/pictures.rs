@@ -19,8 +19,8 @@ pub fn sections(document: &Document) -> Vec<Section> {
     first = first.table(workload_table(document));
     let mut phases = Section::new("Phases").text(
         "A workload changes its behaviour over time. Each line shows a phase from its start to its \
-         end, at the cache size that the phase needs. Phases nested in another phase have the next \
-         colour. A phase that needs only one block reuses no data.",
+         end, at the cache size that the phase needs. Phases nested in another phase are drawn in \
+         the next colour. A phase that needs only one block reuses no data.",
     );
     for workload in document.workloads.iter().take(DRAWN) {
         phases = phases.figure(timeline(document, workload));
@@ -45,7 +45,7 @@ pub fn facts(document: &Document) -> Facts {
             format!(", {} {side} the measured size", percent(error.abs()))
         });
         facts.push((
-            "the prediction",
+            "predicted need",
             format!("{own} for the workloads themselves, {wasted} wasted{off}"),
         ));
         facts.push(("merged trace needs", size(document, document.simulated_blocks)));
@@ -103,7 +103,7 @@ fn needs(document: &Document) -> Figure {
     let wasted = wasted.chain([document.wastage_blocks, 0, 0]).map(|b| bytes(document, b));
     let others = vec![0.0; document.workloads.len() + 1].into_iter();
     let measured = [document.simulated_isolation_blocks, document.size_blocks];
-    Bars::new("What each needs", names.chain(sums))
+    Bars::new("Cache size that each workload needs", names.chain(sums))
         .axis(Axis::new("size", Unit::Bytes).from_zero())
         .stacked()
         .horizontal()

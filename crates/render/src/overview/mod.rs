@@ -60,7 +60,7 @@ pub fn page(arguments: &[String], title: impl Into<String>) -> Result<Report, Ov
             }
             Some(Kind::Sample) => {
                 let found: SampleDocument = document.parse("sample")?;
-                let title = format!("How close the sample is: {}", document.label);
+                let title = format!("How closely the sample matches the trace: {}", document.label);
                 others.extend(sample::sections(&found, &title));
             }
             Some(Kind::Representatives) => others.push(representatives::section(&document)?),

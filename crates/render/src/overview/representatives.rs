@@ -1,4 +1,4 @@
-//! Groups of traces, and the trace that stands for each.
+//! Groups of traces, and the trace that represents each.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ struct Point {
 /// The section of one grouping.
 pub fn section(document: &Document) -> Result<Section, OverviewError> {
     let groups: Groups = document.parse("representatives")?;
-    let table = Table::new().column("stands for").number("traces").column("these");
+    let table = Table::new().column("representative").number("traces").column("these");
     let table = groups.clusters.iter().fold(table, |table, cluster| {
         table.row([
             cluster.trace.clone(),
@@ -73,7 +73,7 @@ impl Groups {
             points(lines, &format!("like {}", cluster.trace), own)
         });
         let stands = |p: &&Point| self.clusters.iter().any(|cluster| cluster.trace == p.trace);
-        points(lines, "stands for its group", self.points.iter().filter(stands).collect())
+        points(lines, "represents its group", self.points.iter().filter(stands).collect())
             .figure()
             .caption(
                 "The axes are the two combinations of features in which the traces differ most.",
@@ -84,7 +84,7 @@ impl Groups {
         let (x, y) = (self.elbow.iter().map(|e| e.clusters), self.elbow.iter().map(|e| e.within));
         Lines::new("Variance within groups")
             .x(Axis::new("groups", Unit::Plain))
-            .y(Axis::new("share of all variance", Unit::Fraction).from_zero())
+            .y(Axis::new("share of the total variance", Unit::Fraction).from_zero())
             .line("within groups", x, y)
             .mark(self.clusters.len() as f64, "taken")
             .figure()

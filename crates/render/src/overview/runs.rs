@@ -86,8 +86,8 @@ fn requests_per_s(run: &Document) -> f64 {
 
 fn throughput(runs: &[Document]) -> Figure {
     Bars::new("Throughput", runs.iter().map(|r| r.label.clone()))
-        .axis(Axis::new("requests a second", Unit::Plain).from_zero())
-        .series("requests a second", runs.iter().map(requests_per_s))
+        .axis(Axis::new("requests per second", Unit::Plain).from_zero())
+        .series("requests per second", runs.iter().map(requests_per_s))
         .horizontal()
         .figure()
 }

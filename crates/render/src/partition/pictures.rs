@@ -17,7 +17,7 @@ pub enum Compared {
     Hits,
 }
 
-/// A bar for each tier, flash and memory, cut into the shares of volumes and what is left over.
+/// A bar for each tier, flash and memory, cut into the shares of volumes and what is unused.
 pub fn shares_of(shares: &[(String, [u64; 2])], all: [u64; 2], left: [u64; 2]) -> Figure {
     let tiers: Vec<(usize, &str)> =
         ["flash", "memory"].into_iter().enumerate().filter(|(tier, _)| all[*tier] > 0).collect();
@@ -29,7 +29,7 @@ pub fn shares_of(shares: &[(String, [u64; 2])], all: [u64; 2], left: [u64; 2]) -
         bars = bars.series(name, tiers.iter().map(|(tier, _)| bytes[*tier] as f64));
     }
     if left != [0; 2] {
-        bars = bars.series("left over", tiers.iter().map(|(tier, _)| left[*tier] as f64));
+        bars = bars.series("unused", tiers.iter().map(|(tier, _)| left[*tier] as f64));
     }
     bars.figure()
 }

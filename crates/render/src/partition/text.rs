@@ -224,14 +224,14 @@ impl Division<'_> {
             .collect();
         if !parts.is_empty() {
             said.push(format!(
-                "Left over, because more cache would not improve the goal: {}.",
+                "Unused, because more cache would not improve the goal: {}.",
                 parts.join(" and ")
             ));
         }
         if self.answer.problem.options().goal == Goal::Ppc && self.answer.problem.everything_fits()
         {
             said.push(
-                "All useful data fits on one tier, so every volume has all its useful data there."
+                "All useful data fits on one tier, so every volume keeps all its useful data there."
                     .into(),
             );
         }

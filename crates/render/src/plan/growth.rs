@@ -88,7 +88,7 @@ pub fn sections(document: &Document) -> Vec<Section> {
         verdicts.into_iter().fold(section, Section::text)
     });
     let pictures = document.backings().into_iter().map(|backing| {
-        let section = Section::new(format!("In front of {backing}, by the money spent"));
+        let section = Section::new(format!("In front of {backing}, by money spent"));
         let curves = document.curves.iter().filter(|c| c.backing == backing);
         curves.fold(section, |section, curve| section.figure(figure(curve)))
     });
@@ -104,7 +104,7 @@ fn figure(curve: &Curve) -> Figure {
         .y(Axis::new("mean latency", Unit::Micros).log())
         .line(format!("more {first}"), x(), y(|p| p.grow_latency_us))
         .line(format!("{second} as tier 2"), x(), y(|p| p.add_latency_us))
-        .line("the best division", x(), y(|p| p.divide_latency_us))
+        .line("best split", x(), y(|p| p.divide_latency_us))
         .figure()
 }
 
@@ -132,7 +132,7 @@ fn table(found: &[&Growth]) -> Table {
         .number("by", |g| percent(g.latency_reduction))
         .number("price ratio", |g| two_digits(g.price_ratio))
         .number("needed", |g| known(g.price_ratio_needed, two_digits))
-        .column("best division", |g| tiers(&g.divide))
+        .column("best split", |g| tiers(&g.divide))
         .number("latency", |g| us(&g.divide))
         .table()
 }
@@ -171,7 +171,9 @@ fn verdict(g: &Growth) -> String {
              better use of this money if this ratio is {needed:.2} or more.",
             g.price_ratio
         ),
-        None => format!(" At any price, no size of {second} gains as much as growing."),
+        None => {
+            format!(" Even if {second} cost nothing, no size of it would gain as much as growing.")
+        }
     };
     if let Some(used) = g.add.endurance_used.filter(|&used| used > 1.0 && g.better == Way::Add) {
         text += &format!(
@@ -185,7 +187,7 @@ fn verdict(g: &Growth) -> String {
     let less = 1.0 - g.divide.mean_latency_us / best;
     if less > 0.001 {
         text += &format!(
-            " Growing and adding together is best: {} ({}, {} faster).",
+            " Doing both is best: {} ({}, {} faster).",
             tiers(&g.divide),
             us(&g.divide),
             percent(less)

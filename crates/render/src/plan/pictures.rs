@@ -223,7 +223,7 @@ impl Choices<'_> {
             mean = mean.shaped(name, Shape::Steps, x, y);
         }
         let daily = self.answer.basis.per_day(most).map_or(String::new(), |n| {
-            format!(" In every plan here, flash takes at most {n:.2} drive writes per day.")
+            format!(" In every plan shown, flash receives at most {n:.2} drive writes per day.")
         });
         let mean = mean.figure().caption(format!(
             "These are the {} plans that no other plan beats in cost, mean latency, 99th \

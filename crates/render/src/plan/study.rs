@@ -14,7 +14,7 @@ use crate::format::{count, percent};
 
 const CLASSES: [Class; 3] = [Class::Single, Class::Pyramidal, Class::NonPyramidal];
 
-/// Which shape of cache wins, trace by trace and over all.
+/// Which cache shape wins, trace by trace and over all.
 pub struct Studies<'a> {
     answer: &'a Answer,
     document: Document,
@@ -38,7 +38,7 @@ impl Shown for Studies<'_> {
 
     fn page(&self) -> Report {
         let names: Vec<&str> = self.document.traces.iter().map(|t| t.trace.as_str()).collect();
-        let report = Report::new("Which shape of cache wins").subtitle(names.join(", "));
+        let report = Report::new("Which cache shape wins").subtitle(names.join(", "));
         sections(&self.document).into_iter().fold(report, Report::section)
     }
 
@@ -84,7 +84,7 @@ fn traces_table(document: &Document) -> Table {
         .number("block accesses", |t| count(t.accesses))
         .number("distinct data", |t| Unit::Bytes.show(t.footprint_bytes as f64))
         .number("all in DRAM", |t| Unit::Dollars.show(t.full_cost_usd))
-        .number("single, pyramidal, not: write-through", |t| shares(&t.policies, 0))
+        .number("single, pyramidal, non-pyramidal: write-through", |t| shares(&t.policies, 0))
         .number("write-back", |t| shares(&t.policies, 1))
         .number("search", |t| format!("{:.2} s", t.search_s))
         .table()
@@ -135,7 +135,8 @@ fn sentence(of: &OfPolicy) -> String {
     format!(
         "Of {} budgets, a single tier is the best choice for {single}, pyramidal tiers for \
          {pyramidal} and non-pyramidal tiers for {other}. Cydonia's latency is {:.2} % above the \
-         best on average and at most {}; Cydonia misses {} of {} second tiers.",
+         best on average and at most {}; in {} of the {} cases where two tiers are best, Cydonia \
+         chooses a single tier.",
         count(s.points),
         100.0 * s.cydonia_excess,
         percent(s.cydonia_excess_max),
@@ -153,13 +154,14 @@ fn gains(of: &OfPolicy) -> Figure {
     let gains = |of: fn(&StudySummary) -> Option<f64>| {
         all.iter().map(move |c| or_none(of(&c.summary))).collect::<Vec<_>>()
     };
-    Bars::new("Latency below a single tier of the same cost", all.iter().map(|c| c.name()))
+    let title = "Latency reduction compared with a single tier of the same cost";
+    Bars::new(title, all.iter().map(|c| c.name()))
         .axis(Axis::new("mean reduction", Unit::Fraction))
         .horizontal()
         .series("pyramidal", gains(|s| s.pyramidal_reduction))
         .series("non-pyramidal", gains(|s| s.non_pyramidal_reduction))
         .figure()
-        .caption("Over the budgets and traces for which that shape is fastest.")
+        .caption("Mean over the budgets and traces for which that shape is fastest.")
 }
 
 /// Which class wins, by scaled budget (figure 3.4).

@@ -17,8 +17,8 @@ const PARETO_ROWS: usize = 60;
 pub const SINGLE: &str = "one tier, same cost";
 /// Whose hits these are.
 const HITS: &str = "of an ideal LRU list; a flash tier in the slots layout (the default) reaches \
-                    nearly as many, a flash log fewer (docs/simulation.md); --evaluate simulate \
-                    counts the cache's own hits";
+                    nearly as many, and a flash log fewer (docs/simulation.md); --evaluate \
+                    simulate counts the hits of Forebay's own cache";
 
 /// A plan, and what of it the reader wants to see.
 pub struct Choices<'a> {
@@ -95,7 +95,8 @@ impl Shown for Choices<'_> {
                     if front.is_exact {
                         ""
                     } else {
-                        " (from a grid of sizes, because there are too many sizes)"
+                        " (computed on a grid of sizes, because there are too many to evaluate \
+                         them all)"
                     },
                     table.to_text().trim_end()
                 )?;
@@ -182,7 +183,7 @@ impl Choices<'_> {
 
     fn how_judged(&self) -> &'static str {
         match self.answer.evaluate {
-            Evaluate::Analytic => "judged by formulas",
+            Evaluate::Analytic => "evaluated by formula",
             Evaluate::Simulate => "simulated",
             Evaluate::Replay => "replayed",
         }
@@ -199,7 +200,7 @@ impl Choices<'_> {
                 Method::Cydonia(_) if self.answer.evaluate != Evaluate::Analytic => {
                     self.how_judged()
                 }
-                _ => "tried by formulas",
+                _ => "evaluated by formula",
             },
             match plan.choices.iter().filter(|c| c.purchase.judged_by != "analytic").count() {
                 0 => String::new(),
@@ -252,7 +253,7 @@ pub fn facts(basis: &Basis) -> Vec<(String, String)> {
         ("block accesses".into(), count(accesses)),
         ("of these writes".into(), percent(p.writes() as f64 / accesses.max(1) as f64)),
         ("distinct data".into(), shown(p.footprint_blocks())),
-        ("every reuse fits in".into(), shown(p.useful_blocks())),
+        ("all reuses fit in".into(), shown(p.useful_blocks())),
         (format!("all in {dram}"), Unit::Dollars.show(basis.full_usd)),
         ("write policy".into(), options.policy.name().into()),
         ("search".into(), options.method.name().into()),
@@ -264,11 +265,11 @@ pub fn facts(basis: &Basis) -> Vec<(String, String)> {
             true => format!("{limit} times the rated endurance of the size that is bought"),
             false => "not known: the trace has no times".to_owned(),
         };
-        facts.push(("flash uses at most".into(), text));
+        facts.push(("flash wear limit".into(), text));
     }
     if (options.flash_writes - 1.0).abs() > 1e-9 {
-        let text = format!("{} of what the formulas count", percent(options.flash_writes));
-        facts.push(("flash is written".into(), text));
+        let text = format!("{} of what the formulas predict", percent(options.flash_writes));
+        facts.push(("flash writes".into(), text));
     }
     if options.cost.metadata != Metadata::default() {
         let bytes: Vec<String> = basis.metadata_bytes().iter().map(u64::to_string).collect();
@@ -393,8 +394,7 @@ pub fn advice(choice: &Choice) -> Option<String> {
     };
     if let Some(used) = p.endurance_used.filter(|&used| used > 1.0) {
         text += &format!(
-            " Its flash is written {used:.1} times as much as its rating allows, so it would wear \
-             out early."
+            " Its flash would receive {used:.1} times its rated writes, and would wear out early."
         );
     }
     (!text.is_empty()).then(|| text.trim_start().to_string())

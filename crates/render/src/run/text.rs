@@ -17,7 +17,7 @@ pub fn text(document: &Document) -> String {
         text += &format!(
             "\nread back            {}: {} checked, {} wrong, {} cannot be checked\n\
              reads of the run     {} checked, {} wrong\n",
-            if verify.is_right() { "all right" } else { "NOT what was written" },
+            if verify.is_right() { "all correct" } else { "NOT what was written" },
             Size(verify.checked_bytes),
             Size(verify.wrong_bytes),
             Size(verify.unknown_bytes),
@@ -62,7 +62,7 @@ pub fn facts(document: &Document) -> Facts {
 /// How fast the requests were sent and answered.
 fn pace(r: &RealRun) -> Facts {
     let queue = format!(
-        "{:.1} on average, {} of {} at most; the queue was full for {} of requests",
+        "{:.1} on average, {} of {} at most; the queue was full for {} of the requests",
         r.queue.mean,
         r.queue.max,
         r.queue.depth,
@@ -136,7 +136,7 @@ fn latency_table(document: &Document) -> String {
         ("all", run.requests, &run.latency_us.all),
     ];
     let rows = all.into_iter().filter(|row| row.1 > 0).map(|(name, _, l)| (name, l));
-    let rows = Table::from_items(rows.chain(response.map(|r| ("since due", r))))
+    let rows = Table::from_items(rows.chain(response.map(|r| ("from due time", r))))
         .column("latency", |row| row.0.to_owned());
     let mut text = latencies(rows, micros, |row| row.1).to_text();
     let components = document.result.component_latency_us.iter().flat_map(Components::named);

@@ -35,7 +35,7 @@ fn errors(document: &Document) -> Figure {
     });
     bars.figure().caption(
         "Relative difference between the means over the sample's requests and over the trace's \
-         requests. Regions of 4 KiB are plain spatial sampling.",
+         requests. With regions of 4 KiB, this is plain spatial sampling.",
     )
 }
 
@@ -49,7 +49,7 @@ fn curves(document: &Document, sample: &SampleDocument) -> Figure {
     };
     let lines = line(lines, "trace", &document.trace_miss_ratios, 1.0);
     let lines = line(lines, "sample", &sample.miss_ratios, sample.rate);
-    lines.figure().caption("The sample's cache sizes are divided by its rate.")
+    lines.figure().caption("The sample's cache sizes are divided by the sampling rate.")
 }
 
 /// Means first, then the quantiles of each.

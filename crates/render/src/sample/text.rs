@@ -54,7 +54,7 @@ fn text(answer: &Answer) -> String {
         );
         if let Some(r) = &sample.reduction {
             text += &format!(
-                "removed {} of {} regions, so {} are left: the mean error was {} and is now {}\n",
+                "removed {} of {} regions, so {} remain: the mean error was {} and is now {}\n",
                 count(r.removed as u64),
                 count(r.regions as u64),
                 percent(sample.rate),

@@ -87,8 +87,8 @@ registry! {
     /// Like `nhit`, with an N that follows the load. Each second, N doubles, up to `hits`, if flash reads are no
     /// faster than reads of the backing stores, and halves if they are at least twice as fast.
     Adaptive = "adaptive", "nhit, with N set from read latencies", &[MOST_HITS, HISTORY];
-    /// Spots of 16 blocks move up a queue of 64 levels with each access, and down when others overtake them;
-    /// blocks of the spots in the upper levels enter.
+    /// Groups of 16 adjacent blocks move up a queue of 64 levels with each access, and down when others
+    /// overtake them; blocks of the groups in the upper levels enter.
     Smq = "smq", "Linux dm-cache, stochastic multi-queue", &[HISTORY];
     /// A block enters if at most the share `top` of the recently used blocks was used at least as often as
     /// that block.
@@ -106,7 +106,7 @@ const HITS: Parameter = Parameter {
     default: 2,
     min: 1,
     max: 255,
-    meaning: "accesses, including the current one, that let a block enter",
+    meaning: "number of accesses, including the current one, that a block needs to enter",
 };
 
 const MOST_HITS: Parameter = Parameter {
@@ -115,7 +115,7 @@ const MOST_HITS: Parameter = Parameter {
     default: 16,
     min: 1,
     max: 255,
-    meaning: "the most accesses that a block needs to enter",
+    meaning: "maximum number of accesses that the policy requires before a block enters",
 };
 
 const HISTORY: Parameter = Parameter {
@@ -124,7 +124,7 @@ const HISTORY: Parameter = Parameter {
     default: 100,
     min: 1,
     max: 1000,
-    meaning: "remembered blocks that are not in memory, as a share of the blocks that flash holds",
+    meaning: "number of remembered blocks that are not in memory, as a share of those on flash",
 };
 
 const TOP: Parameter = Parameter {
@@ -133,7 +133,7 @@ const TOP: Parameter = Parameter {
     default: 50,
     min: 1,
     max: 100,
-    meaning: "maximum share of the recently used blocks that enter: those used most",
+    meaning: "maximum share of the recently used blocks that may enter, the most used first",
 };
 
 const PROBABILITY: Parameter = Parameter {
@@ -142,7 +142,7 @@ const PROBABILITY: Parameter = Parameter {
     default: 500_000,
     min: 0,
     max: 1_000_000,
-    meaning: "share of the blocks that enter",
+    meaning: "random share of the blocks that enters",
 };
 
 const WRITES_PER_DAY: Parameter = Parameter {
@@ -151,7 +151,7 @@ const WRITES_PER_DAY: Parameter = Parameter {
     default: 1000,
     min: 1,
     max: 1_000_000,
-    meaning: "how often flash may be written in full per day: 1000 is one drive write per day",
+    meaning: "drive writes per day that the policy allows, in thousandths",
 };
 
 impl AdmissionKind {

@@ -19,7 +19,7 @@ const BITS: Parameter = Parameter {
     default: 1,
     min: 1,
     max: 8,
-    meaning: "size of the use counter; 1 is the CLOCK of the paper",
+    meaning: "size of the use counter; with 1, the policy is the CLOCK of the paper",
 };
 
 /// See the module.

@@ -37,7 +37,7 @@ pub(crate) const CHUNK: Parameter = Parameter {
     default: 20 << 10,
     min: 0,
     max: u32::MAX,
-    meaning: "size of a chunk, which has one hit ratio; 0 for the whole volume",
+    meaning: "size of a chunk, the unit for which hit ratios are measured; 0 for the whole volume",
 };
 pub(crate) const INTERVAL: Parameter = Parameter {
     name: "interval_ms",

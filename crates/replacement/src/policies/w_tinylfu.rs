@@ -150,7 +150,8 @@ impl Policy for WTinyLfu {
         self.take(node);
         self.put(IS_PROTECTED, node);
         if self.list_len(IS_PROTECTED) > self.protected_max {
-            let back = self.lists[usize::from(IS_PROTECTED)].back().expect("one was put in");
+            let back =
+                self.lists[usize::from(IS_PROTECTED)].back().expect("a block was just inserted");
             self.take(back);
             self.put(ON_PROBATION, back);
         }
@@ -163,7 +164,8 @@ impl Policy for WTinyLfu {
         self.put(IN_WINDOW, node);
         // While the main cache has room, what leaves the window enters it.
         if self.list_len(IN_WINDOW) > self.window_max {
-            let candidate = self.lists[usize::from(IN_WINDOW)].back().expect("one was put in");
+            let candidate =
+                self.lists[usize::from(IN_WINDOW)].back().expect("a block was just inserted");
             self.take(candidate);
             self.put(ON_PROBATION, candidate);
         }

@@ -51,7 +51,7 @@ pub struct TargetVolume {
     pub name: String,
     /// Addressable bytes.
     pub size_bytes: u64,
-    /// Whether writes are refused.
+    /// Whether the volume rejects writes.
     pub read_only: bool,
     /// Operations that it supports in addition to reads and writes.
     #[serde(skip)]

@@ -97,7 +97,7 @@ pub(super) fn run(
     answerer: Arc<Answerer>,
     stop: watch::Receiver<bool>,
 ) -> Result<impl FnOnce() + Send + 'static, ServeError> {
-    let system = |e| ServeError::System("answer on the control address", e);
+    let system = |e| ServeError::System("serve the control address", e);
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_io().enable_time().thread_name("forebay-control-job");
     let runtime = builder.max_blocking_threads(CONNECTIONS_MAX).build().map_err(system)?;
@@ -299,7 +299,7 @@ impl Server {
             let _permit = permit;
             answerer(&question)
         });
-        job.await.unwrap_or_else(|_| Answer::error(500, "the server could not build the answer"))
+        job.await.unwrap_or_else(|_| Answer::error(500, "the server could not build the response"))
     }
 }
 

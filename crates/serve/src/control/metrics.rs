@@ -65,7 +65,7 @@ const SINGLE: [Single; 33] = [
         "NBD connections refused because there were too many",
         |s| s.nbd.refused as f64,
     ),
-    ("forebay_request_memory_bytes", "gauge", "Memory that requests use", |s| {
+    ("forebay_request_memory_bytes", "gauge", "Memory used by requests", |s| {
         s.nbd.request_memory.bytes as f64
     }),
     ("forebay_request_memory_limit_bytes", "gauge", "Memory available for requests", |s| {
@@ -78,7 +78,7 @@ const SINGLE: [Single; 33] = [
         s.cache.total.dirty_blocks as f64 * s.cache.tiers.block_bytes as f64
     }),
     ("forebay_block_bytes", "gauge", "Block size", |s| s.cache.tiers.block_bytes as f64),
-    ("forebay_dram_bytes", "gauge", "Memory that cached blocks may use now", |s| {
+    ("forebay_dram_bytes", "gauge", "Current limit on the memory for cached blocks", |s| {
         f64::from(s.cache.tiers.dram_blocks) * s.cache.tiers.block_bytes as f64
     }),
     ("forebay_metadata_bytes", "gauge", "Memory for bookkeeping", |s| {

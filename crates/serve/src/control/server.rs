@@ -176,7 +176,7 @@ impl ControlServer {
         stop: Arc<StopRequest>,
     ) -> Result<ControlServer, ServeError> {
         let address = listener.address();
-        let system = |e: std::io::Error| ServeError::System("answer on the control address", e);
+        let system = |e: std::io::Error| ServeError::System("serve the control address", e);
         let access = match &listener {
             Listener::Unix(..) => Access::Socket,
             Listener::Tcp(listener) => {

@@ -35,7 +35,7 @@ pub enum TokenError {
     },
     /// Others can read or write it, so that it protects nothing.
     #[error(
-        "other users can read or change the control token {}: remove it, and the server makes a \
+        "other users can read or change the control token {}: remove it, and the server creates a \
          new one; or, if nobody has read it, `chown` it to this user and `chmod 600` it",
         path.display()
     )]
@@ -46,7 +46,7 @@ pub enum TokenError {
     /// It holds no token.
     #[error(
         "{} does not hold a control token (one line of at least {TOKEN_BYTES_MIN} letters and \
-         digits). Remove it, and the server makes a new one",
+         digits). Remove it, and the server creates a new one",
         path.display()
     )]
     Malformed {

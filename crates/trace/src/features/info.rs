@@ -40,7 +40,7 @@ pub struct TraceInfo {
     pub epoch_unix_s: Option<f64>,
     /// Number of volumes that have requests.
     pub volumes: u64,
-    /// Block size, in bytes, of all figures in blocks.
+    /// Block size, in bytes, to which all figures in blocks refer.
     pub block_size: u64,
     /// Block accesses, after splitting requests into blocks.
     pub block_accesses: ByOp<u64>,
@@ -51,7 +51,7 @@ pub struct TraceInfo {
     /// Statistics of contents, if the trace has hashes of whole blocks or of parts that make up blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contents: Option<ContentUse>,
-    /// For a sample, how close it is to the whole trace.
+    /// For a sample, how closely it matches the whole trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<SampleUse>,
     /// Skipped bad lines or records.

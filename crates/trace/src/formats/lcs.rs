@@ -56,7 +56,8 @@ pub(super) struct Lcs {
 
 impl RecordParser for Lcs {
     const NAME: &'static str = "lcs";
-    const EXPECTED: &'static str = "a record whose object times the unit is an address";
+    const EXPECTED: &'static str =
+        "a record whose object number, multiplied by the unit, is a valid address";
     const HEADER_BYTES: usize = 8192;
 
     fn header(&mut self, header: &[u8]) -> Result<(), String> {

@@ -38,7 +38,8 @@ pub(super) struct OracleGeneral {
 
 impl RecordParser for OracleGeneral {
     const NAME: &'static str = "oracleGeneral";
-    const EXPECTED: &'static str = "a record whose object times the unit is an address";
+    const EXPECTED: &'static str =
+        "a record whose object number, multiplied by the unit, is a valid address";
 
     #[inline]
     fn record_bytes(&self) -> usize {

@@ -90,7 +90,7 @@ impl<P: RecordParser> Records<P> {
             path: source.path.clone(),
             at: Position::Record { number: 0, offset: 0 },
             expected,
-            found: "another header".to_owned(),
+            found: "a different header".to_owned(),
         })?;
         Ok(Records {
             volumes: if P::NUMBERED_VOLUMES {

@@ -131,7 +131,7 @@ fn addresses(c: &Component, blocks: u64, seed: u64, stream: u64) -> Result<Block
         Pattern::Sequential => c.theta.is_some() || !c.zones.is_empty(),
     };
     if foreign {
-        return Err("theta is only for zipf, zones only for zoned, run only for sequential");
+        return Err("theta applies only to zipf, zones only to zoned, and run only to sequential");
     }
     let scatter = || {
         if !c.scatter {
@@ -164,7 +164,7 @@ fn addresses(c: &Component, blocks: u64, seed: u64, stream: u64) -> Result<Block
             Blocks::Zoned(weights, zones, scatter())
         }
         Pattern::Uniform => {
-            let weights = Weighted::new([1.0].into_iter()).ok_or("no weight")?;
+            let weights = Weighted::new([1.0].into_iter()).ok_or("there is no weight")?;
             Blocks::Zoned(weights, vec![(0, blocks)], Scatter::identity())
         }
         Pattern::Sequential => Blocks::Sequential { blocks, run: c.run, next: 0, left: 0 },

@@ -333,7 +333,7 @@ enum Zones {
 }
 
 fn zones<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<ZoneShare>, D::Error> {
-    let how = "write zones as BLOCKS@ACCESS/BLOCKS@ACCESS/..., all shares";
+    let how = "write zones as BLOCKS@ACCESS/BLOCKS@ACCESS/..., where all values are shares";
     let text = match Zones::deserialize(d) {
         Ok(Zones::List(list)) => return Ok(list),
         Ok(Zones::Text(text)) => text,

@@ -51,7 +51,7 @@ pub(super) fn plain_names(volumes: &[VolumeInfo], plain: impl Fn(&str) -> String
         }
         let numbered = (2..).map(|n| format!("{name}_{n}"));
         let mut candidates = std::iter::once(name.clone()).chain(numbered);
-        candidates.find(|name| taken.insert(name.clone())).expect("numbers do not end")
+        candidates.find(|name| taken.insert(name.clone())).expect("there are endless candidates")
     });
     names.collect()
 }

@@ -118,7 +118,7 @@ impl Destager {
             if let (true, Some(position)) = (e.flash_dirty != 0, e.position()) {
                 let hopeless = e.owed() == 0 || e.has(UNREADABLE);
                 let fails = failing.has(e.key());
-                assert!(hopeless || fails, "data that can be read is given up for lost");
+                assert!(hopeless || fails, "readable data would be given up as lost");
                 left.push((e.key(), position));
             }
         }
@@ -315,7 +315,7 @@ impl Destager {
         if lost {
             return hand_on(tiers, context, t, Frame(u32::MAX), false);
         }
-        let bounce = tiers.transfers.take_bounce().expect("a bounce frame was counted on");
+        let bounce = tiers.transfers.take_bounce().expect("a bounce frame is available");
         tiers.transfers[t].bounce = Some(bounce);
         self.carrying.reads += 1;
         tiers.transfers.read_record(&tiers.blocks, context, (id, t), bounce);
@@ -452,7 +452,7 @@ fn comes_before(tiers: &Tiers, context: &ShardContext<'_>, id: EntryId, own: Opt
 /// Gives the log a record that is carried on, or inserted `again`.
 fn hand_on(tiers: &Tiers, context: &mut ShardContext<'_>, t: u32, frame: Frame, again: bool) {
     let Kind::Carry { valid, dirty, .. } = tiers.transfers[t].kind else {
-        unreachable!("a record is carried on")
+        unreachable!("the transfer carries a record")
     };
     let (ticket, key) = (tiers.transfers.ticket(t), tiers.transfers[t].key);
     let log = context.log.as_deref_mut().expect("a record needs a log");

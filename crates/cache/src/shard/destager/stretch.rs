@@ -279,7 +279,7 @@ impl Destager {
         let key = tiers.transfers[t].key;
         let id = tiers.blocks.entry_of(key);
         let e = &tiers.blocks[id];
-        let position = e.position().expect("the record is here");
+        let position = e.position().expect("the entry has a record");
         tiers.transfers[t].kind = Kind::DestageRecord { rest: e.owed(), from: frame, position };
         context.stats.destaged_past_loss += 1;
         let stretch = core::mem::replace(&mut tiers.transfers[t].stretch, NONE);
@@ -342,7 +342,7 @@ impl Destager {
         loop {
             let t = &mut tiers.transfers[last];
             let Kind::DestageRecord { rest, from, .. } = &mut t.kind else {
-                unreachable!("a stretch of records that are there")
+                unreachable!("a stretch consists of record destages")
             };
             *rest = 0;
             let place = Place::Frame { frame: *from, offset: 0 };
@@ -444,7 +444,7 @@ fn start_record(
 
 /// Reads the record into a bounce frame.
 fn read_record(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId, t: u32) {
-    let bounce = tiers.transfers.take_bounce().expect("a bounce frame was counted on");
+    let bounce = tiers.transfers.take_bounce().expect("a bounce frame is available");
     tiers.transfers[t].bounce = Some(bounce);
     tiers.transfers.read_record(&tiers.blocks, context, (id, t), bounce);
 }

@@ -95,7 +95,7 @@ impl FlashTier {
                 return (if any { Forgotten::Some } else { Forgotten::Nothing }, room);
             }
             any = true;
-            assert!(blocks[id].flash_dirty == 0, "a region freed that holds dirty records");
+            assert!(blocks[id].flash_dirty == 0, "a freed region holds dirty records");
             blocks.prefetch_chain(blocks.record(id).next);
             self.put_record(blocks, context, id, None);
             self.popularity.iter_mut().for_each(|popularity| popularity.remove(id));

@@ -36,7 +36,11 @@ impl Lines {
     pub fn new(config: &CacheConfig) -> Lines {
         let blocks = config.flash.as_ref().map_or(1, |flash| flash.line_blocks);
         let extent = 1 << (config.extent_shift - config.block_size.shift());
-        assert!(blocks.is_power_of_two() && blocks <= extent, "a line of {blocks} blocks");
+        assert!(
+            blocks.is_power_of_two() && blocks <= extent,
+            "{blocks} blocks are not a valid line: a line is a power of two of blocks, within one \
+             extent"
+        );
         let has = config.relation.has_lines() && blocks > 1;
         let spare = (config.spare_frames / u32::from(config.shards) / 2).max(1) as usize;
         let wanted = Vec::with_capacity(if has { WANTED_MAX } else { 0 });
@@ -109,7 +113,7 @@ fn fetch_line(tiers: &mut Tiers, context: &mut ShardContext<'_>, first: BlockKey
             context.stats.lines_short += 1;
             return;
         };
-        let frame = tiers.blocks.take_frame(id).expect("a free frame was counted on");
+        let frame = tiers.blocks.take_frame(id).expect("a free frame is available");
         tiers.pass(context, id, frame, None);
         context.stats.line_blocks += 1;
         let place = Place::Frame { frame, offset: 0 };

@@ -139,7 +139,7 @@ fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> 
         return Entry::NotYet;
     }
     let Some(id) = tiers.blocks.insert(key) else { return Entry::Skipped };
-    let frame = tiers.blocks.take_frame(id).expect("a free frame was counted on");
+    let frame = tiers.blocks.take_frame(id).expect("a free frame is available");
     tiers.pass(context, id, frame, None);
     tiers.dram.set_promoted(tiers.blocks.local(frame));
     let place = Place::Frame { frame, offset: 0 };

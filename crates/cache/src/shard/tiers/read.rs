@@ -235,7 +235,7 @@ impl Tiers {
             self.room = true;
             return Step::Done(Ok(()));
         }
-        let frame = self.blocks.take_frame(id).expect("a free frame was counted on");
+        let frame = self.blocks.take_frame(id).expect("a free frame is available");
         self.blocks[id].set_frame(Some(frame));
         self.blocks[id].set(LEAVING);
         self.dram.pass(self.blocks.local(frame), self.blocks[id].key(), None, true);

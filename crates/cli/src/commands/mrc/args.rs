@@ -164,7 +164,8 @@ impl Args {
         }
         let sampled = self.sample.is_some() || self.max_blocks.is_some() || self.slices.is_some();
         if self.key == Key::Content && (by_request || sampled) {
-            let what = "--key content needs all blocks, and counts each block separately";
+            let what =
+                "--key content needs all blocks, and counts single blocks rather than requests";
             let next = "leave out --sample, --max-blocks, --slices, --request-level and \
                         --migration-period";
             return Err(CliError::usage(what).next(next));
@@ -186,13 +187,14 @@ impl Args {
             && blocks / slices.max(1) < SAMPLED_BLOCKS_MIN
         {
             let what = format_args!(
-                "--max-blocks {blocks} is less than {SAMPLED_BLOCKS_MIN} for each of {slices} slices"
+                "--max-blocks {blocks} allows fewer than {SAMPLED_BLOCKS_MIN} blocks for each of \
+                 {slices} slices"
             );
             let least = SAMPLED_BLOCKS_MIN * slices;
             return Err(CliError::usage(what).next(format_args!("give {least} or more")));
         }
         if self.migration_period.is_some_and(|period| period.nanos().0 == 0) {
-            return Err(CliError::usage("--migration-period must be longer than 0"));
+            return Err(CliError::usage("--migration-period must be greater than 0"));
         }
         Ok(LocalityOptions {
             block_size: self.block_size,
@@ -213,6 +215,10 @@ impl Args {
         let narrow = self.traces.limit.is_some() || !self.traces.volumes.is_empty();
         let nothing = matches!(error, AnalysisError::NoAccesses);
         let error = CliError::from(error);
-        if nothing && narrow { error.next("raise --limit, or name more --volumes") } else { error }
+        if nothing && narrow {
+            error.next("raise --limit, or name more volumes with --volumes")
+        } else {
+            error
+        }
     }
 }

@@ -49,7 +49,7 @@ pub fn measure(
     ctx: &Context,
 ) -> Result<(), CliError> {
     if number > slices {
-        let what = format_args!("there is no slice {number} of {slices}");
+        let what = format_args!("slice {number} does not exist: there are only {slices}");
         return Err(CliError::usage(what).next(format_args!("give a number from 1 to {slices}")));
     }
     let slicer = Slicer::new(options.block_size, slices, options.sampling)?;
@@ -89,8 +89,8 @@ pub fn measure(
 
 /// Merges the slices that the arguments name, and sets distance and block size to theirs.
 pub fn merge(args: &mut Args, options: LocalityOptions, ctx: &Context) -> Result<Answer, CliError> {
-    let next = "give each slice of one trace once; `forebay mrc TRACE --slices N --slice K` prints \
-                slice K";
+    let next = "give each slice of the trace exactly once; `forebay mrc TRACE --slices N --slice \
+                K` prints slice K";
     let wrong = |what: String| CliError::usage(what).next(next);
     let mut workload: Option<Workload> = None;
     let mut found: Vec<Option<SliceCounts>> = Vec::new();
@@ -101,7 +101,7 @@ pub fn merge(args: &mut Args, options: LocalityOptions, ctx: &Context) -> Result
             && (*first != file.workload || found.len() != file.of)
         {
             return Err(wrong(format!(
-                "{name} is a slice of a different measurement from the other files"
+                "{name} comes from a different measurement than the other files"
             )));
         }
         workload = Some(file.workload);
@@ -112,7 +112,7 @@ pub fn merge(args: &mut Args, options: LocalityOptions, ctx: &Context) -> Result
         };
         if place.replace(file.counted).is_some() {
             return Err(wrong(format!(
-                "slice {} occurs twice; the second time is in {name}",
+                "slice {} is given twice; the second copy is {name}",
                 file.slice
             )));
         }

@@ -71,7 +71,7 @@ pub struct TargetArgs {
     /// Discard any dirty data that would otherwise prevent this run
     #[arg(long, requires = "config")]
     pub discard_dirty_data: bool,
-    /// Leave dirty data on flash after the run, whatever flush.on_stop says
+    /// Leave dirty data on flash after the run, regardless of flush.on_stop
     #[arg(long, requires = "config")]
     pub keep_dirty: bool,
 }
