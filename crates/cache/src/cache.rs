@@ -36,7 +36,7 @@
 //!   the last one written, and never an older one than was read before.
 //! - Under write-through a write's data is on the backing store (durable after a sync of it);
 //!   under write-back it is in the log, or in DRAM with
-//!   [`Acknowledge::Dram`].
+//!   [`Acknowledge::Dram`]; a block that flash does not admit goes to the backing store instead.
 //! - FUA: the data is durable. FLUSH: so is every write answered before the flush arrived, on
 //!   whatever connection.
 //! - An error: the block reads as old or new, and then stays so; dirty data is kept.
@@ -385,7 +385,7 @@ impl Cache {
 
     /// Stops: requests in flight are finished, later ones refused; what is dirty in DRAM goes to
     /// flash (or, without flash, to the backing stores), and with `destage` everything to the
-    /// backing stores. [`Notice::Stopped`] follows.
+    /// backing stores. [`Notice::Stopped`] follows, unless the start has not ended or has failed.
     pub fn stop(&mut self, destage: bool) {
         if self.stop.begin(&mut self.world, destage) {
             self.destages.cut(&mut self.cleaner);

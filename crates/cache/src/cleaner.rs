@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 
 /// The cleaner's name in requests to the log; requests are named by their small numbers.
 pub(crate) const CLEANER: u64 = u64::MAX;
-/// Consecutive failed cleanings after which a stop gives up.
+/// Consecutive failures after which a cleaning, a region, a record or a store counts as failing.
 pub(crate) const FAILURES_MAX: u32 = 3;
 
 /// Why a region is cleaned.
@@ -369,10 +369,11 @@ impl Cleaner {
             }
         }
     }
-    /// Whether a region is being cleaned; whether it is this one.
+    /// Whether a region is being cleaned.
     pub fn is_active(&self) -> bool {
         self.active.is_some() || !self.apart.volumes().is_empty()
     }
+    /// Whether this region is being cleaned.
     pub fn is_cleaning(&self, region: u32) -> bool {
         self.active.is_some_and(|active| active.region == region)
     }

@@ -58,8 +58,8 @@ pub struct CacheConfig {
     pub call_steps: u32,
     /// Most writes of a destage from flash in flight, for each shard.
     pub destage_depth: u32,
-    /// When the log has waited this long for a failing backing store, the log is given up until the
-    /// next start: requests that wait fail. 0 means never.
+    /// How long writes wait for a failing backing store; then they fail, and its volume is suspended
+    /// until the store works again. 0 means without limit.
     pub give_up_after: Nanos,
 }
 

@@ -1,6 +1,6 @@
 //! The front: volumes, requests in flight, and the syncs that a reply waits for.
 //!
-//! All global state is here. A request is split into pieces, one for each block (a bounded number
+//! A request is split into pieces, one for each block (a bounded number
 //! of blocks at a time). The pieces go to shards, and the last piece to return ends the request. A
 //! request that promises durability (FLUSH, FUA) then waits for the syncs it needs. A sync covers
 //! only writes that had completed when it was issued; all requests that wait meanwhile share the
@@ -92,7 +92,8 @@ pub(crate) struct Front {
     step_bytes: u64,
     /// Requests whose pieces have all returned.
     pub finished: Fifo,
-    /// Requests that have not begun and wait for a change of policy.
+    /// Modifying requests that wait for the end of a change of policy, of a destage, or of dropping a
+    /// volume's data; some have begun.
     pub held: Fifo,
     pub held_count: u32,
     /// Trims and zeroings that have not begun and wait for others of the same blocks.

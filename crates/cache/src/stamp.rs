@@ -159,7 +159,9 @@ impl Stamps {
 
     /// Takes the volumes whose last stamp could not be written.
     pub fn take_failed(&mut self, volumes: VolumeSet) -> VolumeSet {
-        volumes & core::mem::take(&mut self.failed)
+        let taken = volumes & self.failed;
+        self.failed &= !volumes;
+        taken
     }
 
     /// Volumes whose stamp has not seen that batch of the log.

@@ -390,3 +390,32 @@ fn who_waits_in_a_jam_is_told_when_the_jam_has_lasted_for_long_enough() {
         assert_eq!(s.d.reply_to(good), Some(Ok(())));
     }
 }
+
+#[test]
+fn a_sync_of_one_store_that_fails_leaves_the_marks_of_others_what_they_are() {
+    let mut config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash);
+    let geometry = &mut config.flash.as_mut().expect("there is flash").geometry;
+    (geometry.active_extents_max, geometry.extent_bytes) = (2, 4 * BLOCK);
+    let mut d = Driver::new(config);
+    d.write(0);
+    d.settle();
+    d.cache.destage();
+    d.poll();
+    let of_first =
+        |effect: &Effect| matches!(effect, Effect::Sync { device: Device::Backing(Volume(0)), .. });
+    while !d.pending.iter().any(|(effect, _)| of_first(effect)) {
+        d.complete_first(|_| true, Ok(()));
+    }
+    d.complete_first(of_first, Err(IoError::Device));
+    d.settle();
+    // What is not cached is trimmed on the store, in more extents than can be marked at once.
+    for extent in 0..6 {
+        let id = 900 + extent;
+        let trim = Request::new(Nanos(id), Volume(1), Op::Trim, extent * 4 * BLOCK, BLOCK);
+        d.cache.handle_request(RequestId(id), trim);
+        d.poll();
+        d.settle();
+        assert_eq!(d.reply_to(id), Some(Ok(())), "extent {extent}");
+        assert!(!d.cache.has_given_up(), "extent {extent}");
+    }
+}

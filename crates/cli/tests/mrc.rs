@@ -40,8 +40,7 @@ fn a_trace_that_reuses_nothing_has_no_size_in_which_all_reuses_fit() {
     let spec = "sequential:blocks=64,requests=64";
     assert!(forebay(&["trace", "synth", spec, "-o", path]).status.success());
     let text = String::from_utf8(forebay(&["mrc", path]).stdout).unwrap();
-    let line =
-        text.lines().find(|line| line.starts_with("all reuses fit in")).unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with("all reuses fit in")).unwrap_or_default();
     assert!(line.ends_with(" there is none"), "{text}");
     assert!(!text.contains("all reuses"), "{text}");
 }

@@ -45,6 +45,8 @@ pub(crate) struct Core {
     pub notices: Vec<Notice>,
     /// New sessions and requests are refused.
     pub closing: bool,
+    /// A stop is near: nothing that may take long begins.
+    pub stop_announced: bool,
     /// Requests that wait for room in the machine.
     waiting: Waiting,
     /// Whether all new requests have to wait.
@@ -238,6 +240,7 @@ impl Core {
             latencies: Default::default(),
             notices: Vec::new(),
             closing: false,
+            stop_announced: false,
             waiting: Waiting::default(),
             held: false,
             noted: false,
@@ -412,6 +415,7 @@ impl Core {
     /// Announces a stop.
     pub fn prepare_stop(&mut self, now: Nanos) {
         self.note(|| Record::PrepareStop);
+        self.stop_announced = true;
         self.cache.prepare_stop();
         self.drive(now);
     }

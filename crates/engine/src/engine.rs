@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use crate::options::{EngineOptions, StopMode, VolumeDescription};
 use crate::reaper;
 use crate::session::Session;
 use crate::status::{self, Recovering, Status};
+use crate::store::Store;
 use crate::stores::Stores;
 use crate::table::Submission;
 use crate::tape::Recorder;
@@ -245,13 +246,27 @@ impl Engine {
 
     /// A stop is near: requests that wait for data that cannot be destaged fail soon.
     pub fn prepare_stop(&self) {
+        // A thread that is about to quiesce holds the lock while it destages: that ends early.
+        if matches!(self.quiesced.try_lock(), Err(TryLockError::WouldBlock)) {
+            self.announce_stop();
+        }
         if self.quiesced.lock().is_ok_and(|state| state.is_some()) {
             // Clients that are held back are waited for. (If this fails, the stop says so.)
             let _ = self.resume();
         }
+        self.announce_stop();
+    }
+
+    fn announce_stop(&self) {
         let mut core = self.shared.lock();
         core.prepare_stop(self.shared.clock.now());
         self.shared.unlock(core, None);
+    }
+
+    /// Whether the headers of the stores say that they lack dirty data. Whoever holds the locks of all
+    /// stores sees what the headers say.
+    pub(crate) fn keeps_dirty(&self, _stores: &[MutexGuard<'_, Store>]) -> bool {
+        self.keeps_dirty.load(Ordering::Relaxed)
     }
 
     /// Waits until all work for the requests so far has ended, including background work. Dirty
@@ -301,6 +316,9 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let _one = self.destaging.lock().unwrap_or_else(PoisonError::into_inner);
         let mut core = self.shared.lock();
+        if core.stop_announced {
+            return Err(EngineError::Stopping);
+        }
         core.destage(self.shared.clock.now());
         self.shared.unlock(core, None);
         let result = self.shared.wait_notice(
@@ -349,15 +367,10 @@ impl Engine {
         let all = Combination::from_config(self.shared.lock().cache.config());
         let changed = Combination { policy: machine, acknowledge: acknowledges, ..all };
         forebay_setup::check_combination(&changed)?;
-        let _one = self.destaging.lock().unwrap_or_else(PoisonError::into_inner);
-        if machine.write_back && !self.keeps_dirty.load(Ordering::Relaxed) {
-            // Durably, before anything can be acknowledged that the stores lack.
-            let mut stores = self.stores.lock_all();
-            for store in stores.iter_mut().filter(|store| !store.read_only) {
-                store.write_header(|header| header.dirty = true)?;
-            }
-            self.keeps_dirty.store(true, Ordering::Relaxed);
+        if machine.write_back {
+            self.mark_dirty()?;
         }
+        let _one = self.destaging.lock().unwrap_or_else(PoisonError::into_inner);
         let mut core = self.shared.lock();
         core.set_policy(self.shared.clock.now(), machine, acknowledges);
         self.shared.unlock(core, None);
@@ -383,6 +396,25 @@ impl Engine {
             Err(IoError::Invalid) => Err(EngineError::Switching),
             Err(error) => Err(self.destage_error("the change of policy", error)),
         }
+    }
+
+    /// Notes durably that the stores lack dirty data, before anything can be acknowledged that they lack.
+    fn mark_dirty(&self) -> Result<(), EngineError> {
+        let quiesced = self.quiesced.lock().unwrap_or_else(PoisonError::into_inner);
+        if quiesced.is_some() {
+            // Copies of the stores that are made meanwhile must say that they are complete.
+            let message = "the write policy cannot change to one with dirty data while clients are held \
+                           back by a quiesce; end it first with `forebay ctl quiesce --resume`";
+            return Err(EngineError::Unsupported(message.to_owned()));
+        }
+        let mut stores = self.stores.lock_all();
+        if !self.keeps_dirty(&stores) {
+            for store in stores.iter_mut().filter(|store| !store.read_only) {
+                store.write_header(|header| header.dirty = true)?;
+            }
+            self.keeps_dirty.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Uses this much DRAM for blocks from now on, rounded down to blocks. A smaller size takes
@@ -420,9 +452,9 @@ impl Engine {
         stopped.map(|_| ())
     }
 
-    /// Like [`stop`](Engine::stop), but `progress` may say that it takes too long: then dirty data
-    /// that is not on the backing stores yet stays on flash, where all of it is durable. Without a
-    /// flash tier there is no such choice. Returns the number of dirty blocks left on flash.
+    /// Like [`stop`](Engine::stop), but `progress` may say that it takes too long: once nothing is dirty
+    /// in memory only, the rest then stays on flash, where it is durable. Without a flash tier there is
+    /// no such choice. Returns the number of dirty blocks left on flash.
     ///
     /// # Errors
     /// As [`stop`](Engine::stop).
@@ -437,7 +469,7 @@ impl Engine {
             self.resume()?;
         }
         self.prepare_stop();
-        if destage && self.has_flash && self.keeps_dirty.load(Ordering::Relaxed) {
+        if destage && self.has_flash && *self.keeps_dirty.get_mut() {
             // Only to have less left for the stop itself, which flushes again, waits for it, and
             // says what it could not bring home.
             let _ = self.flush_all();
@@ -454,7 +486,14 @@ impl Engine {
                 _ => None,
             },
             |core| match progress(core.cache.dirty_blocks()) {
-                ControlFlow::Break(()) if may_give_up => ControlFlow::Break(()),
+                // What is in memory only would be lost.
+                ControlFlow::Break(())
+                    if may_give_up
+                        && core.cache.is_flushed()
+                        && core.cache.dirty_in_memory() == 0 =>
+                {
+                    ControlFlow::Break(())
+                }
                 _ => ControlFlow::Continue(()),
             },
         );

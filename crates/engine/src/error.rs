@@ -335,6 +335,9 @@ pub enum EngineError {
     /// Another change of policy, or a stop, is in progress.
     #[error("another change of policy, or a stop, is in progress; try again when it has finished")]
     Switching,
+    /// A stop is near.
+    #[error("the server is stopping")]
+    Stopping,
     /// DRAM cannot have this size while the server runs.
     #[error(
         "this server can use {least} to {most} bytes of DRAM, not {bytes}. The upper limit is the \

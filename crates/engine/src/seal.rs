@@ -7,7 +7,6 @@
 //! withdrawn: first the headers say *dirty*, then the tier drops its notes. A start that finds a
 //! store that differs from its note (`Store::is_changed`) drops the tier's data for it.
 
-use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,11 +27,12 @@ impl Engine {
     /// Destages all dirty data while requests continue, then holds new requests back, finishes
     /// those in flight and destages the rest. The stores are then complete until
     /// [`resume`](Engine::resume): their headers say so, including those in a copy made meanwhile,
-    /// and the next start notices if others have written to them. The quiesce ends after `limit` if
-    /// [`end_overdue_quiesce`](Engine::end_overdue_quiesce) is called regularly.
+    /// and the next start notices if others have written to them. The quiesce ends `limit` after all
+    /// is destaged if [`end_overdue_quiesce`](Engine::end_overdue_quiesce) is called regularly.
     ///
     /// # Errors
-    /// As [`destage`](Engine::destage), or if the state cannot be recorded; requests then continue.
+    /// As [`destage`](Engine::destage), if the state cannot be recorded, or if a stop is announced
+    /// meanwhile; requests then continue.
     pub fn quiesce(
         &self,
         limit: Option<Duration>,
@@ -115,7 +115,15 @@ impl Engine {
     /// Holds requests back until nothing is dirty or in progress.
     fn hold_all(&self, progress: impl FnMut(u64)) -> Result<(), EngineError> {
         self.shared.hold(true);
-        while self.shared.lock().is_busy() {
+        loop {
+            let core = self.shared.lock();
+            if core.stop_announced {
+                return Err(EngineError::Stopping);
+            }
+            if !core.is_busy() {
+                break;
+            }
+            drop(core);
             std::thread::sleep(QUIET_POLL_PERIOD);
         }
         self.destage(progress)
@@ -195,9 +203,9 @@ impl Engine {
 
     /// The stores are about to be written again.
     fn withdraw_notes(&self) -> Result<(), EngineError> {
-        let dirty = self.keeps_dirty.load(Ordering::Relaxed);
         let past = self.volumes_past();
         let mut stores = self.stores.lock_all();
+        let dirty = self.keeps_dirty(&stores);
         for (store, past) in stores.iter_mut().zip(past) {
             let dirty = dirty && !store.read_only && !past;
             store.write_header(|header| (header.dirty, header.fingerprint) = (dirty, [0; 16]))?;

@@ -183,7 +183,8 @@ impl Log {
         self.pump();
     }
 
-    /// Appends a record. It is never refused: it waits while no region is free.
+    /// Appends a record. It waits while no region is free; [`Event::AppendFailed`] says that the log has
+    /// failed, and [`Event::AppendRefused`] that the record was taken back.
     ///
     /// # Panics
     /// If a mask has granules that a block does not have, or dirty ones that are not valid.

@@ -370,7 +370,7 @@ impl Cache {
                     let log = self.world.log.as_mut().expect("only a log retires extents");
                     match result {
                         // (A sync proves nothing once one before it has failed.)
-                        Ok(()) if self.world.front.sync_failures == 0 => {
+                        Ok(()) if !self.world.front.has_failed(usize::from(volume)) => {
                             log.extent_released(extent)
                         }
                         // The mark must stay, and who waits for its place must not wait for ever.

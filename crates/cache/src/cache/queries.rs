@@ -126,8 +126,8 @@ impl Cache {
         self.world.goes_past(volume.0 as usize)
     }
 
-    /// Whether nothing is written to flash until the next start: flash has failed, or a backing
-    /// store has failed for too long.
+    /// Whether nothing is written to flash until the next start: flash has failed, or a dirty record that
+    /// cannot be read, or moved for a stop, leaves no room on it.
     pub fn has_given_up(&self) -> bool {
         self.world.log.as_ref().is_some_and(|log| log.error().is_some())
     }
@@ -136,6 +136,13 @@ impl Cache {
     /// store.
     pub fn dirty_in_memory(&self) -> u64 {
         self.world.shards.iter().map(|shard| shard.tiers.blocks.dirty_in_memory()).sum()
+    }
+
+    /// Whether a stop has brought to flash, or to the backing stores, what was dirty in memory, as far as
+    /// it can. Blocks that could not be brought there are still [`Cache::dirty_in_memory`].
+    pub fn is_flushed(&self) -> bool {
+        use CacheState::{Closing, Destaging, Ending, Stopped};
+        matches!(self.world.state, Destaging | Closing | Ending | Stopped)
     }
 
     /// Blocks in memory whose dirty record on flash is kept, because memory does not survive a

@@ -53,8 +53,7 @@ impl Cleaner {
     }
 
     /// Called after several consecutive failures, when a request waits for room on flash. The log
-    /// is latched if an unreadable dirty record permanently pins its region, if a stop has to end,
-    /// or if this has lasted too long.
+    /// is given up if an unreadable dirty record permanently pins its region, or if a stop has to end.
     pub fn consider_giving_up(&mut self, world: &World) -> Turn {
         let (failures, unreadable) = (self.failures, self.unreadable);
         if world.log_lost {
