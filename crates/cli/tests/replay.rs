@@ -140,7 +140,14 @@ fn our_own_cache_reports_what_a_simulation_reports() {
     assert!(answer["dirty_blocks_max"].as_u64().unwrap() > 0);
     // Text has shares, as that of a simulation has.
     let again = [&args[..], &["--write"]].concat();
-    let text = String::from_utf8(forebay(dir.path(), &again).stdout).unwrap();
+    let output = forebay(dir.path(), &again);
+    let warm = "blocks of an earlier run, which count as hits";
+    let says =
+        |output: &std::process::Output| String::from_utf8_lossy(&output.stderr).contains(warm);
+    assert!(says(&output), "{output:?}");
+    let cold = [&again[..], &["--format-devices"]].concat();
+    assert!(!says(&forebay(dir.path(), &cold)));
+    let text = String::from_utf8(output.stdout).unwrap();
     let of = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
     assert!(of("target").ends_with(" v, in this process"), "{text}");
     assert!(of("hits in memory").contains(" % ("), "{text}");

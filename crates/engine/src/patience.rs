@@ -41,9 +41,12 @@ pub(crate) fn open_or_name(
     options: &OpenOptions,
     what: impl FnOnce() -> String,
 ) -> Result<(Target, Vec<Notice>), EngineError> {
-    open(options).map_err(|error| match options.create.is_none() && !options.path.exists() {
-        true => EngineError::Absent { what: what(), path: options.path.clone() },
-        false => error.into(),
+    open(options).map_err(|error| {
+        let is_device = matches!(error, OpenError::NoDevice { .. });
+        match options.create.is_none() && !is_device && !options.path.exists() {
+            true => EngineError::Absent { what: what(), path: options.path.clone() },
+            false => error.into(),
+        }
     })
 }
 

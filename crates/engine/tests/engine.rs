@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,13 +23,13 @@ use forebay_engine::{
 };
 
 const BLOCK: u64 = 4096;
-const BLOCKS: u64 = 1024;
+pub(crate) const BLOCKS: u64 = 1024;
 
 fn config(directory: &Path, flash: bool) -> Config {
     config_with(directory, flash, "write-back")
 }
 
-fn config_with(directory: &Path, flash: bool, policy: &str) -> Config {
+pub(crate) fn config_with(directory: &Path, flash: bool, policy: &str) -> Config {
     let path = |name: &str| directory.join(name).display().to_string();
     let flash = match flash {
         true => {
@@ -48,7 +47,7 @@ fn config_with(directory: &Path, flash: bool, policy: &str) -> Config {
     Config::from_toml(&text).unwrap()
 }
 
-fn open(config: &Config) -> Engine {
+pub(crate) fn open(config: &Config) -> Engine {
     Engine::open(config, EngineOptions::default()).unwrap()
 }
 
@@ -73,13 +72,13 @@ fn perform(session: &mut Session, mut request: Submission, fill: u8) -> Done {
     done.remove(0)
 }
 
-fn write(session: &mut Session, volume: u32, block: u64, byte: u8) {
+pub(crate) fn write(session: &mut Session, volume: u32, block: u64, byte: u8) {
     let done = perform(session, request(Op::Write, volume, block, 1), byte);
     assert_eq!(done.result, Ok(()));
     session.give_back(done.request.buffer.unwrap());
 }
 
-fn read(session: &mut Session, volume: u32, block: u64) -> u8 {
+pub(crate) fn read(session: &mut Session, volume: u32, block: u64) -> u8 {
     let done = perform(session, request(Op::Read, volume, block, 1), 0xEE);
     assert_eq!(done.result, Ok(()));
     let buffer = done.request.buffer.unwrap();
@@ -194,85 +193,6 @@ fn a_stop_that_keeps_dirty_data_says_so_and_goes_on_with_it() {
     assert!(engine.recovery().is_some_and(|r| r.clean && r.records >= 10));
     let mut session = engine.session().unwrap();
     assert_eq!(read(&mut session, 0, 9), 7);
-    drop(session);
-}
-
-#[test]
-fn a_stop_that_is_cut_short_leaves_nothing_in_memory_only() {
-    for mode in [StopMode::Keep, StopMode::Destage] {
-        let directory = tempfile::tempdir().unwrap();
-        let mut config = config(directory.path(), true);
-        config.cache.acknowledge = Some(forebay_config::Acknowledge::Dram);
-        let engine = open(&config);
-        let mut session = engine.session().unwrap();
-        for block in 0..200 {
-            write(&mut session, 0, block, block as u8);
-        }
-        drop(session);
-        engine.stop_unless(mode, |_| ControlFlow::Break(())).unwrap();
-        let engine = open(&config);
-        let mut session = engine.session().unwrap();
-        for block in 0..200 {
-            assert_eq!(read(&mut session, 0, block), block as u8, "{mode:?}: block {block}");
-        }
-        drop(session);
-    }
-}
-
-#[test]
-fn a_stop_ends_a_quiesce_that_still_destages() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = |name: &str| directory.path().join(name).display().to_string();
-    let text = format!(
-        "[cache]\ndram = '1MiB'\nwrite_policy = 'write-back'\n[shape.slow]\nwrite_latency = '100ms'\n\
-         [flash]\npath = '{}'\nsize = '16MiB'\nlayout = 'log'\n\
-         [[volume]]\nname = 'a'\nbacking = '{}'\nsize = '4MiB'\nshape = 'slow'\n",
-        path("flash.img"),
-        path("a.img")
-    );
-    let engine = open(&Config::from_toml(&text).unwrap());
-    let mut session = engine.session().unwrap();
-    // (Not neighbours: each is a write of its own.)
-    for block in 0..500 {
-        write(&mut session, 0, block * 2 % BLOCKS, 7);
-    }
-    std::thread::scope(|scope| {
-        let (began, begun) = std::sync::mpsc::channel();
-        let quiesce = scope.spawn(|| engine.quiesce(None, move |_| began.send(()).unwrap_or(())));
-        begun.recv().unwrap();
-        engine.prepare_stop();
-        let ended = quiesce.join().unwrap();
-        assert!(ended.is_err(), "all was destaged first");
-    });
-    assert!(engine.status().total.dirty_blocks > 0);
-    assert!(engine.status().quiesced.is_none());
-    let refused = engine.quiesce(None, |_| {});
-    assert!(matches!(refused, Err(EngineError::Stopping)), "{refused:?}");
-    drop(session);
-    engine.stop(StopMode::Keep, |_| {}).unwrap();
-}
-
-#[test]
-fn copies_made_under_a_quiesce_say_that_they_are_complete_whatever_is_ordered_meanwhile() {
-    use forebay_config::{Acknowledge, WritePolicy};
-    let directory = tempfile::tempdir().unwrap();
-    let engine = open(&config_with(directory.path(), true, "write-through"));
-    let mut session = engine.session().unwrap();
-    write(&mut session, 0, 1, 7);
-    let dirty = || inspect_backing(&directory.path().join("a.img")).unwrap().dirty;
-    engine.quiesce(None, |_| {}).unwrap();
-    let back = || engine.set_policy(WritePolicy::WriteBack, Some(Acknowledge::Flash));
-    let refused = back().unwrap_err().to_string();
-    assert!(refused.contains("quiesce --resume"), "{refused}");
-    assert!(!dirty() && engine.has_policy(WritePolicy::WriteThrough, Acknowledge::Dram));
-    engine.resume().unwrap();
-    assert!(!dirty(), "nothing is written back");
-    back().unwrap();
-    assert!(dirty());
-    engine.quiesce(None, |_| {}).unwrap();
-    assert!(!dirty(), "a copy is complete");
-    engine.set_policy(WritePolicy::WriteThrough, None).unwrap();
-    engine.resume().unwrap();
     drop(session);
 }
 

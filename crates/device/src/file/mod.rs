@@ -133,6 +133,15 @@ pub enum OpenError {
         /// The kernel's error.
         source: io::Error,
     },
+    /// A device that is not there. No file takes its place.
+    #[error(
+        "there is no device {}; check its name, and that it is connected. Files are not created in \
+         /dev, where they would be in memory", path.display()
+    )]
+    NoDevice {
+        /// Its name.
+        path: PathBuf,
+    },
     /// Another process uses it.
     #[error("{} is in use by {holder}; free it first, or name another device", path.display())]
     InUse {
@@ -212,6 +221,9 @@ impl Target {
     /// another process uses it by then.
     pub fn open(options: &OpenOptions) -> Result<(Target, Vec<Notice>), OpenError> {
         let path = &options.path;
+        if is_device_name(path) && std::fs::symlink_metadata(path).is_err() {
+            return Err(OpenError::NoDevice { path: path.clone() });
+        }
         let made = create(options)?;
         let opened = open_and_lock(options);
         if let (Err(_), Some(made)) = (&opened, made) {
@@ -367,6 +379,14 @@ impl Drop for Target {
 pub(crate) fn zeroing_mode(punch: bool) -> libc::c_int {
     let how = if punch { libc::FALLOC_FL_PUNCH_HOLE } else { libc::FALLOC_FL_ZERO_RANGE };
     how | libc::FALLOC_FL_KEEP_SIZE
+}
+
+/// Whether the path lies where the system keeps its devices, so that a file that is missing is a missing device.
+pub fn is_device_name(path: &Path) -> bool {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    folder.starts_with("/dev") && !folder.starts_with("/dev/shm")
 }
 
 fn failed(action: &'static str, path: &Path, source: io::Error) -> OpenError {

@@ -119,6 +119,23 @@ fn what_is_missing_too_small_or_no_file_is_refused_and_not_created() {
 }
 
 #[test]
+fn in_place_of_a_device_that_is_missing_no_file_is_created() {
+    let (directory, mut options) = image(1 << 20);
+    let link = directory.path().join("devices");
+    std::os::unix::fs::symlink("/dev", &link).unwrap();
+    for path in [Path::new("/dev/forebay-none"), &link.join("forebay-none")] {
+        options.path = path.to_owned();
+        let error = Target::open(&options).unwrap_err();
+        assert!(matches!(error, OpenError::NoDevice { .. }) && !path.exists(), "{error}");
+    }
+    // That is a place for files.
+    if Path::new("/dev/shm").is_dir() {
+        options.path = format!("/dev/shm/forebay-test-{}", std::process::id()).into();
+        drop(Target::open(&options).unwrap());
+    }
+}
+
+#[test]
 fn a_window_shifts_offsets_and_must_fit() {
     let (_directory, mut options) = image(1 << 20);
     options.direct = DirectIo::Never;

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use forebay_config::{BackingLayout, Config, Size};
 use forebay_device::Backend;
-use forebay_device::file::DirectIo;
+use forebay_device::file::{DirectIo, is_device_name};
 use forebay_engine::{EngineOptions, StopMode};
 use forebay_nbd::NbdUri;
+use forebay_render::format::count;
 use forebay_render::run::Echo;
 use forebay_replay::{
     Abilities, BlockOptions, BlockTarget, EngineHost, Limits, NbdOptions, NbdTarget, Placement,
@@ -237,6 +238,13 @@ impl Opened {
         for notice in host.engine().notices() {
             ctx.note(notice);
         }
+        if let Some(found) = host.engine().recovery().filter(|found| found.records > 0) {
+            ctx.note(format_args!(
+                "the flash tier holds {} blocks of an earlier run, which count as hits; to begin with an empty \
+                 cache, add --format-devices",
+                count(found.records)
+            ));
+        }
         let mut targets: Vec<Box<dyn Target + Send>> = Vec::new();
         for _ in 0..jobs {
             targets.push(Box::new(host.target(clock)?));
@@ -292,8 +300,8 @@ fn parse(target: &str) -> Result<NbdUri, CliError> {
 
 /// A file that is not there may be one that was meant to be created.
 fn missing(error: ReplayError, targets: &[String]) -> CliError {
-    let absent = targets.iter().find(|target| !Path::new(target).exists());
-    match absent {
+    let absent = |target: &&Path| !target.exists() && !is_device_name(target);
+    match targets.iter().map(Path::new).find(absent) {
         Some(_) => CliError::from(error).next("give --create SIZE to create a file of that size"),
         None => error.into(),
     }
