@@ -176,6 +176,26 @@ fn one_workload_is_told_its_phases() {
 }
 
 #[test]
+fn a_workload_that_no_cache_helps_is_named() {
+    let dir = TempDir::new().unwrap();
+    // Two blocks in a thousand are read again, after 600 others.
+    fn once(n: u64) -> u64 {
+        if n % 1000 < 998 { n } else { n - 600 }
+    }
+    let rows: [Reader; 3] = [("db", 0, looping), ("vm", 1, once), ("backup", 2, scan)];
+    let args = [&write(&dir, "x.csv", &rows)[..], "--size", "1MiB"];
+    let answer = json(&args);
+    assert!(answer["workloads"][1]["erss_blocks"].as_u64().unwrap() > 500, "{answer}");
+    let said = text(&args);
+    let little = "Caching gains vm_1 almost nothing at any size: its hit ratio stays below 0.3 %.";
+    assert!(said.contains(little), "{said}");
+    assert_eq!(said.matches("almost nothing").count(), 1, "a scan needs no cache anyway: {said}");
+    let html = dir.path().join("x.html").to_str().unwrap().to_string();
+    text(&[&args[..], &["--html", &html]].concat());
+    assert!(std::fs::read_to_string(html).unwrap().contains(little));
+}
+
+#[test]
 fn blocks_that_move_now_and_then_and_other_options_reach_the_measurement() {
     let dir = TempDir::new().unwrap();
     let trace = both(&dir);

@@ -215,14 +215,16 @@ fn volumes_that_overload_their_devices_are_named_with_the_way_out() {
         String::from_utf8(output.stderr).unwrap()
     };
     let fast = said(&[]);
-    for part in ["overloaded", "db", "--rate 0.1", "--queue-depth 8"] {
+    for part in ["overloaded", "db", "--rate 0.02,", "--queue-depth 8"] {
         assert!(fast.contains(part), "{part}: {fast}");
     }
+    let less = said(&["--rate", "0.1"]);
+    assert!(less.contains("overloaded") && less.contains("--rate 0.02,"), "{less}");
     for line in fast.lines().filter(|line| line.contains("did better than")) {
         let (one, other) = line.rsplit_once(": ").unwrap().1.split_once(" compared with ").unwrap();
         assert_ne!(one, other, "they are the same");
     }
-    let slow = said(&["--rate", "0.005"]);
+    let slow = said(&["--rate", "0.02"]);
     assert!(!slow.contains("overloaded"), "{slow}");
     assert!(!said(&["--queue-depth", "8"]).contains("overloaded"));
 }

@@ -276,6 +276,12 @@ fn the_shortlist_is_simulated_and_comes_first() {
         assert!(hits > 0.0 && hits <= 1.0, "{choice}");
     }
     assert!(choices[0]["mean_latency_us"].as_f64() <= choices[1]["mean_latency_us"].as_f64());
+    let output = forebay(&[&["plan"], &budget[..], &how].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("the first 2 simulated, marked *"), "{text}");
+    // The mean and the 99th percentile.
+    let marked = text.lines().filter(|line| line.matches("s * ").count() == 2);
+    assert_eq!(marked.count(), 2, "{text}");
 }
 
 #[test]

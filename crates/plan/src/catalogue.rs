@@ -52,6 +52,8 @@ struct Combinations {
 
 const FILE_KEYS: [&str; 2] = ["device", "combination"];
 const COMBINATION_KEYS: [&str; 2] = ["tiers", "backing"];
+/// Names that are more similar than this (Jaro-Winkler) may be misspellings of each other.
+const NEAR: f64 = 0.75;
 
 impl Default for Catalogue {
     /// The devices and 17 combinations of Bhandari (2024), tables 3.1 and 3.2.
@@ -121,11 +123,11 @@ impl Catalogue {
     /// The device called `name`.
     ///
     /// # Errors
-    /// If there is none; the message names the nearest.
+    /// If there is none; the message names all devices, and the nearest one if it is near.
     pub fn device(&self, name: &str) -> Result<&Device, PlanError> {
         self.devices.iter().find(|d| d.name == name).ok_or_else(|| {
-            let names = self.devices.iter().map(|d| d.name.as_str());
-            wrong(format!("there is no device `{name}`{}", suggestion(name, names)))
+            let names: Vec<&str> = self.devices.iter().map(|d| d.name.as_str()).collect();
+            wrong(format!("there is no device `{name}`{}", suggestion(name, "devices", &names)))
         })
     }
 
@@ -210,7 +212,7 @@ fn known(text: &str, table: &DeTable<'_>, keys: &[&str]) -> Result<(), PlanError
     for key in table.keys() {
         let name: &str = key.get_ref();
         if !keys.contains(&name) {
-            let near = suggestion(name, keys.iter().copied());
+            let near = suggestion(name, "keys", keys);
             return Err(PlanError::Catalogue {
                 line: Some(line_of(text, key.span().start)),
                 what: format!("unknown key `{name}`{near}"),
@@ -224,11 +226,18 @@ fn line_of(text: &str, at: usize) -> usize {
     text.as_bytes()[..at.min(text.len())].iter().filter(|&&b| b == b'\n').count() + 1
 }
 
-fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let score =
-        |candidate: &str| strsim::jaro_winkler(&name.to_lowercase(), &candidate.to_lowercase());
-    let nearest = known.max_by(|a, b| score(a).total_cmp(&score(b)));
-    nearest.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default()
+/// The end of a message about the unknown `name`: the name that was probably meant, if one is near, and all
+/// names.
+fn suggestion(name: &str, what: &str, known: &[&str]) -> String {
+    let similarity =
+        |known: &str| strsim::jaro_winkler(&name.to_lowercase(), &known.to_lowercase());
+    let scored = known.iter().map(|&known| (similarity(known), known));
+    let nearest = scored.filter(|(s, _)| *s > NEAR).max_by(|a, b| a.0.total_cmp(&b.0));
+    let all = known.join(", ");
+    match nearest {
+        Some((_, near)) => format!("; did you mean `{near}`? The {what} are {all}"),
+        None => format!("; the {what} are {all}"),
+    }
 }
 
 fn syntax(text: &str, error: &toml::de::Error) -> PlanError {
@@ -275,6 +284,21 @@ mod tests {
         assert!(error.contains("line 8") && error.contains("`prize_usd`"), "{error}");
         assert!(error.contains("`price_usd`"), "{error}");
         assert!(message("[[devices]]\n").contains("did you mean `device`?"));
+    }
+
+    #[test]
+    fn an_unknown_device_is_answered_with_all_of_them_and_with_the_nearest_only_if_it_is_near() {
+        let c = Catalogue::default();
+        let says = |name: &str| c.device(name).unwrap_err().to_string();
+        let near = [("SlowHD", "SlowHDD"), ("fastdram", "FastDRAM"), ("MediumSDD", "MediumSSD")];
+        for (name, meant) in near {
+            assert!(says(name).contains(&format!("did you mean `{meant}`? The devices are Fast")));
+        }
+        for name in ["hdd", "DRAM", "SSD", "x"] {
+            let says = says(name);
+            assert!(!says.contains("did you mean"), "{says}");
+            assert!(c.devices().iter().all(|d| says.contains(&d.name)), "{says}");
+        }
     }
 
     #[test]

@@ -51,8 +51,9 @@ impl Judgement {
 /// Tells what a hierarchy whose tiers have these sizes is worth; `None` if it cannot.
 pub type Judge<'a> = dyn FnMut(&Hierarchy, &[Units]) -> Result<Option<Judged>, BoxError> + 'a;
 
-/// Has the first `shortlist` choices of `plan` and their single tiers judged, and puts those first
-/// that came out best. A single tier that turns out the better buy takes the choice's place. What, by the
+/// Has the first `shortlist` caches among the choices of `plan` and their single tiers judged, and puts those
+/// first that came out best. Choices that differ only in a tier that is not bought are one cache: they are
+/// judged together. A single tier that turns out the better buy takes the choice's place. What, by the
 /// judge, wears out faster than [`PlanOptions::wear_max`] stands behind what lasts. What could not be judged and
 /// what was not on the shortlist stands behind that, by the formulas as before. Returns how many purchases were
 /// judged.
@@ -68,12 +69,15 @@ pub fn judge_shortlist(
 ) -> Result<u64, PlanError> {
     let mut count = 0;
     let mut known: Vec<Judgement> = Vec::new();
+    let mut shortlisted: Vec<(Hierarchy, Vec<Units>)> = Vec::new();
     let (mut best, mut rest) = (Vec::new(), Vec::new());
     for mut choice in std::mem::take(&mut plan.choices) {
         let mut found = Vec::new();
-        let purchases = [&choice.purchase, &choice.baseline];
-        for purchase in purchases.into_iter().filter(|_| best.len() < shortlist) {
-            let (hierarchy, sizes) = purchase.bought(catalogue, options)?;
+        let bought = choice.purchase.bought(catalogue, options)?;
+        let is_shortlisted = shortlisted.contains(&bought);
+        let is_judged = is_shortlisted || shortlisted.len() < shortlist;
+        let purchases = [bought.clone(), choice.baseline.bought(catalogue, options)?];
+        for (hierarchy, sizes) in purchases.into_iter().filter(|_| is_judged) {
             let seen = known.iter().find(|k| (&k.hierarchy, &k.sizes) == (&hierarchy, &sizes));
             if let Some(seen) = seen {
                 found.push(seen.clone());
@@ -91,6 +95,9 @@ pub fn judge_shortlist(
             rest.push(choice);
             continue;
         };
+        if !is_shortlisted {
+            shortlisted.push(bought);
+        }
         of_purchase.enter(&mut choice.purchase, &options.cost, judged_by);
         of_baseline.enter(&mut choice.baseline, &options.cost, judged_by);
         let single = choice.baseline.mean_latency_us;
@@ -198,6 +205,36 @@ mod tests {
     }
 
     #[test]
+    fn a_shortlist_holds_different_caches() {
+        // All reuses hit in 10 MiB, so no second tier is bought, whatever its device.
+        let counts = Steps {
+            reads: 10_000,
+            writes: 2_000,
+            at: vec![(10 * 256, 9000, 1900)],
+            footprint: 500 * 256,
+        };
+        let (c, options) = (Catalogue::default(), PlanOptions::default());
+        let of_disk = c.combinations().iter().filter(|c| c.backing == "SlowHDD");
+        let combinations: Vec<Combination> = of_disk.cloned().collect();
+        let mut plan = plan(&counts, &c, &combinations, 0.2, &options).unwrap();
+        let first_tiers = |plan: &Plan, n: usize| -> Vec<String> {
+            plan.choices[..n].iter().map(|c| c.purchase.tiers[0].device.clone()).collect()
+        };
+        assert!(plan.choices.iter().all(|c| c.purchase.class == Class::Single));
+        assert_eq!(first_tiers(&plan, 3), ["FastDRAM"; 3], "three choices that are one cache");
+        let mut asked = Vec::new();
+        let mut judge = |h: &Hierarchy, sizes: &[Units]| {
+            asked.push((h.tiers[0].name.clone(), sizes.to_vec()));
+            Ok(judged(if h.tiers[0].name == "SlowDRAM" { 10.0 } else { 20.0 }))
+        };
+        let count = judge_shortlist(&mut plan, &c, &options, (2, "simulate"), &mut judge).unwrap();
+        assert_eq!(count, asked.len() as u64);
+        assert!(["FastDRAM", "SlowDRAM"].iter().all(|name| asked.iter().any(|a| a.0 == *name)));
+        assert_eq!(first_tiers(&plan, 1), ["SlowDRAM"], "the judge's best comes first");
+        assert!(plan.choices.iter().all(|c| c.purchase.judged_by == "simulate"));
+    }
+
+    #[test]
     fn wear_is_of_each_flash_tier_by_what_was_written_to_it() {
         let c = Catalogue::default();
         let tiers = ["FastSSD", "SlowSSD"].map(String::from).to_vec();
@@ -274,8 +311,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_judged_leaves_its_place_to_the_next() {
-        let (c, options) = (Catalogue::default(), PlanOptions::default());
-        let mut plan = plan(&counts(), &c, c.combinations(), 1.0, &options).unwrap();
+        let (catalogue, options) = (Catalogue::default(), PlanOptions::default());
+        let mut plan =
+            plan(&counts(), &catalogue, catalogue.combinations(), 1.0, &options).unwrap();
         let bought = |c: &crate::Choice| c.purchase.tiers.get(1).filter(|t| t.bytes > 0).cloned();
         let refused = plan.choices.iter().find_map(bought).unwrap().device;
         let is_refused = |c: &crate::Choice| bought(c).is_some_and(|t| t.device == refused);
@@ -283,9 +321,14 @@ mod tests {
             let has = h.tiers.get(1).is_some_and(|tier| tier.name == refused);
             Ok(if has { None } else { judged(50.0) })
         };
-        judge_shortlist(&mut plan, &c, &options, (2, "simulate"), &mut judge).unwrap();
-        let by: Vec<&str> = plan.choices.iter().map(|c| &*c.purchase.judged_by).collect();
-        assert_eq!((by[0], by[1], by[2]), ("simulate", "simulate", "analytic"));
-        assert!(!plan.choices[..2].iter().any(is_refused) && plan.choices.iter().any(is_refused));
+        judge_shortlist(&mut plan, &catalogue, &options, (2, "simulate"), &mut judge).unwrap();
+        let by = |c: &&Choice| c.purchase.judged_by == "simulate";
+        let first: Vec<&Choice> = plan.choices.iter().take_while(by).collect();
+        assert_eq!(plan.choices.iter().filter(by).count(), first.len());
+        let mut caches: Vec<_> =
+            first.iter().map(|c| c.purchase.bought(&catalogue, &options).unwrap()).collect();
+        caches.dedup();
+        assert_eq!(caches.len(), 2);
+        assert!(!first.iter().any(|c| is_refused(c)) && plan.choices.iter().any(is_refused));
     }
 }

@@ -9,6 +9,8 @@ use crate::format::{count, percent};
 
 /// Workloads whose phases are drawn; all are in the other formats.
 const DRAWN: usize = 24;
+/// Below this hit ratio, no size of a cache is worth its cost.
+const HIT_RATIO_LITTLE: f64 = 0.01;
 
 /// The sections of a page.
 pub fn sections(document: &Document) -> Vec<Section> {
@@ -17,6 +19,7 @@ pub fn sections(document: &Document) -> Vec<Section> {
         first = first.figure(miss_ratios(document)).figure(wastage(document));
     }
     first = first.table(workload_table(document));
+    first = little_gain(document).into_iter().fold(first, Section::text);
     let mut phases = Section::new("Phases").text(
         "A workload changes its behaviour over time. Each line shows a phase from its start to its \
          end, at the cache size that the phase needs. Phases nested in another phase are drawn in \
@@ -62,6 +65,27 @@ pub fn facts(document: &Document) -> Facts {
     }
     facts.push(("block size", Size(document.block_size).to_string()));
     facts
+}
+
+/// The workloads that no cache helps, whatever size they need by the definition of the ERSS.
+pub fn little_gain(document: &Document) -> Vec<String> {
+    let says = |w: &WorkloadDocument| {
+        let phase = w.phases.get(w.phase).filter(|_| w.erss_blocks > 0)?;
+        // A cache of all blocks in use misses each of them once.
+        let hits = 1.0 - phase.in_use_blocks as f64 / phase.accesses.max(1) as f64;
+        let whose =
+            if phase.parent.is_none() { "its hit ratio" } else { "the hit ratio of its phase" };
+        (hits < HIT_RATIO_LITTLE).then(|| {
+            format!(
+                "Caching gains {} almost nothing at any size: {whose} stays below {}. The size that it \
+                 needs, {}, is only where its hit ratio stops rising.",
+                w.name,
+                percent(((hits * 1000.0).floor() + 1.0) / 1000.0),
+                size(document, w.erss_blocks)
+            )
+        })
+    };
+    document.workloads.iter().filter_map(says).collect()
 }
 
 /// What it means that `needed` blocks are needed.

@@ -8,7 +8,7 @@ use forebay_locality::PhaseState;
 use forebay_report::{Report, Table, Unit};
 use serde::Serialize;
 
-use super::pictures::{facts, sections};
+use super::pictures::{facts, little_gain, sections};
 use crate::format::{count, percent};
 use crate::{Shown, write_facts};
 
@@ -47,13 +47,16 @@ impl Shown for Consolidation<'_> {
 
     fn text(&self, out: &mut dyn Write) -> std::io::Result<()> {
         write_facts(&facts(&self.document), out)?;
-        print(self.answer, out)
+        print(self.answer, &little_gain(&self.document), out)
     }
 }
 
-fn print(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
+fn print(answer: &Answer, remarks: &[String], out: &mut dyn Write) -> std::io::Result<()> {
     write!(out, "\n{}", workloads(answer))?;
     writeln!(out, "{}", of_phases(answer))?;
+    for remark in remarks {
+        writeln!(out, "{remark}\n")?;
+    }
     if answer.workloads.len() > 1 {
         writeln!(out, "{}", misses(answer))?;
     }

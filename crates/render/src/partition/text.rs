@@ -198,19 +198,20 @@ impl Division<'_> {
         let (_, _, simulated) = self.answer.found();
         let simulated = simulated.filter(|_| self.answer.question.queue_depth.is_none())?;
         let volumes = self.answer.workload.known.volumes.iter().zip(simulated);
-        let late: Vec<&str> = volumes
-            .filter(|(_, outcome)| outcome.latency_us > QUEUED_US)
-            .map(|(volume, _)| volume.name.as_str())
-            .collect();
-        (!late.is_empty()).then(|| {
-            format!(
-                "overloaded: at the trace's times, requests of {} wait for over a second on \
-                 average, so latencies measure the length of the queue; simulate fewer requests \
-                 per second with --rate 0.1, or keep a fixed number in flight with --queue-depth \
-                 8",
-                late.join(", ")
-            )
-        })
+        let late: Vec<_> = volumes.filter(|(_, o)| o.latency_us > QUEUED_US).collect();
+        let wait_us = late.iter().map(|(_, o)| o.latency_us).max_by(f64::total_cmp)?;
+        let names: Vec<&str> = late.iter().map(|(volume, _)| volume.name.as_str()).collect();
+        let trace_us = self.answer.workload.profile.duration.as_secs_f64() * 1e6;
+        let slower = match slower(self.answer.question.rate, trace_us, wait_us) {
+            Some(rate) => format!("simulate fewer requests per second with --rate {rate}, or "),
+            None => String::new(),
+        };
+        Some(format!(
+            "overloaded: at the simulated times, requests of {} wait for over a second on average, \
+             so latencies measure the length of the queue; {slower}keep a fixed number in flight \
+             with --queue-depth 8",
+            names.join(", ")
+        ))
     }
 
     /// What the table does not say.
@@ -258,6 +259,17 @@ impl Division<'_> {
     }
 }
 
+/// A `--rate` at which the devices are busy half of the time, to one digit, if requests wait for `wait_us` on
+/// average at `rate`; none if the trace has no times.
+///
+/// Where requests arrive evenly, the queue grows evenly. The mean wait is then half of the time from the last
+/// arrival to the last completion.
+fn slower(rate: f64, trace_us: f64, wait_us: f64) -> Option<f64> {
+    let load = 1.0 + 2.0 * wait_us / (trace_us / rate);
+    let one_digit = format!("{:.0e}", rate / load / 2.0);
+    one_digit.parse().ok().filter(|&rate| rate > 0.0)
+}
+
 /// A division in words.
 pub fn label(division: &str) -> &'static str {
     match division {
@@ -272,5 +284,22 @@ fn search_name(search: Search) -> &'static str {
     match search {
         Search::Exact => "exact (dynamic programming)",
         Search::Anneal(_) => "simulated annealing",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advised_rate_is_half_of_what_devices_can_take_and_below_the_one_in_use() {
+        // Ten seconds of requests that the devices need 30 s for wait for 10 s on average.
+        assert_eq!(slower(1.0, 10e6, 10e6), Some(0.2));
+        // At a tenth of the rate they arrive within 100 s and do not wait, but for a burst.
+        assert_eq!(slower(0.1, 10e6, 1.1e6), Some(0.05));
+        for rate in [100.0, 1.0, 0.3, 0.1, 0.003] {
+            assert!(slower(rate, 1e12, 1e6).unwrap() < rate, "{rate}");
+        }
+        assert_eq!(slower(1.0, 0.0, 10e6), None);
     }
 }

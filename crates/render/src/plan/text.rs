@@ -1,5 +1,6 @@
 //! What a plan says, as text and tables.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 
 use forebay_analysis::Columns;
@@ -202,9 +203,13 @@ impl Choices<'_> {
                 }
                 _ => "evaluated by formula",
             },
-            match plan.choices.iter().filter(|c| c.purchase.judged_by != "analytic").count() {
+            match judged(plan) {
                 0 => String::new(),
-                n => format!("; the first {n} {}, marked *", self.how_judged()),
+                n => format!(
+                    "; the first {n} {}, marked * (their p99 is of requests, all others' of block \
+                     accesses)",
+                    self.how_judged()
+                ),
             }
         )
     }
@@ -227,7 +232,7 @@ impl Choices<'_> {
                 .column("class", |c| c.purchase.class.name().into())
                 .number("cost", |c| Unit::Dollars.show(c.purchase.cost_usd))
                 .number("mean latency", |c| latency(&c.purchase))
-                .number("p99", |c| Unit::Micros.show(c.purchase.p99_latency_us))
+                .number("p99", |c| Unit::Micros.show(c.purchase.p99_latency_us) + mark(&c.purchase))
                 .number(SINGLE, |c| Unit::Micros.show(c.baseline.mean_latency_us))
                 .number("gained", |c| percent(c.latency_reduction))
                 .number("wear", |c| known(c.purchase.endurance_used, times))
@@ -318,10 +323,20 @@ fn thinned<T: Copy>(points: Vec<T>, most: usize) -> Vec<T> {
     (0..most).map(|at| points[at * last / (most - 1)]).collect()
 }
 
+/// What follows latencies that were not evaluated by formula.
+fn mark(purchase: &Purchase) -> &'static str {
+    if purchase.judged_by == "analytic" { "" } else { " *" }
+}
+
+/// How many different purchases were not evaluated by formula.
+fn judged(plan: &Plan) -> usize {
+    let judged = plan.choices.iter().map(|c| &c.purchase).filter(|p| p.judged_by != "analytic");
+    judged.map(|p| (&p.backing, tiers(p))).collect::<BTreeSet<_>>().len()
+}
+
 /// `704 µs`, or `704 µs ± 1.5 %` where it was estimated from a sample.
 fn latency(purchase: &Purchase) -> String {
-    let mark = if purchase.judged_by == "analytic" { "" } else { " *" };
-    let text = Unit::Micros.show(purchase.mean_latency_us) + mark;
+    let text = Unit::Micros.show(purchase.mean_latency_us) + mark(purchase);
     match purchase.mean_latency_us_bounds {
         None => text,
         Some(b) => {
