@@ -8,7 +8,7 @@ use forebay_plan::{Choice, HitCounts, Metadata, Method, Plan, Purchase, fastest}
 use forebay_report::{Report, Table, Unit};
 use serde::Serialize;
 
-use crate::format::{count, percent};
+use crate::format::{count, counted, percent};
 use crate::{Shown, write_facts};
 
 /// Plans of a front that the text shows, at most.
@@ -192,10 +192,10 @@ impl Choices<'_> {
     pub(super) fn budget_line(&self, plan: &Plan) -> String {
         let share = plan.budget_usd / self.answer.basis.full_usd;
         format!(
-            "Budget {}, {} of the cost of all data in DRAM; {} sizes {}{}",
+            "Budget {}, {} of the cost of all data in DRAM; {} {}{}",
             Unit::Dollars.show(plan.budget_usd),
             percent(share),
-            count(plan.evaluations),
+            counted(plan.evaluations, "size"),
             match self.answer.basis.options.method {
                 Method::Cydonia(_) if self.answer.evaluate != Evaluate::Analytic => {
                     self.how_judged()
@@ -204,6 +204,7 @@ impl Choices<'_> {
             },
             match plan.choices.iter().filter(|c| c.purchase.judged_by != "analytic").count() {
                 0 => String::new(),
+                1 => format!("; the first {}, marked *", self.how_judged()),
                 n => format!("; the first {n} {}, marked *", self.how_judged()),
             }
         )
