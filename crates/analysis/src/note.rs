@@ -13,6 +13,8 @@ use crate::Observer;
 pub enum Note {
     /// What is doubtful about a trace, as its reader says.
     Doubt(String),
+    /// Traces, by name, whose format records no operations: all their requests count as reads.
+    WithoutOperations(Vec<String>),
     /// Lines or records that could not be read were skipped.
     BadLines(u64),
     /// Requests came out of order and count as simultaneous.

@@ -63,7 +63,10 @@ impl Traces {
     /// If a file cannot be opened or is no trace.
     pub fn open(&self, observer: &dyn Observer) -> Result<Box<dyn TraceReader>, AnalysisError> {
         let reader = open_all(&self.files, &self.options)?;
-        let doubts = &reader.metadata().doubts;
+        let Metadata { doubts, without_operations, .. } = reader.metadata();
+        if !without_operations.is_empty() {
+            observer.note(Note::WithoutOperations(without_operations.clone()));
+        }
         doubts.iter().for_each(|doubt| observer.note(Note::Doubt(doubt.clone())));
         Ok(reader)
     }

@@ -18,6 +18,8 @@ const NOT_READ: &str = "nothing was read";
 const NOT_WRITTEN: &str = "nothing was written";
 /// No sample was written when it failed.
 const NOT_MADE: &str = "no file was made";
+/// The file tells its format.
+const OMIT_FORMAT: &str = "leave out --format, which names the format to read";
 
 // `CliError` itself does not implement `Error`, so that this does not overlap with
 // `From<T> for T`.
@@ -25,6 +27,9 @@ impl<E: std::error::Error + 'static> From<E> for CliError {
     fn from(error: E) -> Self {
         let what = chain(&error);
         match (&error as &dyn Any).downcast_ref::<AnalysisError>() {
+            Some(AnalysisError::Trace(TraceError::OtherFormat { .. })) => {
+                CliError::usage(what).next(OMIT_FORMAT)
+            }
             _ if is_bad_usage(&error) => CliError::usage(what),
             Some(error) => advised(error, what),
             None => CliError::failed(what),

@@ -95,7 +95,8 @@ impl Observer for Context {
 
     fn note(&self, note: Note) {
         match note {
-            Note::Doubt(doubt) => self.note_once(&doubt),
+            // Every reading of the trace comes upon them.
+            Note::Doubt(_) | Note::WithoutOperations(_) => self.note_once(&notes::words(&note)),
             note => Context::note(self, notes::words(&note)),
         }
     }

@@ -21,9 +21,8 @@ pub use context::Context;
 
 /// Does what the command line of this process says.
 pub fn main() -> ExitCode {
-    let cli = commands::parse();
-    let ctx = Context::new(cli.quiet);
-    let code = match run(cli.command, &ctx) {
+    let done = commands::parse().and_then(|cli| run(cli.command, &Context::new(cli.quiet)));
+    let code = match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             error.report();

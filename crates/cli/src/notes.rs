@@ -4,12 +4,13 @@ use forebay_analysis::Note;
 use forebay_analysis::miniature::BLOCKS_MIN;
 use forebay_config::Size;
 
-use forebay_render::format::{count, percent};
+use forebay_render::format::{count, counted, percent};
 
 /// A note as the user reads it.
 pub fn words(note: &Note) -> String {
     match note {
         Note::Doubt(doubt) => doubt.clone(),
+        Note::WithoutOperations(traces) => without_operations(traces),
         Note::BadLines(n) => format!("skipped {} bad lines or records", count(*n)),
         Note::OutOfOrder(n) => {
             let n = count(*n);
@@ -49,6 +50,17 @@ pub fn words(note: &Note) -> String {
     }
 }
 
+/// Which traces record no operations; of many, only the first is named.
+fn without_operations(traces: &[String]) -> String {
+    match traces {
+        [first, _, ..] => format!(
+            "{first} and {} record no operations: all their requests count as reads",
+            counted(traces.len() as u64 - 1, "other trace")
+        ),
+        _ => format!("{} records no operations: all requests count as reads", traces.concat()),
+    }
+}
+
 /// Which sizes of memory have too few blocks in the sample.
 fn too_small(sizes: &[u64], rate: f64) -> String {
     let names: Vec<String> = sizes.iter().map(|&bytes| Size(bytes).to_string()).collect();
@@ -60,4 +72,20 @@ fn too_small(sizes: &[u64], rate: f64) -> String {
         ),
     };
     format!("left out {}: {why}", names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traces_without_operations_are_named_in_one_sentence() {
+        let said = |names: &[&str]| {
+            words(&Note::WithoutOperations(names.iter().map(|&name| name.to_owned()).collect()))
+        };
+        assert_eq!(said(&["a"]), "a records no operations: all requests count as reads");
+        let says = "a and 1 other trace record no operations: all their requests count as reads";
+        assert_eq!(said(&["a", "b"]), says);
+        assert!(said(&["a", "b", "c"]).starts_with("a and 2 other traces record "));
+    }
 }

@@ -50,11 +50,12 @@ fn commands() -> Vec<Vec<String>> {
 
 #[test]
 fn help_and_version_go_to_standard_output_with_status_0() {
-    for args in [&["--help"][..], &["help"], &["--version"], &["help", "man"]] {
+    for args in [&["--help"][..], &["help"], &["--version"], &["version"], &["help", "man"]] {
         let output = forebay(args);
         assert_eq!(output.status.code(), Some(0), "{args:?}");
         assert!(!output.stdout.is_empty() && output.stderr.is_empty(), "{args:?}");
     }
+    assert_eq!(stdout(&forebay(&["version"])), stdout(&forebay(&["--version"])));
 }
 
 #[test]
@@ -77,6 +78,10 @@ fn bad_usage_ends_with_status_2_and_says_why_on_standard_error() {
         (&["study", "a.toml"], "Python package"),
         (&["advise", "a.csv"], "Python package"),
         (&["complétions"], "did you mean `forebay completions`"),
+        (&["mcr"], "did you mean `forebay mrc`"),
+        (&["help", "serv"], "did you mean `forebay serve`"),
+        (&["trace", "show"], "the commands of `forebay trace` are info, convert, synth"),
+        (&["ctl", "-q", "statu"], "did you mean `forebay ctl status`"),
         (&["completions"], "<SHELL>"),
         (&["completions", "dos"], "possible values"),
         (&["--no-such-flag"], "--no-such-flag"),
@@ -97,6 +102,14 @@ fn work_that_fails_ends_with_status_1_and_says_what_failed() {
     let output = forebay(&["man", file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains(file.to_str().unwrap()), "{}", stderr(&output));
+}
+
+#[test]
+fn the_status_of_a_server_may_be_asked_for_as_json() {
+    let args = ["ctl", "status", "--json", "--control", "unix:/nonexistent/control.sock"];
+    let output = forebay(&args);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("/nonexistent/control.sock"), "{}", stderr(&output));
 }
 
 #[test]
@@ -133,6 +146,9 @@ fn unknown_commands_are_programs_on_the_path_as_with_git() {
     let own = std::path::Path::new(FOREBAY).canonicalize().unwrap();
     assert_eq!(stdout(&output), format!("study: a -x --json\n{}\n", own.display()));
     assert_eq!(output.status.code(), Some(7));
+    let help = Command::new(FOREBAY).args(["study", "--help"]).env("PATH", "/nonexistent").output();
+    let help = stdout(&help.unwrap());
+    assert!(help.contains("Usage: forebay study"), "{help}");
     let output = run("/nonexistent");
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("Python package"), "{}", stderr(&output));

@@ -159,3 +159,43 @@ fn trims_are_no_accesses_in_oracle_general() {
     let info = json(dir, &["trace", "info", "a.bin", "--json"]);
     assert_eq!((&info["requests"], &info["footprint_blocks"]["all"]), (&2.into(), &1.into()));
 }
+
+#[test]
+fn requests_that_count_as_reads_for_lack_of_operations_are_noted_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let lines: String = (0..64).map(|n| format!("{} 8 0 {n}\n", n % 8 * 8)).collect();
+    std::fs::write(dir.join("a.lis"), lines).unwrap();
+    let config =
+        "[cache]\ndram = '1MiB'\n[[volume]]\nname = 'a'\nbacking = 'a.img'\nsize = '1MiB'\n";
+    std::fs::write(dir.join("a.toml"), config).unwrap();
+    let note = "a records no operations: all requests count as reads";
+    for args in [
+        &["trace", "info", "a.lis"][..],
+        &["trace", "convert", "a.lis", "-o", "a.parquet"],
+        &["mrc", "a.lis"],
+        &["mrc", "a.lis", "--policy", "lru,arc"],
+        &["simulate", "a.lis", "--config", "a.toml"],
+        &["plan", "a.lis", "--tiers", "FastDRAM", "--backing", "FastHDD", "--budget", "10"],
+    ] {
+        let said = String::from_utf8(forebay(dir, args).stderr).unwrap();
+        assert_eq!(said.matches(note).count(), 1, "{args:?}: {said}");
+        let quiet = forebay(dir, &[args, &["-q"]].concat());
+        assert_eq!(String::from_utf8(quiet.stderr).unwrap().matches(note).count(), 0, "{args:?}");
+    }
+    let said = String::from_utf8(forebay(dir, &["trace", "info", "a.parquet"]).stderr).unwrap();
+    assert!(!said.contains("operations"), "{said}");
+}
+
+#[test]
+fn a_format_that_the_file_contradicts_is_refused_with_the_option_that_was_meant() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    json(dir, &["trace", "synth", "zipf:requests=10", "-o", "a.parquet", "--json"]);
+    let args = ["trace", "convert", "a.parquet", "-o", "b.parquet", "--format", "csv"];
+    let message = fails(dir, &args, 2);
+    assert!(message.contains("a.parquet has the format parquet, not csv"), "{message}");
+    assert!(message.contains("--to selects the format to write"), "{message}");
+    let message = fails(dir, &["mrc", "a.parquet", "--format", "csv"], 2);
+    assert!(message.contains("leave out --format") && !message.contains("--to"), "{message}");
+}

@@ -296,7 +296,7 @@ pub enum EngineError {
         /// Bytes that the tier needs.
         needed: u64,
     },
-    /// An error while files were missing, which is the likely reason.
+    /// An error that files which are missing may explain.
     #[error(
         "{error}. These files or devices in the configuration do not exist: {}",
         listed(missing)

@@ -1,5 +1,6 @@
 //! Messages that operators get without asking.
 
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use forebay_block::Volume;
@@ -45,6 +46,19 @@ impl Repeats {
     }
 }
 
+/// What to say of `new` operations on a store that failed, the last one with `failure`.
+fn failed(volume: &str, new: u64, failure: impl Display) -> String {
+    match new {
+        1 => {
+            format!("an operation on the backing store of volume {volume} failed because {failure}")
+        }
+        _ => format!(
+            "{new} operations on the backing store of volume {volume} failed, the last one \
+             because {failure}"
+        ),
+    }
+}
+
 impl Engine {
     /// Messages for an operator who has not asked: present failures, and those since the last call
     /// with `reported`, which is updated.
@@ -58,11 +72,7 @@ impl Engine {
             if let (Some(failure), true) = (failure, errors > *reported)
                 && repeats.allow(Instant::now())
             {
-                let (name, new) = (&volume.name, errors - *reported);
-                faults.push(format!(
-                    "{new} operations on the backing store of volume {name} failed, the last one \
-                     because {failure}"
-                ));
+                faults.push(failed(&volume.name, errors - *reported, failure));
                 *reported = errors;
             }
         }
@@ -130,6 +140,14 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_failed_operation_is_no_plural() {
+        let said = |new| failed("a", new, "the device is full");
+        let says = "operation on the backing store of volume a failed because the device is full";
+        assert_eq!(said(1), format!("an {says}"));
+        assert!(said(2).starts_with("2 operations on "), "{}", said(2));
+    }
 
     #[test]
     fn what_goes_on_is_said_ever_more_rarely_and_is_news_after_a_silence() {

@@ -60,13 +60,25 @@ struct Decision {
 pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, EngineError> {
     let mut missing = Vec::new();
     let opened = open_all(config, options, &mut missing);
-    let all = config.volume.len() + usize::from(config.flash.is_some());
-    opened.map_err(|error| match missing.len() {
-        0 => error,
-        // Nothing was there: that is no reason.
-        count if count == all => error,
-        _ => EngineError::Missing { error: Box::new(error), missing },
-    })
+    opened.map_err(|error| explained(error, missing, config))
+}
+
+/// The error, with those of the missing files that may be its reason.
+fn explained(error: EngineError, mut missing: Vec<PathBuf>, config: &Config) -> EngineError {
+    let flash = config.flash.as_ref().map(|tier| &tier.path);
+    let all = config.volume.len() + usize::from(flash.is_some());
+    let nothing_was_there = missing.len() == all;
+    missing.retain(|path| match error {
+        // The tier that holds the data may be the one that is missing.
+        EngineError::DirtyElsewhere { .. } => Some(path) == flash,
+        // A store that was created just now belongs to no tier.
+        EngineError::Bound { .. } | EngineError::Foreign { .. } => Some(path) != flash,
+        _ => false,
+    });
+    match missing.is_empty() || nothing_was_there {
+        true => error,
+        false => EngineError::Missing { error: Box::new(error), missing },
+    }
 }
 
 fn open_all(

@@ -223,3 +223,20 @@ fn a_last_block_that_the_volume_cuts_short_is_destaged_to_its_end_and_no_further
         assert!(old.iter().all(|&b| b == 1) && new.iter().all(|&b| b == 7));
     }
 }
+
+#[test]
+fn a_missing_store_is_named_only_if_it_may_explain_the_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || Engine::open(&config(directory.path(), FIRST), EngineOptions::default());
+    first_run(directory.path(), false);
+    let [store, flash] = ["a.img", "flash.img"].map(|name| directory.path().join(name));
+    std::fs::remove_file(&store).unwrap();
+    match open().unwrap_err() {
+        EngineError::Missing { missing, .. } => assert_eq!(missing, [store]),
+        other => panic!("{other}"),
+    }
+    // No store explains this.
+    std::fs::write(flash, vec![1; 16 << 20]).unwrap();
+    let error = open().unwrap_err();
+    assert!(matches!(error, EngineError::NotFlash { .. }), "{error}");
+}

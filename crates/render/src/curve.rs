@@ -99,10 +99,6 @@ impl Curves<'_> {
         let Answer { options, key, requests, all, sliced, .. } = self.answer;
         let bytes = options.block_size.bytes();
         let reused = all.max_distance().map_or(0, |max| max + 1);
-        let reuses = match reused {
-            0 => "there is none".to_owned(),
-            blocks => Size(blocks * bytes).to_string(),
-        };
         let by_sector = *key == Key::Sector;
         let mut facts = vec![
             ("requests", count(*requests)),
@@ -115,11 +111,19 @@ impl Curves<'_> {
                 if by_sector { "distinct data" } else { "distinct contents" },
                 Size(all.distinct_blocks * bytes).to_string(),
             ),
-            ("all reuses fit in", reuses),
-            ("miss ratio then", percent(CurvePoint::at(all, reused).miss_ratio)),
+        ];
+        let miss_ratio = percent(CurvePoint::at(all, reused).miss_ratio);
+        facts.extend(match reused {
+            0 => [("reuses", "no block is reused".to_owned()), ("miss ratio", miss_ratio)],
+            blocks => [
+                ("all reuses fit in", Size(blocks * bytes).to_string()),
+                ("miss ratio then", miss_ratio),
+            ],
+        });
+        facts.extend([
             ("reuse distance", options.distance.to_string()),
             ("block size", options.block_size.to_string()),
-        ];
+        ]);
         if all.sampled_rate.0 < 1.0 {
             facts.push(("sampled", percent(all.sampled_rate.0)));
         }

@@ -15,6 +15,11 @@ pub fn count(n: u64) -> String {
     n.to_string()
 }
 
+/// A count of something, one of which is called `one`: `1 request`, `1.2 k requests`.
+pub fn counted(n: u64, one: &str) -> String {
+    format!("{} {one}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
 /// A time rounded to what matters while waiting: `8 s`, `3 min 20 s`, `2 h 5 min`.
 pub fn duration(d: Duration) -> String {
     let s = d.as_secs_f64().round() as u64;
@@ -47,6 +52,8 @@ mod tests {
         {
             assert_eq!(count(n), text);
         }
+        let requests = [0, 1, 2000].map(|n| counted(n, "request"));
+        assert_eq!(requests, ["0 requests", "1 request", "2 k requests"]);
     }
 
     #[test]

@@ -64,8 +64,8 @@ pub enum ReplayError {
     },
     /// More volumes than the target has.
     #[error(
-        "the trace has {volumes} volumes but there are {targets} targets; nothing was written. \
-         Give a --target for each volume, choose volumes with --volumes, or place all volumes one \
+        "the trace has more volumes ({volumes}) than there are targets ({targets}); nothing was \
+         written. Give a --target for each volume, choose volumes with --volumes, or place all volumes one \
          after another on the first target with --concatenate"
     )]
     TooManyVolumes {

@@ -362,7 +362,10 @@ mod tests {
         assert_eq!(goes(&["b"]).unwrap(), [1]);
         assert_eq!(goes(&["b", "c"]).unwrap(), [0, 1]);
         let error = goes(&["x", "y", "z"]).unwrap_err();
-        assert!(error.to_string().contains("3 volumes but there are 2 targets"), "{error}");
+        assert!(
+            error.to_string().contains("more volumes (3) than there are targets (2)"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -37,6 +37,16 @@ pub enum TraceError {
         /// The formats there are.
         known: String,
     },
+    /// The file is in another format than the one that was named.
+    #[error("{} has the format {found}, not {named}", path.display())]
+    OtherFormat {
+        /// The file.
+        path: PathBuf,
+        /// Its format, by its magic number.
+        found: &'static str,
+        /// The format named.
+        named: &'static str,
+    },
     /// A line or record is not what the format prescribes.
     #[error("{}:{at}: expected {expected}, found {found}{}", path.display(), skip_hint(*.at))]
     BadRecord {

@@ -112,6 +112,7 @@ impl<R: TraceReader> Merged<R> {
                 _ => {}
             }
             self.metadata.provenance.extend(m.provenance.iter().cloned());
+            self.metadata.without_operations.extend(m.without_operations.iter().cloned());
             self.metadata.doubts.extend(m.doubts.iter().cloned());
         }
         self.metadata.format = formats.join("+");

@@ -41,6 +41,8 @@ pub struct Metadata {
     pub sample: Option<SampleInfo>,
     /// Where the trace comes from, a line for each step.
     pub provenance: Vec<String>,
+    /// The names of the traces whose format records no operations: all their requests count as reads.
+    pub without_operations: Vec<String>,
     /// Why it may not be what it was taken for, and how to say what it is; a sentence each.
     pub doubts: Vec<String>,
 }

@@ -62,7 +62,9 @@ pub(crate) fn open_whole(source: Source, options: &OpenOptions) -> Result<Box<dy
     let (format, params) = match &options.format {
         Some(text) => {
             let (name, params) = formats::Params::split(text)?;
-            (formats::by_name(name)?, params)
+            let format = formats::by_name(name)?;
+            formats::check_named(format, &source)?;
+            (format, params)
         }
         None => (formats::detect(&source)?, formats::Params::default()),
     };

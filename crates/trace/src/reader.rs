@@ -103,6 +103,8 @@ pub(crate) struct About<'a> {
     pub(crate) volumes: &'a [VolumeInfo],
     pub(crate) names_volumes: bool,
     pub(crate) hashes: Option<HashInfo>,
+    /// Whether requests say what they do; else all count as reads.
+    pub(crate) records_operations: bool,
     pub(crate) doubts: &'a [String],
 }
 
@@ -117,6 +119,10 @@ pub(crate) struct Rebased<R> {
 impl<R: Raw> Rebased<R> {
     pub(crate) fn new(raw: R) -> Self {
         let about = raw.about();
+        let without_operations = match about.records_operations {
+            true => Vec::new(),
+            false => vec![about.name.clone()],
+        };
         let metadata = Metadata {
             format: about.format.to_owned(),
             name: about.name,
@@ -128,6 +134,7 @@ impl<R: Raw> Rebased<R> {
             hashes: about.hashes,
             sample: None,
             provenance: Vec::new(),
+            without_operations,
             doubts: about.doubts.to_vec(),
         };
         Rebased { raw, metadata, last_ns: 0, out_of_order: 0 }

@@ -348,7 +348,12 @@ fn csv_of_libcachesim_is_seconds_and_sectors_unless_its_objects_are_numbers_of_b
          2000000000 memory read 4096 4096\n3000000000 memory write 4608 512\n"
     );
     assert!(metadata.doubts.is_empty());
-    let (reads, ..) = read(b"time,obj_id,obj_size\n1,7,512\n", &OpenOptions::default()).unwrap();
+    assert!(metadata.without_operations.is_empty());
+    let only_reads = b"time,obj_id,obj_size\n1,7,512\n";
+    let (reads, metadata, _) = read(only_reads, &OpenOptions::default()).unwrap();
+    assert_eq!(metadata.without_operations, ["memory"]);
+    let (_, told, _) = read(only_reads, &as_format("csv:op=read")).unwrap();
+    assert!(told.without_operations.is_empty(), "the user says so");
     assert_eq!((reads[0].op, reads[0].offset), (Op::Read, 7 * 512));
     let mut blocks = "time,obj_id,obj_size,op\n".to_owned();
     (0..40).for_each(|n| writeln!(blocks, "{n},{},4096,read", n * n % 31).unwrap());

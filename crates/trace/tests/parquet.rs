@@ -32,6 +32,7 @@ fn metadata() -> Metadata {
             },
         }),
         provenance: vec!["recorded".into(), "converted".into()],
+        without_operations: Vec::new(),
         doubts: Vec::new(),
     }
 }

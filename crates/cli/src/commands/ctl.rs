@@ -61,7 +61,13 @@ struct Server {
 pub enum Action {
     /// Print the cache's state and counters as JSON
     #[command(after_help = EXAMPLE_STATUS)]
-    Status(ServerArgs),
+    Status {
+        #[command(flatten)]
+        server: ServerArgs,
+        /// Print JSON, which is also printed without this option
+        #[arg(long)]
+        json: bool,
+    },
     /// Repeatedly print the current activity of each volume
     #[command(after_help = EXAMPLE_TOP)]
     Top {
@@ -209,7 +215,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         _ => ctx.end_at_first_signal(),
     }
     match args.action {
-        Action::Status(server) => status(&server),
+        Action::Status { server, .. } => status(&server),
         Action::Top { server, every, count } => top(&server, every, count, ctx),
         Action::Destage(server) => post(&server, "/destage"),
         Action::Quiesce { server, limit, resume: false } => {

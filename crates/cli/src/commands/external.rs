@@ -1,19 +1,24 @@
 //! Commands that are programs of their own: `forebay study` runs `forebay-study`.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use crate::error::CliError;
+use crate::output::write_stdout;
 
 /// Replaces this process with `forebay-NAME`, the first of `words`; returns only on failure.
 pub fn run(words: &[OsString]) -> Result<(), CliError> {
     let (name, rest) = words.split_first().ok_or_else(|| CliError::usage("no command given"))?;
+    if name == "version" {
+        return write_stdout(super::description().render_version().as_bytes());
+    }
     let mut program = OsString::from("forebay-");
     program.push(name);
     let error = Command::new(&program).args(rest).exec();
     if error.kind() == std::io::ErrorKind::NotFound {
-        return Err(unknown(name));
+        let name = name.to_string_lossy();
+        return Err(super::unknown::command(&super::description(), [""; 0], &name));
     }
     Err(CliError::failed(format_args!("cannot run {}: {error}", program.display())))
 }
@@ -37,34 +42,9 @@ pub fn run_python(name: &str, words: &[OsString]) -> Result<(), CliError> {
     Err(CliError::usage(what).next(next))
 }
 
-fn unknown(name: &OsStr) -> CliError {
-    let name = name.to_string_lossy();
-    let error = CliError::usage(format_args!("there is no command `{name}`"));
-    match nearest(&name) {
-        Some(near) => error.next(format_args!("did you mean `forebay {near}`?")),
-        None => error.next("`forebay help` lists the commands"),
-    }
-}
-
-fn nearest(name: &str) -> Option<String> {
-    let command = super::description();
-    let names = command.get_subcommands().map(|c| c.get_name().to_string());
-    names
-        .map(|known| (strsim::jaro_winkler(name, &known), known))
-        .filter(|(similarity, _)| *similarity > 0.8)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, known)| known)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_misspelt_command_is_answered_with_the_nearest_one() {
-        assert!(unknown(OsStr::new("trcae")).to_string().contains("forebay trace"));
-        assert!(unknown(OsStr::new("zzz")).to_string().contains("forebay help"));
-    }
 
     #[test]
     fn a_command_that_does_not_exist_is_bad_usage() {

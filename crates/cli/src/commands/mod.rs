@@ -27,9 +27,11 @@ mod sample;
 mod serve;
 mod simulate;
 mod trace;
+mod unknown;
 
 use std::ffi::OsString;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::context::Context;
@@ -101,8 +103,15 @@ pub enum Command {
 }
 
 /// Reads the command line; on bad usage says so and exits with status 2.
-pub fn parse() -> Cli {
-    Cli::parse()
+pub fn parse() -> Result<Cli, CliError> {
+    Cli::try_parse().or_else(|error| match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(name)) => {
+            let words = std::env::args_os().skip(1);
+            let words = words.map(|word| word.to_string_lossy().into_owned());
+            Err(unknown::command(&description(), words.take_while(|word| word != name), name))
+        }
+        _ => error.exit(),
+    })
 }
 
 /// Runs one command.

@@ -74,6 +74,8 @@ fn run(name: &str, words: &[OsString]) -> Result<(), CliError> {
     if words.iter().any(|word| word == "--help" || word == "-h") {
         // Without the package there is still this page.
         let mut command = super::description();
+        // It learns then that it is `forebay NAME`.
+        command.build();
         let page = command.find_subcommand_mut(name).map(|c| c.render_long_help());
         return write_stdout(page.unwrap_or_default().to_string().as_bytes());
     }

@@ -9,7 +9,7 @@ use forebay_plan::{Choice, HitCounts, Metadata, Method, Plan, Purchase, fastest}
 use forebay_report::{Report, Table, Unit};
 use serde::Serialize;
 
-use crate::format::{count, percent};
+use crate::format::{count, counted, percent};
 use crate::{Shown, write_facts};
 
 /// Plans of a front that the text shows, at most.
@@ -193,10 +193,10 @@ impl Choices<'_> {
     pub(super) fn budget_line(&self, plan: &Plan) -> String {
         let share = plan.budget_usd / self.answer.basis.full_usd;
         format!(
-            "Budget {}, {} of the cost of all data in DRAM; {} sizes {}{}",
+            "Budget {}, {} of the cost of all data in DRAM; {} {}{}",
             Unit::Dollars.show(plan.budget_usd),
             percent(share),
-            count(plan.evaluations),
+            counted(plan.evaluations, "size"),
             match self.answer.basis.options.method {
                 Method::Cydonia(_) if self.answer.evaluate != Evaluate::Analytic => {
                     self.how_judged()
@@ -206,8 +206,9 @@ impl Choices<'_> {
             match judged(plan) {
                 0 => String::new(),
                 n => format!(
-                    "; the first {n} {}, marked * (their p99 is of requests, all others' of block \
+                    "; the first {}{}, marked * (their p99 is of requests, all others' of block \
                      accesses)",
+                    if n == 1 { String::new() } else { format!("{n} ") },
                     self.how_judged()
                 ),
             }

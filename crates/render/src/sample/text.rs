@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::pictures::sections;
 use crate::Shown;
-use crate::format::{count, figure, percent};
+use crate::format::{count, counted, figure, percent};
 
 /// A sample is to be this close on average over the features (Bhandari 2024, chapter 5, reports such errors for a tenth).
 const MEAN_ERROR_AIM: f64 = 0.1;
@@ -45,9 +45,9 @@ impl Shown for Samples<'_> {
 fn text(answer: &Answer) -> String {
     let mut text = String::new();
     for sample in &answer.samples {
-        let requests = count(sample.measured.requests);
+        let requests = counted(sample.measured.requests, "request");
         text += &format!(
-            "{}: {requests} requests, {} of the trace's {}\n",
+            "{}: {requests}, {} of the trace's {}\n",
             sample.output,
             percent(sample.request_ratio),
             count(answer.full.requests),

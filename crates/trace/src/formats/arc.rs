@@ -35,6 +35,10 @@ impl LineParser for Arc {
     const NAME: &'static str = "arc";
     const EXPECTED: &'static str = "start count ignored request-number (four numbers)";
 
+    fn records_operations(&self) -> bool {
+        false
+    }
+
     fn line(&mut self, line: &[u8], out: &mut Out<'_>) -> Option<Line> {
         let mut s = Scan::new(line);
         let start = number(s.word())?;

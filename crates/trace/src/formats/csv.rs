@@ -110,6 +110,8 @@ struct Csv {
     /// How many lines at the beginning are no requests.
     header: bool,
     op: Option<Op>,
+    /// Neither a column nor the user tells the operations: all are taken for reads.
+    op_assumed: bool,
     length: Option<u64>,
     expected: String,
     hashes: Option<HashInfo>,
@@ -136,6 +138,7 @@ impl Csv {
             separator,
             header,
             op: None,
+            op_assumed: false,
             length: None,
             expected: String::new(),
             hashes: hash_info(&source.head),
@@ -228,8 +231,8 @@ impl Csv {
         for column in self.columns.iter_mut().filter(|c| c.field == Field::Time && c.unit == 0) {
             column.unit = 1_000_000_000;
         }
-        if !self.columns.iter().any(|c| c.field == Field::Op) {
-            self.op = self.op.or(Some(Op::Read));
+        if self.op.is_none() && !self.columns.iter().any(|c| c.field == Field::Op) {
+            (self.op, self.op_assumed) = (Some(Op::Read), true);
         }
         let sectors = |c: &Column| c.at == at && c.field == Field::Offset && c.unit == 512;
         let Some(size) = column(b"obj_size").filter(|_| self.columns.iter().any(sectors)) else {
@@ -296,6 +299,10 @@ impl LineParser for Csv {
     fn volumes(&self) -> Volumes {
         let told = self.columns.iter().any(|column| column.field == Field::Volume);
         if told { Volumes::Named } else { Volumes::One }
+    }
+
+    fn records_operations(&self) -> bool {
+        !self.op_assumed
     }
 
     fn line(&mut self, line: &[u8], out: &mut Out<'_>) -> Option<Line> {

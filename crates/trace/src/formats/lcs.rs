@@ -68,6 +68,10 @@ impl RecordParser for Lcs {
         Err("the header of an lcs trace of version 1 to 8".to_owned())
     }
 
+    fn records_operations(&self) -> bool {
+        self.version > 1
+    }
+
     #[inline]
     fn record_bytes(&self) -> usize {
         match self.version {

@@ -68,6 +68,25 @@ pub(crate) fn by_name(name: &str) -> Result<&'static Format> {
         .ok_or_else(|| TraceError::NoSuchFormat { name: name.to_owned(), known: names() })
 }
 
+/// Refuses a format that the user named if the file begins with the magic number of another.
+///
+/// # Errors
+/// If it does.
+pub(crate) fn check_named(named: &Format, source: &Source) -> Result<()> {
+    let head = Head::new(&source.head, source.head_is_all());
+    match FORMATS.iter().find(|f| (f.detect)(&head) == CERTAIN) {
+        Some(found) if found.name != named.name => Err(TraceError::OtherFormat {
+            path: source.path.clone(),
+            found: found.name,
+            named: named.name,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// How sure a format is whose magic number the file has.
+const CERTAIN: u8 = 100;
+
 /// The format of a file, by its beginning.
 pub(crate) fn detect(source: &Source) -> Result<&'static Format> {
     let unknown = |hint: &str| TraceError::UnknownFormat {

@@ -41,6 +41,10 @@ impl RecordParser for OracleGeneral {
     const EXPECTED: &'static str =
         "a record whose object number, multiplied by the unit, is a valid address";
 
+    fn records_operations(&self) -> bool {
+        false
+    }
+
     #[inline]
     fn record_bytes(&self) -> usize {
         24

@@ -36,6 +36,11 @@ pub(crate) trait RecordParser {
         Ok(())
     }
 
+    /// Whether requests say what they do; else all of them are made reads.
+    fn records_operations(&self) -> bool {
+        true
+    }
+
     /// Bytes in a record.
     fn record_bytes(&self) -> usize;
 
@@ -219,6 +224,7 @@ impl<P: RecordParser + Send> Raw for Records<P> {
             volumes: &self.volumes.volumes,
             names_volumes: false,
             hashes: None,
+            records_operations: self.parser.records_operations(),
             doubts: &self.source.doubts,
         }
     }

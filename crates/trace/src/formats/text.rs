@@ -74,6 +74,11 @@ pub(crate) trait LineParser {
         Self::EXPECTED.to_owned()
     }
 
+    /// Whether requests say what they do; else all of them are made reads.
+    fn records_operations(&self) -> bool {
+        true
+    }
+
     /// How content was hashed, if the lines seen so far had hashes.
     fn hashes(&self) -> Option<HashInfo> {
         None
@@ -242,6 +247,7 @@ impl<P: LineParser + Send> Raw for Lines<P> {
             volumes: &self.volumes.volumes,
             names_volumes: self.parser.volumes() == Volumes::Named,
             hashes: self.parser.hashes(),
+            records_operations: self.parser.records_operations(),
             doubts: &self.source.doubts,
         }
     }

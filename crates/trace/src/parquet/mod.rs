@@ -15,6 +15,7 @@ use std::sync::{Arc, LazyLock};
 
 use parquet::{
     basic::{LogicalType, Repetition, Type as Physical},
+    errors::ParquetError,
     schema::types::{Type, TypePtr},
 };
 
@@ -36,6 +37,14 @@ pub(crate) const FORMAT: Format = Format {
         Ok(Box::new(ParquetTraceReader::from_source(source)?))
     },
 };
+
+/// What the Parquet library says went wrong, without its word for what came from elsewhere.
+fn said(error: &ParquetError) -> String {
+    match error {
+        ParquetError::External(cause) => cause.to_string(),
+        other => other.to_string(),
+    }
+}
 
 /// The columns, in order. The numbers are positions in the schema.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

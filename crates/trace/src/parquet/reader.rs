@@ -10,7 +10,7 @@ use parquet::{
     file::reader::{FileReader, SerializedFileReader},
 };
 
-use super::{Column, FORMAT_VERSION, chunks::Chunks, metadata};
+use super::{Column, FORMAT_VERSION, chunks::Chunks, metadata, said};
 use crate::{
     Batch, Counters, Metadata, Progress, Result, TraceError, TraceReader,
     formats::text::is_possible,
@@ -56,8 +56,7 @@ impl ParquetTraceReader {
             Some(bytes) => Chunks::Memory(bytes),
             None => Chunks::open(&path)?,
         };
-        let open =
-            |chunks| guarded(|| SerializedFileReader::new(chunks).map_err(|e| e.to_string()));
+        let open = |chunks| guarded(|| SerializedFileReader::new(chunks).map_err(|e| said(&e)));
         let file = open(chunks).or_else(|e| match Chunks::open_checkpointed(&path) {
             Some(chunks) => open(chunks),
             None => Err(e),
@@ -180,7 +179,7 @@ impl TraceReader for ParquetTraceReader {
             }
             let number = self.row_group;
             self.row_group += 1;
-            let group = guarded(|| self.open_group(number).map_err(|e| e.to_string()))
+            let group = guarded(|| self.open_group(number).map_err(|e| said(&e)))
                 .map_err(|e| self.damaged(e))?;
             let size = self.file.metadata().row_group(number).compressed_size();
             self.bytes_before += size.max(0) as u64;
@@ -363,7 +362,7 @@ fn read_exactly<T: DataType>(
 ) -> Result<(), String> {
     values.clear();
     let (records, present, _) =
-        reader.read_records(n, levels, None, values).map_err(|e| e.to_string())?;
+        reader.read_records(n, levels, None, values).map_err(|e| said(&e))?;
     if records != n {
         return Err(format!("column {} ends early", column.name()));
     }

@@ -18,7 +18,7 @@ use parquet::{
     schema::types::{ColumnPath, SchemaDescriptor},
 };
 
-use super::{Column, SCHEMA, chunks::index_path, metadata};
+use super::{Column, SCHEMA, chunks::index_path, metadata, said};
 use crate::{Batch, Metadata, Record, Result, TraceError, write::PartialFile};
 
 /// Requests per row group: what a writer holds in memory, about 8 MiB without hashes.
@@ -293,5 +293,19 @@ fn optional<T: DataType>(
 }
 
 fn error(path: &Path, e: ParquetError) -> TraceError {
-    TraceError::Parquet { path: path.to_owned(), what: format!("cannot write: {e}") }
+    TraceError::Parquet { path: path.to_owned(), what: format!("cannot write: {}", said(&e)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_full_device_is_told_in_the_words_of_the_system() {
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let says = format!("x.parquet: cannot write: {full}");
+        assert_eq!(error(Path::new("x.parquet"), full.into()).to_string(), says);
+    }
 }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use forebay_analysis::Unit;
-use forebay_trace::{TraceReader, create};
+use forebay_analysis::{AnalysisError, Unit};
+use forebay_trace::{TraceError, TraceReader, create};
 
 use super::written::{PROGRAM, WroteTrace, each_batch};
 use crate::args::TraceArgs;
@@ -38,7 +38,12 @@ pub struct Args {
 /// Converts.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     check_files([&args.output], &args.traces.traces)?;
-    let mut reader = args.traces.source().open(ctx)?;
+    let mut reader = args.traces.source().open(ctx).map_err(|error| match error {
+        AnalysisError::Trace(TraceError::OtherFormat { .. }) => {
+            CliError::from(error).next("leave out --format; --to selects the format to write")
+        }
+        error => error.into(),
+    })?;
     let mut writer = create(&args.output, args.to.as_deref())?;
     each_batch(&mut reader, ctx, ("converting", Unit::Bytes), |batch, reader| {
         writer.write_batch(batch, reader.metadata())

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::write_stdout;
-use forebay_render::format::count;
+use forebay_render::format::counted;
 
 /// Reads a trace to its end and hands every batch to `work`, with progress in `unit`; the number
 /// of requests.
@@ -58,8 +58,8 @@ impl WroteTrace {
             return write_stdout(&bytes);
         }
         let size = forebay_config::Size(self.bytes_written);
-        let requests = count(self.requests);
-        write_stdout(format!("{}: {requests} requests, {size}\n", self.output).as_bytes())
+        let requests = counted(self.requests, "request");
+        write_stdout(format!("{}: {requests}, {size}\n", self.output).as_bytes())
     }
 }
 

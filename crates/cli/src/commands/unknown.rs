@@ -1,0 +1,81 @@
+//! What to say of a command that does not exist.
+
+use clap::Command;
+
+use crate::error::CliError;
+
+/// The refusal of the word `name` after the words `before`, none of which need be a command.
+pub fn command(
+    root: &Command,
+    before: impl IntoIterator<Item = impl AsRef<str>>,
+    name: &str,
+) -> CliError {
+    let (mut group, mut path) = (root, root.get_name().to_owned());
+    for word in before {
+        if let Some(inner) = group.find_subcommand(word.as_ref()) {
+            group = inner;
+            path = format!("{path} {}", inner.get_name());
+        }
+    }
+    let is_root = std::ptr::eq(group, root);
+    let error = CliError::usage(match is_root {
+        true => format!("there is no command `{name}`"),
+        false => format!("there is no command `{path} {name}`"),
+    });
+    let names = || group.get_subcommands().map(Command::get_name);
+    match nearest(name, names()) {
+        Some(near) => error.next(format_args!("did you mean `{path} {near}`?")),
+        None if is_root => error.next("`forebay help` lists the commands"),
+        None => {
+            let all: Vec<&str> = names().collect();
+            error.next(format_args!("the commands of `{path}` are {}", all.join(", ")))
+        }
+    }
+}
+
+/// The known name that was probably meant. In short names, a mistyped letter changes most of what the
+/// measure of similarity compares, so there a single mistake suffices too.
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let mistakes = |known: &str| strsim::damerau_levenshtein(name, known);
+    known
+        .map(|known| (strsim::jaro_winkler(name, known), known))
+        .filter(|(similarity, known)| *similarity > 0.8 || (name.len() > 2 && mistakes(known) == 1))
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, known)| known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::description;
+
+    fn said(words: &str) -> String {
+        let words: Vec<&str> = words.split(' ').collect();
+        let (name, before) = words.split_last().unwrap();
+        command(&description(), before, name).to_string()
+    }
+
+    #[test]
+    fn a_misspelt_command_is_answered_with_the_nearest_one() {
+        for (words, near) in [
+            ("trcae", "forebay trace"),
+            ("mcr", "forebay mrc"),
+            ("studdy", "forebay study"),
+            ("help serv", "forebay serve"),
+            ("trace inof", "forebay trace info"),
+            ("help trace inof", "forebay trace info"),
+            ("-q ctl statu", "forebay ctl status"),
+        ] {
+            let says = format!("did you mean `{near}`?");
+            assert!(said(words).contains(&says), "{words}: {}", said(words));
+        }
+    }
+
+    #[test]
+    fn without_a_near_name_the_commands_are_listed_or_the_list_is_named() {
+        assert!(said("zzz").ends_with("`forebay help` lists the commands"), "{}", said("zzz"));
+        let says = "no command `forebay trace show`\n  next: the commands of `forebay trace` are \
+                    info, convert, synth";
+        assert!(said("trace show").ends_with(says), "{}", said("trace show"));
+    }
+}
