@@ -194,7 +194,7 @@ counters! {
         pub flash_evictions: u64,
         /// Slots layout: accesses to blocks that had been evicted from flash and were still there.
         pub flash_rescued: u64,
-        /// Slots layout: dirty records that were evicted from flash, ahead of blocks that only flash held,
+        /// Slots layout: dirty records that were evicted from flash before blocks that are only there,
         /// because their blocks were also in memory.
         pub copies_given_up: u64,
         /// Slots layout: regions that were destaged and dropped, because there was no room to move

@@ -16,11 +16,13 @@ pub(crate) struct Stop {
     /// Whether everything goes to the backing stores.
     destages: bool,
     result: Outcome,
+    /// What became of the blocks that were dirty in memory, once that is decided.
+    flushed: Option<Outcome>,
 }
 
 impl Stop {
     pub fn new() -> Stop {
-        Stop { destages: false, result: Ok(()) }
+        Stop { destages: false, result: Ok(()), flushed: None }
     }
 
     /// Begins a stop, unless one is in progress or nothing runs; returns whether it began.
@@ -32,6 +34,12 @@ impl Stop {
             (self.destages, world.hurry) = (destages, true);
         }
         begins
+    }
+
+    /// Whether blocks that were dirty in memory are on flash or on the backing stores; `None` until as many
+    /// are there as can be.
+    pub fn flushed(&self) -> Option<Outcome> {
+        self.flushed
     }
 
     /// Its destage has ended.
@@ -70,7 +78,7 @@ impl Stop {
             }
             CacheState::Flushing => {
                 let Some(result) = destages.flushed() else { return false };
-                self.result = result;
+                (self.result, self.flushed) = (result, Some(result));
                 world.state = CacheState::Destaging;
                 if !self.destages {
                     destages.forget(world);

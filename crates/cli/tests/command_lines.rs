@@ -377,7 +377,7 @@ impl Case<'_> {
             (_, "VOLUME,...") => random.pick(&["0", "a", "v1,v2", "64", "-1", ""]).into(),
             (_, "NAME=VOLUME,...") => random.pick(&["x=v1,v2", "x=", "=", "x=a", "v1=v1"]).into(),
             (_, "VOLUME=TIME") => random.pick(&["a=1ms", "v1=0s", "x=1s", "v1"]).into(),
-            (_, "VOLUME=TROUBLE") => random.pick(&OUTAGES).into(),
+            (_, "VOLUME=FAULT") => random.pick(&OUTAGES).into(),
             (_, "N|none|TIME") => random.pick(&["none", "0", "1", "100", "1ns", "5s"]).into(),
             (_, "BYTES,...") => random.pick(&["0", "31", "76,48", "1,2,3,4", "-1", "1e9"]).into(),
             (_, "BITS,...") => random.pick(&["0", "4", "4,5,6", "30", "63", "64", "-1"]).into(),

@@ -3,18 +3,18 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_block::{Flags, Nanos, Op, Volume};
-use forebay_cache::{CacheStats, Combination, Notice as MachineNotice, VolumeStats};
+use forebay_cache::{Acknowledge, CacheStats, Combination, Notice as MachineNotice, VolumeStats};
 use forebay_config::{self as words, Config};
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::{LogError, LogStats, Older, RecoveryReport};
 
 use crate::clock::Clock;
-use crate::core::Shared;
+use crate::core::{Core, Shared};
 use crate::error::EngineError;
 use crate::notice::EngineNotice;
 use crate::opening;
@@ -246,15 +246,13 @@ impl Engine {
 
     /// A stop is near: requests that wait for data that cannot be destaged fail soon.
     pub fn prepare_stop(&self) {
-        // A thread that is about to quiesce holds the lock while it destages: that ends early.
-        if matches!(self.quiesced.try_lock(), Err(TryLockError::WouldBlock)) {
-            self.announce_stop();
-        }
+        // No quiesce begins any more, and one that still destages ends early: it holds the lock meanwhile.
+        self.announce_stop();
         if self.quiesced.lock().is_ok_and(|state| state.is_some()) {
             // Clients that are held back are waited for. (If this fails, the stop says so.)
             let _ = self.resume();
+            self.announce_stop();
         }
-        self.announce_stop();
     }
 
     fn announce_stop(&self) {
@@ -368,6 +366,9 @@ impl Engine {
         let changed = Combination { policy: machine, acknowledge: acknowledges, ..all };
         forebay_setup::check_combination(&changed)?;
         if machine.write_back {
+            if self.shared.lock().cache.has_given_up() {
+                return Err(EngineError::FlashFailed);
+            }
             self.mark_dirty()?;
         }
         let _one = self.destaging.lock().unwrap_or_else(PoisonError::into_inner);
@@ -389,9 +390,7 @@ impl Engine {
                 Ok(())
             }
             Err(IoError::Invalid) if self.status().flash_failure.is_some() => {
-                let message = "flash has failed and will not be written until the next start, so \
-                               the write policy cannot be changed before then";
-                Err(EngineError::Unsupported(message.to_owned()))
+                Err(EngineError::FlashFailed)
             }
             Err(IoError::Invalid) => Err(EngineError::Switching),
             Err(error) => Err(self.destage_error("the change of policy", error)),
@@ -452,9 +451,9 @@ impl Engine {
         stopped.map(|_| ())
     }
 
-    /// Like [`stop`](Engine::stop), but `progress` may say that it takes too long: once nothing is dirty
-    /// in memory only, the rest then stays on flash, where it is durable. Without a flash tier there is
-    /// no such choice. Returns the number of dirty blocks left on flash.
+    /// Like [`stop`](Engine::stop), but `progress` may say that it takes too long: once what was answered
+    /// from memory is on flash, the rest then stays there. Without a flash tier there is no such choice.
+    /// Returns the number of dirty blocks left on flash.
     ///
     /// # Errors
     /// As [`stop`](Engine::stop).
@@ -486,18 +485,21 @@ impl Engine {
                 _ => None,
             },
             |core| match progress(core.cache.dirty_blocks()) {
-                // What is in memory only would be lost.
+                // What was answered from memory would be lost.
                 ControlFlow::Break(())
                     if may_give_up
-                        && core.cache.is_flushed()
-                        && core.cache.dirty_in_memory() == 0 =>
+                        && (core.cache.flushed().is_some() || !answers_from_memory(core)) =>
                 {
                     ControlFlow::Break(())
                 }
                 _ => ControlFlow::Continue(()),
             },
         );
-        let dirty = self.shared.lock().cache.dirty_blocks();
+        let core = self.shared.lock();
+        let dirty = core.cache.dirty_blocks();
+        // A stop that is cut short has what its flush has.
+        let flushed = core.cache.flushed().unwrap_or(Ok(()));
+        drop(core);
         let noted = match result {
             Some(Ok(())) => {
                 let left = match mode {
@@ -517,7 +519,7 @@ impl Engine {
         let taped = tape.map_or(Ok(()), |tape| tape.finish());
         // What became of data comes first.
         noted?;
-        let result = result.unwrap_or(Ok(()));
+        let result = result.unwrap_or(flushed);
         result.map_err(|error| self.destage_error("the stop", error))?;
         taped.map_err(|e| EngineError::System("write the tape", e))?;
         Ok(dirty)
@@ -675,6 +677,12 @@ impl Engine {
         self.shared.lock_anyway().executor.reset();
         tape
     }
+}
+
+/// Whether a write may have been answered that memory alone holds.
+fn answers_from_memory(core: &Core) -> bool {
+    let config = core.cache.config();
+    config.write_policy.write_back && config.acknowledge == Acknowledge::Dram
 }
 
 impl Drop for Engine {

@@ -335,6 +335,12 @@ pub enum EngineError {
     /// Another change of policy, or a stop, is in progress.
     #[error("another change of policy, or a stop, is in progress; try again when it has finished")]
     Switching,
+    /// The write policy depends on flash.
+    #[error(
+        "flash has failed and will not be written until the next start, so the write policy cannot be \
+         changed before then"
+    )]
+    FlashFailed,
     /// A stop is near.
     #[error("the server is stopping")]
     Stopping,

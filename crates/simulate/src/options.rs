@@ -117,7 +117,9 @@ impl Options {
             }
             (AssumeFlush::Every(Nanos(0)), _) => bad("the time between flushes must be above 0 \
                                                       seconds"),
-            (_, Interval::Time(Nanos(0))) => bad("the interval of a row must be above 0 seconds"),
+            (_, Interval::Time(Nanos(0))) => {
+                bad("the time per row (interval) must be longer than 0 seconds")
+            }
             _ => Ok(()),
         }
     }

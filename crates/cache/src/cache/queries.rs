@@ -2,7 +2,7 @@
 //! calls; and hints, which decide nothing.
 
 use forebay_block::{Nanos, Volume};
-use forebay_effect::{Frame, IoError};
+use forebay_effect::{Frame, IoError, Outcome};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Log, LogStats, Recovering, Stamp};
 
@@ -138,11 +138,10 @@ impl Cache {
         self.world.shards.iter().map(|shard| shard.tiers.blocks.dirty_in_memory()).sum()
     }
 
-    /// Whether a stop has brought to flash, or to the backing stores, what was dirty in memory, as far as
-    /// it can. Blocks that could not be brought there are still [`Cache::dirty_in_memory`].
-    pub fn is_flushed(&self) -> bool {
-        use CacheState::{Closing, Destaging, Ending, Stopped};
-        matches!(self.world.state, Destaging | Closing | Ending | Stopped)
+    /// Whether a stop has brought what was dirty in memory to flash or to the backing stores; `None` until
+    /// as much is there as can be.
+    pub fn flushed(&self) -> Option<Outcome> {
+        self.stop.flushed()
     }
 
     /// Blocks in memory whose dirty record on flash is kept, because memory does not survive a

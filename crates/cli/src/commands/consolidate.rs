@@ -39,7 +39,7 @@ pub struct Args {
     /// Treat each volume as a workload: the same as --by volume
     #[arg(long, conflicts_with_all = ["by", "group"])]
     pub per_volume: bool,
-    /// Treat these volumes as one workload (repeatable). Each volume outside all groups is a
+    /// Treat these volumes as one workload (repeatable). Each volume that is in no group is a
     /// separate workload
     #[arg(long, value_name = "NAME=VOLUME,...", conflicts_with = "by")]
     pub group: Vec<Group>,
@@ -64,8 +64,8 @@ pub struct Args {
     #[arg(long, value_name = "FRACTION", default_value_t = 0.1, help_heading = "Model",
           value_parser = fraction)]
     pub duration_min: f64,
-    /// Give a phase the smallest cache that reaches this ratio of misses to hits [default: the
-    /// smallest cache that would gain few hits if doubled]
+    /// Give a phase the smallest cache whose ratio of misses to hits is at most this [default: the
+    /// smallest cache from which doubling never lowers the ratio by 0.1 or more]
     #[arg(long, value_name = "RATIO", help_heading = "Model", value_parser = ratio)]
     pub miss_hit_ratio: Option<f64>,
     /// Count only the blocks that a phase needs in addition to those of its nested phases, as if a

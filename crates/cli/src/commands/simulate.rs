@@ -57,7 +57,7 @@ pub struct Args {
     pub backing_device: String,
     /// Make a backing store fail: VOLUME=dead, VOLUME=full or VOLUME=slow:TIMES. Append @FROM.. or
     /// @FROM..UNTIL to make it fail for only a part of the run (repeatable)
-    #[arg(long = "outage", value_name = "VOLUME=TROUBLE", help_heading = "Devices")]
+    #[arg(long = "outage", value_name = "VOLUME=FAULT", help_heading = "Devices")]
     pub outages: Vec<Outage>,
     /// Seed for the devices' random numbers
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Devices")]

@@ -258,6 +258,6 @@ fn check(io: &Io<'_>, options: &DeviceOptions) {
                     && (options.memory_alignment == 1
                         || (slice.length as u64).is_multiple_of(block))
             }),
-        "{io:?} does not suit {options:?}"
+        "{io:?} is misaligned or out of bounds: {options:?}"
     );
 }

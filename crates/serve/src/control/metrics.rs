@@ -210,7 +210,7 @@ pub(super) fn metrics(server: &ServerStatus) -> String {
         }
     }
     let name = "forebay_device_latency_seconds";
-    let help = "Time from the cache's request for a device operation to its end";
+    let help = "Time from the cache's request for a device operation to its completion";
     head(&mut page, name, "histogram", help);
     operations(&mut page, name, "device=\"flash\"", &status.flash_operations);
     for volume in &status.volumes {

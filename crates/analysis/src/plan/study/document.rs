@@ -14,7 +14,7 @@ pub struct Document {
     pub traces: Vec<OfTrace>,
     /// The budgets, as fractions of the cost of DRAM for all data.
     pub scaled_budgets: Vec<f64>,
-    /// Maximum number of sizes that Cydonia evaluated.
+    /// Maximum number of sizes that Cydonia may evaluate for each combination.
     pub evaluations: u64,
     /// Results of all traces together: first with write-through, then with write-back.
     pub policies: Vec<OfPolicy>,
