@@ -261,7 +261,7 @@ impl Engine {
         self.shared.unlock(core, None);
     }
 
-    /// Whether the headers of the stores say that they lack dirty data. Whoever holds the locks of all
+    /// Whether the headers of the stores say that they lack dirty data. A thread that holds the locks of all
     /// stores sees what the headers say.
     pub(crate) fn keeps_dirty(&self, _stores: &[MutexGuard<'_, Store>]) -> bool {
         self.keeps_dirty.load(Ordering::Relaxed)
