@@ -229,7 +229,7 @@ finish() {
             esac
             [ "$status" = 124 ] && say "ended after $STEP_SECONDS_MAX s"
             line="FAILED   $step ($took), see $log"
-            broken="$step $broken"
+            unsuccessful="$step $unsuccessful"
             ;;
     esac
     [ "$status" = "$SKIP" ] || within="$within$(grep -hE '^skipped: ' "$log")"$'\n'
@@ -238,7 +238,7 @@ finish() {
 }
 
 list="${*:-$STEPS}"
-passed=0 failed=0 skipped=0 summary="" within="" beside="" broken=""
+passed=0 failed=0 skipped=0 summary="" within="" beside="" unsuccessful=""
 declare -A began runner
 # Whoever ends this script ends its steps, too.
 trap '[ ${#runner[@]} = 0 ] || kill "${runner[@]}" 2>/dev/null' EXIT
@@ -276,7 +276,7 @@ if [ -n "${within//[[:space:]]/}" ]; then
     say "within the steps:"
     printf '%s\n' "$within" | sed 's/^/  /'
 fi
-for step in $broken; do
+for step in $unsuccessful; do
     failures "$step"
 done
 say "$passed passed, $failed failed, $skipped skipped"

@@ -497,7 +497,7 @@ impl Engine {
         );
         let core = self.shared.lock();
         let dirty = core.cache.dirty_blocks();
-        // A stop that is cut short has what its flush has.
+        // Of a stop that is cut short, the flush to flash decides whether it failed.
         let flushed = core.cache.flushed().unwrap_or(Ok(()));
         drop(core);
         let noted = match result {
