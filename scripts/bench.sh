@@ -65,8 +65,8 @@ bench_curves-peer() {
 
 # Reading traces; the executor and its devices; device models; sending and measuring.
 bench_read-rate() { example forebay-trace read_rate; }
-bench_device() { example forebay-device speed; }
-bench_model() { example forebay-model speed; }
+bench_device() { example forebay-device device_speed; }
+bench_model() { example forebay-model model_speed; }
 bench_replay() { example forebay-replay overhead; }
 
 # What a cell of a study costs beyond the command, and how studies scale.

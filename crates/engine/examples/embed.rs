@@ -6,16 +6,14 @@
 
 use std::error::Error;
 
-use forebay_block::{Flags, Op, Volume};
+use forebay_block::Volume;
 use forebay_config::Config;
 use forebay_engine::{Done, Engine, EngineOptions, Session, StopMode, Submission};
 
-/// Does one request on the first volume, and waits for its answer. (A session takes many at a time.)
-fn perform(session: &mut Session, op: Op, offset: u64, length: u64, fill: u8) -> Done {
-    let mut buffer = session.buffer(length as usize);
-    buffer.fill(fill);
-    let (volume, flags, buffer) = (Volume(0), Flags::NONE, Some(buffer));
-    let request = Submission { tag: 0, volume, op, flags, offset, length, buffer };
+const VOLUME: Volume = Volume(0);
+
+/// Submits one request, and waits for its answer. A session takes many at a time.
+fn perform(session: &mut Session, request: Submission) -> Done {
     let mut done = Vec::new();
     session.submit(&mut vec![request], &mut done);
     while done.is_empty() {
@@ -37,9 +35,12 @@ pub fn main() -> Result<(), Box<dyn Error>> {
     ))?;
     let engine = Engine::open(&config, EngineOptions::default())?;
     let mut session = engine.session()?;
-    perform(&mut session, Op::Write, 8192, 4096, 42).result?;
-    perform(&mut session, Op::Flush, 0, 0, 0).result?; // durable from here on
-    let read = perform(&mut session, Op::Read, 8192, 4096, 0);
+    let mut data = session.buffer(4096);
+    data.fill(42);
+    perform(&mut session, Submission::write(0, VOLUME, 8192, 4096, data)).result?;
+    perform(&mut session, Submission::flush(0, VOLUME)).result?; // durable from here on
+    let room = session.buffer(4096);
+    let read = perform(&mut session, Submission::read(0, VOLUME, 8192, 4096, room));
     read.result?;
     let buffer = read.request.buffer.expect("a read comes back with its buffer");
     assert!(buffer[..4096].iter().all(|&byte| byte == 42));

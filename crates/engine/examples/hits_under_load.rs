@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_block::{Flags, Op, Volume};
+use forebay_block::Volume;
 use forebay_config::Config;
 use forebay_engine::{Engine, EngineOptions, Session, Submission};
 
@@ -100,10 +100,8 @@ fn read(session: &mut Session, random: &mut Random, time: Duration) -> Vec<u32> 
     let mut buffer = Some(session.buffer(BLOCK as usize));
     while begin.elapsed() < time {
         let offset = random.below(HOT) * BLOCK;
-        let (volume, op, flags) = (Volume(0), Op::Read, Flags::NONE);
-        let buffer_taken = buffer.take();
-        let read =
-            Submission { tag: 0, volume, op, flags, offset, length: BLOCK, buffer: buffer_taken };
+        let room = buffer.take().expect("the last read came back with its buffer");
+        let read = Submission::read(0, Volume(0), offset, BLOCK, room);
         let from = Instant::now();
         session.submit(&mut vec![read], &mut done);
         while done.is_empty() {
@@ -134,8 +132,7 @@ fn write(session: &mut Session, end: &AtomicBool, busy: &AtomicBool) {
         {
             count += 1;
             let offset = (HOT + random.below(BLOCKS - HOT)) * BLOCK;
-            let (volume, op, flags, buffer) = (Volume(0), Op::Write, Flags::NONE, Some(buffer));
-            requests.push(Submission { tag: 0, volume, op, flags, offset, length: BLOCK, buffer });
+            requests.push(Submission::write(0, Volume(0), offset, BLOCK, buffer));
         }
         if requests.is_empty() {
             let soon = Instant::now() + Duration::from_micros(500);

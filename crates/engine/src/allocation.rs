@@ -12,8 +12,9 @@ use std::time::Instant;
 use forebay_block::{Content, ContentRun};
 use forebay_device::Holes;
 
-use crate::core::{Core, Shared};
+use crate::core::Core;
 use crate::queries::{Question, VolumeQueries};
+use crate::shared::Shared;
 
 /// Most calls of the cache for one answer; the client asks again for the rest.
 const ROUNDS_MAX: u32 = 64;
@@ -174,7 +175,8 @@ mod tests {
         range: (Volume, u64, u64),
         runs_max: usize,
     ) -> Vec<(Content, u64)> {
-        session.ask_contents(7, range, runs_max);
+        let (volume, offset, length) = range;
+        session.ask_contents(7, volume, offset, length, runs_max);
         let mut done = Vec::new();
         while session.wait(None, &mut done) > 0 {}
         let contents: Vec<Contents> = session.contents().collect();

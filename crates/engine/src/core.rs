@@ -1,29 +1,25 @@
 //! The state that one lock protects: the machine, the executor, and the requests in flight.
 
-use std::ops::ControlFlow;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use forebay_block::{ContentRun, Nanos, Op, Volume};
+use forebay_block::{Nanos, Op, Volume};
 use forebay_cache::{Acknowledge, Cache, Notice, Open, VolumeConfig, WritePolicy};
-use forebay_device::{Devices, Doorbell, Executor, Published, Sender};
+use forebay_device::{Devices, Doorbell, Executor, Published};
 use forebay_effect::{Effect, Place, RequestId};
-use forebay_flash::{Sealed, Stamp};
+use forebay_flash::Sealed;
 use forebay_results::LatencyRecorder;
 use smallvec::smallvec;
 
 use crate::clock::Clock;
 use crate::devices::AnyDevices;
 use crate::hits::Hits;
-use crate::lock::{Hold, Waiters};
+use crate::lock::Hold;
 use crate::machine::Driven;
-use crate::queries::{AllocationQueries, Contents, Question};
+use crate::queries::Contents;
 use crate::table::{Done, Loans, Submission, Table};
 use crate::tape::{Record, Recorder};
 use crate::waiting::Waiting;
 
-/// How often a thread that waits for a notice checks other things.
-const WAIT_PERIOD: Duration = Duration::from_millis(100);
 /// Parts in which latencies are recorded. A recorder takes 200 KiB: too much for each of many sessions.
 pub(crate) const LATENCIES: usize = 8;
 
@@ -43,10 +39,7 @@ pub(crate) struct Core {
     pub latencies: [Arc<Mutex<Vec<LatencyRecorder>>>; LATENCIES],
     /// Notices not yet taken by the threads that wait for them.
     pub notices: Vec<Notice>,
-    /// New sessions and requests are refused.
-    pub closing: bool,
-    /// A stop is near: nothing that may take long begins.
-    pub stop_announced: bool,
+    pub life: Life,
     /// Requests that wait for room in the machine.
     waiting: Waiting,
     /// Whether all new requests have to wait.
@@ -59,172 +52,21 @@ pub(crate) struct Core {
     pub reaper_wakes_at: Option<Nanos>,
     /// There may be more work to do at once.
     again: bool,
-    /// The reaper must end.
-    pub quit: bool,
-    hold: Hold,
+    /// How long the current thread has held the lock.
+    pub hold: Hold,
 }
 
-/// Work for the stamper.
-pub(crate) enum Work {
-    /// Write these stamps.
-    Write {
-        /// By volume.
-        stamps: Vec<(Volume, Stamp)>,
-        /// Also declare the records of the volumes void.
-        release: bool,
-    },
-    /// Request stamps: they are due.
-    Ask,
-    /// End: the engine ends.
-    Leave,
-}
-
-/// The lock, and the state around it.
-pub(crate) struct Shared {
-    core: Mutex<Core>,
-    waiters: Arc<Waiters>,
-    /// A notice has arrived.
-    noticed: Condvar,
-    pub clock: Clock,
-    /// Wakes the reaper.
-    pub bell: Arc<Doorbell>,
-    /// The questions about where volumes have data.
-    pub queries: AllocationQueries,
-    /// Sends queued operations to the kernel, without the lock.
-    sender: Option<Arc<dyn Sender>>,
-}
-
-impl Shared {
-    pub fn new(
-        mut core: Core,
-        clock: Clock,
-        bell: Arc<Doorbell>,
-        queries: AllocationQueries,
-    ) -> Shared {
-        let sender = core.executor.devices_mut().send_apart();
-        Shared {
-            waiters: core.hold.waiters.clone(),
-            core: Mutex::new(core),
-            noticed: Condvar::new(),
-            clock,
-            bell,
-            queries,
-            sender,
-        }
-    }
-
-    /// Answers a question of a session.
-    pub fn tell(&self, question: &Question, runs: Vec<ContentRun>) {
-        let mut core = self.lock_anyway();
-        let answer = Contents { tag: question.tag, runs };
-        core.table.answer_contents(question.session, answer);
-        self.unlock(core, None);
-    }
-
-    /// Locks. A panic under the lock means that the machine's contract was broken. The next thread
-    /// panics too, rather than serve from a machine in an unknown state.
-    pub fn lock(&self) -> MutexGuard<'_, Core> {
-        self.waiters
-            .lock(&self.core)
-            .expect("another thread panicked while it held the engine's lock")
-    }
-
-    /// Whether a thread has panicked under the lock; the next one that locks panics too.
-    pub fn is_broken(&self) -> bool {
-        self.core.is_poisoned()
-    }
-
-    /// Locks, if the lock is free.
-    pub fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
-        self.core.try_lock().ok()
-    }
-
-    /// Gives threads that wait for the lock the time to take it.
-    pub fn let_others_lock(&self) {
-        self.waiters.give_way();
-    }
-
-    /// Like [`Shared::lock`], for work that must end even after a panic.
-    pub fn lock_anyway(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Unlocks, then wakes the threads that have news, and sends queued operations to the kernel.
-    pub fn unlock(&self, mut core: MutexGuard<'_, Core>, own: Option<u32>) {
-        let rings = core.wakes(own);
-        let reaper = core.reaper_must_wake(self.clock);
-        let noticed = !core.notices.is_empty();
-        let sender = self.sender.as_ref().filter(|sender| sender.has_queued());
-        core.hold.end();
-        drop(core);
-        for bell in rings {
-            bell.ring();
-        }
-        if reaper {
-            self.bell.ring();
-        }
-        if noticed {
-            self.noticed.notify_all();
-        }
-        if let Some(sender) = sender {
-            sender.send();
-        }
-    }
-
-    /// Holds requests back, or lets them continue.
-    pub fn hold(&self, held: bool) {
-        let mut core = self.lock();
-        core.hold(held, self.clock.now());
-        self.unlock(core, None);
-    }
-
-    /// Waits until stamps are to be written, until they are to be requested at `due`, or until the
-    /// engine ends.
-    pub fn wait_stamps(&self, due: Instant) -> Work {
-        let mut core = self.lock_anyway();
-        loop {
-            if core.quit {
-                return Work::Leave;
-            }
-            let at = core.notices.iter().position(|notice| matches!(notice, Notice::Stamp { .. }));
-            if let Some(Notice::Stamp { stamps, release }) = at.map(|at| core.notices.remove(at)) {
-                return Work::Write { stamps, release };
-            }
-            let left = due.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Work::Ask;
-            }
-            let waited = self.noticed.wait_timeout(core, left);
-            core = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    /// Wakes the threads that wait for a notice.
-    pub fn wake_all(&self) {
-        self.noticed.notify_all();
-    }
-
-    /// Waits for a notice that `wanted` accepts, and calls `meanwhile` ten times a second; `None`
-    /// when that ends the wait.
-    pub fn wait_notice<T>(
-        &self,
-        mut wanted: impl FnMut(&Notice) -> Option<T>,
-        mut meanwhile: impl FnMut(&Core) -> ControlFlow<()>,
-    ) -> Option<T> {
-        let mut core = self.lock();
-        loop {
-            let found = core.notices.iter().enumerate().find_map(|(i, n)| Some((i, wanted(n)?)));
-            if let Some((at, value)) = found {
-                core.notices.remove(at);
-                return Some(value);
-            }
-            let waited = self.noticed.wait_timeout(core, WAIT_PERIOD);
-            core = waited.unwrap_or_else(PoisonError::into_inner).0;
-            if meanwhile(&core).is_break() {
-                return None;
-            }
-        }
-    }
+/// How near the engine is to its end. It only comes nearer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Life {
+    /// Operators may order anything.
+    Serving,
+    /// A stop is announced: nothing that may take long begins.
+    StopAnnounced,
+    /// The machine has been asked to stop, and refuses requests.
+    Stopping,
+    /// The threads end.
+    Ended,
 }
 
 impl Core {
@@ -239,15 +81,13 @@ impl Core {
             tape,
             latencies: Default::default(),
             notices: Vec::new(),
-            closing: false,
-            stop_announced: false,
+            life: Life::Serving,
             waiting: Waiting::default(),
             held: false,
             noted: false,
             one_at_a_time: false,
             reaper_wakes_at: None,
             again: false,
-            quit: false,
             hold: Hold::default(),
         }
     }
@@ -415,13 +255,14 @@ impl Core {
     /// Announces a stop.
     pub fn prepare_stop(&mut self, now: Nanos) {
         self.note(|| Record::PrepareStop);
-        self.stop_announced = true;
+        self.life = self.life.max(Life::StopAnnounced);
         self.cache.prepare_stop();
         self.drive(now);
     }
 
     /// Asks the machine to stop.
     pub fn stop(&mut self, now: Nanos, destage: bool) {
+        self.life = self.life.max(Life::Stopping);
         self.note(|| Record::Stop(destage));
         self.cache.stop(destage);
         self.drive(now);
@@ -519,6 +360,12 @@ impl Core {
         self.executor.run(&mut machine, &mut self.table).more
     }
 
+    /// Whether a write may have been acknowledged that memory alone holds.
+    pub fn answers_from_memory(&self) -> bool {
+        let config = self.cache.config();
+        config.write_policy.write_back && config.acknowledge == Acknowledge::Dram
+    }
+
     fn note(&mut self, record: impl FnOnce() -> Record) {
         if let Some(tape) = &mut self.tape {
             tape.record(&record());
@@ -535,7 +382,7 @@ impl Core {
     }
 
     /// The bells of sessions with news, except the caller's own.
-    fn wakes(&mut self, own: Option<u32>) -> Vec<Arc<Doorbell>> {
+    pub fn wakes(&mut self, own: Option<u32>) -> Vec<Arc<Doorbell>> {
         let mut rings = Vec::new();
         for session in self.table.to_wake.drain(..) {
             if Some(session) != own {
@@ -545,7 +392,8 @@ impl Core {
         rings
     }
 
-    fn reaper_must_wake(&self, clock: Clock) -> bool {
+    /// Whether the reaper has to wake sooner than it would.
+    pub fn reaper_must_wake(&self, clock: Clock) -> bool {
         let sooner = match (self.next_due(clock), self.reaper_wakes_at) {
             (Some(due), Some(wakes)) => due < wakes,
             (Some(_), None) => true,

@@ -239,6 +239,12 @@ pub enum EngineError {
     /// Clients are held back and could not be resumed.
     #[error("{0}; client requests are still held back. Try `forebay ctl resume` again")]
     StillQuiesced(Box<EngineError>),
+    /// A stop could not resume clients.
+    #[error(
+        "{0}, so a quiesce could not end before the stop; client requests that were held back \
+         failed"
+    )]
+    HeldRefused(Box<EngineError>),
     /// A volume has become too small for its dirty data.
     #[error(
         "volume {volume} has {size} bytes, but the flash tier {} holds newer data for byte \

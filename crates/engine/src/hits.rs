@@ -15,7 +15,7 @@ use forebay_device::Published;
 use forebay_effect::Frame;
 use smallvec::{SmallVec, smallvec};
 
-use crate::core::Core;
+use crate::core::{Core, Life};
 use crate::machine::withdraw;
 use crate::table::{Loans, Submission};
 
@@ -100,7 +100,7 @@ impl Core {
     /// Whether sessions may read without the lock.
     fn may_publish(&self) -> bool {
         let as_simulated = self.one_at_a_time || self.tape.is_some();
-        !as_simulated && !self.held && !self.closing && self.cache.is_ready()
+        !as_simulated && !self.held && self.life < Life::Stopping && self.cache.is_ready()
     }
 
     /// Allows or forbids sessions to read without the lock.
@@ -144,10 +144,10 @@ pub(crate) fn read(published: &Published, borrows: bool, r: &mut Submission) -> 
 mod tests {
     use super::*;
     use crate::clock::Clock;
-    use crate::core::Shared;
     use crate::core::tests::{lending, write};
     use crate::queries::AllocationQueries;
     use crate::session::Session;
+    use crate::shared::Shared;
     use crate::table::Done;
     use forebay_cache::{CacheConfig, VolumeStats};
     use forebay_device::Doorbell;
@@ -246,9 +246,9 @@ mod tests {
         for request in [write(1), read(1), read(1)] {
             assert_eq!(ask(&mut session, request).len(), 1);
         }
-        shared.hold(true);
+        shared.with_core(|core, now| core.hold(true, now));
         assert!(ask(&mut session, read(1)).is_empty());
-        shared.hold(false);
+        shared.with_core(|core, now| core.hold(false, now));
         let mut done = Vec::new();
         session.reap(&mut done);
         assert_eq!(done.len(), 1);

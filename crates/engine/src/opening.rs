@@ -18,7 +18,7 @@ use forebay_model::Model;
 use forebay_setup::{available_memory, count_cells};
 
 use crate::clock::Clock;
-use crate::core::{Core, Shared};
+use crate::core::Core;
 use crate::devices::AnyDevices;
 use crate::error::EngineError;
 use crate::flash_tier::FlashTier;
@@ -26,6 +26,7 @@ use crate::notice::EngineNotice;
 use crate::options::{EngineOptions, VolumeDescription};
 use crate::queries::AllocationQueries;
 use crate::recognise::{Found, stored_geometry};
+use crate::shared::Shared;
 use crate::store::{Backing, Store, random_uuid};
 use crate::tape::Recorder;
 use crate::translate::cache_config;

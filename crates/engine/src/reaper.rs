@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use crate::core::Shared;
+use crate::core::Life;
+use crate::shared::Shared;
 
-/// Starts the thread. It ends when `Core::quit` is set and the bell has rung.
+/// Starts the thread. It ends when the engine's life has ended and the bell has rung.
 pub(crate) fn start(shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("forebay-reaper".into()).spawn(move || work(&shared))
 }
@@ -15,7 +16,7 @@ fn work(shared: &Shared) {
     loop {
         let mut core = shared.lock();
         core.reaper_wakes_at = None;
-        if core.quit {
+        if core.life == Life::Ended {
             return;
         }
         core.pass_timeout(shared.clock.now());

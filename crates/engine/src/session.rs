@@ -9,9 +9,10 @@ use forebay_results::LatencyRecorder;
 
 use crate::allocation;
 use crate::buffers::BufferPool;
-use crate::core::{LATENCIES, Shared};
+use crate::core::{LATENCIES, Life};
 use crate::hits::{self, Hits, Report};
 use crate::queries::{Contents, Question};
+use crate::shared::Shared;
 use crate::table::{Done, Loans, Submission};
 
 /// Unused buffers that a session keeps.
@@ -174,8 +175,14 @@ impl Session {
     /// [`contents`](Session::contents) returns the answer. It may cover only the start of the
     /// range, for example because it has at most `runs_max` runs. It includes every write that was
     /// answered before this call.
-    pub fn ask_contents(&mut self, tag: u64, range: (Volume, u64, u64), runs_max: usize) {
-        let (volume, offset, length) = range;
+    pub fn ask_contents(
+        &mut self,
+        tag: u64,
+        volume: Volume,
+        offset: u64,
+        length: u64,
+        runs_max: usize,
+    ) {
         let session = self.number;
         self.shared.lock().table.enter_question(session);
         self.in_flight += 1;
@@ -223,13 +230,13 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         let mut done = Vec::new();
-        while self.in_flight > 0 && !self.shared.lock_anyway().quit {
+        while self.in_flight > 0 && self.shared.lock_anyway().life != Life::Ended {
             let soon = Instant::now() + std::time::Duration::from_millis(100);
             self.wait(Some(soon), &mut done);
             done.clear();
         }
         let mut core = self.shared.lock_anyway();
-        if core.quit {
+        if core.life == Life::Ended {
             return;
         }
         if !self.shared.is_broken() {

@@ -15,10 +15,10 @@ use forebay_config::Config;
 use forebay_flash::{Older, Stamp};
 
 use crate::backing_header::BackingHeader;
-use crate::core::{Shared, Work};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::notice::EngineNotice;
+use crate::shared::{Shared, Work};
 use crate::store::Store;
 use crate::stores::Stores;
 
@@ -54,7 +54,9 @@ impl Engine {
         let dirty = |&v: &u16| core.cache.volume_stats(Volume(v.into())).map(|s| s.dirty_blocks);
         let blocks: Vec<u64> = completing.iter().map(|v| dirty(v).unwrap_or(0)).collect();
         drop(core);
-        self.destage_unless("completing an older copy of a store", meanwhile)?;
+        let mut orders = self.orders();
+        self.destage_during(&mut orders, "completing an older copy of a store", meanwhile)?;
+        drop(orders);
         let stores = self.stores.lock_all();
         for (volume, blocks) in completing.into_iter().zip(blocks) {
             let store = &stores[usize::from(volume)];
@@ -85,7 +87,7 @@ impl Engine {
     }
 }
 
-/// Starts the threads. They end when `Core::quit` is set and the threads that wait for a notice are
+/// Starts the threads. They end when the engine's life has ended and the threads that wait for a notice are
 /// woken.
 fn start(
     shared: Arc<Shared>,

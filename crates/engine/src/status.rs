@@ -11,8 +11,8 @@ use forebay_results::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::core::Shared;
 use crate::options::VolumeDescription;
+use crate::shared::Shared;
 
 /// A running cache, now. Latencies are in microseconds, sizes in bytes.
 #[derive(Clone, Debug, Serialize, JsonSchema)]

@@ -87,30 +87,14 @@ impl Store {
             patience::open_or_name(&options, || format!("volume {}", volume.name))?;
         let total = target.size();
         let (block, new) = (u64::from(target.capabilities().logical_block), target.is_new());
-        let Plan { size_bytes, area_at, data_at, window } = Plan::new(volume, total, block)?;
-        let target = target.window(data_at, window)?;
+        let plan = Plan::new(volume, total, block)?;
+        let target = target.window(plan.data_at, plan.window)?;
+        let area_at = plan.area_at;
         let writable = area_at.is_some() || !volume.read_only;
         let file = File::options().read(true).write(writable).open(&path);
         let file = file.map_err(|source| io_error("open", &path, source))?;
-        let mut store = Store {
-            name: volume.name.clone(),
-            read_only: volume.read_only,
-            priority: volume.priority as u8,
-            bypass: volume.bypass,
-            size_bytes,
-            uuid: [0; 16],
-            target: Some(Backing::Local(target)),
-            notices,
-            header: None,
-            known: false,
-            older: false,
-            area: HeaderArea::of_file(file),
-            header_at: None,
-            data_at,
-            export: None,
-            void: Vec::new(),
-            path,
-        };
+        let (area, target) = (HeaderArea::of_file(file), Backing::Local(target));
+        let mut store = Store { notices, ..Store::new(volume, &plan, area, target) };
         store.check_elsewhere(volume, total, area_at, give_up)?;
         if !new {
             store.check_end(volume, total, area_at, give_up)?;
@@ -124,30 +108,18 @@ impl Store {
 
     /// Opens an export of an NBD server.
     fn open_export(volume: &Volume, give_up: GiveUp) -> Result<Store, EngineError> {
-        let path = PathBuf::from(&volume.backing);
         let export = Arc::new(Export::open(&volume.backing, volume.read_only)?);
         let block = u64::from(export.logical_block());
         let plan = Plan::new(volume, export.size(), block)?;
-        let Plan { size_bytes, area_at, data_at, window } = plan;
-        let remote = Backing::Remote { export: export.clone(), offset: data_at, size: window };
+        let Plan { area_at, data_at: offset, window: size, .. } = plan;
+        let (area, remote) = (
+            HeaderArea::of_export(export.clone()),
+            Backing::Remote { export: export.clone(), offset, size },
+        );
         let mut store = Store {
-            name: volume.name.clone(),
             read_only: volume.read_only || export.is_read_only(),
-            priority: volume.priority as u8,
-            bypass: volume.bypass,
-            size_bytes,
-            uuid: [0; 16],
-            target: Some(remote),
-            notices: Vec::new(),
-            header: None,
-            known: false,
-            older: false,
-            area: HeaderArea::of_export(export.clone()),
-            header_at: None,
-            data_at,
             export: Some(export.clone()),
-            void: Vec::new(),
-            path,
+            ..Store::new(volume, &plan, area, remote)
         };
         store.check_elsewhere(volume, export.size(), area_at, give_up)?;
         store.check_end(volume, export.size(), area_at, give_up)?;
@@ -166,6 +138,29 @@ impl Store {
             }
         }
         Ok(store)
+    }
+
+    /// A store whose header, if it has one, was not looked at yet.
+    fn new(volume: &Volume, plan: &Plan, area: HeaderArea, target: Backing) -> Store {
+        Store {
+            name: volume.name.clone(),
+            path: PathBuf::from(&volume.backing),
+            read_only: volume.read_only,
+            priority: volume.priority as u8,
+            bypass: volume.bypass,
+            size_bytes: plan.size_bytes,
+            uuid: [0; 16],
+            target: Some(target),
+            notices: Vec::new(),
+            header: None,
+            known: false,
+            older: false,
+            area,
+            header_at: None,
+            data_at: plan.data_at,
+            export: None,
+            void: Vec::new(),
+        }
     }
 
     /// From now on `watch` is notified of writes to the header, as writes to `device`.
@@ -587,13 +582,7 @@ fn size_of(file: &File) -> std::io::Result<u64> {
 
 /// The identity of an export without a header: its address.
 fn identity_of(address: &str) -> [u8; 16] {
-    let [a, b] =
-        [0x5EED_0001, 0x5EED_0002].map(|seed| crc32c::crc32c_append(seed, address.as_bytes()));
-    let mut uuid = [0xFF; 16];
-    uuid[..4].copy_from_slice(&a.to_le_bytes());
-    uuid[4..8].copy_from_slice(&b.to_le_bytes());
-    uuid[8..].copy_from_slice(&(address.len() as u64).to_le_bytes());
-    uuid
+    xxhash_rust::xxh3::xxh3_128(address.as_bytes()).to_le_bytes()
 }
 
 /// The identity of a store without a header: its device, or its file.

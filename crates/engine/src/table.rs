@@ -27,6 +27,44 @@ pub struct Submission {
 }
 
 impl Submission {
+    /// Reads `length` bytes into `buffer`.
+    pub fn read(tag: u64, volume: Volume, offset: u64, length: u64, buffer: AlignedBuffer) -> Self {
+        Self::new(tag, volume, Op::Read, offset, length, Some(buffer))
+    }
+
+    /// Writes the first `length` bytes of `buffer`.
+    pub fn write(
+        tag: u64,
+        volume: Volume,
+        offset: u64,
+        length: u64,
+        buffer: AlignedBuffer,
+    ) -> Self {
+        Self::new(tag, volume, Op::Write, offset, length, Some(buffer))
+    }
+
+    /// Makes durable what was answered before.
+    pub fn flush(tag: u64, volume: Volume) -> Self {
+        Self::new(tag, volume, Op::Flush, 0, 0, None)
+    }
+
+    /// Any operation, without flags.
+    pub fn new(
+        tag: u64,
+        volume: Volume,
+        op: Op,
+        offset: u64,
+        length: u64,
+        buffer: Option<AlignedBuffer>,
+    ) -> Self {
+        Submission { tag, volume, op, flags: Flags::NONE, offset, length, buffer }
+    }
+
+    /// This request with these flags.
+    pub fn with_flags(self, flags: Flags) -> Self {
+        Submission { flags, ..self }
+    }
+
     /// What the cache learns of it.
     pub(crate) fn at(&self, time: Nanos) -> Request {
         let Submission { volume, op, flags, offset, length, .. } = *self;

@@ -3,11 +3,16 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
+use forebay_block::Volume;
 use forebay_config::{Acknowledge, Config, WritePolicy};
-use forebay_engine::{EngineError, StopMode, inspect_backing};
+use forebay_effect::{Device, IoError};
+use forebay_engine::watch::Part;
+use forebay_engine::{EngineError, StopMode, Submission, inspect_backing, is_as_left};
 
 use crate::engine::{BLOCKS, config_with, open, read, write};
+use crate::fail::open_to_fail;
 
 /// Writes answered by memory, flash and a store that are slow to write to.
 fn slow(directory: &Path) -> Config {
@@ -89,5 +94,99 @@ fn copies_made_under_a_quiesce_say_that_they_are_complete_whatever_is_ordered_me
     assert!(!dirty(), "a copy is complete");
     engine.set_policy(WritePolicy::WriteThrough, None).unwrap();
     engine.resume().unwrap();
+    drop(session);
+}
+
+#[test]
+fn a_stop_refuses_what_a_quiesce_holds_back_if_the_quiesce_cannot_end() {
+    for mode in [StopMode::Keep, StopMode::Destage] {
+        let directory = tempfile::tempdir().unwrap();
+        let config = config_with(directory.path(), true, "write-back");
+        let (engine, fail) = open_to_fail(&config, |operation| operation.part == Part::Header);
+        let mut session = engine.session().unwrap();
+        write(&mut session, 0, 1, 7);
+        engine.quiesce(None, |_| {}).unwrap();
+        fail.now.store(true, Ordering::Relaxed);
+        assert!(matches!(engine.resume(), Err(EngineError::StillQuiesced(_))));
+
+        let (mut requests, mut done) = (vec![Submission::flush(1, Volume(0))], Vec::new());
+        assert_eq!(session.submit(&mut requests, &mut done), 1, "held back");
+        engine.prepare_stop();
+        assert_eq!(session.wait(None, &mut done), 0);
+        assert_eq!(done.remove(0).result, Err(IoError::Shutdown));
+        session.submit(&mut vec![Submission::flush(2, Volume(0))], &mut done);
+        assert_eq!(done.remove(0).result, Err(IoError::Shutdown));
+        drop(session);
+
+        // The stop itself can write headers again.
+        fail.now.store(false, Ordering::Relaxed);
+        let error = engine.stop(mode, |_| {}).unwrap_err();
+        assert!(matches!(error, EngineError::HeldRefused(_)), "{mode:?}: {error}");
+        let engine = open(&config);
+        let mut session = engine.session().unwrap();
+        assert_eq!(read(&mut session, 0, 1), 7);
+        drop(session);
+    }
+}
+
+#[test]
+fn a_stop_whose_flush_fails_says_so_though_it_is_cut_short() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = slow(directory.path());
+    let (engine, fail) = open_to_fail(&config, |operation| operation.device == Device::Flash);
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, 1, 7);
+    drop(session);
+    fail.now.store(true, Ordering::Relaxed);
+    let error = engine.stop_unless(StopMode::Destage, |_| ControlFlow::Break(())).unwrap_err();
+    assert!(matches!(error, EngineError::Destage { .. }), "{error}");
+    assert!(error.to_string().contains("the newest data of 1 block was only in memory"), "{error}");
+}
+
+#[test]
+fn a_stop_ends_a_change_of_policy_that_still_destages() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(&slow(directory.path()));
+    let mut session = engine.session().unwrap();
+    for block in 0..500 {
+        write(&mut session, 0, block * 2 % BLOCKS, 7);
+    }
+    std::thread::scope(|scope| {
+        let change = scope.spawn(|| engine.set_policy(WritePolicy::WriteThrough, None));
+        while engine.status().total.backing.traffic.write_bytes == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        engine.prepare_stop();
+        let ended = change.join().unwrap();
+        assert!(matches!(ended, Err(EngineError::Stopping)), "{ended:?}");
+    });
+    assert!(engine.has_policy(WritePolicy::WriteBack, Acknowledge::Dram));
+    assert!(engine.status().total.dirty_blocks > 0, "all was destaged first");
+    let refused = engine.set_policy(WritePolicy::WriteThrough, None);
+    assert!(matches!(refused, Err(EngineError::Stopping)), "{refused:?}");
+    drop(session);
+    engine.stop(StopMode::Keep, |_| {}).unwrap();
+}
+
+#[test]
+fn the_note_of_a_quiesce_covers_writes_that_were_in_flight() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = slow(directory.path());
+    config.cache.write_policy = WritePolicy::WriteThrough;
+    let engine = open(&config);
+    let mut session = engine.session().unwrap();
+    let (mut requests, mut done) = (Vec::new(), Vec::new());
+    // Each waits for the one before it, so the last has not reached the store yet.
+    for tag in 0..4 {
+        let mut buffer = session.buffer(4096);
+        buffer.fill(tag as u8 + 1);
+        requests.push(Submission::write(tag, Volume(0), 0, 4096, buffer));
+    }
+    assert_eq!(session.submit(&mut requests, &mut done), 4);
+    engine.quiesce(None, |_| {}).unwrap();
+    assert_eq!(session.reap(&mut done), 0);
+    let store = directory.path().join("a.img");
+    let header = inspect_backing(&store).unwrap();
+    assert_eq!(is_as_left(&store, &header).unwrap(), Some(true));
     drop(session);
 }

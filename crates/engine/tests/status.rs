@@ -1,6 +1,6 @@
 //! What an engine says of itself.
 
-use forebay_block::{Flags, Op, Volume};
+use forebay_block::Volume;
 use forebay_config::{Acknowledge, Config, WritePolicy};
 use forebay_engine::{Engine, EngineOptions, Submission};
 
@@ -15,9 +15,8 @@ fn a_request_counts_when_it_arrives_and_its_time_when_it_is_answered() {
     let config = Config::from_toml(&text).unwrap();
     let engine = Engine::open(&config, EngineOptions::default()).unwrap();
     let mut session = engine.session().unwrap();
-    let buffer = Some(session.buffer(4096));
-    let (op, flags) = (Op::Read, Flags::NONE);
-    let read = Submission { tag: 1, volume: Volume(0), op, flags, offset: 0, length: 4096, buffer };
+    let buffer = session.buffer(4096);
+    let read = Submission::read(1, Volume(0), 0, 4096, buffer);
     let mut done = Vec::new();
     session.submit(&mut vec![read], &mut done);
     // (The store takes 200 ms for it.)

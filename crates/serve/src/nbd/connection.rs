@@ -273,8 +273,8 @@ impl<'a> Connection<'a> {
             Command::BlockStatus => {
                 let tag = self.occupy(Slot { request, cost });
                 let volume = self.transmission.export().volume;
-                let range = (volume, request.offset, request.length);
-                self.session.ask_contents(tag, range, extents_max(&request));
+                let (offset, length) = (request.offset, request.length);
+                self.session.ask_contents(tag, volume, offset, length, extents_max(&request));
             }
             Command::Trim | Command::WriteZeroes | Command::Flush => {
                 self.enqueue(request, cost, None);

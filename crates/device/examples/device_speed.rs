@@ -1,5 +1,5 @@
 //! How fast the executor and its devices are: `cargo run --release -p forebay-device --example
-//! speed -- [DIRECTORY]` prints one figure per line. The directory (default: the temporary one)
+//! device_speed -- [DIRECTORY]` prints one figure per line. The directory (default: the temporary one)
 //! is where the file of the device measurements goes.
 
 #![allow(clippy::print_stdout)] // a program, not the library

@@ -1,4 +1,4 @@
-//! How fast the models are: `cargo run --release -p forebay-model --example speed`.
+//! How fast the models are: `cargo run --release -p forebay-model --example model_speed`.
 
 #![allow(clippy::print_stdout)] // a program, not the library
 

@@ -7,7 +7,8 @@
 //! withdrawn: first the headers say *dirty*, then the tier drops its notes. A start that finds a
 //! store that differs from its note (`Store::is_changed`) drops the tier's data for it.
 
-use std::sync::{MutexGuard, PoisonError};
+use std::ops::ControlFlow;
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use forebay_block::Volume;
@@ -15,9 +16,11 @@ use forebay_cache::Notice as MachineNotice;
 use forebay_effect::Outcome;
 use forebay_flash::{SEAL_BYTES, Sealed};
 
-use crate::engine::{Engine, Quiesced, StoreState};
+use crate::core::Life;
+use crate::engine::{Engine, StoreState};
 use crate::error::EngineError;
 use crate::fingerprint::{self, Fingerprint};
+use crate::operate::{Orders, Quiesced};
 use crate::store::Store;
 
 /// Time between two checks whether the machine is quiet.
@@ -38,18 +41,19 @@ impl Engine {
         limit: Option<Duration>,
         mut progress: impl FnMut(u64),
     ) -> Result<(), EngineError> {
-        let mut state = self.quiesced.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.is_none() {
-            self.destage(&mut progress)?;
+        let mut orders = self.begin_order()?;
+        if orders.quiesced.is_none() {
+            self.destage_all(&mut orders, &mut progress)?;
         }
-        let held = self.hold_all(progress).and_then(|()| {
-            let since = state.map_or_else(Instant::now, |quiesced| quiesced.since);
-            *state = Some(Quiesced { since, until: limit.map(|limit| Instant::now() + limit) });
+        let held = self.hold_all(&mut orders, progress).and_then(|()| {
+            let since = orders.quiesced.map_or_else(Instant::now, |quiesced| quiesced.since);
+            let until = limit.map(|limit| Instant::now() + limit);
+            orders.quiesced = Some(Quiesced { since, until });
             self.note_stores("the quiesce", StoreState::Whole)
         });
         if held.is_err() {
             // What keeps clients waiting is the greater trouble.
-            self.resume_from(&mut state)?;
+            self.resume_or_say(&mut orders)?;
         }
         held
     }
@@ -59,11 +63,12 @@ impl Engine {
     /// # Errors
     /// As [`resume`](Engine::resume).
     pub fn end_overdue_quiesce(&self) -> Result<bool, EngineError> {
-        // Another thread holds the lock while it begins or ends a quiesce: nothing to do then.
-        let Ok(mut state) = self.quiesced.try_lock() else { return Ok(false) };
-        let overdue = state.is_some_and(|q| q.until.is_some_and(|until| until <= Instant::now()));
+        // An order that is being carried out will end; then is time enough.
+        let Ok(mut orders) = self.orders.try_lock() else { return Ok(false) };
+        let until = orders.quiesced.and_then(|quiesced| quiesced.until);
+        let overdue = until.is_some_and(|until| until <= Instant::now());
         if overdue {
-            self.resume_from(&mut state)?;
+            self.resume_or_say(&mut orders)?;
         }
         Ok(overdue)
     }
@@ -73,15 +78,20 @@ impl Engine {
     /// # Errors
     /// If headers or the flash tier cannot be written; requests are then still held back.
     pub fn resume(&self) -> Result<(), EngineError> {
-        let mut state = self.quiesced.lock().unwrap_or_else(PoisonError::into_inner);
-        self.resume_from(&mut state)
+        self.resume_or_say(&mut self.orders())
     }
 
-    fn resume_from(&self, state: &mut Option<Quiesced>) -> Result<(), EngineError> {
-        if state.is_some() {
-            let still = |error| EngineError::StillQuiesced(Box::new(error));
-            self.withdraw_notes().map_err(still)?;
-            *state = None;
+    /// As [`resume`](Engine::resume); the error says that clients are still held back.
+    fn resume_or_say(&self, orders: &mut Orders) -> Result<(), EngineError> {
+        let resumed = self.resume_during(orders);
+        resumed.map_err(|error| EngineError::StillQuiesced(Box::new(error)))
+    }
+
+    /// As [`resume`](Engine::resume), as a part of an order.
+    pub(crate) fn resume_during(&self, orders: &mut Orders) -> Result<(), EngineError> {
+        if orders.quiesced.is_some() {
+            self.withdraw_notes(orders)?;
+            orders.quiesced = None;
         }
         self.let_go();
         Ok(())
@@ -102,22 +112,27 @@ impl Engine {
             stamp: 0,
         };
         let volumes = volumes.iter().map(drop).collect();
-        let state = self.quiesced.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.is_some() {
-            return self.seal(volumes, "dropping cached data");
+        let mut orders = self.begin_order()?;
+        let what = "dropping cached data";
+        if orders.quiesced.is_some() {
+            return self.seal(volumes, what);
         }
-        let dropped =
-            self.hold_all(|_| {}).and_then(|()| self.seal(volumes, "dropping cached data"));
+        let held = self.hold_all(&mut orders, |_| {});
+        let dropped = held.and_then(|()| self.seal(volumes, what));
         self.let_go();
         dropped
     }
 
     /// Holds requests back until nothing is dirty or in progress.
-    fn hold_all(&self, progress: impl FnMut(u64)) -> Result<(), EngineError> {
-        self.shared.hold(true);
+    fn hold_all(
+        &self,
+        orders: &mut Orders,
+        mut progress: impl FnMut(u64),
+    ) -> Result<(), EngineError> {
+        self.shared.with_core(|core, now| core.hold(true, now));
         loop {
             let core = self.shared.lock();
-            if core.stop_announced {
+            if core.life != Life::Serving {
                 return Err(EngineError::Stopping);
             }
             if !core.is_busy() {
@@ -126,12 +141,25 @@ impl Engine {
             drop(core);
             std::thread::sleep(QUIET_POLL_PERIOD);
         }
-        self.destage(progress)
+        self.destage_all(orders, &mut progress)
+    }
+
+    fn destage_all(
+        &self,
+        orders: &mut Orders,
+        progress: &mut impl FnMut(u64),
+    ) -> Result<(), EngineError> {
+        self.destage_during(orders, "the destage", |dirty| {
+            progress(dirty);
+            ControlFlow::Continue(())
+        })
     }
 
     fn let_go(&self) {
-        self.shared.lock().noted = false;
-        self.shared.hold(false);
+        self.shared.with_core(|core, now| {
+            core.noted = false;
+            core.hold(false, now);
+        });
     }
 
     /// Records the state of the stores; nothing is in progress.
@@ -142,8 +170,8 @@ impl Engine {
     ) -> Result<(), EngineError> {
         self.settle_stamps();
         let stamp = self.shared.lock().cache.stamp_now(left != StoreState::Dirty);
-        let past = self.volumes_past();
         let mut stores = self.stores.lock_all();
+        let passes_through = self.pass_through(&stores);
         let unsealed = |error: EngineError| EngineError::Unsealed { what, why: error.to_string() };
         let prints = match self.has_flash {
             true => fingerprints(&stores).map_err(unsealed)?,
@@ -157,8 +185,8 @@ impl Engine {
                 if left != StoreState::Dirty {
                     (header.dirty, header.opening) = (false, false);
                 }
-                // (What flash holds of a volume that goes past it is void, whatever becomes of flash.)
-                header.released = left == StoreState::Released || past[number];
+                // What flash holds of a volume that passes through is void, whatever becomes of flash.
+                header.released = left == StoreState::Released || passes_through[number];
                 header.fingerprint = print.map_or([0; 16], Fingerprint::bytes);
                 header.data_bytes = size;
                 header.put_stamp(stamp);
@@ -195,19 +223,19 @@ impl Engine {
         self.shared.unlock(core, None);
     }
 
-    /// By volume: whether it bypasses flash.
-    fn volumes_past(&self) -> Vec<bool> {
+    /// By volume: whether it bypasses flash. A volume that begins to do so after the answer releases
+    /// its store after what is written to `stores`, all of them, under these locks.
+    pub(crate) fn pass_through(&self, _stores: &[MutexGuard<'_, Store>]) -> Vec<bool> {
         let core = self.shared.lock();
         self.volumes().iter().map(|v| core.cache.passes_through(v.volume)).collect()
     }
 
     /// The stores are about to be written again.
-    fn withdraw_notes(&self) -> Result<(), EngineError> {
-        let past = self.volumes_past();
+    fn withdraw_notes(&self, orders: &Orders) -> Result<(), EngineError> {
         let mut stores = self.stores.lock_all();
-        let dirty = self.keeps_dirty(&stores);
-        for (store, past) in stores.iter_mut().zip(past) {
-            let dirty = dirty && !store.read_only && !past;
+        let passes_through = self.pass_through(&stores);
+        for (store, passes_through) in stores.iter_mut().zip(passes_through) {
+            let dirty = orders.marks_dirty && !store.read_only && !passes_through;
             store.write_header(|header| (header.dirty, header.fingerprint) = (dirty, [0; 16]))?;
         }
         let numbers = 0..stores.len() as u16;
@@ -236,7 +264,7 @@ impl Engine {
                 MachineNotice::Sealed(result) => Some(*result),
                 _ => None,
             },
-            |_| std::ops::ControlFlow::Continue(()),
+            |_| ControlFlow::Continue(()),
         );
         let failed =
             |error| EngineError::Unsealed { what, why: format!("the flash tier: {error}") };

@@ -1,0 +1,283 @@
+//! The orders of operators: a destage, another write policy, another size of DRAM. `quiesce.rs` has
+//! those that hold clients back.
+//!
+//! One order runs at a time: it holds [`Engine::orders`] until it ends. A stop that is announced
+//! ends the current order early and lets no other begin. Threads take the engine's locks in this
+//! sequence: the orders, the stores by number, the core.
+
+use std::ops::ControlFlow;
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Instant;
+
+use forebay_cache::{Combination, Notice};
+use forebay_config as words;
+use forebay_effect::IoError;
+
+use crate::core::Life;
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::options::VolumeDescription;
+
+/// What operators have ordered so far. Who holds its lock carries out an order, or the start or the
+/// stop of the engine.
+#[derive(Debug)]
+pub(crate) struct Orders {
+    /// Clients are held back, and the headers of the stores note that they are complete.
+    pub quiesced: Option<Quiesced>,
+    /// Outside of a quiesce, the headers of the stores say that they lack dirty data: a policy of
+    /// this run writes back, or the previous run left dirty data.
+    pub marks_dirty: bool,
+    /// When writes are acknowledged under write-back, unless an order sets it.
+    pub acknowledge: words::Acknowledge,
+    /// Why a stop could not end a quiesce.
+    pub unresumed: Option<EngineError>,
+}
+
+/// A quiesce that has taken effect.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quiesced {
+    /// Since when.
+    pub since: Instant,
+    /// When clients continue in any case.
+    pub until: Option<Instant>,
+}
+
+impl Orders {
+    /// At the start.
+    pub fn new(config: &words::Config) -> Orders {
+        Orders {
+            quiesced: None,
+            marks_dirty: config.cache.write_policy.keeps_dirty_data(),
+            acknowledge: config.acknowledge_of_write_back(),
+            unresumed: None,
+        }
+    }
+}
+
+impl Engine {
+    /// Waits until the current order has ended.
+    pub(crate) fn orders(&self) -> MutexGuard<'_, Orders> {
+        // Each field is valid at every point where a panic could be.
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the current order has ended, and begins another.
+    ///
+    /// # Errors
+    /// If a stop is announced.
+    pub(crate) fn begin_order(&self) -> Result<MutexGuard<'_, Orders>, EngineError> {
+        let orders = self.orders();
+        match self.shared.lock().life {
+            Life::Serving => Ok(orders),
+            _ => Err(EngineError::Stopping),
+        }
+    }
+
+    /// Destages everything that is dirty now, while requests continue. `progress` is called about
+    /// ten times a second with the number of dirty blocks.
+    ///
+    /// # Errors
+    /// If some of it cannot be destaged; it is kept. If a stop is announced.
+    pub fn destage(&self, mut progress: impl FnMut(u64)) -> Result<(), EngineError> {
+        let mut orders = self.begin_order()?;
+        self.destage_during(&mut orders, "the destage", |dirty| {
+            progress(dirty);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// Destages as a part of an order called `what`, but does not wait for the end if `progress`
+    /// says so.
+    pub(crate) fn destage_during(
+        &self,
+        _: &mut Orders,
+        what: &'static str,
+        mut progress: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<(), EngineError> {
+        let mut core = self.shared.lock();
+        if core.life != Life::Serving {
+            return Err(EngineError::Stopping);
+        }
+        core.destage(self.shared.clock.now());
+        self.shared.unlock(core, None);
+        let result = self.shared.wait_notice(
+            |notice| match notice {
+                Notice::Destaged(result) => Some(*result),
+                _ => None,
+            },
+            |core| progress(core.cache.dirty_blocks()),
+        );
+        let result = result.ok_or(EngineError::StartEnded)?;
+        result.map_err(|error| self.destage_error(what, error))
+    }
+
+    /// Whether this policy is in force.
+    pub fn has_policy(&self, policy: words::WritePolicy, acknowledge: words::Acknowledge) -> bool {
+        let Ok((machine, acknowledges)) = forebay_setup::policy(policy, acknowledge) else {
+            return false;
+        };
+        let core = self.shared.lock();
+        let config = core.cache.config();
+        // Only under write-back there is a choice when to acknowledge.
+        config.write_policy == machine
+            && (!machine.write_back || config.acknowledge == acknowledges)
+    }
+
+    /// Changes the write policy, and when writes under write-back are acknowledged. All dirty data
+    /// is destaged first; modifying requests wait for the last of it. `None` keeps the last
+    /// acknowledgement under write-back, or the configured one.
+    ///
+    /// # Errors
+    /// If this version has no such policy, the policy does not match the tiers or their relation,
+    /// or some dirty data cannot be destaged; the policy is then unchanged. If a stop is announced.
+    pub fn set_policy(
+        &self,
+        policy: words::WritePolicy,
+        acknowledge: Option<words::Acknowledge>,
+    ) -> Result<(), EngineError> {
+        let mut orders = self.begin_order()?;
+        let acknowledge = acknowledge.unwrap_or(orders.acknowledge);
+        let (machine, acknowledges) = forebay_setup::policy(policy, acknowledge)?;
+        if machine.write_back && acknowledge == words::Acknowledge::Flash && !self.has_flash {
+            let message = "acknowledge = \"flash\" is not possible, because this server has no \
+                           flash tier; the write policy is unchanged. Use acknowledge = \"dram\"";
+            return Err(EngineError::Unsupported(message.to_owned()));
+        }
+        let all = Combination::from_config(self.shared.lock().cache.config());
+        let changed = Combination { policy: machine, acknowledge: acknowledges, ..all };
+        forebay_setup::check_combination(&changed)?;
+        if machine.write_back {
+            self.mark_dirty(&mut orders)?;
+        }
+
+        let mut core = self.shared.lock();
+        core.set_policy(self.shared.clock.now(), machine, acknowledges);
+        self.shared.unlock(core, None);
+        let result = self.shared.wait_notice(
+            |notice| match notice {
+                Notice::PolicySet(result) => Some(*result),
+                _ => None,
+            },
+            |_| ControlFlow::Continue(()),
+        );
+        match result.unwrap_or(Ok(())) {
+            Ok(()) => {
+                if machine.write_back {
+                    orders.acknowledge = acknowledge;
+                }
+                Ok(())
+            }
+            Err(_) if self.shared.lock().life != Life::Serving => Err(EngineError::Stopping),
+            Err(IoError::Invalid) if self.status().flash_failure.is_some() => {
+                Err(EngineError::FlashFailed)
+            }
+            Err(IoError::Invalid) => Err(EngineError::Switching),
+            Err(error) => Err(self.destage_error("the change of policy", error)),
+        }
+    }
+
+    /// Notes durably that the stores lack dirty data, before any write can be acknowledged that
+    /// they lack. Volumes that pass through keep their headers: nothing becomes dirty there.
+    fn mark_dirty(&self, orders: &mut Orders) -> Result<(), EngineError> {
+        if self.shared.lock().cache.has_given_up() {
+            return Err(EngineError::FlashFailed);
+        }
+        if orders.quiesced.is_some() {
+            // Copies of the stores that are made meanwhile must say that they are complete.
+            let message = "the write policy cannot change to one with dirty data while clients are held \
+                           back by a quiesce; end it first with `forebay ctl quiesce --resume`";
+            return Err(EngineError::Unsupported(message.to_owned()));
+        }
+        if orders.marks_dirty {
+            return Ok(());
+        }
+        let mut stores = self.stores.lock_all();
+        let passes_through = self.pass_through(&stores);
+        for (store, passes_through) in stores.iter_mut().zip(passes_through) {
+            if !store.read_only && !passes_through {
+                store.write_header(|header| header.dirty = true)?;
+            }
+        }
+        orders.marks_dirty = true;
+        Ok(())
+    }
+
+    /// Uses this much DRAM for blocks from now on, rounded down to blocks. A smaller size takes
+    /// effect as other blocks enter.
+    ///
+    /// # Errors
+    /// If that is more than at the start, or less than one block for each shard.
+    pub fn set_dram_bytes(&self, bytes: u64) -> Result<(), EngineError> {
+        let mut core = self.shared.lock();
+        let config = core.cache.config();
+        let (block, least) = (config.block_size.bytes(), u32::from(config.shards));
+        let most = config.dram_blocks;
+        let blocks = u32::try_from(bytes / block).unwrap_or(u32::MAX);
+        if !(least..=most).contains(&blocks) {
+            let (least, most) = (u64::from(least) * block, u64::from(most) * block);
+            self.shared.unlock(core, None);
+            return Err(EngineError::DramSize { bytes, least, most });
+        }
+        core.set_dram_blocks(self.shared.clock.now(), blocks);
+        self.shared.unlock(core, None);
+        Ok(())
+    }
+
+    /// Retries failing backing stores now, instead of at the next due time.
+    pub fn retry_stores(&self) {
+        let mut core = self.shared.lock();
+        core.retry_stores(self.shared.clock.now());
+        self.shared.unlock(core, None);
+    }
+
+    /// The error of an order, or of the stop, after which not all dirty data is on the backing stores.
+    pub(crate) fn destage_error(&self, what: &'static str, error: IoError) -> EngineError {
+        let core = self.shared.lock_anyway();
+        let (dirty, in_memory) = (core.cache.dirty_blocks(), core.cache.dirty_in_memory());
+        let acknowledged = core.answers_from_memory();
+        drop(core);
+        let why = match self.unreadable() {
+            Some(unreadable) if error == IoError::Corrupt => unreadable,
+            _ => error.to_string(),
+        };
+        let core = self.shared.lock_anyway();
+        let failure = |v: &VolumeDescription| {
+            core.cache.volume_stats(v.volume).filter(|s| s.dirty_blocks > 0)?;
+            core.cache.last_backing_failure(v.volume)
+        };
+        let failures = self.volumes().iter().filter_map(|v| Some((&v.name, failure(v)?)));
+        let on: String =
+            failures.map(|(name, error)| format!("; volume {name}: {error}")).collect();
+        drop(core);
+        let ended = self.reaper.is_none();
+        let on_flash = dirty - in_memory.min(dirty);
+        let left = match (self.has_flash, ended) {
+            (true, true) if in_memory > 0 => {
+                let (stay, lost) = (stay(on_flash, "on the flash tier"), blocks(in_memory, ""));
+                match acknowledged {
+                    true => {
+                        format!("{stay}; the newest data of {lost} was only in memory and is lost")
+                    }
+                    false => format!("{stay}; unacknowledged writes of {lost} are lost"),
+                }
+            }
+            (true, true) => stay(dirty, "on the flash tier"),
+            (true, false) => stay(dirty, "on the flash tier or in memory"),
+            (false, false) => stay(dirty, "in memory"),
+            (false, true) => {
+                let dirty = blocks(dirty, "dirty ");
+                format!("the newest data of {dirty} was only in memory and is lost")
+            }
+        };
+        EngineError::Destage { what, why: why + &on, left }
+    }
+}
+
+fn stay(dirty: u64, place: &str) -> String {
+    let verb = if dirty == 1 { "stays" } else { "stay" };
+    format!("{} {verb} {place}", blocks(dirty, "dirty "))
+}
+
+fn blocks(n: u64, kind: &str) -> String {
+    format!("{n} {kind}block{}", if n == 1 { "" } else { "s" })
+}

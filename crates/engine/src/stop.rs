@@ -1,0 +1,192 @@
+//! The end of an engine: a stop, or an abrupt end as if the process had been killed.
+
+use std::ops::ControlFlow;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use forebay_cache::Notice;
+use forebay_effect::Outcome;
+
+use crate::core::Life;
+use crate::engine::{Engine, StoreState};
+use crate::error::EngineError;
+use crate::options::StopMode;
+use crate::table::Submission;
+use crate::tape::Recorder;
+
+/// How long a stop waits at most for background work.
+const IDLE_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Time between two checks whether background work has ended.
+const IDLE_POLL_PERIOD: Duration = Duration::from_millis(2);
+
+impl Engine {
+    /// Announces a stop. An order in progress ends early, a quiesce ends, and requests that wait for
+    /// data that cannot be destaged fail soon. If the quiesce cannot end, the requests that it held
+    /// back are refused, as are all later ones.
+    pub fn prepare_stop(&self) {
+        self.announce_stop();
+        let mut orders = self.orders();
+        if orders.quiesced.is_none() || orders.unresumed.is_some() {
+            return;
+        }
+        match self.resume_during(&mut orders) {
+            // What was held back may wait for data that cannot be destaged, too.
+            Ok(()) => self.announce_stop(),
+            Err(error) => {
+                orders.unresumed = Some(error);
+                // Nothing is dirty, so there is nothing to destage. The headers still note how the
+                // stores are, so the machine has to refuse what it gets from now on.
+                self.shared.with_core(|core, now| {
+                    core.stop(now, false);
+                    core.hold(false, now);
+                });
+            }
+        }
+    }
+
+    fn announce_stop(&self) {
+        self.shared.with_core(|core, now| core.prepare_stop(now));
+    }
+
+    /// Finishes the requests in flight, leaves dirty data as `mode` says, and ends. `progress` is
+    /// called about ten times a second with the number of dirty blocks.
+    ///
+    /// # Errors
+    /// If dirty data could not be written there, the clean mark could not be written, or requests
+    /// that a quiesce held back had to be refused. No acknowledged data is lost by that.
+    pub fn stop(self, mode: StopMode, mut progress: impl FnMut(u64)) -> Result<(), EngineError> {
+        let stopped = self.stop_unless(mode, |dirty| {
+            progress(dirty);
+            ControlFlow::Continue(())
+        });
+        stopped.map(|_| ())
+    }
+
+    /// Like [`stop`](Engine::stop), but `progress` may say that it takes too long: once what was answered
+    /// from memory is on flash, the rest then stays there. Without a flash tier there is no such choice.
+    /// Returns the number of dirty blocks left on flash.
+    ///
+    /// # Errors
+    /// As [`stop`](Engine::stop).
+    pub fn stop_unless(
+        mut self,
+        mode: StopMode,
+        progress: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<u64, EngineError> {
+        let destages = mode != StopMode::Keep || !self.has_flash;
+        self.prepare_stop();
+        let unresumed = self.orders().unresumed.take();
+        if unresumed.is_none() {
+            self.begin_stop(destages);
+        }
+        let stopped = self.wait_stopped(progress);
+        let noted = match stopped {
+            Some(Ok(())) => self.note_stop(mode),
+            _ => Ok(()),
+        };
+
+        let core = self.shared.lock();
+        let dirty = core.cache.dirty_blocks();
+        // Of a stop that is cut short, the flush to flash decides whether it failed.
+        let result = stopped.or(core.cache.flushed()).unwrap_or(Ok(()));
+        drop(core);
+        let taped = self.end().map_or(Ok(()), Recorder::finish);
+        // What became of data comes first.
+        noted?;
+        result.map_err(|error| self.destage_error("the stop", error))?;
+        if let Some(why) = unresumed {
+            return Err(EngineError::HeldRefused(Box::new(why)));
+        }
+        taped.map_err(|e| EngineError::System("write the tape", e))?;
+        Ok(dirty)
+    }
+
+    /// Asks the machine to stop.
+    fn begin_stop(&self, destages: bool) {
+        if destages && self.has_flash && self.orders().marks_dirty {
+            // Only to have less left for the stop itself, which flushes again, waits for it, and
+            // says what it could not bring home.
+            let _ = self.flush_all();
+        }
+        self.shared.with_core(|core, now| {
+            core.hold(false, now);
+            core.stop(now, destages);
+        });
+    }
+
+    /// Waits until the machine has stopped; `None` if `progress` has cut this short.
+    fn wait_stopped(&self, mut progress: impl FnMut(u64) -> ControlFlow<()>) -> Option<Outcome> {
+        self.shared.wait_notice(
+            |notice| match notice {
+                Notice::Stopped(result) => Some(*result),
+                _ => None,
+            },
+            |core| {
+                let told = progress(core.cache.dirty_blocks());
+                // What was answered from memory would be lost.
+                let is_safe = core.cache.flushed().is_some() || !core.answers_from_memory();
+                if self.has_flash && is_safe { told } else { ControlFlow::Continue(()) }
+            },
+        )
+    }
+
+    /// Notes how the stores are left, once nothing writes to them any more. A write after its
+    /// fingerprint was taken would look as if others had written to the store.
+    fn note_stop(&self, mode: StopMode) -> Result<(), EngineError> {
+        let until = Instant::now() + IDLE_WAIT_MAX;
+        // The machine begins no write to a store after its stop.
+        while !self.shared.lock().is_idle() {
+            if Instant::now() >= until {
+                // Without a note the stores are believed, as after a kill.
+                return Ok(());
+            }
+            std::thread::sleep(IDLE_POLL_PERIOD);
+        }
+        let left = match mode {
+            _ if self.shared.lock().cache.dirty_blocks() > 0 => StoreState::Dirty,
+            StopMode::Release => StoreState::Released,
+            _ => StoreState::Whole,
+        };
+        self.note_stores("the stop", left)
+    }
+
+    /// Ends at once, as if the process had been killed: for tests.
+    pub fn kill(mut self) {
+        self.end();
+    }
+
+    /// Makes all acknowledged data durable on flash.
+    fn flush_all(&self) -> Result<(), EngineError> {
+        let mut session = self.session()?;
+        let flush = |(tag, volume)| Submission::flush(tag, volume);
+        let volumes = self.volumes().iter().map(|v| v.volume);
+        let mut requests: Vec<Submission> = (0..).zip(volumes).map(flush).collect();
+        let mut done = Vec::new();
+        session.submit(&mut requests, &mut done);
+        while session.in_flight() > 0 {
+            session.wait(None, &mut done);
+        }
+        let flushed = done.iter().try_for_each(|d| d.result);
+        flushed.map_err(|error| self.destage_error("the flush before the stop", error))
+    }
+
+    /// Ends the threads. The machine is not called afterwards.
+    pub(crate) fn end(&mut self) -> Option<Recorder> {
+        let thread = self.reaper.take()?;
+        let mut core = self.shared.lock_anyway();
+        core.life = Life::Ended;
+        let tape = core.tape.take();
+        core.update_published();
+        drop(core);
+        self.shared.queries.close();
+        self.shared.bell.ring();
+        self.shared.wake_all();
+        // A thread that panicked has said so; there is nothing left to save.
+        let _ = thread.join();
+        let _ = self.stamper.take().map(JoinHandle::join);
+        // Ends every device operation, so that no memory is touched any more.
+        self.shared.lock_anyway().executor.reset();
+        tape
+    }
+}
