@@ -92,8 +92,8 @@ for case in store/log store/slots flash/log flash/slots; do
                         start
                         same "after a stop"
                     else
-                        # Under write-back what flash did not take was in memory only.
-                        grep -q 'the newest data of 16 blocks was only in memory and is lost' server.log \
+                        # What flash did not take was in memory only, and the client was told that it failed.
+                        grep -q 'unacknowledged writes of 16 blocks are lost' server.log \
                             || fail "$how: the stop failed: $(cat server.log)"
                         start
                         look first
