@@ -11,6 +11,8 @@
 //! **Prefix rule**: a batch counts as complete when its write and the writes of all batches before
 //! it are complete.
 
+mod resolve;
+
 use crate::bytes::payload_segments;
 use crate::cells::Note;
 use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind};
@@ -597,88 +599,6 @@ impl Log {
             self.latch(error);
         }
         self.resolve_batches();
-    }
-
-    /// Emits the events of batches that are complete together with all before them.
-    fn resolve_batches(&mut self) {
-        if self.sabotage.is(Bug::BatchesSwapped) {
-            let all = &self.batches.all;
-            let order = self.batches.order.make_contiguous();
-            order.sort_by_key(|&slot| all[slot].state != State::Written);
-        }
-        while let Some(&slot) = self.batches.order.front() {
-            let batch = &mut self.batches.all[slot];
-            match batch.state {
-                State::Written | State::Failed => {}
-                State::Free | State::Summing | State::Writing | State::Failing => break,
-            }
-            let error = self.error.filter(|_| self.batches.broken);
-            for e in &batch.entries {
-                if error.is_none() {
-                    self.stats.entries += 1;
-                    self.stats.tombstones += u64::from(e.entry.kind == EntryKind::Tombstone);
-                    if e.note.is_none() {
-                        let bytes = u64::from(self.geometry.payload_bytes(e.entry.valid));
-                        self.stats.payload_bytes += bytes;
-                        self.stats.carried_bytes += if batch.carried { bytes } else { 0 };
-                    }
-                }
-                if let Some(note) = &e.note {
-                    match (note.moved, error) {
-                        (Some(m), _) => self.events.push_back(Event::Moved {
-                            ticket: m.ticket,
-                            key: m.key,
-                            position: m.position,
-                            from: 0,
-                            region: (batch.region_sequence % u64::from(self.geometry.regions))
-                                as u32,
-                            result: error.map_or(Ok(()), Err),
-                        }),
-                        (None, None) => {
-                            self.cells.put_in_limbo(batch.sequence, note.cell, Some(note.key));
-                        }
-                        (None, Some(_)) => {}
-                    }
-                    continue;
-                }
-                let Some(ticket) = e.ticket else { continue };
-                let header = batch.page + u32::from(batch.opens_region);
-                let position = match e.entry.kind {
-                    EntryKind::Data if self.geometry.slots != 0 => {
-                        self.cells.position(e.entry.cell)
-                    }
-                    EntryKind::Data => Position(header + u32::from(e.entry.offset)),
-                    // Nothing is read there; it lies in the region that says so.
-                    EntryKind::Lost => Position(header),
-                    EntryKind::Tombstone => Position::NONE,
-                };
-                if self.geometry.slots != 0 && error.is_none() && position.is_some() {
-                    let regions = u64::from(self.geometry.regions);
-                    let region = (batch.region_sequence % regions) as u32;
-                    self.cells.unheard.push_back((region, e.entry.key));
-                }
-                self.events.push_back(match error {
-                    Some(error) => Event::AppendFailed { ticket, error },
-                    None => Event::Appended { ticket, position, checksum: e.entry.checksum },
-                });
-            }
-            if error.is_none() {
-                // (In order, unless sabotaged.)
-                let c = &mut self.commit;
-                c.complete_serial = c.complete_serial.max(batch.last_serial);
-                c.complete_sequence = c.complete_sequence.max(batch.sequence);
-                self.stats.batches += 1;
-            }
-            batch.state = State::Free;
-            if error.is_none() {
-                let (region, sequence) = (batch.region_sequence, batch.sequence);
-                let entries = core::mem::take(&mut batch.entries);
-                self.take_down(region, sequence, entries.iter().map(|e| e.entry));
-                self.batches.all[slot].entries = entries;
-            }
-            self.batches.order.pop_front();
-            self.batches.free.push(slot);
-        }
     }
 
     /// Fails every append that is not in a batch yet; those in flight follow when they end.

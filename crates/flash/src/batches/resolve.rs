@@ -1,0 +1,126 @@
+//! The end of batches: events for their owners, in the order of the batches.
+
+use forebay_effect::IoError;
+
+use super::{InBatch, State};
+use crate::cells::Note;
+use crate::format::batch::Kind as EntryKind;
+use crate::key::Position;
+use crate::log::Log;
+use crate::sabotage::Bug;
+use crate::types::Event;
+
+/// What the entries of a complete batch have in common.
+#[derive(Clone, Copy)]
+struct Resolved {
+    sequence: u64,
+    region_sequence: u64,
+    region: u32,
+    /// The page of the batch's header.
+    header_page: u32,
+    carried: bool,
+    /// Why none of them counts.
+    error: Option<IoError>,
+}
+
+impl Log {
+    /// Emits the events of batches that are complete together with all before them.
+    pub(super) fn resolve_batches(&mut self) {
+        if self.sabotage.is(Bug::BatchesSwapped) {
+            let all = &self.batches.all;
+            let order = self.batches.order.make_contiguous();
+            order.sort_by_key(|&slot| all[slot].state != State::Written);
+        }
+        while let Some(&slot) = self.batches.order.front() {
+            match self.batches.all[slot].state {
+                State::Written | State::Failed => {}
+                State::Free | State::Summing | State::Writing | State::Failing => break,
+            }
+            self.resolve_batch(slot);
+            self.batches.order.pop_front();
+            self.batches.free.push(slot);
+        }
+    }
+
+    fn resolve_batch(&mut self, slot: usize) {
+        let batch = &mut self.batches.all[slot];
+        batch.state = State::Free;
+        let entries = core::mem::take(&mut batch.entries);
+        let last_serial = batch.last_serial;
+        let resolved = Resolved {
+            sequence: batch.sequence,
+            region_sequence: batch.region_sequence,
+            region: (batch.region_sequence % u64::from(self.geometry.regions)) as u32,
+            header_page: batch.page + u32::from(batch.opens_region),
+            carried: batch.carried,
+            error: self.error.filter(|_| self.batches.broken),
+        };
+        for entry in &entries {
+            if resolved.error.is_none() {
+                self.count_entry(entry, resolved.carried);
+            }
+            match &entry.note {
+                Some(note) => self.resolve_note(note, resolved),
+                None => self.resolve_append(entry, resolved),
+            }
+        }
+        if resolved.error.is_none() {
+            // The maximum matters only under sabotage, which changes the order.
+            let commit = &mut self.commit;
+            commit.complete_serial = commit.complete_serial.max(last_serial);
+            commit.complete_sequence = commit.complete_sequence.max(resolved.sequence);
+            self.stats.batches += 1;
+            let all = entries.iter().map(|e| e.entry);
+            self.take_down(resolved.region_sequence, resolved.sequence, all);
+        }
+        self.batches.all[slot].entries = entries;
+    }
+
+    fn count_entry(&mut self, e: &InBatch, carried: bool) {
+        self.stats.entries += 1;
+        self.stats.tombstones += u64::from(e.entry.kind == EntryKind::Tombstone);
+        if e.note.is_none() {
+            let bytes = u64::from(self.geometry.payload_bytes(e.entry.valid));
+            self.stats.payload_bytes += bytes;
+            self.stats.carried_bytes += if carried { bytes } else { 0 };
+        }
+    }
+
+    /// An entry without a payload: a mapping that has moved, or the end of one.
+    fn resolve_note(&mut self, note: &Note, batch: Resolved) {
+        match (note.moved, batch.error) {
+            (Some(moved), error) => self.events.push_back(Event::Moved {
+                ticket: moved.ticket,
+                key: moved.key,
+                position: moved.position,
+                from: 0,
+                region: batch.region,
+                result: error.map_or(Ok(()), Err),
+            }),
+            (None, None) => {
+                self.cells.put_in_limbo(batch.sequence, note.cell, Some(note.key));
+            }
+            (None, Some(_)) => {}
+        }
+    }
+
+    /// An append whose owner waits for it.
+    fn resolve_append(&mut self, e: &InBatch, batch: Resolved) {
+        let Some(ticket) = e.ticket else { return };
+        let slots = self.geometry.slots != 0;
+        let position = match e.entry.kind {
+            EntryKind::Data if slots => self.cells.position(e.entry.cell),
+            EntryKind::Data => Position(batch.header_page + u32::from(e.entry.offset)),
+            // Nothing is read there; it lies in the region that says so.
+            EntryKind::Lost => Position(batch.header_page),
+            EntryKind::Tombstone => Position::NONE,
+        };
+        if slots && batch.error.is_none() && position.is_some() {
+            self.cells.unheard.push_back((batch.region, e.entry.key));
+        }
+        self.events.push_back(match batch.error {
+            Some(error) => Event::AppendFailed { ticket, error },
+            None => Event::Appended { ticket, position, checksum: e.entry.checksum },
+        });
+    }
+}
