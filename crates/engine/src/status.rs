@@ -1,5 +1,6 @@
 //! The status of a running cache, with the same fields as a simulation's result.
 
+use forebay_block::Volume;
 use forebay_cache::{Cache, CacheStats, VolumeStats};
 use forebay_device::ExecutorStats;
 use forebay_effect::{Device, IoError};
@@ -244,25 +245,40 @@ pub(crate) fn given_up(cache: &Cache, volumes: &[VolumeDescription]) -> Option<S
     })
 }
 
+/// The state of one volume's store and records.
+struct Health {
+    stats: VolumeStats,
+    failure: Option<IoError>,
+    suspended: bool,
+    passes_through: bool,
+    unreadable_blocks: u64,
+}
+
+impl Health {
+    fn of(cache: &Cache, volume: Volume) -> Health {
+        Health {
+            stats: cache.volume_stats(volume).copied().unwrap_or_default(),
+            failure: cache.backing_failure(volume),
+            suspended: cache.suspended(volume).is_some(),
+            passes_through: cache.passes_through(volume),
+            unreadable_blocks: cache.unreadable().filter(|&(v, _)| v == volume).count() as u64,
+        }
+    }
+}
+
 /// Takes a status under the lock, and assembles it outside.
 pub(crate) fn snapshot(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
     let mut core = shared.lock();
     core.report_all_hits();
     let cache = &core.cache;
-    let stats: Vec<VolumeStats> =
-        volumes.iter().map(|v| cache.volume_stats(v.volume).copied().unwrap_or_default()).collect();
+    let health: Vec<Health> = volumes.iter().map(|v| Health::of(cache, v.volume)).collect();
     let latency = core.latency();
     let (config, events, log) =
         (cache.config().clone(), *cache.stats(), cache.log_stats().copied());
     let published = core.published.as_ref().map_or(0, |published| published.memory_bytes());
     let (metadata_bytes, dirty_blocks) = (cache.memory_bytes() + published, cache.dirty_blocks());
-    let unreadable = |v| cache.unreadable().filter(|&(volume, _)| volume == v).count() as u64;
-    let suspended = |v| cache.suspended(v).is_some();
-    let faults = |v| (cache.backing_failure(v), suspended(v), unreadable(v));
-    let faults: Vec<_> = volumes.iter().map(|v| faults(v.volume)).collect();
-    let share = cache.dirty_share();
+    let dirty_on_flash_max = cache.dirty_share();
     let given_up = given_up(cache, volumes);
-    let passing: Vec<_> = volumes.iter().map(|v| cache.passes_through(v.volume)).collect();
     let (dram_blocks, unsettled) = (cache.dram_blocks(), cache.unsettled());
     let (devices, in_flight) = (core.executor.stats(), core.table.len() as u64);
     let components = core.executor.latencies().cloned().unwrap_or_default();
@@ -272,42 +288,33 @@ pub(crate) fn snapshot(shared: &Shared, volumes: &[VolumeDescription]) -> Status
     let (write_policy, acknowledge) =
         forebay_setup::policy_words(config.write_policy, config.acknowledge);
     let none = LatencyRecorder::coarse();
-    let of = |v: &VolumeDescription| latency.get(v.volume.0 as usize).unwrap_or(&none);
-    let volume =
-        |((v, s), trouble): ((&VolumeDescription, &VolumeStats), &(Option<IoError>, bool, u64))| {
-            let &(failure, suspended, unreadable_blocks) = trouble;
-            VolumeStatus {
-                volume: v.name.clone(),
-                size_bytes: v.size_bytes,
-                read_only: v.read_only,
-                backing_failure: failure.map(|error| error.to_string()),
-                suspended,
-                pass_through: passing[v.volume.0 as usize],
-                dirty_on_flash_max: share,
-                unreadable_blocks,
-                workload: workload(s, of(v)),
-                backing_operations: components.operations(Device::Backing(v.volume)),
-            }
-        };
-    let all: LatencyRecorder = latency.iter().fold(LatencyRecorder::coarse(), |mut sum, l| {
-        sum.add(l);
-        sum
-    });
-    let total = VolumeStats { dirty_blocks, ..stats.iter().sum() };
+    let volume = |(v, health): (&VolumeDescription, &Health)| {
+        let latency = latency.get(v.volume.0 as usize).unwrap_or(&none);
+        VolumeStatus {
+            volume: v.name.clone(),
+            size_bytes: v.size_bytes,
+            read_only: v.read_only,
+            backing_failure: health.failure.map(|error| error.to_string()),
+            suspended: health.suspended,
+            pass_through: health.passes_through,
+            dirty_on_flash_max,
+            unreadable_blocks: health.unreadable_blocks,
+            workload: workload(&health.stats, latency),
+            backing_operations: components.operations(Device::Backing(v.volume)),
+        }
+    };
+    let mut all = LatencyRecorder::coarse();
+    latency.iter().for_each(|of_volume| all.add(of_volume));
+    let total = VolumeStats { dirty_blocks, ..health.iter().map(|h| &h.stats).sum() };
     Status {
         uptime_s,
         write_policy: write_policy.to_string(),
         acknowledge: acknowledge.to_string(),
-        write_policy_failure: unsettled.map(|error| {
-            format!(
-                "dirty data of earlier runs could not be destaged ({error}); the server stays in \
-                 write-back until you set the policy again"
-            )
-        }),
+        write_policy_failure: unsettled.map(policy_failure),
         flash_failure: given_up,
         quiesced: None,
         total: workload(&total, &all),
-        volumes: volumes.iter().zip(&stats).zip(&faults).map(volume).collect(),
+        volumes: volumes.iter().zip(&health).map(volume).collect(),
         tier2_bytes_written: log.as_ref().map_or(0, LogStats::bytes_written),
         tiers: Tiers {
             block_bytes: config.block_size.bytes(),
@@ -327,6 +334,14 @@ pub(crate) fn snapshot(shared: &Shared, volumes: &[VolumeDescription]) -> Status
             .summary(volumes.iter().map(|v| (v.volume, v.name.as_str()))),
         in_flight,
     }
+}
+
+/// Why the configured write policy is not in force.
+fn policy_failure(error: IoError) -> String {
+    format!(
+        "dirty data of earlier runs could not be destaged ({error}); the server stays in \
+         write-back until you set the policy again"
+    )
 }
 
 /// Bytes of blocks that the flash tier can hold: its cells, or its regions without their header

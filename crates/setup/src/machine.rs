@@ -67,7 +67,7 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
     check_blocks(memory, "cache.dram")?;
     let on_flash = flash.as_ref().map_or(0, |flash| u64::from(flash.entries_max));
     check_blocks(memory + on_flash, FLASH)?;
-    if shards > 1 && flash.as_ref().is_some_and(|f| f.geometry.slots != 0) {
+    if shards > 1 && has_slots(flash.as_ref()) {
         // Each shard would need an index of all cells, and would replace by a list of its own.
         let what = "the flash layout \"slots\" supports only one shard: set `shards = 1` in [workers], or \
              flash.layout = \"log\"";
@@ -103,33 +103,39 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
         transfers_spare: CacheConfig::TRANSFERS_SPARE,
         give_up_after: config.flush.give_up_after.nanos(),
     };
-    // (Of a flash tier that is not open yet nothing is known.)
+    // Nothing is known of a flash tier that is not open yet.
     if flash_bytes.is_some() || config.flash.is_none() {
         check_combination(&Combination::from_config(&cache))?;
     }
     if cache.transfers() > CacheConfig::TRANSFERS_MAX {
-        let per_shard =
-            CacheConfig::TRANSFERS_MAX - BOUNCE_FRAMES_PER_SHARD - cache.transfers_spare;
-        let slots = cache.flash.as_ref().is_some_and(|f| f.geometry.slots != 0);
-        let limit =
-            words::Size((u64::from(per_shard) * block_size.bytes()).next_multiple_of(1 << 30));
-        // More shards are no way out in slots.
-        let (layout, shards) = match slots {
-            true => (
-                "set flash.layout = \"log\" and ",
-                "; the flash layout \"slots\" supports one shard",
-            ),
-            false => ("set ", ""),
-        };
-        return Err(SetupError::Unsupported(format!(
-            "cache.dram is too large: a shard holds at most {per_shard} blocks in memory, which is \
-             less than {limit} with blocks of {}{shards}; increase cache.block_size, or \
-             {layout}`shards` in [workers] to {} or more",
-            words::Size(block_size.bytes()),
-            memory.div_ceil(per_shard.into())
-        )));
+        return Err(too_many_transfers(&cache, memory));
     }
     Ok(cache)
+}
+
+/// The error for a shard that holds more blocks in memory than its transfers have numbers for.
+fn too_many_transfers(cache: &CacheConfig, blocks: u64) -> SetupError {
+    let block_bytes = cache.block_size.bytes();
+    let per_shard = CacheConfig::TRANSFERS_MAX - BOUNCE_FRAMES_PER_SHARD - cache.transfers_spare;
+    let limit = words::Size((u64::from(per_shard) * block_bytes).next_multiple_of(1 << 30));
+    // More shards are no way out in slots.
+    let (layout, shards) = match has_slots(cache.flash.as_ref()) {
+        true => {
+            ("set flash.layout = \"log\" and ", "; the flash layout \"slots\" supports one shard")
+        }
+        false => ("set ", ""),
+    };
+    SetupError::Unsupported(format!(
+        "cache.dram is too large: a shard holds at most {per_shard} blocks in memory, which is \
+         less than {limit} with blocks of {}{shards}; increase cache.block_size, or \
+         {layout}`shards` in [workers] to {} or more",
+        words::Size(block_bytes),
+        blocks.div_ceil(per_shard.into())
+    ))
+}
+
+fn has_slots(flash: Option<&FlashConfig>) -> bool {
+    flash.is_some_and(|flash| flash.geometry.slots != 0)
 }
 
 /// Refuses more blocks than an index has room for, of whatever tier.
