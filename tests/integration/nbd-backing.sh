@@ -73,6 +73,25 @@ config dram=4MiB backing="$EXPORT" size= layout=none
 refused 1 "no flush" "$FOREBAY" serve --config forebay.toml
 unkit
 
+# The other server goes while the cache runs: the log, the status and a failed order say so.
+rm -f disk.img flash.img
+truncate -s 65M disk.img
+kit file disk.img
+config flash dram=4MiB flash_size=24MiB size=64MiB backing="$EXPORT"
+start
+io 'write -P 1 0 64k' flush
+: >server.log
+kill -KILL "$KIT"
+wait "$KIT" || true
+KIT=
+fails 'read 32M 64k'
+gone='store.sock: the NBD server closed the connection'
+refused 1 "vm1: .*$gone" "$FOREBAY" ctl destage --config forebay.toml
+"$FOREBAY" ctl status --config forebay.toml | grep -q "\"backing_failure\": .*$gone" ||
+    fail "the status does not say that the other server is gone"
+said "volume vm1 failed because .*$gone"
+crash
+
 # The other server is killed, first one that keeps what it has answered, then one that forgets what
 # it was not told to flush.
 config flash dram=4MiB flash_size=24MiB size=64MiB backing="$EXPORT"

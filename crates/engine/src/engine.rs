@@ -220,11 +220,9 @@ impl Engine {
             left_s: (quiesced.until)
                 .map(|until| until.saturating_duration_since(Instant::now()).as_secs_f64()),
         });
-        let stores = self.stores.lock_all();
         for (status, volume) in status.volumes.iter_mut().zip(&self.volumes) {
-            let export = stores[volume.volume.0 as usize].export.as_ref();
-            // What the session ended of says more than what the operations did.
-            let failure = export.and_then(|export| export.failure());
+            // The reason why a session ended says more than the errors of operations.
+            let failure = self.stores.session_failure(volume.volume);
             status.backing_failure = failure.or(status.backing_failure.take());
         }
         status

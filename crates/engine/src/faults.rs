@@ -72,7 +72,8 @@ impl Engine {
             if let (Some(failure), true) = (failure, errors > *reported)
                 && repeats.allow(Instant::now())
             {
-                faults.push(failed(&volume.name, errors - *reported, failure));
+                let why = self.stores.why(volume.volume, failure);
+                faults.push(failed(&volume.name, errors - *reported, why));
                 *reported = errors;
             }
         }
@@ -80,10 +81,11 @@ impl Engine {
         for (volume, reported) in self.volumes().iter().zip(&mut reported.suspended) {
             let (name, suspended) = (&volume.name, core.cache.suspended(volume.volume));
             if suspended.is_some() != *reported {
-                faults.push(match suspended {
-                    Some(error) => format!(
+                let why = suspended.map(|error| self.stores.why(volume.volume, error));
+                faults.push(match why {
+                    Some(why) => format!(
                         "writes to volume {name} fail: its backing store has failed for longer than \
-                         flush.give_up_after ({error}). Dirty data is kept. Forebay retries every five \
+                         flush.give_up_after ({why}). Dirty data is kept. Forebay retries every five \
                          seconds, and on `forebay ctl resume`"
                     ),
                     None => format!("the backing store of volume {name} accepts writes again"),

@@ -243,7 +243,8 @@ impl Engine {
         let core = self.shared.lock_anyway();
         let failure = |v: &VolumeDescription| {
             core.cache.volume_stats(v.volume).filter(|s| s.dirty_blocks > 0)?;
-            core.cache.last_backing_failure(v.volume)
+            let error = core.cache.last_backing_failure(v.volume)?;
+            Some(self.stores.why(v.volume, error))
         };
         let failures = self.volumes().iter().filter_map(|v| Some((&v.name, failure(v)?)));
         let on: String =

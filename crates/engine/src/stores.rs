@@ -1,29 +1,49 @@
 //! The backing stores of an engine, each with its own lock: a header that is slow to write delays
 //! no other.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use forebay_block::Volume;
+use forebay_device::nbd::Export;
+use forebay_effect::IoError;
 
 use crate::store::Store;
 
 /// By volume.
-pub(crate) struct Stores(Vec<Mutex<Store>>);
+pub(crate) struct Stores {
+    stores: Vec<Mutex<Store>>,
+    /// The exports among them, for what needs no lock.
+    exports: Vec<Option<Arc<Export>>>,
+}
 
 impl Stores {
     pub fn new(stores: Vec<Store>) -> Stores {
-        Stores(stores.into_iter().map(Mutex::new).collect())
+        let exports = stores.iter().map(|store| store.export.clone()).collect();
+        Stores { stores: stores.into_iter().map(Mutex::new).collect(), exports }
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.stores.len()
     }
 
     /// The store of a volume.
     pub fn lock(&self, volume: usize) -> MutexGuard<'_, Store> {
-        self.0[volume].lock().unwrap_or_else(PoisonError::into_inner)
+        self.stores[volume].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All of them.
     pub fn lock_all(&self) -> Vec<MutexGuard<'_, Store>> {
         (0..self.len()).map(|volume| self.lock(volume)).collect()
+    }
+
+    /// Why operations on a store fail, the last one with `error`. If the session with its NBD server
+    /// has ended, the reason for that says more than the error.
+    pub fn why(&self, volume: Volume, error: IoError) -> String {
+        self.session_failure(volume).unwrap_or_else(|| error.to_string())
+    }
+
+    /// Why the session with a store's NBD server has ended, if it has.
+    pub fn session_failure(&self, volume: Volume) -> Option<String> {
+        self.exports[volume.0 as usize].as_ref()?.failure()
     }
 }
