@@ -2,6 +2,7 @@
 //! In `Cargo.toml` are those that need a program of their own.
 
 mod changed;
+mod common;
 mod ends;
 mod engine;
 mod examples;

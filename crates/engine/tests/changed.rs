@@ -8,6 +8,8 @@ use forebay_block::{Flags, Op, Volume};
 use forebay_config::Config;
 use forebay_engine::{Engine, EngineError, EngineNotice, EngineOptions, StopMode, Submission};
 
+use crate::common;
+
 /// What differs from one run to the next.
 #[derive(Clone, Copy)]
 struct Setup {
@@ -45,22 +47,8 @@ fn files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 fn perform(engine: &Engine, op: Op, offset: u64, byte: u8) -> u8 {
-    let mut session = engine.session().unwrap();
-    let mut buffer = session.buffer(4096);
-    buffer.fill(byte);
-    let (volume, flags) = (Volume(0), Flags::FUA);
-    let request =
-        Submission { tag: 1, volume, op, flags, offset, length: 4096, buffer: Some(buffer) };
-    let (mut requests, mut done) = (vec![request], Vec::new());
-    session.submit(&mut requests, &mut done);
-    while done.is_empty() {
-        session.wait(None, &mut done);
-    }
-    let done = done.remove(0);
-    assert_eq!(done.result, Ok(()));
-    let buffer = done.request.buffer.unwrap();
-    assert!(buffer.iter().all(|&b| b == buffer[0]), "a mixture");
-    buffer[0]
+    let request = Submission::new(1, Volume(0), op, offset, 4096, None);
+    common::perform(engine, request.with_flags(Flags::FUA), byte)
 }
 
 /// The last block of the volume.

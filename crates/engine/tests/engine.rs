@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::common::submit_one;
 use crate::fail::open_to_fail;
 use forebay_block::{Flags, Op, Volume};
 use forebay_config::{BackingLayout, Config};
@@ -18,8 +19,8 @@ use forebay_effect::Device;
 use forebay_engine::tape::{TapeError, replay};
 use forebay_engine::watch::{Operation, Part};
 use forebay_engine::{
-    Done, Engine, EngineError, EngineOptions, Session, StopMode, Submission, cache_config,
-    check_flash, inspect_backing,
+    Engine, EngineError, EngineOptions, Session, StopMode, Submission, cache_config, check_flash,
+    inspect_backing,
 };
 
 const BLOCK: u64 = 4096;
@@ -57,29 +58,14 @@ fn request(op: Op, volume: u32, block: u64, blocks: u64) -> Submission {
     Submission { tag: block, volume, op, flags, offset, length, buffer: None }
 }
 
-/// Does one request and waits for it.
-fn perform(session: &mut Session, mut request: Submission, fill: u8) -> Done {
-    if matches!(request.op, Op::Read | Op::Write) {
-        let mut buffer = session.buffer(request.length as usize);
-        buffer.fill(fill);
-        request.buffer = Some(buffer);
-    }
-    let (mut requests, mut done) = (vec![request], Vec::new());
-    session.submit(&mut requests, &mut done);
-    while done.is_empty() {
-        session.wait(None, &mut done);
-    }
-    done.remove(0)
-}
-
 pub(crate) fn write(session: &mut Session, volume: u32, block: u64, byte: u8) {
-    let done = perform(session, request(Op::Write, volume, block, 1), byte);
+    let done = submit_one(session, request(Op::Write, volume, block, 1), byte);
     assert_eq!(done.result, Ok(()));
     session.give_back(done.request.buffer.unwrap());
 }
 
 pub(crate) fn read(session: &mut Session, volume: u32, block: u64) -> u8 {
-    let done = perform(session, request(Op::Read, volume, block, 1), 0xEE);
+    let done = submit_one(session, request(Op::Read, volume, block, 1), 0xEE);
     assert_eq!(done.result, Ok(()));
     let buffer = done.request.buffer.unwrap();
     let bytes = &buffer[..BLOCK as usize];
@@ -89,7 +75,7 @@ pub(crate) fn read(session: &mut Session, volume: u32, block: u64) -> u8 {
 
 fn flush(session: &mut Session, volume: u32) {
     let flush = Submission { length: 0, ..request(Op::Flush, volume, 0, 0) };
-    assert_eq!(perform(session, flush, 0).result, Ok(()));
+    assert_eq!(submit_one(session, flush, 0).result, Ok(()));
 }
 
 /// Many requests at a time, from a fixed sequence; returns what each block holds now.
@@ -509,7 +495,7 @@ fn lent_answers_are_of_one_time_whatever_is_written_meanwhile() {
                 let (mut held, mut lent, mut latest) = (Vec::new(), 0, [0; 64]);
                 for round in 0..4000u64 {
                     let block = round * blocks % 64;
-                    let done = perform(&mut session, request(Op::Read, 0, block, blocks), 0);
+                    let done = submit_one(&mut session, request(Op::Read, 0, block, blocks), 0);
                     lent += usize::from(!done.lent.is_empty());
                     held.push(done);
                     if held.len() == 32 {
@@ -654,7 +640,7 @@ fn a_destage_that_waits_only_for_time_ends() {
     let mut session = engine.session().unwrap();
     write(&mut session, 0, 0, 1);
     fail.now.store(true, Ordering::Relaxed);
-    let refused = perform(&mut session, request(Op::Write, 0, 1, 1), 2);
+    let refused = submit_one(&mut session, request(Op::Write, 0, 1, 1), 2);
     assert!(refused.result.is_err(), "writes are acknowledged from flash");
     drop(session);
     engine.settle();

@@ -10,6 +10,8 @@ use forebay_engine::{
     Engine, EngineError, EngineOptions, Found, StopMode, Submission, inspect_flash, layout_name,
 };
 
+use crate::common;
+
 fn config(directory: &Path, flash: &str) -> Config {
     let path = |name: &str| directory.join(name).display().to_string();
     let text = format!(
@@ -36,20 +38,9 @@ fn found(directory: &Path) -> (&'static str, u32) {
 
 /// Writes or reads block `block`: the byte it holds.
 fn perform(engine: &Engine, op: Op, block: u64, byte: u8) -> u8 {
-    let volume = engine.volumes()[0].volume;
-    let mut session = engine.session().unwrap();
-    let mut buffer = session.buffer(4096);
-    buffer.fill(byte);
-    let (flags, buffer) = (if op == Op::Write { Flags::FUA } else { Flags::NONE }, Some(buffer));
-    let request =
-        Submission { tag: 1, volume, op, flags, offset: block * 4096, length: 4096, buffer };
-    let (mut requests, mut done) = (vec![request], Vec::new());
-    session.submit(&mut requests, &mut done);
-    while done.is_empty() {
-        session.wait(None, &mut done);
-    }
-    assert_eq!(done[0].result, Ok(()));
-    done.remove(0).request.buffer.unwrap()[0]
+    let flags = if op == Op::Write { Flags::FUA } else { Flags::NONE };
+    let request = Submission::new(1, engine.volumes()[0].volume, op, block * 4096, 4096, None);
+    common::perform(engine, request.with_flags(flags), byte)
 }
 
 #[test]

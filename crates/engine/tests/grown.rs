@@ -11,6 +11,8 @@ use forebay_engine::{
     Engine, EngineError, EngineOptions, StopMode, Submission, inspect_backing, release_backing,
 };
 
+use crate::common;
+
 const MIB: u64 = 1 << 20;
 
 struct Case {
@@ -69,18 +71,8 @@ impl Case {
 }
 
 fn perform(engine: &Engine, op: Op, byte: u8) -> u8 {
-    let mut session = engine.session().unwrap();
-    let mut buffer = session.buffer(4096);
-    buffer.fill(byte);
-    let (volume, flags, buffer) = (Volume(0), Flags::FUA, Some(buffer));
-    let request = Submission { tag: 1, volume, op, flags, offset: 0, length: 4096, buffer };
-    let (mut requests, mut done) = (vec![request], Vec::new());
-    session.submit(&mut requests, &mut done);
-    while done.is_empty() {
-        session.wait(None, &mut done);
-    }
-    assert_eq!(done[0].result, Ok(()));
-    done[0].request.buffer.as_ref().unwrap()[0]
+    let request = Submission::new(1, Volume(0), op, 0, 4096, None);
+    common::perform(engine, request.with_flags(Flags::FUA), byte)
 }
 
 fn format() -> EngineOptions {

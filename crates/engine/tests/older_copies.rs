@@ -15,6 +15,8 @@ use forebay_engine::{
 };
 use forebay_flash::Older;
 
+use crate::common;
+
 const BLOCK: u64 = 4096;
 /// Blocks of a volume; the first of them are written.
 const BLOCKS: u64 = 2048;
@@ -96,17 +98,8 @@ fn stamped(engine: &Engine) {
 }
 
 fn perform(engine: &Engine, op: Op, flags: Flags, offset: u64, length: u64, byte: u8) {
-    let mut session = engine.session().unwrap();
-    let mut buffer = session.buffer(length as usize);
-    buffer.fill(byte);
-    let (volume, buffer) = (Volume(0), Some(buffer).filter(|_| op == Op::Write));
-    let request = Submission { tag: 1, volume, op, flags, offset, length, buffer };
-    let (mut requests, mut done) = (vec![request], Vec::new());
-    session.submit(&mut requests, &mut done);
-    while done.is_empty() {
-        session.wait(None, &mut done);
-    }
-    assert_eq!(done[0].result, Ok(()));
+    let request = Submission::new(1, Volume(0), op, offset, length, None);
+    common::perform(engine, request.with_flags(flags), byte);
 }
 
 /// Writes the first bytes of each block.

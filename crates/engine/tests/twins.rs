@@ -7,6 +7,8 @@ use forebay_block::{Flags, Op};
 use forebay_config::Config;
 use forebay_engine::{Engine, EngineError, EngineOptions, StopMode, Submission};
 
+use crate::common;
+
 fn config(directory: &Path, volumes: &[&str]) -> Config {
     let path = |name: &str| directory.join(name).display().to_string();
     let volume = |name: &&str| {
@@ -23,19 +25,8 @@ fn config(directory: &Path, volumes: &[&str]) -> Config {
 
 fn perform(engine: &Engine, volume: &str, op: Op, byte: u8) -> u8 {
     let volume = engine.volumes().iter().find(|v| v.name == volume).unwrap().volume;
-    let mut session = engine.session().unwrap();
-    let mut buffer = session.buffer(4096);
-    buffer.fill(byte);
-    let buffer = Some(buffer);
-    let request =
-        Submission { tag: 1, volume, op, flags: Flags::FUA, offset: 0, length: 4096, buffer };
-    let (mut requests, mut done) = (vec![request], Vec::new());
-    session.submit(&mut requests, &mut done);
-    while done.is_empty() {
-        session.wait(None, &mut done);
-    }
-    assert_eq!(done[0].result, Ok(()));
-    done.remove(0).request.buffer.unwrap()[0]
+    let request = Submission::new(1, volume, op, 0, 4096, None);
+    common::perform(engine, request.with_flags(Flags::FUA), byte)
 }
 
 fn open(directory: &Path, volumes: &[&str], format: bool) -> Result<Engine, EngineError> {

@@ -13,6 +13,8 @@ use forebay_engine::{
 };
 use forebay_flash::Older;
 
+use crate::common;
+
 const BLOCK: u64 = 4096;
 /// A volume large enough that most of it is not looked at.
 const BLOCKS: u64 = 16384;
@@ -80,22 +82,9 @@ impl Bench {
 }
 
 fn perform(engine: &Engine, op: Op, block: u64, byte: u8) -> u8 {
-    let mut session = engine.session().unwrap();
-    let mut buffer = session.buffer(BLOCK as usize);
-    buffer.fill(byte);
-    let (volume, flags) = (Volume(0), if op == Op::Write { Flags::FUA } else { Flags::NONE });
-    let (offset, length) = (block * BLOCK, BLOCK);
-    let request = Submission { tag: 1, volume, op, flags, offset, length, buffer: Some(buffer) };
-    let (mut requests, mut done) = (vec![request], Vec::new());
-    session.submit(&mut requests, &mut done);
-    while done.is_empty() {
-        session.wait(None, &mut done);
-    }
-    let done = done.remove(0);
-    assert_eq!(done.result, Ok(()));
-    let buffer = done.request.buffer.unwrap();
-    assert!(buffer[..BLOCK as usize].iter().all(|&b| b == buffer[0]), "block {block} is a mixture");
-    buffer[0]
+    let flags = if op == Op::Write { Flags::FUA } else { Flags::NONE };
+    let request = Submission::new(1, Volume(0), op, block * BLOCK, BLOCK, None);
+    common::perform(engine, request.with_flags(flags), byte)
 }
 
 fn write(engine: &Engine, block: u64, byte: u8) {
