@@ -263,8 +263,8 @@ def terabyte():
                 cpu, mib = (statistics.linear_regression(REQUESTS, ys) for ys in lines)
                 found[ending, work] = each, cpu, mib
         beyond = beyond_commands(Path(scratch))
-    heads = ("files", "bytes a request", "work", "ns a request", "ms a file")
-    row(*heads, "MiB a million requests", "MiB a file", "load")
+    heads = ("files", "bytes per request", "work", "ns per request", "ms per file")
+    row(*heads, "MiB per million requests", "MiB per file", "load")
     row("---", "---:", "---", *["---:"] * 5)
     for (ending, work), (each, cpu, mib) in found.items():
         slopes = f"{1e9 * cpu.slope:.0f}", f"{1e3 * cpu.intercept:.0f}"
@@ -273,7 +273,7 @@ def terabyte():
         row(ending, f"{each:.1f}", work, *slopes, *memory_slopes, load)
     print(f"\nbeyond its commands a file takes {1e3 * beyond:.0f} ms\n")
     heads = ("10,000 files, 1 TB", "requests", "work", "processor time, h")
-    row(*heads, "/ 2, h", "/ 64, h", "MiB a worker")
+    row(*heads, "/ 2, h", "/ 64, h", "MiB per worker")
     row("---", "---:", "---", *["---:"] * 4)
     for (ending, work), (each, cpu, mib) in found.items():
         requests = BYTES / each

@@ -298,7 +298,7 @@ def memory():
     row(
         "memory",
         "flash",
-        "bytes a block in memory",
+        "bytes per block in memory",
         "more a block on flash, log",
         "slots",
     )
@@ -315,7 +315,7 @@ def memory():
     print()
     row(
         "policy",
-        "bytes a block in 4 GiB of memory",
+        "bytes per block in 4 GiB of memory",
         "the policy's own: lists, counts, ghosts, sketches",
     )
     row(*["---"] * 3)

@@ -237,7 +237,8 @@ pub struct ComparisonDocument<'a> {
     config: &'a str,
     /// Identity of the simulated requests.
     trace: &'a TraceIdentity,
-    /// Results of each policy: the fields of `forebay simulate` without `--policy`, and `policy`, its name.
+    /// Results of each policy: the fields that `forebay simulate` prints without `--policy`, plus `policy`,
+    /// the name of the policy.
     policies: Vec<Document<'a>>,
 }
 

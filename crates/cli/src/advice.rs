@@ -17,7 +17,7 @@ const NOT_READ: &str = "nothing was read";
 /// Nothing was written when it failed.
 const NOT_WRITTEN: &str = "nothing was written";
 /// No sample was written when it failed.
-const NOT_MADE: &str = "no file was made";
+const NOT_MADE: &str = "no file was written";
 /// The file tells its format.
 const OMIT_FORMAT: &str = "leave out --format, which names the format to read";
 
@@ -154,7 +154,7 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
 fn refused(error: &PlanError, budget: Budget, what: String) -> CliError {
     match (error, budget) {
         (PlanError::BuysNothing { .. } | PlanError::NotABudget(_), Budget::Fraction(_)) => {
-            CliError::usage(what).next("raise the percentage, or give dollars")
+            CliError::usage(what).next("raise the percentage, or give the budget in dollars")
         }
         (PlanError::BuysNothing { .. } | PlanError::NotABudget(_), _) => CliError::usage(what),
         _ => of_plan(error, what),

@@ -118,8 +118,8 @@ fn every_admission_policy_runs_and_what_cannot_be_meant_is_refused() {
         let says = simulated(dir.path(), lines, more).unwrap_err();
         assert!(says.contains(with), "{lines}: {says}");
     };
-    refused("policy = 'write-budget'", &["--untimed"], "goes by time");
-    refused("policy = 'adaptive'", &["--untimed"], "goes by time");
+    refused("policy = 'write-budget'", &["--untimed"], "depends on time");
+    refused("policy = 'adaptive'", &["--untimed"], "depends on time");
     refused("policy = 'nhit'\nhits = 0", &[], "must be from 1 to 255");
     refused("policy = 'random'\nprobability = 1.5", &[], "must be from 0 to 1");
     refused("policy = 'nhitt'", &[], "`nhit`");

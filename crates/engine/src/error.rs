@@ -343,8 +343,8 @@ pub enum EngineError {
     Switching,
     /// The write policy depends on flash.
     #[error(
-        "flash has failed and will not be written until the next start, so the write policy cannot be \
-         changed before then"
+        "flash has failed and will not be written to until the next start, so the write policy \
+         cannot be changed before then"
     )]
     FlashFailed,
     /// A stop is near.

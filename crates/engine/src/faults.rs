@@ -104,7 +104,7 @@ impl Engine {
                      on all volumes, writes to blocks that flash holds fail until one of these \
                      stores accepts writes again"
                 ),
-                false => "flash again has room for writes to all volumes".to_owned(),
+                false => "flash has room for writes to all volumes again".to_owned(),
             });
         }
         let given_up = status::given_up(&core.cache, self.volumes());

@@ -48,7 +48,7 @@ pub struct Status {
     pub events: CacheStats,
     /// Counts of device operations.
     pub devices: ExecutorStats,
-    /// Times of device operations, from the cache's request to their end.
+    /// Times of device operations, from the cache's request to the end of the operation.
     pub component_latency_us: Components,
     /// Operations of flash that have ended.
     #[serde(skip)]
@@ -190,8 +190,8 @@ pub struct VolumeStatus {
     /// Maximum number of the volume's dirty blocks on flash, if several volumes share flash; null if the
     /// volume may fill flash.
     pub dirty_on_flash_max: Option<u64>,
-    /// Blocks found so far whose newest data was only on flash and cannot be read. (If there are very many
-    /// such blocks, only the first ones are counted.)
+    /// Blocks found so far whose newest data was only on flash and cannot be read. If there are very many
+    /// such blocks, only the first ones are counted.
     pub unreadable_blocks: u64,
     /// Its workload.
     #[serde(flatten)]
@@ -206,13 +206,13 @@ pub struct VolumeStatus {
 pub struct Tiers {
     /// Block size in bytes.
     pub block_bytes: u64,
-    /// Blocks that memory may hold now.
+    /// Number of blocks that memory can hold now.
     pub dram_blocks: u32,
-    /// Bytes of memory that the cache uses for everything but the blocks themselves.
+    /// Bytes of memory that the cache uses in addition to the blocks themselves.
     pub metadata_bytes: u64,
-    /// Shards of the index.
+    /// Number of shards of the cache.
     pub shards: u8,
-    /// Bytes of block data that fit on the flash tier, without headers; 0 without one.
+    /// Bytes of block data that fit on the flash tier, without headers; 0 without a flash tier.
     pub flash_bytes: u64,
     /// Regions of the flash log.
     pub flash_regions: u32,
@@ -229,8 +229,8 @@ pub(crate) fn given_up(cache: &Cache, volumes: &[VolumeDescription]) -> Option<S
     }
     let lags = |v: &&VolumeDescription| !cache.passes_through(v.volume);
     let left: Vec<_> = volumes.iter().filter(lags).map(|v| v.name.as_str()).collect();
-    let what = "flash will not be written until the next start, because it failed or because too \
-                many of its blocks cannot be read";
+    let what = "flash will not be written to until the next start, because it failed or because \
+                too many of its blocks cannot be read";
     Some(match left.as_slice() {
         [] => format!(
             "{what}. All volumes run without flash: they are cached in memory only, and writes go \
@@ -239,7 +239,7 @@ pub(crate) fn given_up(cache: &Cache, volumes: &[VolumeDescription]) -> Option<S
         left => format!(
             "{what}. These volumes still depend on flash: {}. Their flushes, and their writes to \
              blocks that flash holds, wait for flush.give_up_after and then fail; all other \
-             requests are served. Keep the device, because dirty data stays on it",
+             requests are served. Keep the device: it holds dirty data",
             left.join(", ")
         ),
     })

@@ -348,7 +348,7 @@ impl Store {
         for at in std::mem::take(&mut self.void) {
             for copy in COPY_OFFSETS {
                 let voided = self.area.write(&[0; COPY_BYTES], at + copy);
-                voided.map_err(|e| io_error("void the header of", &self.path, e))?;
+                voided.map_err(|e| io_error("invalidate the header of", &self.path, e))?;
             }
         }
         Ok(())

@@ -20,7 +20,7 @@ pub struct Interval {
     pub length_s: f64,
     /// Completed requests.
     pub requests: u64,
-    /// Failed requests. (`requests` includes them.)
+    /// Failed requests; `requests` includes them.
     pub errors: u64,
     /// Bytes read.
     pub read_bytes: u64,

@@ -19,19 +19,19 @@ pub struct RealRun {
     /// What every run has.
     #[serde(flatten)]
     pub run: RunResult,
-    /// Whether the run completed all requests of the workload, or lasted its whole duration.
+    /// Whether the run completed all requests of the workload, or lasted for the whole `--duration`.
     pub complete: bool,
-    /// Why the run ended: `end` (of the workload), `time` (the duration was over), `signal` or `error`. After
-    /// `signal` or `error`, the results are partial and the command exits with status 1.
+    /// Why the run ended: `end` (of the workload), `time` (`--duration` had passed), `signal` or `error`.
+    /// After `signal` or `error`, the results are partial and the command exits with status 1.
     pub ended_by: &'static str,
     /// Requests and bytes per second.
     pub throughput: Throughput,
-    /// Times of the device operations behind the cache, from the cache's request to their end; an empty
-    /// object without `--config`.
+    /// Times of the device operations behind the cache, from the cache's request to the end of the operation;
+    /// an empty object without `--config`.
     #[serde(serialize_with = "or_empty")]
     #[schemars(with = "Components")]
     pub component_latency_us: Option<Components>,
-    /// Time from when a request was due until it was answered: the latency that a client sees if it does not
+    /// Time from when a request was due until it was answered. This is the latency for a client that does not
     /// slow down with the target. Null in a closed loop, where no request has a due time.
     pub response_us: Option<Latency>,
     /// Time from when a request was due until it was sent. Null in a closed loop.
@@ -46,7 +46,7 @@ pub struct RealRun {
     pub operations: Operations,
     /// Failed requests by reason.
     pub failures: BTreeMap<String, u64>,
-    /// Requests with an unknown outcome, because the target was lost.
+    /// Requests whose outcome is unknown because the target was lost.
     pub lost: u64,
     /// Requests that were left out or changed to fit the target.
     pub adjusted: Adjusted,

@@ -34,7 +34,7 @@ pub struct VerifyResult {
     pub reads_checked_bytes: u64,
     /// Bytes returned by reads during the run that differ from the expected data.
     pub reads_wrong_bytes: u64,
-    /// Reads that failed.
+    /// Reads that failed during the check.
     pub failed_reads: u64,
     /// Whether the check read all written data.
     pub complete: bool,

@@ -14,7 +14,7 @@ use crate::latency::{Latency, LatencyHistogram, LatencyTotal};
 pub struct Components {
     /// Reads from flash.
     pub tier2_read: ComponentLatency,
-    /// Writes to flash; each writes one batch.
+    /// Writes to flash; each operation writes one batch.
     pub tier2_write: ComponentLatency,
     /// Syncs of flash.
     pub tier2_sync: ComponentLatency,
@@ -24,8 +24,8 @@ pub struct Components {
     pub backing_write: ComponentLatency,
     /// Syncs of backing stores.
     pub backing_sync: ComponentLatency,
-    /// The backing store of each volume separately, by volume name; left out if there is only one
-    /// volume.
+    /// Operations on the backing store of each volume, by volume name; left out if there is only
+    /// one volume.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub volumes: BTreeMap<String, BackingLatency>,
 }

@@ -24,10 +24,10 @@ pub struct FlashResult {
     pub syncs: u64,
     /// Regions reclaimed.
     pub regions_reclaimed: u64,
-    /// Bytes of `payload_bytes` that were already on flash: records that the log wrote again when it
+    /// The part of `payload_bytes` that was already on flash: records that the log wrote again when it
     /// reclaimed their region.
     pub carried_bytes: u64,
-    /// Bytes of headers and of directories written.
+    /// Bytes of headers and directories written.
     pub header_bytes: u64,
     /// Bytes of superblocks written.
     pub superblock_bytes: u64,

@@ -13,7 +13,7 @@ const DIGITS: u8 = 3;
 /// A distribution of latencies, in microseconds; all 0 when there were none.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
-    /// Mean.
+    /// The mean.
     pub mean: f64,
     /// The median.
     pub p50: f64,

@@ -27,8 +27,8 @@ pub struct RunResult {
     pub write_bytes: u64,
     /// Seconds from the first request to the last completion, on the clock of the run.
     pub duration_s: f64,
-    /// Time from a request's arrival to its answer (in a replay, from sending it); percentiles are accurate
-    /// to 0.1 %. Null if a simulation has no times (`--untimed`).
+    /// Time from a request's arrival to its answer; in a replay, from sending the request to its answer.
+    /// Percentiles are accurate to 0.1 %. Null in a simulation with `--untimed`.
     #[schemars(with = "Option<LatencyByOp>")]
     pub latency_us: LatencyByOp,
     /// Counters of the cache; absent if the target is not Forebay's own cache.
@@ -43,7 +43,7 @@ pub struct CacheResult {
     pub hits: Hits,
     /// Block accesses that missed.
     pub misses: ReadWrite,
-    /// Share of block accesses that needed no request to the backing store: hits, including delayed hits.
+    /// Share of block accesses that hit, including delayed hits.
     pub hit_ratio: f64,
     /// Bytes written to the flash tier, including headers and padding.
     pub tier2_bytes_written: u64,
@@ -69,9 +69,9 @@ pub struct Hits {
 /// A count of reads and one of writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ReadWrite {
-    /// By reads.
+    /// Number for reads.
     pub read: u64,
-    /// By writes, trims and zeroings.
+    /// Number for writes, trims and zeroings.
     pub write: u64,
 }
 

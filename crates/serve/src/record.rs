@@ -471,7 +471,7 @@ impl Shared {
         partial.push(".partial");
         let partial = Path::new(&partial);
         let kept = match partial.exists() {
-            true => format!("everything except about the last minute is in {}", partial.display()),
+            true => format!("{} contains all but about the last minute", partial.display()),
             false => "nothing was kept".to_owned(),
         };
         let message =

@@ -33,15 +33,14 @@ pub struct SimulationResult {
     #[serde(serialize_with = "simulated_events")]
     #[schemars(with = "Events")]
     pub events: CacheStats,
-    /// Bytes of memory that the cache uses for everything but the blocks themselves.
+    /// Bytes of memory that the cache uses in addition to the blocks themselves.
     pub metadata_bytes: u64,
     /// Maximum number of blocks in each tier.
     pub capacity_blocks: Capacity,
-    /// Devices that could not keep up with requests at the trace's times; empty if all could.
+    /// Devices that could not keep up with requests at the trace's times; empty if all devices kept up.
     pub overloaded: Vec<Overload>,
-    /// The destage of all dirty data after the last request, once every outage that has an end is over. No
-    /// other counter includes this destage. Null without
-    /// [`--outage`](docs/simulation.md#when-a-store-fails).
+    /// The destage of all dirty data after the last request, once every outage with an end is over. No other
+    /// counter includes this destage. Null without [`--outage`](docs/simulation.md#when-a-store-fails).
     pub after_outages: Option<AfterOutages>,
     /// Values that the simulator assumed because neither the trace nor the configuration gives them.
     pub assumed: Assumed,
@@ -101,7 +100,7 @@ pub struct Capacity {
 /// What was taken for granted.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct Assumed {
-    /// Flushes that were added to the trace: `none`, `every 100 writes`, `after 5s`.
+    /// Flushes that were added to the trace: `none`, `every 100 writes` or `5 s after a write`, for example.
     pub flush: String,
     /// Number of added flushes.
     pub flushes_added: u64,

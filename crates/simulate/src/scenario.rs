@@ -123,7 +123,7 @@ impl Scenario {
         };
         assumptions.push(match memory {
             Memory { read: Nanos(0), write: Nanos(0) } => "memory adds no latency".to_owned(),
-            _ => format!("memory is {}", defaults.memory),
+            _ => format!("memory is modelled as {}", defaults.memory),
         });
         let mut unshaped = false;
         let mut volumes = Vec::new();

@@ -161,7 +161,7 @@ impl Simulation {
         let untimed = options.pacing == Pacing::Untimed;
         let admission = scenario.cache.flash.as_ref().map(|f| f.admission.kind());
         if untimed && admission.is_some_and(AdmissionKind::needs_time) {
-            let why = "the admission policy goes by time: an untimed run has none";
+            let why = "the admission policy depends on time, but an untimed run has no times";
             return Err(SimulateError::Options(why));
         }
         if untimed {

@@ -14,8 +14,8 @@ pub struct Document {
     pub block_size: u64,
     /// Size of the shared cache (`--size`), in blocks.
     pub size_blocks: u64,
-    /// Seconds between two moves of blocks into the cache (`--migration-period`); omitted without this
-    /// option, because blocks then enter at each access.
+    /// Seconds between two moves of blocks into the cache (`--migration-period`). Omitted without this
+    /// option: blocks then enter the cache at each access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration_period_s: Option<f64>,
     /// Requests in the traces.
@@ -54,7 +54,7 @@ pub struct Document {
 pub struct WorkloadDocument {
     /// Name of the workload.
     pub name: String,
-    /// Its block accesses.
+    /// Block accesses of the workload.
     pub accesses: u64,
     /// Cache blocks that the workload needs: the ERSS of the phase for which the cache is sized.
     pub erss_blocks: u64,
@@ -66,21 +66,21 @@ pub struct WorkloadDocument {
     pub flood_rate: f64,
     /// Additional cache blocks that all other workloads need because of this workload.
     pub wastage_caused_blocks: u64,
-    /// Additional cache blocks that this workload needs because of all others.
+    /// Additional cache blocks that this workload needs because of all other workloads.
     pub wastage_suffered_blocks: u64,
     /// Whether `erss_blocks` fit in the cache without the other workloads.
     pub fits_alone: bool,
-    /// Miss ratio of all its accesses, alone in a cache of `erss_blocks`.
+    /// Miss ratio of the whole workload, alone in a cache of `erss_blocks`.
     pub miss_ratio_erss: f64,
-    /// Miss ratio of all its accesses, alone in the cache of `--size`.
+    /// Miss ratio of the whole workload, alone in the cache of `--size`.
     pub miss_ratio_alone: f64,
-    /// Miss ratio of all its accesses in the cache of `--size`, shared with the other workloads.
+    /// Miss ratio of the whole workload in the cache of `--size`, shared with the other workloads.
     pub miss_ratio_shared: f64,
     /// Block accesses per window.
     pub window: u64,
     /// Index in `phases` of the phase for which the cache is sized.
     pub phase: usize,
-    /// The tree of its phases; the first entry is the whole workload.
+    /// The phases of the workload, as a tree; the first entry is the whole workload.
     pub phases: Vec<PhaseDocument>,
 }
 
@@ -113,24 +113,24 @@ pub struct PhaseDocument {
     pub end_s: f64,
     /// Cache size, in blocks, at which the search found the phase.
     pub found_blocks: u64,
-    /// The smallest of the tried cache sizes at which a larger cache would save misses on at most 1
-    /// % of the accesses.
+    /// Of the cache sizes that were tried, the smallest at which a larger cache would avoid misses on at most
+    /// 1 % of the accesses.
     pub size_blocks: u64,
     /// Blocks that the phase needs (ERSS).
     pub erss_blocks: u64,
     /// Blocks that the phase needs in addition to those of the largest nested phase that is long enough
     /// (`--duration-min`).
     pub marginal_erss_blocks: u64,
-    /// Number of distinct blocks.
+    /// Number of distinct blocks that the phase accesses.
     pub in_use_blocks: u64,
-    /// Number of distinct blocks that are reused.
+    /// Number of distinct blocks that the phase reuses.
     pub reuse_set_blocks: u64,
-    /// Its reuses, divided by the accesses of all workloads during the phase.
+    /// Reuses in the phase, divided by the accesses of all workloads during the phase.
     pub reuse_rate: f64,
     /// `reuse_rate`, excluding reuses that a cache for the nested phases would serve.
     pub marginal_reuse_rate: f64,
-    /// Its accesses to blocks that it accesses only once, divided by the accesses of all workloads during the
-    /// phase.
+    /// Accesses to blocks that the phase accesses only once, divided by the accesses of all workloads during
+    /// the phase.
     pub flood_rate: f64,
     /// Index of the earlier sibling phase that this phase repeats; its own index if it repeats none.
     pub repeats: usize,

@@ -237,9 +237,9 @@ pub struct Document {
 pub struct VolumeRow {
     /// Name of the volume.
     pub volume: String,
-    /// Its share of memory, in bytes.
+    /// The volume's share of memory, in bytes.
     pub dram_bytes: u64,
-    /// Its share of flash, in bytes.
+    /// The volume's share of flash, in bytes.
     pub flash_bytes: u64,
     /// Mean latency of a request, predicted from the curves.
     pub predicted_latency_us: f64,
@@ -269,7 +269,7 @@ pub struct VolumeRow {
     pub writes: u64,
     /// Bytes of distinct blocks that the volume accesses.
     pub distinct_bytes: u64,
-    /// Cache size in bytes beyond which more cache brings no gain.
+    /// Cache size in bytes beyond which the volume gains nothing.
     pub useful_bytes: u64,
     /// Mean latencies from which the volume's latency is predicted.
     pub model: LoadPoint,
@@ -287,8 +287,9 @@ pub struct RoundRow {
     pub predicted_objective: f64,
     /// Simulated objective.
     pub simulated_objective: f64,
-    /// How far prediction and simulation differ, as a fraction: the largest of the difference in the
-    /// objective, in the latency of any volume with a target, and on average over all requests.
+    /// How far prediction and simulation differ, as a fraction. It is the largest of three differences: in
+    /// the objective; in the latency of any volume with a target; and, averaged over all requests, in latency
+    /// (with `--goal iops`, in requests per second) or in hit ratio.
     pub deviation: f64,
     /// The share of each volume.
     pub sizes: Vec<Sizes>,
@@ -320,9 +321,9 @@ pub struct Baseline {
 pub struct BaselineRow {
     /// Name of the volume.
     pub volume: String,
-    /// Its share of memory, in bytes; null if the cache is shared.
+    /// The volume's share of memory, in bytes; null if the cache is shared.
     pub dram_bytes: Option<u64>,
-    /// Its share of flash, in bytes; null if the cache is shared.
+    /// The volume's share of flash, in bytes; null if the cache is shared.
     pub flash_bytes: Option<u64>,
     /// Mean latency of a request, predicted from the curves; null if it cannot be predicted.
     pub predicted_latency_us: Option<f64>,

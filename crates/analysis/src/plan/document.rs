@@ -36,7 +36,7 @@ pub struct Document<'a> {
     pub duration_s: f64,
     /// Share of blocks sampled.
     pub sampled_rate: f64,
-    /// Cost of DRAM for all data, to which budgets in percent refer.
+    /// Cost of DRAM for all data. A budget in percent is a percentage of this cost.
     pub full_cost_usd: f64,
     /// The plan for the (first) budget.
     #[serde(flatten)]
@@ -85,7 +85,7 @@ pub struct ParetoRow<'a> {
 pub struct ParetoTier<'a> {
     /// The name of the device.
     pub device: &'a str,
-    /// Its size in bytes.
+    /// Size of the tier in bytes.
     pub bytes: u64,
 }
 

@@ -39,7 +39,7 @@ pub struct Document {
     pub metadata_bytes_per_block: Vec<u64>,
     /// Size of the existing tier 1, in whole units.
     pub have_bytes: u64,
-    /// Cost of DRAM for all data, to which budgets in percent refer.
+    /// Cost of DRAM for all data. A budget in percent is a percentage of this cost.
     pub full_cost_usd: f64,
     /// An entry for each budget and combination of two tiers.
     pub growth: Vec<Growth>,

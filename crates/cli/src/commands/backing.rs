@@ -70,14 +70,14 @@ pub(crate) struct Report {
     uuid: String,
     /// Where the header is: `offset` or `tail`.
     layout: String,
-    /// Number of the last header write.
+    /// Sequence number of the last header write.
     generation: u64,
     /// Whether the newest data of some blocks is only on flash.
     dirty: bool,
     /// Whether the store was released: all its blocks on flash are invalid.
     released: bool,
-    /// Whether the contents are unchanged since Forebay last used the store; null if Forebay did
-    /// not record that.
+    /// Whether the contents are unchanged since Forebay last used the store; null if this is
+    /// unknown, because the store is in use or the last run did not stop cleanly.
     as_left: Option<bool>,
     /// Size of the volume in bytes.
     data_bytes: u64,

@@ -52,7 +52,7 @@ pub struct Args {
     /// Move accessed blocks into the cache once every T, instead of at each access
     #[arg(long, value_name = "T", help_heading = "Model")]
     pub migration_period: Option<TimeSpan>,
-    /// Number of block accesses per window; phases are found from the misses in each window
+    /// Number of block accesses per window; Forebay finds phases from the misses in each window
     /// [default: a thousandth of the workload's accesses]
     #[arg(long, value_name = "N", help_heading = "Model",
           value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
@@ -65,7 +65,7 @@ pub struct Args {
           value_parser = fraction)]
     pub duration_min: f64,
     /// Give a phase the smallest cache whose ratio of misses to hits is at most this [default: the
-    /// smallest cache from which doubling never lowers the ratio by 0.1 or more]
+    /// smallest size such that doubling it or any larger size lowers the ratio by less than 0.1]
     #[arg(long, value_name = "RATIO", help_heading = "Model", value_parser = ratio)]
     pub miss_hit_ratio: Option<f64>,
     /// Count only the blocks that a phase needs in addition to those of its nested phases, as if a

@@ -64,7 +64,7 @@ pub enum Action {
     Status {
         #[command(flatten)]
         server: ServerArgs,
-        /// Print JSON, which is also printed without this option
+        /// Print JSON; this is also the default
         #[arg(long)]
         json: bool,
     },
@@ -167,8 +167,8 @@ const EXAMPLE_STATUS: &str = "Example, with a server running:
   $ forebay ctl status --control unix:control.sock";
 
 const EXAMPLE_TOP: &str =
-    "All figures but dirty cover the last interval. A dash means that there were no requests.
-p50 and p99 are accurate to 13 %, between 1 us and 10 s.
+    "All columns except `dirty` cover the last interval. A dash means that there were no requests.
+p50 and p99 are accurate to 13 % between 1 us and 10 s.
 
 Example, with a server running:
   $ forebay ctl top --every 500ms --count 2 --config forebay.toml";

@@ -31,7 +31,7 @@ const ERRORS_SHOWN: usize = 10;
 /// What to do with a flash tier.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
-    /// Show what a flash tier contains (reads the whole tier)
+    /// Show what a flash tier contains; this reads the whole tier
     #[command(after_help = EXAMPLE)]
     Info(Args),
     /// Read and verify the whole tier; fail if anything is damaged

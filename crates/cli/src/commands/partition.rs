@@ -336,8 +336,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             CliError::usage(error).next(match args.traces.traces.len() {
                 1 => "give the traces of several volumes, or use `forebay mrc --request-level`",
                 _ => {
-                    "all these traces name the same volume, and volumes of the same name count as \
-                     one"
+                    "give traces of volumes with different names; volumes of the same name count \
+                     as one"
                 }
             })
         }

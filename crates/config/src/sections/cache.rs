@@ -4,21 +4,22 @@ use crate::Size;
 use crate::schema::{choice, section};
 
 section! {
-    /// The cache itself: how large its first tier is and what it promises about writes.
+    /// Block size, memory, write policy, and how the tiers share the blocks.
     pub struct Cache {
         /// Size of a cached block: a power of two from 4KiB to 64KiB.
         block_size: Size = "4KiB";
-        /// Memory for cached data, the first tier. Metadata takes additional memory: 56 bytes per block in
-        /// memory (69 with flash in the log layout, 94 in the slots layout; about 6 more below 256MiB; up to
-        /// 37 more with replacement policies other than `lru`), and 49 bytes per block on flash (66 in the
-        /// slots layout). A server takes another 31 bytes per block in memory. A shard holds at most
-        /// 16,776,063 blocks in memory: just under 64GiB in blocks of 4KiB. The slots layout supports one
-        /// shard.
+        /// Memory for cached data: the first tier. Metadata takes additional memory. For each block in
+        /// memory, it takes 56 bytes without flash, 69 bytes with flash in the log layout, and 94 bytes with
+        /// flash in the slots layout. Add about 6 bytes if `dram` is below 256MiB, up to 37 bytes with a
+        /// replacement policy other than `lru`, and 31 bytes in a server. For each block on flash, metadata
+        /// takes 49 bytes in the log layout and 66 bytes in the slots layout. A shard holds at most
+        /// 16,776,063 blocks in memory: just under 64GiB with blocks of 4KiB. The slots layout supports only
+        /// one shard.
         dram: Size = "256MiB";
         /// Where writes go, and when.
         write_policy: WritePolicy = "write-through";
-        /// When a write is acknowledged, under the policies that keep dirty data. Unset means `"flash"` with
-        /// a `[flash]` section and `"dram"` without one.
+        /// When a write is acknowledged under `write-back` or `write-only`, the policies that keep dirty
+        /// data. Unset means `"flash"` with a `[flash]` section and `"dram"` without one.
         acknowledge: Option<Acknowledge> = unset;
         /// How a write that covers part of a block is handled.
         partial: Partial = "mask";
@@ -41,7 +42,8 @@ choice! {
         WriteThrough = "write-through",
         /// Reads are cached; a write goes to the backing store and drops the cached block.
         ReadOnly = "read-only",
-        /// Writes are cached and reach the backing store later; reads of other blocks bypass the cache.
+        /// Writes are cached and reach the backing store later. Reads of blocks that are not in the cache
+        /// bypass it.
         WriteOnly = "write-only",
         /// The name that other caches use for `read-only`: writes go around the cache.
         WriteAround = "write-around",
@@ -60,10 +62,10 @@ impl WritePolicy {
 choice! {
     /// When a write is acknowledged.
     pub enum Acknowledge: "acknowledgement" {
-        /// Once the write is on flash; it then survives a crash or kill of the server.
+        /// Once the write is on flash, where it survives if the server crashes or is killed.
         Flash = "flash",
-        /// Once the write is in memory; the export then behaves like a disk with a volatile write cache, and
-        /// only FLUSH and FUA make data durable.
+        /// Once the write is in memory. The export then behaves like a disk with a volatile write cache: only
+        /// FLUSH and FUA make data durable.
         Dram = "dram",
     }
 }
@@ -83,23 +85,23 @@ choice! {
     /// How memory and flash share the blocks.
     pub enum Relation: "tier relation" {
         /// A miss fills memory. Blocks that leave memory enter flash, and return to memory when they are
-        /// read. While such a block is in memory, its copy on flash stays there.
+        /// read. While such a block is in memory, flash keeps its copy.
         Exclusive = "exclusive",
         /// A block that is read from the backing store enters memory and flash at the same time.
         Inclusive = "inclusive",
-        /// A miss fills memory. A block that leaves memory enters flash, and the rest of its line is fetched
-        /// into flash. Requires the admission policy `always`.
+        /// A miss fills memory. A block that leaves memory enters flash, and the rest of its line (see
+        /// `flash.line_size`) is fetched into flash. Requires the admission policy `always`.
         Layered = "layered",
-        /// A miss fills memory with the block, and flash with the block's line, which is fetched ahead.
-        /// Requires the admission policy `always`.
+        /// A miss fills memory with the block, and flash with the whole line of the block (see
+        /// `flash.line_size`). Requires the admission policy `always`.
         Dual = "dual",
-        /// Memory caches reads and flash caches writes; no block moves from one to the other. Requires
-        /// write-back with `acknowledge = "flash"`.
+        /// Memory caches reads and flash caches writes. A block enters flash only when it is written.
+        /// Requires write-back with `acknowledge = "flash"`.
         EticaNpe = "etica-npe",
-        /// Like `etica-npe`, but flash changes only at the end of an interval: the least popular blocks leave
-        /// it, and the most popular blocks that are not on flash enter, as configured in `[etica]`. A write
-        /// to a block that is not on flash goes to the backing store. Requires the slots layout and the
-        /// admission policy `always`.
+        /// Like `etica-npe`, but blocks enter and leave flash only at the end of a round (see `[etica]`): the
+        /// least popular blocks leave, and the most popular blocks that are not on flash enter. A write to a
+        /// block that is not on flash goes to the backing store. Requires the slots layout and the admission
+        /// policy `always`.
         Etica = "etica",
         /// Flash caches both reads and writes; memory keeps no blocks. Requires write-back with
         /// `acknowledge = "flash"`, or read-only.

@@ -11,67 +11,70 @@ use crate::schema::{Choice, Value, choice, choose, section};
 section! {
     /// The flash tier, on one device. Without this section, the cache uses only memory.
     pub struct Flash {
-        /// A device, or a file, which is created if it does not exist.
+        /// The device or file. If it is a file that does not exist, Forebay creates it.
         path: PathBuf = required;
         /// How much of the device or file to use. Unset means all of it; a file that does not exist needs a
-        /// size. A cache has at most 2^31 - 1 blocks (8 TiB in blocks of 4KiB); a larger size is refused. At
-        /// most 2^32 pages of a device are used: 16 TiB in pages of 4KiB, 2 TiB in pages of 512 bytes.
+        /// size. A cache has at most 2^31 - 1 blocks (8 TiB with blocks of 4KiB); a larger size is refused.
+        /// At most 2^32 pages of a device are used: 16 TiB with pages of 4KiB, 2 TiB with pages of 512 bytes.
         size: Option<Size> = unset;
-        /// How blocks are laid out. Unset means the layout with which the device was formatted, and
-        /// `"slots"` for a new one.
+        /// How blocks are laid out. Unset means the layout with which the device was formatted, and `"slots"`
+        /// for a new device.
         layout: Option<FlashLayout> = unset;
-        /// Unit of writing, to which headers and data are aligned: a power of two from 512 bytes to 64KiB.
-        /// Unset means 4KiB in the log layout, and for a flash tier of 2 TiB or more. In the slots layout
-        /// below 2 TiB, unset means 512 bytes if the device can write 512 bytes without rewriting the data
-        /// next to them, and 4KiB otherwise. (The simulator assumes that the device can.)
+        /// Size of a page, the unit in which flash is written and to which headers and data are aligned: a
+        /// power of two from 512 bytes to 64KiB. Unset means 4KiB in the log layout, and for a flash tier of
+        /// 2 TiB or more. In the slots layout below 2 TiB, unset means 512 bytes if the device can write 512
+        /// bytes without rewriting the data next to them, and 4KiB otherwise. The simulator assumes that the
+        /// device can.
         page_size: Option<Size> = unset;
         /// Size of a region, which is filled, sealed and reclaimed as a unit: a power of two. Unset means
-        /// 16MiB, or less on a device that would have fewer than 128 regions, down to 512KiB. In the slots
-        /// layout, regions divide the journal, and unset means a sixteenth of the journal.
+        /// 16MiB; if the device would then have fewer than 128 regions, they are smaller, down to 512KiB. In
+        /// the slots layout, regions divide the journal, and unset means a sixteenth of the journal.
         region_size: Option<Size> = unset;
-        /// Number of regions kept free, so that a log full of dirty blocks can still be reclaimed. The slots
-        /// layout always keeps one.
+        /// Number of regions that stay free, so that regions can be reclaimed even if the log is full of
+        /// dirty blocks. The slots layout always keeps one.
         regions_reserved: u32 = 2;
-        /// In the log layout: which of a region's records are kept when the region is reclaimed. These records
-        /// are written again at the head of the log, up to half a region, while there is room. Unset means
-        /// `"frequency"`. In the slots layout: the replacement policy of the cells, which sees the blocks
-        /// that leave memory and those that are read from flash. Unset means `"lru"`.
+        /// In the log layout: which records of a region the log keeps when it reclaims the region. The log
+        /// writes these records again at its head, up to half a region, while there is room. Unset means
+        /// `"frequency"`. In the slots layout: the replacement policy of the cells. The policy sees a block
+        /// when the block leaves memory and when it is read from flash. Unset means `"lru"`.
         replacement: Option<FlashReplacement> = unset;
         /// In the slots layout: parameters of the replacement policy, by name; parameters that are not listed
         /// keep their defaults.
         replacement_parameters: BTreeMap<String, u32> = {};
-        /// Number of reads from flash after which a block moves to memory: 1 to 255, or to 31 in the slots
-        /// layout. Until then, the block is read from flash each time and takes no frame in memory.
+        /// Number of reads from flash after which a block moves to memory: 1 to 255 in the log layout, 1 to
+        /// 31 in the slots layout. Until then, the block is read from flash each time and takes no frame in
+        /// memory.
         promote_after: u32 = 1;
-        /// In the slots layout, under write-back and the relation `exclusive`: replaces a smaller
-        /// `promote_after` for blocks whose record on flash is dirty, while more than a quarter of the blocks
-        /// that leave flash are soon needed again, and for a while afterwards. When a block with a dirty
-        /// record moves to memory, the record stays on flash and occupies a cell that another block could
-        /// use. If memory is configured to hold more than a quarter as many blocks as flash, the key has no
-        /// effect, because it would cost more than it gains. 1 to 31; unset means 2. The log layout does not
-        /// support it.
+        /// In the slots layout, under write-back and the relation `exclusive`: like `promote_after`, but for
+        /// blocks whose record on flash is dirty, 1 to 31. When such a block moves to memory, the record
+        /// stays on flash and occupies a cell that another block could use. While more than a quarter of the
+        /// blocks that leave flash are soon needed again, and for a while afterwards, this value therefore
+        /// replaces a smaller `promote_after`. The key has no effect if memory is configured to hold more
+        /// than a quarter as many blocks as flash, because it would then cost more than it gains. Unset means
+        /// 2. The log layout does not support the key.
         promote_dirty_after: Option<u32> = unset;
-        /// In the slots layout, under write-back: destage early the dirty records of blocks that are also in
-        /// memory, while more than a quarter of the blocks that leave flash are soon needed again. Both tiers
-        /// together then hold more blocks. This adds hits if the workload loops over data that barely fits,
-        /// but also adds writes to the backing store. The log layout does not support it.
+        /// In the slots layout, under write-back: while more than a quarter of the blocks that leave flash
+        /// are soon needed again, destage dirty records early if their blocks are also in memory. The two
+        /// tiers together then hold more distinct blocks. This adds hits if the workload loops over data that
+        /// barely fits, but also adds writes to the backing store. The log layout does not support the key.
         give_up_copies: bool = false;
         /// Under the relations `layered` and `dual`: the size of a line, a power of two from a block to 1MiB.
-        /// The blocks of a line enter flash together; they are fetched as long as memory has free frames.
-        /// Unset means 1MiB. The other relations do not support it.
+        /// The blocks of a line enter flash together; the cache fetches them as long as memory has free
+        /// frames. Unset means 1MiB. The other relations do not support the key.
         line_size: Option<Size> = unset;
-        /// Maximum size of the data in one batch. A batch is written with one header. A header has room for
-        /// 128 blocks, or for 17 in a page of 512 bytes.
+        /// Maximum size of the data in one batch, a group of records that share one header. A header has room
+        /// for 128 blocks, or for 17 with pages of 512 bytes.
         batch_size: Size = "1MiB";
         /// Maximum number of batches being written at once, 1 to 255. Unset means 4 in the log layout, and
         /// 16 in the slots layout, whose batches are smaller.
         batches_in_flight: Option<u32> = unset;
-        /// Size of the extent of the backing store that one entry of the activity log covers. Before a write
-        /// bypasses flash and goes to an extent of the store, the extent is marked durably.
+        /// Size of an extent of a backing store, the unit of the activity log. Before a write bypasses flash
+        /// and goes to the store, Forebay durably marks the write's extent in this log.
         activity_extent: Size = "8MiB";
-        /// Maximum number of extents marked at a time: 1 to 7000, or to 32768 with a larger `page_size`. With
-        /// more extents, scattered writes to the backing store need fewer updates of the log, but the cache
-        /// loses more in a crash: afterwards, it does not trust clean blocks in marked extents.
+        /// Maximum number of extents that are marked at the same time: 1 to 7000, or up to 32768 with a
+        /// larger `page_size`. With more extents, scattered writes to the backing store need fewer updates of
+        /// the activity log, but the cache loses more in a crash: afterwards, it does not trust clean blocks
+        /// in marked extents.
         activity_extents: u32 = 1024;
         /// Slow the flash tier down to the speed of a modelled device: the NAME of a `[shape.NAME]`, or a
         /// device such as "san".
@@ -228,8 +231,8 @@ choice! {
     pub enum FlashLayout: "flash layout" {
         /// A log of self-describing batches, written sequentially.
         Log = "log",
-        /// One fixed cell per block and a journal of the mapping: exact replacement, as the planner's
-        /// formulas assume, at the cost of scattered writes. Supports one shard only.
+        /// Each block on flash occupies a fixed place, a cell; a journal maps blocks to cells. Replacement is
+        /// exact, as the planner's formulas assume, but writes are scattered. Supports only one shard.
         Slots = "slots",
     }
 }

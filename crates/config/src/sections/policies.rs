@@ -12,7 +12,7 @@ use crate::{Size, TimeSpan};
 section! {
     /// Which block is evicted when space is needed.
     pub struct Replacement {
-        /// The policy of the first tier, memory. Flash has its own policy, `flash.replacement`.
+        /// The policy of the first tier, memory. For flash, set `flash.replacement`.
         policy: ReplacementPolicy = "lru";
         /// Parameters of the policy, by name; parameters that are not listed keep their defaults.
         parameters: BTreeMap<String, u32> = {};
@@ -82,12 +82,12 @@ section! {
         policy: AdmissionPolicy = "always";
         /// Whether the policy also decides about dirty blocks.
         written: Written = "ask";
-        /// The number of accesses that a block needs to enter under `nhit`, and the maximum of this number
-        /// under `adaptive`: 1 to 255. Unset means 2, or 16 under `adaptive`.
+        /// Under `nhit`, the number of accesses that a block needs to enter; under `adaptive`, the maximum of
+        /// this number: 1 to 255. Unset means 2, or 16 under `adaptive`.
         hits: Option<u32> = unset;
-        /// Share of the blocks that enter under `random`: a fraction from 0 to 1. Unset means 0.5.
+        /// Under `random`, the share of the blocks that enter: a fraction from 0 to 1. Unset means 0.5.
         probability: Option<f64> = unset;
-        /// Drive writes per day that `write-budget` allows, on average over hours: how often per day flash
+        /// Drive writes per day that `write-budget` allows, averaged over hours: how many times a day flash
         /// may be written in full, from 0.001 to 1000. All writes to flash count. Unset means 1.
         writes_per_day: Option<f64> = unset;
         /// Under `popularity`, the share of the recently used blocks that may enter, the most used first: a
@@ -95,21 +95,21 @@ section! {
         top: Option<f64> = unset;
         /// How many blocks `nhit`, `adaptive` and `popularity` remember after the blocks leave memory, as a
         /// share of the blocks that flash holds: 0.01 to 10. Each remembered block takes 25 to 29 bytes of
-        /// memory. `smq` remembers groups of 16 adjacent blocks: four times as many blocks as this share
-        /// gives, for 7 to 8 bytes per block of the share. Unset means 1.
+        /// memory. `smq` remembers groups of 16 adjacent blocks instead: the groups cover four times as many
+        /// blocks as this share, and take 7 to 8 bytes of memory per block of the share. Unset means 1.
         history: Option<f64> = unset;
     }
 }
 
 section! {
     /// The queues of the relation `etica`, which choose the blocks on flash. They take a fixed amount of
-    /// memory: about 45 bytes for each block that flash holds, and for each remembered block that is not on
-    /// flash.
+    /// memory: about 45 bytes for each block that flash holds, and as much for each remembered block that is
+    /// not on flash.
     pub struct Etica {
         /// Number of requests per round. At the end of a round, some blocks leave flash and others enter it.
         interval: u32 = 1000;
-        /// Share of the blocks on flash that leave per round (the least popular ones), and share of the other
-        /// remembered blocks that enter (the most popular ones, until flash is full): 0.01 to 1.
+        /// In each round, this share of the blocks on flash leaves (the least popular blocks), and this share
+        /// of the other remembered blocks enters (the most popular blocks, until flash is full): 0.01 to 1.
         share: f64 = 0.05;
         /// How many blocks that are not on flash are remembered, as a share of the blocks that flash holds:
         /// 0.01 to 10.
@@ -151,8 +151,8 @@ impl Etica {
 }
 
 section! {
-    /// Which requests bypass the cache. A request never bypasses a block that the cache holds: a read finds
-    /// it there, and a write updates it.
+    /// Which requests bypass the cache. Blocks that the cache holds are never bypassed: reads hit them, and
+    /// writes update them.
     pub struct Bypass {
         /// A read that continues a sequential stream of at least this size is not cached. Unset means that no
         /// read bypasses the cache.
@@ -257,16 +257,16 @@ section! {
     pub struct Flush {
         /// What happens to dirty blocks when the server stops.
         on_stop: OnStop = "destage";
-        /// Maximum number of writes per shard in flight from flash to a backing store, each of one block or
-        /// of several adjacent blocks.
+        /// Maximum number of writes in flight from flash to the backing stores, for each shard. A write
+        /// covers one block or several adjacent blocks.
         parallel: u32 = 32;
         /// How long writes wait for flash space that cannot become free because a backing store fails. After
         /// this time, writes to the store's volume fail until the store accepts an operation again; reads
         /// continue, and dirty data stays on flash. 0 means to wait without limit.
         give_up_after: TimeSpan = "60s";
-        /// How often the headers of the backing stores and of the flash tier are updated while anything
-        /// changes. Each header records the state of the other side, so at startup Forebay detects that
-        /// either side is an older copy, unless the copy was made after the last update. At least 10ms.
+        /// How often Forebay updates the headers of the backing stores and of the flash tier while anything
+        /// changes: at least 10ms. Each header records the state of the other side. At startup, Forebay can
+        /// therefore detect that one side is an older copy, unless the copy was made after the last update.
         stamp_every: TimeSpan = "5s";
     }
 }

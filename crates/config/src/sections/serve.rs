@@ -8,8 +8,8 @@ use crate::{Address, FileMode, Size, TimeSpan};
 section! {
     /// Where the server listens.
     pub struct Serve {
-        /// Where NBD clients connect. An address that other hosts can reach is refused, because there is no
-        /// encryption.
+        /// Where NBD clients connect. An address that other hosts can reach is refused, because connections
+        /// are not encrypted.
         nbd: Address = "unix:/run/forebay/nbd.sock";
         /// Where `forebay ctl` and Prometheus connect: a unix socket or a loopback address.
         control: Address = "unix:/run/forebay/control.sock";
@@ -17,10 +17,10 @@ section! {
         /// does not exist, the server creates it with a random token, readable only by the server's user. A
         /// unix socket needs no token: its permissions control who may open it.
         control_token_file: PathBuf = "/run/forebay/control.token";
-        /// Memory for the requests of all NBD clients and for the replies that they have not received yet,
-        /// at least 136MiB and at least 192KiB for each of `connections`. Half of it is divided among the
-        /// connections in equal shares; the other half is lent to connections that need more than their
-        /// share. A request for which no memory is free waits.
+        /// Memory for the requests of all NBD clients and for the replies that the clients have not received
+        /// yet: at least 136MiB, and at least 192KiB for each of `connections`. Half of this memory is
+        /// divided among the connections in equal shares; the other half is lent to connections that need
+        /// more than their share. If no memory is free, a request waits.
         request_memory: Size = "256MiB";
         /// Maximum number of NBD connections. Further connections are closed immediately.
         connections: u32 = 1024;
@@ -29,12 +29,12 @@ section! {
         volume_connections: Option<u32> = unset;
         /// How long a client may take to choose an export.
         handshake_timeout: TimeSpan = "10s";
-        /// How long a client may stall during the payload of a write or a reply while its connection holds
-        /// more than its share and others wait for memory. After this time, the connection is closed. A
-        /// client that makes progress gets one more second for each MiB.
+        /// How long a client may stall during the payload of a write or a reply, while its connection holds
+        /// more than its share of memory and others wait for memory. After this time, the server closes the
+        /// connection. A client that makes progress gets one more second for each MiB.
         stall_timeout: TimeSpan = "10s";
-        /// How long a connection may be idle before it is closed. Unset means no limit: a mounted disk may be
-        /// idle for days.
+        /// How long a connection may be idle before the server closes it. Unset means no limit, because a
+        /// mounted disk may be idle for days.
         idle_timeout: Option<TimeSpan> = unset;
         /// Mode of the socket file of `nbd` if the address is a unix socket, regardless of the umask. The
         /// mode controls who may connect.

@@ -4,43 +4,46 @@ use crate::schema::{choice, section};
 use crate::{Size, TimeSpan};
 
 section! {
-    /// Gives a real file the latency and bandwidth of a modelled device, so that you can try out a disk
-    /// array or a SAN on a laptop. The simulator uses the same times. To use a modelled device unchanged, you
-    /// need no section: `shape = "san"` is enough.
+    /// Gives a real file the latency and bandwidth of a modelled device, so that you can try out a disk array
+    /// or a SAN on a laptop. The simulator uses the same times. To use a modelled device unchanged, you do
+    /// not need this section: write `shape = "san"`, for example.
     pub struct Shape {
-        /// The device to start from: unset keys below take its values. FastDRAM, SlowDRAM, FastSSD,
+        /// The modelled device to start from: unset keys below take its values. FastDRAM, SlowDRAM, FastSSD,
         /// MediumSSD, SlowSSD, FastHDD and SlowHDD are the planner's catalogue; hdd-7200, hdd-array,
         /// sata-ssd, nvme and san are typical devices with spread, seeks and limits.
         device: Option<String> = unset;
-        /// Mean time of a read, without the transfer. Unset means the device's value, or none.
+        /// Mean time of a read, without the transfer. Unset means the device's value, or 0 without a
+        /// `device`.
         read_latency: Option<TimeSpan> = unset;
-        /// Mean time of a write, without the transfer. Unset means the device's value, or none.
+        /// Mean time of a write, without the transfer. Unset means the device's value, or 0 without a
+        /// `device`.
         write_latency: Option<TimeSpan> = unset;
-        /// Mean time of a flush, measured from the completion of the preceding writes. Unset means the device's value,
-        /// or none.
+        /// Mean time of a flush, measured from the completion of the preceding writes. Unset means the
+        /// device's value, or 0 without a `device`.
         sync_latency: Option<TimeSpan> = unset;
-        /// How latencies vary around their mean. Unset means as for the device, or not at all.
+        /// How latencies vary around their mean. Unset means the device's distribution, or `fixed` without a
+        /// `device`.
         distribution: Option<Distribution> = unset;
         /// Spread of the lognormal distribution: the standard deviation of the logarithm.
         sigma: f64 = 0.5;
         /// Points of the measured distribution of reads and writes, such as
-        /// `[[50.0, "1ms"], [99.0, "20ms"]]`: percent of operations and the time within which
-        /// they end, both ascending.
+        /// `[[50.0, "1ms"], [99.0, "20ms"]]`. A point is a percentage of the operations and the time within
+        /// which they end; both ascend from point to point.
         percentiles: Vec<(f64, TimeSpan)> = [];
         /// Bytes transferred per second in each direction; 0 means that transfers take no time. Unset means
-        /// the device's value, or 0.
+        /// the device's value, or 0 without a `device`.
         bandwidth: Option<Size> = unset;
-        /// Operations started per second, all kinds together; 0 means no limit. Unset means the device's
-        /// value, or 0.
+        /// Maximum number of operations started per second, all kinds together; 0 means no limit. Unset means
+        /// the device's value, or 0 without a `device`.
         iops: Option<u64> = unset;
         /// Number of operations that run at the same time; further operations wait. For a device that seeks,
-        /// set the number of its disks. Unset means the device's value, or 1.
+        /// set the number of its disks. Unset means the device's value, or 1 without a `device`.
         parallelism: Option<u32> = unset;
         /// Time of a seek over the whole disk. A shorter seek takes time in proportion to the square root of
-        /// its distance. 0 means no seeks. Unset means the device's value, or 0.
+        /// its distance. 0 means no seeks. Unset means the device's value, or 0 without a `device`.
         seek_max: Option<TimeSpan> = unset;
-        /// Time of one rotation. An operation that is not sequential waits half a rotation on average. 0 means
-        /// no rotation. Unset means the device's value, or 0.
+        /// Time of one rotation. An operation that is not sequential waits half a rotation on average. 0
+        /// means no rotation. Unset means the device's value, or 0 without a `device`.
         rotation: Option<TimeSpan> = unset;
         /// Seed for the random numbers of the distribution.
         seed: u64 = 0;

@@ -4,25 +4,25 @@ use crate::Size;
 use crate::schema::{choice, section};
 
 section! {
-    /// One exported disk and its backing store. A server needs at least one.
+    /// One exported disk and its backing store. A server needs at least one volume.
     pub struct Volume {
-        /// The name that clients ask for: 1 to 4096 bytes, unique.
+        /// The export name that clients ask for: 1 to 4096 bytes, unique.
         name: String = required;
         /// The backing store: a device, a file, or an export of an NBD server (`nbd://HOST/EXPORT`,
         /// `nbd+unix:///EXPORT?socket=PATH`).
         backing: String = required;
         /// Where the store holds Forebay's header.
         layout: BackingLayout = "offset";
-        /// Exported size, in whole 512-byte sectors. Unset means all of the store; a file that does not
-        /// exist needs a size.
+        /// Exported size, in whole 512-byte sectors. Unset means the whole store; a file that does not exist
+        /// needs a size.
         size: Option<Size> = unset;
-        /// Reject writes.
+        /// Whether the volume rejects writes.
         read_only: bool = false;
-        /// Priority, 1 for the highest. The replacement policy `priority-lru` uses it, and accepts as many
-        /// classes as its parameter `classes` says.
+        /// Priority class of the volume for the replacement policy `priority-lru`; 1 is the highest. The
+        /// policy's parameter `classes` sets the number of classes.
         priority: u32 = 1;
-        /// Whether the section `[bypass]` applies to the volume. Set false if the store is slow even for
-        /// sequential access, or is faster when the cache coalesces its writes.
+        /// Whether the section `[bypass]` applies to the volume. Set it to `false` if the store is slow even
+        /// for sequential access, or if the store is faster when the cache coalesces writes.
         bypass: bool = true;
         /// Slow the store down to the speed of a modelled device: the NAME of a `[shape.NAME]`, or a device
         /// such as "san".
@@ -33,13 +33,13 @@ section! {
 choice! {
     /// Where a backing store holds Forebay's header.
     pub enum BackingLayout: "backing layout" {
-        /// At the start, with data from 1 MiB on, so that the store cannot be mounted by accident.
+        /// At the start. The data begins at 1 MiB, so the store cannot be mounted by accident.
         Offset = "offset",
-        /// In the last MiB, so the export is 1 MiB smaller. A store that has data needs `--format` at its
-        /// first start, and again after you enlarge the store.
+        /// In the last MiB, so the export is 1 MiB smaller than the store. A store that already holds data
+        /// needs `--format` at its first start, and again after you enlarge it.
         Tail = "tail",
-        /// Nowhere: the device stays unchanged. Forebay notices writes by other programs only after a clean
-        /// stop or a quiesce.
+        /// Nowhere: the store contains only the volume's data. Forebay notices writes by other programs only
+        /// after a clean stop or a quiesce.
         None = "none",
     }
 }

@@ -135,8 +135,8 @@ pub enum OpenError {
     },
     /// A device that is not there. No file takes its place.
     #[error(
-        "there is no device {}; check its name, and that it is connected. Files are not created in \
-         /dev, where they would be in memory", path.display()
+        "there is no device {}; check its name, and that it is connected. Forebay does not create \
+         files in /dev, because they would be in memory", path.display()
     )]
     NoDevice {
         /// Its name.

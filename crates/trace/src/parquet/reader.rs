@@ -64,7 +64,7 @@ impl ParquetTraceReader {
         let file = file.map_err(|e| {
             wrong(format!(
                 "not a complete Parquet file ({e}): it was cut off, or its writer is still running \
-                 and has not made a checkpoint"
+                 and has not written a checkpoint"
             ))
         })?;
         let about = file.metadata().file_metadata();

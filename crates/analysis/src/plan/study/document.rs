@@ -25,7 +25,7 @@ pub struct Document {
 /// What is said of one trace.
 #[derive(Serialize, Deserialize, Debug, JsonSchema)]
 pub struct OfTrace {
-    /// Name of its file, without the extension.
+    /// Name of the trace's file, without the extension.
     pub trace: String,
     /// Requests in the trace.
     pub requests: u64,
@@ -33,9 +33,9 @@ pub struct OfTrace {
     pub accesses: u64,
     /// Bytes of distinct blocks.
     pub footprint_bytes: u64,
-    /// Cost of DRAM for all its data.
+    /// Cost of DRAM for all data of the trace.
     pub full_cost_usd: f64,
-    /// Seconds that its searches took.
+    /// Seconds that the searches for this trace took.
     pub search_s: f64,
     /// Results of this trace alone: first with write-through, then with write-back.
     pub policies: Vec<StudySummary>,
