@@ -92,7 +92,7 @@ pub struct Cache {
     destages: Destages,
     switch: Switch,
     seal: Seal,
-    pass: PassThrough,
+    pass_through: PassThrough,
     start: Start,
     stop: Stop,
     /// The read that `handle_hit` did not find last: `handle_request` does not look it up again.
@@ -117,7 +117,7 @@ impl Cache {
             destages: Destages::default(),
             switch: Switch::default(),
             seal: Seal::default(),
-            pass: PassThrough::default(),
+            pass_through: PassThrough::default(),
             start: Start::default(),
             stop: Stop::new(),
             missed: None,
@@ -248,7 +248,7 @@ impl Cache {
         length: u64,
     ) -> Option<(Frame, u32)> {
         assert!(self.has_room(), "more requests in flight than the cache was built for");
-        self.world.pass_time(now);
+        self.world.advance_time(now);
         let hit = self.world.read_hit(volume, offset, length);
         self.missed = hit.is_none().then_some((volume, offset, length));
         hit
@@ -297,10 +297,10 @@ impl Cache {
     /// The time of [`Cache::poll_timeout`] has come (or may have).
     pub fn handle_timeout(&mut self, now: Nanos) {
         self.world.begin_call(now);
-        self.cleaner.pass_timeout(self.world.now);
+        self.cleaner.handle_timeout(self.world.now);
         let destage = self.destages.is_under_way();
-        self.stores.pass_timeout(&mut self.world, &mut self.cleaner, destage);
-        self.pass.pass_timeout(&mut self.world);
+        self.stores.handle_timeout(&mut self.world, &mut self.cleaner, destage);
+        self.pass_through.handle_timeout(&mut self.world);
         self.take_turn();
     }
 
@@ -469,7 +469,7 @@ impl Cache {
     pub fn stamped(&mut self, numbers: &[(Volume, u64)]) {
         let stamped = self.stamps.written(&mut self.world, numbers);
         if let Some(released) = stamped.released {
-            self.pass.released(&mut self.world, released);
+            self.pass_through.released(&mut self.world, released);
         }
         let state = self.world.state;
         if let Some(log) = self.world.log.as_mut().filter(|_| state != CacheState::Stopped) {

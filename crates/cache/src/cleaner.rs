@@ -394,7 +394,7 @@ impl Cleaner {
         [self.retry_at, self.late_at].into_iter().flatten().min()
     }
     /// The time may have come.
-    pub fn pass_timeout(&mut self, now: Nanos) {
+    pub fn handle_timeout(&mut self, now: Nanos) {
         for at in [&mut self.retry_at, &mut self.late_at] {
             *at = at.filter(|&at| at > now);
         }

@@ -115,7 +115,8 @@ impl World {
         let volume = r.volume;
         let v = usize::from(volume);
         // Of a log that has failed nothing is needed where all is on the store.
-        let without = self.goes_past(v) || self.log_lost && !self.front.volumes[v].is_dirty();
+        let without =
+            self.is_without_flash(v) || self.log_lost && !self.front.volumes[v].is_dirty();
         let logs = self.config.write_policy.write_back && !without;
         if let Some(log) = self.log.as_mut().filter(|_| logs) {
             self.front.requests[request].outstanding += 1;

@@ -388,7 +388,7 @@ impl Front {
         r.op == Op::Trim || !r.flags.contains(Flags::NO_HOLE)
     }
 
-    /// A write or zeroing of bytes of the backing store that did not pass through the log has
+    /// A write or zeroing of bytes of the backing store that bypassed the log has
     /// completed.
     pub fn direct_written(&mut self, volume: u16, start: u64, end: u64) {
         self.volumes[volume as usize].direct_written(start, end, self.extent_shift);

@@ -53,7 +53,7 @@ pub(crate) struct Loads {
 }
 
 impl Loads {
-    fn pass(&mut self, now: u64) {
+    fn advance_time(&mut self, now: u64) {
         if now.saturating_sub(self.begun) >= SECOND {
             self.flash.end_second(now);
             self.stores.end_second(now);
@@ -63,7 +63,7 @@ impl Loads {
     }
 
     fn load_mut(&mut self, source: Source, now: Nanos) -> &mut Load {
-        self.pass(now.0);
+        self.advance_time(now.0);
         let load = match source {
             Source::Flash => &mut self.flash,
             Source::Store => &mut self.stores,

@@ -163,7 +163,7 @@ impl PassThrough {
     pub fn voided(&mut self, world: &mut World, result: Outcome) {
         let Stage::Voiding(volumes) = self.stage else { return };
         match result {
-            Ok(()) => self.go_past(world, volumes),
+            Ok(()) => self.continue_without_flash(world, volumes),
             Err(_) => self.stage = Stage::Releasing,
         }
     }
@@ -183,16 +183,16 @@ impl PassThrough {
         let Stage::Released(volumes) = self.stage else { return };
         match volumes & done {
             VolumeSet::EMPTY => self.fail(world),
-            released => self.go_past(world, released),
+            released => self.continue_without_flash(world, released),
         }
     }
 
     /// The records of these volumes on flash will never count again.
-    fn go_past(&mut self, world: &mut World, volumes: VolumeSet) {
-        world.past |= volumes;
+    fn continue_without_flash(&mut self, world: &mut World, volumes: VolumeSet) {
+        world.without_flash |= volumes;
         world.stats.passed_through += u64::from(volumes.len());
-        let (past, all) = (world.past, world.all_go_past());
-        world.shards.iter_mut().for_each(|shard| shard.set_past(past, all));
+        let (volumes, all) = (world.without_flash, world.all_without_flash());
+        world.shards.iter_mut().for_each(|shard| shard.set_without_flash(volumes, all));
         self.stage = Stage::Dropping { shard: 0, entry: 0 };
         self.let_go(world);
     }
@@ -207,7 +207,7 @@ impl PassThrough {
     ) -> bool {
         if shard == world.shards.len() {
             self.stage = Stage::Idle;
-            if !world.all_go_past() {
+            if !world.all_without_flash() {
                 self.retry_later(world);
             } else if !others.destages.is_under_way() {
                 // What was dirty in memory need not stay there.
@@ -262,7 +262,7 @@ impl PassThrough {
     }
 
     /// The time may have come.
-    pub fn pass_timeout(&mut self, world: &mut World) {
+    pub fn handle_timeout(&mut self, world: &mut World) {
         if self.until.is_some_and(|at| at <= world.now) {
             self.let_go(world);
         }
@@ -275,12 +275,12 @@ impl PassThrough {
     }
 }
 
-/// Volumes that have no dirty records and do not bypass flash yet.
+/// Volumes that have no dirty records and still use flash.
 fn without_dirty_records(world: &World) -> VolumeSet {
     let mut clean = VolumeSet::EMPTY;
     for (v, volume) in world.front.volumes.iter().enumerate() {
         let whole = volume.owed == 0 && !world.front.has_failed(v);
-        clean.insert_if(v, whole && !world.goes_past(v));
+        clean.insert_if(v, whole && !world.is_without_flash(v));
     }
     clean
 }

@@ -23,7 +23,7 @@ enum Halt {
     Paused,
     /// The volume has dirty what is its share of flash.
     OverShare,
-    /// The block has a record, and volumes are about to go past flash.
+    /// The block has a record, and volumes are about to continue without flash.
     AwaitsVoid,
     /// This shard has no place for another piece that waits.
     Full(usize),

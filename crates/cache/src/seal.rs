@@ -14,7 +14,7 @@ use forebay_flash::{Log, Sealed};
 
 use crate::notice::Notice;
 use crate::shard::Shard;
-use crate::volume::Past;
+use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World, around};
 
@@ -57,10 +57,10 @@ impl Seal {
     /// A seal begins; nothing else is in progress.
     pub fn begin(&mut self, world: &mut World, volumes: Vec<Sealed>) {
         let mut stage = Stage::Settling;
-        let past = world.all_go_past();
+        let without_flash = world.all_without_flash();
         match &mut world.log {
             // A start finds nothing that counts, and needs no note.
-            Some(_) if past => stage = Stage::Dropping { shard: 0, entry: 0 },
+            Some(_) if without_flash => stage = Stage::Dropping { shard: 0, entry: 0 },
             Some(log) if world.state == CacheState::Stopped => {
                 stage = Stage::Noting;
                 log.seal(&volumes, SEAL);
@@ -92,7 +92,7 @@ impl Seal {
                 // Others may write to the stores, and the log has noted that.
                 for sealed in &sealing.volumes {
                     if let Some(of) = world.front.volumes.get_mut(usize::from(sealed.index)) {
-                        of.past = Past::Open;
+                        of.log_bypass = LogBypass::Allowed;
                     }
                 }
             }

@@ -108,9 +108,9 @@ impl Stop {
         // not be trusted at the next start, so the log is left as after a crash.
         let lost = world.front.sync_failures > 0;
         // (What a log that has failed holds is void already.)
-        let past = world.all_go_past();
+        let without_flash = world.all_without_flash();
         match &mut world.log {
-            Some(log) if !lost && !past => {
+            Some(log) if !lost && !without_flash => {
                 world.state = CacheState::Closing;
                 let clean = world.front.volumes.iter().all(|v| v.stats.dirty_blocks == 0);
                 if self.destages && self.result.is_ok() && clean {

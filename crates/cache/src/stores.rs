@@ -452,7 +452,7 @@ impl Stores {
     }
 
     /// The time may have come; `destage`: a destage of everything is in progress.
-    pub fn pass_timeout(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
+    pub fn handle_timeout(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
         if !self.failing.is_empty() && world.state == CacheState::Ready {
             self.consider_suspending(world);
             if self.probe_at <= world.now {

@@ -1,6 +1,6 @@
 //! A volume: its counters, and which of its writes to the backing store are durable.
 //!
-//! Writes that do not pass through the log (*direct* writes) are numbered. A sync covers those that
+//! Writes that bypass the log (*direct* writes) are numbered. A sync covers those that
 //! had completed when it was issued, and all waiters that arrive meanwhile share the next one.
 
 use forebay_block::Op;
@@ -64,7 +64,7 @@ pub(crate) struct VolumeState {
     direct_durable: u64,
     /// Direct writes begun.
     direct_begun: u64,
-    pub past: Past,
+    pub log_bypass: LogBypass,
     /// The number of the last direct write to each extent. Extents that are [`PLACES`] apart share
     /// one, so it may be too high.
     direct_last: Box<[u64]>,
@@ -121,7 +121,7 @@ impl VolumeState {
             direct_done: 1,
             direct_durable: 0,
             direct_begun: 1,
-            past: Past::Open,
+            log_bypass: LogBypass::Allowed,
             direct_last: vec![1; PLACES as usize].into_boxed_slice(),
             sync_failed: false,
             failed_at: 0,
@@ -244,13 +244,13 @@ impl VolumeState {
     }
 }
 
-/// Whether data may go to a volume's store past the log (`forebay_flash::Binding::logged`).
+/// Whether data may go to a volume's store bypassing the log (`forebay_flash::Binding::logged`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Past {
+pub(crate) enum LogBypass {
     /// It may.
-    Open,
+    Allowed,
     /// It may when the log has durably noted it.
-    Opening,
+    Requested,
     /// The log says that nothing bypasses it.
-    Closed,
+    Forbidden,
 }

@@ -27,7 +27,7 @@ impl Cache {
         self.world.log.as_ref().is_some_and(Log::has_events)
             || self.world.forgetting.is_some()
             || self.has_lost_log()
-            || self.pass.has_work()
+            || self.pass_through.has_work()
             || self.start.must_settle(&self.world)
             || !front.finished.is_empty()
             || self.world.may_resume()
@@ -102,10 +102,10 @@ impl Cache {
             let Cache { world, cleaner, stores, destages, .. } = self;
             any |= self.switch.take_turn(world, cleaner, stores, destages);
         }
-        if self.pass.has_work() {
+        if self.pass_through.has_work() {
             let Cache { world, cleaner, stores, stamps, destages, .. } = self;
             let others = Others { cleaner, stores, stamps, destages };
-            any |= self.pass.take_turn(world, others, self.seal.is_under_way());
+            any |= self.pass_through.take_turn(world, others, self.seal.is_under_way());
         }
         any |= self.seal.take_turn(&mut self.world, !self.cleaner.is_idle());
         if self.may_stop() {
@@ -151,7 +151,7 @@ impl Cache {
     fn end_destage(&mut self, Destaged { result, held }: Destaged) {
         let world = &mut self.world;
         self.switch.destaged(world, result);
-        self.pass.destaged(world);
+        self.pass_through.destaged(world);
         if held && !world.is_held(Op::Write) {
             world.release_held();
         }
@@ -165,7 +165,7 @@ impl Cache {
     pub(super) fn serve(&mut self, report: Option<Box<RecoveryReport>>) {
         let world = &mut self.world;
         world.state = CacheState::Ready;
-        world.begin_passing();
+        world.take_log_bypasses();
         self.switch.settle(world);
         for shard in &mut world.shards {
             shard.tiers.evict_from_flash(&mut around!(world));
@@ -255,13 +255,13 @@ impl Cache {
             | Event::Ready(_)
             | Event::Failed(_) => self.handle_start(event),
             Event::Synced { ticket, result } => self.handle_log_sync(ticket, result),
-            Event::Voided { result, .. } => self.pass.voided(&mut self.world, result),
+            Event::Voided { result, .. } => self.pass_through.voided(&mut self.world, result),
             Event::Reclaim { region } => {
                 if self.stamps.may_reclaim(region) {
                     self.cleaner.push(region, Purpose::Reclaim);
                 }
             }
-            Event::Passing { volume, result } => self.world.passing(volume, result),
+            Event::BypassNoted { volume, result } => self.world.log_bypass_noted(volume, result),
             Event::RegionFreed { region } => self.world.forgetting = Some(region),
             Event::Retire { extent, first } => {
                 self.world.front.sync_together(first.volume(), SyncWaiter::Retire(extent));
@@ -351,7 +351,7 @@ impl Cache {
                     self.serve(Some(report));
                 }
             }
-            SALVAGE => self.pass.salvaged(result),
+            SALVAGE => self.pass_through.salvaged(result),
             _ => {
                 let request = ticket as u32;
                 let again = result.is_err() && self.world.may_repeat(request);
@@ -410,7 +410,7 @@ impl Cache {
             shard.set_jam(false, false);
         }
         self.switch.abandon(world);
-        self.pass.begin(world);
+        self.pass_through.begin(world);
     }
 }
 

@@ -123,7 +123,7 @@ impl Cache {
     /// Whether the volume bypasses the failed flash tier until the next start: it is cached in
     /// memory only, and written through.
     pub fn passes_through(&self, volume: Volume) -> bool {
-        self.world.goes_past(volume.0 as usize)
+        self.world.is_without_flash(volume.0 as usize)
     }
 
     /// Whether nothing is written to flash until the next start: flash has failed, or a dirty record that
@@ -229,7 +229,7 @@ impl Cache {
             return Some(self.world.now);
         }
         let due = sooner(self.cleaner.timeout(), self.stores.timeout(&self.world));
-        sooner(due, self.pass.timeout())
+        sooner(due, self.pass_through.timeout())
     }
 
     /// When the work in progress continues: like [`Cache::poll_timeout`], but without the periodic
@@ -239,7 +239,7 @@ impl Cache {
             return Some(self.world.now);
         }
         let due = sooner(self.cleaner.timeout(), self.stores.timeout(&self.world));
-        sooner(due, self.pass.limit())
+        sooner(due, self.pass_through.limit())
     }
 
     /// Whether the last call has left work that needs only another call: [`Cache::poll_timeout`] is

@@ -231,7 +231,7 @@ impl Shard {
             Ok(true) => {
                 let bounce = self.tiers.transfers[t].bounce;
                 let id = self.tiers.blocks.entry_of(self.tiers.transfers[t].key);
-                match self.tiers.is_passing(id) {
+                match self.tiers.is_in_transit(id) {
                     true => context.stats.read_through += 1,
                     false => context.stats.promotions += 1,
                 }
@@ -259,7 +259,7 @@ impl Shard {
                 let key = self.tiers.transfers[t].key;
                 let id = self.tiers.blocks.entry_of(key);
                 if self.tiers.blocks[id].owed() == 0 {
-                    // The backing store has it too. The entry stays, so that nobody writes past
+                    // The backing store has it too. The entry stays, so that no write bypasses
                     // the record that is still on flash: until its region is free or, in the slots
                     // layout, until it is forgotten there.
                     self.tiers.blocks[id].flash_valid = 0;
@@ -426,7 +426,7 @@ impl Shard {
         self.count_direct(context, t);
         self.waiting.end_applied(&mut self.tiers.transfers[t].waiters, context, result);
         if let (Err(error), true) =
-            (result, self.tiers.flash.goes_past(self.tiers.transfers[t].key))
+            (result, self.tiers.flash.is_without_flash(self.tiers.transfers[t].key))
         {
             // It would only have the same written again, and again.
             self.waiting.fail_first(&mut self.tiers.transfers[t].waiters, context, error);

@@ -29,9 +29,9 @@ pub(crate) struct FlashTier {
     /// While the log has failed: writes of blocks with a record wait.
     holding: bool,
     /// Volumes that permanently bypass flash.
-    past: VolumeSet,
+    without_flash: VolumeSet,
     /// All volumes do.
-    all_past: bool,
+    all_without_flash: bool,
     /// The log or the index lacks room that only failing stores can make: blocks that need not go
     /// to flash bypass it.
     jam: bool,
@@ -93,8 +93,8 @@ impl FlashTier {
             entries,
             log_failed: false,
             holding: false,
-            past: VolumeSet::EMPTY,
-            all_past: false,
+            without_flash: VolumeSet::EMPTY,
+            all_without_flash: false,
             jam: false,
             hopeless: false,
             failing: VolumeSet::EMPTY,
@@ -178,25 +178,25 @@ impl FlashTier {
     }
 
     /// These volumes bypass flash; `all`: there are no others.
-    pub fn set_past(&mut self, past: VolumeSet, all: bool) {
-        (self.past, self.all_past) = (past, all);
+    pub fn set_without_flash(&mut self, volumes: VolumeSet, all: bool) {
+        (self.without_flash, self.all_without_flash) = (volumes, all);
     }
 
     /// Whether all volumes bypass flash.
-    pub fn is_all_past(&self) -> bool {
-        self.all_past
+    pub fn all_without_flash(&self) -> bool {
+        self.all_without_flash
     }
 
     /// Whether the block's volume bypasses flash.
     #[inline]
-    pub fn goes_past(&self, key: BlockKey) -> bool {
-        self.past.has(key)
+    pub fn is_without_flash(&self, key: BlockKey) -> bool {
+        self.without_flash.has(key)
     }
 
     /// Whether the volume's new data is written to the log.
     #[inline]
     pub fn logs(&self, key: BlockKey) -> bool {
-        self.exists && !self.goes_past(key)
+        self.exists && !self.is_without_flash(key)
     }
 
     /// Only failing stores can make room (or no longer): waiting requests may bypass flash. If the
@@ -219,7 +219,7 @@ impl FlashTier {
 
     /// Whether a write may bypass a log that has no room: flash holds nothing of the block, and its
     /// store works.
-    pub fn may_go_past(&self, blocks: &Blocks, key: BlockKey) -> bool {
+    pub fn may_bypass_log(&self, blocks: &Blocks, key: BlockKey) -> bool {
         let free = |id| blocks[id].transfer().is_none() && !blocks[id].is_bound();
         !self.failing.has(key) && blocks.find(key).is_none_or(free)
     }
@@ -353,7 +353,9 @@ impl FlashTier {
         let stays = blocks[id].flash_dirty != 0
             && self.replacement.as_ref().is_some_and(FlashReplacement::copies_cost_hits);
         let after = self.promote_after.max(if stays { self.promote_dirty_after } else { 1 });
-        after == 1 || readings().saturating_add(1) >= after || self.is_past_its_time(blocks, id)
+        after == 1
+            || readings().saturating_add(1) >= after
+            || self.is_held_after_eviction(blocks, id)
     }
 
     /// The reads or the popularity of the block's record, if that makes it worth inserting again.
@@ -401,7 +403,7 @@ impl FlashTier {
     pub fn forget_if_empty(&mut self, blocks: &mut Blocks, id: EntryId) -> bool {
         let e = &blocks[id];
         let holds = e.frame().is_some() || e.position().is_some() || e.transfer().is_some();
-        let forget = !holds && (!e.has(DOUBTFUL) || self.goes_past(e.key()));
+        let forget = !holds && (!e.has(DOUBTFUL) || self.is_without_flash(e.key()));
         if forget {
             self.set_aside(blocks, id);
             self.replacement.iter_mut().for_each(|flash| flash.forget(id));

@@ -218,7 +218,7 @@ impl Shard {
         (end < self.tiers.blocks.capacity()).then_some(end)
     }
 
-    /// Forgets records of volumes that go past flash, looking at `count` entries from `from` on; where
+    /// Forgets records of volumes without flash, looking at `count` entries from `from` on; where
     /// to go on, or `None` at the end. What is under way on a block keeps its record: it is forgotten when
     /// the block is written.
     pub fn drop_void(
@@ -230,7 +230,10 @@ impl Shard {
         let end = self.tiers.blocks.capacity().min(from.saturating_add(count));
         for id in from..end {
             let e = &self.tiers.blocks[id];
-            if !e.is_vacant() && self.tiers.flash.goes_past(e.key()) && e.transfer().is_none() {
+            if !e.is_vacant()
+                && self.tiers.flash.is_without_flash(e.key())
+                && e.transfer().is_none()
+            {
                 self.tiers.flash.forget_record(&mut self.tiers.blocks, context, id);
                 self.tiers.forget_if_empty(id);
             }

@@ -9,7 +9,7 @@ use super::tiers::{Step, lines, queues};
 use super::transfer::Kind;
 use super::{Shard, ShardContext};
 use crate::slab::Fifo;
-use crate::volume::Past;
+use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
 use crate::waiters::Piece;
 
@@ -208,7 +208,7 @@ impl Shard {
                 if !self.try_again(context, w) {
                     // (It went back to the starved, of whom there are no others now.)
                     self.waiting.take_starved();
-                    if context.front.volumes[volume].past == Past::Opening {
+                    if context.front.volumes[volume].log_bypass == LogBypass::Requested {
                         // It may, when that is noted.
                         self.waiting.push_back(&mut others, w);
                         continue;
@@ -237,9 +237,9 @@ impl Shard {
         self.tiers.room |= !holding;
     }
 
-    /// These volumes bypass flash; `all`: there are no others.
-    pub fn set_past(&mut self, past: VolumeSet, all: bool) {
-        self.tiers.flash.set_past(past, all);
+    /// These volumes continue without flash; `all`: there are no others.
+    pub fn set_without_flash(&mut self, volumes: VolumeSet, all: bool) {
+        self.tiers.flash.set_without_flash(volumes, all);
         self.tiers.room = true;
     }
 

@@ -185,12 +185,12 @@ impl Tiers {
 
     /// Whether writes to the volume end in the cache.
     fn writes_back(&self, key: BlockKey) -> bool {
-        self.policy.write_back && !self.flash.goes_past(key)
+        self.policy.write_back && !self.flash.is_without_flash(key)
     }
 
     /// No transfer in progress could make room, and flash accepts no more.
     pub fn is_stuck(&self, context: &ShardContext<'_>) -> bool {
-        let cannot_leave = self.flash.log_failed() && !self.flash.is_all_past()
+        let cannot_leave = self.flash.log_failed() && !self.flash.all_without_flash()
             || self.destages_failed >= DESTAGES_FAILED_MAX
             || self.flash.is_hopeless(&self.blocks, context);
         cannot_leave && self.transfers.in_use() == 0
@@ -219,7 +219,7 @@ impl Tiers {
         let transit = bypassed || self.place(moment).memory == InMemory::Transit;
         if let Some(frame) = self.blocks[id].frame() {
             if !transit {
-                self.keep_passing(context, id, frame, piece);
+                self.keep_if_in_transit(context, id, frame, piece);
             }
             return true;
         }
@@ -236,7 +236,7 @@ impl Tiers {
         };
         let Some(frame) = taken else { return false };
         if transit {
-            self.pass(context, id, frame, Some(piece));
+            self.enter_in_transit(context, id, frame, Some(piece));
             return true;
         }
         self.flash.set_aside(&self.blocks, id);
@@ -254,7 +254,7 @@ impl Tiers {
     }
 
     /// The block has a frame until its operation has ended.
-    fn pass(
+    fn enter_in_transit(
         &mut self,
         context: &mut ShardContext<'_>,
         id: EntryId,
@@ -264,7 +264,7 @@ impl Tiers {
         self.blocks[id].set_frame(Some(frame));
         self.blocks[id].set(LEAVING);
         let known = self.blocks[id].position().is_some();
-        self.dram.pass(self.blocks.local(frame), self.blocks[id].key(), piece, known);
+        self.dram.enter_in_transit(self.blocks.local(frame), self.blocks[id].key(), piece, known);
         self.flash.update_residence(&self.blocks, id, false);
         self.zero_beyond(context, id, frame);
     }
@@ -283,7 +283,7 @@ impl Tiers {
     /// data yet.
     #[cold]
     fn give_frame_away(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
-        if self.blocks[id].transfer().is_some() && self.is_passing(id) {
+        if self.blocks[id].transfer().is_some() && self.is_in_transit(id) {
             let was_dirty = self.blocks[id].is_dirty();
             self.blocks[id].dirty = 0;
             self.blocks.count_dirty(id, was_dirty, context.front);
@@ -292,19 +292,19 @@ impl Tiers {
     }
 
     /// A block in memory leaves as soon as the current append has ended.
-    fn pass_out(&mut self, id: EntryId) {
+    fn leave_after_append(&mut self, id: EntryId) {
         let frame = self.blocks[id].frame().expect("a block that leaves memory has a frame");
         if !self.blocks[id].has(LEAVING) {
             let local = self.blocks.local(frame);
             self.dram.remove(local);
-            self.dram.set_passing(local, true);
+            self.dram.set_in_transit(local, true);
             self.blocks[id].set(LEAVING);
             self.flash.update_residence(&self.blocks, id, true);
         }
     }
 
     /// A block that only passes through memory stays there after all, for `piece`.
-    fn keep_passing(
+    fn keep_if_in_transit(
         &mut self,
         context: &mut ShardContext<'_>,
         id: EntryId,
@@ -312,8 +312,8 @@ impl Tiers {
         piece: &mut Piece,
     ) {
         let local = self.blocks.local(frame);
-        if self.dram.is_passing(local) {
-            self.dram.set_passing(local, false);
+        if self.dram.is_in_transit(local) {
+            self.dram.set_in_transit(local, false);
             self.blocks[id].clear(LEAVING);
             self.flash.set_aside(&self.blocks, id);
             let key = self.blocks[id].key();
@@ -325,9 +325,9 @@ impl Tiers {
     }
 
     /// Whether the block is in memory only in transit to a client or to flash.
-    pub fn is_passing(&self, id: EntryId) -> bool {
+    pub fn is_in_transit(&self, id: EntryId) -> bool {
         let frame = self.blocks[id].frame();
-        frame.is_some_and(|frame| self.dram.is_passing(self.blocks.local(frame)))
+        frame.is_some_and(|frame| self.dram.is_in_transit(self.blocks.local(frame)))
     }
 
     /// A client's access hit the block, possibly while it was leaving.
@@ -338,7 +338,7 @@ impl Tiers {
         frame: Frame,
         piece: &mut Piece,
     ) {
-        self.keep_passing(context, id, frame, piece);
+        self.keep_if_in_transit(context, id, frame, piece);
         self.rescue(context, id, frame);
         let again = context.front.sabotage.is(Bug::PolicyToldTwice);
         self.dram.used(self.blocks.local(frame), self.blocks[id].key(), piece, again);
@@ -374,7 +374,7 @@ impl Tiers {
             self.dram.forget(local, key);
         }
         if leaving {
-            self.dram.set_passing(local, false);
+            self.dram.set_in_transit(local, false);
         } else {
             self.dram.remove(local);
         }

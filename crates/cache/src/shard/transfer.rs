@@ -21,7 +21,7 @@ pub(crate) enum Kind {
     /// To the head of the log, replacing a record whose region is to be reused: the same data from
     /// a bounce frame or, without valid granules, a note that the dirty ones are lost.
     Carry { position: Position, valid: u16, dirty: u16 },
-    /// A frame to the backing store, without flash or past it: blocks whose dirty granules leave.
+    /// A frame to the backing store, bypassing flash: blocks whose dirty granules leave.
     Destage { rest: u16 },
     /// A record's dirty granules, already in memory, to the backing store.
     DestageRecord { rest: u16, from: Frame, position: Position },
@@ -76,7 +76,7 @@ impl Kind {
     pub fn way(self) -> Way {
         match self {
             Kind::Fetch | Kind::FetchLine | Kind::DirectRead { .. } => Way::In,
-            Kind::DirectWrite { .. } | Kind::Range { .. } => Way::Past,
+            Kind::DirectWrite { .. } | Kind::Range { .. } => Way::Direct,
             Kind::Destage { .. } => Way::Out,
             other => unreachable!("{other:?} cannot be part of a run"),
         }
@@ -98,7 +98,7 @@ pub(crate) enum Way {
     /// From the backing store.
     In,
     /// A request's bytes or zeroes, to the backing store.
-    Past,
+    Direct,
     /// Dirty frames, to the backing store.
     Out,
 }

@@ -354,7 +354,7 @@ impl Transfers {
         request: u32,
         count: u32,
     ) -> u32 {
-        let Some(open) = self.runs.open(Way::Past) else { return 0 };
+        let Some(open) = self.runs.open(Way::Direct) else { return 0 };
         let careless = context.front.sabotage.is(Bug::TrimPassesCachedBlocks);
         if !blocks.is_extent_empty(key) && !careless {
             return 0;
@@ -384,7 +384,7 @@ impl Transfers {
         if self.runs.0.iter().all(|run| run.0.is_none()) {
             return;
         }
-        for way in [Way::In, Way::Past, Way::Out] {
+        for way in [Way::In, Way::Direct, Way::Out] {
             self.close_run(context, way);
         }
     }

@@ -78,7 +78,7 @@ impl Destager {
             if first_time && matches!(state, RecordState::Busy) {
                 self.busy.push(at as u32);
             }
-            self.pass(job, part, 1);
+            self.advance(job, part, 1);
             return true;
         };
         let taken = if tiers.blocks[id].owed() == tiers.blocks.granules().all() {
@@ -91,7 +91,7 @@ impl Destager {
             self.starved |= VolumeSet::volume_of(key);
             return part.is_some();
         }
-        self.pass(job, part, taken);
+        self.advance(job, part, taken);
         self.writes.begun[volume_index(key)] += 1;
         job.volumes |= VolumeSet::volume_of(key);
         true
@@ -116,8 +116,8 @@ impl Destager {
         busy.map(|&at| (at as usize, None))
     }
 
-    /// Moves past `count` records: begun, busy, or no longer owed.
-    fn pass(&mut self, job: &mut Job, part: Option<usize>, count: usize) {
+    /// Leaves `count` records behind: begun, busy, or no longer owed.
+    fn advance(&mut self, job: &mut Job, part: Option<usize>, count: usize) {
         if let Some(part) = part {
             self.parts[part].at += count;
             return;
@@ -281,7 +281,7 @@ impl Destager {
         let e = &tiers.blocks[id];
         let position = e.position().expect("the entry has a record");
         tiers.transfers[t].kind = Kind::DestageRecord { rest: e.owed(), from: frame, position };
-        context.stats.destaged_past_loss += 1;
+        context.stats.destaged_after_loss += 1;
         let stretch = core::mem::replace(&mut tiers.transfers[t].stretch, NONE);
         if stretch != NONE {
             self.leave_stretch(tiers, stretch, t);

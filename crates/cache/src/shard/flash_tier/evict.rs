@@ -100,7 +100,7 @@ impl FlashTier {
 
     /// Whether flash still holds a block that is gone in the accounting.
     #[inline]
-    pub fn is_past_its_time(&self, blocks: &Blocks, id: EntryId) -> bool {
+    pub fn is_held_after_eviction(&self, blocks: &Blocks, id: EntryId) -> bool {
         let gone = |residence| matches!(residence, Residence::Uncounted | Residence::Leaving);
         blocks[id].frame().is_none()
             && self.replacement.as_ref().is_some_and(|s| gone(s.residence(id)))

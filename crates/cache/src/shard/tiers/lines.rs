@@ -95,7 +95,8 @@ pub(in crate::shard) fn fetch_lines(tiers: &mut Tiers, context: &mut ShardContex
 
 fn fetch_line(tiers: &mut Tiers, context: &mut ShardContext<'_>, first: BlockKey) {
     let volume = &context.front.volumes[usize::from(first.volume())];
-    if volume.failing[0].is_some() || !tiers.flash.is_good() || tiers.flash.goes_past(first) {
+    if volume.failing[0].is_some() || !tiers.flash.is_good() || tiers.flash.is_without_flash(first)
+    {
         return;
     }
     for key in (first.0..first.0 + tiers.lines.blocks).map(BlockKey) {
@@ -114,7 +115,7 @@ fn fetch_line(tiers: &mut Tiers, context: &mut ShardContext<'_>, first: BlockKey
             return;
         };
         let frame = tiers.blocks.take_frame(id).expect("a free frame is available");
-        tiers.pass(context, id, frame, None);
+        tiers.enter_in_transit(context, id, frame, None);
         context.stats.line_blocks += 1;
         let place = Place::Frame { frame, offset: 0 };
         let segment = Segment { place, length: (end - start) as u32 };

@@ -140,7 +140,7 @@ fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> 
     }
     let Some(id) = tiers.blocks.insert(key) else { return Entry::Skipped };
     let frame = tiers.blocks.take_frame(id).expect("a free frame is available");
-    tiers.pass(context, id, frame, None);
+    tiers.enter_in_transit(context, id, frame, None);
     tiers.dram.set_promoted(tiers.blocks.local(frame));
     let place = Place::Frame { frame, offset: 0 };
     let segment = Some(Segment { place, length: (end - start) as u32 });
@@ -172,7 +172,7 @@ fn settle(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
         };
         let under_way = tiers.blocks.find(BlockKey(key)).is_some_and(|id| {
             let e = &tiers.blocks[id];
-            e.transfer().is_some() || e.position().is_some() || tiers.is_passing(id)
+            e.transfer().is_some() || e.position().is_some() || tiers.is_in_transit(id)
         });
         if under_way {
             // When all of them have been read, they enter though the batch is not full.

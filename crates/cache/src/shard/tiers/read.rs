@@ -76,11 +76,12 @@ impl Tiers {
         }
         let on_flash = e.flash_valid & wanted & !e.valid != 0;
         let found = if on_flash { Found::Tier2 } else { Found::Nowhere };
-        let late = on_flash && !piece.counted && self.flash.is_past_its_time(&self.blocks, id);
+        let late =
+            on_flash && !piece.counted && self.flash.is_held_after_eviction(&self.blocks, id);
         context.stats.flash_rescued += u64::from(late);
         self.count(context, piece, found, false);
         match on_flash {
-            true if self.passes(context, piece, id, wanted) => {
+            true if self.is_read_through(context, piece, id, wanted) => {
                 self.read_through(context, id, piece)
             }
             true => self.read_flash(context, id, piece, Moment::ReadFlash),
@@ -106,7 +107,7 @@ impl Tiers {
         }
         let stuck = self.is_stuck(context) || self.flash.is_jammed(&self.blocks, context);
         if stuck && (self.blocks.frames_free() == 0 || self.blocks.is_full()) {
-            // Dirty blocks that cannot leave hold everything: reads go past the cache.
+            // Dirty blocks that cannot leave hold everything: reads bypass the cache.
             return self.read_around(context, key, piece);
         }
         let Some(id) = self.blocks.insert(key) else { return Step::NoRoom };
@@ -203,12 +204,18 @@ impl Tiers {
         let at = || self.place_for(context, piece, Moment::ReadFlash);
         let stays = || at().memory == InMemory::Keep;
         // (One that has a record is read from that, which is not to bring it in.)
-        !self.dram.is_passing(self.blocks.local(frame))
+        !self.dram.is_in_transit(self.blocks.local(frame))
             || self.blocks[id].position().is_none() && stays()
     }
 
     /// Whether the block is to be read from flash without entering DRAM.
-    fn passes(&self, context: &ShardContext<'_>, piece: &Piece, id: EntryId, wanted: u16) -> bool {
+    fn is_read_through(
+        &self,
+        context: &ShardContext<'_>,
+        piece: &Piece,
+        id: EntryId,
+        wanted: u16,
+    ) -> bool {
         let e = &self.blocks[id];
         let at = self.place_for(context, piece, Moment::ReadFlash);
         e.frame().is_none()
@@ -238,7 +245,7 @@ impl Tiers {
         let frame = self.blocks.take_frame(id).expect("a free frame is available");
         self.blocks[id].set_frame(Some(frame));
         self.blocks[id].set(LEAVING);
-        self.dram.pass(self.blocks.local(frame), self.blocks[id].key(), None, true);
+        self.dram.enter_in_transit(self.blocks.local(frame), self.blocks[id].key(), None, true);
         self.start_flash_read(context, id, None)
     }
 

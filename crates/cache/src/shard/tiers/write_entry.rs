@@ -141,7 +141,7 @@ fn persist_write(
         match under_way {
             Some(_) => {
                 tiers.flash.note_write(&tiers.blocks, id);
-                tiers.pass_out(id);
+                tiers.leave_after_append(id);
             }
             // It stays dirty.
             None if tiers.blocks[id].has(LEAVING) => tiers.readmit(id),
