@@ -26,8 +26,6 @@ use forebay_effect::{IoError, Outcome};
 use forebay_flash::MoveRoom;
 use std::collections::VecDeque;
 
-/// The cleaner's name in requests to the log; requests are named by their small numbers.
-pub(crate) const CLEANER: u64 = u64::MAX;
 /// Consecutive failures after which a cleaning, a region, a record or a store counts as failing.
 pub(crate) const FAILURES_MAX: u32 = 3;
 

@@ -8,6 +8,7 @@ use forebay_flash::sabotage::Bug;
 
 use crate::front::{INTERNAL, Stage};
 use crate::shard::flush::{self, FlushState};
+use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
 use crate::world::{World, around};
 
@@ -120,7 +121,7 @@ impl World {
         let logs = self.config.write_policy.write_back && !without;
         if let Some(log) = self.log.as_mut().filter(|_| logs) {
             self.front.requests[request].outstanding += 1;
-            log.sync(u64::from(request));
+            log.sync(Ticket::Request(request).encode());
         }
         if self.front.owes_sync(volume) && !self.front.sabotage.is(Bug::BackingSyncSkipped) {
             self.front.requests[request].outstanding += 1;

@@ -38,6 +38,7 @@ mod stop;
 mod stores;
 mod streams;
 mod switch;
+mod ticket;
 mod volume;
 mod volume_set;
 mod waiters;

@@ -23,11 +23,9 @@ use crate::cleaner::Cleaner;
 use crate::destage::Destages;
 use crate::stamp::Stamps;
 use crate::stores::Stores;
+use crate::ticket::Ticket;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World, around, sooner};
-
-/// The name of the sync, and of the mark, in requests to the log.
-pub(crate) const SALVAGE: u64 = u64::MAX - 4;
 
 /// Pause after a failed attempt; it doubles up to the last value.
 const PAUSE_FIRST: Nanos = Nanos(5_000_000_000);
@@ -117,7 +115,7 @@ impl PassThrough {
                     self.begin_last_destage(others);
                 } else {
                     self.stage = Stage::Salvaging;
-                    log.salvage(SALVAGE);
+                    log.salvage(Ticket::PassThrough.encode());
                 }
                 true
             }
@@ -156,7 +154,7 @@ impl PassThrough {
             return self.fail(world);
         };
         self.stage = Stage::Voiding(clean);
-        log.void(clean.iter().map(|v| v as u16), SALVAGE);
+        log.void(clean.iter().map(|v| v as u16), Ticket::PassThrough.encode());
     }
 
     /// The volumes' records are durably void, or could not be declared void.

@@ -14,12 +14,10 @@ use forebay_flash::{Log, Sealed};
 
 use crate::notice::Notice;
 use crate::shard::Shard;
+use crate::ticket::Ticket;
 use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World, around};
-
-/// The name of a seal in requests to the log.
-const SEAL: u64 = u64::MAX - 3;
 
 /// Entries of a shard's index that one turn looks at.
 const ENTRIES: u32 = 4096;
@@ -63,24 +61,23 @@ impl Seal {
             Some(_) if without_flash => stage = Stage::Dropping { shard: 0, entry: 0 },
             Some(log) if world.state == CacheState::Stopped => {
                 stage = Stage::Noting;
-                log.seal(&volumes, SEAL);
+                log.seal(&volumes, Ticket::Seal.encode());
             }
             _ => {}
         }
         self.sealing = Some(Sealing { volumes, stage });
     }
 
-    /// The log has written its clean mark; returns true if it was for a seal.
-    pub fn marked(&mut self, world: &mut World, ticket: u64, result: Outcome) -> bool {
-        let Some(sealing) = self.sealing.as_mut().filter(|_| ticket == SEAL) else { return false };
+    /// The log has written its clean mark, or could not.
+    pub fn marked(&mut self, world: &mut World, result: Outcome) {
+        let sealing = self.sealing.as_mut().expect("only a seal in progress waits for this mark");
         match (result, &mut world.log) {
             (Ok(()), Some(log)) => {
                 sealing.stage = Stage::Noting;
-                log.seal(&sealing.volumes, SEAL);
+                log.seal(&sealing.volumes, Ticket::Seal.encode());
             }
             _ => self.end(world, result),
         }
-        true
     }
 
     /// The log has taken the note.
@@ -115,7 +112,7 @@ impl Seal {
                 // What goes on in the background is over: the log may be told.
                 *stage = match &mut world.log {
                     Some(log) if world.state == CacheState::Ready => {
-                        log.clean_before_now(SEAL);
+                        log.clean_before_now(Ticket::Seal.encode());
                         Stage::Marking
                     }
                     _ => Stage::Dropping { shard: 0, entry: 0 },

@@ -6,11 +6,9 @@ use forebay_flash::{BlockKey, Log, LogError, Older, Record, RecoveryReport};
 use crate::notice::Notice;
 use crate::shard::FlashRecord;
 use crate::stamp::Stamps;
+use crate::ticket::Ticket;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World, around};
-
-/// The start's name in requests to the log.
-pub(crate) const START: u64 = u64::MAX - 2;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -149,7 +147,7 @@ impl Start {
             world.stats.recovered_disowned += 1;
             log.poison(key);
         }
-        log.sync(START);
+        log.sync(Ticket::Start.encode());
         self.report = Some(report);
         None
     }

@@ -8,6 +8,7 @@ use crate::destage::Destages;
 use crate::notice::Notice;
 use crate::shard::Shard;
 use crate::stores::Stores;
+use crate::ticket::Ticket;
 use crate::world::{CacheState, World};
 
 /// See the module. [`CacheState`] has the progress.
@@ -116,7 +117,7 @@ impl Stop {
                 if self.destages && self.result.is_ok() && clean {
                     // The stores are the whole truth: no record may be destaged again
                     // at the next start. The stop goes on when that is durable.
-                    log.clean_before_now(0);
+                    log.clean_before_now(Ticket::Stop.encode());
                 } else {
                     log.stop();
                 }

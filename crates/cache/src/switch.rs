@@ -22,10 +22,8 @@ use crate::destage::Destages;
 use crate::notice::Notice;
 use crate::policy::{Acknowledge, WritePolicy};
 use crate::stores::Stores;
+use crate::ticket::Ticket;
 use crate::world::{CacheState, World};
-
-/// The name of the switch in requests to the log.
-const SWITCH: u64 = u64::MAX - 1;
 
 /// A change of policy.
 #[derive(Clone, Copy, Debug)]
@@ -170,7 +168,7 @@ impl Switch {
                     }
                     (Ok(()), None) => self.end(world, Ok(())),
                     (Ok(()), Some(log)) => {
-                        log.clean_before_now(SWITCH);
+                        log.clean_before_now(Ticket::Switch.encode());
                         change.stage = Stage::Marking;
                         self.set(world, change);
                     }
@@ -180,12 +178,11 @@ impl Switch {
         }
     }
 
-    /// The log has written its clean mark; returns true if it was for a change.
-    pub fn marked(&mut self, world: &mut World, ticket: u64, result: Outcome) -> bool {
-        if ticket == SWITCH && self.is_under_way() {
+    /// The log has written its clean mark, or could not. The change may have been abandoned before.
+    pub fn marked(&mut self, world: &mut World, result: Outcome) {
+        if self.is_under_way() {
             self.end(world, result);
         }
-        ticket == SWITCH
     }
 
     /// The log has failed: no change can be made.

@@ -7,12 +7,12 @@ use forebay_effect::{IoError, Outcome};
 use forebay_flash::{Event, Log, RecoveryReport};
 
 use crate::cache::Cache;
-use crate::cleaner::{CLEANER, Cleaner, Purpose, Surroundings};
+use crate::cleaner::{Cleaner, Purpose, Surroundings};
 use crate::destage::Destaged;
 use crate::notice::Notice;
-use crate::pass_through::{Others, SALVAGE};
+use crate::pass_through::Others;
 use crate::shard::{Forgotten, Shard};
-use crate::start::START;
+use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
 use crate::world::{CacheState, Turn, around};
 
@@ -227,11 +227,11 @@ impl Cache {
         for (n, near) in [(EVENTS_AHEAD, false), (EVENTS_AHEAD / 2, true)] {
             match log.upcoming_event(n) {
                 Some(&Event::Appended { ticket, .. }) => {
-                    self.world.shards[(ticket >> 32) as usize]
-                        .prefetch_transfer(ticket as u32, near);
+                    let (shard, transfer) = Ticket::transfer(ticket);
+                    self.world.shards[shard].prefetch_transfer(transfer, near);
                 }
                 Some(&Event::Moved { ticket, key, .. }) => {
-                    let blocks = &self.world.shards[ticket as usize].tiers.blocks;
+                    let blocks = &self.world.shards[Ticket::mapping(ticket)].tiers.blocks;
                     match near {
                         true => _ = blocks.prefetch_entry(key),
                         false => blocks.prefetch(key),
@@ -255,7 +255,7 @@ impl Cache {
             | Event::Ready(_)
             | Event::Failed(_) => self.handle_start(event),
             Event::Synced { ticket, result } => self.handle_log_sync(ticket, result),
-            Event::Voided { result, .. } => self.pass_through.voided(&mut self.world, result),
+            Event::Voided { ticket, result } => self.handle_voided(ticket, result),
             Event::Reclaim { region } => {
                 if self.stamps.may_reclaim(region) {
                     self.cleaner.push(region, Purpose::Reclaim);
@@ -266,15 +266,8 @@ impl Cache {
             Event::Retire { extent, first } => {
                 self.world.front.sync_together(first.volume(), SyncWaiter::Retire(extent));
             }
-            Event::CleanMarked { ticket, result } => {
-                let world = &mut self.world;
-                if !self.switch.marked(world, ticket, result)
-                    && !self.seal.marked(world, ticket, result)
-                {
-                    self.stop.marked(world, result);
-                }
-            }
-            Event::Bound { result, .. } => self.seal.noted(&mut self.world, result),
+            Event::CleanMarked { ticket, result } => self.handle_clean_mark(ticket, result),
+            Event::Bound { ticket, result } => self.handle_note(ticket, result),
             Event::Stopped { result } => self.stop.log_stopped(&mut self.world, result),
             other => unreachable!("unexpected event from the log: {other:?}"),
         }
@@ -282,10 +275,9 @@ impl Cache {
 
     /// What became of a record, or of a mapping: its shard learns of it.
     fn handle_record(&mut self, event: Event) {
-        let shard_of = |ticket: u64| ((ticket >> 32) as usize, ticket as u32);
         match event {
             Event::Appended { ticket, position, checksum } => {
-                let (n, t) = shard_of(ticket);
+                let (n, t) = Ticket::transfer(ticket);
                 let moved =
                     self.world.shards[n].appended(&mut around!(self.world), t, position, checksum);
                 if let Some((from, to)) = moved {
@@ -293,20 +285,20 @@ impl Cache {
                 }
             }
             Event::AppendFailed { ticket, error } => {
-                let (n, t) = shard_of(ticket);
+                let (n, t) = Ticket::transfer(ticket);
                 self.world.shards[n].append_failed(&mut around!(self.world), t, error);
             }
             Event::AppendRefused { ticket } => {
-                let (n, t) = shard_of(ticket);
+                let (n, t) = Ticket::transfer(ticket);
                 self.world.shards[n].append_refused(&mut around!(self.world), t);
             }
             Event::Active { ticket, result } => {
-                let (n, t) = shard_of(ticket);
+                let (n, t) = Ticket::transfer(ticket);
                 self.world.shards[n].activated(&mut around!(self.world), t, result);
             }
             Event::Moved { ticket, key, position, from, region, result } => {
                 self.cleaner.note_moved(from, region);
-                let tiers = &mut self.world.shards[ticket as usize].tiers;
+                let tiers = &mut self.world.shards[Ticket::mapping(ticket)].tiers;
                 let (regions, good) = ((from, region), result.is_ok());
                 tiers.flash.moved(&mut tiers.blocks, key, position, regions, good);
             }
@@ -344,20 +336,69 @@ impl Cache {
 
     /// A sync of the log has ended: who asked for it learns of it.
     fn handle_log_sync(&mut self, ticket: u64, result: Outcome) {
-        match ticket {
-            CLEANER => _ = self.clean(|cleaner, s| cleaner.logged(s, result)),
-            START => {
+        match Ticket::decode(ticket) {
+            Ticket::Cleaner => _ = self.clean(|cleaner, s| cleaner.logged(s, result)),
+            Ticket::Start => {
                 if let Some(report) = self.start.disowned(&mut self.world, result) {
                     self.serve(Some(report));
                 }
             }
-            SALVAGE => self.pass_through.salvaged(result),
-            _ => {
-                let request = ticket as u32;
+            Ticket::PassThrough => self.pass_through.salvaged(result),
+            Ticket::Request(request) => {
                 let again = result.is_err() && self.world.may_repeat(request);
                 self.world.front.requests[request].again |= again;
                 self.world.front.pieces_done(request, 1, if again { Ok(()) } else { result });
             }
+            other @ (Ticket::Transfer { .. }
+            | Ticket::Mapping { .. }
+            | Ticket::Switch
+            | Ticket::Seal
+            | Ticket::Stop) => other.unexpected("a sync"),
+        }
+    }
+
+    /// The log has written its clean mark, or could not.
+    fn handle_clean_mark(&mut self, ticket: u64, result: Outcome) {
+        match Ticket::decode(ticket) {
+            Ticket::Switch => self.switch.marked(&mut self.world, result),
+            Ticket::Seal => self.seal.marked(&mut self.world, result),
+            Ticket::Stop => self.stop.marked(&mut self.world, result),
+            other @ (Ticket::Request(_)
+            | Ticket::Transfer { .. }
+            | Ticket::Mapping { .. }
+            | Ticket::Cleaner
+            | Ticket::Start
+            | Ticket::PassThrough) => other.unexpected("a clean mark"),
+        }
+    }
+
+    /// The log has taken the note of a seal, or could not.
+    fn handle_note(&mut self, ticket: u64, result: Outcome) {
+        match Ticket::decode(ticket) {
+            Ticket::Seal => self.seal.noted(&mut self.world, result),
+            other @ (Ticket::Request(_)
+            | Ticket::Transfer { .. }
+            | Ticket::Mapping { .. }
+            | Ticket::Cleaner
+            | Ticket::Start
+            | Ticket::Switch
+            | Ticket::Stop
+            | Ticket::PassThrough) => other.unexpected("a note"),
+        }
+    }
+
+    /// The log has declared records void, or could not.
+    fn handle_voided(&mut self, ticket: u64, result: Outcome) {
+        match Ticket::decode(ticket) {
+            Ticket::PassThrough => self.pass_through.voided(&mut self.world, result),
+            other @ (Ticket::Request(_)
+            | Ticket::Transfer { .. }
+            | Ticket::Mapping { .. }
+            | Ticket::Cleaner
+            | Ticket::Start
+            | Ticket::Switch
+            | Ticket::Seal
+            | Ticket::Stop) => other.unexpected("a declaration that records are void"),
         }
     }
 

@@ -8,11 +8,12 @@ use forebay_flash::{Layout, MoveRoom};
 
 use super::apart::{is_whole, note_taken, part_late};
 use super::reclaim::room_for_moves;
-use super::{CLEANER, Cleaner, Cleaning, FAILURES_MAX, Phase, Purpose};
+use super::{Cleaner, Cleaning, FAILURES_MAX, Phase, Purpose};
 use crate::destage::Destages;
 use crate::shard::{JobState, Target, owed};
 use crate::stamp::Stamps;
 use crate::stores::Stores;
+use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, Turn, World, around};
@@ -232,7 +233,7 @@ impl Cleaner {
             Target::Coldest => log.complete_sequence(),
         };
         active.phase = Phase::Logging;
-        log.sync_written(CLEANER);
+        log.sync_written(Ticket::Cleaner.encode());
         true
     }
 

@@ -18,6 +18,7 @@ use crate::entry::{self, EntryId, TRANSFERS_MAX};
 use crate::frames::{Frame, Frames};
 use crate::load::Source;
 use crate::slab::{Fifo, NONE, Slab};
+use crate::ticket::Ticket;
 
 /// The runs being collected, by [`Way`]: transfers not yet given to the driver, and the places of
 /// their bytes.
@@ -193,7 +194,7 @@ impl Transfers {
 
     /// The name by which the log answers a transfer.
     pub fn ticket(&self, t: u32) -> u64 {
-        u64::from(self.shard) << 32 | u64::from(t)
+        Ticket::Transfer { shard: self.shard, transfer: t }.encode()
     }
 
     // ---- bounce frames ----

@@ -8,6 +8,7 @@ use super::FlashTier;
 use crate::entry::EntryId;
 use crate::shard::ShardContext;
 use crate::shard::blocks::Blocks;
+use crate::ticket::Ticket;
 
 /// See the module.
 #[derive(Debug)]
@@ -27,7 +28,7 @@ pub(super) struct Moves {
 fn mapping(shard: u8, blocks: &Blocks, id: EntryId) -> Mapping {
     let e = &blocks[id];
     Mapping {
-        ticket: u64::from(shard),
+        ticket: Ticket::Mapping { shard }.encode(),
         key: e.key(),
         position: e.position().expect("an entry of a region has a record"),
         valid: e.flash_valid,
