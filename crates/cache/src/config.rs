@@ -253,7 +253,7 @@ impl CacheConfig {
     pub const TRANSFERS_SPARE: u32 = 1024;
     /// Most frames, bounce frames and spare transfers of a shard together: each may have a transfer
     /// in progress, and an index entry has 24 bits for the number of its transfer.
-    pub const TRANSFERS_MAX: u32 = crate::entry::TRANSFERS_MAX;
+    pub const TRANSFERS_MAX: u32 = crate::shard::entry::TRANSFERS_MAX;
     /// Default [`step_blocks`](Self::step_blocks): the length of the longest transfer.
     pub const STEP_BLOCKS: u32 = 256;
     /// Default [`call_steps`](Self::call_steps): about 20 microseconds.

@@ -9,10 +9,10 @@ use forebay_block::Op;
 use forebay_effect::IoError;
 use forebay_flash::BlockKey;
 
+use crate::shard::Piece;
 use crate::shard::{Access, Tiers};
 use crate::slab::{Fifo, NONE};
 use crate::stores::Stores;
-use crate::waiters::Piece;
 use crate::world::{CacheState, World, around};
 
 /// Why a request hands out no more blocks in this step.

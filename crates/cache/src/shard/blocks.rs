@@ -10,13 +10,13 @@ use forebay_effect::{Effect, Place};
 use forebay_flash::{BlockKey, Position};
 
 use super::ShardContext;
+use super::entry::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, LEAVING, NONE, Record, UNREADABLE};
+use super::frames::{Frame, Frames};
 use super::granules::Granules;
+use super::index::Index;
 use crate::allocation::Held;
 use crate::config::CacheConfig;
-use crate::entry::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, LEAVING, NONE, Record, UNREADABLE};
-use crate::frames::{Frame, Frames};
 use crate::front::Front;
-use crate::index::Index;
 
 /// A record on flash, as described by its block's entry.
 #[derive(Clone, Copy, Debug)]

@@ -7,10 +7,10 @@ use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
 use super::blocks::FlashRecord;
+use super::entry::{EntryId, FLUSHING, LEAVING, MARKED, WANTS_APPEND};
 use super::tiers::{Tiers, leave, lines};
 use super::transfer::{Kind, Transfer};
 use super::{Shard, ShardContext};
-use crate::entry::{EntryId, FLUSHING, LEAVING, MARKED, WANTS_APPEND};
 use crate::load::Source;
 
 impl Shard {
@@ -333,7 +333,7 @@ impl Shard {
             self.waiting.end_applied(&mut self.tiers.transfers[t].waiters, context, Err(error));
         }
         self.finish(context, t, |tiers, _, id| {
-            tiers.blocks[id].set(crate::entry::DOUBTFUL);
+            tiers.blocks[id].set(crate::shard::entry::DOUBTFUL);
             tiers.flushes.covered(&mut tiers.blocks, id, false);
             tiers.blocks.relist_dirty(id);
         });

@@ -14,20 +14,21 @@
 pub(crate) mod apart;
 pub(super) mod carry;
 pub(crate) mod owed;
+mod sorting;
 mod stretch;
 
 use forebay_effect::{IoError, Outcome, Segment};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
+use self::sorting::Sorting;
+use super::entry::{DESTAGED, EntryId, UNREADABLE};
 use super::tiers::Tiers;
 use super::transfer::Kind;
 use super::{ShardContext, volume_index};
 use crate::cache::VOLUMES_MAX;
 use crate::config::CacheConfig;
-use crate::entry::{DESTAGED, EntryId, UNREADABLE};
 use crate::slab::Slab;
-use crate::sorting::Sorting;
 use crate::volume_set::VolumeSet;
 use apart::Apart;
 pub(crate) use carry::CarryState;

@@ -3,16 +3,18 @@
 
 mod evict;
 mod moves;
+pub(super) mod replacement;
+pub(super) mod returns;
 
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Log, Position};
 
+use self::replacement::FlashReplacement;
 use super::blocks::{Blocks, FlashRecord};
+use super::entry::{DOUBTFUL, Entry, EntryId, LEAVING, UNREADABLE};
 use super::regions::Regions;
 use super::{ShardContext, UNREADABLE_MAX};
 use crate::config::{CacheConfig, LogReplacement};
-use crate::entry::{DOUBTFUL, Entry, EntryId, LEAVING, UNREADABLE};
-use crate::flash_replacement::FlashReplacement;
 use crate::volume_set::VolumeSet;
 use forebay_replacement::{Offer, Popularity, Queues};
 use moves::Moves;

@@ -3,9 +3,9 @@
 
 use super::ShardContext;
 use super::blocks::Blocks;
+use super::entry::{EntryId, FLUSHING, WANTS_APPEND};
 use super::tiers::{Tiers, leave};
 use super::transfer::Kind;
-use crate::entry::{EntryId, FLUSHING, WANTS_APPEND};
 
 /// The state of a shard's part of a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

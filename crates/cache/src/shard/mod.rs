@@ -23,9 +23,13 @@ mod blocks;
 mod complete;
 mod destager;
 mod dram;
+pub(crate) mod entry;
 mod flash_tier;
 pub(crate) mod flush;
+mod frames;
 mod granules;
+mod index;
+mod piece;
 mod pieces;
 mod recover;
 mod regions;
@@ -40,7 +44,6 @@ use forebay_flash::{BlockKey, Log, Position};
 
 use crate::budget::Budget;
 use crate::config::CacheConfig;
-use crate::entry::{EntryId, UNREADABLE};
 use crate::front::Front;
 use crate::stats::CacheStats;
 use crate::volume_set::VolumeSet;
@@ -48,7 +51,9 @@ pub(crate) use blocks::FlashRecord;
 use destager::Destager;
 pub(crate) use destager::{CarryState, JobState, Target};
 pub(crate) use destager::{apart, owed};
+use entry::{EntryId, UNREADABLE};
 pub(crate) use flash_tier::{Forgotten, MoveState};
+pub(crate) use piece::Piece;
 pub(crate) use pieces::Access;
 use recover::Recovery;
 pub(crate) use tiers::Tiers;
@@ -126,17 +131,6 @@ impl Shard {
             + self.destager.memory_bytes()
     }
 
-    // ---- flash ----
-
-    /// A record is durably forgotten.
-    pub fn unmapped(&mut self, context: &mut ShardContext<'_>, key: BlockKey, position: Position) {
-        let Some(id) = self.tiers.blocks.find_at(key, position) else { return };
-        if self.tiers.flash.is_unmapping(id) {
-            self.tiers.flash.set_record(&mut self.tiers.blocks, context, id, None);
-            self.tiers.forget_if_empty(id);
-        }
-    }
-
     /// Whether nothing is under way and nothing waits.
     pub fn is_idle(&self) -> bool {
         self.tiers.transfers.in_use() == 0 && self.waiting.in_use() == 0
@@ -164,13 +158,16 @@ impl Shard {
         )
     }
 
-    // ---- intervals ----
+    // ---- flash ----
 
-    // ---- cleaning ----
-
-    // ---- flushes ----
-
-    // ---- regions ----
+    /// A record is durably forgotten.
+    pub fn unmapped(&mut self, context: &mut ShardContext<'_>, key: BlockKey, position: Position) {
+        let Some(id) = self.tiers.blocks.find_at(key, position) else { return };
+        if self.tiers.flash.is_unmapping(id) {
+            self.tiers.flash.set_record(&mut self.tiers.blocks, context, id, None);
+            self.tiers.forget_if_empty(id);
+        }
+    }
 
     /// The region is free: nothing may refer to it any more. Forgets what it held, as far as the budget of the
     /// call goes.
@@ -183,8 +180,7 @@ impl Shard {
 
     /// Whether a record in the region, of volumes other than these, is dirty and can be destaged.
     pub fn region_is_dirty_but(&self, region: u32, volumes: VolumeSet) -> bool {
-        let other =
-            |e: &crate::entry::Entry| e.owed() != 0 && !e.has(UNREADABLE) && !volumes.has(e.key());
+        let other = |e: &entry::Entry| e.owed() != 0 && !e.has(UNREADABLE) && !volumes.has(e.key());
         self.tiers.flash.region_has_dirty(&self.tiers.blocks, region, other)
     }
 

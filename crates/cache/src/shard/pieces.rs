@@ -5,13 +5,13 @@ use forebay_effect::IoError;
 use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
 
+use super::Piece;
 use super::tiers::{Step, lines, queues};
 use super::transfer::Kind;
 use super::{Shard, ShardContext};
 use crate::slab::Fifo;
 use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
-use crate::waiters::Piece;
 
 /// The result of an evaluation of a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@
 use core::{iter, mem};
 
 use super::blocks::Blocks;
-use crate::entry::{EntryId, NONE, Record};
+use super::entry::{EntryId, NONE, Record};
 
 /// See the module.
 #[derive(Debug)]

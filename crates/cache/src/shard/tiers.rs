@@ -18,20 +18,20 @@ use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
 
 use self::lines::Lines;
+use super::Piece;
 use super::ShardContext;
 use super::blocks::Blocks;
 use super::dram::Dram;
+use super::entry::{EntryId, IN_DIRTY_LIST, LEAVING};
 use super::flash_tier::FlashTier;
+use super::flash_tier::replacement::FlashReplacement;
+use super::flash_tier::returns::Returns;
 use super::flush::Flushes;
+use super::frames::{Frame, Frames};
 use super::transfers::Transfers;
 use crate::config::{CacheConfig, Written};
-use crate::entry::{EntryId, IN_DIRTY_LIST, LEAVING};
-use crate::flash_replacement::FlashReplacement;
-use crate::frames::{Frame, Frames};
 use crate::place::{InMemory, Moment, Placement, Relation, place, place_bypassed};
 use crate::policy::{Acknowledge, Partial, WritePolicy};
-use crate::returns::Returns;
-use crate::waiters::Piece;
 
 /// Failed destages in a row after which a request that needs room fails.
 const DESTAGES_FAILED_MAX: u32 = 3;

@@ -2,7 +2,7 @@
 
 use forebay_flash::{BlockKey, Position};
 
-use crate::frames::Frame;
+use super::frames::Frame;
 use crate::slab::Fifo;
 
 /// The kind of a transfer.

@@ -13,9 +13,9 @@ use forebay_flash::sabotage::Bug;
 
 use super::ShardContext;
 use super::blocks::Blocks;
+use super::entry::{self, EntryId, TRANSFERS_MAX};
+use super::frames::{Frame, Frames};
 use super::transfer::{Kind, Transfer, Way};
-use crate::entry::{self, EntryId, TRANSFERS_MAX};
-use crate::frames::{Frame, Frames};
 use crate::load::Source;
 use crate::slab::{Fifo, NONE, Slab};
 use crate::ticket::Ticket;

@@ -5,9 +5,8 @@ use core::mem;
 
 use forebay_effect::{IoError, Outcome};
 
-use super::ShardContext;
-use crate::slab::{Fifo, NONE, Slab};
-use crate::waiters::{Piece, Waiter};
+use super::{Piece, ShardContext};
+use crate::slab::{Fifo, Linked, NONE, Slab};
 
 /// See the module.
 #[derive(Debug)]
@@ -17,6 +16,21 @@ pub(super) struct Waiting {
     starved: Fifo,
     /// Pieces that wait until records are void.
     parked: Fifo,
+}
+
+/// A waiting piece.
+#[derive(Debug)]
+struct Waiter {
+    piece: Piece,
+    /// Its data is in the frame: it is done when the current append is.
+    applied: bool,
+    next: u32,
+}
+
+impl Linked for Waiter {
+    fn next(&mut self) -> &mut u32 {
+        &mut self.next
+    }
 }
 
 impl Waiting {

@@ -2,8 +2,8 @@
 
 use forebay_effect::Outcome;
 
-use crate::frames::Frame;
 use crate::shard::destager::{Unread, note_destaged};
+use crate::shard::frames::Frame;
 use crate::shard::tiers::Tiers;
 use crate::shard::{Shard, ShardContext};
 use crate::slab::NONE;

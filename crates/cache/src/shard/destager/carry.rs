@@ -17,14 +17,14 @@ use forebay_effect::IoError;
 use forebay_flash::sabotage::{Bug, Sabotage};
 use forebay_flash::{Append, BlockKey, Geometry, Position};
 
+use super::sorting::Sorting;
 use super::{Destager, owed};
-use crate::entry::{DOUBTFUL, Entry, EntryId, UNREADABLE};
-use crate::frames::Frame;
 use crate::shard::ShardContext;
 use crate::shard::blocks::FlashRecord;
+use crate::shard::entry::{DOUBTFUL, Entry, EntryId, UNREADABLE};
+use crate::shard::frames::Frame;
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::Kind;
-use crate::sorting::Sorting;
 use crate::volume_set::VolumeSet;
 
 /// Records looked at in one step, of those that are being carried on or can be.

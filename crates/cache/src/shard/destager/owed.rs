@@ -3,8 +3,8 @@
 use forebay_flash::Geometry;
 
 use super::carry::is_lost;
-use crate::entry::{DESTAGED, Entry, UNREADABLE};
 use crate::shard::Shard;
+use crate::shard::entry::{DESTAGED, Entry, UNREADABLE};
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::Kind;
 use crate::volume_set::VolumeSet;

@@ -11,8 +11,8 @@ use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
 use super::{Destager, Job, Part, is_owed};
-use crate::entry::{EntryId, WANTS_APPEND};
-use crate::frames::Frame;
+use crate::shard::entry::{EntryId, WANTS_APPEND};
+use crate::shard::frames::Frame;
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::Kind;
 use crate::shard::transfers::backing;

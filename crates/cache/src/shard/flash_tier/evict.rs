@@ -3,10 +3,10 @@
 //! the next block that needs the cell waits for that.
 
 use super::FlashTier;
-use crate::entry::{EntryId, LEAVING, UNREADABLE};
-use crate::flash_replacement::{FlashReplacement, Residence};
+use super::replacement::{FlashReplacement, Residence};
 use crate::shard::ShardContext;
 use crate::shard::blocks::Blocks;
+use crate::shard::entry::{EntryId, LEAVING, UNREADABLE};
 use crate::shard::transfer::Kind;
 use crate::shard::transfers::Transfers;
 use crate::volume_set::VolumeSet;

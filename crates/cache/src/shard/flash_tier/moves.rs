@@ -5,9 +5,9 @@ use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Mapping, Position};
 
 use super::FlashTier;
-use crate::entry::EntryId;
 use crate::shard::ShardContext;
 use crate::shard::blocks::Blocks;
+use crate::shard::entry::EntryId;
 use crate::ticket::Ticket;
 
 /// See the module.

@@ -4,11 +4,11 @@ use forebay_flash::BlockKey;
 
 use super::Tiers;
 use crate::config::Written;
-use crate::entry::{DOUBTFUL, EntryId, MARKED};
 use crate::place::{InMemory, Moment, OnFlash};
 use crate::policy::Acknowledge;
+use crate::shard::Piece;
 use crate::shard::ShardContext;
-use crate::waiters::Piece;
+use crate::shard::entry::{DOUBTFUL, EntryId, MARKED};
 
 /// Whether a clean block that leaves memory enters flash. A block of which flash holds a part
 /// always does.

@@ -3,9 +3,9 @@
 use forebay_effect::{Place, Segment};
 
 use super::{Step, Tiers, admit};
-use crate::entry::{EntryId, LEAVING, MARKED, WANTS_APPEND};
 use crate::place::{Moment, OnFlash};
 use crate::shard::ShardContext;
+use crate::shard::entry::{EntryId, LEAVING, MARKED, WANTS_APPEND};
 use crate::shard::transfer::{Kind, Way};
 
 /// Takes the next step out of DRAM for a leaving block without a transfer.

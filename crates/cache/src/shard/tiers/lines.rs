@@ -8,9 +8,9 @@ use forebay_flash::sabotage::Bug;
 use super::Tiers;
 use super::admit::admits;
 use crate::config::CacheConfig;
-use crate::entry::{EntryId, LEAVING, WANTS_APPEND};
 use crate::place::{InMemory, Moment, OnFlash};
 use crate::shard::ShardContext;
+use crate::shard::entry::{EntryId, LEAVING, WANTS_APPEND};
 use crate::shard::transfer::{Kind, Way};
 
 /// Most lines that wait until the current pieces have been handed out. (The others of more lines

@@ -9,11 +9,11 @@ use forebay_flash::BlockKey;
 
 use super::Tiers;
 use super::read::Found;
-use crate::entry::{DOUBTFUL, EntryId, LEAVING, WANTS_APPEND};
+use crate::shard::Piece;
 use crate::shard::ShardContext;
+use crate::shard::entry::{DOUBTFUL, EntryId, LEAVING, WANTS_APPEND};
 use crate::shard::transfer::{Kind, Way};
 use crate::volume::SyncWaiter;
-use crate::waiters::Piece;
 
 /// Blocks that one call looks at.
 const STEPS: u32 = 32;

@@ -5,15 +5,15 @@ use forebay_effect::{Effect, IoError, Place, Segment};
 use forebay_flash::BlockKey;
 
 use super::{Step, Tiers, queues};
-use crate::entry::{EntryId, LEAVING};
-use crate::frames::Frame;
 use crate::front::Front;
 use crate::load::Source;
 use crate::place::{InMemory, Moment, Relation};
+use crate::shard::Piece;
 use crate::shard::ShardContext;
+use crate::shard::entry::{EntryId, LEAVING};
+use crate::shard::frames::Frame;
 use crate::shard::transfer::Kind;
 use crate::shard::transfers::backing;
-use crate::waiters::Piece;
 
 /// Where an access hit its block, for the counters.
 #[derive(Clone, Copy)]

@@ -15,13 +15,13 @@ use forebay_flash::{Append, BlockKey};
 use super::read::Found;
 use super::write_entry::{count_met, write_entry};
 use super::{Step, Tiers, admit, leave};
-use crate::entry::{EntryId, WANTS_APPEND};
 use crate::place::{InMemory, Moment};
+use crate::shard::Piece;
 use crate::shard::ShardContext;
+use crate::shard::entry::{EntryId, WANTS_APPEND};
 use crate::shard::transfer::{Kind, Way};
 use crate::shard::transfers::backing;
 use crate::volume::LogBypass;
-use crate::waiters::Piece;
 
 impl Tiers {
     /// A write (or a zeroing of a cached block) that ends in the cache.

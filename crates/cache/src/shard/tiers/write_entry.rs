@@ -6,13 +6,13 @@ use forebay_effect::{Effect, IoError, Place};
 use forebay_flash::sabotage::Bug;
 
 use super::{Step, Tiers};
-use crate::entry::{EntryId, LEAVING};
-use crate::frames::Frame;
 use crate::place::{InMemory, Moment, OnFlash};
 use crate::policy::{Acknowledge, Partial};
+use crate::shard::Piece;
 use crate::shard::ShardContext;
+use crate::shard::entry::{EntryId, LEAVING};
+use crate::shard::frames::Frame;
 use crate::shard::transfer::Kind;
-use crate::waiters::Piece;
 
 /// A write (or a zeroing) of a block that has an entry: of these granules, touched and covered.
 pub(super) fn write_entry(

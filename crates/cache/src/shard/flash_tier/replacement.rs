@@ -24,8 +24,8 @@
 //! names a victim that is in memory, the victim is dropped from the order and the policy names
 //! another. Policies that treat both alike (LRU, FIFO, random) forget a block that moves to memory.
 
-use crate::entry::EntryId;
-use crate::returns::Returns;
+use super::returns::Returns;
+use crate::shard::entry::EntryId;
 use forebay_flash::BlockKey;
 use forebay_replacement::{Hint, Kind, Links, List, Parameters, Policy, Replacement};
 

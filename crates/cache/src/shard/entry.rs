@@ -2,7 +2,7 @@
 
 use forebay_flash::{BlockKey, Position};
 
-use crate::frames::Frame;
+use super::frames::Frame;
 
 /// "No entry", "no frame", "no transfer" in the compact fields.
 pub(crate) const NONE: u32 = u32::MAX;

@@ -10,8 +10,8 @@ use core::cell::Cell;
 
 use forebay_flash::BlockKey;
 
-use crate::entry::{Entry, EntryId, NONE, PUBLISHED, Record};
-use crate::frames::Frame;
+use super::entry::{Entry, EntryId, NONE, PUBLISHED, Record};
+use super::frames::Frame;
 
 /// The table and the slab.
 #[derive(Debug)]

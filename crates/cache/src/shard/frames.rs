@@ -3,7 +3,7 @@
 
 use forebay_replacement::{Links, List};
 
-use crate::entry::{EntryId, NONE};
+use super::entry::{EntryId, NONE};
 
 /// A frame of DRAM, by the driver's number.
 pub(crate) use forebay_effect::Frame;
@@ -74,7 +74,7 @@ impl Frames {
     /// Starts loading the state of a frame into the processor's cache.
     pub fn prefetch(&self, local: u32) {
         if let Some(owner) = self.owners.get(local as usize) {
-            crate::index::prefetch(owner);
+            crate::shard::index::prefetch(owner);
             self.links.prefetch(local, false);
         }
     }
