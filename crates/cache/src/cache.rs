@@ -72,6 +72,7 @@ use crate::notice::{Notice, Open};
 use crate::pass_through::PassThrough;
 use crate::policy::{Acknowledge, WritePolicy};
 use crate::seal::Seal;
+use crate::slab::{Key, TransferIndex};
 use crate::stamp::Stamps;
 use crate::start::Start;
 use crate::stop::Stop;
@@ -262,7 +263,7 @@ impl Cache {
                 let mut around = around!(self.world);
                 self.world.shards[usize::from(n)].handle_completion(
                     &mut around,
-                    token.index,
+                    TransferIndex::new(token.index),
                     result,
                 );
             }
@@ -284,7 +285,8 @@ impl Cache {
         match token.owner {
             Owner::Shard(n) => {
                 let mut around = around!(self.world);
-                self.world.shards[usize::from(n)].handle_checksum(&mut around, token.index, value);
+                let t = TransferIndex::new(token.index);
+                self.world.shards[usize::from(n)].handle_checksum(&mut around, t, value);
             }
             Owner::Log => {
                 let log = self.world.log.as_mut().expect("a checksum without a log");

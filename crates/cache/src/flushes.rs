@@ -8,6 +8,7 @@ use forebay_flash::sabotage::Bug;
 
 use crate::front::{INTERNAL, Stage};
 use crate::shard::flush::{self, FlushState};
+use crate::slab::RequestIndex;
 use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
 use crate::world::{World, around};
@@ -17,7 +18,7 @@ const FLUSH_BLOCKS: u32 = 64;
 
 impl World {
     /// A flush request: it joins the next round of its volume.
-    pub fn begin_flush(&mut self, request: u32) {
+    pub fn begin_flush(&mut self, request: RequestIndex) {
         let r = &mut self.front.requests[request];
         r.stage = Stage::Flushing;
         let volume = r.volume;
@@ -97,7 +98,7 @@ impl World {
     }
 
     /// All pieces, or all syncs, of a request have returned.
-    pub fn finish(&mut self, request: u32) {
+    pub fn finish(&mut self, request: RequestIndex) {
         let r = &self.front.requests[request];
         let durable = r.op.modifies() && r.flags.contains(Flags::FUA);
         if r.stage == Stage::Pieces && durable && r.error.is_none() {
@@ -110,7 +111,7 @@ impl World {
     }
 
     /// The last stage of a request that promises durability.
-    pub fn make_durable(&mut self, request: u32) {
+    pub fn make_durable(&mut self, request: RequestIndex) {
         let r = &mut self.front.requests[request];
         r.stage = Stage::Syncing;
         let volume = r.volume;
@@ -133,12 +134,12 @@ impl World {
     }
 
     /// Whether a request that the log could not make durable waits instead of failing.
-    pub fn may_repeat(&self, request: u32) -> bool {
+    pub fn may_repeat(&self, request: RequestIndex) -> bool {
         self.holds.void && self.front.requests[request].id != INTERNAL
     }
 
     /// The request waits until volumes bypass flash, if they may; then it repeats its last stage.
-    pub fn repeat_last_stage(&mut self, request: u32) {
+    pub fn repeat_last_stage(&mut self, request: RequestIndex) {
         let r = &mut self.front.requests[request];
         (r.again, r.stage) = (false, Stage::Pieces);
         let op = r.op;

@@ -5,13 +5,15 @@
 
 use core::fmt;
 
+use crate::slab::{Key, RequestIndex, TransferIndex};
+
 /// Who asked the log for something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ticket {
     /// A request that promises durability waits for a sync of the log.
-    Request(u32),
+    Request(RequestIndex),
     /// A transfer of a shard appends a record or has an extent marked.
-    Transfer { shard: u8, transfer: u32 },
+    Transfer { shard: u8, transfer: TransferIndex },
     /// A shard moves the mapping of a block.
     Mapping { shard: u8 },
     /// A cleaning waits for a sync of the log.
@@ -47,8 +49,8 @@ impl Ticket {
     #[inline]
     pub fn encode(self) -> u64 {
         let (kind, shard, index) = match self {
-            Ticket::Request(request) => (REQUEST, 0, request),
-            Ticket::Transfer { shard, transfer } => (TRANSFER, shard, transfer),
+            Ticket::Request(request) => (REQUEST, 0, request.number()),
+            Ticket::Transfer { shard, transfer } => (TRANSFER, shard, transfer.number()),
             Ticket::Mapping { shard } => (MAPPING, shard, 0),
             Ticket::Cleaner => (CLEANER, 0, 0),
             Ticket::Start => (START, 0, 0),
@@ -68,8 +70,8 @@ impl Ticket {
     pub fn decode(number: u64) -> Ticket {
         let (shard, index) = ((number >> SHARD_SHIFT) as u8, number as u32);
         match number >> KIND_SHIFT {
-            REQUEST => Ticket::Request(index),
-            TRANSFER => Ticket::Transfer { shard, transfer: index },
+            REQUEST => Ticket::Request(RequestIndex::new(index)),
+            TRANSFER => Ticket::Transfer { shard, transfer: TransferIndex::new(index) },
             MAPPING => Ticket::Mapping { shard },
             CLEANER => Ticket::Cleaner,
             START => Ticket::Start,
@@ -83,7 +85,7 @@ impl Ticket {
 
     /// The shard and the transfer that an event about a record or an extent is for.
     #[inline]
-    pub fn transfer(number: u64) -> (usize, u32) {
+    pub fn transfer(number: u64) -> (usize, TransferIndex) {
         match Ticket::decode(number) {
             Ticket::Transfer { shard, transfer } => (usize::from(shard), transfer),
             other => other.unexpected("a transfer"),
@@ -122,10 +124,13 @@ mod tests {
             Ticket::Stop,
             Ticket::PassThrough,
         ];
-        tickets.extend(indices.map(Ticket::Request));
+        tickets.extend(indices.map(|n| Ticket::Request(RequestIndex::new(n))));
         for shard in shards {
             tickets.push(Ticket::Mapping { shard });
-            tickets.extend(indices.map(|transfer| Ticket::Transfer { shard, transfer }));
+            tickets.extend(indices.map(|n| {
+                let transfer = TransferIndex::new(n);
+                Ticket::Transfer { shard, transfer }
+            }));
         }
         let mut numbers: Vec<u64> = tickets.iter().map(|ticket| ticket.encode()).collect();
         assert!(numbers.iter().zip(&tickets).all(|(&n, &ticket)| Ticket::decode(n) == ticket));

@@ -8,7 +8,7 @@ use forebay_effect::{IoError, Outcome};
 use forebay_flash::ExtentId;
 
 use crate::config::{Bypass, VolumeConfig};
-use crate::slab::Fifo;
+use crate::slab::{Fifo, RequestIndex};
 use crate::stats::VolumeStats;
 use crate::streams::Streams;
 
@@ -18,7 +18,7 @@ pub(crate) enum SyncWaiter {
     /// The queues, which check whether the sync has ended.
     Queues,
     /// A request in its last stage.
-    Request(u32),
+    Request(RequestIndex),
     /// The destage round of the cleaner.
     Cleaner,
     /// Records that were destaged apart from its rounds.
@@ -40,8 +40,8 @@ struct Syncing {
 /// The flush of a volume: its blocks that are dirty in DRAM are being made durable.
 #[derive(Debug, Default)]
 pub(crate) struct Flushing {
-    pub active: Vec<u32>,
-    pub next: Vec<u32>,
+    pub active: Vec<RequestIndex>,
+    pub next: Vec<RequestIndex>,
     pub shards_left: u32,
     pub failed: bool,
 }
@@ -81,11 +81,11 @@ pub(crate) struct VolumeState {
     pub flushing: Flushing,
     pub stats: VolumeStats,
     /// Requests that wait for the volume's share of flash.
-    pub held: Fifo,
+    pub held: Fifo<RequestIndex>,
     /// Trims and zeroings of more than one step that hand out blocks, and those that wait because
     /// they overlap one of them.
-    pub zeroings: Vec<u32>,
-    pub zeroings_waiting: Fifo,
+    pub zeroings: Vec<RequestIndex>,
+    pub zeroings_waiting: Fifo<RequestIndex>,
     /// Dirty records on flash.
     pub owed: u64,
     /// Requests of clients.

@@ -163,7 +163,7 @@ impl Cache {
             self.cleaner,
             self.log_stats()
         );
-        for i in 0..self.world.front.requests.capacity() as u32 {
+        for i in self.world.front.requests.keys() {
             if let Some(r) = self.world.front.requests.get(i) {
                 s += &format!("\n{r:?}");
             }

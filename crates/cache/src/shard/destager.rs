@@ -28,7 +28,7 @@ use super::transfer::Kind;
 use super::{ShardContext, volume_index};
 use crate::cache::VOLUMES_MAX;
 use crate::config::CacheConfig;
-use crate::slab::Slab;
+use crate::slab::{Slab, StretchIndex, TransferIndex};
 use crate::volume_set::VolumeSet;
 use apart::Apart;
 pub(crate) use carry::CarryState;
@@ -122,7 +122,7 @@ pub(crate) struct Destager {
     writes: Writes,
     /// Volumes for whose writes the job does not wait.
     apart: Apart,
-    stretches: Slab<Stretch>,
+    stretches: Slab<StretchIndex, Stretch>,
     carrying: Carrying,
     members_scratch: Vec<Member>,
     segments_scratch: Vec<Segment>,
@@ -392,7 +392,7 @@ impl Destager {
     // ---- writes end ----
 
     /// A write to the backing store, of one record or several, has ended, successfully or not.
-    pub fn written(&mut self, tiers: &Tiers, t: u32, result: Outcome) {
+    pub fn written(&mut self, tiers: &Tiers, t: TransferIndex, result: Outcome) {
         let key = tiers.transfers[t].key;
         if let Err(error) = result {
             if self.apart.has(key) {
@@ -419,7 +419,7 @@ impl Destager {
     }
 
     /// A record's transfer ends; its bounce frame, if any, is free.
-    pub fn record_ends(&mut self, tiers: &Tiers, t: u32) {
+    pub fn record_ends(&mut self, tiers: &Tiers, t: TransferIndex) {
         let transfer = &tiers.transfers[t];
         self.writes.frames[volume_index(transfer.key)] -= u32::from(transfer.bounce.is_some());
     }
@@ -459,7 +459,7 @@ fn settle_destaged(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryI
 }
 
 /// A record is on the backing store: it counts as clean when the store is synced.
-pub(super) fn note_destaged(tiers: &mut Tiers, context: &mut ShardContext<'_>, t: u32) {
+pub(super) fn note_destaged(tiers: &mut Tiers, context: &mut ShardContext<'_>, t: TransferIndex) {
     let (key, kind) = (tiers.transfers[t].key, tiers.transfers[t].kind);
     let Kind::DestageRecord { position, .. } = kind else { return };
     context.stats.destaged += 1;

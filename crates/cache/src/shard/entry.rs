@@ -3,6 +3,7 @@
 use forebay_flash::{BlockKey, Position};
 
 use super::frames::Frame;
+use crate::slab::{Key, TransferIndex};
 
 /// "No entry", "no frame", "no transfer" in the compact fields.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -127,12 +128,12 @@ impl Entry {
     }
     /// The current transfer of this block. There is at most one; every other operation on the block
     /// waits.
-    pub fn transfer(&self) -> Option<u32> {
+    pub fn transfer(&self) -> Option<TransferIndex> {
         let t = self.state & TRANSFER_NONE;
-        (t != TRANSFER_NONE).then_some(t)
+        (t != TRANSFER_NONE).then_some(TransferIndex::new(t))
     }
-    pub fn set_transfer(&mut self, transfer: Option<u32>) {
-        let t = transfer.unwrap_or(TRANSFER_NONE);
+    pub fn set_transfer(&mut self, transfer: Option<TransferIndex>) {
+        let t = transfer.map_or(TRANSFER_NONE, Key::number);
         self.state = (self.state & !TRANSFER_NONE) | t;
     }
     pub fn has(&self, flag: u8) -> bool {

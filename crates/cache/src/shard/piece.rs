@@ -1,10 +1,12 @@
 //! A piece: the part of a request that falls on one block.
 
+use crate::slab::RequestIndex;
+
 /// The part of a request that falls on one block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     /// The request, by the front's number.
-    pub request: u32,
+    pub request: RequestIndex,
     /// The block within the request's volume.
     pub block: u64,
     /// First byte within the block.

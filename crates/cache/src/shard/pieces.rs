@@ -9,7 +9,7 @@ use super::Piece;
 use super::tiers::{Step, lines, queues};
 use super::transfer::Kind;
 use super::{Shard, ShardContext};
-use crate::slab::Fifo;
+use crate::slab::{Fifo, TransferIndex, WaiterIndex};
 use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
 
@@ -26,7 +26,7 @@ pub(crate) enum Access {
 
 impl Shard {
     /// Prefetches the data that the end of a transfer will need, first or (`near`) next.
-    pub fn prefetch_transfer(&self, t: u32, near: bool) {
+    pub fn prefetch_transfer(&self, t: TransferIndex, near: bool) {
         if let Some(transfer) = self.tiers.transfers.get(t) {
             match near {
                 true => _ = self.tiers.blocks.prefetch_entry(transfer.key),
@@ -67,7 +67,11 @@ impl Shard {
     }
 
     /// Evaluates a waiter again; false if it returned to the list of starved pieces.
-    pub(super) fn try_again(&mut self, context: &mut ShardContext<'_>, waiter: u32) -> bool {
+    pub(super) fn try_again(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        waiter: WaiterIndex,
+    ) -> bool {
         let mut piece = self.waiting.piece(waiter);
         let step = self.tiers.evaluate(context, &mut piece);
         let starved = matches!(step, Step::NoRoom);
@@ -83,7 +87,7 @@ impl Shard {
         context: &mut ShardContext<'_>,
         piece: Piece,
         step: Step,
-        waiter: Option<u32>,
+        waiter: Option<WaiterIndex>,
     ) -> Access {
         let applied = matches!(step, Step::Applied(_));
         let list = match step {
@@ -245,7 +249,8 @@ impl Shard {
 
     /// Whether a write to the block waits for records to be void.
     pub fn awaits_void(&self, key: BlockKey) -> bool {
-        let appends = |t: u32| matches!(self.tiers.transfers[t].kind, Kind::Append { .. });
+        let appends =
+            |t: TransferIndex| matches!(self.tiers.transfers[t].kind, Kind::Append { .. });
         self.tiers.blocks.find(key).is_some_and(|id| {
             self.tiers.blocks[id].is_bound()
                 || self.tiers.blocks[id].transfer().is_some_and(appends)

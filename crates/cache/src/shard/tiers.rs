@@ -32,6 +32,7 @@ use super::transfers::Transfers;
 use crate::config::{CacheConfig, Written};
 use crate::place::{InMemory, Moment, Placement, Relation, place, place_bypassed};
 use crate::policy::{Acknowledge, Partial, WritePolicy};
+use crate::slab::TransferIndex;
 
 /// Failed destages in a row after which a request that needs room fails.
 const DESTAGES_FAILED_MAX: u32 = 3;
@@ -43,9 +44,9 @@ const VICTIMS_MAX: u32 = 8;
 pub(crate) enum Step {
     Done(Result<(), IoError>),
     /// Evaluate again when the transfer ends.
-    Wait(u32),
+    Wait(TransferIndex),
     /// Done when the transfer (an append) ends successfully.
-    Applied(u32),
+    Applied(TransferIndex),
     /// The transfer will answer the piece.
     Joined,
     /// Evaluate again: a transfer that it would have waited for has begun and ended.

@@ -3,7 +3,7 @@
 use forebay_flash::{BlockKey, Position};
 
 use super::frames::Frame;
-use crate::slab::Fifo;
+use crate::slab::{Fifo, RequestIndex, StretchIndex, TransferIndex, WaiterIndex};
 
 /// The kind of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,13 +28,13 @@ pub(crate) enum Kind {
     /// Flash to a bounce frame, in transit to the backing store.
     DestageRead { position: Position },
     /// A request's bytes to the backing store.
-    DirectWrite { request: u32, pieces: u32, keep: bool },
+    DirectWrite { request: RequestIndex, pieces: u32, keep: bool },
     /// Zeroes to the backing store, over a block with an entry.
-    DirectZero { request: u32 },
+    DirectZero { request: RequestIndex },
     /// Zeroes, or a request's bytes, to a range of the backing store without entries.
-    Range { request: u32, pieces: u32, zero: bool },
+    Range { request: RequestIndex, pieces: u32, zero: bool },
     /// Backing store to a request's buffer; leaves nothing in the cache.
-    DirectRead { request: u32, pieces: u32 },
+    DirectRead { request: RequestIndex, pieces: u32 },
     /// The durable mark without which a direct write must not make a record stale (`poison`), and a
     /// frame must not be recorded as clean while its backing store has unsynced writes.
     Activate { poison: bool },
@@ -49,12 +49,12 @@ pub(crate) struct Transfer {
     /// Byte range on the volume, for transfers that move one.
     pub start: u64,
     pub end: u64,
-    pub waiters: Fifo,
+    pub waiters: Fifo<WaiterIndex>,
     pub bounce: Option<Frame>,
     /// The stretch it belongs to, and the next transfer of the stretch or of the write that it has
     /// become.
-    pub stretch: u32,
-    pub next: u32,
+    pub stretch: StretchIndex,
+    pub next: TransferIndex,
 }
 
 impl Kind {

@@ -127,7 +127,7 @@ pub(crate) fn part(shard: &mut Shard, volumes: VolumeSet) {
     destager.apart.volumes |= volumes;
     // A record whose newer version is being appended must not be marked as destaged when its write ends: from the end
     // of the job its cell may hold that newer version.
-    for t in tiers.transfers.numbers() {
+    for t in tiers.transfers.keys() {
         let Some(transfer) = tiers.transfers.get(t).filter(|transfer| of(transfer.key)) else {
             continue;
         };

@@ -25,6 +25,7 @@ use crate::shard::entry::{DOUBTFUL, Entry, EntryId, UNREADABLE};
 use crate::shard::frames::Frame;
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::Kind;
+use crate::slab::TransferIndex;
 use crate::volume_set::VolumeSet;
 
 /// Records looked at in one step, of those that are being carried on or can be.
@@ -276,7 +277,12 @@ impl Destager {
     }
 
     /// The log has no room to spare for a record, nor for any other that was to be inserted again.
-    pub fn reinsertion_refused(&mut self, tiers: &Tiers, context: &mut ShardContext<'_>, t: u32) {
+    pub fn reinsertion_refused(
+        &mut self,
+        tiers: &Tiers,
+        context: &mut ShardContext<'_>,
+        t: TransferIndex,
+    ) {
         let key = tiers.transfers[t].key;
         self.carrying.blocks.retain(|&carried| carried != key);
         context.stats.reinsertions_refused += 1 + self.carrying.hot.len() as u64;
@@ -327,7 +333,7 @@ impl Destager {
         &mut self,
         tiers: &mut Tiers,
         context: &mut ShardContext<'_>,
-        t: u32,
+        t: TransferIndex,
         position: Position,
         end: Result<bool, IoError>,
     ) -> bool {
@@ -359,7 +365,7 @@ impl Destager {
         &mut self,
         tiers: &mut Tiers,
         context: &mut ShardContext<'_>,
-        t: u32,
+        t: TransferIndex,
         from: Position,
         to: FlashRecord,
     ) -> Option<(u32, u32)> {
@@ -435,7 +441,12 @@ fn follow_record(tiers: &mut Tiers, id: EntryId, (from, to): (Position, Position
 /// newer record of the block waits for a batch: carried records come first in the log. It must not
 /// once the newer record is in a batch: its entry would come later and void the newer record. It
 /// then need not either, since the newer record replaces the old one when the batch is written.
-fn comes_before(tiers: &Tiers, context: &ShardContext<'_>, id: EntryId, own: Option<u32>) -> bool {
+fn comes_before(
+    tiers: &Tiers,
+    context: &ShardContext<'_>,
+    id: EntryId,
+    own: Option<TransferIndex>,
+) -> bool {
     let e = &tiers.blocks[id];
     e.transfer() == own
         || e.transfer().is_none_or(|t| {
@@ -450,7 +461,13 @@ fn comes_before(tiers: &Tiers, context: &ShardContext<'_>, id: EntryId, own: Opt
 }
 
 /// Gives the log a record that is carried on, or inserted `again`.
-fn hand_on(tiers: &Tiers, context: &mut ShardContext<'_>, t: u32, frame: Frame, again: bool) {
+fn hand_on(
+    tiers: &Tiers,
+    context: &mut ShardContext<'_>,
+    t: TransferIndex,
+    frame: Frame,
+    again: bool,
+) {
     let Kind::Carry { valid, dirty, .. } = tiers.transfers[t].kind else {
         unreachable!("the transfer carries a record")
     };

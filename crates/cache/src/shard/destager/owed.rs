@@ -7,6 +7,7 @@ use crate::shard::Shard;
 use crate::shard::entry::{DESTAGED, Entry, UNREADABLE};
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::Kind;
+use crate::slab::TransferIndex;
 use crate::volume_set::VolumeSet;
 
 /// The cost of carrying a region on.
@@ -86,7 +87,7 @@ pub(crate) fn has_ready(shard: &Shard, region: u32, but: VolumeSet) -> bool {
     let tiers = &shard.tiers;
     tiers.flash.region_has_dirty(&tiers.blocks, region, |e: &Entry| {
         // (Beside an append, too: that may itself wait for room.)
-        let append = |t: u32| matches!(tiers.transfers[t].kind, Kind::Append { .. });
+        let append = |t: TransferIndex| matches!(tiers.transfers[t].kind, Kind::Append { .. });
         let free = e.transfer().is_none_or(append) && !e.has(DESTAGED | UNREADABLE);
         e.owed() != 0 && free && !but.has(e.key())
     })

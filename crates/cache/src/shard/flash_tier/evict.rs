@@ -9,6 +9,7 @@ use crate::shard::blocks::Blocks;
 use crate::shard::entry::{EntryId, LEAVING, UNREADABLE};
 use crate::shard::transfer::Kind;
 use crate::shard::transfers::Transfers;
+use crate::slab::TransferIndex;
 use crate::volume_set::VolumeSet;
 use forebay_flash::BlockKey;
 
@@ -196,7 +197,7 @@ impl FlashTier {
             flash.destage_wanted = true;
             return;
         }
-        let reading = |t: u32| matches!(transfers[t].kind, Kind::FlashRead { .. });
+        let reading = |t: TransferIndex| matches!(transfers[t].kind, Kind::FlashRead { .. });
         if e.transfer().is_some_and(reading) {
             // It goes on when that ends.
             return;

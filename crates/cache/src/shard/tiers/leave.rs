@@ -7,6 +7,7 @@ use crate::place::{Moment, OnFlash};
 use crate::shard::ShardContext;
 use crate::shard::entry::{EntryId, LEAVING, MARKED, WANTS_APPEND};
 use crate::shard::transfer::{Kind, Way};
+use crate::slab::TransferIndex;
 
 /// Takes the next step out of DRAM for a leaving block without a transfer.
 pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId) {
@@ -81,7 +82,7 @@ pub(in crate::shard) fn destage(
     tiers: &mut Tiers,
     context: &mut ShardContext<'_>,
     id: EntryId,
-) -> u32 {
+) -> TransferIndex {
     if tiers.flash.exists() {
         // (It would be older than the store.)
         tiers.flash.forget_record(&mut tiers.blocks, context, id);

@@ -14,6 +14,7 @@ use crate::shard::entry::{EntryId, LEAVING};
 use crate::shard::frames::Frame;
 use crate::shard::transfer::Kind;
 use crate::shard::transfers::backing;
+use crate::slab::TransferIndex;
 
 /// Where an access hit its block, for the counters.
 #[derive(Clone, Copy)]
@@ -331,7 +332,7 @@ impl Tiers {
     }
 
     /// An access to a block in transfer counts by where the transfer finds the block.
-    pub(super) fn found_in_flight(&self, t: u32) -> Found {
+    pub(super) fn found_in_flight(&self, t: TransferIndex) -> Found {
         match self.transfers[t].kind {
             Kind::FlashRead { .. } | Kind::DestageRead { .. } => Found::Tier2,
             Kind::Fetch | Kind::FetchLine => Found::Delayed,

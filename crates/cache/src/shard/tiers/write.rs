@@ -21,6 +21,7 @@ use crate::shard::ShardContext;
 use crate::shard::entry::{EntryId, WANTS_APPEND};
 use crate::shard::transfer::{Kind, Way};
 use crate::shard::transfers::backing;
+use crate::slab::TransferIndex;
 use crate::volume::LogBypass;
 
 impl Tiers {
@@ -345,7 +346,7 @@ impl Tiers {
         context: &mut ShardContext<'_>,
         id: EntryId,
         urgent: bool,
-    ) -> Option<u32> {
+    ) -> Option<TransferIndex> {
         if self.flash.logs(self.blocks[id].key()) {
             self.append(context, id, urgent)
         } else {
@@ -360,7 +361,7 @@ impl Tiers {
         context: &mut ShardContext<'_>,
         id: EntryId,
         urgent: bool,
-    ) -> Option<u32> {
+    ) -> Option<TransferIndex> {
         if self.flash.log_failed() || self.flash.is_hopeless(&self.blocks, context) {
             return None;
         }

@@ -13,6 +13,7 @@ use crate::shard::ShardContext;
 use crate::shard::entry::{EntryId, LEAVING};
 use crate::shard::frames::Frame;
 use crate::shard::transfer::Kind;
+use crate::slab::TransferIndex;
 
 /// A write (or a zeroing) of a block that has an entry: of these granules, touched and covered.
 pub(super) fn write_entry(
@@ -55,16 +56,21 @@ pub(super) fn write_entry(
 }
 
 /// The transfer that a write of the block waits for.
-fn in_the_way(tiers: &Tiers, context: &ShardContext<'_>, id: EntryId, fua: bool) -> Option<u32> {
+fn in_the_way(
+    tiers: &Tiers,
+    context: &ShardContext<'_>,
+    id: EntryId,
+    fua: bool,
+) -> Option<TransferIndex> {
     let careless = context.front.sabotage.is(Bug::SlotWrittenUnderSpill)
         && tiers.acknowledge == Acknowledge::Dram
         && !fua;
-    let spilling = |t: u32| matches!(tiers.transfers[t].kind, Kind::Append { .. });
+    let spilling = |t: TransferIndex| matches!(tiers.transfers[t].kind, Kind::Append { .. });
     tiers.blocks[id].transfer().filter(|&t| !(careless && spilling(t)))
 }
 
 /// A write waits for this transfer.
-pub(super) fn count_met(tiers: &Tiers, context: &mut ShardContext<'_>, t: u32) {
+pub(super) fn count_met(tiers: &Tiers, context: &mut ShardContext<'_>, t: TransferIndex) {
     match tiers.transfers[t].kind {
         Kind::Fetch | Kind::FetchLine | Kind::FlashRead { .. } => {
             context.stats.write_met_fetch += 1
