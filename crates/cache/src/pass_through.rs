@@ -21,6 +21,7 @@ use forebay_effect::Outcome;
 
 use crate::cleaner::Cleaner;
 use crate::destage::Destages;
+use crate::shard::EntryId;
 use crate::stamp::Stamps;
 use crate::stores::Stores;
 use crate::ticket::Ticket;
@@ -53,7 +54,7 @@ enum Stage {
     /// The shard's entries from this one on must forget their records.
     Dropping {
         shard: usize,
-        entry: u32,
+        entry: EntryId,
     },
 }
 
@@ -191,7 +192,7 @@ impl PassThrough {
         world.stats.passed_through += u64::from(volumes.len());
         let (volumes, all) = (world.without_flash, world.all_without_flash());
         world.shards.iter_mut().for_each(|shard| shard.set_without_flash(volumes, all));
-        self.stage = Stage::Dropping { shard: 0, entry: 0 };
+        self.stage = Stage::Dropping { shard: 0, entry: EntryId::FIRST };
         self.let_go(world);
     }
 
@@ -201,7 +202,7 @@ impl PassThrough {
         world: &mut World,
         others: Others<'_>,
         shard: usize,
-        entry: u32,
+        entry: EntryId,
     ) -> bool {
         if shard == world.shards.len() {
             self.stage = Stage::Idle;
@@ -216,7 +217,7 @@ impl PassThrough {
         let next = world.shards[shard].drop_void(&mut around!(world), entry, ENTRIES);
         self.stage = match next {
             Some(entry) => Stage::Dropping { shard, entry },
-            None => Stage::Dropping { shard: shard + 1, entry: 0 },
+            None => Stage::Dropping { shard: shard + 1, entry: EntryId::FIRST },
         };
         true
     }

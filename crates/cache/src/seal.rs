@@ -13,7 +13,7 @@ use forebay_effect::Outcome;
 use forebay_flash::{Log, Sealed};
 
 use crate::notice::Notice;
-use crate::shard::Shard;
+use crate::shard::{EntryId, Shard};
 use crate::ticket::Ticket;
 use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
@@ -43,7 +43,7 @@ enum Stage {
     /// The log takes the note.
     Noting,
     /// The shard's entries from this one on must be dropped.
-    Dropping { shard: usize, entry: u32 },
+    Dropping { shard: usize, entry: EntryId },
 }
 
 impl Seal {
@@ -58,7 +58,7 @@ impl Seal {
         let without_flash = world.all_without_flash();
         match &mut world.log {
             // A start finds nothing that counts, and needs no note.
-            Some(_) if without_flash => stage = Stage::Dropping { shard: 0, entry: 0 },
+            Some(_) if without_flash => stage = Stage::Dropping { shard: 0, entry: EntryId::FIRST },
             Some(log) if world.state == CacheState::Stopped => {
                 stage = Stage::Noting;
                 log.seal(&volumes, Ticket::Seal.encode());
@@ -85,7 +85,7 @@ impl Seal {
         let Some(sealing) = &mut self.sealing else { return };
         match result {
             Ok(()) => {
-                sealing.stage = Stage::Dropping { shard: 0, entry: 0 };
+                sealing.stage = Stage::Dropping { shard: 0, entry: EntryId::FIRST };
                 // Others may write to the stores, and the log has noted that.
                 for sealed in &sealing.volumes {
                     if let Some(of) = world.front.volumes.get_mut(usize::from(sealed.index)) {
@@ -115,7 +115,7 @@ impl Seal {
                         log.clean_before_now(Ticket::Seal.encode());
                         Stage::Marking
                     }
-                    _ => Stage::Dropping { shard: 0, entry: 0 },
+                    _ => Stage::Dropping { shard: 0, entry: EntryId::FIRST },
                 };
                 return true;
             }
@@ -141,7 +141,7 @@ impl Seal {
         let next = world.shards[shard].drop_clean(&mut around!(world), dropped, entry, ENTRIES);
         *stage = match next {
             Some(entry) => Stage::Dropping { shard, entry },
-            None => Stage::Dropping { shard: shard + 1, entry: 0 },
+            None => Stage::Dropping { shard: shard + 1, entry: EntryId::FIRST },
         };
         true
     }

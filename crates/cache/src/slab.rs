@@ -17,7 +17,7 @@ pub(crate) trait Key: Copy + Eq {
     fn number(self) -> u32;
 }
 
-/// Declares the key types of slabs.
+/// Declares types for the numbers of items.
 macro_rules! keys {
     ($($(#[$about:meta])* $name:ident)*) => {$(
         $(#[$about])*
@@ -29,7 +29,7 @@ macro_rules! keys {
             pub const NONE: $name = $name(u32::MAX);
         }
 
-        impl Key for $name {
+        impl $crate::slab::Key for $name {
             const NONE: $name = $name::NONE;
 
             #[inline]
@@ -44,6 +44,7 @@ macro_rules! keys {
         }
     )*};
 }
+pub(crate) use keys;
 
 keys! {
     /// A request in flight, in the front. Drivers name it by a `RequestId` of their own.

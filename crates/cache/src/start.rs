@@ -4,7 +4,7 @@ use forebay_effect::Outcome;
 use forebay_flash::{BlockKey, Log, LogError, Older, Record, RecoveryReport};
 
 use crate::notice::Notice;
-use crate::shard::FlashRecord;
+use crate::shard::{EntryId, FlashRecord};
 use crate::stamp::Stamps;
 use crate::ticket::Ticket;
 use crate::volume_set::VolumeSet;
@@ -180,7 +180,7 @@ fn settle_outdated(world: &mut World) {
         return;
     }
     for n in 0..world.shards.len() {
-        world.shards[n].drop_clean(&mut around!(world), dropped, 0, u32::MAX);
+        world.shards[n].drop_clean(&mut around!(world), dropped, EntryId::FIRST, u32::MAX);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::cache::Cache;
 use crate::config::CacheConfig;
 use crate::front::Front;
 use crate::published;
-use crate::shard::Shard;
+use crate::shard::{EntryId, Shard};
 use crate::stats::{CacheStats, VolumeStats};
 use crate::world::{CacheState, sooner};
 
@@ -19,7 +19,7 @@ use crate::world::{CacheState, sooner};
 #[derive(Clone, Copy, Debug)]
 pub struct Sought {
     shard: u32,
-    entry: Option<u32>,
+    entry: Option<EntryId>,
     key: BlockKey,
 }
 

@@ -10,7 +10,7 @@ use forebay_effect::{Effect, Place};
 use forebay_flash::{BlockKey, Position};
 
 use super::ShardContext;
-use super::entry::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, LEAVING, NONE, Record, UNREADABLE};
+use super::entry::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, LEAVING, Record, UNREADABLE};
 use super::frames::{Frame, Frames};
 use super::granules::Granules;
 use super::index::Index;
@@ -227,7 +227,7 @@ impl Blocks {
         }
         let id = self.frames.owner(local);
         match steps {
-            _ if id == NONE => {}
+            _ if id == EntryId::NONE => {}
             0 => self.index.prefetch(self.index[id].key()),
             _ => self.index.prefetch_id(id),
         }

@@ -5,11 +5,18 @@ use forebay_flash::{BlockKey, Position};
 use super::frames::Frame;
 use crate::slab::{Key, TransferIndex};
 
-/// "No entry", "no frame", "no transfer" in the compact fields.
-pub(crate) const NONE: u32 = u32::MAX;
+/// "No frame", "no position" in the compact fields.
+const NONE: u32 = u32::MAX;
 
-/// The number of an entry in the slab.
-pub(crate) type EntryId = u32;
+crate::slab::keys! {
+    /// The number of an entry in the index.
+    EntryId
+}
+
+impl EntryId {
+    /// The first entry.
+    pub const FIRST: EntryId = EntryId(0);
+}
 
 /// Keys from here on belong to no block, since volumes have small numbers: a vacant entry has the
 /// number of the next vacant one in the lower half.
@@ -83,11 +90,11 @@ impl Entry {
 
     /// A vacant entry, before the next one in the list of vacant entries.
     pub fn vacant(next: EntryId) -> Entry {
-        Entry { key: NO_KEY | u64::from(next), ..Entry::VACANT }
+        Entry { key: NO_KEY | u64::from(next.number()), ..Entry::VACANT }
     }
     /// The next entry in the list of vacant entries.
     pub fn next_vacant(&self) -> EntryId {
-        self.key as u32
+        EntryId::new(self.key as u32)
     }
     /// The entry of a block with no data yet.
     pub fn new(key: BlockKey) -> Entry {
@@ -173,10 +180,10 @@ pub(crate) struct Record {
     /// CRC-32C of its payload.
     pub checksum: u32,
     /// Neighbours in the list of its region.
-    pub next: u32,
-    pub prev: u32,
+    pub next: EntryId,
+    pub prev: EntryId,
 }
 
 impl Record {
-    pub const NONE: Record = Record { checksum: 0, next: NONE, prev: NONE };
+    pub const NONE: Record = Record { checksum: 0, next: EntryId::NONE, prev: EntryId::NONE };
 }

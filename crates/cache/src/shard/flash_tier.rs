@@ -15,6 +15,7 @@ use super::entry::{DOUBTFUL, Entry, EntryId, LEAVING, UNREADABLE};
 use super::regions::Regions;
 use super::{ShardContext, UNREADABLE_MAX};
 use crate::config::{CacheConfig, LogReplacement};
+use crate::slab::Key;
 use crate::volume_set::VolumeSet;
 use forebay_replacement::{Offer, Popularity, Queues};
 use moves::Moves;
@@ -240,7 +241,11 @@ impl FlashTier {
         context.stats.records_outdated += u64::from(blocks[id].position().is_some());
         self.put_record(blocks, context, id, to);
         if let Some(popularity) = &mut self.popularity {
-            if to.is_some() { popularity.insert(id) } else { popularity.remove(id) }
+            if to.is_some() {
+                popularity.insert(id.number())
+            } else {
+                popularity.remove(id.number())
+            }
         }
     }
 
@@ -282,7 +287,7 @@ impl FlashTier {
             }
         }
         blocks.set_record(id, to);
-        if let Some(uses) = self.uses.get_mut(id as usize) {
+        if let Some(uses) = self.uses.get_mut(id.number() as usize) {
             *uses = 0;
         }
         if let Some(record) = to {
@@ -336,9 +341,9 @@ impl FlashTier {
     /// A client's access reads the block's record from flash.
     #[inline]
     pub fn note_use(&mut self, id: EntryId) {
-        if let Some(uses) = self.uses.get_mut(id as usize) {
+        if let Some(uses) = self.uses.get_mut(id.number() as usize) {
             *uses = uses.saturating_add(1);
-            self.popularity.iter_mut().for_each(|popularity| popularity.access(id));
+            self.popularity.iter_mut().for_each(|popularity| popularity.access(id.number()));
         } else if let Some(flash) = &mut self.replacement {
             flash.on_reading(id);
         }
@@ -349,7 +354,7 @@ impl FlashTier {
     pub fn promotes(&self, blocks: &Blocks, id: EntryId) -> bool {
         let readings = || match &self.replacement {
             Some(flash) => flash.readings(id),
-            None => self.uses[id as usize],
+            None => self.uses[id.number() as usize],
         };
         // A dirty record stays, and would take a place that others miss.
         let stays = blocks[id].flash_dirty != 0
@@ -362,8 +367,8 @@ impl FlashTier {
 
     /// The reads or the popularity of the block's record, if that makes it worth inserting again.
     pub fn worth(&self, id: EntryId) -> Option<u8> {
-        let uses = *self.uses.get(id as usize)?;
-        let worth = self.popularity.as_ref().map_or(uses, |popularity| popularity.sum(id));
+        let uses = *self.uses.get(id.number() as usize)?;
+        let worth = self.popularity.as_ref().map_or(uses, |popularity| popularity.sum(id.number()));
         self.policy.uses_min().filter(|&least| worth >= least).map(|_| worth)
     }
 
@@ -380,10 +385,10 @@ impl FlashTier {
         id: EntryId,
         to: FlashRecord,
     ) {
-        let uses = self.uses[id as usize];
+        let uses = self.uses[id.number() as usize];
         self.put_record(blocks, context, id, Some(to));
-        self.uses[id as usize] = self.policy.aged(uses);
-        self.popularity.iter_mut().for_each(|popularity| popularity.age(id));
+        self.uses[id.number() as usize] = self.policy.aged(uses);
+        self.popularity.iter_mut().for_each(|popularity| popularity.age(id.number()));
     }
 
     /// The block's record is void.

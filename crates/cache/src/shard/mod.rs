@@ -45,13 +45,15 @@ use forebay_flash::{BlockKey, Log, Position};
 use crate::budget::Budget;
 use crate::config::CacheConfig;
 use crate::front::Front;
+use crate::slab::Key;
 use crate::stats::CacheStats;
 use crate::volume_set::VolumeSet;
 pub(crate) use blocks::FlashRecord;
 use destager::Destager;
 pub(crate) use destager::{CarryState, JobState, Target};
 pub(crate) use destager::{apart, owed};
-use entry::{EntryId, UNREADABLE};
+pub(crate) use entry::EntryId;
+use entry::UNREADABLE;
 pub(crate) use flash_tier::{Forgotten, MoveState};
 pub(crate) use piece::Piece;
 pub(crate) use pieces::Access;
@@ -195,8 +197,8 @@ impl Shard {
         from: EntryId,
         count: u32,
     ) -> Option<EntryId> {
-        let end = self.tiers.blocks.capacity().min(from.saturating_add(count));
-        for id in from..end {
+        let end = self.tiers.blocks.capacity().min(from.number().saturating_add(count));
+        for id in (from.number()..end).map(EntryId::new) {
             let e = &self.tiers.blocks[id];
             if e.is_vacant() || !volumes.has(e.key()) {
                 continue;
@@ -211,7 +213,7 @@ impl Shard {
             context.stats.dropped += 1;
             self.tiers.forget_if_empty(id);
         }
-        (end < self.tiers.blocks.capacity()).then_some(end)
+        (end < self.tiers.blocks.capacity()).then_some(EntryId::new(end))
     }
 
     /// Forgets records of volumes without flash, looking at `count` entries from `from` on; where
@@ -223,8 +225,8 @@ impl Shard {
         from: EntryId,
         count: u32,
     ) -> Option<EntryId> {
-        let end = self.tiers.blocks.capacity().min(from.saturating_add(count));
-        for id in from..end {
+        let end = self.tiers.blocks.capacity().min(from.number().saturating_add(count));
+        for id in (from.number()..end).map(EntryId::new) {
             let e = &self.tiers.blocks[id];
             if !e.is_vacant()
                 && self.tiers.flash.is_without_flash(e.key())
@@ -235,6 +237,6 @@ impl Shard {
             }
         }
         self.tiers.room = true;
-        (end < self.tiers.blocks.capacity()).then_some(end)
+        (end < self.tiers.blocks.capacity()).then_some(EntryId::new(end))
     }
 }

@@ -4,7 +4,7 @@
 use core::{iter, mem};
 
 use super::blocks::Blocks;
-use super::entry::{EntryId, NONE, Record};
+use super::entry::{EntryId, Record};
 
 /// See the module.
 #[derive(Debug)]
@@ -21,8 +21,8 @@ pub(super) struct Regions {
 impl Regions {
     pub fn new(regions: u32) -> Regions {
         let none = vec![0; regions as usize];
-        let heads = vec![NONE; regions as usize];
-        Regions { heads, counts: none.clone(), dirty: none, walk: NONE }
+        let heads = vec![EntryId::NONE; regions as usize];
+        Regions { heads, counts: none.clone(), dirty: none, walk: EntryId::NONE }
     }
 
     pub fn memory_bytes(&self) -> u64 {
@@ -35,8 +35,8 @@ impl Regions {
         self.counts[region as usize] += 1;
         let head = mem::replace(&mut self.heads[region as usize], id);
         let record = blocks.record_mut(id);
-        (record.prev, record.next) = (NONE, head);
-        if head != NONE {
+        (record.prev, record.next) = (EntryId::NONE, head);
+        if head != EntryId::NONE {
             blocks.record_mut(head).prev = id;
         }
     }
@@ -49,10 +49,10 @@ impl Regions {
             self.walk = next;
         }
         match prev {
-            NONE => self.heads[region as usize] = next,
+            EntryId::NONE => self.heads[region as usize] = next,
             p => blocks.record_mut(p).next = next,
         }
-        if next != NONE {
+        if next != EntryId::NONE {
             blocks.record_mut(next).prev = prev;
         }
     }
@@ -80,12 +80,12 @@ impl Regions {
 
     /// Ends the walk.
     pub fn end_walk(&mut self) {
-        self.walk = NONE;
+        self.walk = EntryId::NONE;
     }
 
     /// Whether the walk has ended.
     pub fn has_walked(&self) -> bool {
-        self.walk == NONE
+        self.walk == EntryId::NONE
     }
 
     /// The next member, unless the walk has ended. Members that have left the list meanwhile are
@@ -114,5 +114,5 @@ impl Regions {
 }
 
 fn some(id: EntryId) -> Option<EntryId> {
-    (id != NONE).then_some(id)
+    (id != EntryId::NONE).then_some(id)
 }

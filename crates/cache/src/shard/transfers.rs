@@ -13,7 +13,7 @@ use forebay_flash::sabotage::Bug;
 
 use super::ShardContext;
 use super::blocks::Blocks;
-use super::entry::{self, EntryId, TRANSFERS_MAX};
+use super::entry::{EntryId, TRANSFERS_MAX};
 use super::frames::{Frame, Frames};
 use super::transfer::{Kind, Transfer, Way};
 use crate::load::Source;
@@ -201,7 +201,7 @@ impl Transfers {
 
     /// Takes a bounce frame, if there is one.
     pub fn take_bounce(&mut self) -> Option<Frame> {
-        self.bounce.take(entry::NONE)
+        self.bounce.take(EntryId::NONE)
     }
 
     /// Number of bounce frames without a transfer.

@@ -9,7 +9,7 @@ use crate::shard::blocks::Blocks;
 use crate::shard::entry::{EntryId, LEAVING, UNREADABLE};
 use crate::shard::transfer::Kind;
 use crate::shard::transfers::Transfers;
-use crate::slab::TransferIndex;
+use crate::slab::{Key, TransferIndex};
 use crate::volume_set::VolumeSet;
 use forebay_flash::BlockKey;
 
@@ -258,7 +258,7 @@ impl FlashTier {
         if changed.is_empty() || self.replacement.is_none() {
             return;
         }
-        for id in 0..blocks.capacity() {
+        for id in (0..blocks.capacity()).map(EntryId::new) {
             let e = &blocks[id];
             if !e.is_vacant() && e.flash_dirty != 0 && changed.has(e.key()) {
                 self.update_residence(blocks, id, true);

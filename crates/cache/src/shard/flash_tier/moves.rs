@@ -8,6 +8,7 @@ use super::FlashTier;
 use crate::shard::ShardContext;
 use crate::shard::blocks::Blocks;
 use crate::shard::entry::EntryId;
+use crate::slab::Key;
 use crate::ticket::Ticket;
 
 /// See the module.
@@ -99,7 +100,7 @@ impl FlashTier {
             assert!(blocks[id].flash_dirty == 0, "a freed region holds dirty records");
             blocks.prefetch_chain(blocks.record(id).next);
             self.put_record(blocks, context, id, None);
-            self.popularity.iter_mut().for_each(|popularity| popularity.remove(id));
+            self.popularity.iter_mut().for_each(|popularity| popularity.remove(id.number()));
             context.stats.reclaim_dropped += u64::from(blocks[id].frame().is_none());
             room |= self.forget_if_empty(blocks, id);
         }

@@ -26,6 +26,7 @@
 
 use super::returns::Returns;
 use crate::shard::entry::EntryId;
+use crate::slab::Key;
 use forebay_flash::BlockKey;
 use forebay_replacement::{Hint, Kind, Links, List, Parameters, Policy, Replacement};
 
@@ -119,7 +120,7 @@ impl FlashReplacement {
     }
 
     pub fn residence(&self, id: EntryId) -> Residence {
-        self.residences[id as usize].0
+        self.residences[id.number() as usize].0
     }
 
     /// Whether the record is being forgotten on flash.
@@ -163,7 +164,7 @@ impl FlashReplacement {
             from @ (Residence::CleanCopy | Residence::DirtyCopy) => self.unlink(id, from),
             Residence::Uncounted | Residence::Pinned | Residence::Leaving => return false,
         }
-        self.residences[id as usize].0 = Residence::Leaving;
+        self.residences[id.number() as usize].0 = Residence::Leaving;
         self.link(id, Residence::Leaving);
         true
     }
@@ -180,7 +181,7 @@ impl FlashReplacement {
 
     /// The entry of block `key` counts as `to` from now on, at the protected end.
     pub fn put(&mut self, id: EntryId, key: BlockKey, to: Residence) {
-        let from = core::mem::replace(&mut self.residences[id as usize].0, to);
+        let from = core::mem::replace(&mut self.residences[id.number() as usize].0, to);
         if from == to {
             return;
         }
@@ -202,7 +203,7 @@ impl FlashReplacement {
             }
             _ => self.link(id, to),
         }
-        self.residences[id as usize].1 &= READING - 1;
+        self.residences[id.number() as usize].1 &= READING - 1;
         self.set(id, NAMED, false);
     }
 
@@ -210,20 +211,20 @@ impl FlashReplacement {
     /// evicted. Or its store accepts it again, which is not an access.
     fn enter(&mut self, id: EntryId, key: BlockKey, from: Residence) {
         if self.has(id, NAMED) {
-            self.policy.restore(id);
+            self.policy.restore(id.number());
         } else if !self.has(id, ORDERED) {
-            self.policy.insert(id, key.0, Hint::default());
+            self.policy.insert(id.number(), key.0, Hint::default());
             return self.set(id, ORDERED, true);
         }
         self.set(id, ORDERED, true);
         if from != Residence::Pinned {
-            self.policy.on_access(id);
+            self.policy.on_access(id.number());
         }
     }
 
     /// A client's access reads the record of a block from flash.
     pub fn on_reading(&mut self, id: EntryId) {
-        let flags = &mut self.residences[id as usize].1;
+        let flags = &mut self.residences[id.number() as usize].1;
         *flags = flags.checked_add(READING).unwrap_or(*flags);
         self.on_access(id);
     }
@@ -231,13 +232,13 @@ impl FlashReplacement {
     /// How often the record was read since the block entered flash, or returned to it from memory:
     /// at most [`SLOTS_READINGS_MAX`](crate::FlashConfig::SLOTS_READINGS_MAX).
     pub fn readings(&self, id: EntryId) -> u8 {
-        self.residences[id as usize].1 / READING
+        self.residences[id.number() as usize].1 / READING
     }
 
     /// A client's access used the record of a block that stays on flash only.
     pub fn on_access(&mut self, id: EntryId) {
         if self.residence(id) == Residence::FlashOnly {
-            self.policy.on_access(id);
+            self.policy.on_access(id.number());
         }
     }
 
@@ -250,23 +251,23 @@ impl FlashReplacement {
     /// The policy forgets the block, which is neither in memory nor on flash.
     pub fn forget(&mut self, id: EntryId) {
         if self.has(id, ORDERED) {
-            self.policy.remove(id);
+            self.policy.remove(id.number());
             self.set(id, ORDERED, false);
         }
     }
 
     fn has(&self, id: EntryId, flag: u8) -> bool {
-        self.residences[id as usize].1 & flag != 0
+        self.residences[id.number() as usize].1 & flag != 0
     }
 
     fn set(&mut self, id: EntryId, flag: u8, on: bool) {
-        let flags = &mut self.residences[id as usize].1;
+        let flags = &mut self.residences[id.number() as usize].1;
         *flags = if on { *flags | flag } else { *flags & !flag };
     }
 
     /// Whether this is the next clean copy to be evicted.
     pub fn is_next_copy(&self, id: EntryId) -> bool {
-        self.copies.back() == Some(id)
+        self.copies.back() == Some(id.number())
     }
 
     /// A block enters memory that neither tier held.
@@ -304,19 +305,20 @@ impl FlashReplacement {
     /// A dirty copy is evicted early only if it is `idle`: one that is being written is about to
     /// have a newer record.
     pub fn evict(&mut self, idle: impl Fn(EntryId) -> bool) -> Option<(EntryId, Residence)> {
-        let early = self.dirty_copies.back().filter(|&id| self.gives_copies_up() && idle(id));
-        let (victim, from) = match (self.copies.back(), early) {
+        let early = self.dirty_copies.back().map(EntryId::new);
+        let early = early.filter(|&id| self.gives_copies_up() && idle(id));
+        let (victim, from) = match (self.copies.back().map(EntryId::new), early) {
             (Some(copy), _) => (copy, Residence::CleanCopy),
             (None, Some(copy)) => (copy, Residence::DirtyCopy),
             (None, None) => match self.evict_flash_only() {
                 Some(victim) => (victim, Residence::FlashOnly),
-                None => (self.dirty_copies.back()?, Residence::DirtyCopy),
+                None => (self.dirty_copies.back().map(EntryId::new)?, Residence::DirtyCopy),
             },
         };
         if from != Residence::FlashOnly {
             self.unlink(victim, from);
         }
-        self.residences[victim as usize].0 = Residence::Leaving;
+        self.residences[victim.number() as usize].0 = Residence::Leaving;
         self.link(victim, Residence::Leaving);
         Some((victim, from))
     }
@@ -326,6 +328,7 @@ impl FlashReplacement {
         while self.flash_only > 0 {
             let before = self.policy.steps();
             let victim = self.policy.evict(None).expect("some blocks are only on flash");
+            let victim = EntryId::new(victim);
             self.eviction_steps_most = self.eviction_steps_most.max(self.policy.steps() - before);
             self.set(victim, ORDERED, false);
             if self.residence(victim) == Residence::FlashOnly {
@@ -339,7 +342,7 @@ impl FlashReplacement {
 
     /// The leaving blocks, in the order of their eviction.
     pub fn leaving(&self) -> impl Iterator<Item = EntryId> + '_ {
-        self.links.from_back(&self.leaving)
+        self.links.from_back(&self.leaving).map(EntryId::new)
     }
 
     /// The next blocks to be evicted, as far as a cleaning looks ahead. The further it looks, the
@@ -348,17 +351,17 @@ impl FlashReplacement {
     pub fn coldest(&self) -> impl Iterator<Item = EntryId> + '_ {
         let ahead = (self.blocks / AHEAD).clamp(AHEAD_MIN, AHEAD_MAX) as usize;
         let alone = |&id: &EntryId| self.residence(id) == Residence::FlashOnly;
-        self.policy.likely_victims().filter(alone).take(ahead)
+        self.policy.likely_victims().map(EntryId::new).filter(alone).take(ahead)
     }
 
     fn link(&mut self, id: EntryId, residence: Residence) {
         let (links, list) = self.list(residence);
-        links.push_front(list, id);
+        links.push_front(list, id.number());
     }
 
     fn unlink(&mut self, id: EntryId, residence: Residence) {
         let (links, list) = self.list(residence);
-        links.remove(list, id);
+        links.remove(list, id.number());
     }
 
     fn list(&mut self, residence: Residence) -> (&mut Links, &mut List) {
@@ -410,8 +413,9 @@ mod tests {
         let mut flash =
             FlashReplacement::new(2, 8, Some(Returns::new(64)), &Parameters::new(Kind::Lru));
         flash.gives_up = true;
-        let put =
-            |flash: &mut FlashReplacement, id, to| flash.put(id, BlockKey::new(0, id.into()), to);
+        let put = |flash: &mut FlashReplacement, n: u32, to| {
+            flash.put(EntryId::new(n), BlockKey::new(0, n.into()), to);
+        };
         for (id, residence) in [
             (0, Residence::DirtyCopy),
             (1, Residence::FlashOnly),
@@ -424,11 +428,11 @@ mod tests {
         assert_eq!(flash.excess(), 3);
         put(&mut flash, 3, Residence::FlashOnly);
         let order: Vec<_> = core::iter::from_fn(|| Some(flash.evict(|_| true)?.0)).collect();
-        assert_eq!(order, [4, 1, 2, 3, 0]);
+        assert_eq!(order, [4, 1, 2, 3, 0].map(EntryId::new));
         assert_eq!(flash.leaving().collect::<Vec<_>>(), order);
         put(&mut flash, 2, Residence::Uncounted);
-        assert_eq!(flash.leaving().collect::<Vec<_>>(), [4, 1, 3, 0]);
-        assert_eq!((flash.residence(2), flash.excess()), (Residence::Uncounted, 0));
+        assert_eq!(flash.leaving().collect::<Vec<_>>(), [4, 1, 3, 0].map(EntryId::new));
+        assert_eq!((flash.residence(EntryId::new(2)), flash.excess()), (Residence::Uncounted, 0));
     }
 
     #[test]
@@ -443,7 +447,7 @@ mod tests {
             (2, Residence::FlashOnly),
             (3, Residence::CleanCopy),
         ] {
-            flash.put(id, key(id), residence);
+            flash.put(EntryId::new(id), key(id), residence);
         }
         for block in 10..1000 {
             flash.note_victim(key(block));
@@ -456,7 +460,7 @@ mod tests {
             (1, Residence::FlashOnly),
             (2, Residence::FlashOnly),
         ];
-        assert_eq!(order, expected);
+        assert_eq!(order, expected.map(|(n, residence)| (EntryId::new(n), residence)));
     }
 
     #[test]
@@ -465,7 +469,7 @@ mod tests {
             let mut flash =
                 FlashReplacement::new(blocks, blocks, None, &Parameters::new(Kind::Lru));
             for id in 0..blocks {
-                flash.put(id, BlockKey::new(0, id.into()), Residence::FlashOnly);
+                flash.put(EntryId::new(id), BlockKey::new(0, id.into()), Residence::FlashOnly);
             }
             let looked_at: Vec<_> = flash.coldest().collect();
             let next: Vec<_> = (0..ahead).map(|_| flash.evict(|_| true).unwrap().0).collect();
