@@ -43,6 +43,7 @@ use forebay_effect::EffectQueue;
 use forebay_flash::{BlockKey, Log, Position};
 
 use crate::budget::Budget;
+use crate::cache::VOLUMES_MAX;
 use crate::config::CacheConfig;
 use crate::front::Front;
 use crate::slab::Key;
@@ -71,9 +72,16 @@ pub(crate) struct ShardContext<'a> {
     pub now: Nanos,
 }
 
-/// The number of a block's volume.
+/// The number of a block's volume, as an index of arrays with an element for each volume.
+///
+/// # Panics
+/// If no cache can have the volume. Requests are checked when they arrive, and recovery refuses records of volumes
+/// that are not attached, so that no such key reaches a shard. Counted as another volume's, its writes would be
+/// hidden in the state of that volume.
 fn volume_index(key: BlockKey) -> usize {
-    usize::from(key.volume().min(63))
+    let volume = usize::from(key.volume());
+    assert!(volume < VOLUMES_MAX, "{key:?} is a block of no volume");
+    volume
 }
 
 /// See the module.
@@ -238,5 +246,23 @@ impl Shard {
         }
         self.tiers.room = true;
         (end < self.tiers.blocks.capacity()).then_some(EntryId::new(end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_volume_has_an_index_of_its_own() {
+        for volume in 0..VOLUMES_MAX as u16 {
+            assert_eq!(volume_index(BlockKey::new(volume, 7)), usize::from(volume));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "is a block of no volume")]
+    fn a_key_of_no_volume_is_not_counted_as_another_volumes() {
+        volume_index(BlockKey::new(VOLUMES_MAX as u16, 7));
     }
 }
