@@ -222,6 +222,7 @@ impl World {
             }
         }
     }
+
     /// Whether another modifying piece has to wait for the volume's share.
     #[inline]
     pub fn is_over_share(&self, volume: usize) -> bool {

@@ -72,23 +72,29 @@ impl<K: Key, T> Slab<K, T> {
         let room = capacity as usize;
         Slab { items: Vec::with_capacity(room), free: Vec::with_capacity(room), capacity }
     }
+
     pub fn is_full(&self) -> bool {
         self.in_use() == self.capacity()
     }
+
     pub fn capacity(&self) -> usize {
         self.capacity as usize
     }
+
     /// The keys of all items ever in use; some may be vacant.
     pub fn keys(&self) -> impl Iterator<Item = K> + use<K, T> {
         (0..self.items.len() as u32).map(K::new)
     }
+
     /// Bytes of memory touched so far.
     pub fn memory_bytes(&self) -> u64 {
         (self.items.len() * (size_of::<Option<T>>() + size_of::<K>())) as u64
     }
+
     pub fn in_use(&self) -> usize {
         self.items.len() - self.free.len()
     }
+
     /// # Panics
     /// If the slab is full: callers check [`Slab::is_full`] first.
     pub fn insert(&mut self, item: T) -> K {
@@ -100,10 +106,12 @@ impl<K: Key, T> Slab<K, T> {
         self.items[i.number() as usize] = Some(item);
         i
     }
+
     pub fn remove(&mut self, i: K) -> T {
         self.free.push(i);
         self.items[i.number() as usize].take().expect("vacant slab item removed")
     }
+
     pub fn get(&self, i: K) -> Option<&T> {
         self.items.get(i.number() as usize)?.as_ref()
     }
@@ -161,6 +169,7 @@ impl<K: Key, T: Linked<K>> Slab<K, T> {
         }
         list.tail = i;
     }
+
     pub fn push_front(&mut self, list: &mut Fifo<K>, i: K) {
         *self[i].next() = list.head;
         if list.tail == K::NONE {
@@ -168,6 +177,7 @@ impl<K: Key, T: Linked<K>> Slab<K, T> {
         }
         list.head = i;
     }
+
     pub fn pop_front(&mut self, list: &mut Fifo<K>) -> Option<K> {
         let i = list.first()?;
         list.head = *self[i].next();

@@ -2,10 +2,10 @@
 //! mappings move, or its remaining records are carried on; records worth keeping are inserted
 //! again; then the region is freed.
 
-use forebay_effect::IoError;
+use forebay_effect::{IoError, Outcome};
 use forebay_flash::{Geometry, Layout, LogStats, MoveRoom};
 
-use super::{Cleaner, FAILURES_MAX, Phase, Purpose, Surroundings};
+use super::{Cleaner, Cleaning, FAILURES_MAX, Phase, Purpose, Surroundings};
 use crate::shard::owed::{self, Owed};
 use crate::shard::{CarryState, MoveState, Shard};
 use crate::volume_set::VolumeSet;
@@ -137,6 +137,37 @@ impl Cleaner {
             log.region_released(done.region);
         }
         s.stores.consider_suspending(s.world);
+    }
+
+    /// Begins to carry on the dirty records that the region still holds, or parks the region until a request
+    /// waits for room. Returns false if neither is possible. `failed`: the volumes that could not be written, and
+    /// whether their stores are all known to fail.
+    pub(super) fn begin_carrying(
+        &mut self,
+        s: &mut Surroundings<'_>,
+        active: &Cleaning,
+        (failed, known): (VolumeSet, bool),
+        written: Outcome,
+    ) -> bool {
+        let carries = s.stores.may_carry_failing(s.world);
+        let carried = if carries { failed | active.skipped } else { VolumeSet::EMPTY };
+        let helps = written.is_ok() || known && !carried.is_empty();
+        if !helps || !self.may_carry(s.world, active.region, carried, false) {
+            return false;
+        }
+
+        if !carried.is_empty() && !s.world.somebody_waits() && s.stores.carries_in_vain() {
+            self.park();
+            return true;
+        }
+        if let Some(active) = &mut self.active {
+            active.phase = Phase::Carrying;
+        }
+        s.stores.note_reclaimed(true);
+        for shard in &mut s.world.shards {
+            shard.destager.carry_begin(&shard.tiers, active.region, carried);
+        }
+        true
     }
 
     /// Whether the remaining records are to be carried on. Unreadable records are given up as lost

@@ -51,24 +51,29 @@ impl Frames {
     pub fn local(&self, frame: Frame) -> u32 {
         frame.0 - self.base
     }
+
     pub fn count(&self) -> usize {
         self.owners.len()
     }
+
     pub fn free_count(&self) -> usize {
         self.free.len() as usize
     }
+
     /// Takes a free frame for `entry` ([`EntryId::NONE`] for a frame that holds a copy in flight).
     pub fn take(&mut self, entry: EntryId) -> Option<Frame> {
         let local = self.links.pop_front(&mut self.free)?;
         self.owners[local as usize] = entry;
         Some(Frame(self.base + local))
     }
+
     pub fn release(&mut self, frame: Frame) {
         let local = self.local(frame);
         debug_assert!(!self.links.is_linked(local), "a free or dirty frame was released");
         self.owners[local as usize] = EntryId::NONE;
         self.links.push_front(&mut self.free, local);
     }
+
     /// The entry that owns a frame.
     pub fn owner(&self, local: u32) -> EntryId {
         self.owners[local as usize]
@@ -92,6 +97,7 @@ impl Frames {
         let local = self.local(frame);
         self.links.push_front(&mut self.dirty[volume].list, local);
     }
+
     pub fn remove_dirty(&mut self, frame: Frame, volume: usize) {
         let local = self.local(frame);
         let dirty = &mut self.dirty[volume];
@@ -100,24 +106,29 @@ impl Frames {
         }
         self.links.remove(&mut dirty.list, local);
     }
+
     /// Marks the frames that are in the volume's dirty list now.
     pub fn mark_dirty(&mut self, volume: usize) {
         let dirty = &mut self.dirty[volume];
         dirty.marked = dirty.list.front().unwrap_or(NO_FRAME);
     }
+
     /// Removes all marks of the volume.
     pub fn unmark_dirty(&mut self, volume: usize) {
         self.dirty[volume].marked = NO_FRAME;
     }
+
     /// The entry that has been longest in the volume's dirty list, if it is marked.
     pub fn oldest_marked(&self, volume: usize) -> Option<EntryId> {
         let Dirty { list, marked } = self.dirty[volume];
         list.back().filter(|_| marked != NO_FRAME).map(|oldest| self.owner(oldest))
     }
+
     /// Makes room for one more volume.
     pub fn add_volume(&mut self) {
         self.dirty.push(CLEAN);
     }
+
     pub fn memory_bytes(&self) -> u64 {
         size_of_val(&*self.owners) as u64 + self.links.memory_bytes()
     }

@@ -145,11 +145,13 @@ impl Index {
     fn home(&self, hash: u64) -> usize {
         ((u128::from(hash) * self.buckets.len() as u128) >> 64) as usize
     }
+
     /// The bits of a bucket besides the entry: the lowest bits of its home, then bits of the hash.
     fn tag(&self, hash: u64, home: usize) -> u32 {
         let tag = (hash as u32) << NEAR_BITS | (home as u32 & (NEAR - 1) as u32);
         tag.checked_shl(self.tag_shift).unwrap_or(0)
     }
+
     fn id_mask(&self) -> u32 {
         if self.tag_shift >= 32 { u32::MAX } else { (1 << self.tag_shift) - 1 }
     }
@@ -158,14 +160,17 @@ impl Index {
     pub fn len(&self) -> u32 {
         self.len
     }
+
     /// Whether no more blocks fit.
     pub fn is_full(&self) -> bool {
         self.free == EntryId::NONE
     }
+
     /// Most blocks the index can hold.
     pub fn capacity(&self) -> u32 {
         self.entries.len() as u32
     }
+
     /// Bytes of memory held.
     pub fn memory_bytes(&self) -> u64 {
         let tables = (self.buckets.len() + self.extents.len() + 2 * self.zeroed.len()) * 4;
@@ -179,6 +184,7 @@ impl Index {
     pub fn record(&self, id: EntryId) -> &Record {
         &self.records[id.number() as usize]
     }
+
     pub fn record_mut(&mut self, id: EntryId) -> &mut Record {
         &mut self.records[id.number() as usize]
     }
