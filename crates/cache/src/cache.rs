@@ -75,7 +75,7 @@ use crate::seal::Seal;
 use crate::slab::{Key, TransferIndex};
 use crate::stamp::Stamps;
 use crate::start::Start;
-use crate::stop::Stop;
+use crate::stop::{Stop, StopTarget};
 use crate::stores::Stores;
 use crate::switch::Switch;
 use crate::volume_set::VolumeSet;
@@ -104,11 +104,11 @@ impl Cache {
     /// A cache without volumes, not started.
     ///
     /// # Panics
-    /// If the configuration is impossible (no DRAM block, spare or bounce frame for a shard, no
-    /// shard or more than 64, requests that cannot take a step, policies that do not [go
-    /// together](crate::Combination)).
+    /// If [`CacheConfig::check`] refuses the configuration.
     pub fn new(config: CacheConfig) -> Self {
-        config.check();
+        if let Err(error) = config.check() {
+            panic!("no cache can have this configuration: {error}");
+        }
         let geometry = config.flash.as_ref().map(|f| f.geometry);
         let moves = geometry.is_some_and(|g| g.slots != 0);
         Cache {
@@ -385,11 +385,10 @@ impl Cache {
         self.take_turn();
     }
 
-    /// Stops: requests in flight are finished, later ones refused; what is dirty in DRAM goes to
-    /// flash (or, without flash, to the backing stores), and with `destage` everything to the
-    /// backing stores. [`Notice::Stopped`] follows, unless the start has not ended or has failed.
-    pub fn stop(&mut self, destage: bool) {
-        if self.stop.begin(&mut self.world, destage) {
+    /// Stops: requests in flight are finished, later ones refused; dirty data goes to `target`.
+    /// [`Notice::Stopped`] follows, unless the start has not ended or has failed.
+    pub fn stop(&mut self, target: StopTarget) {
+        if self.stop.begin(&mut self.world, target) {
             self.destages.cut(&mut self.cleaner);
             self.consider_giving_up();
         }

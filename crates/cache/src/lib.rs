@@ -40,7 +40,9 @@ mod world;
 pub use allocation::{Held, Holdings};
 pub use cache::{Cache, Sought, VOLUMES_MAX};
 pub use combination::{Combination, FlashCombination};
-pub use config::{Bypass, CacheConfig, FlashConfig, LogReplacement, VolumeConfig, Written};
+pub use config::{
+    Bypass, CacheConfig, ConfigError, FlashConfig, LogReplacement, VolumeConfig, Written,
+};
 pub use forebay_replacement::{
     AdmissionKind, AdmissionParameters, Kind as ReplacementKind,
     Parameters as ReplacementParameters, QueueParameters, Tier,
@@ -49,3 +51,4 @@ pub use notice::{Notice, Open};
 pub use place::Relation;
 pub use policy::{Acknowledge, Partial, WritePolicy};
 pub use stats::{CacheStats, Hits, VolumeStats};
+pub use stop::StopTarget;

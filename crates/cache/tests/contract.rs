@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::driver::*;
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
-use forebay_cache::{Acknowledge, CacheConfig, FlashConfig, WritePolicy};
+use forebay_cache::{Acknowledge, CacheConfig, FlashConfig, StopTarget, WritePolicy};
 use forebay_effect::{Effect, IoError, Place, RequestId, Token};
 
 #[test]
@@ -482,11 +482,12 @@ fn a_bad_request_is_answered_with_an_error_and_touches_nothing() {
 
 #[test]
 fn a_stop_keeps_dirty_data_on_flash_or_brings_it_home_as_told() {
-    for destage in [false, true] {
+    for target in [StopTarget::Flash, StopTarget::Stores] {
+        let destage = target == StopTarget::Stores;
         let mut d = Driver::new(with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash));
         d.write(1);
         d.settle();
-        d.cache.stop(destage);
+        d.cache.stop(target);
         d.poll();
         let writes = d.count(is_write);
         let mut written = writes > 0;
@@ -620,7 +621,7 @@ fn before_a_stop_nobody_waits_for_a_store_that_fails() {
     d.poll();
     d.settle();
     assert!(writes.iter().all(|&id| d.reply_to(id).is_some()));
-    d.cache.stop(true);
+    d.cache.stop(StopTarget::Stores);
     d.poll();
     go_on_with_a_full_store(&mut d);
     let stopped = std::iter::from_fn(|| d.cache.poll_notice()).last();

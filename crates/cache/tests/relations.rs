@@ -8,7 +8,7 @@ use crate::driver::*;
 use forebay_block::{Flags, Op, Volume};
 use forebay_cache::{
     Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, QueueParameters, Relation,
-    WritePolicy,
+    StopTarget, WritePolicy,
 };
 use forebay_effect::IoError;
 
@@ -225,7 +225,7 @@ fn a_stop_waits_for_lines_and_is_clean() {
     let id = d.read(5);
     d.complete_first(is_read, Ok(()));
     assert_eq!(d.reply_to(id), Some(Ok(())), "the line is in flight");
-    d.cache.stop(true);
+    d.cache.stop(StopTarget::Stores);
     d.poll();
     d.settle();
     assert_eq!((stats(&d).transfer_errors, stats(&d).line_blocks), (0, 3));

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_block::{ContentRun, Nanos, Op, Volume};
-use forebay_cache::{Acknowledge, Cache, Notice, Open, VolumeConfig, WritePolicy};
+use forebay_cache::{Acknowledge, Cache, Notice, Open, StopTarget, VolumeConfig, WritePolicy};
 use forebay_device::{Devices, Doorbell, Executor, Published, Sender};
 use forebay_effect::{Effect, Place, RequestId};
 use forebay_flash::{Sealed, Stamp};
@@ -423,7 +423,7 @@ impl Core {
     /// Asks the machine to stop.
     pub fn stop(&mut self, now: Nanos, destage: bool) {
         self.note(|| Record::Stop(destage));
-        self.cache.stop(destage);
+        self.cache.stop(if destage { StopTarget::Stores } else { StopTarget::Flash });
         self.drive(now);
     }
 

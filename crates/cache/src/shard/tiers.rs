@@ -79,22 +79,12 @@ pub(crate) struct Tiers {
 }
 
 impl Tiers {
-    /// Empty tiers.
-    ///
-    /// # Panics
-    /// If the configuration leaves this shard without a DRAM block, a spare or a bounce frame.
+    /// Empty tiers of a shard, for a configuration that was checked.
     pub fn new(config: &CacheConfig, shard: u8) -> Tiers {
-        let n = u32::from(config.shards);
-        let share = |total: u32| total / n + u32::from(u32::from(shard) < total % n);
-        let base = |total: u32| {
-            (0..u32::from(shard)).map(|i| total / n + u32::from(i < total % n)).sum::<u32>()
-        };
+        let share = |total: u32| config.share(shard, total);
+        let base = |total: u32| (0..shard).map(|before| config.share(before, total)).sum::<u32>();
         let working = config.dram_blocks + config.spare_frames;
         let (frames, bounce) = (share(working), share(config.bounce_frames));
-        assert!(share(config.dram_blocks) > 0, "each shard needs at least one DRAM block");
-        assert!(frames > share(config.dram_blocks), "each shard needs a spare frame");
-        assert!(bounce > 0, "each shard needs a bounce frame");
-        assert!(config.transfers_spare > 0, "blocks without a frame need a transfer");
         let in_slots = config.flash.as_ref().filter(|f| f.geometry.slots != 0);
         let on_flash = match in_slots {
             // Any shard may have all cells beyond the accounting.
