@@ -71,10 +71,10 @@ use crate::front::INTERNAL;
 use crate::notice::{Notice, Open};
 use crate::pass_through::PassThrough;
 use crate::policy::{Acknowledge, WritePolicy};
-use crate::seal::Seal;
+use crate::sealer::Sealer;
 use crate::slab::{Key, TransferIndex};
 use crate::stamp::Stamps;
-use crate::start::Start;
+use crate::startup::Startup;
 use crate::stop::{Stop, StopTarget};
 use crate::stores::Stores;
 use crate::switch::Switch;
@@ -92,9 +92,9 @@ pub struct Cache {
     stamps: Stamps,
     destages: Destages,
     switch: Switch,
-    seal: Seal,
+    sealer: Sealer,
     pass_through: PassThrough,
-    start: Start,
+    startup: Startup,
     stop: Stop,
     /// The read that `handle_hit` did not find last: `handle_request` does not look it up again.
     missed: Option<(Volume, u64, u64)>,
@@ -117,9 +117,9 @@ impl Cache {
             stamps: Stamps::default(),
             destages: Destages::default(),
             switch: Switch::default(),
-            seal: Seal::default(),
+            sealer: Sealer::default(),
             pass_through: PassThrough::default(),
-            start: Start::default(),
+            startup: Startup::default(),
             stop: Stop::new(),
             missed: None,
             world: World::new(config),
@@ -185,7 +185,7 @@ impl Cache {
                 log.start(match open {
                     Open::Format { uuid, bindings } => LogStart::Format { uuid, bindings },
                     Open::Recover { changed, sealed, stores } => {
-                        self.start.begin(changed.clone());
+                        self.startup.begin(changed.clone());
                         LogStart::Recover { changed, sealed, stores }
                     }
                 });
@@ -428,7 +428,7 @@ impl Cache {
     pub fn seal(&mut self, volumes: Vec<Sealed>) {
         let takes = match self.world.state {
             CacheState::Ready => self.is_quiet() && self.dirty_blocks() == 0,
-            CacheState::Stopped => !self.seal.is_under_way(),
+            CacheState::Stopped => !self.sealer.is_under_way(),
             _ => false,
         };
         if !takes {
@@ -436,7 +436,7 @@ impl Cache {
         }
         let stamped = volumes.iter().filter(|v| v.stamp != 0).map(|v| v.index);
         let stamped: Vec<u16> = stamped.collect();
-        self.seal.begin(&mut self.world, volumes);
+        self.sealer.begin(&mut self.world, volumes);
         // The headers that go with it are written.
         self.stamps.sealed(&self.world, stamped);
         self.take_turn();

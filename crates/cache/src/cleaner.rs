@@ -21,7 +21,7 @@ pub(crate) use cleaning::Surroundings;
 pub(crate) use oldest::{clean_oldest, oldest};
 
 use crate::volume_set::VolumeSet;
-use apart::Apart;
+use apart::ApartVolumes;
 use forebay_block::Nanos;
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::MoveRoom;
@@ -63,7 +63,7 @@ pub(crate) struct Cleaner {
     moved_last: bool,
     active: Option<Cleaning>,
     /// Records that are destaged apart from this cleaning.
-    apart: Apart,
+    apart: ApartVolumes,
     /// No other cleaning begins before those have ended.
     waits_for_apart: bool,
     /// When a store that it waits for becomes late.
@@ -94,7 +94,7 @@ impl Cleaner {
             moves,
             moved_last: false,
             active: None,
-            apart: Apart::new(),
+            apart: ApartVolumes::new(),
             waits_for_apart: false,
             late_at: None,
             refused_until: None,

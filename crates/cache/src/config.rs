@@ -4,7 +4,9 @@ use core::fmt;
 
 use forebay_block::{BlockSize, Nanos};
 use forebay_flash::Geometry;
-use forebay_replacement::{AdmissionParameters, Kind, Parameters, Popularity, QueueParameters};
+use forebay_replacement::{
+    AdmissionParameters, Kind as ReplacementKind, Parameters, Popularity, QueueParameters,
+};
 
 use crate::combination::Combination;
 use crate::place::Relation;
@@ -293,7 +295,7 @@ impl CacheConfig {
             partial: Partial::Granule,
             relation: Relation::Exclusive,
             bypass: Bypass::default(),
-            replacement: Parameters::new(Kind::Lru),
+            replacement: Parameters::new(ReplacementKind::Lru),
             flash: None,
             shards: 1,
             extent_shift: CacheConfig::EXTENT_SHIFT,

@@ -6,7 +6,7 @@
 use forebay_block::{Flags, Op};
 use forebay_flash::sabotage::Bug;
 
-use crate::front::{INTERNAL, Stage};
+use crate::front::{INTERNAL, RequestStage};
 use crate::shard::flush::{self, FlushState};
 use crate::slab::RequestIndex;
 use crate::ticket::Ticket;
@@ -20,7 +20,7 @@ impl World {
     /// A flush request: it joins the next round of its volume.
     pub fn begin_flush(&mut self, request: RequestIndex) {
         let r = &mut self.front.requests[request];
-        r.stage = Stage::Flushing;
+        r.stage = RequestStage::Flushing;
         let volume = r.volume;
         if !self.config.write_policy.write_back {
             return self.make_durable(request);
@@ -101,7 +101,7 @@ impl World {
     pub fn finish(&mut self, request: RequestIndex) {
         let r = &self.front.requests[request];
         let durable = r.op.modifies() && r.flags.contains(Flags::FUA);
-        if r.stage == Stage::Pieces && durable && r.error.is_none() {
+        if r.stage == RequestStage::Pieces && durable && r.error.is_none() {
             return self.make_durable(request);
         }
         if r.again && r.error.is_none() {
@@ -113,7 +113,7 @@ impl World {
     /// The last stage of a request that promises durability.
     pub fn make_durable(&mut self, request: RequestIndex) {
         let r = &mut self.front.requests[request];
-        r.stage = Stage::Syncing;
+        r.stage = RequestStage::Syncing;
         let volume = r.volume;
         let v = usize::from(volume);
         // Of a log that has failed nothing is needed where all is on the store.
@@ -141,7 +141,7 @@ impl World {
     /// The request waits until volumes bypass flash, if they may; then it repeats its last stage.
     pub fn repeat_last_stage(&mut self, request: RequestIndex) {
         let r = &mut self.front.requests[request];
-        (r.again, r.stage) = (false, Stage::Pieces);
+        (r.again, r.stage) = (false, RequestStage::Pieces);
         let op = r.op;
         self.stats.waits_void += 1;
         match op {

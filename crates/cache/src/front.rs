@@ -35,7 +35,7 @@ pub(crate) struct RequestState {
     /// Pieces handed out and not returned; for a request in its last stage, syncs it waits for.
     pub outstanding: u32,
     pub error: Option<IoError>,
-    pub stage: Stage,
+    pub stage: RequestStage,
     /// It continues when enough of its pieces have returned.
     paused: bool,
     /// The log failed before the request was durable: it repeats its last stage.
@@ -49,7 +49,7 @@ pub(crate) struct RequestState {
 
 /// The stage of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stage {
+pub(crate) enum RequestStage {
     /// Its pieces are in progress.
     Pieces,
     /// A flush waits for dirty blocks to leave DRAM.
@@ -222,7 +222,7 @@ impl Front {
             cursor: offset,
             outstanding: 0,
             error: None,
-            stage: Stage::Pieces,
+            stage: RequestStage::Pieces,
             paused: false,
             again: false,
             zeroes: false,
@@ -236,7 +236,7 @@ impl Front {
         let state = &mut self.requests[request];
         debug_assert!(state.outstanding >= count, "more pieces completed than were handed out");
         state.outstanding -= count;
-        if state.stage == Stage::Pieces && state.op.modifies() {
+        if state.stage == RequestStage::Pieces && state.op.modifies() {
             self.volumes[usize::from(state.volume)].pieces -= count;
         }
         if let Err(e) = result {

@@ -10,7 +10,7 @@ use forebay_effect::IoError;
 use forebay_flash::BlockKey;
 
 use crate::shard::Piece;
-use crate::shard::{Access, Tiers};
+use crate::shard::{Evaluated, Tiers};
 use crate::slab::{Fifo, RequestIndex};
 use crate::stores::Stores;
 use crate::world::{CacheState, World, around};
@@ -135,7 +135,7 @@ impl World {
             let access = self.shards[n].access(&mut around, piece);
             let r = &mut self.front.requests[request];
             match access {
-                Access::Pending => {
+                Evaluated::Pending => {
                     r.cursor += length;
                     let further = if zeroes { self.zero_further(request, n, left) } else { 0 };
                     left -= further;
@@ -143,14 +143,14 @@ impl World {
                         self.front.volumes[volume].pieces += 1 + further;
                     }
                 }
-                Access::Done(result) => {
+                Evaluated::Done(result) => {
                     r.outstanding -= 1;
                     r.cursor += length;
                     if let Err(e) = result {
                         r.error.get_or_insert(e);
                     }
                 }
-                Access::Full => {
+                Evaluated::Full => {
                     r.outstanding -= 1;
                     return Halt::Full(n);
                 }

@@ -8,7 +8,7 @@ use forebay_block::{Nanos, Op, Volume};
 use forebay_effect::{EffectQueue, Frame, Outcome};
 use forebay_flash::{BlockKey, Log, Options, Stamp};
 
-use crate::budget::Budget;
+use crate::budget::CallBudget;
 use crate::config::CacheConfig;
 use crate::front::Front;
 use crate::notice::Notice;
@@ -51,7 +51,7 @@ pub(crate) struct World {
     pub stats: CacheStats,
     pub notices: Vec<Notice>,
     /// The remaining budget of the current call.
-    pub budget: Budget,
+    pub budget: CallBudget,
     /// The region that is being forgotten. Until that is done, no more events are taken from the
     /// log.
     pub forgetting: Option<u32>,
@@ -132,7 +132,7 @@ impl World {
             effects: EffectQueue::default(),
             stats: CacheStats::default(),
             notices: Vec::new(),
-            budget: Budget::UNLIMITED,
+            budget: CallBudget::UNLIMITED,
             forgetting: None,
             now: Nanos(0),
             state: CacheState::New,

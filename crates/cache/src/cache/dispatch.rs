@@ -28,7 +28,7 @@ impl Cache {
             || self.world.forgetting.is_some()
             || self.has_lost_log()
             || self.pass_through.has_work()
-            || self.start.must_settle(&self.world)
+            || self.startup.must_settle(&self.world)
             || !front.finished.is_empty()
             || self.world.may_resume()
             || !self.world.front.flushing.is_empty()
@@ -36,7 +36,7 @@ impl Cache {
             || self.has_cleaning()
             || self.stores.has_work(&self.world, || self.may_stop())
             || self.switch.is_under_way()
-            || self.seal.is_under_way()
+            || self.sealer.is_under_way()
             || self.may_stop()
             || self.world.shards.iter().any(Shard::may_serve)
     }
@@ -105,9 +105,9 @@ impl Cache {
         if self.pass_through.has_work() {
             let Cache { world, cleaner, stores, stamps, destages, .. } = self;
             let others = Others { cleaner, stores, stamps, destages };
-            any |= self.pass_through.take_turn(world, others, self.seal.is_under_way());
+            any |= self.pass_through.take_turn(world, others, self.sealer.is_under_way());
         }
-        any |= self.seal.take_turn(&mut self.world, !self.cleaner.is_idle());
+        any |= self.sealer.take_turn(&mut self.world, !self.cleaner.is_idle());
         if self.may_stop() {
             any |= self.step_destage();
             let Cache { world, cleaner, stores, destages, .. } = self;
@@ -189,7 +189,7 @@ impl Cache {
             self.look_ahead();
             self.handle_event(event);
         }
-        self.start.settle(&mut self.world, &mut self.stamps);
+        self.startup.settle(&mut self.world, &mut self.stamps);
         self.world.front.issue_syncs(&mut self.world.effects);
         any
     }
@@ -315,13 +315,13 @@ impl Cache {
     /// What the start of the log gives, and how it ends.
     fn handle_start(&mut self, event: Event) {
         match event {
-            Event::Recovered(r) => self.start.recovered(&mut self.world, &r),
+            Event::Recovered(r) => self.startup.recovered(&mut self.world, &r),
             Event::RecoveredTombstone { key } => {
-                self.start.recovered_tombstone(&mut self.world, key)
+                self.startup.recovered_tombstone(&mut self.world, key)
             }
             Event::Ready(report) => {
                 if self.world.state == CacheState::Starting
-                    && let Some(report) = self.start.opened(&mut self.world, report)
+                    && let Some(report) = self.startup.opened(&mut self.world, report)
                 {
                     self.serve(Some(report));
                 }
@@ -339,7 +339,7 @@ impl Cache {
         match Ticket::decode(ticket) {
             Ticket::Cleaner => _ = self.clean(|cleaner, s| cleaner.logged(s, result)),
             Ticket::Start => {
-                if let Some(report) = self.start.disowned(&mut self.world, result) {
+                if let Some(report) = self.startup.disowned(&mut self.world, result) {
                     self.serve(Some(report));
                 }
             }
@@ -361,7 +361,7 @@ impl Cache {
     fn handle_clean_mark(&mut self, ticket: u64, result: Outcome) {
         match Ticket::decode(ticket) {
             Ticket::Switch => self.switch.marked(&mut self.world, result),
-            Ticket::Seal => self.seal.marked(&mut self.world, result),
+            Ticket::Seal => self.sealer.marked(&mut self.world, result),
             Ticket::Stop => self.stop.marked(&mut self.world, result),
             other @ (Ticket::Request(_)
             | Ticket::Transfer { .. }
@@ -375,7 +375,7 @@ impl Cache {
     /// The log has taken the note of a seal, or could not.
     fn handle_note(&mut self, ticket: u64, result: Outcome) {
         match Ticket::decode(ticket) {
-            Ticket::Seal => self.seal.noted(&mut self.world, result),
+            Ticket::Seal => self.sealer.noted(&mut self.world, result),
             other @ (Ticket::Request(_)
             | Ticket::Transfer { .. }
             | Ticket::Mapping { .. }

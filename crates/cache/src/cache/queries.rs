@@ -51,7 +51,7 @@ impl Cache {
             && self.world.shards.iter().all(Shard::is_idle)
             && self.cleaner.is_idle()
             && !self.switch.is_under_way()
-            && !self.seal.is_under_way()
+            && !self.sealer.is_under_way()
     }
 
     /// The parameters of the cache.
@@ -218,7 +218,7 @@ impl Cache {
         self.world.front.requests.in_use() == 0
             && !self.destages.is_under_way()
             && !self.switch.is_under_way()
-            && !self.seal.is_under_way()
+            && !self.sealer.is_under_way()
             && !self.is_stamping()
     }
 

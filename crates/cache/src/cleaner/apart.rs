@@ -29,7 +29,7 @@ struct Begun {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Apart {
+pub(super) struct ApartVolumes {
     writing: VolumeSet,
     syncing: VolumeSet,
     synced: VolumeSet,
@@ -45,9 +45,9 @@ pub(super) struct Apart {
     begun: [Begun; VOLUMES_MAX],
 }
 
-impl Apart {
-    pub fn new() -> Apart {
-        Apart {
+impl ApartVolumes {
+    pub fn new() -> ApartVolumes {
+        ApartVolumes {
             writing: VolumeSet::EMPTY,
             syncing: VolumeSet::EMPTY,
             synced: VolumeSet::EMPTY,

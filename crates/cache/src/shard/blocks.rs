@@ -10,7 +10,7 @@ use forebay_effect::{Effect, Place};
 use forebay_flash::{BlockKey, Position};
 
 use super::ShardContext;
-use super::entry::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, LEAVING, Record, UNREADABLE};
+use super::entry::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, LEAVING, RecordNode, UNREADABLE};
 use super::frames::{Frame, Frames};
 use super::granules::Granules;
 use super::index::Index;
@@ -239,11 +239,11 @@ impl Blocks {
     }
 
     /// The state of a block's record on flash.
-    pub fn record(&self, id: EntryId) -> &Record {
+    pub fn record(&self, id: EntryId) -> &RecordNode {
         self.index.record(id)
     }
 
-    pub fn record_mut(&mut self, id: EntryId) -> &mut Record {
+    pub fn record_mut(&mut self, id: EntryId) -> &mut RecordNode {
         self.index.record_mut(id)
     }
 

@@ -30,7 +30,7 @@ use crate::cache::VOLUMES_MAX;
 use crate::config::CacheConfig;
 use crate::slab::{Slab, StretchIndex, TransferIndex};
 use crate::volume_set::VolumeSet;
-use apart::Apart;
+use apart::ApartWrites;
 pub(crate) use carry::CarryState;
 use carry::Carrying;
 pub(super) use stretch::Unread;
@@ -121,7 +121,7 @@ pub(crate) struct Destager {
     depth: u32,
     writes: Writes,
     /// Volumes for whose writes the job does not wait.
-    apart: Apart,
+    apart: ApartWrites,
     stretches: Slab<StretchIndex, Stretch>,
     carrying: Carrying,
     members_scratch: Vec<Member>,
@@ -169,7 +169,7 @@ impl Destager {
                 begun: [0; VOLUMES_MAX],
                 reading: 0,
             },
-            apart: Apart::new(region_pages),
+            apart: ApartWrites::new(region_pages),
             stretches: Slab::new(depth),
             carrying: Carrying::new(region_pages),
             members_scratch: Vec::with_capacity(64),

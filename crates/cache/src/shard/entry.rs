@@ -197,7 +197,7 @@ impl Entry {
 
 /// The rarely used state of a block's newest record, kept only where there is flash.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Record {
+pub(crate) struct RecordNode {
     /// CRC-32C of its payload.
     pub checksum: u32,
     /// Neighbours in the list of its region.
@@ -205,6 +205,7 @@ pub(crate) struct Record {
     pub prev: EntryId,
 }
 
-impl Record {
-    pub const NONE: Record = Record { checksum: 0, next: EntryId::NONE, prev: EntryId::NONE };
+impl RecordNode {
+    pub const NONE: RecordNode =
+        RecordNode { checksum: 0, next: EntryId::NONE, prev: EntryId::NONE };
 }

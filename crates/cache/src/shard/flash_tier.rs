@@ -12,7 +12,7 @@ use forebay_flash::{BlockKey, Log, Position};
 use self::replacement::FlashReplacement;
 use super::blocks::{Blocks, FlashRecord};
 use super::entry::{DOUBTFUL, Entry, EntryId, LEAVING, UNREADABLE};
-use super::regions::Regions;
+use super::regions::RegionLists;
 use super::{ShardContext, UNREADABLE_MAX};
 use crate::config::{CacheConfig, LogReplacement};
 use crate::slab::Key;
@@ -44,7 +44,7 @@ pub(crate) struct FlashTier {
     failing: VolumeSet,
     /// Volumes whose dirty records are not evicted.
     pinned: VolumeSet,
-    regions: Regions,
+    regions: RegionLists,
     /// Bytes of the device.
     size: u64,
     /// The first blocks whose dirty record could not be read.
@@ -102,7 +102,7 @@ impl FlashTier {
             hopeless: false,
             failing: VolumeSet::EMPTY,
             pinned: VolumeSet::EMPTY,
-            regions: Regions::new(config.map_or(0, |f| f.geometry.regions)),
+            regions: RegionLists::new(config.map_or(0, |f| f.geometry.regions)),
             size: config.map_or(0, |f| f.geometry.device_bytes()),
             unreadable: Vec::with_capacity(UNREADABLE_MAX),
             uses: vec![0; if in_log { all as usize } else { 0 }].into_boxed_slice(),

@@ -10,7 +10,7 @@ use core::cell::Cell;
 
 use forebay_flash::BlockKey;
 
-use super::entry::{Entry, EntryId, PUBLISHED, Record};
+use super::entry::{Entry, EntryId, PUBLISHED, RecordNode};
 use super::frames::Frame;
 use crate::slab::Key;
 
@@ -19,7 +19,7 @@ use crate::slab::Key;
 pub(crate) struct Index {
     entries: Vec<Entry>,
     /// By entry; empty without flash.
-    records: Box<[Record]>,
+    records: Box<[RecordNode]>,
     buckets: Vec<u32>,
     free: EntryId,
     len: u32,
@@ -76,7 +76,7 @@ impl Index {
         assert!(capacity > 0 && capacity < 1 << 31, "index capacity out of range");
         let next = |id| if id + 1 < capacity { EntryId::new(id + 1) } else { EntryId::NONE };
         let entries: Vec<_> = (0..capacity).map(|id| Entry::vacant(next(id))).collect();
-        let records = vec![Record::NONE; if records { capacity as usize } else { 0 }];
+        let records = vec![RecordNode::NONE; if records { capacity as usize } else { 0 }];
         let buckets = vec![EMPTY; (u64::from(capacity) * 19 / 10 + 8) as usize];
         // The largest entry number must never fill all bits: that is the empty bucket.
         let tag_shift = 32 - (capacity + 1).leading_zeros();
@@ -181,11 +181,11 @@ impl Index {
     }
 
     /// The state of an entry's record.
-    pub fn record(&self, id: EntryId) -> &Record {
+    pub fn record(&self, id: EntryId) -> &RecordNode {
         &self.records[id.number() as usize]
     }
 
-    pub fn record_mut(&mut self, id: EntryId) -> &mut Record {
+    pub fn record_mut(&mut self, id: EntryId) -> &mut RecordNode {
         &mut self.records[id.number() as usize]
     }
 

@@ -42,7 +42,7 @@ use forebay_block::Nanos;
 use forebay_effect::EffectQueue;
 use forebay_flash::{BlockKey, Log, Position};
 
-use crate::budget::Budget;
+use crate::budget::CallBudget;
 use crate::cache::VOLUMES_MAX;
 use crate::config::CacheConfig;
 use crate::front::Front;
@@ -57,7 +57,7 @@ pub(crate) use entry::EntryId;
 use entry::UNREADABLE;
 pub(crate) use flash_tier::{Forgotten, MoveState};
 pub(crate) use piece::Piece;
-pub(crate) use pieces::Access;
+pub(crate) use pieces::Evaluated;
 use recover::Recovery;
 pub(crate) use tiers::Tiers;
 use waiting::Waiting;
@@ -68,7 +68,7 @@ pub(crate) struct ShardContext<'a> {
     pub log: Option<&'a mut Log>,
     pub effects: &'a mut EffectQueue,
     pub stats: &'a mut CacheStats,
-    pub budget: &'a mut Budget,
+    pub budget: &'a mut CallBudget,
     pub now: Nanos,
 }
 

@@ -15,7 +15,7 @@ use crate::volume_set::VolumeSet;
 
 /// The result of an evaluation of a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Access {
+pub(crate) enum Evaluated {
     /// Done, successfully or not.
     Done(Result<(), IoError>),
     /// It waits, or a transfer will answer it.
@@ -57,9 +57,9 @@ impl Shard {
     }
 
     /// A piece of a request arrives. The caller ends its calls with [`Shard::close_runs`].
-    pub fn access(&mut self, context: &mut ShardContext<'_>, piece: Piece) -> Access {
+    pub fn access(&mut self, context: &mut ShardContext<'_>, piece: Piece) -> Evaluated {
         if self.waiting.is_full() {
-            return Access::Full;
+            return Evaluated::Full;
         }
         let mut piece = piece;
         let step = self.tiers.evaluate(context, &mut piece);
@@ -75,7 +75,7 @@ impl Shard {
         let mut piece = self.waiting.piece(waiter);
         let step = self.tiers.evaluate(context, &mut piece);
         let starved = matches!(step, Step::NoRoom);
-        if let Access::Done(result) = self.settle_piece(context, piece, step, Some(waiter)) {
+        if let Evaluated::Done(result) = self.settle_piece(context, piece, step, Some(waiter)) {
             context.front.pieces_done(piece.request, 1, result);
             return true;
         }
@@ -88,7 +88,7 @@ impl Shard {
         piece: Piece,
         step: Step,
         waiter: Option<WaiterIndex>,
-    ) -> Access {
+    ) -> Evaluated {
         let applied = matches!(step, Step::Applied(_));
         let list = match step {
             Step::Again => unreachable!("an evaluation repeats until its step is not Again"),
@@ -97,8 +97,8 @@ impl Shard {
                     self.waiting.remove(w);
                 }
                 return match step {
-                    Step::Done(result) => Access::Done(result),
-                    _ => Access::Pending,
+                    Step::Done(result) => Evaluated::Done(result),
+                    _ => Evaluated::Pending,
                 };
             }
             Step::Wait(t) | Step::Applied(t) => {
@@ -114,7 +114,7 @@ impl Shard {
                 context.stats.waits_void += 1;
                 let w = self.waiting.note(waiter, piece, false);
                 self.waiting.park(w);
-                return Access::Pending;
+                return Evaluated::Pending;
             }
             Step::NoRoom => {
                 if self.tiers.is_stuck(context) && !self.tiers.flash.is_holding() {
@@ -123,7 +123,7 @@ impl Shard {
                         self.waiting.remove(w);
                     }
                     self.tiers.forget_failed_destages();
-                    return Access::Done(Err(IoError::Device));
+                    return Evaluated::Done(Err(IoError::Device));
                 }
                 context.stats.waits_room += 1;
                 if let Some(log) = context.log.as_deref_mut() {
@@ -144,7 +144,7 @@ impl Shard {
                 self.waiting.starve(w);
             }
         }
-        Access::Pending
+        Evaluated::Pending
     }
 
     // ---- for room ----

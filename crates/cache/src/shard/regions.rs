@@ -4,11 +4,11 @@
 use core::{iter, mem};
 
 use super::blocks::Blocks;
-use super::entry::{EntryId, Record};
+use super::entry::{EntryId, RecordNode};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Regions {
+pub(super) struct RegionLists {
     /// First of each list.
     heads: Vec<EntryId>,
     /// Members of each list, and how many of them are dirty.
@@ -18,11 +18,11 @@ pub(super) struct Regions {
     walk: EntryId,
 }
 
-impl Regions {
-    pub fn new(regions: u32) -> Regions {
+impl RegionLists {
+    pub fn new(regions: u32) -> RegionLists {
         let none = vec![0; regions as usize];
         let heads = vec![EntryId::NONE; regions as usize];
-        Regions { heads, counts: none.clone(), dirty: none, walk: EntryId::NONE }
+        RegionLists { heads, counts: none.clone(), dirty: none, walk: EntryId::NONE }
     }
 
     pub fn memory_bytes(&self) -> u64 {
@@ -43,7 +43,7 @@ impl Regions {
 
     /// Takes a block out of a region's list.
     pub fn unlist(&mut self, blocks: &mut Blocks, id: EntryId, region: u32) {
-        let Record { prev, next, .. } = *blocks.record(id);
+        let RecordNode { prev, next, .. } = *blocks.record(id);
         self.counts[region as usize] -= 1;
         if self.walk == id {
             self.walk = next;

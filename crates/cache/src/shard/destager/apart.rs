@@ -15,7 +15,7 @@ const NOWHERE: Position = Position(u32::MAX);
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Apart {
+pub(super) struct ApartWrites {
     /// Volumes that are apart.
     volumes: VolumeSet,
     /// Their writes in flight.
@@ -30,12 +30,12 @@ pub(super) struct Apart {
     at: usize,
 }
 
-impl Apart {
+impl ApartWrites {
     /// With memory for the keys of two regions of `region_pages` pages.
-    pub fn new(region_pages: u32) -> Apart {
+    pub fn new(region_pages: u32) -> ApartWrites {
         let keys = Vec::with_capacity(2 * region_pages as usize);
         let (volumes, failed) = (VolumeSet::EMPTY, VolumeSet::EMPTY);
-        Apart { volumes, in_flight: 0, failed, error: IoError::Device, keys, at: 0 }
+        ApartWrites { volumes, in_flight: 0, failed, error: IoError::Device, keys, at: 0 }
     }
 
     pub fn memory_bytes(&self) -> u64 {

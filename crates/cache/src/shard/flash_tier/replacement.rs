@@ -28,7 +28,9 @@ use super::returns::Returns;
 use crate::shard::entry::EntryId;
 use crate::slab::Key;
 use forebay_flash::BlockKey;
-use forebay_replacement::{Hint, Kind, Links, List, Parameters, Policy, Replacement};
+use forebay_replacement::{
+    Hint, Kind as ReplacementKind, Links, List, Parameters, Policy, Replacement,
+};
 
 /// Flag of an entry: its record is being forgotten on flash.
 const UNMAPPING: u8 = 1;
@@ -97,7 +99,10 @@ impl FlashReplacement {
         FlashReplacement {
             blocks,
             policy: Replacement::new(entries, blocks, parameters),
-            remembers: !matches!(parameters.kind(), Kind::Lru | Kind::Fifo | Kind::Random),
+            remembers: !matches!(
+                parameters.kind(),
+                ReplacementKind::Lru | ReplacementKind::Fifo | ReplacementKind::Random
+            ),
             flash_only: 0,
             residences: vec![(Residence::Uncounted, 0); entries as usize],
             links: Links::new(entries),
@@ -410,8 +415,12 @@ mod tests {
 
     #[test]
     fn clean_copies_give_way_first_then_the_coldest_then_dirty_copies() {
-        let mut flash =
-            FlashReplacement::new(2, 8, Some(Returns::new(64)), &Parameters::new(Kind::Lru));
+        let mut flash = FlashReplacement::new(
+            2,
+            8,
+            Some(Returns::new(64)),
+            &Parameters::new(ReplacementKind::Lru),
+        );
         flash.gives_up = true;
         let put = |flash: &mut FlashReplacement, n: u32, to| {
             flash.put(EntryId::new(n), BlockKey::new(0, n.into()), to);
@@ -437,8 +446,12 @@ mod tests {
 
     #[test]
     fn dirty_copies_give_way_before_what_flash_alone_has_while_that_returns() {
-        let mut flash =
-            FlashReplacement::new(2, 8, Some(Returns::new(64)), &Parameters::new(Kind::Lru));
+        let mut flash = FlashReplacement::new(
+            2,
+            8,
+            Some(Returns::new(64)),
+            &Parameters::new(ReplacementKind::Lru),
+        );
         flash.gives_up = true;
         let key = |id: u32| BlockKey::new(0, id.into());
         for (id, residence) in [
@@ -467,7 +480,7 @@ mod tests {
     fn a_cleaning_looks_at_those_that_leave_next_within_bounds() {
         for (blocks, ahead) in [(1000, 256), (20_000, 625), (200_000, 4096)] {
             let mut flash =
-                FlashReplacement::new(blocks, blocks, None, &Parameters::new(Kind::Lru));
+                FlashReplacement::new(blocks, blocks, None, &Parameters::new(ReplacementKind::Lru));
             for id in 0..blocks {
                 flash.put(EntryId::new(id), BlockKey::new(0, id.into()), Residence::FlashOnly);
             }

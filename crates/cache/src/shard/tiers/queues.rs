@@ -19,7 +19,7 @@ use crate::volume::SyncWaiter;
 const STEPS: u32 = 32;
 
 /// The result for a block that was chosen for flash.
-enum Entry {
+enum Promotion {
     Begun,
     /// It is in use, or unavailable.
     Skipped,
@@ -74,10 +74,10 @@ fn take_steps(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
         let entry = promote(tiers, context, BlockKey(key));
         let Some(queues) = &mut tiers.flash.queues else { return };
         match entry {
-            Entry::Begun => {}
+            Promotion::Begun => {}
             // (It is a candidate again when the round ends.)
-            Entry::Skipped => context.stats.queue_skips += 1,
-            Entry::NotYet => {
+            Promotion::Skipped => context.stats.queue_skips += 1,
+            Promotion::NotYet => {
                 queues.put_back(key);
                 break;
             }
@@ -114,31 +114,31 @@ fn evict(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) {
     context.stats.queue_evictions += u64::from(gone);
 }
 
-fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> Entry {
+fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> Promotion {
     let volume = &context.front.volumes[usize::from(key.volume())];
     let fails = volume.failing[0].is_some() || volume.failing[1].is_some() || volume.sync_failed();
     let takes = tiers.flash.is_good() && tiers.flash.logs(key);
     if fails || !takes || tiers.flash.is_jammed(&tiers.blocks, context) {
-        return Entry::Skipped;
+        return Promotion::Skipped;
     }
     let (start, end) = tiers.blocks.granules().range_within(context, key);
     if end <= start || tiers.transfers.waiting_range(key).is_some() {
-        return Entry::Skipped;
+        return Promotion::Skipped;
     }
     if tiers.owes_sync(context, key) {
         // (What it holds could be undone by a power cut, and a record that counts as clean would disagree.)
         let volume = &context.front.volumes[usize::from(key.volume())];
-        return if volume.is_syncing() { Entry::NotYet } else { Entry::Skipped };
+        return if volume.is_syncing() { Promotion::NotYet } else { Promotion::Skipped };
     }
     if let Some(id) = tiers.blocks.find(key) {
         let entered = rests(tiers, id) && tiers.append(context, id, false).is_some();
         context.stats.queue_promotions += u64::from(entered);
-        return if entered { Entry::Begun } else { Entry::Skipped };
+        return if entered { Promotion::Begun } else { Promotion::Skipped };
     }
     if tiers.blocks.frames_free() <= tiers.lines.spare() {
-        return Entry::NotYet;
+        return Promotion::NotYet;
     }
-    let Some(id) = tiers.blocks.insert(key) else { return Entry::Skipped };
+    let Some(id) = tiers.blocks.insert(key) else { return Promotion::Skipped };
     let frame = tiers.blocks.take_frame(id).expect("a free frame is available");
     tiers.enter_in_transit(context, id, frame, None);
     tiers.dram.set_promoted(tiers.blocks.local(frame));
@@ -150,7 +150,7 @@ fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> 
     let run = tiers.transfers.run(context, key, range, Kind::FetchLine, segment, alike);
     tiers.lines.began(before != Some(run));
     tiers.blocks[id].set_transfer(Some(run));
-    Entry::Begun
+    Promotion::Begun
 }
 
 /// Whether the block is in memory, clean, and without a transfer.

@@ -24,7 +24,7 @@ const ENTRIES: u32 = 4096;
 
 /// The seal in progress, if any.
 #[derive(Debug, Default)]
-pub(crate) struct Seal {
+pub(crate) struct Sealer {
     sealing: Option<Sealing>,
 }
 
@@ -46,7 +46,7 @@ enum Stage {
     Dropping { shard: usize, entry: EntryId },
 }
 
-impl Seal {
+impl Sealer {
     #[inline]
     pub fn is_under_way(&self) -> bool {
         self.sealing.is_some()

@@ -12,7 +12,7 @@ use crate::world::{CacheState, World, around};
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Start {
+pub(crate) struct Startup {
     /// Volumes whose backing stores others have written.
     changed: Vec<u16>,
     /// Volumes whose stores lack data that no valid record holds.
@@ -25,7 +25,7 @@ pub(crate) struct Start {
     report: Option<Box<RecoveryReport>>,
 }
 
-impl Start {
+impl Startup {
     /// The start begins; others have written to these volumes.
     pub fn begin(&mut self, changed: Vec<u16>) {
         self.changed = changed;
