@@ -1,6 +1,6 @@
 //! How much work one call of the cache may do.
 //!
-//! Work on a whole region or batch (thousands of records) is done in steps. A step is an event of
+//! Work on a whole region or batch, which may have thousands of records, is done in steps. A step is an event of
 //! the log, or a record that is chosen, sorted, moved, marked clean or forgotten. One call takes a
 //! bounded number of steps. The next call continues, and the cache asks for it immediately
 //! ([`Cache::poll_timeout`](crate::Cache::poll_timeout)). Between two calls a driver releases its

@@ -167,7 +167,7 @@ impl Cache {
         self.world.effects.leave_out_copies();
     }
 
-    /// Opens the flash tier (if there is one); [`Notice::Ready`] or [`Notice::Failed`] follows.
+    /// Opens the flash tier, if there is one; [`Notice::Ready`] or [`Notice::Failed`] follows.
     ///
     /// # Panics
     /// If it was started before.
@@ -296,7 +296,7 @@ impl Cache {
         }
     }
 
-    /// The time of [`Cache::poll_timeout`] has come (or may have).
+    /// The time of [`Cache::poll_timeout`] has come. Calls before that time do no harm.
     pub fn handle_timeout(&mut self, now: Nanos) {
         self.world.begin_call(now);
         self.cleaner.handle_timeout(self.world.now);

@@ -38,7 +38,7 @@ pub(crate) enum Purpose {
     Reclaim,
     /// A caller wants everything on the backing store.
     Destage,
-    /// Blocks are evicted from flash (no region is meant).
+    /// Blocks are evicted from flash; the region's number means nothing.
     Evict,
     /// Dirty blocks of late stores are destaged.
     Late,
@@ -282,7 +282,7 @@ impl Cleaner {
                     return done;
                 }
             }
-            // (What is late is tried now and then anyway.)
+            // Late stores are tried again from time to time anyway.
             Err(error) if done.purpose == Purpose::Late => {
                 self.error = error;
                 return done;
@@ -323,7 +323,7 @@ impl Cleaner {
     }
 
     fn push_again(&mut self, (region, purpose): (u32, Purpose)) {
-        // (A region may be wanted again while it is being cleaned.)
+        // A region may have been queued again while it was being cleaned.
         if purpose != Purpose::Destage || !self.is_wanted_clean(region) {
             match purpose {
                 Purpose::Reclaim => self.queue.push_back((region, purpose)),

@@ -1,7 +1,7 @@
 //! The front: volumes, requests in flight, and the syncs that a reply waits for.
 //!
-//! A request is split into pieces, one for each block (a bounded number
-//! of blocks at a time). The pieces go to shards, and the last piece to return ends the request. A
+//! A request is split into pieces, one for each block, for a bounded number
+//! of blocks at a time. The pieces go to shards, and the last piece to return ends the request. A
 //! request that promises durability (FLUSH, FUA) then waits for the syncs it needs. A sync covers
 //! only writes that had completed when it was issued; all requests that wait meanwhile share the
 //! next one.
@@ -18,7 +18,7 @@ use crate::stores::Shares;
 use crate::volume::{SyncWaiter, VolumeState};
 use crate::volume_set::VolumeSet;
 
-/// The name of the cache's own requests (the flush of a clean stop).
+/// The name of the cache's own requests, such as the flush of a clean stop.
 pub(crate) const INTERNAL: RequestId = RequestId(u64::MAX);
 
 /// A request in flight.
@@ -400,8 +400,8 @@ impl Front {
         self.volumes[volume as usize].owes_sync()
     }
 
-    /// Whether completed direct writes to the extent of a byte are not yet durable. (It may also
-    /// return true when there are none.)
+    /// Whether completed direct writes to the extent of a byte are not yet durable. It may also return true when there
+    /// are none.
     pub fn owes_sync_at(&self, volume: u16, offset: u64) -> bool {
         self.volumes[volume as usize].owes_sync_at(offset >> self.extent_shift)
     }

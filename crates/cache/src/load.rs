@@ -30,7 +30,7 @@ impl Load {
 
     fn end_second(&mut self, now: u64) {
         self.count_to(now);
-        // (One that takes longer than the second counts for as long as it has taken.)
+        // If no read ended in this second, the reads in flight count for as long as they have taken.
         self.mean = self.sum / u64::from(self.ended.max(1));
         (self.sum, self.ended) = (0, 0);
     }

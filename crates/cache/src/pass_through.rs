@@ -132,7 +132,7 @@ impl PassThrough {
             return;
         }
         match result {
-            // (Somebody may have asked for a destage meanwhile: that ends first.)
+            // A destage may have been requested meanwhile; it ends first.
             Ok(()) => self.stage = Stage::Settling,
             Err(_) => self.stage = Stage::Releasing,
         }

@@ -17,9 +17,9 @@ pub enum Relation {
     Exclusive,
     /// A block that is read enters memory, and flash at once.
     Inclusive,
-    /// A block that leaves memory enters flash together with the rest of its line (Hazan).
+    /// Hazan's Layered: a block that leaves memory enters flash together with the rest of its line.
     Layered,
-    /// A read miss brings its block into memory, and the whole line into flash (Hazan).
+    /// Hazan's Dual: a read miss brings its block into memory, and the whole line into flash.
     Dual,
     /// Memory holds blocks that were read, flash those that were written (ETICA without promotion
     /// and eviction queues).
@@ -27,7 +27,7 @@ pub enum Relation {
     /// Memory holds blocks that were read, flash those that [queues](forebay_replacement::Queues)
     /// chose (ETICA).
     Etica,
-    /// Only flash caches; blocks pass through memory (the one level of ECI-Cache).
+    /// The one level of ECI-Cache: only flash caches, and blocks are in memory only in transit.
     Eci,
 }
 

@@ -107,8 +107,8 @@ impl World {
         }
     }
 
-    /// Hands out blocks of a request until something stops it. `last_shard` is the one that has had the last of them, and
-    /// whose runs are open.
+    /// Hands out blocks of a request until something stops it. `last_shard` is the shard that has received the last
+    /// of them, and whose runs are open.
     fn hand_out(&mut self, request: RequestIndex, last_shard: &mut Option<usize>) -> Halt {
         let r = &self.front.requests[request];
         let (modifies, zeroes, volume) = (r.op.modifies(), zeroes(r.op), usize::from(r.volume));
@@ -217,7 +217,7 @@ impl World {
             if self.front.requests[request].op == Op::Flush {
                 self.begin_flush(request);
             } else {
-                // (Pieces of it may be under way.)
+                // Some of its pieces may be in progress.
                 self.front.go_on(request);
             }
         }
@@ -265,7 +265,7 @@ impl World {
             self.front.shares.held -= 1;
             let r = &mut self.front.requests[request];
             (r.error, r.cursor) = (Some(error), r.end);
-            // (What is under way of it comes to its end first.)
+            // Its pieces in progress end first.
             if r.outstanding == 0 {
                 self.front.reply(request, &mut self.effects);
             }

@@ -2,7 +2,7 @@
 //! or that its records of them no longer count.
 //!
 //! 1. Nothing is dirty, no request is in flight, and none arrives before the end. Background work
-//!    ends. (After a stop all this holds.)
+//!    ends. After a stop, this is already the case.
 //! 2. The log durably declares all records clean: a restart must not destage one over data that
 //!    others have written.
 //! 3. The log durably takes the note.
@@ -131,7 +131,7 @@ impl Sealer {
             dropped.insert(usize::from(volume.index));
         }
         if world.state != CacheState::Ready || dropped.is_empty() || shard == world.shards.len() {
-            // (What has stopped looks nothing up any more.)
+            // A stopped cache serves no requests, so nothing needs to be dropped from its index.
             self.end(world, Ok(()));
             return true;
         }

@@ -226,7 +226,7 @@ impl Stamps {
         complete: u64,
         release: bool,
     ) -> bool {
-        // (Records that are being disowned may need room.)
+        // Stamps are also ordered while records are being disowned, which may need room.
         let runs = !matches!(
             world.state,
             CacheState::New | CacheState::Starting | CacheState::Stopped | CacheState::Failed

@@ -165,7 +165,7 @@ impl Startup {
 }
 
 /// Volumes of which no clean record counts, because the store or the log is an older copy of
-/// itself: none of their records may be dirty. (Recovery returns records before it knows this.)
+/// itself: none of their records may be dirty. Recovery returns records before it knows this.
 fn settle_outdated(world: &mut World) {
     let outdated = world.log.as_ref().map_or(&[][..], Log::outdated).to_vec();
     let mut dropped = VolumeSet::EMPTY;

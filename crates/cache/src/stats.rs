@@ -252,7 +252,8 @@ counters! {
         pub passed_through: u64,
         /// Times that a request or a piece waited for that.
         pub waits_void: u64,
-        /// Pieces that were written directly to the store because the log had failed or had no room, and held nothing of the block.
+        /// Pieces that were written directly to the store because the log had failed or had no room, and held
+        /// nothing of the block.
         pub bypassed_log: u64,
         /// Stamps ordered for headers of backing stores.
         pub stamps: u64,

@@ -117,7 +117,7 @@ impl Stop {
         // A store that may have lost writes: records that agree with what it lost must
         // not be trusted at the next start, so the log is left as after a crash.
         let lost = world.front.sync_failures > 0;
-        // (What a log that has failed holds is void already.)
+        // If all volumes are without flash, the records of the failed log are void already.
         let without_flash = world.all_without_flash();
         match &mut world.log {
             Some(log) if !lost && !without_flash => {

@@ -96,7 +96,7 @@ impl Switch {
         if to.0.write_back || !dirty {
             return;
         }
-        // (Should that stay, since something cannot be destaged, it has to go with the relation of the tiers.)
+        // If something cannot be destaged, this policy stays, so it must fit the relation of the tiers.
         let fits = goes_with(world, WritePolicy::WRITE_BACK, to.1).is_ok();
         let acknowledge = if fits { to.1 } else { Acknowledge::Flash };
         adopt(world, WritePolicy::WRITE_BACK, acknowledge);

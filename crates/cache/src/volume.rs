@@ -114,7 +114,7 @@ impl VolumeState {
         VolumeState {
             size: config.size_bytes,
             read_only: config.read_only,
-            // (Here, so that requests do not allocate.)
+            // The streams are allocated here, so that requests do not allocate.
             streams: config.bypass.then(Box::default),
             bypass: config.bypass,
             // What an earlier process wrote may still be in the device's cache: owed a sync.
@@ -182,8 +182,7 @@ impl VolumeState {
         self.direct_done > self.direct_durable
     }
 
-    /// Whether completed direct writes to the extent are not yet durable. (It may return true when
-    /// there are none.)
+    /// Whether completed direct writes to the extent are not yet durable. It may return true when there are none.
     pub fn owes_sync_at(&self, extent: u64) -> bool {
         self.direct_last[(extent % PLACES) as usize] > self.direct_durable
     }

@@ -1,8 +1,8 @@
 //! The state that the procedures of a cache share, and the operations that concern all of its
 //! parts.
 //!
-//! Each procedure (a cleaning, a destage, a change of policy, ...) has a type with private state.
-//! It is given the world for the length of a call.
+//! Each procedure, such as a cleaning, a destage or a change of policy, has a type with private state.
+//! It borrows the world for the length of a call.
 
 use forebay_block::{Nanos, Op, Volume};
 use forebay_effect::{EffectQueue, Frame, Outcome};
@@ -62,8 +62,8 @@ pub(crate) struct World {
     /// Volumes that continue without flash until the next start.
     pub without_flash: VolumeSet,
     pub holds: Holds,
-    /// When an interval of hit ratios ends, for policies that have them. (It ends with the first
-    /// call after that; nothing waits for it, so it needs no timeout.)
+    /// When an interval of hit ratios ends, for policies that have intervals. It ends with the first call after
+    /// that time; nothing waits for the end, so it needs no timeout.
     interval_ends: Nanos,
 }
 
@@ -147,7 +147,8 @@ impl World {
     /// A call begins, and its effects are polled afterwards; the time is `now` or later.
     #[inline]
     pub fn begin_call(&mut self, now: Nanos) {
-        // (Nobody is served before the start is over, or from the stop on.)
+        // No request is served before the start has ended or after the stop has begun, so calls need not be short
+        // then.
         let limited = self.state == CacheState::Ready;
         self.budget.refill(if limited { self.config.call_steps } else { u32::MAX });
         self.advance_time(now);
@@ -206,7 +207,7 @@ impl World {
         v.stats.read_bytes += length;
         v.stats.read_hits.tier1 += 1;
         self.shards[0].count_request();
-        // (A hit is answered either way; the stream goes on behind it.)
+        // A hit is served whether or not it is streaming; the call lets the stream continue after it.
         v.is_streaming(Op::Read, (offset, length), self.front.bypass);
         Some((frame, start as u32))
     }

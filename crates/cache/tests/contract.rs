@@ -83,7 +83,7 @@ fn call_while_half_way(d: &mut Driver) {
 #[test]
 fn destages_that_wait_for_busy_blocks_ask_for_no_call_before_that_is_over() {
     let mut config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Dram);
-    // (Enough regions and extents that none is reclaimed.)
+    // There are enough regions and extents that none is reclaimed.
     let geometry = &mut config.flash.as_mut().expect("a flash tier").geometry;
     (geometry.regions, geometry.active_extents_max) = (12, 20);
     // Two destages go on at a time, and a call has one step for both.
@@ -557,7 +557,7 @@ fn a_store_that_fails_keeps_neither_others_from_being_destaged_nor_writes_from_f
         d.poll();
         d.settle();
     }
-    // (Some regions were used again already.)
+    // Some regions were reused already.
     let dirty = |d: &Driver, v| d.cache.volume_stats(Volume(v)).unwrap().dirty_blocks;
     let before = dirty(&d, 0);
     assert!(before > 0 && dirty(&d, 1) > 0);

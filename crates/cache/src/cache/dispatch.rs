@@ -67,7 +67,7 @@ impl Cache {
     pub(super) fn take_turn(&mut self) -> bool {
         let mut any = self.has_lost_log();
         if any {
-            // (Before what was on its way to the log hears of it: that may wait now.)
+            // This precedes the events of failed appends: the pieces concerned may wait now instead of failing.
             self.lose_log();
         }
         any |= self.handle_events();
@@ -97,7 +97,7 @@ impl Cache {
             let turn = self.stores.take_turn(&mut self.world, &mut self.cleaner, &mut self.stamps);
             any |= self.act_on(turn);
         }
-        // (What a store lacks must not be called clean.)
+        // While older copies of stores are being completed, no change of policy may call their data clean.
         if !self.stamps.is_completing() {
             let Cache { world, cleaner, stores, destages, .. } = self;
             any |= self.switch.take_turn(world, cleaner, stores, destages);
@@ -410,11 +410,11 @@ impl Cache {
                 SyncWaiter::Retire(extent) => {
                     let log = self.world.log.as_mut().expect("only a log retires extents");
                     match result {
-                        // (A sync proves nothing once one before it has failed.)
+                        // A sync proves nothing once an earlier one has failed.
                         Ok(()) if !self.world.front.has_failed(usize::from(volume)) => {
                             log.extent_released(extent)
                         }
-                        // The mark must stay, and who waits for its place must not wait for ever.
+                        // The mark must stay, and requests that wait for its place must not wait for ever.
                         _ => self.give_up(),
                     }
                 }

@@ -35,7 +35,7 @@ pub(crate) struct Surroundings<'a> {
 }
 
 impl Cleaner {
-    /// The records of the region to clean are durable (or will not be).
+    /// The records of the region to clean are durable, or could not be made durable.
     pub fn logged(&mut self, s: &mut Surroundings<'_>, result: Outcome) -> Turn {
         let Some(active) = &mut self.active else { return Turn::Nothing };
         debug_assert_eq!(active.phase, Phase::Logging);
@@ -287,7 +287,7 @@ impl Cleaner {
                     shards.fold(VolumeSet::EMPTY, |all, s| all | s.destager.chosen_volumes());
                 s.stamps.unseen(chosen & !(active.skipped | active.failed), active.newest)
             }
-            // (A failing store's stamp must not delay the other volumes.)
+            // A failing store's stamp must not delay the other volumes.
             Phase::Releasing => s.stamps.owed() & !s.stores.failing(),
             _ => VolumeSet::EMPTY,
         }
@@ -324,7 +324,7 @@ impl Cleaner {
                 None => Turn::Nothing,
             };
         }
-        // (Who lacks no stamp does not wait for those of others.)
+        // A cleaning whose stores need no stamp does not wait for the stamps of others.
         let settling = s.stamps.settling() & !s.stores.failing();
         if !wanted.is_empty() || releases && !settling.is_empty() {
             let log = s.world.log.as_ref().filter(|log| releases && log.layout() == Layout::Log);

@@ -41,7 +41,7 @@ pub(super) struct Cleaning {
     pub region: u32,
     pub purpose: Purpose,
     pub phase: Phase,
-    /// By shard (bits): the shard has written its part.
+    /// A bit for each shard: the shard has written its part.
     pub written: u64,
     /// The error of the last failed write.
     pub error: Option<IoError>,

@@ -57,7 +57,7 @@ impl Cleaner {
     /// again, at most half a region.
     pub(super) fn begin_reinserting(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let log = s.world.log.as_ref().expect("only a log has regions");
-        // (Who waits for an entry of the index waits for what the region holds.)
+        // A piece that waits for an index entry waits for the region's records to be forgotten.
         let short = s.world.shards.iter().any(Shard::waits_for_an_entry);
         if log.layout() != Layout::Log
             || s.world.hurry
@@ -127,7 +127,7 @@ impl Cleaner {
 
     /// The stamps cover the region.
     pub(super) fn release_region(&mut self, s: &mut Surroundings<'_>) {
-        // (That ends all attempts to reclaim one in vain: there is nothing to give up for.)
+        // A region was reclaimed: the log need not be given up.
         let done = self.end(Ok(()), s.world.now, false);
         debug_assert!(
             done.purpose == Purpose::Reclaim,

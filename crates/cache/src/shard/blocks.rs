@@ -142,7 +142,7 @@ impl Blocks {
     pub fn held(&self, key: BlockKey) -> Held {
         match self.index.find(key) {
             None => Held::Nothing,
-            // (What is lost on flash cannot be read, whatever it was.)
+            // A lost block cannot be read, even if its newest version was all zeroes.
             Some(id) if self.index.is_zeroed(id) && self.index[id].lost() == 0 => Held::Zeroes,
             Some(_) => Held::Data,
         }

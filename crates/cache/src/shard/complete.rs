@@ -168,7 +168,7 @@ impl Shard {
         let Transfer { bounce, key, count, .. } = self.tiers.transfers[t];
         let all = self.tiers.blocks.granules().all();
         self.finish(context, t, |tiers, context, id| {
-            // (What the backing store has of what is lost is an older version.)
+            // The backing store has only an older version of lost granules.
             let had = all & !tiers.blocks[id].lost();
             if let Some(from) = bounce {
                 tiers.blocks.merge(context, id, from, had);
@@ -213,7 +213,7 @@ impl Shard {
             unreachable!("{kind:?} needs no checksum")
         };
         let believed = context.front.sabotage.is(Bug::ChecksumIgnoredOnRead);
-        // (The log may have been heard since the checksum was asked for.)
+        // Events of the log may have been handled since the checksum was requested.
         let end = match self.tiers.blocks.find_at(key, position) {
             None => Ok(false),
             Some(id) if self.tiers.blocks.record(id).checksum == value || believed => Ok(true),
@@ -276,7 +276,7 @@ impl Shard {
                     // layout, until it is forgotten there.
                     self.tiers.blocks[id].flash_valid = 0;
                     self.finish(context, t, |tiers, context, id| {
-                        // (Its region may have been freed meanwhile.)
+                        // The record's region may have been freed meanwhile.
                         if tiers.blocks[id].position().is_some() {
                             tiers.flash.disown(&tiers.blocks, context, id);
                             tiers.flash.update_residence(&tiers.blocks, id, false);

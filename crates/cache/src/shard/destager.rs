@@ -229,7 +229,7 @@ impl Destager {
             let volume = volume_index(*key);
             match self.parts.last_mut() {
                 Some(part) if part.volume == volume => part.end = at + 1,
-                // (Chosen by address: a volume has one part.)
+                // The records are sorted by address, so a volume has one part.
                 _ => self.parts.push(Part { volume, at, end: at + 1 }),
             }
         }
@@ -288,9 +288,8 @@ impl Destager {
         self.busy.clear();
     }
 
-    /// The volumes are synced (or not): the destaged records are clean (or must be destaged again).
-    /// `failed`: the volumes whose sync failed. Stops at the budget of the call; returns whether
-    /// everything was done.
+    /// The destaged records are clean, except those of the `failed` volumes, whose sync failed: these must be destaged
+    /// again. Stops at the budget of the call; returns whether everything was done.
     pub fn end(
         &mut self,
         tiers: &mut Tiers,
@@ -443,7 +442,7 @@ fn settle_destaged(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryI
         tiers.blocks[id].clear(DESTAGED);
         if synced {
             let was = tiers.blocks[id].is_dirty();
-            // (What is lost stays owed.)
+            // Lost granules stay dirty.
             let left = tiers.blocks[id].lost_on_flash();
             if left == 0 && tiers.blocks[id].flash_dirty != 0 {
                 let log = context.log.as_deref().expect("a record needs a log");

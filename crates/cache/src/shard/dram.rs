@@ -19,11 +19,11 @@ use crate::config::CacheConfig;
 #[derive(Debug)]
 pub(crate) struct Dram {
     replacement: Replacement,
-    /// Frames (bits) of blocks that have them only until they have been read or are on flash.
+    /// A bit for each frame: its block has it only until the block has been read or is on flash.
     in_transit: Box<[u64]>,
-    /// Frames (bits) of blocks that were dirty and not admitted to flash when they began to leave.
+    /// A bit for each frame: its block was dirty and not admitted to flash when it began to leave.
     refused: Box<[u64]>,
-    /// Frames (bits) of blocks in transit because queues have chosen them for flash.
+    /// A bit for each frame: its block is in transit because queues have chosen it for flash.
     promoted: Box<[u64]>,
     /// Blocks to hold.
     capacity: u32,
@@ -162,7 +162,7 @@ impl Dram {
     #[inline]
     pub fn enter_for(&mut self, frame: u32, key: BlockKey, piece: &mut Piece, known: bool) {
         self.enter(frame, key, Positions::hint);
-        // (A block that left before it could be used comes in again, for the same access.)
+        // A block that left before it could be used enters again for the same access, which is not counted twice.
         let told = mem::replace(&mut piece.told, true);
         if !told {
             self.count(key, false);
@@ -264,7 +264,7 @@ impl Dram {
         }
     }
 
-    /// The frame is used in transit to a client or to flash (or no longer).
+    /// Notes whether the frame is used in transit to a client or to flash.
     pub fn set_in_transit(&mut self, frame: u32, in_transit: bool) {
         let (word, bit) = ((frame / 64) as usize, 1 << (frame % 64));
         self.in_transit[word] = self.in_transit[word] & !bit | if in_transit { bit } else { 0 };
@@ -332,10 +332,10 @@ impl Dram {
     }
 
     /// A victim that cannot leave counts as newly entered, at the end that is evicted last, so that
-    /// another block is evicted next. (In its old place it would obstruct all others.)
+    /// another block is evicted next. In its old place it would obstruct all others.
     pub fn readmit(&mut self, frame: u32, key: BlockKey) {
         match self.is_in_transit(frame) {
-            // (The policy does not know it.)
+            // The policy does not know blocks in transit.
             true => self.set_in_transit(frame, false),
             false => self.replacement.remove(frame),
         }

@@ -202,7 +202,7 @@ impl FlashTier {
         self.exists && !self.is_without_flash(key)
     }
 
-    /// Only failing stores can make room (or no longer): waiting requests may bypass flash. If the
+    /// Notes whether only failing stores can make room: waiting requests may then bypass flash. If the
     /// jam is `hopeless`, those that cannot bypass it fail. Returns whether that is new.
     pub fn set_jam(&mut self, jam: bool, hopeless: bool) -> bool {
         let before = (self.jam, self.hopeless);
@@ -229,7 +229,7 @@ impl FlashTier {
 
     // ---- records ----
 
-    /// The block has another newest record (or none), with other contents: the older one leaves a
+    /// The block has another newest record, or none, with other contents: the older one leaves a
     /// hole in its region.
     pub fn set_record(
         &mut self,
@@ -264,7 +264,7 @@ impl FlashTier {
             self.regions.unlist(blocks, id, region);
             self.count_record(blocks, context, id, region, false);
             match &mut self.replacement {
-                // (Of a record that is being forgotten, the log knows itself.)
+                // The log already knows that a record that is being forgotten is void.
                 Some(flash) if !flash.is_unmapping(id) => {
                     let careless = context.front.sabotage.is(Bug::ChosenCellsUsedAgain);
                     match self.holding_cells && !careless {
@@ -301,7 +301,7 @@ impl FlashTier {
             }
         }
         blocks.count_dirty(id, was_dirty, context.front);
-        // (What gave way on its way to flash has done so.)
+        // A block that was evicted on its way to flash stays evicted.
         let gone = blocks[id].has(LEAVING) && self.has_given_way(id);
         self.update_residence(blocks, id, to.is_some() && !gone);
     }
@@ -349,7 +349,7 @@ impl FlashTier {
         }
     }
 
-    /// Whether the next read from flash moves the block into DRAM. (An evicted block returns.)
+    /// Whether the next read from flash moves the block into DRAM. An evicted block always moves.
     #[inline]
     pub fn promotes(&self, blocks: &Blocks, id: EntryId) -> bool {
         let readings = || match &self.replacement {

@@ -32,7 +32,7 @@ pub(crate) struct Index {
     extents: Box<[u32]>,
     /// log2 of the blocks of an extent.
     extent_shift: u32,
-    /// By entry: whether the newest version of the block is known to be all zeroes (bits).
+    /// A bit for each entry: the newest version of the block is known to be all zeroes.
     zeroed: Box<[u64]>,
     /// Frames that are no longer published. (At most as many as the driver has published since it
     /// last asked.)
@@ -307,7 +307,7 @@ impl Index {
         // No home is before the run of buckets that this one is in.
         let before = self.buckets[..first].iter().rev().take(NEAR).take_while(|&&b| b != EMPTY);
         let before = before.count();
-        // (It may go on at the end of the table.)
+        // The run of buckets may continue at the end of the table.
         let before = if before == first { NEAR } else { before };
         let mut i = hole;
         loop {

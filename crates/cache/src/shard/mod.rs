@@ -17,7 +17,7 @@
 //! - a frame under an outgoing transfer is never written, because the write waits;
 //! - a destage, an append and a direct write of one block cannot overtake each other.
 //!
-//! Consecutive blocks of one request that need the same kind of transfer share one (a *run*).
+//! Consecutive blocks of one request that need the same kind of transfer share one, a *run*.
 
 mod blocks;
 mod complete;

@@ -192,7 +192,7 @@ impl Shard {
         self.tiers.room = true;
     }
 
-    /// Only failing stores can make room (or no longer); the jam may be `hopeless`.
+    /// Notes whether only failing stores can make room, and whether that is `hopeless`.
     pub fn set_jam(&mut self, jam: bool, hopeless: bool) {
         self.tiers.room |= self.tiers.flash.set_jam(jam, hopeless);
     }
@@ -210,7 +210,7 @@ impl Shard {
             if r.op.modifies() {
                 let volume = usize::from(r.volume);
                 if !self.try_again(context, w) {
-                    // (It went back to the starved, of whom there are no others now.)
+                    // It is back in the list of starved pieces, alone; that list is emptied again.
                     self.waiting.take_starved();
                     if context.front.volumes[volume].log_bypass == LogBypass::Requested {
                         // It may, when that is noted.

@@ -45,7 +45,7 @@ pub(crate) enum Step {
     Done(Result<(), IoError>),
     /// Evaluate again when the transfer ends.
     Wait(TransferIndex),
-    /// Done when the transfer (an append) ends successfully.
+    /// Done when the transfer, an append, ends successfully.
     Applied(TransferIndex),
     /// The transfer will answer the piece.
     Joined,
@@ -205,7 +205,7 @@ impl Tiers {
         piece: &mut Piece,
         moment: Moment,
     ) -> bool {
-        // (What a bypassed read needs a frame for, it needs it for that only.)
+        // A bypassed read needs the frame only until it has been answered.
         let bypassed = moment != Moment::Write && context.front.requests[piece.request].bypass;
         let transit = bypassed || self.place(moment).memory == InMemory::Transit;
         if let Some(frame) = self.blocks[id].frame() {
@@ -217,8 +217,8 @@ impl Tiers {
         let taken = match self.blocks.take_frame(id) {
             Some(frame) => Some(frame),
             None => {
-                // Nothing is on its way out, so nobody else would make room either.
-                // (What is clean can leave though the log takes nothing.)
+                // No transfer is in progress that could make room later. Clean blocks can leave although the log
+                // accepts nothing.
                 if self.transfers.in_use() == 0 && self.destages_failed < DESTAGES_FAILED_MAX {
                     self.push_out(context);
                 }

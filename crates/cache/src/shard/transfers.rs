@@ -2,7 +2,7 @@
 //!
 //! A transfer has a place from its start to its end. A block that has to leave memory always finds
 //! a place: there are as many as frames and bounce frames, plus a number for transfers that need
-//! neither (*loose* transfers).
+//! neither, called *loose* transfers.
 
 use core::ops;
 

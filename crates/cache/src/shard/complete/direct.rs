@@ -29,7 +29,7 @@ pub(super) fn destaged(
     let key = shard.tiers.transfers[t].key;
     let to_log = shard.tiers.flash.logs(key) && !shard.tiers.flash.log_failed();
     if !shard.tiers.flash.logs(key) {
-        // (What flash takes if the store does not is not in anybody's way.)
+        // A failed destage of a block that flash can hold instead obstructs no request, so it is not counted.
         shard.tiers.note_destage(result.is_ok());
     }
     count_direct(shard, context, t);

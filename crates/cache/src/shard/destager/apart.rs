@@ -108,7 +108,7 @@ pub(crate) fn part(shard: &mut Shard, volumes: VolumeSet) {
         (destager.apart.volumes & volumes).is_empty(),
         "a volume that is apart is not cleaned"
     );
-    // (How a write has failed before counts at their end.)
+    // Writes that have failed so far count when the volumes settle.
     destager.apart.failed |= job.failed_volumes & volumes;
     destager.apart.error = job.error.unwrap_or(destager.apart.error);
     job.failed_volumes |= volumes;

@@ -123,7 +123,7 @@ impl Destager {
                 left.push((e.key(), position));
             }
         }
-        // (The first to be taken last.)
+        // Records are taken from the end of the list, so the first comes last.
         left.reverse();
         self.chosen = left;
         (self.carrying.unread, self.carrying.again) = (false, false);
@@ -144,8 +144,8 @@ impl Destager {
         let log = context.log.as_deref_mut().expect("a record needs a log");
         let together = owed::together(tiers, log.geometry()).min(left.len());
         let enough = self.carrying.blocks.len() >= together.max(1) || self.carrying.unread;
-        // (If there are fewer, others hold frames, or blocks, that they will give back; but what is lost
-        // needs places that it takes itself.)
+        // If fewer blocks are ready, other transfers hold the frames or the blocks, and will give them back. Only
+        // notes of losses need places that the carrying itself holds: then it does not wait for more.
         let cramped = !self.carrying.blocks.is_empty() && !tiers.transfers.may_be_loose();
         if self.carrying.reads == 0 && (enough || cramped) {
             log.close_carried();
@@ -166,7 +166,7 @@ impl Destager {
         while at > 0 && seen < CARRY_WINDOW {
             at -= 1;
             let (key, position) = left[at];
-            // (What was destaged apart may have become clean.)
+            // Records that were destaged apart may have become clean.
             let carries = self.carrying.blocks.contains(&key);
             let owed = |&id: &EntryId| carries || tiers.blocks[id].flash_dirty != 0;
             let Some(id) = tiers.blocks.find_at(key, position).filter(owed) else {
@@ -225,7 +225,7 @@ impl Destager {
         }
         if *choice == Choice::Ranking {
             *pages = take_best(hot, *pages, reinsertions(tiers, geometry) as u32);
-            // (In the order of the log, so that neighbours are read one after the other.)
+            // The chosen records are read in the order of the log, so that neighbours are read one after the other.
             hot.iter_mut().for_each(|hot| hot.rank = 0);
             sorting.begin();
             *choice = Choice::Ordering;
@@ -264,7 +264,7 @@ impl Destager {
             }
         }
         if self.carrying.blocks.is_empty() {
-            // (If there are more, others hold the frames, and will give them back.)
+            // If records are left, other transfers hold the frames and will give them back.
             let done = self.carrying.hot.is_empty();
             self.carrying.again = !done;
             return if done { CarryState::Done } else { CarryState::Busy };
@@ -339,7 +339,7 @@ impl Destager {
     ) -> bool {
         self.carrying.reads -= 1;
         let key = tiers.transfers[t].key;
-        // (While it was read, a newer record may have come into a batch.)
+        // A newer record may have entered a batch while this one was read.
         let careless = context.front.sabotage.is(Bug::ReinsertedOverNewer);
         let comes_before = |&id: &EntryId| careless || comes_before(tiers, context, id, Some(t));
         let id = tiers.blocks.find(key).filter(comes_before);
@@ -453,7 +453,7 @@ fn comes_before(
             let log = context.log.as_deref().expect("a record needs a log");
             match tiers.transfers[t].kind {
                 Kind::Append { .. } => log.is_waiting(e.key()),
-                // (Of a store that is late.)
+                // The record is being written to a late store.
                 Kind::DestageRecord { .. } => true,
                 _ => false,
             }

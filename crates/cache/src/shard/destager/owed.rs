@@ -86,7 +86,7 @@ pub(crate) fn is_unreadable(shard: &Shard, region: u32) -> bool {
 pub(crate) fn has_ready(shard: &Shard, region: u32, but: VolumeSet) -> bool {
     let tiers = &shard.tiers;
     tiers.flash.region_has_dirty(&tiers.blocks, region, |e: &Entry| {
-        // (Beside an append, too: that may itself wait for room.)
+        // A record can also be destaged during an append of its block, since the append may itself wait for room.
         let append = |t: TransferIndex| matches!(tiers.transfers[t].kind, Kind::Append { .. });
         let free = e.transfer().is_none_or(append) && !e.has(DESTAGED | UNREADABLE);
         e.owed() != 0 && free && !but.has(e.key())

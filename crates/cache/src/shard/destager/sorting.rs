@@ -71,7 +71,7 @@ impl<T: Ord + Copy> Sorting<T> {
             *from += 1;
         }
         self.merged.extend_from_slice(&items[one..middle]);
-        // (What is left of the second run is in its place.)
+        // The rest of the second run is in its place already.
         items[..self.merged.len()].copy_from_slice(&self.merged);
     }
 }

@@ -69,8 +69,8 @@ impl Destager {
         let (key, position) = self.chosen[at];
         let state = state_of(tiers, job, key, position);
         let RecordState::Ready { id, appending } = state else {
-            // (Looking at a busy block again is not charged: a short call is repeated at once, and the block
-            // would still be busy.)
+            // The budget is not charged for another look at a busy block: a call that has used up its budget is
+            // repeated at once, and the block would still be busy.
             let first_time = part.is_some();
             if first_time && !context.budget.take() {
                 return false;
@@ -98,10 +98,10 @@ impl Destager {
     }
 
     /// The next chosen record to look at, and its part: first all, volume by volume; then, whenever
-    /// nothing is in flight, those that were busy. (During an append, a record in flight cannot be
-    /// distinguished from a ready one.)
+    /// nothing is in flight, those that were busy. During an append, a record in flight cannot be distinguished from a
+    /// ready one.
     pub(super) fn at(&self, tiers: &Tiers, job: &Job) -> Option<(usize, Option<usize>)> {
-        // (A volume that has few writes in flight comes first.)
+        // The volume with the fewest writes in flight comes first.
         let startable = |&(_, part): &(usize, &Part)| {
             part.at < part.end
                 && !self.starved.contains(part.volume)

@@ -22,7 +22,7 @@ impl FlashTier {
     pub fn update_residence(&mut self, blocks: &Blocks, id: EntryId, again: bool) {
         let Some(flash) = &mut self.replacement else { return };
         let e = &blocks[id];
-        // (What queues choose counts from when it is there; nothing else is on its way.)
+        // With queues, a block counts as being on flash only once its record is there.
         let on_its_way = e.frame().is_some() && e.has(LEAVING) && self.queues.is_none();
         let resident = e.frame().is_some() && !e.has(LEAVING);
         let record = e.position().is_some() && !flash.is_unmapping(id);
@@ -188,8 +188,7 @@ impl FlashTier {
         if flash.residence(id) != Residence::Leaving || flash.is_unmapping(id) {
             return;
         }
-        // (A log that is being stopped takes no records any more, but those it has taken may
-        // wait for this cell.)
+        // A log that is being stopped accepts no records, but records that it has accepted may wait for this cell.
         if context.log.as_deref().is_some_and(|log| log.error().is_some()) {
             return;
         }

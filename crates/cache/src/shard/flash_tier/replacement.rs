@@ -289,7 +289,7 @@ impl FlashReplacement {
         }
     }
 
-    /// (Without dirty copies there is nothing to decide, unless many returned recently.)
+    /// The returns, if they can decide anything: there are dirty copies, or many blocks returned recently.
     fn counted_returns(&mut self) -> Option<&mut Returns> {
         let none_dirty = self.dirty_copies.is_empty();
         self.returns.as_mut().filter(|returns| !none_dirty || returns.were_many())

@@ -17,16 +17,16 @@ pub(super) fn admits(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: Entr
     let (key, frame) = (e.key(), e.frame().expect("a block that leaves memory has a frame"));
     let frame = tiers.blocks.local(frame);
     if tiers.dram.take_refusal(frame) {
-        // (That was when it was dirty; it has been destaged.)
+        // The block was refused while it was dirty; it has been destaged since.
         return false;
     }
     if tiers.written == Written::Avoid && tiers.policy.write_back && tiers.owes_sync(context, key) {
-        // (It would have to enter as dirty.)
+        // Until the store is synced, the block would have to enter as dirty.
         let has = e.position().is_some();
         context.stats.not_admitted += u64::from(!has);
         return has;
     }
-    // (Of a marked one it was decided before.)
+    // A marked block was admitted before its extent was marked.
     if !tiers.dram.has_admission() || e.position().is_some() || e.has(MARKED) {
         return true;
     }
@@ -67,7 +67,7 @@ pub(super) fn leaves_around(
     let offer = tiers.flash.offer(context);
     let admitted = tiers.written != Written::Avoid && tiers.dram.admits(frame, key, offer);
     if !admitted && tiers.wait_for_log_bypass(context, key).is_some() {
-        // (It enters all the same: who leaves does not wait.)
+        // A block that leaves memory does not wait for the log's note: it enters flash although it was not admitted.
         return false;
     }
     count_admission(context, admitted);

@@ -84,7 +84,7 @@ pub(in crate::shard) fn destage(
     id: EntryId,
 ) -> TransferIndex {
     if tiers.flash.exists() {
-        // (It would be older than the store.)
+        // The record would be older than the store's data.
         tiers.flash.forget_record(&mut tiers.blocks, context, id);
     }
     let e = &tiers.blocks[id];

@@ -137,7 +137,7 @@ pub(in crate::shard) fn came_in(
 ) {
     let at = tiers.place(Moment::ReadMiss);
     if at.flash != OnFlash::Now || at.memory == InMemory::Transit {
-        // (Those in transit enter when they leave, which is at once.)
+        // Blocks in transit enter flash when they leave memory, which they do at once.
         return;
     }
     for key in (first.0..first.0 + u64::from(count)).map(BlockKey) {

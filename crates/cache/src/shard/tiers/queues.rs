@@ -75,7 +75,7 @@ fn take_steps(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
         let Some(queues) = &mut tiers.flash.queues else { return };
         match entry {
             Promotion::Begun => {}
-            // (It is a candidate again when the round ends.)
+            // A skipped block is a candidate again when the round ends.
             Promotion::Skipped => context.stats.queue_skips += 1,
             Promotion::NotYet => {
                 queues.put_back(key);
@@ -126,7 +126,7 @@ fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> 
         return Promotion::Skipped;
     }
     if tiers.owes_sync(context, key) {
-        // (What it holds could be undone by a power cut, and a record that counts as clean would disagree.)
+        // A power cut could undo what the store holds, and a clean record would then disagree with it.
         let volume = &context.front.volumes[usize::from(key.volume())];
         return if volume.is_syncing() { Promotion::NotYet } else { Promotion::Skipped };
     }

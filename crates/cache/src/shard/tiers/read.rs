@@ -35,7 +35,7 @@ impl Tiers {
         let e = &self.blocks[id];
         let frame = e.frame()?;
         let granules = self.blocks.granules();
-        // (Most blocks are there as a whole.)
+        // The first test decides for most blocks: they are valid as a whole.
         let lacks = e.valid != granules.all() && granules.masks(start, length).0 & !e.valid != 0;
         if lacks || e.has(LEAVING) {
             return None;
@@ -204,7 +204,7 @@ impl Tiers {
     ) -> bool {
         let at = || self.place_for(context, piece, Moment::ReadFlash);
         let stays = || at().memory == InMemory::Keep;
-        // (One that has a record is read from that, which is not to bring it in.)
+        // A block in transit that has a record is read from the record, so that it does not enter memory.
         !self.dram.is_in_transit(self.blocks.local(frame))
             || self.blocks[id].position().is_none() && stays()
     }
@@ -262,7 +262,7 @@ impl Tiers {
             return Step::NoRoom;
         }
         let e = &self.blocks[id];
-        // (A record that gives way while it is read goes when that has ended.)
+        // A record that is evicted while it is read is forgotten when the read has ended.
         let stays = !self.flash.is_next_copy(id);
         if e.valid == 0 && stays && self.is_instant(context, piece) && self.is_log_quiet(context) {
             context.stats.promotions += 1;
@@ -305,7 +305,7 @@ impl Tiers {
         };
         context.front.instant
             && self.relation == Relation::Exclusive
-            // (A copy gives way, and is destaged, while the transfer is under way.)
+            // A dirty copy may be evicted and destaged during the transfer.
             && !self.flash.gives_copies_up()
             && context.front.requests.in_use() == 1
             && alone(context.front)

@@ -198,13 +198,13 @@ impl Tiers {
         let log_bypass = &mut context.front.volumes[usize::from(volume)].log_bypass;
         match (*log_bypass, context.log.as_deref_mut()) {
             (LogBypass::Allowed, _) | (_, None) => None,
-            // It can take no note. (Of a store that is the whole truth it need not.)
+            // A failed log can note nothing. Under these policies it need not: the store has all data.
             _ if self.flash.log_failed() && !self.policy.write_back => None,
             _ if self.flash.is_without_flash(key) => None,
             // The superblock that voids what flash holds says that, too.
             _ if self.flash.log_failed() && self.flash.is_holding() => Some(Step::Parked),
-            // (It cannot be noted: the log has failed, or was given up. Clients go on; a store that is rolled
-            // back after that, too, is the second fault.)
+            // The log has failed or was given up, and cannot note anything. Clients continue; if the store is also
+            // rolled back afterwards, that is a second fault.
             _ if self.flash.log_failed() => None,
             (LogBypass::Requested, _) => Some(Step::NoRoom),
             (LogBypass::Forbidden, Some(log)) => {
@@ -340,7 +340,7 @@ impl Tiers {
     }
 
     /// Starts to write a dirty frame to where a sync makes it durable: the log or, without one, the
-    /// backing store. `None` if that is impossible (the log has failed).
+    /// backing store. `None` if that is impossible because the log has failed.
     pub(super) fn persist(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -369,9 +369,9 @@ impl Tiers {
         let (key, valid, lost) = (e.key(), e.valid, e.lost());
         let mut dirty = e.dirty | e.flash_dirty;
         if self.policy.write_back && self.owes_sync(context, key) {
-            // What the backing store holds may be undone by a power cut (a zeroed range that is
-            // not durable yet). A record called clean would then disagree with it: call it dirty.
-            // (There is nothing behind the end of the volume.)
+            // A power cut may undo what the backing store holds, for example a zeroed range that is not durable yet. A
+            // clean record would then disagree with the store, so the record is dirty.
+            // Granules beyond the end of the volume do not exist on the store, and stay clean.
             dirty = valid & self.blocks.granules().within(context, key) | lost;
         }
         if context.front.sabotage.is(Bug::PartialHidesOlder) {
