@@ -15,7 +15,7 @@ use crate::policy::{Acknowledge, Partial, WritePolicy};
 /// Parameters of a [`crate::Cache`].
 #[derive(Clone, Debug)]
 pub struct CacheConfig {
-    /// Size of a cached block: 4 to 64 KiB (512 B and up in tests).
+    /// Size of a cached block: 4 to 64 KiB, in tests from 512 B.
     pub block_size: BlockSize,
     /// Blocks in DRAM, by the accounting of the replacement policy.
     pub dram_blocks: u32,
@@ -48,7 +48,7 @@ pub struct CacheConfig {
     pub requests_max: u32,
     /// Transfers that can be in progress in a shard on blocks without a frame; at least one.
     pub transfers_spare: u32,
-    /// Pieces of requests (one block each) that can wait at once; at least the blocks of the
+    /// Pieces of requests, of one block each, that can wait at once; at least the blocks of the
     /// largest request that touches one extent.
     pub waiters_max: u32,
     /// Blocks of a request that are handed out in one step before other requests get their turn; at
@@ -57,7 +57,7 @@ pub struct CacheConfig {
     /// Most blocks of a request that are in progress or wait. The next step of the request follows
     /// when so few are left that it fits. At least a step.
     pub request_blocks_max: u32,
-    /// Most steps of work on whole regions and batches (one record each) that a call takes while
+    /// Most steps of work on whole regions and batches, of one record each, that a call takes while
     /// requests are served; the rest waits for the next call. At least 1.
     pub call_steps: u32,
     /// Most writes of a destage from flash in flight, for each shard.
@@ -164,9 +164,8 @@ impl LogReplacement {
     /// Reads from flash that make a record worth keeping, by frequency.
     pub const FREQUENT: u8 = 2;
     /// Popularity that makes a record worth keeping: that of one read at a distance below three
-    /// sixteenths of the size of flash. (With a lower value, more is written and fewer blocks hit
-    /// where blocks are read in loops; a higher value is like
-    /// [`FREQUENT`](LogReplacement::FREQUENT): `docs/policies.md`.)
+    /// sixteenths of the size of flash. With a lower value, more is written, and loops over blocks have
+    /// fewer hits; a higher value is like [`FREQUENT`](LogReplacement::FREQUENT). `docs/policies.md` says more.
     pub const POPULAR: u8 = Popularity::ONE / 8 * 7;
     /// All values.
     pub const ALL: [LogReplacement; 4] = [
@@ -256,8 +255,8 @@ impl CacheConfig {
 
     /// Whether [`promote_dirty_after`](FlashConfig::promote_dirty_after) is in effect: in the slots
     /// layout, under the relation exclusive, with at most a quarter as many blocks in DRAM as on
-    /// flash, as configured. (A block that is read from flash is remembered as long as flash
-    /// remembers it, not as long as both tiers do. So the cost grows with the size of DRAM.)
+    /// flash, as configured. A block that is read from flash is remembered as long as flash
+    /// remembers it, not as long as both tiers do, so the cost grows with the size of DRAM.
     pub fn dirty_waits(&self) -> bool {
         let in_slots = self.flash.as_ref().filter(|flash| flash.geometry.slots != 0);
         self.relation == Relation::Exclusive

@@ -67,7 +67,7 @@ impl Destages {
     /// A caller asks for a destage: it begins, or it follows the one in progress.
     pub fn ask(&mut self, world: &mut World, cleaner: &mut Cleaner, stores: &mut Stores) {
         match self.under_way {
-            // What was dirtied since it began is not part of the one under way.
+            // The destage in progress does not include data that became dirty since it began.
             Some(_) => self.again = true,
             None => {
                 self.wanted = true;

@@ -2,7 +2,7 @@
 //! admission by load.
 //!
 //! Single reads are not timed. The mean latency in a second is the sum, over that second, of the
-//! reads in flight, divided by the reads that ended (Little's law).
+//! reads in flight, divided by the reads that ended, by Little's law.
 
 use forebay_block::Nanos;
 

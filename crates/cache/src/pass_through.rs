@@ -13,8 +13,8 @@
 //! volumes without dirty records void: flash may be gone, and may return.
 //!
 //! Flushes, and writes of blocks with a record, wait for this, at most for `give_up_after`; then
-//! they fail. If it fails for some volumes (they have unreadable dirty records, or their stores
-//! have no headers or fail), it is retried later.
+//! they fail. If a volume has unreadable dirty records, or its store has no header or fails, this
+//! does not succeed for the volume, and is retried later.
 
 use forebay_block::{Nanos, Op};
 use forebay_effect::Outcome;

@@ -2,7 +2,7 @@
 //! time and a bounded number in one turn, and the last block to return ends the request.
 //!
 //! A request that cannot continue is not on a list that every turn walks. It waits for what it
-//! needs (the return of its pieces, or a place in its shard) and is called when that is available.
+//! needs, the return of its pieces or a place in its shard, and is called when that is available.
 //! So the cost of a turn does not depend on how many requests wait.
 
 use forebay_block::Op;
@@ -17,11 +17,11 @@ use crate::world::{CacheState, World, around};
 
 /// Why a request hands out no more blocks in this step.
 enum Halt {
-    /// All are handed out.
+    /// All blocks are handed out.
     AtEnd,
-    /// As many are as one step may.
+    /// The step has handed out as many blocks as it may.
     Paused,
-    /// The volume has dirty what is its share of flash.
+    /// The volume's dirty blocks fill its share of flash.
     OverShare,
     /// The block has a record, and volumes are about to continue without flash.
     AwaitsVoid,
@@ -94,7 +94,7 @@ impl World {
                 stores.consider_suspending(self);
             }
             Halt::AwaitsVoid => self.hold(request),
-            // One with much under way waits for its own pieces first.
+            // A request with many pieces in progress waits for them first.
             Halt::Full(n) if self.front.may_step(request) => {
                 self.stats.waits_place += 1;
                 self.front.block(request, n);

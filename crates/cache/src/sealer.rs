@@ -109,7 +109,7 @@ impl Sealer {
         let (shard, entry) = match *stage {
             Stage::Dropping { shard, entry } => (shard, entry),
             Stage::Settling if idle || world.log_lost => {
-                // What goes on in the background is over: the log may be told.
+                // The work in the background has ended: the log can mark its records clean.
                 *stage = match &mut world.log {
                     Some(log) if world.state == CacheState::Ready => {
                         log.clean_before_now(Ticket::Seal.encode());

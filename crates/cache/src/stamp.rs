@@ -206,7 +206,7 @@ impl Stamps {
         core::mem::take(&mut self.deferred)
     }
 
-    /// A seal has told the log of durable stamps, which cover all received records.
+    /// A seal has reported durable stamps to the log; they cover all received records.
     pub fn sealed(&mut self, world: &World, volumes: Vec<u16>) {
         let stamp = world.stamp_now(false);
         let kept = self.kept;

@@ -32,8 +32,8 @@ sums! {
         pub tier1: u64,
         /// Found on flash.
         pub tier2: u64,
-        /// Found on its way from the backing store, which another access had asked for: waited for, and
-        /// not asked for again.
+        /// Found in a fetch from the backing store that another access had started: waited for, and
+        /// not fetched again.
         pub delayed: u64,
         /// Not found, or found and dropped: under policies that allocate on reads only, a write drops
         /// the block that it finds.
@@ -180,7 +180,7 @@ counters! {
         /// Times that the log was asked to note that data bypass it.
         pub log_bypasses: u64,
         /// Times that a request waited for its own blocks before it went on, because too many of them
-        /// were under way.
+        /// were in progress.
         pub pauses: u64,
         /// Times that a request found no place for its next block in a shard.
         pub waits_place: u64,

@@ -114,8 +114,8 @@ impl Stop {
 
     /// The destage has ended as far as possible: the log stops.
     fn close(&mut self, world: &mut World) {
-        // A store that may have lost writes: records that agree with what it lost must
-        // not be trusted at the next start, so the log is left as after a crash.
+        // After a failed sync, a store may have lost writes. Clean records of them must not be trusted at the next
+        // start, so the log is left as after a crash.
         let lost = world.front.sync_failures > 0;
         // If all volumes are without flash, the records of the failed log are void already.
         let without_flash = world.all_without_flash();
@@ -125,7 +125,7 @@ impl Stop {
                 let clean = world.front.volumes.iter().all(|v| v.stats.dirty_blocks == 0);
                 if self.target == StopTarget::Stores && self.result.is_ok() && clean {
                     // The stores are the whole truth: no record may be destaged again
-                    // at the next start. The stop goes on when that is durable.
+                    // at the next start. The stop continues when that is durable.
                     log.clean_before_now(Ticket::Stop.encode());
                 } else {
                     log.stop();

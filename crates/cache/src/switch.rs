@@ -229,7 +229,7 @@ fn adopt(world: &mut World, policy: WritePolicy, acknowledge: Acknowledge) {
     }
 }
 
-/// Whether a record that is called dirty is on its way to the log.
+/// Whether a record that is marked dirty is being appended.
 fn appends_dirty(world: &World) -> bool {
     world.shards.iter().any(|shard| shard.tiers.transfers.appends_dirty())
 }

@@ -1,4 +1,4 @@
-//! Tickets: who asked the log for something.
+//! Tickets: the requesters of the log.
 //!
 //! The log answers a call later, with an event that repeats the call's ticket. To the log a ticket is a number;
 //! only this file knows how the number is made.
@@ -7,7 +7,7 @@ use core::fmt;
 
 use crate::slab::{Key, RequestIndex, TransferIndex};
 
-/// Who asked the log for something.
+/// The part of the cache that asked the log for something.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ticket {
     /// A request that promises durability waits for a sync of the log.

@@ -334,7 +334,7 @@ impl Cache {
         }
     }
 
-    /// A sync of the log has ended: who asked for it learns of it.
+    /// A sync of the log has ended: its requester learns of it.
     fn handle_log_sync(&mut self, ticket: u64, result: Outcome) {
         match Ticket::decode(ticket) {
             Ticket::Cleaner => _ = self.clean(|cleaner, s| cleaner.logged(s, result)),

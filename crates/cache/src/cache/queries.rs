@@ -44,8 +44,8 @@ impl Cache {
         self.world.state == CacheState::Ready
     }
 
-    /// Whether nothing is in progress: no request, no transfer, no cleaning. (Records may still be
-    /// in an open batch.)
+    /// Whether nothing is in progress: no request, no transfer, no cleaning. Records may still be
+    /// in an open batch.
     pub fn is_idle(&self) -> bool {
         self.world.front.requests.in_use() == 0
             && self.world.shards.iter().all(Shard::is_idle)

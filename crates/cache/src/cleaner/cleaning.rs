@@ -310,7 +310,7 @@ impl Cleaner {
         if !failed.is_empty()
             && let Some(active) = &mut self.active
         {
-            // As if writes to them had failed: the others go on.
+            // They count as if writes to them had failed; the cleaning continues with the others.
             active.failed |= failed;
             active.error = Some(IoError::Device);
         }
@@ -391,8 +391,8 @@ impl Cleaner {
     /// write.
     fn note_owed(&mut self, s: &mut Surroundings<'_>, active: &Cleaning) -> bool {
         let region = active.region;
-        // Trying again would not help what cannot be read. But a region that holds it cannot be
-        // used again, and that the log must hear of.
+        // Another attempt would not help unreadable records. But their region cannot be reused, and the log must
+        // learn of that.
         let owes = active.purpose != Purpose::Evict
             && (active.unreadable
                 || s.world.shards.iter().any(|shard| shard.tiers.flash.region_is_dirty(region)));

@@ -362,7 +362,8 @@ impl Destager {
         self.parts.iter().any(|part| part.at < part.end)
     }
 
-    /// Collects the dirty records of those who give way on flash: no more than a cleaning looks ahead.
+    /// Collects the dirty records of the blocks that are evicted next from flash: at most as many as a cleaning looks
+    /// ahead.
     fn collect_coldest(&mut self, tiers: &mut Tiers) {
         self.chosen.clear();
         let blocks = &tiers.blocks;

@@ -1,7 +1,7 @@
 //! The index: which blocks are cached, where, and in which state.
 //!
 //! Each cached block has one [`Entry`] of 40 bytes in a slab that never grows. An open-addressed
-//! table of 32-bit buckets (entry number and hash tag together) finds it, at a load of at most 0.8.
+//! table of 32-bit buckets, each an entry number and a hash tag together, finds it, at a load of at most 0.8.
 //! So a cached block costs 45 bytes. Entries are named by number; lists of entries are intrusive.
 //! Nothing here allocates after construction, except the list of frames that are no longer
 //! published.
@@ -34,8 +34,8 @@ pub(crate) struct Index {
     extent_shift: u32,
     /// A bit for each entry: the newest version of the block is known to be all zeroes.
     zeroed: Box<[u64]>,
-    /// Frames that are no longer published. (At most as many as the driver has published since it
-    /// last asked.)
+    /// Frames that are no longer published: at most as many as the driver has published since it
+    /// last asked.
     withdrawn: Vec<Frame>,
 }
 

@@ -1,14 +1,14 @@
 //! A shard: a part of the blocks, and the state of each of them.
 //!
-//! [`Tiers`] says where blocks are and moves them. What a piece of a request does is evaluated there, and
-//! ends in `pieces.rs`; a transfer ends in `complete.rs`. [`Destager`] brings what is dirty on flash to
-//! the backing stores. The parts of all these have private fields, and a file each.
+//! [`Tiers`] knows where blocks are, and moves them. It evaluates the pieces of requests, which end in `pieces.rs`;
+//! transfers end in `complete.rs`. [`Destager`] writes dirty records from flash to the backing stores. Each of their
+//! parts has private fields and its own file.
 //!
-//! [`Shard`] has methods only for what concerns pieces that wait, or several parts. For the rest its callers
-//! address the part: `shard.destager` cleans, `shard.tiers.dram` knows what memory holds.
+//! [`Shard`] has methods only for pieces that wait, and for operations that need several parts. For the rest, its
+//! callers address the part: `shard.destager` cleans, `shard.tiers.dram` knows which blocks memory holds.
 //!
-//! **One transfer a block.** At most one device operation is under way on a block at any time;
-//! whatever else touches the block then waits, unless it can be answered from granules that
+//! **One transfer a block.** At most one device operation is in progress on a block at any time.
+//! Any other access to the block then waits, unless it can be answered from granules that
 //! the transfer does not change. When a transfer ends, each waiting piece is *evaluated again*
 //! from the block's state: it is done, or it starts the one next transfer that brings it
 //! closer. There are no continuations, so there is no state in which a race could be forgotten:
@@ -62,7 +62,7 @@ use recover::Recovery;
 pub(crate) use tiers::Tiers;
 use waiting::Waiting;
 
-/// What a shard needs of its surroundings during one call.
+/// The parts of the world that a shard needs during one call.
 pub(crate) struct ShardContext<'a> {
     pub front: &'a mut Front,
     pub log: Option<&'a mut Log>,
@@ -115,7 +115,7 @@ impl Shard {
         self.tiers.flushes.add_volume();
     }
 
-    /// Takes its share of the blocks of DRAM.
+    /// Sets the shard's share of the blocks of DRAM.
     pub fn set_dram_blocks(&mut self, blocks: u32, shards: u32) {
         let own = blocks / shards + u32::from(u32::from(self.number) < blocks % shards);
         self.tiers.dram.set_capacity(own);
@@ -141,7 +141,7 @@ impl Shard {
             + self.destager.memory_bytes()
     }
 
-    /// Whether nothing is under way and nothing waits.
+    /// Whether no transfer is in progress and no piece waits.
     pub fn is_idle(&self) -> bool {
         self.tiers.transfers.in_use() == 0 && self.waiting.in_use() == 0
     }
@@ -197,7 +197,7 @@ impl Shard {
     // ---- all blocks, step by step ----
 
     /// Drops what is cached of these volumes, all of it clean and idle, looking at `count`
-    /// entries from `from` on; where to go on, or `None` at the end.
+    /// entries from `from` on. Returns where to continue, or `None` at the end.
     pub fn drop_clean(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -224,9 +224,9 @@ impl Shard {
         (end < self.tiers.blocks.capacity()).then_some(EntryId::new(end))
     }
 
-    /// Forgets records of volumes without flash, looking at `count` entries from `from` on; where
-    /// to go on, or `None` at the end. What is under way on a block keeps its record: it is forgotten when
-    /// the block is written.
+    /// Forgets records of volumes without flash, looking at `count` entries from `from` on. Returns where
+    /// to continue, or `None` at the end. A block with a transfer keeps its record, which is forgotten when the block
+    /// is written.
     pub fn drop_void(
         &mut self,
         context: &mut ShardContext<'_>,

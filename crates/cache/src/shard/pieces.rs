@@ -105,7 +105,7 @@ impl Shard {
                 context.stats.waits_block += u64::from(!applied);
                 let appending = matches!(self.tiers.transfers[t].kind, Kind::Append { .. });
                 if let (true, false, Some(log)) = (appending, applied, context.log.as_deref_mut()) {
-                    // Somebody waits for a block that stands in an open batch.
+                    // A piece waits for a block in an open batch.
                     log.close_batch();
                 }
                 Some(t)
@@ -118,7 +118,8 @@ impl Shard {
             }
             Step::NoRoom => {
                 if self.tiers.is_stuck(context) && !self.tiers.flash.is_holding() {
-                    // Nothing is on its way out and nothing can leave: say so, do not hang.
+                    // No transfer is in progress and no block can leave: the piece fails, rather than wait for
+                    // ever.
                     if let Some(w) = waiter {
                         self.waiting.remove(w);
                     }
@@ -213,7 +214,7 @@ impl Shard {
                     // It is back in the list of starved pieces, alone; that list is emptied again.
                     self.waiting.take_starved();
                     if context.front.volumes[volume].log_bypass == LogBypass::Requested {
-                        // It may, when that is noted.
+                        // It may bypass flash as soon as the log has noted that.
                         self.waiting.push_back(&mut others, w);
                         continue;
                     }

@@ -126,7 +126,7 @@ impl Tiers {
         self.destages_failed = if good { 0 } else { self.destages_failed + 1 };
     }
 
-    /// Pieces that waited for room were told that destages fail: the next one tries again.
+    /// Pieces that waited for room have failed because destages fail: the next piece tries again.
     pub fn forget_failed_destages(&mut self) {
         self.destages_failed = 0;
     }
@@ -156,7 +156,7 @@ impl Tiers {
         step
     }
 
-    /// Lets blocks give way until flash holds no more than its size.
+    /// Evicts blocks from flash until it holds no more than its size.
     pub fn evict_from_flash(&mut self, context: &mut ShardContext<'_>) {
         self.flash.evict(&self.blocks, &self.transfers, context);
     }

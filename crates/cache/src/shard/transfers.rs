@@ -82,7 +82,7 @@ pub(super) fn backing(volume: u16) -> Device {
 impl Transfers {
     /// Places for one transfer of each of `frames` and `bounce` frames, and for `loose_max` more.
     pub fn new(shard: u8, frames: u32, bounce: Frames, loose_max: u32) -> Transfers {
-        // Only as many as are ever under way at once take memory.
+        // Only as many transfers as are ever in progress at once take memory.
         let places = frames + bounce.count() as u32 + loose_max;
         assert!(
             places <= TRANSFERS_MAX,
@@ -173,7 +173,7 @@ impl Transfers {
         self.under_way.keys()
     }
 
-    /// Whether a record that is called dirty is on its way to the log.
+    /// Whether a record that is marked dirty is being appended.
     pub fn appends_dirty(&self) -> bool {
         self.iter().any(|t| matches!(t.kind, Kind::Append { dirty, .. } if dirty != 0))
     }

@@ -1,5 +1,5 @@
-//! Pieces of requests that wait: for a transfer (in that transfer's list), for room, or until records
-//! are void. A piece waits in one of them at a time.
+//! Pieces of requests that wait for a transfer, for room, or until records are void. Each transfer has a list of
+//! its own. A piece is in one list at a time.
 
 use core::mem;
 

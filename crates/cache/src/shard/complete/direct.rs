@@ -37,7 +37,7 @@ pub(super) fn destaged(
     if let (Err(error), true) =
         (result, shard.tiers.flash.is_without_flash(shard.tiers.transfers[t].key))
     {
-        // It would only have the same written again, and again.
+        // Another attempt would only repeat the same write, again and again.
         shard.waiting.fail_first(&mut shard.tiers.transfers[t].waiters, context, error);
     }
     shard.finish(context, t, |tiers, context, id| {
@@ -89,7 +89,7 @@ pub(super) fn direct_written(
         let (offset, length) = ((from - block_start) as u32, (to - from) as u32);
         let (touched, covered) = tiers.blocks.granules().masks(offset, length);
         if result.is_err() || !keep {
-            // Who knows what the backing store holds now: it is asked again.
+            // It is unknown what the backing store holds now, so the next access reads it again.
             let e = &mut tiers.blocks[id];
             e.valid &= !touched;
             if e.valid == 0 && e.frame().is_some() {

@@ -417,8 +417,8 @@ fn take_best(hot: &mut Vec<Hot>, pages: u32, together: u32) -> u32 {
 }
 
 /// Whether the block's record may be inserted again: it is clean, is all the cached data of the
-/// block, and no transfer is in progress. (A block in memory is written again when it leaves, if it
-/// is still worth it.)
+/// block, and no transfer is in progress. A block in memory is appended again when it leaves, if it
+/// is still worth keeping.
 fn is_reinsertable(e: &Entry, sabotage: Sabotage) -> bool {
     let idle = e.transfer().is_none() && e.frame().is_none();
     (idle || sabotage.is(Bug::ReinsertedOverNewer))

@@ -27,8 +27,8 @@ const LOST_SHARE: u32 = 4;
 const CARRY_BATCH: usize = 16;
 
 /// The cost if all dirty records in the region are carried on; `None` if that is not allowed:
-/// because a record is to be destaged, since its volume is not one of `carried`, or because too
-/// much is lost (a lost block keeps its index entry, and others need some). If a cleaning
+/// because a record has to be destaged, since its volume is not one of `carried`, or because too
+/// many blocks are lost. A lost block keeps its index entry, and other blocks need entries too. If a cleaning
 /// `settles`, records destaged to other volumes are about to be clean.
 pub(crate) fn needs(
     shard: &Shard,

@@ -14,7 +14,7 @@ use crate::volume_set::VolumeSet;
 use forebay_flash::BlockKey;
 
 impl FlashTier {
-    // ---- who counts, and who gives way ----
+    // ---- which blocks count, and which are evicted ----
 
     /// The block's state has changed: updates its accounting. `again` if it is to stay even though
     /// it was evicted.
@@ -198,7 +198,7 @@ impl FlashTier {
         }
         let reading = |t: TransferIndex| matches!(transfers[t].kind, Kind::FlashRead { .. });
         if e.transfer().is_some_and(reading) {
-            // It goes on when that ends.
+            // It continues when that transfer ends.
             return;
         }
         let log = context.log.as_deref_mut().expect("a record needs a log");

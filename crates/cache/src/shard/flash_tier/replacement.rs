@@ -1,7 +1,7 @@
 //! Replacement on flash in the slots layout: which blocks count for flash, and which is evicted
 //! next.
 //!
-//! The tiers are exclusive: a block counts for memory or for flash, so both together are one
+//! The tiers are exclusive: a block counts as being in memory or on flash, so both together are one
 //! replacement list with the sum of their sizes. Flash also holds other records as long as there is
 //! room:
 //!
@@ -22,7 +22,7 @@
 //! from memory, or at once if it stays on flash. To distinguish a block that returns from a new
 //! one, the policy keeps blocks that are in memory in its order, although they do not count. If it
 //! names a victim that is in memory, the victim is dropped from the order and the policy names
-//! another. Policies that treat both alike (LRU, FIFO, random) forget a block that moves to memory.
+//! another. LRU, FIFO and random treat both alike, and forget a block that moves to memory.
 
 use super::returns::Returns;
 use crate::shard::entry::EntryId;
@@ -305,8 +305,8 @@ impl FlashReplacement {
         self.gives_up && self.returns.as_ref().is_some_and(Returns::are_many)
     }
 
-    /// Chooses a block and evicts it; also returns its former residence. (Each block in memory is
-    /// dropped from the policy's order at most once for each time that it entered.)
+    /// Chooses a block and evicts it; also returns its former residence. Each block in memory is
+    /// dropped from the policy's order at most once for each time that it entered.
     /// A dirty copy is evicted early only if it is `idle`: one that is being written is about to
     /// have a newer record.
     pub fn evict(&mut self, idle: impl Fn(EntryId) -> bool) -> Option<(EntryId, Residence)> {

@@ -13,8 +13,8 @@ use crate::shard::ShardContext;
 use crate::shard::entry::{EntryId, LEAVING, WANTS_APPEND};
 use crate::shard::transfer::{Kind, Way};
 
-/// Most lines that wait until the current pieces have been handed out. (The others of more lines
-/// are not fetched.)
+/// Most lines that wait until the current pieces have been handed out. Further lines
+/// are not fetched.
 const WANTED_MAX: usize = 64;
 
 /// The lines to be fetched.

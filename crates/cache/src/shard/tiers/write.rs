@@ -1,5 +1,5 @@
-//! Writes and zeroings: into the cache (write-back) or to the backing store (write-through and
-//! similar policies).
+//! Writes and zeroings: into the cache under write-back, to the backing store under write-through and
+//! similar policies.
 //!
 //! These rules keep the flash log consistent. Under write-back every version of a block reaches the
 //! log before it reaches the backing store, unless flash has no record of the block and does not
@@ -25,7 +25,7 @@ use crate::slab::TransferIndex;
 use crate::volume::LogBypass;
 
 impl Tiers {
-    /// A write (or a zeroing of a cached block) that ends in the cache.
+    /// A write, or a zeroing of a cached block, that ends in the cache.
     pub fn write_back(
         &mut self,
         context: &mut ShardContext<'_>,

@@ -15,7 +15,7 @@ use crate::shard::frames::Frame;
 use crate::shard::transfer::Kind;
 use crate::slab::TransferIndex;
 
-/// A write (or a zeroing) of a block that has an entry: of these granules, touched and covered.
+/// A write or zeroing of a block that has an entry: of these granules, touched and covered.
 pub(super) fn write_entry(
     tiers: &mut Tiers,
     context: &mut ShardContext<'_>,
@@ -79,8 +79,8 @@ pub(super) fn count_met(tiers: &Tiers, context: &mut ShardContext<'_>, t: Transf
     }
 }
 
-/// What a write needs of the block besides its own bytes is read first: the rest of granules, or of the block.
-/// How the write goes on; `None` if it lacks nothing.
+/// Reads what a write needs of the block besides its own bytes: the rest of granules, or of the block.
+/// Returns how the write continues; `None` if it lacks nothing.
 fn take_in_rest(
     tiers: &mut Tiers,
     context: &mut ShardContext<'_>,
