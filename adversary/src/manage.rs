@@ -1,7 +1,7 @@
 //! What an operator asks for (formatting, starting, destaging, changing the policy, stopping),
 //! failed and cut at every single device operation.
 
-use forebay_cache::{Open, WritePolicy};
+use forebay_cache::{Open, StopTarget, WritePolicy};
 use forebay_device::choices::Seeded;
 use forebay_device::memory::{CutStyle, Fault, FaultRates};
 use forebay_effect::Device;
@@ -215,8 +215,8 @@ fn operate(run: &mut Runner<'_>, trial: &Trial) -> Result<bool, String> {
             run.world.set_policy(other, when);
         }
         Operation::Destage => run.world.cache.destage(),
-        Operation::Stop => run.world.cache.stop(false),
-        Operation::StopDestaged => run.world.cache.stop(true),
+        Operation::Stop => run.world.cache.stop(StopTarget::Flash),
+        Operation::StopDestaged => run.world.cache.stop(StopTarget::Stores),
     }
     run.world.run();
     let mut mended = false;

@@ -189,12 +189,12 @@ impl World {
         devices.take_happenings(&mut self.happenings);
         // What flash has lost may be written from memory as it is by now.
         let checked = self.cache.config().write_policy.write_back
-            && self.cache.stats().destaged_past_loss == 0;
+            && self.cache.stats().destaged_after_loss == 0;
         // Past a log that has failed, or has no room, goes what flash holds nothing of; so does what
         // is not admitted to flash.
         let stats = self.cache.stats();
         let past = self.cache.has_given_up()
-            || stats.written_past > 0
+            || stats.bypassed_log > 0
             || stats.written_around + stats.destaged_around + stats.bypassed_writes > 0;
         for happening in self.happenings.drain(..) {
             if let (Some(trace), Happening::Harmed { .. }) = (self.trace, &happening) {

@@ -5,7 +5,7 @@ use std::hash::Hasher;
 use std::ops::Range;
 
 use forebay_block::{Flags, Op, Volume};
-use forebay_cache::CacheConfig;
+use forebay_cache::{CacheConfig, StopTarget};
 use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, Fault};
 use forebay_effect::Device;
@@ -267,7 +267,8 @@ impl Runner<'_> {
     ) -> Result<(), String> {
         self.seen.stops += 1;
         self.set_faults(false);
-        self.world.cache.stop(destage);
+        let target = if destage { StopTarget::Stores } else { StopTarget::Flash };
+        self.world.cache.stop(target);
         self.world.run();
         let mut turns = 0;
         let result = loop {

@@ -205,7 +205,7 @@ mod tests {
         let store =
             [run(Hole, 700), run(Data, 100), run(Zeroes, 300), run(Hole, 948), run(Data, 1)];
         let told = resolved(&[(Held::Nothing, 8192)], 9, &store).0;
-        // Sectors: hole | torn by data | torn: zeroes and hole | hole | data, and what was not told.
+        // Sectors: hole | torn by data | torn: zeroes and hole | hole | data, and the rest without an answer.
         let right = [run(Hole, 512), run(Data, 1024), run(Hole, 512), run(Data, 2048)];
         assert_eq!(told, right);
     }
@@ -215,7 +215,7 @@ mod tests {
         let runs = [(Held::Data, 8192), (Held::Zeroes, 12288), (Held::Data, 16384)];
         assert_eq!(resolved(&runs, 2, &[]), (vec![run(Data, 4096), run(Zeroes, 4096)], 12288));
         assert_eq!(resolved(&runs, 1, &[]), (vec![run(Data, 4096)], 8192));
-        // One that is the last of its kind, and goes on in what is held.
+        // An extent that is the last of its kind, and continues in the next block that is held.
         let runs = [(Held::Nothing, 8192), (Held::Data, 16384)];
         assert_eq!(resolved(&runs, 1, &[]), (vec![run(Data, 12288)], 16384));
     }

@@ -1,6 +1,6 @@
 //! How much work one call of the cache may do.
 //!
-//! Work on a whole region or batch (thousands of records) is done in steps. A step is an event of
+//! Work on a whole region or batch, which may have thousands of records, is done in steps. A step is an event of
 //! the log, or a record that is chosen, sorted, moved, marked clean or forgotten. One call takes a
 //! bounded number of steps. The next call continues, and the cache asks for it immediately
 //! ([`Cache::poll_timeout`](crate::Cache::poll_timeout)). Between two calls a driver releases its
@@ -8,19 +8,19 @@
 
 /// The steps that a call may still take.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct CallBudget {
     left: u32,
     /// The call ran out of steps: work remains for the next call.
     short: bool,
 }
 
-impl Budget {
-    /// No limit, until the first [`Budget::refill`].
-    pub const UNLIMITED: Budget = Budget { left: u32::MAX, short: false };
+impl CallBudget {
+    /// No limit, until the first [`CallBudget::refill`].
+    pub const UNLIMITED: CallBudget = CallBudget { left: u32::MAX, short: false };
 
     /// Starts a call with `steps` steps.
     pub fn refill(&mut self, steps: u32) {
-        *self = Budget { left: steps, short: false };
+        *self = CallBudget { left: steps, short: false };
     }
 
     /// Takes a step. If none is left, returns false, and the rest must wait for the next call.
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn a_call_is_short_only_if_more_was_wanted_than_there_was() {
-        let mut budget = Budget::UNLIMITED;
+        let mut budget = CallBudget::UNLIMITED;
         assert!(budget.take() && !budget.is_short());
         budget.refill(2);
         assert!(budget.take() && budget.take());

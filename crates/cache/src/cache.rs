@@ -3,51 +3,54 @@
 //!
 //! # The contract
 //!
-//! A [`Cache`] is told what happened and answers with what to do.
+//! The driver tells a [`Cache`] what happened. The cache answers with what the driver must do.
 //!
-//! **In.** [`Cache::attach`] volumes, with [`Cache::keep_stamps`] where a store keeps stamps (and, of a driver
-//! without bytes, [`Cache::without_bytes`] and [`Cache::without_time`]), then [`Cache::start`] once.
-//! [`Cache::handle_request`] when a client's request arrives (ask [`Cache::has_room`] first; [`Cache::handle_hit`]
-//! is a short way for reads), [`Cache::handle_completion`] when a device effect has ended,
-//! [`Cache::handle_checksum`] right after an [`Effect::Checksum`], [`Cache::handle_timeout`] when the time of
-//! [`Cache::poll_timeout`] has come. As the operator wishes: [`Cache::destage`], [`Cache::set_policy`],
-//! [`Cache::set_dram_blocks`], [`Cache::retry_stores`], [`Cache::seal`], and [`Cache::stop`], perhaps after
-//! [`Cache::prepare_stop`]. [`Cache::stamp`] now and then, and [`Cache::stamped`] as the answer to a
-//! [`Notice::Stamp`]; [`Cache::completed`] once, before any request, if recovery found stores that are older copies
-//! and a destage has brought them up to date.
+//! **Calls in.**
 //!
-//! **Out.** After every call in, [`Cache::poll_effect`] until it gives nothing more: each effect
-//! in that order, immediate ones finished before the next call. Then [`Cache::poll_notice`] and
-//! [`Cache::poll_timeout`]; the timeout may change with any call.
+//! - *Before the start*: [`Cache::attach`] for each volume, and [`Cache::keep_stamps`] for each store that keeps
+//!   stamps. A driver without bytes also calls [`Cache::without_bytes`], and perhaps [`Cache::without_time`]. Then
+//!   [`Cache::start`] once. If recovery finds stores that are older copies, the driver destages, and calls
+//!   [`Cache::completed`] before any request.
+//! - *Requests*: [`Cache::handle_request`] when a client's request arrives and [`Cache::has_room`] is true.
+//!   [`Cache::handle_hit`] is a short way for reads.
+//! - *Devices*: [`Cache::handle_completion`] when a device effect has ended, and [`Cache::handle_checksum`]
+//!   immediately after an [`Effect::Checksum`].
+//! - *Time*: [`Cache::handle_timeout`] at the time that [`Cache::poll_timeout`] returns.
+//! - *The operator*: [`Cache::destage`], [`Cache::set_policy`], [`Cache::set_dram_blocks`],
+//!   [`Cache::retry_stores`], [`Cache::seal`], and [`Cache::stop`], perhaps after [`Cache::prepare_stop`].
+//! - *Stamps*: [`Cache::stamp`] from time to time, and [`Cache::stamped`] as the answer to a [`Notice::Stamp`].
 //!
-//! **Reads without calls.** [`Cache::publish`], asked when no effect is left, names a block and its frame: the
-//! driver may answer reads of it from the frame without a call. Before it performs the next effect after any call,
-//! the driver must ask [`Cache::poll_withdrawn`] until there is none, and stop reading from the frames that it
-//! names: otherwise it serves stale data. [`Cache::note_hit`] reports such reads later, in any order.
+//! **Answers out.** After every call in, the driver calls [`Cache::poll_effect`] until it returns `None`. It
+//! performs the effects in that order, and finishes immediate effects before its next call. Then it calls
+//! [`Cache::poll_notice`] and [`Cache::poll_timeout`]; any call may change the timeout.
 //!
-//! The same calls give the same effects, anywhere. Time is what the caller says and never goes
-//! back. Nothing is allocated for a request after start; the work done in one call is bounded
-//! (a trim of a terabyte is taken in steps, and so is most work on a whole region of flash; other calls may
-//! come in between). What a call leaves makes the next timeout due at once ([`Cache::is_half_way`]).
+//! **Reads without calls.** When no effect is left, [`Cache::publish`] names a block and its frame. The driver may
+//! then answer reads of the block from the frame without a call. After any call, before it performs the next
+//! effect, the driver must call [`Cache::poll_withdrawn`] until it returns `None`, and stop reading from the frames
+//! that it names; otherwise it serves stale data. [`Cache::note_hit`] reports such reads later, in any order.
+//!
+//! **Promises.** The same calls give the same effects under every driver. The caller supplies the time, which never
+//! goes back. After the start, the cache allocates nothing for a request. The work of one call is bounded: a trim of
+//! a terabyte takes many steps, and so does most work on a whole region of flash, with other calls in between. If a
+//! call leaves such work, the next timeout is due immediately ([`Cache::is_half_way`]).
 //!
 //! # What a reply means
 //!
 //! - A read's buffer holds, for each 512-byte sector, a value between the last one durable and
 //!   the last one written, and never an older one than was read before.
-//! - Under write-through a write's data is on the backing store (durable after a sync of it);
-//!   under write-back it is in the log, or in DRAM with
-//!   [`Acknowledge::Dram`]; a block that flash does not admit goes to the backing store instead.
-//! - FUA: the data is durable. FLUSH: so is every write answered before the flush arrived, on
-//!   whatever connection.
+//! - Under write-through, a write's data is on the backing store, and durable after a sync of the store. Under
+//!   write-back, it is in the log, or with [`Acknowledge::Dram`] in DRAM; a block that flash does not admit goes to
+//!   the backing store instead.
+//! - FUA: the data is durable. FLUSH: every write answered before the flush arrived, on any connection, is durable.
 //! - An error: the block reads as old or new, and then stays so; dirty data is kept.
 //!
-//! # Who owns what
+//! # Which part has what
 //!
 //! The *front* has volumes, requests in flight, flushes and syncs. *Shards* have the index, DRAM
-//! frames and the state of each block; a block belongs to the shard its extent hashes to.
-//! The *log* has everything on flash. None of them calls another but through the *world* (`world.rs`), which
-//! has them all, or through `ShardContext` (in `shard`). *Procedures*, such as a cleaning, a destage or a
-//! change of policy, have what they are about, and are given the world for the length of a call.
+//! frames and the state of each block; a block belongs to the shard that the hash of its extent selects.
+//! The *log* has everything on flash. These parts do not call each other directly, but through the *world*
+//! (`world.rs`), which has them all, or through the shards' `ShardContext`. *Procedures*, such as a cleaning, a
+//! destage or a change of policy, have private state, and borrow the world for the length of a call.
 //!
 //! # What is deliberately absent
 //!
@@ -71,10 +74,11 @@ use crate::front::INTERNAL;
 use crate::notice::{Notice, Open};
 use crate::pass_through::PassThrough;
 use crate::policy::{Acknowledge, WritePolicy};
-use crate::seal::Seal;
+use crate::sealer::Sealer;
+use crate::slab::{Key, TransferIndex};
 use crate::stamp::Stamps;
-use crate::start::Start;
-use crate::stop::Stop;
+use crate::startup::Startup;
+use crate::stop::{Stop, StopTarget};
 use crate::stores::Stores;
 use crate::switch::Switch;
 use crate::volume_set::VolumeSet;
@@ -91,11 +95,11 @@ pub struct Cache {
     stamps: Stamps,
     destages: Destages,
     switch: Switch,
-    seal: Seal,
-    pass: PassThrough,
-    start: Start,
+    sealer: Sealer,
+    pass_through: PassThrough,
+    startup: Startup,
     stop: Stop,
-    /// The read that `handle_hit` did not find last: `handle_request` does not look it up again.
+    /// The last read that `handle_hit` did not answer: `handle_request` does not look it up again.
     missed: Option<(Volume, u64, u64)>,
 }
 
@@ -103,11 +107,11 @@ impl Cache {
     /// A cache without volumes, not started.
     ///
     /// # Panics
-    /// If the configuration is impossible (no DRAM block, spare or bounce frame for a shard, no
-    /// shard or more than 64, requests that cannot take a step, policies that do not [go
-    /// together](crate::Combination)).
+    /// If [`CacheConfig::check`] refuses the configuration.
     pub fn new(config: CacheConfig) -> Self {
-        config.check();
+        if let Err(error) = config.check() {
+            panic!("no cache can have this configuration: {error}");
+        }
         let geometry = config.flash.as_ref().map(|f| f.geometry);
         let moves = geometry.is_some_and(|g| g.slots != 0);
         Cache {
@@ -116,9 +120,9 @@ impl Cache {
             stamps: Stamps::default(),
             destages: Destages::default(),
             switch: Switch::default(),
-            seal: Seal::default(),
-            pass: PassThrough::default(),
-            start: Start::default(),
+            sealer: Sealer::default(),
+            pass_through: PassThrough::default(),
+            startup: Startup::default(),
             stop: Stop::new(),
             missed: None,
             world: World::new(config),
@@ -149,24 +153,23 @@ impl Cache {
         self.world.front.attach(volume)
     }
 
-    /// For a driver without bytes: effects have no memory operands, and no checksums are asked for. What is read
-    /// from flash is good.
+    /// For a driver without bytes: effects have no memory operands, and the cache requests no checksums. All data
+    /// that is read from flash counts as good.
     pub fn without_bytes(&mut self) {
         self.world.front.without_bytes = true;
         self.world.effects.leave_out_segments();
         self.world.log.iter_mut().for_each(Log::without_bytes);
     }
 
-    /// For a driver without bytes on whose devices nothing takes time, and that hands in one request at a
-    /// time and lets everything end before the next: copies are left out of the effects, and what a
-    /// read would only be fetched for, and found at once, is not asked for. What the cache decides and
-    /// counts is the same.
+    /// For a driver without bytes whose devices take no time, and that lets everything end before it hands in the
+    /// next request: the cache leaves out copies, and fetches that would end before anything else happens. Its
+    /// decisions and counters are the same.
     pub fn without_time(&mut self) {
         self.world.front.instant = true;
         self.world.effects.leave_out_copies();
     }
 
-    /// Opens the flash tier (if there is one); [`Notice::Ready`] or [`Notice::Failed`] follows.
+    /// Opens the flash tier, if there is one; [`Notice::Ready`] or [`Notice::Failed`] follows.
     ///
     /// # Panics
     /// If it was started before.
@@ -184,7 +187,7 @@ impl Cache {
                 log.start(match open {
                     Open::Format { uuid, bindings } => LogStart::Format { uuid, bindings },
                     Open::Recover { changed, sealed, stores } => {
-                        self.start.begin(changed.clone());
+                        self.startup.begin(changed.clone());
                         LogStart::Recover { changed, sealed, stores }
                     }
                 });
@@ -248,7 +251,7 @@ impl Cache {
         length: u64,
     ) -> Option<(Frame, u32)> {
         assert!(self.has_room(), "more requests in flight than the cache was built for");
-        self.world.pass_time(now);
+        self.world.advance_time(now);
         let hit = self.world.read_hit(volume, offset, length);
         self.missed = hit.is_none().then_some((volume, offset, length));
         hit
@@ -262,7 +265,7 @@ impl Cache {
                 let mut around = around!(self.world);
                 self.world.shards[usize::from(n)].handle_completion(
                     &mut around,
-                    token.index,
+                    TransferIndex::new(token.index),
                     result,
                 );
             }
@@ -284,7 +287,8 @@ impl Cache {
         match token.owner {
             Owner::Shard(n) => {
                 let mut around = around!(self.world);
-                self.world.shards[usize::from(n)].handle_checksum(&mut around, token.index, value);
+                let t = TransferIndex::new(token.index);
+                self.world.shards[usize::from(n)].handle_checksum(&mut around, t, value);
             }
             Owner::Log => {
                 let log = self.world.log.as_mut().expect("a checksum without a log");
@@ -294,18 +298,17 @@ impl Cache {
         }
     }
 
-    /// The time of [`Cache::poll_timeout`] has come (or may have).
+    /// The time of [`Cache::poll_timeout`] has come. Calls before that time do no harm.
     pub fn handle_timeout(&mut self, now: Nanos) {
         self.world.begin_call(now);
-        self.cleaner.pass_timeout(self.world.now);
+        self.cleaner.handle_timeout(self.world.now);
         let destage = self.destages.is_under_way();
-        self.stores.pass_timeout(&mut self.world, &mut self.cleaner, destage);
-        self.pass.pass_timeout(&mut self.world);
+        self.stores.handle_timeout(&mut self.world, &mut self.cleaner, destage);
+        self.pass_through.handle_timeout(&mut self.world);
         self.take_turn();
     }
 
-    /// What to do next; its memory operands replace what `segments` holds. Ask until nothing
-    /// comes.
+    /// The next effect, whose memory operands replace the contents of `segments`. Call it until it returns `None`.
     #[inline]
     pub fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
         // A cache that refuses to serve writes nothing: the log, which may have recovered well,
@@ -359,11 +362,10 @@ impl Cache {
 
     // ---- what operators and engines ask for ----
 
-    /// Brings what is dirty now to the backing stores: [`Notice::Destaged`] follows, one for all
-    /// calls before the destage that serves them began. Requests go on meanwhile; what they dirty is
-    /// not waited for. Only if clients write faster than the stores take it, so that the destage
-    /// cannot catch up, do requests that modify wait for the rest of it. Refused (with
-    /// [`IoError::Shutdown`]) where requests are.
+    /// Writes all data that is dirty now to the backing stores. [`Notice::Destaged`] follows, one for all calls
+    /// before the destage that serves them began. Requests continue meanwhile; the destage does not wait for data
+    /// that they make dirty. Only if clients write faster than the stores, so that the destage cannot catch up,
+    /// modifying requests wait for its end. Refused with [`IoError::Shutdown`] if requests are.
     pub fn destage(&mut self) {
         if self.world.state != CacheState::Ready {
             self.world.notices.push(Notice::Destaged(Err(IoError::Shutdown)));
@@ -373,8 +375,8 @@ impl Cache {
         self.take_turn();
     }
 
-    /// A stop is near: from now on what cannot be destaged is not waited for, and destages that were
-    /// asked for end early, with an error: the stop does what is left of them, or leaves it on flash.
+    /// A stop is near: from now on, nothing waits for data that cannot be destaged, and requested destages end early
+    /// with an error. The stop does the rest of their work, or leaves the data on flash.
     pub fn prepare_stop(&mut self) {
         self.world.hurry = true;
         self.destages.cut(&mut self.cleaner);
@@ -383,29 +385,27 @@ impl Cache {
         self.take_turn();
     }
 
-    /// Stops: requests in flight are finished, later ones refused; what is dirty in DRAM goes to
-    /// flash (or, without flash, to the backing stores), and with `destage` everything to the
-    /// backing stores. [`Notice::Stopped`] follows, unless the start has not ended or has failed.
-    pub fn stop(&mut self, destage: bool) {
-        if self.stop.begin(&mut self.world, destage) {
+    /// Stops: requests in flight are finished, later ones refused; dirty data goes to `target`.
+    /// [`Notice::Stopped`] follows, unless the start has not ended or has failed.
+    pub fn stop(&mut self, target: StopTarget) {
+        if self.stop.begin(&mut self.world, target) {
             self.destages.cut(&mut self.cleaner);
             self.consider_giving_up();
         }
         self.take_turn();
     }
 
-    /// Changes the write policy, and when writes under write-back are answered:
-    /// [`Notice::PolicySet`] follows. Requests that modify wait at the end of it, while the last
-    /// dirty blocks go to the backing stores; reads go on. Refused (with
-    /// [`IoError::Invalid`]) while another change or a stop is under way, when the flash tier has
-    /// failed, or when the policy does not go with the relation of the tiers.
+    /// Changes the write policy, and when writes under write-back are answered. [`Notice::PolicySet`] follows. At the
+    /// end of the change, modifying requests wait while the last dirty blocks go to the backing stores; reads
+    /// continue. Refused with [`IoError::Invalid`] during another change or a stop, after the flash tier has failed,
+    /// or if the policy does not fit the relation of the tiers.
     pub fn set_policy(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
         self.switch.ask(&mut self.world, (policy, acknowledge));
         self.take_turn();
     }
 
     /// Uses this many blocks of DRAM from now on, at most as many as the cache was built with.
-    /// With fewer, blocks leave as others come.
+    /// If that is fewer than now, blocks leave when others enter.
     ///
     /// # Panics
     /// With no block for some shard, or more than at the start.
@@ -419,15 +419,14 @@ impl Cache {
         }
     }
 
-    /// Has the flash tier note, durably, what the backing stores of these volumes look like, or that
-    /// everything cached of them ceases to count: [`Notice::Sealed`] follows. For a quiet cache, of
-    /// which nothing is dirty, or one that has stopped well; refused otherwise, with
-    /// [`IoError::Invalid`]. The caller keeps all requests back until the notice, and until a seal of
-    /// zeroes has taken the place of one that describes a store. A start forgets seals.
+    /// Makes the flash tier durably note the state of these volumes' backing stores, or that all their cached data
+    /// is void. [`Notice::Sealed`] follows. Refused with [`IoError::Invalid`] unless the cache is quiet and nothing
+    /// is dirty, or the cache has stopped without an error. The caller holds all requests back until the notice, and
+    /// until a seal of zeroes has replaced one that describes a store. A start forgets seals.
     pub fn seal(&mut self, volumes: Vec<Sealed>) {
         let takes = match self.world.state {
             CacheState::Ready => self.is_quiet() && self.dirty_blocks() == 0,
-            CacheState::Stopped => !self.seal.is_under_way(),
+            CacheState::Stopped => !self.sealer.is_under_way(),
             _ => false,
         };
         if !takes {
@@ -435,13 +434,13 @@ impl Cache {
         }
         let stamped = volumes.iter().filter(|v| v.stamp != 0).map(|v| v.index);
         let stamped: Vec<u16> = stamped.collect();
-        self.seal.begin(&mut self.world, volumes);
+        self.sealer.begin(&mut self.world, volumes);
         // The headers that go with it are written.
         self.stamps.sealed(&self.world, stamped);
         self.take_turn();
     }
 
-    /// Has stores that fail tried again now, rather than when it is time.
+    /// Tries failing stores again now, not at the next scheduled time.
     pub fn retry_stores(&mut self) {
         let destage = self.destages.is_under_way();
         self.stores.retry(&mut self.world, &mut self.cleaner, destage);
@@ -454,22 +453,22 @@ impl Cache {
         self.stamps.keep(volume, self.world.front.volumes.len());
     }
 
-    /// Asks for stamps of the stores that have changed since their last, or whose log has:
-    /// [`Notice::Stamp`] follows if there are any. To be called now and then, but not between a
+    /// Orders new stamps for stores that have changed since their last stamp, or whose log has.
+    /// [`Notice::Stamp`] follows if there are any. Call it from time to time, but not between a
     /// [`Cache::seal`] that describes the stores and the one that withdraws it.
     pub fn stamp(&mut self) {
         self.stamps.refresh(&mut self.world);
     }
 
-    /// The headers of these stores have been written: the numbers of the stamps that are durable now, which only
-    /// grow for each store; 0 for one that could not be written.
+    /// The headers of these stores have been written, or could not be. Each number is that of the stamp that is
+    /// durable now, higher than the store's earlier ones; 0 if the header could not be written.
     ///
     /// # Panics
-    /// If none was ordered of one of the stores.
+    /// If no stamp was ordered for one of the stores.
     pub fn stamped(&mut self, numbers: &[(Volume, u64)]) {
         let stamped = self.stamps.written(&mut self.world, numbers);
         if let Some(released) = stamped.released {
-            self.pass.released(&mut self.world, released);
+            self.pass_through.released(&mut self.world, released);
         }
         let state = self.world.state;
         if let Some(log) = self.world.log.as_mut().filter(|_| state != CacheState::Stopped) {
@@ -481,9 +480,8 @@ impl Cache {
         self.take_turn();
     }
 
-    /// The stores that recovery found to be older copies (`RecoveryReport::completing`) have what they
-    /// lacked: a [`Cache::destage`] since the start went well, and they have new stamps. To be called
-    /// before any request.
+    /// The stores that recovery found to be older copies, `RecoveryReport::completing`, are up to date: a
+    /// [`Cache::destage`] since the start has succeeded, and they have new stamps. Call it before any request.
     pub fn completed(&mut self) {
         for region in self.stamps.completed() {
             self.cleaner.push(region, Purpose::Reclaim);

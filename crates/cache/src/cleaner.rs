@@ -14,20 +14,20 @@
 mod apart;
 mod cleaning;
 mod oldest;
+mod phase;
 mod reclaim;
 
 pub(crate) use cleaning::Surroundings;
 pub(crate) use oldest::{clean_oldest, oldest};
 
 use crate::volume_set::VolumeSet;
-use apart::Apart;
+use apart::ApartVolumes;
 use forebay_block::Nanos;
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::MoveRoom;
+use phase::{Cleaning, Phase};
 use std::collections::VecDeque;
 
-/// The cleaner's name in requests to the log; requests are named by their small numbers.
-pub(crate) const CLEANER: u64 = u64::MAX;
 /// Consecutive failures after which a cleaning, a region, a record or a store counts as failing.
 pub(crate) const FAILURES_MAX: u32 = 3;
 
@@ -38,70 +38,10 @@ pub(crate) enum Purpose {
     Reclaim,
     /// A caller wants everything on the backing store.
     Destage,
-    /// Blocks are evicted from flash (no region is meant).
+    /// Blocks are evicted from flash; the region's number means nothing.
     Evict,
     /// Dirty blocks of late stores are destaged.
     Late,
-}
-
-/// The phase of the region being cleaned.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Phase {
-    /// Shards choose what is destaged.
-    Choosing,
-    /// The region's records are being made durable: a version must not reach the backing store
-    /// while a power cut could still bring back an older record that is marked clean.
-    Logging,
-    /// The stores to be written wait for stamps that say that they have seen the records.
-    Stamping,
-    /// Mappings are being moved to another region.
-    Moving,
-    /// Shards are destaging.
-    Writing,
-    /// Backing stores are being synced.
-    Syncing { left: u32 },
-    /// The destaged records become clean, except for the volumes whose sync failed.
-    Settling { failed: VolumeSet },
-    /// The remaining records of the region are carried on to the head of the log.
-    Carrying,
-    /// The region is clean. The shards choose, one after another, which records are worth keeping,
-    /// in at most `pages` pages of the log.
-    Picking { shard: usize, pages: u32 },
-    /// The chosen records are inserted again at the head of the log.
-    Reinserting,
-    /// The region is clean, and waits for stamps that say that the stores hold its records.
-    Releasing,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Cleaning {
-    region: u32,
-    purpose: Purpose,
-    phase: Phase,
-    /// By shard (bits): the shard has written its part.
-    written: u64,
-    /// The error of the last failed write.
-    error: Option<IoError>,
-    /// A dirty record could not be read from flash.
-    unreadable: bool,
-    /// Volumes written to.
-    volumes: VolumeSet,
-    /// Volumes to which a write failed.
-    failed: VolumeSet,
-    /// Volumes that were not tried.
-    skipped: VolumeSet,
-    /// It is part of a destage of everything.
-    whole: bool,
-    /// The newest batch that may hold a record that was chosen.
-    newest: u64,
-    /// The front's count of failed syncs when the region was begun.
-    sync_failures: u64,
-    /// When writing began.
-    since: Nanos,
-    /// Volumes whose part of this cleaning has not ended.
-    awaited: VolumeSet,
-    /// It began during the pause after a failure, so its success does not reset `failures`.
-    paused: bool,
 }
 
 /// First pause after a failure; it doubles up to the last.
@@ -123,7 +63,7 @@ pub(crate) struct Cleaner {
     moved_last: bool,
     active: Option<Cleaning>,
     /// Records that are destaged apart from this cleaning.
-    apart: Apart,
+    apart: ApartVolumes,
     /// No other cleaning begins before those have ended.
     waits_for_apart: bool,
     /// When a store that it waits for becomes late.
@@ -154,7 +94,7 @@ impl Cleaner {
             moves,
             moved_last: false,
             active: None,
-            apart: Apart::new(),
+            apart: ApartVolumes::new(),
             waits_for_apart: false,
             late_at: None,
             refused_until: None,
@@ -166,6 +106,7 @@ impl Cleaner {
             yields: false,
         }
     }
+
     pub fn push(&mut self, region: u32, purpose: Purpose) {
         match purpose {
             // The log waits: before what is merely wanted clean.
@@ -180,36 +121,44 @@ impl Cleaner {
             Purpose::Evict | Purpose::Late => self.queue.push_back((region, purpose)),
         }
     }
+
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.active.is_none() && self.queue.is_empty() && self.apart.volumes().is_empty()
     }
+
     /// The volumes that are destaged apart from cleanings.
     pub fn apart(&self) -> VolumeSet {
         self.apart.volumes()
     }
+
     /// Whether late stores are being destaged to, or will be.
     pub fn has_late(&self) -> bool {
         self.active.is_some_and(|a| a.purpose == Purpose::Late)
             || self.queue.iter().any(|q| q.1 == Purpose::Late)
     }
+
     /// Whether a round for evicted blocks is in progress or waits.
     fn is_evicting(&self) -> bool {
         self.active.is_some_and(|a| a.purpose == Purpose::Evict)
             || self.queue.iter().any(|q| q.1 == Purpose::Evict)
     }
+
     /// Whether the region is to be destaged.
     pub fn is_wanted_clean(&self, region: u32) -> bool {
         self.wanted[region as usize]
     }
+
     /// The destage could not read all of the region's records.
     fn note_unread(&mut self, region: u32) {
         self.unread[region as usize] = true;
     }
+
     /// Records have moved from one region to another; unreadable ones may be among them.
     pub fn note_moved(&mut self, from: u32, to: u32) {
         self.unread[to as usize] |= self.unread[from as usize];
     }
+
     /// Whether a destage has not yet written all records that the region held when the destage
     /// began: the region is queued, being cleaned, or could not be read.
     pub fn is_owed(&self, region: u32) -> bool {
@@ -218,30 +167,36 @@ impl Cleaner {
             || self.unread[region as usize]
             || self.active.as_ref().is_some_and(active)
     }
+
     /// Drops the queued destages.
     pub fn forget_destages(&mut self) {
         self.queue.retain(|q| q.1 != Purpose::Destage);
         self.wanted.fill(false);
     }
+
     /// Number of regions to clean for a destage, not to make room.
     pub fn destages(&self) -> usize {
         self.queue.iter().filter(|q| q.1 == Purpose::Destage).count()
     }
+
     /// Whether regions are to be cleaned for a destage, not to make room.
     pub fn is_destaging(&self) -> bool {
         self.queue.iter().any(|q| q.1 == Purpose::Destage)
     }
+
     /// Drops all work: the log takes no more writes.
     pub fn forget(&mut self) {
         self.queue.clear();
         self.wanted.fill(false);
     }
+
     /// The current region is not reclaimed until a request waits for room.
     fn park(&mut self) {
         let parked = self.active.take().expect("a region is being cleaned");
         self.queue.push_front((parked.region, parked.purpose));
         self.parked = true;
     }
+
     /// The region to reclaim next, if its mappings are moved: a region to be cleaned must not move
     /// before it is clean.
     fn moves_next(&self) -> Option<u32> {
@@ -249,6 +204,7 @@ impl Cleaner {
         let moves = self.moves && purpose == Purpose::Reclaim && !self.is_wanted_clean(region);
         moves.then_some(region)
     }
+
     /// The next region to clean, if a cleaning may begin now. `wanted`: a request waits for room.
     /// `room`: for the mappings that [`Cleaner::moves_next`] would move; stores and failures do not
     /// delay that.
@@ -258,57 +214,56 @@ impl Cleaner {
             return None;
         }
         self.parked &= !wanted && !moves;
-        let yields = core::mem::take(&mut self.yields) && !moves;
-        let waits = self.parked || room == MoveRoom::Later;
-        if waits || yields {
-            // What is merely wanted clean goes on.
-            let at = self.queue.iter().position(|q| q.1 != Purpose::Reclaim);
-            if let Some(next) = at.and_then(|at| self.queue.remove(at)) {
-                self.queue.push_front(next);
-            } else if waits {
-                return None;
-            }
+        if !self.put_off_reclaims(room) {
+            return None;
         }
-        let first = *self.queue.front()?;
-        let destage = (first.0, Purpose::Destage);
-        let reclaim = first.1 == Purpose::Reclaim;
-        let reclaims = self.moves && reclaim;
-        let evict = self.queue.iter().position(|q| matches!(q.1, Purpose::Evict | Purpose::Late));
-        let at = match self.queue.iter().position(|&q| q == destage) {
-            // What is wanted clean must not move on before it is.
-            Some(at) if reclaims => at,
-            _ => evict.filter(|_| reclaim && self.moved_last && !paused).unwrap_or(0),
-        };
+
+        let at = self.next_in_queue(paused)?;
         let (region, purpose) = self.queue.remove(at)?;
         if purpose == Purpose::Destage {
             self.wanted[region as usize] = false;
         }
         self.moved_last = purpose == Purpose::Reclaim;
-        self.active = Some(Cleaning {
-            region,
-            purpose,
-            phase: Phase::Choosing,
-            written: 0,
-            error: None,
-            unreadable: false,
-            volumes: VolumeSet::EMPTY,
-            failed: VolumeSet::EMPTY,
-            skipped: VolumeSet::EMPTY,
-            whole: false,
-            newest: 0,
-            sync_failures,
-            since: Nanos(0),
-            awaited: VolumeSet::EMPTY,
-            paused,
-        });
+        self.active = Some(Cleaning::new(region, purpose, sync_failures, paused));
         Some(region)
     }
+
+    /// If the region to reclaim has to wait, or yields its turn, moves other work before it. Returns whether
+    /// anything may begin.
+    fn put_off_reclaims(&mut self, room: MoveRoom) -> bool {
+        let yields = core::mem::take(&mut self.yields) && room != MoveRoom::Now;
+        let waits = self.parked || room == MoveRoom::Later;
+        if !waits && !yields {
+            return true;
+        }
+        let other = self.queue.iter().position(|q| q.1 != Purpose::Reclaim);
+        match other.and_then(|at| self.queue.remove(at)) {
+            Some(next) => self.queue.push_front(next),
+            None => return !waits,
+        }
+        true
+    }
+
+    /// The place in the queue of the work whose turn it is. `paused`: during the pause after a failure.
+    fn next_in_queue(&self, paused: bool) -> Option<usize> {
+        let &(region, purpose) = self.queue.front()?;
+        let reclaim = purpose == Purpose::Reclaim;
+
+        // A region that is to be destaged must not move before it is.
+        let destage = self.queue.iter().position(|&q| q == (region, Purpose::Destage));
+        if let Some(at) = destage.filter(|_| self.moves && reclaim) {
+            return Some(at);
+        }
+
+        let other = self.queue.iter().position(|q| matches!(q.1, Purpose::Evict | Purpose::Late));
+        Some(other.filter(|_| reclaim && self.moved_last && !paused).unwrap_or(0))
+    }
+
     /// The cleaning of the current region ended. A failed one is retried after a pause, or when all
     /// others have had their turn. It is not retried if it was `tentative`: nothing has asked for
     /// it.
     fn end(&mut self, result: Outcome, now: Nanos, tentative: bool) -> Cleaning {
         let done = self.active.take().expect("a region is being cleaned");
-        let again = (done.region, done.purpose);
         match result {
             Ok(()) => {
                 if !done.paused {
@@ -322,12 +277,12 @@ impl Cleaner {
             // What can be read elsewhere comes before what cannot be read here.
             Err(IoError::Corrupt) => {
                 self.unreadable += 1;
-                self.push_again(again);
+                self.push_again((done.region, done.purpose));
                 if self.queue.len() > 1 && self.is_destaging() {
                     return done;
                 }
             }
-            // (What is late is tried now and then anyway.)
+            // Late stores are tried again from time to time anyway.
             Err(error) if done.purpose == Purpose::Late => {
                 self.error = error;
                 return done;
@@ -339,29 +294,36 @@ impl Cleaner {
             Err(error) => {
                 self.error = error;
                 self.failures += 1;
-                match done.purpose {
-                    Purpose::Reclaim => {
-                        self.queue.push_front(again);
-                        self.yields = true;
-                    }
-                    Purpose::Destage => {
-                        let tries = &mut self.tries[done.region as usize];
-                        *tries += 1;
-                        if *tries < FAILURES_MAX {
-                            self.push_again(again);
-                        }
-                    }
-                    Purpose::Evict | Purpose::Late => self.push_again(again),
-                }
+                self.queue_failed(&done);
             }
         }
+
         let attempts = self.failures.max(self.unreadable).max(1) - 1;
         let pause = PAUSE_FIRST.0 << attempts.min(16);
         self.retry_at = Some(now.saturating_add(Nanos(pause.min(PAUSE_LAST.0))));
         done
     }
+
+    /// Queues the work of a failed cleaning again, unless it has failed too often in this destage.
+    fn queue_failed(&mut self, done: &Cleaning) {
+        let again = (done.region, done.purpose);
+        match done.purpose {
+            Purpose::Reclaim => {
+                self.queue.push_front(again);
+                self.yields = true;
+            }
+            Purpose::Destage => {
+                self.tries[done.region as usize] += 1;
+                if !self.is_given_up(done.region) {
+                    self.push_again(again);
+                }
+            }
+            Purpose::Evict | Purpose::Late => self.push_again(again),
+        }
+    }
+
     fn push_again(&mut self, (region, purpose): (u32, Purpose)) {
-        // (A region may be wanted again while it is being cleaned.)
+        // A region may have been queued again while it was being cleaned.
         if purpose != Purpose::Destage || !self.is_wanted_clean(region) {
             match purpose {
                 Purpose::Reclaim => self.queue.push_back((region, purpose)),
@@ -369,40 +331,49 @@ impl Cleaner {
             }
         }
     }
+
     /// Whether a region is being cleaned.
     pub fn is_active(&self) -> bool {
         self.active.is_some() || !self.apart.volumes().is_empty()
     }
+
     /// Whether this region is being cleaned.
     pub fn is_cleaning(&self, region: u32) -> bool {
         self.active.is_some_and(|active| active.region == region)
     }
+
     /// The error of the last failed attempt.
     pub fn error(&self) -> IoError {
         self.error
     }
+
     /// Whether a stop gives up: [`FAILURES_MAX`] attempts in a row have failed.
     pub fn fails(&self) -> bool {
         self.failures >= FAILURES_MAX
     }
+
     /// Failed cleanings are retried without a pause.
     pub fn retry_now(&mut self) {
         self.retry_at = None;
     }
+
     /// The time of the next retry, or when a store becomes late.
     pub fn timeout(&self) -> Option<Nanos> {
         [self.retry_at, self.late_at].into_iter().flatten().min()
     }
+
     /// The time may have come.
-    pub fn pass_timeout(&mut self, now: Nanos) {
+    pub fn handle_timeout(&mut self, now: Nanos) {
         for at in [&mut self.retry_at, &mut self.late_at] {
             *at = at.filter(|&at| at > now);
         }
     }
+
     /// Whether the region is not retried in this destage.
     fn is_given_up(&self, region: u32) -> bool {
         self.tries[region as usize] >= FAILURES_MAX
     }
+
     /// A destage begins: earlier failures do not count.
     pub fn forgive(&mut self) {
         (self.failures, self.unreadable) = (0, 0);

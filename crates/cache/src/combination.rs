@@ -50,7 +50,7 @@ impl Combination {
     pub fn check(&self) -> Result<(), &'static str> {
         let back = self.policy.write_back;
         let Some(flash) = self.flash else {
-            // (Without flash it does not matter what is said of acknowledgement.)
+            // Without flash, the acknowledgement does not matter.
             return match self.relation {
                 Relation::Exclusive => Ok(()),
                 _ => Err("needs flash, but there is no [flash] section"),

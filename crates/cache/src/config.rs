@@ -1,8 +1,12 @@
 //! The parameters of a cache. Every limit is a parameter, so that tests can run tiny caches.
 
+use core::fmt;
+
 use forebay_block::{BlockSize, Nanos};
 use forebay_flash::Geometry;
-use forebay_replacement::{AdmissionParameters, Kind, Parameters, Popularity, QueueParameters};
+use forebay_replacement::{
+    AdmissionParameters, Kind as ReplacementKind, Parameters, Popularity, QueueParameters,
+};
 
 use crate::combination::Combination;
 use crate::place::Relation;
@@ -11,7 +15,7 @@ use crate::policy::{Acknowledge, Partial, WritePolicy};
 /// Parameters of a [`crate::Cache`].
 #[derive(Clone, Debug)]
 pub struct CacheConfig {
-    /// Size of a cached block: 4 to 64 KiB (512 B and up in tests).
+    /// Size of a cached block: 4 to 64 KiB, in tests from 512 B.
     pub block_size: BlockSize,
     /// Blocks in DRAM, by the accounting of the replacement policy.
     pub dram_blocks: u32,
@@ -44,7 +48,7 @@ pub struct CacheConfig {
     pub requests_max: u32,
     /// Transfers that can be in progress in a shard on blocks without a frame; at least one.
     pub transfers_spare: u32,
-    /// Pieces of requests (one block each) that can wait at once; at least the blocks of the
+    /// Pieces of requests, of one block each, that can wait at once; at least the blocks of the
     /// largest request that touches one extent.
     pub waiters_max: u32,
     /// Blocks of a request that are handed out in one step before other requests get their turn; at
@@ -53,7 +57,7 @@ pub struct CacheConfig {
     /// Most blocks of a request that are in progress or wait. The next step of the request follows
     /// when so few are left that it fits. At least a step.
     pub request_blocks_max: u32,
-    /// Most steps of work on whole regions and batches (one record each) that a call takes while
+    /// Most steps of work on whole regions and batches, of one record each, that a call takes while
     /// requests are served; the rest waits for the next call. At least 1.
     pub call_steps: u32,
     /// Most writes of a destage from flash in flight, for each shard.
@@ -160,9 +164,8 @@ impl LogReplacement {
     /// Reads from flash that make a record worth keeping, by frequency.
     pub const FREQUENT: u8 = 2;
     /// Popularity that makes a record worth keeping: that of one read at a distance below three
-    /// sixteenths of the size of flash. (With a lower value, more is written and fewer blocks hit
-    /// where blocks are read in loops; a higher value is like
-    /// [`FREQUENT`](LogReplacement::FREQUENT): `docs/policies.md`.)
+    /// sixteenths of the size of flash. With a lower value, more is written, and loops over blocks have
+    /// fewer hits; a higher value is like [`FREQUENT`](LogReplacement::FREQUENT). `docs/policies.md` says more.
     pub const POPULAR: u8 = Popularity::ONE / 8 * 7;
     /// All values.
     pub const ALL: [LogReplacement; 4] = [
@@ -214,30 +217,46 @@ impl VolumeConfig {
 }
 
 impl CacheConfig {
-    /// Refuses impossible parameters.
+    /// Checks whether a cache can have these parameters. [`Cache::new`](crate::Cache::new) panics if not. The
+    /// geometry of the flash tier has a check of its own, [`Geometry::validate`].
     ///
-    /// # Panics
-    /// See [`Cache::new`](crate::Cache::new).
-    pub(crate) fn check(&self) {
-        assert!(self.shards >= 1 && self.shards <= 64, "the number of shards must be from 1 to 64");
+    /// # Errors
+    /// The first parameter that is impossible, or does not fit the others.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let refuse_unless = |fits, error| if fits { Ok(()) } else { Err(error) };
+        refuse_unless((1..=64).contains(&self.shards), ConfigError::Shards)?;
         let steps = 1..=self.request_blocks_max;
-        assert!(
-            steps.contains(&self.step_blocks),
-            "step_blocks must be from 1 to `request_blocks_max`"
-        );
-        assert!(self.call_steps >= 1, "call_steps must be at least 1");
+        refuse_unless(steps.contains(&self.step_blocks), ConfigError::StepBlocks)?;
+        refuse_unless(self.call_steps >= 1, ConfigError::CallSteps)?;
         let extents = self.block_size.shift()..=63;
-        assert!(extents.contains(&self.extent_shift), "an extent must be at least one block");
+        refuse_unless(extents.contains(&self.extent_shift), ConfigError::ExtentShift)?;
         let slots = self.flash.as_ref().is_some_and(|f| f.geometry.slots != 0);
-        assert!(!slots || self.shards == 1, "the slots layout supports only one shard");
-        let fits = Combination::from_config(self).check();
-        assert!(fits.is_ok(), "{}: {fits:?}", self.relation);
+        refuse_unless(!slots || self.shards == 1, ConfigError::SlotsShards)?;
+        let (relation, combination) = (self.relation, Combination::from_config(self));
+        combination.check().map_err(|why| ConfigError::Combination { relation, why })?;
+
+        for shard in 0..self.shards {
+            let dram = self.share(shard, self.dram_blocks);
+            let frames = self.share(shard, self.dram_blocks + self.spare_frames);
+            refuse_unless(dram > 0, ConfigError::DramBlocks)?;
+            refuse_unless(frames > dram, ConfigError::SpareFrames)?;
+            refuse_unless(self.share(shard, self.bounce_frames) > 0, ConfigError::BounceFrames)?;
+        }
+        refuse_unless(self.transfers_spare > 0, ConfigError::TransfersSpare)?;
+        let transfers = self.transfers();
+        refuse_unless(transfers <= Self::TRANSFERS_MAX, ConfigError::Transfers { transfers })
+    }
+
+    /// A shard's share of a total number.
+    pub(crate) fn share(&self, shard: u8, total: u32) -> u32 {
+        let n = u32::from(self.shards);
+        total / n + u32::from(u32::from(shard) < total % n)
     }
 
     /// Whether [`promote_dirty_after`](FlashConfig::promote_dirty_after) is in effect: in the slots
     /// layout, under the relation exclusive, with at most a quarter as many blocks in DRAM as on
-    /// flash, as configured. (A block that is read from flash is remembered as long as flash
-    /// remembers it, not as long as both tiers do. So the cost grows with the size of DRAM.)
+    /// flash, as configured. A block that is read from flash is remembered as long as flash
+    /// remembers it, not as long as both tiers do, so the cost grows with the size of DRAM.
     pub fn dirty_waits(&self) -> bool {
         let in_slots = self.flash.as_ref().filter(|flash| flash.geometry.slots != 0);
         self.relation == Relation::Exclusive
@@ -253,7 +272,7 @@ impl CacheConfig {
     pub const TRANSFERS_SPARE: u32 = 1024;
     /// Most frames, bounce frames and spare transfers of a shard together: each may have a transfer
     /// in progress, and an index entry has 24 bits for the number of its transfer.
-    pub const TRANSFERS_MAX: u32 = crate::entry::TRANSFERS_MAX;
+    pub const TRANSFERS_MAX: u32 = crate::shard::entry::TRANSFERS_MAX;
     /// Default [`step_blocks`](Self::step_blocks): the length of the longest transfer.
     pub const STEP_BLOCKS: u32 = 256;
     /// Default [`call_steps`](Self::call_steps): about 20 microseconds.
@@ -275,7 +294,7 @@ impl CacheConfig {
             partial: Partial::Granule,
             relation: Relation::Exclusive,
             bypass: Bypass::default(),
-            replacement: Parameters::new(Kind::Lru),
+            replacement: Parameters::new(ReplacementKind::Lru),
             flash: None,
             shards: 1,
             extent_shift: CacheConfig::EXTENT_SHIFT,
@@ -300,5 +319,106 @@ impl CacheConfig {
     /// Number of DRAM frames that the driver provides, numbered from 0.
     pub fn frames(&self) -> u32 {
         self.dram_blocks + self.spare_frames + self.bounce_frames
+    }
+}
+
+/// Why a cache cannot have some parameters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The number of shards is not from 1 to 64.
+    Shards,
+    /// A step of a request has no block, or more than may be in flight.
+    StepBlocks,
+    /// A call may take no step.
+    CallSteps,
+    /// An extent is shorter than a block, or longer than any volume.
+    ExtentShift,
+    /// The slots layout has one shard.
+    SlotsShards,
+    /// The policies do not go together.
+    Combination {
+        /// The relation of the tiers.
+        relation: Relation,
+        /// What is missing.
+        why: &'static str,
+    },
+    /// A shard has no block in DRAM.
+    DramBlocks,
+    /// A shard has no spare frame.
+    SpareFrames,
+    /// A shard has no bounce frame.
+    BounceFrames,
+    /// Blocks without a frame have no transfer.
+    TransfersSpare,
+    /// A shard may have more transfers than can be numbered.
+    Transfers {
+        /// Their number.
+        transfers: u32,
+    },
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigError::Shards => f.write_str("the number of shards must be from 1 to 64"),
+            ConfigError::StepBlocks => {
+                f.write_str("step_blocks must be from 1 to `request_blocks_max`")
+            }
+            ConfigError::CallSteps => f.write_str("call_steps must be at least 1"),
+            ConfigError::ExtentShift => f.write_str("an extent must be at least one block"),
+            ConfigError::SlotsShards => f.write_str("the slots layout supports only one shard"),
+            ConfigError::Combination { relation, why } => write!(f, "{relation}: {why}"),
+            ConfigError::DramBlocks => f.write_str("each shard needs at least one DRAM block"),
+            ConfigError::SpareFrames => f.write_str("each shard needs a spare frame"),
+            ConfigError::BounceFrames => f.write_str("each shard needs a bounce frame"),
+            ConfigError::TransfersSpare => f.write_str("blocks without a frame need a transfer"),
+            ConfigError::Transfers { transfers } => {
+                let most = CacheConfig::TRANSFERS_MAX;
+                write!(f, "{transfers} transfers exceed the {most} that can be numbered")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_impossible_configuration_is_refused_with_the_parameter_that_is_wrong() {
+        let good = CacheConfig::dram_only(16);
+        assert_eq!(good.check(), Ok(()));
+        let refuses = |error, spoil: fn(&mut CacheConfig)| {
+            let mut config = good.clone();
+            spoil(&mut config);
+            assert_eq!(config.check(), Err(error));
+        };
+        refuses(ConfigError::Shards, |c| c.shards = 0);
+        refuses(ConfigError::Shards, |c| c.shards = 65);
+        refuses(ConfigError::StepBlocks, |c| c.step_blocks = c.request_blocks_max + 1);
+        refuses(ConfigError::CallSteps, |c| c.call_steps = 0);
+        refuses(ConfigError::ExtentShift, |c| c.extent_shift = c.block_size.shift() - 1);
+        refuses(ConfigError::DramBlocks, |c| c.dram_blocks = 0);
+        refuses(ConfigError::SpareFrames, |c| c.spare_frames = 0);
+        refuses(ConfigError::BounceFrames, |c| c.bounce_frames = 0);
+        refuses(ConfigError::TransfersSpare, |c| c.transfers_spare = 0);
+        refuses(ConfigError::DramBlocks, |c| {
+            (c.shards, c.spare_frames, c.bounce_frames) = (17, 17, 17);
+        });
+        let most = CacheConfig::TRANSFERS_MAX;
+        let error = CacheConfig { transfers_spare: most, ..good.clone() }.check().unwrap_err();
+        assert!(matches!(error, ConfigError::Transfers { .. }), "{error}");
+        let relation = Relation::Inclusive;
+        let error = CacheConfig { relation, ..good.clone() }.check().unwrap_err();
+        assert!(error.to_string().contains("needs flash"), "{error}");
+    }
+
+    #[test]
+    #[should_panic(expected = "call_steps must be at least 1")]
+    fn a_cache_with_an_impossible_configuration_is_not_built() {
+        crate::Cache::new(CacheConfig { call_steps: 0, ..CacheConfig::dram_only(4) });
     }
 }

@@ -67,7 +67,7 @@ impl Destages {
     /// A caller asks for a destage: it begins, or it follows the one in progress.
     pub fn ask(&mut self, world: &mut World, cleaner: &mut Cleaner, stores: &mut Stores) {
         match self.under_way {
-            // What was dirtied since it began is not part of the one under way.
+            // The destage in progress does not include data that became dirty since it began.
             Some(_) => self.again = true,
             None => {
                 self.wanted = true;
@@ -157,9 +157,9 @@ impl Destages {
             }
             return (true, None);
         }
-        // (Without its log nothing can be destaged, however often it is tried.)
+        // Without the log nothing can be destaged, however often it is tried.
         let given_up = cleaner.fails() && world.log_lost && !is_salvaged(world);
-        // (A region that is to be used again and cannot be is no part of it.)
+        // A region that the log cannot reclaim is no part of the destage.
         let cleaned = !cleaner.is_destaging() && !cleaner.is_active();
         if !destage.cleaning || !cleaned && !given_up {
             return (any, None);

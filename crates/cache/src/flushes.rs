@@ -6,8 +6,10 @@
 use forebay_block::{Flags, Op};
 use forebay_flash::sabotage::Bug;
 
-use crate::front::{INTERNAL, Stage};
+use crate::front::{INTERNAL, RequestStage};
 use crate::shard::flush::{self, FlushState};
+use crate::slab::RequestIndex;
+use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
 use crate::world::{World, around};
 
@@ -16,9 +18,9 @@ const FLUSH_BLOCKS: u32 = 64;
 
 impl World {
     /// A flush request: it joins the next round of its volume.
-    pub fn begin_flush(&mut self, request: u32) {
+    pub fn begin_flush(&mut self, request: RequestIndex) {
         let r = &mut self.front.requests[request];
-        r.stage = Stage::Flushing;
+        r.stage = RequestStage::Flushing;
         let volume = r.volume;
         if !self.config.write_policy.write_back {
             return self.make_durable(request);
@@ -96,10 +98,10 @@ impl World {
     }
 
     /// All pieces, or all syncs, of a request have returned.
-    pub fn finish(&mut self, request: u32) {
+    pub fn finish(&mut self, request: RequestIndex) {
         let r = &self.front.requests[request];
         let durable = r.op.modifies() && r.flags.contains(Flags::FUA);
-        if r.stage == Stage::Pieces && durable && r.error.is_none() {
+        if r.stage == RequestStage::Pieces && durable && r.error.is_none() {
             return self.make_durable(request);
         }
         if r.again && r.error.is_none() {
@@ -109,17 +111,18 @@ impl World {
     }
 
     /// The last stage of a request that promises durability.
-    pub fn make_durable(&mut self, request: u32) {
+    pub fn make_durable(&mut self, request: RequestIndex) {
         let r = &mut self.front.requests[request];
-        r.stage = Stage::Syncing;
+        r.stage = RequestStage::Syncing;
         let volume = r.volume;
         let v = usize::from(volume);
         // Of a log that has failed nothing is needed where all is on the store.
-        let without = self.goes_past(v) || self.log_lost && !self.front.volumes[v].is_dirty();
+        let without =
+            self.is_without_flash(v) || self.log_lost && !self.front.volumes[v].is_dirty();
         let logs = self.config.write_policy.write_back && !without;
         if let Some(log) = self.log.as_mut().filter(|_| logs) {
             self.front.requests[request].outstanding += 1;
-            log.sync(u64::from(request));
+            log.sync(Ticket::Request(request).encode());
         }
         if self.front.owes_sync(volume) && !self.front.sabotage.is(Bug::BackingSyncSkipped) {
             self.front.requests[request].outstanding += 1;
@@ -131,14 +134,14 @@ impl World {
     }
 
     /// Whether a request that the log could not make durable waits instead of failing.
-    pub fn may_repeat(&self, request: u32) -> bool {
+    pub fn may_repeat(&self, request: RequestIndex) -> bool {
         self.holds.void && self.front.requests[request].id != INTERNAL
     }
 
     /// The request waits until volumes bypass flash, if they may; then it repeats its last stage.
-    pub fn repeat_last_stage(&mut self, request: u32) {
+    pub fn repeat_last_stage(&mut self, request: RequestIndex) {
         let r = &mut self.front.requests[request];
-        (r.again, r.stage) = (false, Stage::Pieces);
+        (r.again, r.stage) = (false, RequestStage::Pieces);
         let op = r.op;
         self.stats.waits_void += 1;
         match op {

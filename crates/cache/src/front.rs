@@ -1,7 +1,7 @@
 //! The front: volumes, requests in flight, and the syncs that a reply waits for.
 //!
-//! A request is split into pieces, one for each block (a bounded number
-//! of blocks at a time). The pieces go to shards, and the last piece to return ends the request. A
+//! A request is split into pieces, one for each block, for a bounded number
+//! of blocks at a time. The pieces go to shards, and the last piece to return ends the request. A
 //! request that promises durability (FLUSH, FUA) then waits for the syncs it needs. A sync covers
 //! only writes that had completed when it was issued; all requests that wait meanwhile share the
 //! next one.
@@ -13,12 +13,12 @@ use forebay_flash::sabotage::{Bug, Sabotage};
 use crate::cache::VOLUMES_MAX;
 use crate::config::{Bypass, CacheConfig, VolumeConfig};
 use crate::load::{Loads, Source};
-use crate::slab::{Fifo, Linked, NONE, Slab};
+use crate::slab::{Fifo, Linked, RequestIndex, Slab};
 use crate::stores::Shares;
 use crate::volume::{SyncWaiter, VolumeState};
 use crate::volume_set::VolumeSet;
 
-/// The name of the cache's own requests (the flush of a clean stop).
+/// The name of the cache's own requests, such as the flush of a clean stop.
 pub(crate) const INTERNAL: RequestId = RequestId(u64::MAX);
 
 /// A request in flight.
@@ -35,7 +35,7 @@ pub(crate) struct RequestState {
     /// Pieces handed out and not returned; for a request in its last stage, syncs it waits for.
     pub outstanding: u32,
     pub error: Option<IoError>,
-    pub stage: Stage,
+    pub stage: RequestStage,
     /// It continues when enough of its pieces have returned.
     paused: bool,
     /// The log failed before the request was durable: it repeats its last stage.
@@ -44,12 +44,12 @@ pub(crate) struct RequestState {
     zeroes: bool,
     /// It bypasses the cache, as part of a sequential stream.
     pub bypass: bool,
-    next: u32,
+    next: RequestIndex,
 }
 
 /// The stage of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stage {
+pub(crate) enum RequestStage {
     /// Its pieces are in progress.
     Pieces,
     /// A flush waits for dirty blocks to leave DRAM.
@@ -66,8 +66,8 @@ impl RequestState {
     }
 }
 
-impl Linked for RequestState {
-    fn next(&mut self) -> &mut u32 {
+impl Linked<RequestIndex> for RequestState {
+    fn next(&mut self) -> &mut RequestIndex {
         &mut self.next
     }
 }
@@ -75,15 +75,15 @@ impl Linked for RequestState {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Front {
-    pub requests: Slab<RequestState>,
+    pub requests: Slab<RequestIndex, RequestState>,
     pub volumes: Vec<VolumeState>,
     pub shares: Shares,
     /// Volumes with a flush in progress.
     pub flushing: VolumeSet,
     /// Requests that can hand out more blocks.
-    pub running: Fifo,
+    pub running: Fifo<RequestIndex>,
     /// By shard: requests that wait for a place in the shard for their next block.
-    pub blocked: Box<[Fifo]>,
+    pub blocked: Box<[Fifo<RequestIndex>]>,
     /// Their number.
     pub blocked_count: u32,
     /// Most pieces that a request may have out when it takes another step.
@@ -91,10 +91,10 @@ pub(crate) struct Front {
     /// Bytes that a request hands out in one step.
     step_bytes: u64,
     /// Requests whose pieces have all returned.
-    pub finished: Fifo,
+    pub finished: Fifo<RequestIndex>,
     /// Modifying requests that wait for the end of a change of policy, of a destage, or of dropping a
     /// volume's data; some have begun.
-    pub held: Fifo,
+    pub held: Fifo<RequestIndex>,
     pub held_count: u32,
     /// Trims and zeroings that have not begun and wait for others of the same blocks.
     pub zeroings_waiting: u32,
@@ -185,7 +185,7 @@ impl Front {
     }
 
     /// Registers a request; `Err` is the reply to send at once.
-    pub fn admit(&mut self, id: RequestId, request: &Request) -> Result<u32, IoError> {
+    pub fn admit(&mut self, id: RequestId, request: &Request) -> Result<RequestIndex, IoError> {
         let Request { volume, op, flags, offset, length, .. } = *request;
         let state = self.volumes.get_mut(volume.0 as usize).ok_or(IoError::Invalid)?;
         let end = offset.checked_add(length).ok_or(IoError::Invalid)?;
@@ -222,21 +222,21 @@ impl Front {
             cursor: offset,
             outstanding: 0,
             error: None,
-            stage: Stage::Pieces,
+            stage: RequestStage::Pieces,
             paused: false,
             again: false,
             zeroes: false,
             bypass,
-            next: NONE,
+            next: RequestIndex::NONE,
         }))
     }
 
     /// `count` pieces of a request came back.
-    pub fn pieces_done(&mut self, request: u32, count: u32, result: Outcome) {
+    pub fn pieces_done(&mut self, request: RequestIndex, count: u32, result: Outcome) {
         let state = &mut self.requests[request];
         debug_assert!(state.outstanding >= count, "more pieces completed than were handed out");
         state.outstanding -= count;
-        if state.stage == Stage::Pieces && state.op.modifies() {
+        if state.stage == RequestStage::Pieces && state.op.modifies() {
             self.volumes[usize::from(state.volume)].pieces -= count;
         }
         if let Err(e) = result {
@@ -253,13 +253,13 @@ impl Front {
     }
 
     /// Whether a request may hand out another step.
-    pub fn may_step(&self, request: u32) -> bool {
+    pub fn may_step(&self, request: RequestIndex) -> bool {
         self.requests[request].outstanding <= self.pieces_left_max
     }
 
     /// A request has taken a step that was not its last. Another follows, at once or when enough of
     /// its pieces have returned; returns true in the second case.
-    pub fn go_on(&mut self, request: u32) -> bool {
+    pub fn go_on(&mut self, request: RequestIndex) -> bool {
         let state = &mut self.requests[request];
         state.paused = state.outstanding > self.pieces_left_max;
         let paused = state.paused;
@@ -270,14 +270,14 @@ impl Front {
     }
 
     /// The request takes its next step in the turn to come.
-    pub fn run(&mut self, request: u32) {
+    pub fn run(&mut self, request: RequestIndex) {
         let mut running = self.running;
         self.requests.push_back(&mut running, request);
         self.running = running;
     }
 
     /// Takes the request whose step is next.
-    pub fn pop_running(&mut self) -> Option<u32> {
+    pub fn pop_running(&mut self) -> Option<RequestIndex> {
         let mut running = self.running;
         let request = self.requests.pop_front(&mut running);
         self.running = running;
@@ -285,7 +285,7 @@ impl Front {
     }
 
     /// Takes the next request whose pieces have all returned.
-    pub fn pop_finished(&mut self) -> Option<u32> {
+    pub fn pop_finished(&mut self) -> Option<RequestIndex> {
         let mut finished = self.finished;
         let request = self.requests.pop_front(&mut finished);
         self.finished = finished;
@@ -293,7 +293,7 @@ impl Front {
     }
 
     /// A shard had no place for the request's next piece.
-    pub fn block(&mut self, request: u32, shard: usize) {
+    pub fn block(&mut self, request: RequestIndex, shard: usize) {
         let mut blocked = self.blocked[shard];
         self.requests.push_back(&mut blocked, request);
         self.blocked[shard] = blocked;
@@ -301,7 +301,7 @@ impl Front {
     }
 
     /// Takes the request that has waited longest for a place in a shard.
-    pub fn unblock(&mut self, shard: usize) -> Option<u32> {
+    pub fn unblock(&mut self, shard: usize) -> Option<RequestIndex> {
         let mut blocked = self.blocked[shard];
         let request = self.requests.pop_front(&mut blocked)?;
         self.blocked[shard] = blocked;
@@ -315,7 +315,7 @@ impl Front {
     ///
     /// Two overlapping ones would wait for each other's ranges block by block, and would zero the
     /// store that way.
-    pub fn may_zero(&mut self, request: u32) -> bool {
+    pub fn may_zero(&mut self, request: RequestIndex) -> bool {
         let r = &self.requests[request];
         if r.zeroes || r.end - r.offset <= self.step_bytes {
             return true;
@@ -333,13 +333,13 @@ impl Front {
         false
     }
 
-    fn begin_zeroing(&mut self, request: u32) {
+    fn begin_zeroing(&mut self, request: RequestIndex) {
         let r = &mut self.requests[request];
         r.zeroes = true;
         self.volumes[usize::from(r.volume)].zeroings.push(request);
     }
 
-    fn meets_a_zeroing(&self, request: u32) -> bool {
+    fn meets_a_zeroing(&self, request: RequestIndex) -> bool {
         let r = &self.requests[request];
         self.volumes[usize::from(r.volume)].zeroings.iter().any(|&other| {
             let other = &self.requests[other];
@@ -348,12 +348,13 @@ impl Front {
     }
 
     /// A zeroing of the volume has ended: those that waited for it continue, in order.
-    fn end_zeroing(&mut self, request: u32, volume: usize) {
+    fn end_zeroing(&mut self, request: RequestIndex, volume: usize) {
         self.volumes[volume].zeroings.retain(|&other| other != request);
         loop {
             let mut waiting = self.volumes[volume].zeroings_waiting;
-            if waiting.is_empty() || self.meets_a_zeroing(waiting.head) {
-                return;
+            match waiting.first() {
+                Some(first) if !self.meets_a_zeroing(first) => {}
+                _ => return,
             }
             let next = self.requests.pop_front(&mut waiting).expect("the list is not empty");
             self.volumes[volume].zeroings_waiting = waiting;
@@ -364,7 +365,7 @@ impl Front {
     }
 
     /// Answers a request and forgets it.
-    pub fn reply(&mut self, request: u32, effects: &mut EffectQueue) {
+    pub fn reply(&mut self, request: RequestIndex, effects: &mut EffectQueue) {
         let state = self.requests.remove(request);
         if state.zeroes {
             self.end_zeroing(request, usize::from(state.volume));
@@ -383,12 +384,12 @@ impl Front {
     }
 
     /// Whether a zeroing request allows a hole.
-    pub fn may_punch(&self, request: u32) -> bool {
+    pub fn may_punch(&self, request: RequestIndex) -> bool {
         let r = &self.requests[request];
         r.op == Op::Trim || !r.flags.contains(Flags::NO_HOLE)
     }
 
-    /// A write or zeroing of bytes of the backing store that did not pass through the log has
+    /// A write or zeroing of bytes of the backing store that bypassed the log has
     /// completed.
     pub fn direct_written(&mut self, volume: u16, start: u64, end: u64) {
         self.volumes[volume as usize].direct_written(start, end, self.extent_shift);
@@ -399,8 +400,8 @@ impl Front {
         self.volumes[volume as usize].owes_sync()
     }
 
-    /// Whether completed direct writes to the extent of a byte are not yet durable. (It may also
-    /// return true when there are none.)
+    /// Whether completed direct writes to the extent of a byte are not yet durable. It may also return true when there
+    /// are none.
     pub fn owes_sync_at(&self, volume: u16, offset: u64) -> bool {
         self.volumes[volume as usize].owes_sync_at(offset >> self.extent_shift)
     }

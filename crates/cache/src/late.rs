@@ -8,7 +8,7 @@
 //! cleanings destage them.
 //!
 //! A store is late in comparison with the slowest of the other stores, by the time that a round of
-//! writes takes. (The time of syncs is not compared.)
+//! writes takes. The time of syncs is not compared.
 
 use crate::volume_set::VolumeSet;
 use forebay_block::Nanos;
@@ -69,7 +69,8 @@ impl Late {
     /// A volume's store has ended `writes` that began at `since`. True if it was late and no longer is.
     pub fn note(&mut self, volume: usize, since: Nanos, writes: u32, now: Nanos) -> bool {
         let last = now.saturating_sub(since).0 / rounds(writes);
-        // (Half as long, and compared with others only: else one that is slow goes back and forth.)
+        // The limit is half of that for becoming late, and only other stores count. Otherwise a slow store would
+        // become late and recover again and again.
         let limit = self.slowest_but(volume).map(|slowest| slowest.saturating_mul(TIMES / 2));
         let recovers = self.volumes.contains(volume) && limit.is_none_or(|limit| last < limit);
         if recovers {

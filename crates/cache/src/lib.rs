@@ -11,12 +11,8 @@ mod cleaner;
 mod combination;
 mod config;
 mod destage;
-mod entry;
-mod flash_replacement;
 mod flushes;
-mod frames;
 mod front;
-mod index;
 mod late;
 mod load;
 mod machine;
@@ -26,27 +22,27 @@ mod place;
 mod policy;
 mod published;
 mod requests;
-mod returns;
-mod seal;
+mod sealer;
 mod shard;
 mod slab;
-mod sorting;
 mod stamp;
-mod start;
+mod startup;
 mod stats;
 mod stop;
 mod stores;
 mod streams;
 mod switch;
+mod ticket;
 mod volume;
 mod volume_set;
-mod waiters;
 mod world;
 
 pub use allocation::{Held, Holdings};
 pub use cache::{Cache, Sought, VOLUMES_MAX};
 pub use combination::{Combination, FlashCombination};
-pub use config::{Bypass, CacheConfig, FlashConfig, LogReplacement, VolumeConfig, Written};
+pub use config::{
+    Bypass, CacheConfig, ConfigError, FlashConfig, LogReplacement, VolumeConfig, Written,
+};
 pub use forebay_replacement::{
     AdmissionKind, AdmissionParameters, Kind as ReplacementKind,
     Parameters as ReplacementParameters, QueueParameters, Tier,
@@ -55,3 +51,4 @@ pub use notice::{Notice, Open};
 pub use place::Relation;
 pub use policy::{Acknowledge, Partial, WritePolicy};
 pub use stats::{CacheStats, Hits, VolumeStats};
+pub use stop::StopTarget;

@@ -2,7 +2,7 @@
 //! admission by load.
 //!
 //! Single reads are not timed. The mean latency in a second is the sum, over that second, of the
-//! reads in flight, divided by the reads that ended (Little's law).
+//! reads in flight, divided by the reads that ended, by Little's law.
 
 use forebay_block::Nanos;
 
@@ -30,7 +30,7 @@ impl Load {
 
     fn end_second(&mut self, now: u64) {
         self.count_to(now);
-        // (One that takes longer than the second counts for as long as it has taken.)
+        // If no read ended in this second, the reads in flight count for as long as they have taken.
         self.mean = self.sum / u64::from(self.ended.max(1));
         (self.sum, self.ended) = (0, 0);
     }
@@ -53,7 +53,7 @@ pub(crate) struct Loads {
 }
 
 impl Loads {
-    fn pass(&mut self, now: u64) {
+    fn advance_time(&mut self, now: u64) {
         if now.saturating_sub(self.begun) >= SECOND {
             self.flash.end_second(now);
             self.stores.end_second(now);
@@ -63,7 +63,7 @@ impl Loads {
     }
 
     fn load_mut(&mut self, source: Source, now: Nanos) -> &mut Load {
-        self.pass(now.0);
+        self.advance_time(now.0);
         let load = match source {
             Source::Flash => &mut self.flash,
             Source::Store => &mut self.stores,

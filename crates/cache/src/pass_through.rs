@@ -13,21 +13,20 @@
 //! volumes without dirty records void: flash may be gone, and may return.
 //!
 //! Flushes, and writes of blocks with a record, wait for this, at most for `give_up_after`; then
-//! they fail. If it fails for some volumes (they have unreadable dirty records, or their stores
-//! have no headers or fail), it is retried later.
+//! they fail. If a volume has unreadable dirty records, or its store has no header or fails, this
+//! does not succeed for the volume, and is retried later.
 
 use forebay_block::{Nanos, Op};
 use forebay_effect::Outcome;
 
 use crate::cleaner::Cleaner;
 use crate::destage::Destages;
+use crate::shard::EntryId;
 use crate::stamp::Stamps;
 use crate::stores::Stores;
+use crate::ticket::Ticket;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World, around, sooner};
-
-/// The name of the sync, and of the mark, in requests to the log.
-pub(crate) const SALVAGE: u64 = u64::MAX - 4;
 
 /// Pause after a failed attempt; it doubles up to the last value.
 const PAUSE_FIRST: Nanos = Nanos(5_000_000_000);
@@ -55,7 +54,7 @@ enum Stage {
     /// The shard's entries from this one on must forget their records.
     Dropping {
         shard: usize,
-        entry: u32,
+        entry: EntryId,
     },
 }
 
@@ -117,7 +116,7 @@ impl PassThrough {
                     self.begin_last_destage(others);
                 } else {
                     self.stage = Stage::Salvaging;
-                    log.salvage(SALVAGE);
+                    log.salvage(Ticket::PassThrough.encode());
                 }
                 true
             }
@@ -133,7 +132,7 @@ impl PassThrough {
             return;
         }
         match result {
-            // (Somebody may have asked for a destage meanwhile: that ends first.)
+            // A destage may have been requested meanwhile; it ends first.
             Ok(()) => self.stage = Stage::Settling,
             Err(_) => self.stage = Stage::Releasing,
         }
@@ -156,14 +155,14 @@ impl PassThrough {
             return self.fail(world);
         };
         self.stage = Stage::Voiding(clean);
-        log.void(clean.iter().map(|v| v as u16), SALVAGE);
+        log.void(clean.iter().map(|v| v as u16), Ticket::PassThrough.encode());
     }
 
     /// The volumes' records are durably void, or could not be declared void.
     pub fn voided(&mut self, world: &mut World, result: Outcome) {
         let Stage::Voiding(volumes) = self.stage else { return };
         match result {
-            Ok(()) => self.go_past(world, volumes),
+            Ok(()) => self.continue_without_flash(world, volumes),
             Err(_) => self.stage = Stage::Releasing,
         }
     }
@@ -183,17 +182,17 @@ impl PassThrough {
         let Stage::Released(volumes) = self.stage else { return };
         match volumes & done {
             VolumeSet::EMPTY => self.fail(world),
-            released => self.go_past(world, released),
+            released => self.continue_without_flash(world, released),
         }
     }
 
     /// The records of these volumes on flash will never count again.
-    fn go_past(&mut self, world: &mut World, volumes: VolumeSet) {
-        world.past |= volumes;
+    fn continue_without_flash(&mut self, world: &mut World, volumes: VolumeSet) {
+        world.without_flash |= volumes;
         world.stats.passed_through += u64::from(volumes.len());
-        let (past, all) = (world.past, world.all_go_past());
-        world.shards.iter_mut().for_each(|shard| shard.set_past(past, all));
-        self.stage = Stage::Dropping { shard: 0, entry: 0 };
+        let (volumes, all) = (world.without_flash, world.all_without_flash());
+        world.shards.iter_mut().for_each(|shard| shard.set_without_flash(volumes, all));
+        self.stage = Stage::Dropping { shard: 0, entry: EntryId::FIRST };
         self.let_go(world);
     }
 
@@ -203,11 +202,11 @@ impl PassThrough {
         world: &mut World,
         others: Others<'_>,
         shard: usize,
-        entry: u32,
+        entry: EntryId,
     ) -> bool {
         if shard == world.shards.len() {
             self.stage = Stage::Idle;
-            if !world.all_go_past() {
+            if !world.all_without_flash() {
                 self.retry_later(world);
             } else if !others.destages.is_under_way() {
                 // What was dirty in memory need not stay there.
@@ -218,7 +217,7 @@ impl PassThrough {
         let next = world.shards[shard].drop_void(&mut around!(world), entry, ENTRIES);
         self.stage = match next {
             Some(entry) => Stage::Dropping { shard, entry },
-            None => Stage::Dropping { shard: shard + 1, entry: 0 },
+            None => Stage::Dropping { shard: shard + 1, entry: EntryId::FIRST },
         };
         true
     }
@@ -262,7 +261,7 @@ impl PassThrough {
     }
 
     /// The time may have come.
-    pub fn pass_timeout(&mut self, world: &mut World) {
+    pub fn handle_timeout(&mut self, world: &mut World) {
         if self.until.is_some_and(|at| at <= world.now) {
             self.let_go(world);
         }
@@ -275,12 +274,12 @@ impl PassThrough {
     }
 }
 
-/// Volumes that have no dirty records and do not bypass flash yet.
+/// Volumes that have no dirty records and still use flash.
 fn without_dirty_records(world: &World) -> VolumeSet {
     let mut clean = VolumeSet::EMPTY;
     for (v, volume) in world.front.volumes.iter().enumerate() {
         let whole = volume.owed == 0 && !world.front.has_failed(v);
-        clean.insert_if(v, whole && !world.goes_past(v));
+        clean.insert_if(v, whole && !world.is_without_flash(v));
     }
     clean
 }

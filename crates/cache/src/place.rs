@@ -1,7 +1,6 @@
 //! Where blocks go: one function without state, [`place`], and its table.
 //!
-//! The shard calls it at each [`Moment`] (a read that misses, a read from flash, a write, a write
-//! of a block that flash lacks, a block chosen by the queues, a clean block that leaves memory) and
+//! The shard calls it at each [`Moment`], for example when a read misses or a clean block leaves memory, and
 //! acts on the answer. `docs/policies.md` has the table for users.
 
 use core::fmt;
@@ -11,23 +10,23 @@ use crate::policy::{Acknowledge, WritePolicy};
 /// How the two tiers share the blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Relation {
-    /// A block enters memory, and enters flash when it leaves memory. (A copy on flash stays while
-    /// the block is in memory again: dropping it would cost a write later, and gain nothing.)
+    /// A block enters memory, and enters flash when it leaves memory. A copy on flash stays while
+    /// the block is in memory again: dropping it would cost a write later, and gain nothing.
     #[default]
     Exclusive,
     /// A block that is read enters memory, and flash at once.
     Inclusive,
-    /// A block that leaves memory enters flash together with the rest of its line (Hazan).
+    /// Hazan's Layered: a block that leaves memory enters flash together with the rest of its line.
     Layered,
-    /// A read miss brings its block into memory, and the whole line into flash (Hazan).
+    /// Hazan's Dual: a read miss brings its block into memory, and the whole line into flash.
     Dual,
-    /// Memory holds blocks that were read, flash those that were written (ETICA without promotion
-    /// and eviction queues).
+    /// ETICA without promotion and eviction queues: memory holds blocks that were read, flash those that were
+    /// written.
     EticaNpe,
     /// Memory holds blocks that were read, flash those that [queues](forebay_replacement::Queues)
     /// chose (ETICA).
     Etica,
-    /// Only flash caches; blocks pass through memory (the one level of ECI-Cache).
+    /// The one level of ECI-Cache: only flash caches, and blocks are in memory only in transit.
     Eci,
 }
 
@@ -118,8 +117,8 @@ pub(crate) fn place(
     }
 }
 
-/// The places of a block in a request that bypasses the cache: the block enters no tier. (A write
-/// goes to the backing store; if the cache has to hold it after all, it is written like any other.)
+/// The places of a block in a request that bypasses the cache: the block enters no tier. A write
+/// goes to the backing store; if the cache has to hold it after all, it is written like any other.
 pub(crate) fn place_bypassed(moment: Moment) -> Placement {
     let memory = match moment {
         Moment::ReadFlash => InMemory::Transit,

@@ -21,11 +21,11 @@ impl WritePolicy {
     /// Writes go to the backing store and stay in the cache.
     pub const WRITE_THROUGH: WritePolicy =
         WritePolicy { write_back: false, allocate_on_write: true, allocate_on_read: true };
-    /// Writes go to the backing store and invalidate; only reads allocate (ETICA's RO level, and
-    /// write-around).
+    /// ETICA's RO level, and write-around: writes go to the backing store and invalidate; only reads
+    /// allocate.
     pub const READ_ONLY: WritePolicy =
         WritePolicy { write_back: false, allocate_on_write: false, allocate_on_read: true };
-    /// Only writes allocate, and are destaged later (ETICA's WBWO).
+    /// ETICA's WBWO: only writes allocate, and are destaged later.
     pub const WRITE_ONLY: WritePolicy =
         WritePolicy { write_back: true, allocate_on_write: true, allocate_on_read: false };
 }

@@ -38,7 +38,7 @@ pub(crate) fn note_hit(
     now: Nanos,
     (volume, offset, length): (Volume, u64, u64),
 ) {
-    world.pass_time(now);
+    world.advance_time(now);
     if world.read_hit(volume, offset, length).is_some() {
         return;
     }

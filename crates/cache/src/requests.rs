@@ -2,28 +2,28 @@
 //! time and a bounded number in one turn, and the last block to return ends the request.
 //!
 //! A request that cannot continue is not on a list that every turn walks. It waits for what it
-//! needs (the return of its pieces, or a place in its shard) and is called when that is available.
+//! needs, the return of its pieces or a place in its shard, and is called when that is available.
 //! So the cost of a turn does not depend on how many requests wait.
 
 use forebay_block::Op;
 use forebay_effect::IoError;
 use forebay_flash::BlockKey;
 
-use crate::shard::{Access, Tiers};
-use crate::slab::{Fifo, NONE};
+use crate::shard::Piece;
+use crate::shard::{Evaluated, Tiers};
+use crate::slab::{Fifo, RequestIndex};
 use crate::stores::Stores;
-use crate::waiters::Piece;
 use crate::world::{CacheState, World, around};
 
 /// Why a request hands out no more blocks in this step.
 enum Halt {
-    /// All are handed out.
+    /// All blocks are handed out.
     AtEnd,
-    /// As many are as one step may.
+    /// The step has handed out as many blocks as it may.
     Paused,
-    /// The volume has dirty what is its share of flash.
+    /// The volume's dirty blocks fill its share of flash.
     OverShare,
-    /// The block has a record, and volumes are about to go past flash.
+    /// The block has a record, and volumes are about to continue without flash.
     AwaitsVoid,
     /// This shard has no place for another piece that waits.
     Full(usize),
@@ -41,25 +41,25 @@ impl World {
 
     /// Lets each stopped request that can continue take one step.
     pub fn resume(&mut self, stores: &mut Stores) -> bool {
-        let last = self.front.running.tail;
+        let last = self.front.running.last();
         let mut any = false;
         for n in 0..self.shards.len() {
-            let last = self.front.blocked[n].tail;
+            let last = self.front.blocked[n].last();
             while self.shards[n].has_place()
                 && let Some(request) = self.front.unblock(n)
             {
                 any |= self.step(stores, request);
-                if request == last {
+                if Some(request) == last {
                     break;
                 }
             }
         }
-        if last == NONE {
+        if last.is_none() {
             return any;
         }
         while let Some(request) = self.front.pop_running() {
             any |= self.step(stores, request);
-            if request == last {
+            if Some(request) == last {
                 break;
             }
         }
@@ -67,7 +67,7 @@ impl World {
     }
 
     /// One step of a request; returns whether it did anything.
-    fn step(&mut self, stores: &mut Stores, request: u32) -> bool {
+    fn step(&mut self, stores: &mut Stores, request: RequestIndex) -> bool {
         let (id, before) = (self.front.requests[request].id, self.front.requests[request].cursor);
         self.advance(stores, request);
         let still = self.front.requests.get(request).filter(|r| r.id == id);
@@ -75,7 +75,7 @@ impl World {
     }
 
     /// Hands the next blocks of a request to their shards.
-    pub fn advance(&mut self, stores: &mut Stores, request: u32) {
+    pub fn advance(&mut self, stores: &mut Stores, request: RequestIndex) {
         let zeroes = zeroes(self.front.requests[request].op);
         if zeroes && !self.front.may_zero(request) {
             self.stats.waits_zeroing += 1;
@@ -94,7 +94,7 @@ impl World {
                 stores.consider_suspending(self);
             }
             Halt::AwaitsVoid => self.hold(request),
-            // One with much under way waits for its own pieces first.
+            // A request with many pieces in progress waits for them first.
             Halt::Full(n) if self.front.may_step(request) => {
                 self.stats.waits_place += 1;
                 self.front.block(request, n);
@@ -107,9 +107,9 @@ impl World {
         }
     }
 
-    /// Hands out blocks of a request until something stops it. `last_shard` is the one that has had the last of them, and
-    /// whose runs are open.
-    fn hand_out(&mut self, request: u32, last_shard: &mut Option<usize>) -> Halt {
+    /// Hands out blocks of a request until something stops it. `last_shard` is the shard that has received the last
+    /// of them, and whose runs are open.
+    fn hand_out(&mut self, request: RequestIndex, last_shard: &mut Option<usize>) -> Halt {
         let r = &self.front.requests[request];
         let (modifies, zeroes, volume) = (r.op.modifies(), zeroes(r.op), usize::from(r.volume));
         let mut left = self.config.step_blocks;
@@ -135,7 +135,7 @@ impl World {
             let access = self.shards[n].access(&mut around, piece);
             let r = &mut self.front.requests[request];
             match access {
-                Access::Pending => {
+                Evaluated::Pending => {
                     r.cursor += length;
                     let further = if zeroes { self.zero_further(request, n, left) } else { 0 };
                     left -= further;
@@ -143,14 +143,14 @@ impl World {
                         self.front.volumes[volume].pieces += 1 + further;
                     }
                 }
-                Access::Done(result) => {
+                Evaluated::Done(result) => {
                     r.outstanding -= 1;
                     r.cursor += length;
                     if let Err(e) = result {
                         r.error.get_or_insert(e);
                     }
                 }
-                Access::Full => {
+                Evaluated::Full => {
                     r.outstanding -= 1;
                     return Halt::Full(n);
                 }
@@ -164,7 +164,7 @@ impl World {
 
     /// The part of a request that lies in the next block, and the shard of that.
     #[inline]
-    fn next_piece(&self, request: u32) -> (usize, Piece) {
+    fn next_piece(&self, request: RequestIndex) -> (usize, Piece) {
         let (r, size) = (&self.front.requests[request], self.config.block_size);
         let start = size.within(r.cursor);
         let piece = Piece {
@@ -182,7 +182,7 @@ impl World {
     /// Hands out the next blocks of a zeroing request that are zeroed as a range with the previous
     /// one: at most `blocks`, and none beyond the extent, so that they belong to the same shard. An
     /// extent of which nothing is cached costs two steps, not one for each block.
-    fn zero_further(&mut self, request: u32, shard: usize, blocks: u32) -> u32 {
+    fn zero_further(&mut self, request: RequestIndex, shard: usize, blocks: u32) -> u32 {
         let size = self.config.block_size;
         let r = &self.front.requests[request];
         let shift = self.config.extent_shift;
@@ -202,7 +202,7 @@ impl World {
     }
 
     /// Holds a request until the change of policy, or the destage, has ended.
-    pub fn hold(&mut self, request: u32) {
+    pub fn hold(&mut self, request: RequestIndex) {
         let mut held = self.front.held;
         self.front.requests.push_back(&mut held, request);
         self.front.held = held;
@@ -217,11 +217,12 @@ impl World {
             if self.front.requests[request].op == Op::Flush {
                 self.begin_flush(request);
             } else {
-                // (Pieces of it may be under way.)
+                // Some of its pieces may be in progress.
                 self.front.go_on(request);
             }
         }
     }
+
     /// Whether another modifying piece has to wait for the volume's share.
     #[inline]
     pub fn is_over_share(&self, volume: usize) -> bool {
@@ -233,7 +234,7 @@ impl World {
     }
 
     /// Holds the rest of a request until its volume has fewer dirty blocks than its share.
-    pub fn hold_for_share(&mut self, request: u32) {
+    pub fn hold_for_share(&mut self, request: RequestIndex) {
         let volume = usize::from(self.front.requests[request].volume);
         let mut held = self.front.volumes[volume].held;
         self.front.requests.push_back(&mut held, request);
@@ -264,7 +265,7 @@ impl World {
             self.front.shares.held -= 1;
             let r = &mut self.front.requests[request];
             (r.error, r.cursor) = (Some(error), r.end);
-            // (What is under way of it comes to its end first.)
+            // Its pieces in progress end first.
             if r.outstanding == 0 {
                 self.front.reply(request, &mut self.effects);
             }

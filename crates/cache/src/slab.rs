@@ -4,118 +4,185 @@
 //! one is left. So a slab sized for the worst case touches memory only for the largest number of
 //! items ever in use at once.
 
-/// "None" in links.
-pub(crate) const NONE: u32 = u32::MAX;
+/// The number of an item in a slab. Each slab has a key type of its own, so that the numbers of different slabs
+/// cannot be confused.
+pub(crate) trait Key: Copy + Eq {
+    /// "No item" in links.
+    const NONE: Self;
+
+    /// The key with this number.
+    fn new(number: u32) -> Self;
+
+    /// The number of the key.
+    fn number(self) -> u32;
+}
+
+/// Declares types for the numbers of items.
+macro_rules! keys {
+    ($($(#[$about:meta])* $name:ident)*) => {$(
+        $(#[$about])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub(crate) struct $name(u32);
+
+        impl $name {
+            /// "No item" in links.
+            pub const NONE: $name = $name(u32::MAX);
+        }
+
+        impl $crate::slab::Key for $name {
+            const NONE: $name = $name::NONE;
+
+            #[inline]
+            fn new(number: u32) -> $name {
+                $name(number)
+            }
+
+            #[inline]
+            fn number(self) -> u32 {
+                self.0
+            }
+        }
+    )*};
+}
+pub(crate) use keys;
+
+keys! {
+    /// A request in flight, in the front. Drivers name it by a `RequestId` of their own.
+    RequestIndex
+    /// A transfer in progress, in its shard.
+    TransferIndex
+    /// A piece that waits, in its shard.
+    WaiterIndex
+    /// A stretch of records to destage, in its shard.
+    StretchIndex
+}
 
 /// A slab of at most `capacity` items, named by number.
 #[derive(Debug)]
-pub(crate) struct Slab<T> {
+pub(crate) struct Slab<K, T> {
     /// The items ever in use.
     items: Vec<Option<T>>,
     /// The vacant ones among them.
-    free: Vec<u32>,
+    free: Vec<K>,
     capacity: u32,
 }
 
-impl<T> Slab<T> {
+impl<K: Key, T> Slab<K, T> {
     pub fn new(capacity: u32) -> Self {
         let room = capacity as usize;
         Slab { items: Vec::with_capacity(room), free: Vec::with_capacity(room), capacity }
     }
+
     pub fn is_full(&self) -> bool {
         self.in_use() == self.capacity()
     }
+
     pub fn capacity(&self) -> usize {
         self.capacity as usize
     }
-    /// One more than the highest number that an item has had.
-    pub fn numbers(&self) -> u32 {
-        self.items.len() as u32
+
+    /// The keys of all items ever in use; some may be vacant.
+    pub fn keys(&self) -> impl Iterator<Item = K> + use<K, T> {
+        (0..self.items.len() as u32).map(K::new)
     }
+
     /// Bytes of memory touched so far.
     pub fn memory_bytes(&self) -> u64 {
-        (self.items.len() * (size_of::<Option<T>>() + size_of::<u32>())) as u64
+        (self.items.len() * (size_of::<Option<T>>() + size_of::<K>())) as u64
     }
+
     pub fn in_use(&self) -> usize {
         self.items.len() - self.free.len()
     }
+
     /// # Panics
     /// If the slab is full: callers check [`Slab::is_full`] first.
-    pub fn insert(&mut self, item: T) -> u32 {
+    pub fn insert(&mut self, item: T) -> K {
         assert!(!self.is_full(), "slab is full");
         let Some(i) = self.free.pop() else {
             self.items.push(Some(item));
-            return self.items.len() as u32 - 1;
+            return K::new(self.items.len() as u32 - 1);
         };
-        self.items[i as usize] = Some(item);
+        self.items[i.number() as usize] = Some(item);
         i
     }
-    pub fn remove(&mut self, i: u32) -> T {
+
+    pub fn remove(&mut self, i: K) -> T {
         self.free.push(i);
-        self.items[i as usize].take().expect("vacant slab item removed")
+        self.items[i.number() as usize].take().expect("vacant slab item removed")
     }
-    pub fn get(&self, i: u32) -> Option<&T> {
-        self.items.get(i as usize)?.as_ref()
+
+    pub fn get(&self, i: K) -> Option<&T> {
+        self.items.get(i.number() as usize)?.as_ref()
     }
 }
 
-impl<T> core::ops::Index<u32> for Slab<T> {
+impl<K: Key, T> core::ops::Index<K> for Slab<K, T> {
     type Output = T;
-    fn index(&self, i: u32) -> &T {
-        self.items[i as usize].as_ref().expect("vacant slab item")
+    fn index(&self, i: K) -> &T {
+        self.items[i.number() as usize].as_ref().expect("vacant slab item")
     }
 }
 
-impl<T> core::ops::IndexMut<u32> for Slab<T> {
-    fn index_mut(&mut self, i: u32) -> &mut T {
-        self.items[i as usize].as_mut().expect("vacant slab item")
+impl<K: Key, T> core::ops::IndexMut<K> for Slab<K, T> {
+    fn index_mut(&mut self, i: K) -> &mut T {
+        self.items[i.number() as usize].as_mut().expect("vacant slab item")
     }
 }
 
 /// A first-in first-out list of slab items linked through a `next` field the items carry.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fifo {
-    pub head: u32,
-    pub tail: u32,
+pub(crate) struct Fifo<K> {
+    head: K,
+    tail: K,
 }
 
-impl Fifo {
-    pub const EMPTY: Fifo = Fifo { head: NONE, tail: NONE };
+impl<K: Key> Fifo<K> {
+    pub const EMPTY: Fifo<K> = Fifo { head: K::NONE, tail: K::NONE };
 
     pub fn is_empty(self) -> bool {
-        self.head == NONE
+        self.head == K::NONE
+    }
+
+    /// The item that leaves first.
+    pub fn first(self) -> Option<K> {
+        (self.head != K::NONE).then_some(self.head)
+    }
+
+    /// The item that leaves last.
+    pub fn last(self) -> Option<K> {
+        (self.tail != K::NONE).then_some(self.tail)
     }
 }
 
 /// Items that a [`Fifo`] can link.
-pub(crate) trait Linked {
-    fn next(&mut self) -> &mut u32;
+pub(crate) trait Linked<K> {
+    fn next(&mut self) -> &mut K;
 }
 
-impl<T: Linked> Slab<T> {
-    pub fn push_back(&mut self, list: &mut Fifo, i: u32) {
-        *self[i].next() = NONE;
-        match list.tail {
-            NONE => list.head = i,
-            t => *self[t].next() = i,
+impl<K: Key, T: Linked<K>> Slab<K, T> {
+    pub fn push_back(&mut self, list: &mut Fifo<K>, i: K) {
+        *self[i].next() = K::NONE;
+        match list.last() {
+            None => list.head = i,
+            Some(last) => *self[last].next() = i,
         }
         list.tail = i;
     }
-    pub fn push_front(&mut self, list: &mut Fifo, i: u32) {
+
+    pub fn push_front(&mut self, list: &mut Fifo<K>, i: K) {
         *self[i].next() = list.head;
-        if list.tail == NONE {
+        if list.tail == K::NONE {
             list.tail = i;
         }
         list.head = i;
     }
-    pub fn pop_front(&mut self, list: &mut Fifo) -> Option<u32> {
-        let i = list.head;
-        if i == NONE {
-            return None;
-        }
+
+    pub fn pop_front(&mut self, list: &mut Fifo<K>) -> Option<K> {
+        let i = list.first()?;
         list.head = *self[i].next();
-        if list.head == NONE {
-            list.tail = NONE;
+        if list.head == K::NONE {
+            list.tail = K::NONE;
         }
         Some(i)
     }
@@ -127,11 +194,11 @@ mod tests {
 
     #[test]
     fn a_slab_takes_memory_for_what_was_in_use_at_once_and_numbers_the_lowest_first() {
-        let mut slab: Slab<u64> = Slab::new(1 << 20);
+        let mut slab: Slab<RequestIndex, u64> = Slab::new(1 << 20);
         assert_eq!(slab.memory_bytes(), 0);
         for round in 0..100 {
-            let numbers: Vec<u32> = (0..3).map(|n| slab.insert(round + n)).collect();
-            assert!(numbers.iter().all(|&i| i < 3), "{numbers:?}");
+            let numbers: Vec<RequestIndex> = (0..3).map(|n| slab.insert(round + n)).collect();
+            assert!(numbers.iter().all(|i| i.number() < 3), "{numbers:?}");
             numbers.into_iter().for_each(|i| assert!(slab.remove(i) >= round));
         }
         assert_eq!(slab.memory_bytes(), 3 * (16 + 4));
@@ -141,7 +208,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "slab is full")]
     fn a_full_slab_takes_no_more() {
-        let mut slab = Slab::new(2);
+        let mut slab: Slab<RequestIndex, u32> = Slab::new(2);
         (0..3).for_each(|n| {
             slab.insert(n);
         });

@@ -19,7 +19,7 @@ use forebay_block::Volume;
 use forebay_flash::{Layout, Stamp};
 
 use crate::notice::Notice;
-use crate::volume::Past;
+use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World};
 
@@ -145,11 +145,11 @@ impl Stamps {
             self.written[v] = pending.written;
             self.released |= releases;
             let of = &mut world.front.volumes[v];
-            let logged = of.past == Past::Open
+            let logged = of.log_bypass == LogBypass::Allowed
                 && pending.settled.is_some()
                 && of.direct_settled() == pending.settled;
             if logged {
-                of.past = Past::Closed;
+                of.log_bypass = LogBypass::Forbidden;
             }
             noted.push((volume.0 as u16, number, logged));
         }
@@ -206,7 +206,7 @@ impl Stamps {
         core::mem::take(&mut self.deferred)
     }
 
-    /// A seal has told the log of durable stamps, which cover all received records.
+    /// A seal has reported durable stamps to the log; they cover all received records.
     pub fn sealed(&mut self, world: &World, volumes: Vec<u16>) {
         let stamp = world.stamp_now(false);
         let kept = self.kept;
@@ -226,7 +226,7 @@ impl Stamps {
         complete: u64,
         release: bool,
     ) -> bool {
-        // (Records that are being disowned may need room.)
+        // Stamps are also ordered while records are being disowned, which may need room.
         let runs = !matches!(
             world.state,
             CacheState::New | CacheState::Starting | CacheState::Stopped | CacheState::Failed
@@ -237,7 +237,7 @@ impl Stamps {
         }
         let mut stamp = world.stamp_now(false);
         stamp.complete = stamp.complete.max(complete);
-        // Under other policies the next write would go past the log, and in the slots layout payloads do
+        // Under other policies the next write would bypass the log, and in the slots layout payloads do
         // not stay.
         let logs = world.config.write_policy.write_back
             && world.log.as_ref().is_some_and(|log| log.layout() == Layout::Log);

@@ -32,8 +32,8 @@ sums! {
         pub tier1: u64,
         /// Found on flash.
         pub tier2: u64,
-        /// Found on its way from the backing store, which another access had asked for: waited for, and
-        /// not asked for again.
+        /// Found in a fetch from the backing store that another access had started: waited for, and
+        /// not fetched again.
         pub delayed: u64,
         /// Not found, or found and dropped: under policies that allocate on reads only, a write drops
         /// the block that it finds.
@@ -177,10 +177,10 @@ counters! {
         pub waits_block: u64,
         /// Pieces of requests that waited for a frame or an index entry.
         pub waits_room: u64,
-        /// Times that the log was to note that something goes to a store past it.
-        pub passes: u64,
+        /// Times that the log was asked to note that data bypass it.
+        pub log_bypasses: u64,
         /// Times that a request waited for its own blocks before it went on, because too many of them
-        /// were under way.
+        /// were in progress.
         pub pauses: u64,
         /// Times that a request found no place for its next block in a shard.
         pub waits_place: u64,
@@ -225,7 +225,7 @@ counters! {
         /// Such writes that had to be parted: a record was overtaken or could not be read.
         pub destage_gaps: u64,
         /// Blocks destaged from memory because their older record on flash could not be read.
-        pub destaged_past_loss: u64,
+        pub destaged_after_loss: u64,
         /// Entries written to say that a block's newest data is lost, because the region of its record was
         /// to be used again.
         pub carried_lost: u64,
@@ -248,12 +248,13 @@ counters! {
         pub probes: u64,
         /// Number of times that a failing store accepted an operation again.
         pub stores_recovered: u64,
-        /// Volumes that went past the flash tier because it had failed.
+        /// Volumes that continue without the flash tier because it failed.
         pub passed_through: u64,
         /// Times that a request or a piece waited for that.
         pub waits_void: u64,
-        /// Pieces that were written past a log that had failed, since it held nothing of the block.
-        pub written_past: u64,
+        /// Pieces that were written directly to the store because the log had failed or had no room, and held
+        /// nothing of the block.
+        pub bypassed_log: u64,
         /// Stamps ordered for headers of backing stores.
         pub stamps: u64,
         /// Destage rounds that had to be repeated.

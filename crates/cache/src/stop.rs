@@ -8,13 +8,23 @@ use crate::destage::Destages;
 use crate::notice::Notice;
 use crate::shard::Shard;
 use crate::stores::Stores;
+use crate::ticket::Ticket;
 use crate::world::{CacheState, World};
+
+/// Where dirty data is after a stop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StopTarget {
+    /// On flash, durable: the next start takes it over. Without a flash tier this is the same as
+    /// [`StopTarget::Stores`].
+    Flash,
+    /// On the backing stores, which are complete then.
+    Stores,
+}
 
 /// See the module. [`CacheState`] has the progress.
 #[derive(Debug)]
 pub(crate) struct Stop {
-    /// Whether everything goes to the backing stores.
-    destages: bool,
+    target: StopTarget,
     result: Outcome,
     /// What became of the blocks that were dirty in memory, once that is decided.
     flushed: Option<Outcome>,
@@ -22,16 +32,16 @@ pub(crate) struct Stop {
 
 impl Stop {
     pub fn new() -> Stop {
-        Stop { destages: false, result: Ok(()), flushed: None }
+        Stop { target: StopTarget::Flash, result: Ok(()), flushed: None }
     }
 
     /// Begins a stop, unless one is in progress or nothing runs; returns whether it began.
-    pub fn begin(&mut self, world: &mut World, destages: bool) -> bool {
+    pub fn begin(&mut self, world: &mut World, target: StopTarget) -> bool {
         let begins = matches!(world.state, CacheState::Ready | CacheState::New);
         if begins {
             world.state = CacheState::Draining;
             world.shards.iter_mut().for_each(Shard::stop_lines);
-            (self.destages, world.hurry) = (destages, true);
+            (self.target, world.hurry) = (target, true);
         }
         begins
     }
@@ -80,7 +90,7 @@ impl Stop {
                 let Some(result) = destages.flushed() else { return false };
                 (self.result, self.flushed) = (result, Some(result));
                 world.state = CacheState::Destaging;
-                if !self.destages {
+                if self.target == StopTarget::Flash {
                     destages.forget(world);
                 }
                 true
@@ -104,19 +114,19 @@ impl Stop {
 
     /// The destage has ended as far as possible: the log stops.
     fn close(&mut self, world: &mut World) {
-        // A store that may have lost writes: records that agree with what it lost must
-        // not be trusted at the next start, so the log is left as after a crash.
+        // After a failed sync, a store may have lost writes. Clean records of them must not be trusted at the next
+        // start, so the log is left as after a crash.
         let lost = world.front.sync_failures > 0;
-        // (What a log that has failed holds is void already.)
-        let past = world.all_go_past();
+        // If all volumes are without flash, the records of the failed log are void already.
+        let without_flash = world.all_without_flash();
         match &mut world.log {
-            Some(log) if !lost && !past => {
+            Some(log) if !lost && !without_flash => {
                 world.state = CacheState::Closing;
                 let clean = world.front.volumes.iter().all(|v| v.stats.dirty_blocks == 0);
-                if self.destages && self.result.is_ok() && clean {
+                if self.target == StopTarget::Stores && self.result.is_ok() && clean {
                     // The stores are the whole truth: no record may be destaged again
-                    // at the next start. The stop goes on when that is durable.
-                    log.clean_before_now(0);
+                    // at the next start. The stop continues when that is durable.
+                    log.clean_before_now(Ticket::Stop.encode());
                 } else {
                     log.stop();
                 }

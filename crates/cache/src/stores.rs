@@ -173,7 +173,7 @@ impl Stores {
         let newest = log.newest_batch(region);
         let unseen = stamps.unseen(owing, newest);
         if !unseen.is_empty() {
-            // (A cleaning would wait for it, and all others behind that.)
+            // A cleaning would wait for this stamp, and all other cleanings would wait for that cleaning.
             return log.make_durable(newest) && stamps.order(world, unseen, 0, false);
         }
         cleaner.push(region, Purpose::Late);
@@ -243,7 +243,7 @@ impl Stores {
         }
         let apart = self.failing | self.late();
         let crowded = !(world.front.shares.crowded & !apart).is_empty();
-        // (Beside probes.)
+        // The destages of probes are not counted.
         let probes = self.probing.len() as usize;
         if crowded && cleaner.destages() <= probes && world.state == CacheState::Ready {
             any |= clean_oldest(world, cleaner, apart, Purpose::Destage);
@@ -266,7 +266,7 @@ impl Stores {
 
     /// Volumes that a cleaning skips if it begins now. With `destage` a destage of all cleans regions.
     pub fn to_skip(&self, world: &World, purpose: Purpose, destage: bool) -> VolumeSet {
-        // (A stop waits for stores that are late.)
+        // A stop waits for late stores.
         let late = if world.state == CacheState::Ready { self.late() } else { VolumeSet::EMPTY };
         let known = (self.failing | late) & !self.probing;
         match purpose {
@@ -446,13 +446,13 @@ impl Stores {
         let volumes = world.front.volumes.iter().zip(&self.health).enumerate().filter(waits);
         let ends = volumes.filter_map(|(_, (_, h))| Some(h.failing_since?.saturating_add(limit)));
         let jam = self.jam_since.filter(|_| limit != Nanos(0));
-        // (Once it is hopeless, all has been told.)
+        // Once the jam is hopeless, the waiting pieces have failed and there is nothing left to wait for.
         let jam = jam.map(|since| since.saturating_add(limit)).filter(|&end| end > world.now);
         ends.chain(jam).chain([self.probe_at]).min()
     }
 
     /// The time may have come; `destage`: a destage of everything is in progress.
-    pub fn pass_timeout(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
+    pub fn handle_timeout(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
         if !self.failing.is_empty() && world.state == CacheState::Ready {
             self.consider_suspending(world);
             if self.probe_at <= world.now {

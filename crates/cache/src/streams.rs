@@ -128,7 +128,7 @@ mod tests {
         let mut streams = Streams::default();
         for n in 0..10 {
             assert_eq!(streams.go_on(false, n * KIB_64, KIB_64), n * KIB_64);
-            // (The stream is young at first, and lives when its second request has come.)
+            // A new stream can be displaced until its second request has come.
             let others = if n == 0 { STREAMS as u64 - 1 } else { 500 };
             (1..=others).for_each(|i| _ = streams.go_on(false, (n * 500 + i) << 30, 4096));
         }

@@ -22,10 +22,8 @@ use crate::destage::Destages;
 use crate::notice::Notice;
 use crate::policy::{Acknowledge, WritePolicy};
 use crate::stores::Stores;
+use crate::ticket::Ticket;
 use crate::world::{CacheState, World};
-
-/// The name of the switch in requests to the log.
-const SWITCH: u64 = u64::MAX - 1;
 
 /// A change of policy.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +96,7 @@ impl Switch {
         if to.0.write_back || !dirty {
             return;
         }
-        // (Should that stay, since something cannot be destaged, it has to go with the relation of the tiers.)
+        // If something cannot be destaged, this policy stays, so it must fit the relation of the tiers.
         let fits = goes_with(world, WritePolicy::WRITE_BACK, to.1).is_ok();
         let acknowledge = if fits { to.1 } else { Acknowledge::Flash };
         adopt(world, WritePolicy::WRITE_BACK, acknowledge);
@@ -170,7 +168,7 @@ impl Switch {
                     }
                     (Ok(()), None) => self.end(world, Ok(())),
                     (Ok(()), Some(log)) => {
-                        log.clean_before_now(SWITCH);
+                        log.clean_before_now(Ticket::Switch.encode());
                         change.stage = Stage::Marking;
                         self.set(world, change);
                     }
@@ -180,12 +178,11 @@ impl Switch {
         }
     }
 
-    /// The log has written its clean mark; returns true if it was for a change.
-    pub fn marked(&mut self, world: &mut World, ticket: u64, result: Outcome) -> bool {
-        if ticket == SWITCH && self.is_under_way() {
+    /// The log has written its clean mark, or could not. The change may have been abandoned before.
+    pub fn marked(&mut self, world: &mut World, result: Outcome) {
+        if self.is_under_way() {
             self.end(world, result);
         }
-        ticket == SWITCH
     }
 
     /// The log has failed: no change can be made.
@@ -232,7 +229,7 @@ fn adopt(world: &mut World, policy: WritePolicy, acknowledge: Acknowledge) {
     }
 }
 
-/// Whether a record that is called dirty is on its way to the log.
+/// Whether a record that is marked dirty is being appended.
 fn appends_dirty(world: &World) -> bool {
     world.shards.iter().any(|shard| shard.tiers.transfers.appends_dirty())
 }

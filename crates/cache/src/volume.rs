@@ -1,6 +1,6 @@
 //! A volume: its counters, and which of its writes to the backing store are durable.
 //!
-//! Writes that do not pass through the log (*direct* writes) are numbered. A sync covers those that
+//! Writes that bypass the log (*direct* writes) are numbered. A sync covers those that
 //! had completed when it was issued, and all waiters that arrive meanwhile share the next one.
 
 use forebay_block::Op;
@@ -8,7 +8,7 @@ use forebay_effect::{IoError, Outcome};
 use forebay_flash::ExtentId;
 
 use crate::config::{Bypass, VolumeConfig};
-use crate::slab::Fifo;
+use crate::slab::{Fifo, RequestIndex};
 use crate::stats::VolumeStats;
 use crate::streams::Streams;
 
@@ -18,7 +18,7 @@ pub(crate) enum SyncWaiter {
     /// The queues, which check whether the sync has ended.
     Queues,
     /// A request in its last stage.
-    Request(u32),
+    Request(RequestIndex),
     /// The destage round of the cleaner.
     Cleaner,
     /// Records that were destaged apart from its rounds.
@@ -40,8 +40,8 @@ struct Syncing {
 /// The flush of a volume: its blocks that are dirty in DRAM are being made durable.
 #[derive(Debug, Default)]
 pub(crate) struct Flushing {
-    pub active: Vec<u32>,
-    pub next: Vec<u32>,
+    pub active: Vec<RequestIndex>,
+    pub next: Vec<RequestIndex>,
     pub shards_left: u32,
     pub failed: bool,
 }
@@ -64,7 +64,7 @@ pub(crate) struct VolumeState {
     direct_durable: u64,
     /// Direct writes begun.
     direct_begun: u64,
-    pub past: Past,
+    pub log_bypass: LogBypass,
     /// The number of the last direct write to each extent. Extents that are [`PLACES`] apart share
     /// one, so it may be too high.
     direct_last: Box<[u64]>,
@@ -81,11 +81,11 @@ pub(crate) struct VolumeState {
     pub flushing: Flushing,
     pub stats: VolumeStats,
     /// Requests that wait for the volume's share of flash.
-    pub held: Fifo,
+    pub held: Fifo<RequestIndex>,
     /// Trims and zeroings of more than one step that hand out blocks, and those that wait because
     /// they overlap one of them.
-    pub zeroings: Vec<u32>,
-    pub zeroings_waiting: Fifo,
+    pub zeroings: Vec<RequestIndex>,
+    pub zeroings_waiting: Fifo<RequestIndex>,
     /// Dirty records on flash.
     pub owed: u64,
     /// Requests of clients.
@@ -114,14 +114,14 @@ impl VolumeState {
         VolumeState {
             size: config.size_bytes,
             read_only: config.read_only,
-            // (Here, so that requests do not allocate.)
+            // The streams are allocated here, so that requests do not allocate.
             streams: config.bypass.then(Box::default),
             bypass: config.bypass,
             // What an earlier process wrote may still be in the device's cache: owed a sync.
             direct_done: 1,
             direct_durable: 0,
             direct_begun: 1,
-            past: Past::Open,
+            log_bypass: LogBypass::Allowed,
             direct_last: vec![1; PLACES as usize].into_boxed_slice(),
             sync_failed: false,
             failed_at: 0,
@@ -182,8 +182,7 @@ impl VolumeState {
         self.direct_done > self.direct_durable
     }
 
-    /// Whether completed direct writes to the extent are not yet durable. (It may return true when
-    /// there are none.)
+    /// Whether completed direct writes to the extent are not yet durable. It may return true when there are none.
     pub fn owes_sync_at(&self, extent: u64) -> bool {
         self.direct_last[(extent % PLACES) as usize] > self.direct_durable
     }
@@ -244,13 +243,13 @@ impl VolumeState {
     }
 }
 
-/// Whether data may go to a volume's store past the log (`forebay_flash::Binding::logged`).
+/// Whether data may go to a volume's store bypassing the log (`forebay_flash::Binding::logged`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Past {
+pub(crate) enum LogBypass {
     /// It may.
-    Open,
+    Allowed,
     /// It may when the log has durably noted it.
-    Opening,
+    Requested,
     /// The log says that nothing bypasses it.
-    Closed,
+    Forbidden,
 }

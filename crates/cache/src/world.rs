@@ -1,20 +1,20 @@
 //! The state that the procedures of a cache share, and the operations that concern all of its
 //! parts.
 //!
-//! Each procedure (a cleaning, a destage, a change of policy, ...) has a type with private state.
-//! It is given the world for the length of a call.
+//! Each procedure, such as a cleaning, a destage or a change of policy, has a type with private state.
+//! It borrows the world for the length of a call.
 
 use forebay_block::{Nanos, Op, Volume};
 use forebay_effect::{EffectQueue, Frame, Outcome};
 use forebay_flash::{BlockKey, Log, Options, Stamp};
 
-use crate::budget::Budget;
+use crate::budget::CallBudget;
 use crate::config::CacheConfig;
 use crate::front::Front;
 use crate::notice::Notice;
 use crate::shard::{Shard, owed};
 use crate::stats::CacheStats;
-use crate::volume::Past;
+use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
 
 /// The state of the cache between its start and its end.
@@ -51,7 +51,7 @@ pub(crate) struct World {
     pub stats: CacheStats,
     pub notices: Vec<Notice>,
     /// The remaining budget of the current call.
-    pub budget: Budget,
+    pub budget: CallBudget,
     /// The region that is being forgotten. Until that is done, no more events are taken from the
     /// log.
     pub forgetting: Option<u32>,
@@ -59,11 +59,11 @@ pub(crate) struct World {
     pub state: CacheState,
     /// A stop is near: data that cannot be destaged is not waited for.
     pub hurry: bool,
-    /// Volumes that bypass flash until the next start.
-    pub past: VolumeSet,
+    /// Volumes that continue without flash until the next start.
+    pub without_flash: VolumeSet,
     pub holds: Holds,
-    /// When an interval of hit ratios ends, for policies that have them. (It ends with the first
-    /// call after that; nothing waits for it, so it needs no timeout.)
+    /// When an interval of hit ratios ends, for policies that have intervals. It ends with the first call after
+    /// that time; nothing waits for the end, so it needs no timeout.
     interval_ends: Nanos,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Holds {
     pub switch: bool,
     /// They wait until a destage has ended.
     pub destage: bool,
-    /// Flushes, and writes of blocks with a record, wait until volumes bypass flash.
+    /// Flushes, and writes of blocks with a record, wait until volumes continue without flash.
     pub void: bool,
 }
 
@@ -132,12 +132,12 @@ impl World {
             effects: EffectQueue::default(),
             stats: CacheStats::default(),
             notices: Vec::new(),
-            budget: Budget::UNLIMITED,
+            budget: CallBudget::UNLIMITED,
             forgetting: None,
             now: Nanos(0),
             state: CacheState::New,
             hurry: false,
-            past: VolumeSet::EMPTY,
+            without_flash: VolumeSet::EMPTY,
             holds: Holds::default(),
             interval_ends: Nanos(u64::MAX),
             config,
@@ -147,15 +147,16 @@ impl World {
     /// A call begins, and its effects are polled afterwards; the time is `now` or later.
     #[inline]
     pub fn begin_call(&mut self, now: Nanos) {
-        // (Nobody is served before the start is over, or from the stop on.)
+        // No request is served before the start has ended or after the stop has begun, so calls need not be short
+        // then.
         let limited = self.state == CacheState::Ready;
         self.budget.refill(if limited { self.config.call_steps } else { u32::MAX });
-        self.pass_time(now);
+        self.advance_time(now);
     }
 
     /// The time is `now` or later.
     #[inline]
-    pub fn pass_time(&mut self, now: Nanos) {
+    pub fn advance_time(&mut self, now: Nanos) {
         self.now = self.now.max(now);
         if self.now >= self.interval_ends {
             self.end_interval();
@@ -206,7 +207,7 @@ impl World {
         v.stats.read_bytes += length;
         v.stats.read_hits.tier1 += 1;
         self.shards[0].count_request();
-        // (A hit is answered either way; the stream goes on behind it.)
+        // A hit is served whether or not it is streaming; the call lets the stream continue after it.
         v.is_streaming(Op::Read, (offset, length), self.front.bypass);
         Some((frame, start as u32))
     }
@@ -217,20 +218,20 @@ impl World {
         Stamp { complete: if whole { stamp.seen } else { stamp.complete }, ..stamp }
     }
 
-    /// At a start: takes over from the log which volumes may bypass it.
-    pub fn begin_passing(&mut self) {
+    /// At a start: takes over from the log whether it has noted a bypass, volume by volume.
+    pub fn take_log_bypasses(&mut self) {
         for binding in self.log.as_ref().map_or(&[][..], Log::bindings) {
             let volume = self.front.volumes.get_mut(usize::from(binding.index));
             if let Some(volume) = volume.filter(|_| binding.logged != 0) {
-                volume.past = Past::Closed;
+                volume.log_bypass = LogBypass::Forbidden;
             }
         }
     }
 
-    /// The log has noted that data may go to the volume's store past it, or cannot note it.
-    pub fn passing(&mut self, volume: u16, result: Outcome) {
-        let past = if result.is_ok() { Past::Open } else { Past::Closed };
-        self.front.volumes[usize::from(volume)].past = past;
+    /// The log has noted that data of the volume may bypass it, or cannot note that.
+    pub fn log_bypass_noted(&mut self, volume: u16, result: Outcome) {
+        let log_bypass = if result.is_ok() { LogBypass::Allowed } else { LogBypass::Forbidden };
+        self.front.volumes[usize::from(volume)].log_bypass = log_bypass;
         self.shards.iter_mut().for_each(Shard::call_starved);
     }
 
@@ -246,15 +247,15 @@ impl World {
         op != Op::Read && (switch || destage) || op == Op::Flush && void
     }
 
-    /// Whether the volume bypasses the failed flash tier until the next start.
+    /// Whether the volume continues without the failed flash tier until the next start.
     #[inline]
-    pub fn goes_past(&self, volume: usize) -> bool {
-        self.past.contains(volume)
+    pub fn is_without_flash(&self, volume: usize) -> bool {
+        self.without_flash.contains(volume)
     }
 
-    /// Whether all volumes bypass it.
-    pub fn all_go_past(&self) -> bool {
-        (0..self.front.volumes.len()).all(|v| self.goes_past(v))
+    /// Whether all volumes do.
+    pub fn all_without_flash(&self) -> bool {
+        (0..self.front.volumes.len()).all(|v| self.is_without_flash(v))
     }
 
     /// All volumes are attached: each gets its share of flash.

@@ -1,7 +1,7 @@
 //! Goal: the replacement policy of memory hears of each access to a block once, whichever way it goes.
 //!
 //! Method: one access at a time by each way, and how many the machine says it has told of.
-//! (`crates/simulate/tests/policies.rs` has the same of whole workloads: the hits of the policy alone.)
+//! `crates/simulate/tests/policies.rs` compares the hits of whole workloads with those of the policy alone.
 
 use crate::driver::*;
 use forebay_block::{Flags, Op, Volume};

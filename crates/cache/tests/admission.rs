@@ -289,7 +289,7 @@ fn what_is_written_may_be_let_in_or_kept_out_whatever_the_policy_says() {
         (20..24).for_each(|block| read(&mut d, block));
         let s = stats(&d);
         let around = s.written_around + s.destaged_around;
-        // (What memory acknowledged and still has is what the flush puts on flash.)
+        // The flush puts on flash what memory has acknowledged and still holds.
         let flushed = if policy == BACK_DRAM { 4 } else { 0 };
         assert_eq!((around, d.cache.dirty_blocks()), (8 - flushed, flushed), "{policy:?}");
         [30, 31, 32, 33].into_iter().for_each(|block| read(&mut d, block));

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::driver::*;
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
-use forebay_cache::{Acknowledge, CacheConfig, FlashConfig, WritePolicy};
+use forebay_cache::{Acknowledge, CacheConfig, FlashConfig, StopTarget, WritePolicy};
 use forebay_effect::{Effect, IoError, Place, RequestId, Token};
 
 #[test]
@@ -83,7 +83,7 @@ fn call_while_half_way(d: &mut Driver) {
 #[test]
 fn destages_that_wait_for_busy_blocks_ask_for_no_call_before_that_is_over() {
     let mut config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Dram);
-    // (Enough regions and extents that none is reclaimed.)
+    // There are enough regions and extents that none is reclaimed.
     let geometry = &mut config.flash.as_mut().expect("a flash tier").geometry;
     (geometry.regions, geometry.active_extents_max) = (12, 20);
     // Two destages go on at a time, and a call has one step for both.
@@ -482,11 +482,12 @@ fn a_bad_request_is_answered_with_an_error_and_touches_nothing() {
 
 #[test]
 fn a_stop_keeps_dirty_data_on_flash_or_brings_it_home_as_told() {
-    for destage in [false, true] {
+    for target in [StopTarget::Flash, StopTarget::Stores] {
+        let destage = target == StopTarget::Stores;
         let mut d = Driver::new(with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash));
         d.write(1);
         d.settle();
-        d.cache.stop(destage);
+        d.cache.stop(target);
         d.poll();
         let writes = d.count(is_write);
         let mut written = writes > 0;
@@ -556,7 +557,7 @@ fn a_store_that_fails_keeps_neither_others_from_being_destaged_nor_writes_from_f
         d.poll();
         d.settle();
     }
-    // (Some regions were used again already.)
+    // Some regions were reused already.
     let dirty = |d: &Driver, v| d.cache.volume_stats(Volume(v)).unwrap().dirty_blocks;
     let before = dirty(&d, 0);
     assert!(before > 0 && dirty(&d, 1) > 0);
@@ -620,7 +621,7 @@ fn before_a_stop_nobody_waits_for_a_store_that_fails() {
     d.poll();
     d.settle();
     assert!(writes.iter().all(|&id| d.reply_to(id).is_some()));
-    d.cache.stop(true);
+    d.cache.stop(StopTarget::Stores);
     d.poll();
     go_on_with_a_full_store(&mut d);
     let stopped = std::iter::from_fn(|| d.cache.poll_notice()).last();

@@ -2,7 +2,7 @@
 //! interval before.
 //!
 //! Method: a cache of ten blocks, and how many misses it takes until a block that came in is gone.
-//! (`crates/simulate/tests/positions.rs` has whole workloads beside an oracle.)
+//! `crates/simulate/tests/positions.rs` compares whole workloads with an oracle.
 
 use crate::driver::*;
 use forebay_block::Volume;
@@ -33,7 +33,7 @@ fn read(d: &mut Driver, block: u64) {
 /// Whether a read finds the block in memory.
 fn is_in_memory(d: &mut Driver, block: u64) -> bool {
     let hits = |d: &Driver| {
-        // (What was on its way out has given way.)
+        // The block that was leaving has been evicted.
         let tier1 = d.cache.volume_stats(Volume(0)).unwrap().read_hits.tier1;
         tier1 - d.cache.stats().rescued
     };

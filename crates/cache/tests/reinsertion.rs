@@ -64,7 +64,7 @@ fn which_records_are_inserted_again_follows_from_how_often_they_were_read_from_f
         (Fifo, [false, false, false]),
         (SecondChance, [false, true, true]),
         (Frequency, [false, false, true]),
-        // (Twelve blocks are on flash or in flight; each reading is near the one before.)
+        // Twelve blocks are on flash or in flight; each reading is near the one before.
         (Popularity, [false, true, true]),
     ] {
         let mut d = through(replacement, u8::MAX);

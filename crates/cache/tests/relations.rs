@@ -8,7 +8,7 @@ use crate::driver::*;
 use forebay_block::{Flags, Op, Volume};
 use forebay_cache::{
     Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, QueueParameters, Relation,
-    WritePolicy,
+    StopTarget, WritePolicy,
 };
 use forebay_effect::IoError;
 
@@ -225,7 +225,7 @@ fn a_stop_waits_for_lines_and_is_clean() {
     let id = d.read(5);
     d.complete_first(is_read, Ok(()));
     assert_eq!(d.reply_to(id), Some(Ok(())), "the line is in flight");
-    d.cache.stop(true);
+    d.cache.stop(StopTarget::Stores);
     d.poll();
     d.settle();
     assert_eq!((stats(&d).transfer_errors, stats(&d).line_blocks), (0, 3));
@@ -302,7 +302,7 @@ fn under_etica_the_least_popular_leave_flash_and_the_most_popular_take_the_room(
     assert_eq!(records(&d), 4);
     let stored = |d: &mut Driver| {
         let before = hits(d).1;
-        // (Memory has one block: the next one, every other time.)
+        // Memory has one block: the next one, every other time.
         (1..=4).for_each(|block| read(d, block));
         hits(d).1 - before
     };
@@ -313,7 +313,7 @@ fn under_etica_the_least_popular_leave_flash_and_the_most_popular_take_the_room(
     read(&mut d, 50);
     read(&mut d, 51);
     assert_eq!((stats(&d).queue_evictions, stats(&d).queue_rounds), (2, 2));
-    // (A note in the journal for each that left.)
+    // The journal has a note for each block that left.
     assert_eq!((stats(&d).queue_promotions, records(&d)), (8, 8 + 2));
 }
 
@@ -326,7 +326,7 @@ fn under_etica_only_free_room_is_filled() {
         let held = stats(&d).queue_promotions - stats(&d).queue_evictions;
         assert!(held <= 6, "{held} blocks where six count, after {n} requests");
     }
-    // (The last round takes its steps with the next accesses.)
+    // The last round takes its steps with the next accesses.
     (60..62).for_each(|block| read(&mut d, block));
     assert_eq!(stats(&d).queue_rounds, 10);
     assert!(stats(&d).queue_promotions > 10);

@@ -94,7 +94,7 @@ fn a_trim_of_everything_leaves_the_devices_and_the_places_to_others() {
         d.complete(most);
         assert_eq!(d.replies, [2], "{policy:?}");
         while !d.replies.contains(&1) {
-            // (The cached block parts a range.)
+            // The cached block divides a range.
             assert!(d.pending.len() <= most + 2);
             d.complete(0);
         }
@@ -295,7 +295,7 @@ fn extents_taken_as_one_are_zeroed_as_if_block_by_block() {
 
 #[test]
 fn a_request_has_no_more_under_way_than_it_may_however_often_places_come_and_go() {
-    // (The cache asserts it at the end of every step.)
+    // The cache asserts it at the end of every step.
     for seed in 0..200 {
         let few = CacheConfig {
             step_blocks: 4,

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_block::{Nanos, Op, Volume};
-use forebay_cache::{Acknowledge, Cache, Notice, Open, VolumeConfig, WritePolicy};
+use forebay_cache::{Acknowledge, Cache, Notice, Open, StopTarget, VolumeConfig, WritePolicy};
 use forebay_device::{Devices, Doorbell, Executor, Published};
 use forebay_effect::{Effect, Place, RequestId};
 use forebay_flash::Sealed;
@@ -264,7 +264,7 @@ impl Core {
     pub fn stop(&mut self, now: Nanos, destage: bool) {
         self.life = self.life.max(Life::Stopping);
         self.note(|| Record::Stop(destage));
-        self.cache.stop(destage);
+        self.cache.stop(if destage { StopTarget::Stores } else { StopTarget::Flash });
         self.drive(now);
     }
 

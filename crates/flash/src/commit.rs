@@ -86,8 +86,8 @@ enum Step {
 enum Mark {
     Clean(u64),
     Bound(u64),
-    /// A note about this volume.
-    Passing(u16),
+    /// A note that data of this volume bypass the log.
+    Bypass(u16),
 }
 
 /// The contents of the superblock, and how much of it is on flash. Versions count the states of the
@@ -245,11 +245,11 @@ impl Log {
         }
     }
 
-    pub(crate) fn request_passing(&mut self, volume: u16) {
+    pub(crate) fn request_bypass_note(&mut self, volume: u16) {
         let mut bindings = self.superblock.contents.bindings.iter_mut();
         bindings.find(|b| b.index == volume).into_iter().for_each(|b| b.logged = 0);
         let version = self.superblock.touch();
-        self.superblock.marks.push_back((version, Mark::Passing(volume)));
+        self.superblock.marks.push_back((version, Mark::Bypass(volume)));
     }
 
     /// Starts an update if one is needed and none is in progress.
@@ -446,7 +446,7 @@ impl Log {
             self.events.push_back(match mark {
                 Mark::Clean(ticket) => Event::CleanMarked { ticket, result: Ok(()) },
                 Mark::Bound(ticket) => Event::Bound { ticket, result: Ok(()) },
-                Mark::Passing(volume) => Event::Passing { volume, result: Ok(()) },
+                Mark::Bypass(volume) => Event::BypassNoted { volume, result: Ok(()) },
             });
         }
         self.activity_durable(self.superblock.durable);
@@ -515,7 +515,7 @@ impl Log {
             self.events.push_back(match mark {
                 Mark::Clean(ticket) => Event::CleanMarked { ticket, result: Err(error) },
                 Mark::Bound(ticket) => Event::Bound { ticket, result: Err(error) },
-                Mark::Passing(volume) => Event::Passing { volume, result: Err(error) },
+                Mark::Bypass(volume) => Event::BypassNoted { volume, result: Err(error) },
             });
         }
     }

@@ -202,16 +202,16 @@ impl Log {
         }
     }
 
-    /// Data is about to go to the volume's store past the log: [`Event::Passing`] follows when it
+    /// Data of the volume are about to bypass the log: [`Event::BypassNoted`] follows when it
     /// may.
     ///
-    /// [`Event::Passing`]: crate::Event::Passing
-    pub fn pass(&mut self, volume: u16) {
+    /// [`Event::BypassNoted`]: crate::Event::BypassNoted
+    pub fn note_bypass(&mut self, volume: u16) {
         if let Some(error) = self.refusal() {
-            self.events.push_back(Event::Passing { volume, result: Err(error) });
+            self.events.push_back(Event::BypassNoted { volume, result: Err(error) });
             return;
         }
-        self.request_passing(volume);
+        self.request_bypass_note(volume);
         self.pump();
     }
 

@@ -322,8 +322,8 @@ pub enum Event {
         /// How it ended.
         result: Outcome,
     },
-    /// Data may go to the volume's store past the log now: this is durably noted.
-    Passing {
+    /// Data of the volume may bypass the log from now on: this is durably noted.
+    BypassNoted {
         /// The volume's index in [`BlockKey`].
         volume: u16,
         /// How it ended.

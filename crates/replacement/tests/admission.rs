@@ -232,7 +232,7 @@ proptest! {
             let asked = admission.admits_write(None, key, Offer::default());
             naive.access(key, false, false);
             prop_assert_eq!(asked, naive.admits(key));
-            admission.go_past(key);
+            admission.on_write_around(key);
             prop_assert_eq!(admission.admits(None, key, Offer::default()), naive.admits(key));
         }
     }

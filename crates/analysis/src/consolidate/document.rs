@@ -113,7 +113,7 @@ pub struct PhaseDocument {
     pub end_s: f64,
     /// Cache size, in blocks, at which the search found the phase.
     pub found_blocks: u64,
-    /// Of the cache sizes that were tried, the smallest at which a larger cache would avoid misses on at most
+    /// The smallest of the cache sizes tried at which a larger cache would avoid misses on at most
     /// 1 % of the accesses.
     pub size_blocks: u64,
     /// Blocks that the phase needs (ERSS).

@@ -7,12 +7,12 @@ use forebay_effect::{IoError, Outcome};
 use forebay_flash::{Event, Log, RecoveryReport};
 
 use crate::cache::Cache;
-use crate::cleaner::{CLEANER, Cleaner, Purpose, Surroundings};
+use crate::cleaner::{Cleaner, Purpose, Surroundings};
 use crate::destage::Destaged;
 use crate::notice::Notice;
-use crate::pass_through::{Others, SALVAGE};
+use crate::pass_through::Others;
 use crate::shard::{Forgotten, Shard};
-use crate::start::START;
+use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
 use crate::world::{CacheState, Turn, around};
 
@@ -27,8 +27,8 @@ impl Cache {
         self.world.log.as_ref().is_some_and(Log::has_events)
             || self.world.forgetting.is_some()
             || self.has_lost_log()
-            || self.pass.has_work()
-            || self.start.must_settle(&self.world)
+            || self.pass_through.has_work()
+            || self.startup.must_settle(&self.world)
             || !front.finished.is_empty()
             || self.world.may_resume()
             || !self.world.front.flushing.is_empty()
@@ -36,7 +36,7 @@ impl Cache {
             || self.has_cleaning()
             || self.stores.has_work(&self.world, || self.may_stop())
             || self.switch.is_under_way()
-            || self.seal.is_under_way()
+            || self.sealer.is_under_way()
             || self.may_stop()
             || self.world.shards.iter().any(Shard::may_serve)
     }
@@ -67,7 +67,7 @@ impl Cache {
     pub(super) fn take_turn(&mut self) -> bool {
         let mut any = self.has_lost_log();
         if any {
-            // (Before what was on its way to the log hears of it: that may wait now.)
+            // This precedes the events of failed appends: the pieces concerned may wait now instead of failing.
             self.lose_log();
         }
         any |= self.handle_events();
@@ -97,17 +97,17 @@ impl Cache {
             let turn = self.stores.take_turn(&mut self.world, &mut self.cleaner, &mut self.stamps);
             any |= self.act_on(turn);
         }
-        // (What a store lacks must not be called clean.)
+        // While older copies of stores are being completed, no change of policy may call their data clean.
         if !self.stamps.is_completing() {
             let Cache { world, cleaner, stores, destages, .. } = self;
             any |= self.switch.take_turn(world, cleaner, stores, destages);
         }
-        if self.pass.has_work() {
+        if self.pass_through.has_work() {
             let Cache { world, cleaner, stores, stamps, destages, .. } = self;
             let others = Others { cleaner, stores, stamps, destages };
-            any |= self.pass.take_turn(world, others, self.seal.is_under_way());
+            any |= self.pass_through.take_turn(world, others, self.sealer.is_under_way());
         }
-        any |= self.seal.take_turn(&mut self.world, !self.cleaner.is_idle());
+        any |= self.sealer.take_turn(&mut self.world, !self.cleaner.is_idle());
         if self.may_stop() {
             any |= self.step_destage();
             let Cache { world, cleaner, stores, destages, .. } = self;
@@ -151,7 +151,7 @@ impl Cache {
     fn end_destage(&mut self, Destaged { result, held }: Destaged) {
         let world = &mut self.world;
         self.switch.destaged(world, result);
-        self.pass.destaged(world);
+        self.pass_through.destaged(world);
         if held && !world.is_held(Op::Write) {
             world.release_held();
         }
@@ -165,7 +165,7 @@ impl Cache {
     pub(super) fn serve(&mut self, report: Option<Box<RecoveryReport>>) {
         let world = &mut self.world;
         world.state = CacheState::Ready;
-        world.begin_passing();
+        world.take_log_bypasses();
         self.switch.settle(world);
         for shard in &mut world.shards {
             shard.tiers.evict_from_flash(&mut around!(world));
@@ -189,7 +189,7 @@ impl Cache {
             self.look_ahead();
             self.handle_event(event);
         }
-        self.start.settle(&mut self.world, &mut self.stamps);
+        self.startup.settle(&mut self.world, &mut self.stamps);
         self.world.front.issue_syncs(&mut self.world.effects);
         any
     }
@@ -227,11 +227,11 @@ impl Cache {
         for (n, near) in [(EVENTS_AHEAD, false), (EVENTS_AHEAD / 2, true)] {
             match log.upcoming_event(n) {
                 Some(&Event::Appended { ticket, .. }) => {
-                    self.world.shards[(ticket >> 32) as usize]
-                        .prefetch_transfer(ticket as u32, near);
+                    let (shard, transfer) = Ticket::transfer(ticket);
+                    self.world.shards[shard].prefetch_transfer(transfer, near);
                 }
                 Some(&Event::Moved { ticket, key, .. }) => {
-                    let blocks = &self.world.shards[ticket as usize].tiers.blocks;
+                    let blocks = &self.world.shards[Ticket::mapping(ticket)].tiers.blocks;
                     match near {
                         true => _ = blocks.prefetch_entry(key),
                         false => blocks.prefetch(key),
@@ -255,26 +255,19 @@ impl Cache {
             | Event::Ready(_)
             | Event::Failed(_) => self.handle_start(event),
             Event::Synced { ticket, result } => self.handle_log_sync(ticket, result),
-            Event::Voided { result, .. } => self.pass.voided(&mut self.world, result),
+            Event::Voided { ticket, result } => self.handle_voided(ticket, result),
             Event::Reclaim { region } => {
                 if self.stamps.may_reclaim(region) {
                     self.cleaner.push(region, Purpose::Reclaim);
                 }
             }
-            Event::Passing { volume, result } => self.world.passing(volume, result),
+            Event::BypassNoted { volume, result } => self.world.log_bypass_noted(volume, result),
             Event::RegionFreed { region } => self.world.forgetting = Some(region),
             Event::Retire { extent, first } => {
                 self.world.front.sync_together(first.volume(), SyncWaiter::Retire(extent));
             }
-            Event::CleanMarked { ticket, result } => {
-                let world = &mut self.world;
-                if !self.switch.marked(world, ticket, result)
-                    && !self.seal.marked(world, ticket, result)
-                {
-                    self.stop.marked(world, result);
-                }
-            }
-            Event::Bound { result, .. } => self.seal.noted(&mut self.world, result),
+            Event::CleanMarked { ticket, result } => self.handle_clean_mark(ticket, result),
+            Event::Bound { ticket, result } => self.handle_note(ticket, result),
             Event::Stopped { result } => self.stop.log_stopped(&mut self.world, result),
             other => unreachable!("unexpected event from the log: {other:?}"),
         }
@@ -282,10 +275,9 @@ impl Cache {
 
     /// What became of a record, or of a mapping: its shard learns of it.
     fn handle_record(&mut self, event: Event) {
-        let shard_of = |ticket: u64| ((ticket >> 32) as usize, ticket as u32);
         match event {
             Event::Appended { ticket, position, checksum } => {
-                let (n, t) = shard_of(ticket);
+                let (n, t) = Ticket::transfer(ticket);
                 let moved =
                     self.world.shards[n].appended(&mut around!(self.world), t, position, checksum);
                 if let Some((from, to)) = moved {
@@ -293,20 +285,20 @@ impl Cache {
                 }
             }
             Event::AppendFailed { ticket, error } => {
-                let (n, t) = shard_of(ticket);
+                let (n, t) = Ticket::transfer(ticket);
                 self.world.shards[n].append_failed(&mut around!(self.world), t, error);
             }
             Event::AppendRefused { ticket } => {
-                let (n, t) = shard_of(ticket);
+                let (n, t) = Ticket::transfer(ticket);
                 self.world.shards[n].append_refused(&mut around!(self.world), t);
             }
             Event::Active { ticket, result } => {
-                let (n, t) = shard_of(ticket);
+                let (n, t) = Ticket::transfer(ticket);
                 self.world.shards[n].activated(&mut around!(self.world), t, result);
             }
             Event::Moved { ticket, key, position, from, region, result } => {
                 self.cleaner.note_moved(from, region);
-                let tiers = &mut self.world.shards[ticket as usize].tiers;
+                let tiers = &mut self.world.shards[Ticket::mapping(ticket)].tiers;
                 let (regions, good) = ((from, region), result.is_ok());
                 tiers.flash.moved(&mut tiers.blocks, key, position, regions, good);
             }
@@ -323,13 +315,13 @@ impl Cache {
     /// What the start of the log gives, and how it ends.
     fn handle_start(&mut self, event: Event) {
         match event {
-            Event::Recovered(r) => self.start.recovered(&mut self.world, &r),
+            Event::Recovered(r) => self.startup.recovered(&mut self.world, &r),
             Event::RecoveredTombstone { key } => {
-                self.start.recovered_tombstone(&mut self.world, key)
+                self.startup.recovered_tombstone(&mut self.world, key)
             }
             Event::Ready(report) => {
                 if self.world.state == CacheState::Starting
-                    && let Some(report) = self.start.opened(&mut self.world, report)
+                    && let Some(report) = self.startup.opened(&mut self.world, report)
                 {
                     self.serve(Some(report));
                 }
@@ -342,22 +334,71 @@ impl Cache {
         }
     }
 
-    /// A sync of the log has ended: who asked for it learns of it.
+    /// A sync of the log has ended: its requester learns of it.
     fn handle_log_sync(&mut self, ticket: u64, result: Outcome) {
-        match ticket {
-            CLEANER => _ = self.clean(|cleaner, s| cleaner.logged(s, result)),
-            START => {
-                if let Some(report) = self.start.disowned(&mut self.world, result) {
+        match Ticket::decode(ticket) {
+            Ticket::Cleaner => _ = self.clean(|cleaner, s| cleaner.logged(s, result)),
+            Ticket::Start => {
+                if let Some(report) = self.startup.disowned(&mut self.world, result) {
                     self.serve(Some(report));
                 }
             }
-            SALVAGE => self.pass.salvaged(result),
-            _ => {
-                let request = ticket as u32;
+            Ticket::PassThrough => self.pass_through.salvaged(result),
+            Ticket::Request(request) => {
                 let again = result.is_err() && self.world.may_repeat(request);
                 self.world.front.requests[request].again |= again;
                 self.world.front.pieces_done(request, 1, if again { Ok(()) } else { result });
             }
+            other @ (Ticket::Transfer { .. }
+            | Ticket::Mapping { .. }
+            | Ticket::Switch
+            | Ticket::Seal
+            | Ticket::Stop) => other.unexpected("a sync"),
+        }
+    }
+
+    /// The log has written its clean mark, or could not.
+    fn handle_clean_mark(&mut self, ticket: u64, result: Outcome) {
+        match Ticket::decode(ticket) {
+            Ticket::Switch => self.switch.marked(&mut self.world, result),
+            Ticket::Seal => self.sealer.marked(&mut self.world, result),
+            Ticket::Stop => self.stop.marked(&mut self.world, result),
+            other @ (Ticket::Request(_)
+            | Ticket::Transfer { .. }
+            | Ticket::Mapping { .. }
+            | Ticket::Cleaner
+            | Ticket::Start
+            | Ticket::PassThrough) => other.unexpected("a clean mark"),
+        }
+    }
+
+    /// The log has taken the note of a seal, or could not.
+    fn handle_note(&mut self, ticket: u64, result: Outcome) {
+        match Ticket::decode(ticket) {
+            Ticket::Seal => self.sealer.noted(&mut self.world, result),
+            other @ (Ticket::Request(_)
+            | Ticket::Transfer { .. }
+            | Ticket::Mapping { .. }
+            | Ticket::Cleaner
+            | Ticket::Start
+            | Ticket::Switch
+            | Ticket::Stop
+            | Ticket::PassThrough) => other.unexpected("a note"),
+        }
+    }
+
+    /// The log has declared records void, or could not.
+    fn handle_voided(&mut self, ticket: u64, result: Outcome) {
+        match Ticket::decode(ticket) {
+            Ticket::PassThrough => self.pass_through.voided(&mut self.world, result),
+            other @ (Ticket::Request(_)
+            | Ticket::Transfer { .. }
+            | Ticket::Mapping { .. }
+            | Ticket::Cleaner
+            | Ticket::Start
+            | Ticket::Switch
+            | Ticket::Seal
+            | Ticket::Stop) => other.unexpected("a declaration that records are void"),
         }
     }
 
@@ -369,11 +410,11 @@ impl Cache {
                 SyncWaiter::Retire(extent) => {
                     let log = self.world.log.as_mut().expect("only a log retires extents");
                     match result {
-                        // (A sync proves nothing once one before it has failed.)
+                        // A sync proves nothing once an earlier one has failed.
                         Ok(()) if !self.world.front.has_failed(usize::from(volume)) => {
                             log.extent_released(extent)
                         }
-                        // The mark must stay, and who waits for its place must not wait for ever.
+                        // The mark must stay, and requests that wait for its place must not wait for ever.
                         _ => self.give_up(),
                     }
                 }
@@ -410,7 +451,7 @@ impl Cache {
             shard.set_jam(false, false);
         }
         self.switch.abandon(world);
-        self.pass.begin(world);
+        self.pass_through.begin(world);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::cache::Cache;
 use crate::config::CacheConfig;
 use crate::front::Front;
 use crate::published;
-use crate::shard::Shard;
+use crate::shard::{EntryId, Shard};
 use crate::stats::{CacheStats, VolumeStats};
 use crate::world::{CacheState, sooner};
 
@@ -19,7 +19,7 @@ use crate::world::{CacheState, sooner};
 #[derive(Clone, Copy, Debug)]
 pub struct Sought {
     shard: u32,
-    entry: Option<u32>,
+    entry: Option<EntryId>,
     key: BlockKey,
 }
 
@@ -44,14 +44,14 @@ impl Cache {
         self.world.state == CacheState::Ready
     }
 
-    /// Whether nothing is in progress: no request, no transfer, no cleaning. (Records may still be
-    /// in an open batch.)
+    /// Whether nothing is in progress: no request, no transfer, no cleaning. Records may still be
+    /// in an open batch.
     pub fn is_idle(&self) -> bool {
         self.world.front.requests.in_use() == 0
             && self.world.shards.iter().all(Shard::is_idle)
             && self.cleaner.is_idle()
             && !self.switch.is_under_way()
-            && !self.seal.is_under_way()
+            && !self.sealer.is_under_way()
     }
 
     /// The parameters of the cache.
@@ -123,7 +123,7 @@ impl Cache {
     /// Whether the volume bypasses the failed flash tier until the next start: it is cached in
     /// memory only, and written through.
     pub fn passes_through(&self, volume: Volume) -> bool {
-        self.world.goes_past(volume.0 as usize)
+        self.world.is_without_flash(volume.0 as usize)
     }
 
     /// Whether nothing is written to flash until the next start: flash has failed, or a dirty record that
@@ -163,7 +163,7 @@ impl Cache {
             self.cleaner,
             self.log_stats()
         );
-        for i in 0..self.world.front.requests.capacity() as u32 {
+        for i in self.world.front.requests.keys() {
             if let Some(r) = self.world.front.requests.get(i) {
                 s += &format!("\n{r:?}");
             }
@@ -218,7 +218,7 @@ impl Cache {
         self.world.front.requests.in_use() == 0
             && !self.destages.is_under_way()
             && !self.switch.is_under_way()
-            && !self.seal.is_under_way()
+            && !self.sealer.is_under_way()
             && !self.is_stamping()
     }
 
@@ -229,7 +229,7 @@ impl Cache {
             return Some(self.world.now);
         }
         let due = sooner(self.cleaner.timeout(), self.stores.timeout(&self.world));
-        sooner(due, self.pass.timeout())
+        sooner(due, self.pass_through.timeout())
     }
 
     /// When the work in progress continues: like [`Cache::poll_timeout`], but without the periodic
@@ -239,7 +239,7 @@ impl Cache {
             return Some(self.world.now);
         }
         let due = sooner(self.cleaner.timeout(), self.stores.timeout(&self.world));
-        sooner(due, self.pass.limit())
+        sooner(due, self.pass_through.limit())
     }
 
     /// Whether the last call has left work that needs only another call: [`Cache::poll_timeout`] is

@@ -29,7 +29,7 @@ struct Begun {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Apart {
+pub(super) struct ApartVolumes {
     writing: VolumeSet,
     syncing: VolumeSet,
     synced: VolumeSet,
@@ -45,9 +45,9 @@ pub(super) struct Apart {
     begun: [Begun; VOLUMES_MAX],
 }
 
-impl Apart {
-    pub fn new() -> Apart {
-        Apart {
+impl ApartVolumes {
+    pub fn new() -> ApartVolumes {
+        ApartVolumes {
             writing: VolumeSet::EMPTY,
             syncing: VolumeSet::EMPTY,
             synced: VolumeSet::EMPTY,
@@ -98,7 +98,7 @@ impl Apart {
             any = true;
             self.settling = core::mem::take(&mut self.synced);
             self.end_writing(s.world);
-            // (Before the first record counts as clean: its region may be given back then.)
+            // This precedes the settling: as soon as a record counts as clean, its region may be given back.
             s.stamps.note_taken_over(self.settling & !self.unsynced);
         }
         if !self.settling.is_empty() {
@@ -118,7 +118,7 @@ impl Apart {
         }
         self.unsynced = VolumeSet::EMPTY;
         for volume in self.settling.iter() {
-            // (Data written before a failed sync may be gone though a later one succeeded.)
+            // Data written before a failed sync may be lost although a later sync succeeded.
             let failures = self.begun[volume].sync_failures;
             self.unsynced |= world.front.failed_since(failures) & VolumeSet::only(volume);
         }
@@ -144,7 +144,8 @@ impl Apart {
         }
         let failed = (self.failed | self.unsynced) & written;
         s.stores.note_cleaned(s.world, written, failed, self.error);
-        // (At once: a region that is given back later would wait for the stamp of a slow store.)
+        // The stamps are ordered now. Otherwise a region that is given back later would wait for the stamp of a slow
+        // store.
         let owed = s.stamps.owed() & volumes;
         s.stamps.order(s.world, owed, 0, false);
         true
@@ -202,7 +203,7 @@ pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool
             None => known = false,
         }
     }
-    // (Compared with others.)
+    // Stores are late only in comparison with others: if all are slow, none is.
     let late = (s.stores.late() | awaited).len() as usize;
     if !known || late == s.world.front.volumes.len() {
         return false;
@@ -233,7 +234,7 @@ pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool
         active.awaited = VolumeSet::EMPTY;
     }
     s.world.stats.cleanings_parted += 1;
-    // (Others have had no place, or were busy with something else.)
+    // The other awaited volumes had no place for a write, or their records were busy.
     s.stores.note_late(s.world, writing);
     true
 }

@@ -8,11 +8,12 @@ use forebay_flash::{Layout, MoveRoom};
 
 use super::apart::{is_whole, note_taken, part_late};
 use super::reclaim::room_for_moves;
-use super::{CLEANER, Cleaner, Cleaning, FAILURES_MAX, Phase, Purpose};
+use super::{Cleaner, Cleaning, FAILURES_MAX, Phase, Purpose};
 use crate::destage::Destages;
 use crate::shard::{JobState, Target, owed};
 use crate::stamp::Stamps;
 use crate::stores::Stores;
+use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, Turn, World, around};
@@ -34,7 +35,7 @@ pub(crate) struct Surroundings<'a> {
 }
 
 impl Cleaner {
-    /// The records of the region to clean are durable (or will not be).
+    /// The records of the region to clean are durable, or could not be made durable.
     pub fn logged(&mut self, s: &mut Surroundings<'_>, result: Outcome) -> Turn {
         let Some(active) = &mut self.active else { return Turn::Nothing };
         debug_assert_eq!(active.phase, Phase::Logging);
@@ -114,85 +115,112 @@ impl Cleaner {
 
     /// One turn.
     pub fn take_turn(&mut self, s: &mut Surroundings<'_>) -> Turn {
-        let mut any = false;
         let works = s.world.log.as_ref().is_some_and(|log| log.error().is_none());
         if works && s.world.shards.iter().any(|s| s.tiers.flash.is_exhausted()) {
             return Turn::GiveUp;
         }
+
         let may = may_clean(s.world);
         let owes = may && works && s.world.shards.iter().any(|s| s.tiers.flash.wants_destage());
         if owes && !self.is_evicting() {
             self.push(0, Purpose::Evict);
         }
-        if !self.apart.volumes().is_empty() {
-            any |= self.apart.step(s);
-        }
-        let wanted = s.world.somebody_waits();
-        // (A destage of everything, or a stop, leaves nothing out.)
-        self.waits_for_apart &= !self.apart.volumes().is_empty();
-        let whole = is_whole(s) || self.waits_for_apart;
-        let may = may && (self.apart.volumes().is_empty() || !whole);
-        let room = self.moves_next().map_or(MoveRoom::Never, |r| room_for_moves(s.world, r));
-        if may && self.begin(s.world.front.sync_failures, wanted, room).is_some() {
-            if !self.begin_moving(s.world) {
-                self.begin_choosing(s);
-            }
-            any = true;
-        }
+
+        let mut any = !self.apart.volumes().is_empty() && self.apart.step(s);
+        any |= self.begin_next(s, may);
         any |= self.step_choice(s.world);
         any |= self.step_moves(s);
-        let Some(mut active) = self.active else { return Turn::from(any) };
-        if active.phase == Phase::Writing {
-            for n in 0..s.world.shards.len() {
-                if active.written >> n & 1 == 1 {
-                    continue;
-                }
-                let shard = &mut s.world.shards[n];
-                let state = shard.destager.step(&mut shard.tiers, &mut around!(s.world));
-                shard.close_runs(&mut around!(s.world));
-                let JobState::Written { volumes, error, unreadable, failed } = state else {
-                    continue;
-                };
-                active.volumes |= volumes;
-                active.failed |= failed & !active.skipped;
-                active.error = active.error.or(error);
-                active.unreadable |= unreadable;
-                active.written |= 1 << n;
-            }
-            self.active = Some(active);
-            if active.written.count_ones() as usize != s.world.shards.len() {
-                return Turn::from(any | part_late(self, s));
-            }
-            if !is_whole(s) {
-                note_taken(self, s, VolumeSet::EMPTY);
-            }
-            (self.late_at, self.refused_until) = (None, None);
-            if s.world.front.sabotage.is(Bug::RegionFreedBeforeSync) {
-                active.volumes = VolumeSet::EMPTY;
-            }
-            let left = active.volumes.len();
-            active.phase = Phase::Syncing { left };
-            self.active = Some(active);
-            for volume in active.volumes.iter() {
-                s.world.front.sync(volume as u16, SyncWaiter::Cleaner, &mut s.world.effects);
-            }
-            any = true;
+        self.step_phase(s).or(any)
+    }
+
+    /// Begins the next cleaning, if one may begin now; returns whether it began.
+    fn begin_next(&mut self, s: &mut Surroundings<'_>, may: bool) -> bool {
+        let wanted = s.world.somebody_waits();
+        // A destage of everything, or a stop, leaves no volume out. It waits for writes that end apart.
+        let apart = !self.apart.volumes().is_empty();
+        self.waits_for_apart &= apart;
+        let whole = is_whole(s) || self.waits_for_apart;
+        let may = may && !(apart && whole);
+
+        let room = self.moves_next().map_or(MoveRoom::Never, |r| room_for_moves(s.world, r));
+        if !may || self.begin(s.world.front.sync_failures, wanted, room).is_none() {
+            return false;
         }
+        if !self.begin_moving(s.world) {
+            self.begin_choosing(s);
+        }
+        true
+    }
+
+    /// The cleaning in progress takes the next step of its phase.
+    fn step_phase(&mut self, s: &mut Surroundings<'_>) -> Turn {
+        let Some(active) = self.active else { return Turn::Nothing };
         match active.phase {
-            Phase::Syncing { left: 0 } => {
-                // Data written before a failed sync may be gone though a later one succeeded.
-                let failed = s.world.front.failed_since(active.sync_failures);
-                active.phase = Phase::Settling { failed };
-                self.active = Some(active);
-                self.step_settling(s, failed).or(true)
+            Phase::Writing => self.step_writing(s),
+            Phase::Syncing { left: 0 } => self.begin_settling(s),
+            Phase::Settling { failed } => self.step_settling(s, failed),
+            Phase::Picking { .. } => self.step_picking(s),
+            Phase::Carrying => self.step_carry(s),
+            Phase::Reinserting => self.step_reinsertions(s),
+            Phase::Stamping | Phase::Releasing => self.step_stamps(s),
+            Phase::Choosing | Phase::Logging | Phase::Moving | Phase::Syncing { .. } => {
+                Turn::Nothing
             }
-            Phase::Settling { failed } => self.step_settling(s, failed).or(any),
-            Phase::Picking { .. } => self.step_picking(s).or(any),
-            Phase::Carrying => self.step_carry(s).or(any),
-            Phase::Reinserting => self.step_reinsertions(s).or(any),
-            Phase::Stamping | Phase::Releasing => self.step_stamps(s).or(any),
-            _ => Turn::from(any),
         }
+    }
+
+    /// Continues to write the chosen records; when all are written, syncs their stores.
+    fn step_writing(&mut self, s: &mut Surroundings<'_>) -> Turn {
+        let mut active = self.active.expect("a cleaning is writing");
+        for n in 0..s.world.shards.len() {
+            if active.written >> n & 1 == 1 {
+                continue;
+            }
+            let shard = &mut s.world.shards[n];
+            let state = shard.destager.step(&mut shard.tiers, &mut around!(s.world));
+            shard.close_runs(&mut around!(s.world));
+            let JobState::Written { volumes, error, unreadable, failed } = state else {
+                continue;
+            };
+            active.volumes |= volumes;
+            active.failed |= failed & !active.skipped;
+            active.error = active.error.or(error);
+            active.unreadable |= unreadable;
+            active.written |= 1 << n;
+        }
+        self.active = Some(active);
+        if active.written.count_ones() as usize != s.world.shards.len() {
+            return Turn::from(part_late(self, s));
+        }
+
+        if !is_whole(s) {
+            note_taken(self, s, VolumeSet::EMPTY);
+        }
+        (self.late_at, self.refused_until) = (None, None);
+        self.begin_syncing(s)
+    }
+
+    /// Syncs the stores that were written to; without any, the cleaning continues at once.
+    fn begin_syncing(&mut self, s: &mut Surroundings<'_>) -> Turn {
+        let active = self.active.as_mut().expect("a cleaning has written");
+        if s.world.front.sabotage.is(Bug::RegionFreedBeforeSync) {
+            active.volumes = VolumeSet::EMPTY;
+        }
+        let volumes = active.volumes;
+        active.phase = Phase::Syncing { left: volumes.len() };
+        for volume in volumes.iter() {
+            s.world.front.sync(volume as u16, SyncWaiter::Cleaner, &mut s.world.effects);
+        }
+        if volumes.is_empty() { self.begin_settling(s) } else { Turn::Something }
+    }
+
+    /// The stores are synced, or could not be: their records begin to count as clean.
+    fn begin_settling(&mut self, s: &mut Surroundings<'_>) -> Turn {
+        let active = self.active.as_mut().expect("a cleaning has synced its stores");
+        // Data written before a failed sync may be gone though a later one succeeded.
+        let failed = s.world.front.failed_since(active.sync_failures);
+        active.phase = Phase::Settling { failed };
+        self.step_settling(s, failed).or(true)
     }
 
     /// A store that was written apart is synced, or its sync has failed.
@@ -232,7 +260,7 @@ impl Cleaner {
             Target::Coldest => log.complete_sequence(),
         };
         active.phase = Phase::Logging;
-        log.sync_written(CLEANER);
+        log.sync_written(Ticket::Cleaner.encode());
         true
     }
 
@@ -259,7 +287,7 @@ impl Cleaner {
                     shards.fold(VolumeSet::EMPTY, |all, s| all | s.destager.chosen_volumes());
                 s.stamps.unseen(chosen & !(active.skipped | active.failed), active.newest)
             }
-            // (A failing store's stamp must not delay the other volumes.)
+            // A failing store's stamp must not delay the other volumes.
             Phase::Releasing => s.stamps.owed() & !s.stores.failing(),
             _ => VolumeSet::EMPTY,
         }
@@ -282,7 +310,7 @@ impl Cleaner {
         if !failed.is_empty()
             && let Some(active) = &mut self.active
         {
-            // As if writes to them had failed: the others go on.
+            // They count as if writes to them had failed; the cleaning continues with the others.
             active.failed |= failed;
             active.error = Some(IoError::Device);
         }
@@ -296,7 +324,7 @@ impl Cleaner {
                 None => Turn::Nothing,
             };
         }
-        // (Who lacks no stamp does not wait for those of others.)
+        // A cleaning whose stores need no stamp does not wait for the stamps of others.
         let settling = s.stamps.settling() & !s.stores.failing();
         if !wanted.is_empty() || releases && !settling.is_empty() {
             let log = s.world.log.as_ref().filter(|log| releases && log.layout() == Layout::Log);
@@ -330,47 +358,21 @@ impl Cleaner {
             self.active = None;
             return Turn::Something;
         }
-        // Trying again would not help what cannot be read. But a region that holds it cannot be
-        // used again, and that the log must hear of.
-        let reclaims = active.purpose == Purpose::Reclaim;
-        let region = active.region;
-        let owes = active.purpose != Purpose::Evict
-            && (active.unreadable
-                || s.world.shards.iter().any(|shard| shard.tiers.flash.region_is_dirty(region)));
-        if owes && active.purpose == Purpose::Destage {
-            self.note_unread(region);
-        }
-        let left = owes && reclaims;
-        if owes && !active.skipped.is_empty() && active.purpose == Purpose::Destage && active.whole
-        {
-            s.destages.fail(self.error);
-        }
+
+        let (region, reclaims) = (active.region, active.purpose == Purpose::Reclaim);
+        let left = self.note_owed(s, &active) && reclaims;
         // A store that is known to fail must not delay the others.
         let known = (failed & !s.stores.failing()).is_empty();
-        let carries = s.stores.may_carry_failing(s.world);
-        let carried = if carries { failed | active.skipped } else { VolumeSet::EMPTY };
-        if left
-            && (written.is_ok() || known && !carried.is_empty())
-            && self.may_carry(s.world, region, carried, false)
-        {
-            if !carried.is_empty() && !s.world.somebody_waits() && s.stores.carries_in_vain() {
-                self.park();
-                return Turn::Something;
-            }
-            if let Some(active) = &mut self.active {
-                active.phase = Phase::Carrying;
-            }
-            s.stores.note_reclaimed(true);
-            for shard in &mut s.world.shards {
-                shard.destager.carry_begin(&shard.tiers, region, carried);
-            }
+        if left && self.begin_carrying(s, &active, (failed, known), written) {
             return Turn::Something;
         }
+
         // Records of skipped stores are still dirty, so this cleaning does not succeed.
         let untried = left && !active.skipped.is_empty() && !holds_unreadable(s.world, region);
         if untried && written.is_ok() && !(active.skipped & !s.stores.failing()).is_empty() {
             return self.postpone(s);
         }
+
         let result = match (left, untried) {
             (true, true) => written.and(Err(self.error)),
             (true, false) => written.and(Err(IoError::Corrupt)),
@@ -380,8 +382,27 @@ impl Cleaner {
             s.stores.note_reclaimed(true);
             return self.begin_reinserting(s);
         }
+
         let tentative = !s.destages.is_under_way() && !failed.is_empty() && known;
         self.leave_region(s, result, tentative)
+    }
+
+    /// Whether the region still holds dirty records after this cleaning. A destage learns of what it could not
+    /// write.
+    fn note_owed(&mut self, s: &mut Surroundings<'_>, active: &Cleaning) -> bool {
+        let region = active.region;
+        // Another attempt would not help unreadable records. But their region cannot be reused, and the log must
+        // learn of that.
+        let owes = active.purpose != Purpose::Evict
+            && (active.unreadable
+                || s.world.shards.iter().any(|shard| shard.tiers.flash.region_is_dirty(region)));
+        if owes && active.purpose == Purpose::Destage {
+            self.note_unread(region);
+            if !active.skipped.is_empty() && active.whole {
+                s.destages.fail(self.error);
+            }
+        }
+        owes
     }
 
     /// The remaining records of the region belong to late stores, and there is no room to carry

@@ -27,7 +27,8 @@ pub(crate) fn oldest(
     let log = world.log.as_ref().filter(|log| log.error().is_none())?;
     let dirty = |region: &u32| world.shards.iter().any(|s| s.region_is_dirty_but(*region, but));
     let under_way = |region| cleaner.is_cleaning(region) || cleaner.is_wanted_clean(region);
-    // (What is busy calls again. A store that is late is not to be tried in vain all the time.)
+    // Busy records cause another call when they are free; without this test, a late store would be tried in vain all
+    // the time.
     let ready = |region: &u32| {
         !under_way(*region) && world.shards.iter().any(|s| owed::has_ready(s, *region, but))
     };

@@ -2,10 +2,10 @@
 //! mappings move, or its remaining records are carried on; records worth keeping are inserted
 //! again; then the region is freed.
 
-use forebay_effect::IoError;
+use forebay_effect::{IoError, Outcome};
 use forebay_flash::{Geometry, Layout, LogStats, MoveRoom};
 
-use super::{Cleaner, FAILURES_MAX, Phase, Purpose, Surroundings};
+use super::{Cleaner, Cleaning, FAILURES_MAX, Phase, Purpose, Surroundings};
 use crate::shard::owed::{self, Owed};
 use crate::shard::{CarryState, MoveState, Shard};
 use crate::volume_set::VolumeSet;
@@ -57,7 +57,7 @@ impl Cleaner {
     /// again, at most half a region.
     pub(super) fn begin_reinserting(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let log = s.world.log.as_ref().expect("only a log has regions");
-        // (Who waits for an entry of the index waits for what the region holds.)
+        // A piece that waits for an index entry waits for the region's records to be forgotten.
         let short = s.world.shards.iter().any(Shard::waits_for_an_entry);
         if log.layout() != Layout::Log
             || s.world.hurry
@@ -127,7 +127,7 @@ impl Cleaner {
 
     /// The stamps cover the region.
     pub(super) fn release_region(&mut self, s: &mut Surroundings<'_>) {
-        // (That ends all attempts to reclaim one in vain: there is nothing to give up for.)
+        // A region was reclaimed: the log need not be given up.
         let done = self.end(Ok(()), s.world.now, false);
         debug_assert!(
             done.purpose == Purpose::Reclaim,
@@ -137,6 +137,37 @@ impl Cleaner {
             log.region_released(done.region);
         }
         s.stores.consider_suspending(s.world);
+    }
+
+    /// Begins to carry on the dirty records that the region still holds, or parks the region until a request
+    /// waits for room. Returns false if neither is possible. `failed`: the volumes that could not be written, and
+    /// whether their stores are all known to fail.
+    pub(super) fn begin_carrying(
+        &mut self,
+        s: &mut Surroundings<'_>,
+        active: &Cleaning,
+        (failed, known): (VolumeSet, bool),
+        written: Outcome,
+    ) -> bool {
+        let carries = s.stores.may_carry_failing(s.world);
+        let carried = if carries { failed | active.skipped } else { VolumeSet::EMPTY };
+        let helps = written.is_ok() || known && !carried.is_empty();
+        if !helps || !self.may_carry(s.world, active.region, carried, false) {
+            return false;
+        }
+
+        if !carried.is_empty() && !s.world.somebody_waits() && s.stores.carries_in_vain() {
+            self.park();
+            return true;
+        }
+        if let Some(active) = &mut self.active {
+            active.phase = Phase::Carrying;
+        }
+        s.stores.note_reclaimed(true);
+        for shard in &mut s.world.shards {
+            shard.destager.carry_begin(&shard.tiers, active.region, carried);
+        }
+        true
     }
 
     /// Whether the remaining records are to be carried on. Unreadable records are given up as lost

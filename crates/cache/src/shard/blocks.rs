@@ -10,13 +10,13 @@ use forebay_effect::{Effect, Place};
 use forebay_flash::{BlockKey, Position};
 
 use super::ShardContext;
+use super::entry::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, LEAVING, RecordNode, UNREADABLE};
+use super::frames::{Frame, Frames};
 use super::granules::Granules;
+use super::index::Index;
 use crate::allocation::Held;
 use crate::config::CacheConfig;
-use crate::entry::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, LEAVING, NONE, Record, UNREADABLE};
-use crate::frames::{Frame, Frames};
 use crate::front::Front;
-use crate::index::Index;
 
 /// A record on flash, as described by its block's entry.
 #[derive(Clone, Copy, Debug)]
@@ -142,7 +142,7 @@ impl Blocks {
     pub fn held(&self, key: BlockKey) -> Held {
         match self.index.find(key) {
             None => Held::Nothing,
-            // (What is lost on flash cannot be read, whatever it was.)
+            // A lost block cannot be read, even if its newest version was all zeroes.
             Some(id) if self.index.is_zeroed(id) && self.index[id].lost() == 0 => Held::Zeroes,
             Some(_) => Held::Data,
         }
@@ -227,7 +227,7 @@ impl Blocks {
         }
         let id = self.frames.owner(local);
         match steps {
-            _ if id == NONE => {}
+            _ if id == EntryId::NONE => {}
             0 => self.index.prefetch(self.index[id].key()),
             _ => self.index.prefetch_id(id),
         }
@@ -239,11 +239,11 @@ impl Blocks {
     }
 
     /// The state of a block's record on flash.
-    pub fn record(&self, id: EntryId) -> &Record {
+    pub fn record(&self, id: EntryId) -> &RecordNode {
         self.index.record(id)
     }
 
-    pub fn record_mut(&mut self, id: EntryId) -> &mut Record {
+    pub fn record_mut(&mut self, id: EntryId) -> &mut RecordNode {
         self.index.record_mut(id)
     }
 

@@ -1,21 +1,28 @@
 //! The end of transfers: the block's state advances, and pieces that waited are evaluated again.
 
+mod direct;
 mod records;
 
-use forebay_effect::{Effect, IoError, Outcome, Place};
+use forebay_effect::{Effect, IoError, Outcome};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
 use super::blocks::FlashRecord;
+use super::entry::{EntryId, MARKED};
 use super::tiers::{Tiers, leave, lines};
 use super::transfer::{Kind, Transfer};
 use super::{Shard, ShardContext};
-use crate::entry::{EntryId, FLUSHING, LEAVING, MARKED, WANTS_APPEND};
 use crate::load::Source;
+use crate::slab::TransferIndex;
 
 impl Shard {
     /// A device effect of this shard ended.
-    pub fn handle_completion(&mut self, context: &mut ShardContext<'_>, t: u32, result: Outcome) {
+    pub fn handle_completion(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        t: TransferIndex,
+        result: Outcome,
+    ) {
         let kind = self.tiers.transfers[t].kind;
         context.stats.transfer_errors += u64::from(result.is_err());
         if !matches!(
@@ -50,20 +57,20 @@ impl Shard {
                 Ok(()) => self.verify(context, t, position),
                 Err(e) => self.flash_read_ended(context, t, Err(e)),
             },
-            Kind::Destage { .. } => self.destaged(context, t, result),
+            Kind::Destage { .. } => direct::destaged(self, context, t, result),
             Kind::DestageRecord { from, .. } => {
                 records::record_written(self, context, t, from, result)
             }
             Kind::DirectWrite { request, pieces, keep } => {
-                self.direct_written(context, t, (request, pieces, keep), result);
+                direct::direct_written(self, context, t, (request, pieces, keep), result);
             }
             Kind::DirectZero { request } => {
-                self.count_direct(context, t);
+                direct::count_direct(self, context, t);
                 self.finish(context, t, |_, _, _| {});
                 context.front.pieces_done(request, 1, result);
             }
             Kind::Range { request, pieces, .. } => {
-                self.count_direct(context, t);
+                direct::count_direct(self, context, t);
                 self.tiers.transfers.release_range(t);
                 self.finish(context, t, |_, _, _| {});
                 context.front.pieces_done(request, pieces, result);
@@ -84,7 +91,7 @@ impl Shard {
     pub(super) fn finish(
         &mut self,
         context: &mut ShardContext<'_>,
-        t: u32,
+        t: TransferIndex,
         mut each: impl FnMut(&mut Tiers, &mut ShardContext<'_>, EntryId),
     ) {
         let Transfer { key, count, kind, .. } = self.tiers.transfers[t];
@@ -127,7 +134,7 @@ impl Shard {
                 continue;
             }
             self.try_again(context, w);
-            next = under_way(self).filter(|&t| self.tiers.transfers[t].waiters.tail == w);
+            next = under_way(self).filter(|&t| self.tiers.transfers[t].waiters.last() == Some(w));
         }
         for i in 0..blocks {
             if let Some(id) = self.tiers.blocks.find(BlockKey(key.0 + i)) {
@@ -139,7 +146,7 @@ impl Shard {
     }
 
     /// Ends a failed transfer: its requester is notified; the other waiters try again.
-    fn finish_failed(&mut self, context: &mut ShardContext<'_>, t: u32, error: IoError) {
+    fn finish_failed(&mut self, context: &mut ShardContext<'_>, t: TransferIndex, error: IoError) {
         let kind = self.tiers.transfers[t].kind;
         if kind != Kind::FetchLine {
             self.waiting.fail_first(&mut self.tiers.transfers[t].waiters, context, error);
@@ -153,7 +160,7 @@ impl Shard {
         });
     }
 
-    fn fetched(&mut self, context: &mut ShardContext<'_>, t: u32, result: Outcome) {
+    fn fetched(&mut self, context: &mut ShardContext<'_>, t: TransferIndex, result: Outcome) {
         if let Err(e) = result {
             // The waiters of a run belong to one request or wait for the same bytes.
             return self.finish_failed(context, t, e);
@@ -161,7 +168,7 @@ impl Shard {
         let Transfer { bounce, key, count, .. } = self.tiers.transfers[t];
         let all = self.tiers.blocks.granules().all();
         self.finish(context, t, |tiers, context, id| {
-            // (What the backing store has of what is lost is an older version.)
+            // The backing store has only an older version of lost granules.
             let had = all & !tiers.blocks[id].lost();
             if let Some(from) = bounce {
                 tiers.blocks.merge(context, id, from, had);
@@ -173,7 +180,7 @@ impl Shard {
 
     // ---- flash reads ----
 
-    fn verify(&mut self, context: &mut ShardContext<'_>, t: u32, position: Position) {
+    fn verify(&mut self, context: &mut ShardContext<'_>, t: TransferIndex, position: Position) {
         let key = self.tiers.transfers[t].key;
         let here = self.tiers.blocks.find_at(key, position);
         let Some(id) = here else {
@@ -192,7 +199,12 @@ impl Shard {
     }
 
     /// The driver has computed the checksum of data read from flash.
-    pub fn handle_checksum(&mut self, context: &mut ShardContext<'_>, t: u32, value: u32) {
+    pub fn handle_checksum(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        t: TransferIndex,
+        value: u32,
+    ) {
         let Transfer { kind, key, .. } = self.tiers.transfers[t];
         let (Kind::FlashRead { position }
         | Kind::DestageRead { position }
@@ -201,7 +213,7 @@ impl Shard {
             unreachable!("{kind:?} needs no checksum")
         };
         let believed = context.front.sabotage.is(Bug::ChecksumIgnoredOnRead);
-        // (The log may have been heard since the checksum was asked for.)
+        // Events of the log may have been handled since the checksum was requested.
         let end = match self.tiers.blocks.find_at(key, position) {
             None => Ok(false),
             Some(id) if self.tiers.blocks.record(id).checksum == value || believed => Ok(true),
@@ -215,7 +227,7 @@ impl Shard {
     fn flash_read_ended(
         &mut self,
         context: &mut ShardContext<'_>,
-        t: u32,
+        t: TransferIndex,
         end: Result<bool, IoError>,
     ) {
         let destage = matches!(self.tiers.transfers[t].kind, Kind::DestageRead { .. });
@@ -231,7 +243,7 @@ impl Shard {
             Ok(true) => {
                 let bounce = self.tiers.transfers[t].bounce;
                 let id = self.tiers.blocks.entry_of(self.tiers.transfers[t].key);
-                match self.tiers.is_passing(id) {
+                match self.tiers.is_in_transit(id) {
                     true => context.stats.read_through += 1,
                     false => context.stats.promotions += 1,
                 }
@@ -259,12 +271,12 @@ impl Shard {
                 let key = self.tiers.transfers[t].key;
                 let id = self.tiers.blocks.entry_of(key);
                 if self.tiers.blocks[id].owed() == 0 {
-                    // The backing store has it too. The entry stays, so that nobody writes past
+                    // The backing store has it too. The entry stays, so that no write bypasses
                     // the record that is still on flash: until its region is free or, in the slots
                     // layout, until it is forgotten there.
                     self.tiers.blocks[id].flash_valid = 0;
                     self.finish(context, t, |tiers, context, id| {
-                        // (Its region may have been freed meanwhile.)
+                        // The record's region may have been freed meanwhile.
                         if tiers.blocks[id].position().is_some() {
                             tiers.flash.disown(&tiers.blocks, context, id);
                             tiers.flash.update_residence(&tiers.blocks, id, false);
@@ -284,7 +296,7 @@ impl Shard {
     pub fn appended(
         &mut self,
         context: &mut ShardContext<'_>,
-        t: u32,
+        t: TransferIndex,
         position: Position,
         checksum: u32,
     ) -> Option<(u32, u32)> {
@@ -324,7 +336,12 @@ impl Shard {
     }
 
     /// The log could not write a record. Nothing is lost: the frame keeps the data.
-    pub fn append_failed(&mut self, context: &mut ShardContext<'_>, t: u32, error: IoError) {
+    pub fn append_failed(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        t: TransferIndex,
+        error: IoError,
+    ) {
         context.stats.transfer_errors += 1;
         self.tiers.flash.fail_log();
         if self.tiers.flash.is_holding() {
@@ -333,7 +350,7 @@ impl Shard {
             self.waiting.end_applied(&mut self.tiers.transfers[t].waiters, context, Err(error));
         }
         self.finish(context, t, |tiers, _, id| {
-            tiers.blocks[id].set(crate::entry::DOUBTFUL);
+            tiers.blocks[id].set(crate::shard::entry::DOUBTFUL);
             tiers.flushes.covered(&mut tiers.blocks, id, false);
             tiers.blocks.relist_dirty(id);
         });
@@ -343,7 +360,7 @@ impl Shard {
     /// The log has no room for a record whose store fails: it was not written, and stays dirty, or
     /// leaves memory if it was clean. Or the log has no room for a record that was to be inserted
     /// again.
-    pub fn append_refused(&mut self, context: &mut ShardContext<'_>, t: u32) {
+    pub fn append_refused(&mut self, context: &mut ShardContext<'_>, t: TransferIndex) {
         if matches!(self.tiers.transfers[t].kind, Kind::Carry { .. }) {
             self.destager.reinsertion_refused(&self.tiers, context, t);
             self.finish(context, t, |_, _, _| {});
@@ -363,7 +380,7 @@ impl Shard {
     }
 
     /// The extent of a block is durably marked: its record may become stale.
-    pub fn activated(&mut self, context: &mut ShardContext<'_>, t: u32, result: Outcome) {
+    pub fn activated(&mut self, context: &mut ShardContext<'_>, t: TransferIndex, result: Outcome) {
         if let Err(e) = result {
             context.stats.transfer_errors += 1;
             self.tiers.flash.fail_log();
@@ -400,101 +417,5 @@ impl Shard {
             self.tiers.blocks[id].clear(MARKED);
         }
         self.tiers.transfers.close_runs(context);
-    }
-
-    // ---- to the backing store ----
-
-    fn destaged(&mut self, context: &mut ShardContext<'_>, t: u32, result: Outcome) {
-        if result.is_ok()
-            && matches!(self.tiers.transfers[t].kind, Kind::Destage { rest } if rest != 0)
-        {
-            let id = self
-                .tiers
-                .blocks
-                .find(self.tiers.transfers[t].key)
-                .expect("a busy block has an entry");
-            let frame = self.tiers.blocks[id].frame().expect("a frame is being destaged");
-            self.tiers.transfers.destage_step(&self.tiers.blocks, context, t, frame);
-            return;
-        }
-        let key = self.tiers.transfers[t].key;
-        let to_log = self.tiers.flash.logs(key) && !self.tiers.flash.log_failed();
-        if !self.tiers.flash.logs(key) {
-            // (What flash takes if the store does not is not in anybody's way.)
-            self.tiers.note_destage(result.is_ok());
-        }
-        self.count_direct(context, t);
-        self.waiting.end_applied(&mut self.tiers.transfers[t].waiters, context, result);
-        if let (Err(error), true) =
-            (result, self.tiers.flash.goes_past(self.tiers.transfers[t].key))
-        {
-            // It would only have the same written again, and again.
-            self.waiting.fail_first(&mut self.tiers.transfers[t].waiters, context, error);
-        }
-        self.finish(context, t, |tiers, context, id| {
-            if result.is_ok() {
-                let was = tiers.blocks[id].is_dirty();
-                tiers.blocks.unlist_dirty(id);
-                tiers.blocks[id].dirty = 0;
-                context.stats.destaged += 1;
-                tiers.blocks.count_dirty(id, was, context.front);
-            } else {
-                tiers.blocks.relist_dirty(id);
-                if tiers.blocks[id].has(LEAVING) {
-                    tiers.readmit(id);
-                }
-            }
-            if result.is_err() && to_log {
-                // Flash takes it after all; at once if a flush waits for it.
-                if tiers.blocks[id].has(FLUSHING) {
-                    tiers.blocks[id].set(WANTS_APPEND);
-                }
-            } else if tiers.blocks[id].has(FLUSHING) {
-                tiers.flushes.covered(&mut tiers.blocks, id, result.is_ok());
-            }
-        });
-    }
-
-    /// A transfer to the backing store that bypassed the log has ended, successfully or not.
-    fn count_direct(&self, context: &mut ShardContext<'_>, t: u32) {
-        let Transfer { key, start, end, .. } = self.tiers.transfers[t];
-        context.front.direct_written(key.volume(), start, end);
-    }
-
-    fn direct_written(
-        &mut self,
-        context: &mut ShardContext<'_>,
-        t: u32,
-        (request, pieces, keep): (u32, u32, bool),
-        result: Outcome,
-    ) {
-        let (start, end) = (self.tiers.transfers[t].start, self.tiers.transfers[t].end);
-        self.count_direct(context, t);
-        let r = &context.front.requests[request];
-        let (id_of_request, base) = (r.id, r.offset);
-        self.finish(context, t, |tiers, context, id| {
-            let block_start =
-                tiers.blocks[id].key().block().0 << tiers.blocks.granules().block_shift();
-            let from = start.max(block_start);
-            let to = end.min(block_start + u64::from(tiers.blocks.granules().block_size()));
-            let (offset, length) = ((from - block_start) as u32, (to - from) as u32);
-            let (touched, covered) = tiers.blocks.granules().masks(offset, length);
-            if result.is_err() || !keep {
-                // Who knows what the backing store holds now: it is asked again.
-                let e = &mut tiers.blocks[id];
-                e.valid &= !touched;
-                if e.valid == 0 && e.frame().is_some() {
-                    tiers.release_frame(id);
-                }
-                return;
-            }
-            let frame = tiers.blocks[id].frame().expect("a frame was ensured");
-            let at = (from - base) as u32;
-            let from = Place::Request { request: id_of_request, offset: at };
-            context.effects.push(Effect::Copy { from, to: Place::Frame { frame, offset }, length });
-            tiers.blocks[id].valid |= covered;
-            tiers.rescue(context, id, frame);
-        });
-        context.front.pieces_done(request, pieces, result);
     }
 }

@@ -14,22 +14,23 @@
 pub(crate) mod apart;
 pub(super) mod carry;
 pub(crate) mod owed;
+mod sorting;
 mod stretch;
 
 use forebay_effect::{IoError, Outcome, Segment};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
+use self::sorting::Sorting;
+use super::entry::{DESTAGED, EntryId, UNREADABLE};
 use super::tiers::Tiers;
 use super::transfer::Kind;
 use super::{ShardContext, volume_index};
 use crate::cache::VOLUMES_MAX;
 use crate::config::CacheConfig;
-use crate::entry::{DESTAGED, EntryId, UNREADABLE};
-use crate::slab::Slab;
-use crate::sorting::Sorting;
+use crate::slab::{Slab, StretchIndex, TransferIndex};
 use crate::volume_set::VolumeSet;
-use apart::Apart;
+use apart::ApartWrites;
 pub(crate) use carry::CarryState;
 use carry::Carrying;
 pub(super) use stretch::Unread;
@@ -120,8 +121,8 @@ pub(crate) struct Destager {
     depth: u32,
     writes: Writes,
     /// Volumes for whose writes the job does not wait.
-    apart: Apart,
-    stretches: Slab<Stretch>,
+    apart: ApartWrites,
+    stretches: Slab<StretchIndex, Stretch>,
     carrying: Carrying,
     members_scratch: Vec<Member>,
     segments_scratch: Vec<Segment>,
@@ -168,7 +169,7 @@ impl Destager {
                 begun: [0; VOLUMES_MAX],
                 reading: 0,
             },
-            apart: Apart::new(region_pages),
+            apart: ApartWrites::new(region_pages),
             stretches: Slab::new(depth),
             carrying: Carrying::new(region_pages),
             members_scratch: Vec::with_capacity(64),
@@ -228,7 +229,7 @@ impl Destager {
             let volume = volume_index(*key);
             match self.parts.last_mut() {
                 Some(part) if part.volume == volume => part.end = at + 1,
-                // (Chosen by address: a volume has one part.)
+                // The records are sorted by address, so a volume has one part.
                 _ => self.parts.push(Part { volume, at, end: at + 1 }),
             }
         }
@@ -287,9 +288,8 @@ impl Destager {
         self.busy.clear();
     }
 
-    /// The volumes are synced (or not): the destaged records are clean (or must be destaged again).
-    /// `failed`: the volumes whose sync failed. Stops at the budget of the call; returns whether
-    /// everything was done.
+    /// The destaged records are clean, except those of the `failed` volumes, whose sync failed: these must be destaged
+    /// again. Stops at the budget of the call; returns whether everything was done.
     pub fn end(
         &mut self,
         tiers: &mut Tiers,
@@ -362,7 +362,8 @@ impl Destager {
         self.parts.iter().any(|part| part.at < part.end)
     }
 
-    /// Collects the dirty records of those who give way on flash: no more than a cleaning looks ahead.
+    /// Collects the dirty records of the blocks that are evicted next from flash: at most as many as a cleaning looks
+    /// ahead.
     fn collect_coldest(&mut self, tiers: &mut Tiers) {
         self.chosen.clear();
         let blocks = &tiers.blocks;
@@ -391,7 +392,7 @@ impl Destager {
     // ---- writes end ----
 
     /// A write to the backing store, of one record or several, has ended, successfully or not.
-    pub fn written(&mut self, tiers: &Tiers, t: u32, result: Outcome) {
+    pub fn written(&mut self, tiers: &Tiers, t: TransferIndex, result: Outcome) {
         let key = tiers.transfers[t].key;
         if let Err(error) = result {
             if self.apart.has(key) {
@@ -418,7 +419,7 @@ impl Destager {
     }
 
     /// A record's transfer ends; its bounce frame, if any, is free.
-    pub fn record_ends(&mut self, tiers: &Tiers, t: u32) {
+    pub fn record_ends(&mut self, tiers: &Tiers, t: TransferIndex) {
         let transfer = &tiers.transfers[t];
         self.writes.frames[volume_index(transfer.key)] -= u32::from(transfer.bounce.is_some());
     }
@@ -442,7 +443,7 @@ fn settle_destaged(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryI
         tiers.blocks[id].clear(DESTAGED);
         if synced {
             let was = tiers.blocks[id].is_dirty();
-            // (What is lost stays owed.)
+            // Lost granules stay dirty.
             let left = tiers.blocks[id].lost_on_flash();
             if left == 0 && tiers.blocks[id].flash_dirty != 0 {
                 let log = context.log.as_deref().expect("a record needs a log");
@@ -458,7 +459,7 @@ fn settle_destaged(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryI
 }
 
 /// A record is on the backing store: it counts as clean when the store is synced.
-pub(super) fn note_destaged(tiers: &mut Tiers, context: &mut ShardContext<'_>, t: u32) {
+pub(super) fn note_destaged(tiers: &mut Tiers, context: &mut ShardContext<'_>, t: TransferIndex) {
     let (key, kind) = (tiers.transfers[t].key, tiers.transfers[t].kind);
     let Kind::DestageRecord { position, .. } = kind else { return };
     context.stats.destaged += 1;

@@ -2,9 +2,9 @@
 //! numbers of their frames within the shard.
 //!
 //! In this accounting a block is gone as soon as the policy names it as a victim. Its frame stays
-//! until the data is where it must be ([`LEAVING`](crate::entry::LEAVING)). The policy is notified
+//! until the data is where it must be ([`LEAVING`](crate::shard::entry::LEAVING)). The policy is notified
 //! once of each access of a client: of a miss by the insertion of the block, of a hit by an access.
-//! The policy does not know blocks that only pass through memory.
+//! The policy does not know blocks that are in memory only in transit.
 
 use core::mem;
 
@@ -12,18 +12,18 @@ use forebay_block::{Nanos, Volume};
 use forebay_flash::BlockKey;
 use forebay_replacement::{Admission, Hint, Offer, Policy, Positions, Replacement};
 
+use super::Piece;
 use crate::config::CacheConfig;
-use crate::waiters::Piece;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Dram {
     replacement: Replacement,
-    /// Frames (bits) of blocks that have them only until they have been read or are on flash.
-    passing: Box<[u64]>,
-    /// Frames (bits) of blocks that were dirty and not admitted to flash when they began to leave.
+    /// A bit for each frame: its block has it only until the block has been read or is on flash.
+    in_transit: Box<[u64]>,
+    /// A bit for each frame: its block was dirty and not admitted to flash when it began to leave.
     refused: Box<[u64]>,
-    /// Frames (bits) of blocks that pass through memory because queues have chosen them for flash.
+    /// A bit for each frame: its block is in transit because queues have chosen it for flash.
     promoted: Box<[u64]>,
     /// Blocks to hold.
     capacity: u32,
@@ -46,7 +46,7 @@ impl Dram {
         Dram {
             admission: admission.and_then(|a| Admission::new(frames, flash, &a)),
             replacement: Replacement::new(frames, capacity, &config.replacement),
-            passing: vec![0; frames.div_ceil(64) as usize].into_boxed_slice(),
+            in_transit: vec![0; frames.div_ceil(64) as usize].into_boxed_slice(),
             refused: vec![0; frames.div_ceil(64) as usize].into_boxed_slice(),
             promoted: vec![0; frames.div_ceil(64) as usize].into_boxed_slice(),
             capacity,
@@ -101,7 +101,7 @@ impl Dram {
     pub fn memory_bytes(&self) -> u64 {
         let positions = self.positions.as_ref().map_or(0, Positions::memory_bytes);
         let admission = self.admission.as_ref().map_or(0, Admission::metadata_bytes);
-        let bits = [&self.passing, &self.refused, &self.promoted];
+        let bits = [&self.in_transit, &self.refused, &self.promoted];
         let own = bits.iter().map(|bits| size_of_val(&***bits) as u64).sum::<u64>();
         self.replacement.metadata_bytes() + admission + positions + own
     }
@@ -162,7 +162,7 @@ impl Dram {
     #[inline]
     pub fn enter_for(&mut self, frame: u32, key: BlockKey, piece: &mut Piece, known: bool) {
         self.enter(frame, key, Positions::hint);
-        // (A block that left before it could be used comes in again, for the same access.)
+        // A block that left before it could be used enters again for the same access, which is not counted twice.
         let told = mem::replace(&mut piece.told, true);
         if !told {
             self.count(key, false);
@@ -230,38 +230,44 @@ impl Dram {
         self.replacement.insert(frame, key.0, hint);
     }
 
-    // ---- blocks that pass ----
+    // ---- blocks in transit ----
 
     /// A client's access reads the block from flash, and the block does not enter memory.
     pub fn read_through(&mut self, key: BlockKey) {
         if let Some(admission) = &mut self.admission {
-            admission.pass(key.0);
+            admission.on_read_through(key.0);
         }
     }
 
     /// The frame is used in transit to a client or to flash, for a piece or ahead of any. `known`:
     /// flash holds the block.
-    pub fn pass(&mut self, frame: u32, key: BlockKey, piece: Option<&mut Piece>, known: bool) {
-        self.set_passing(frame, true);
+    pub fn enter_in_transit(
+        &mut self,
+        frame: u32,
+        key: BlockKey,
+        piece: Option<&mut Piece>,
+        known: bool,
+    ) {
+        self.set_in_transit(frame, true);
         if let Some(admission) = &mut self.admission {
             let access = piece.is_some_and(|piece| !mem::replace(&mut piece.told, true));
             admission.enter(frame, key.0, known, access);
         }
     }
 
-    /// A client writes a block past flash, which does not hold it; it does not stay in memory.
-    pub fn write_past(&mut self, frame: Option<u32>, key: BlockKey) {
+    /// A client writes a block that flash does not hold directly to the store; the block does not stay in memory.
+    pub fn write_around(&mut self, frame: Option<u32>, key: BlockKey) {
         match (&mut self.admission, frame) {
             (Some(admission), Some(frame)) => admission.on_access(frame, key.0),
-            (Some(admission), None) => admission.go_past(key.0),
+            (Some(admission), None) => admission.on_write_around(key.0),
             (None, _) => {}
         }
     }
 
-    /// The frame is used in transit to a client or to flash (or no longer).
-    pub fn set_passing(&mut self, frame: u32, passing: bool) {
+    /// Notes whether the frame is used in transit to a client or to flash.
+    pub fn set_in_transit(&mut self, frame: u32, in_transit: bool) {
         let (word, bit) = ((frame / 64) as usize, 1 << (frame % 64));
-        self.passing[word] = self.passing[word] & !bit | if passing { bit } else { 0 };
+        self.in_transit[word] = self.in_transit[word] & !bit | if in_transit { bit } else { 0 };
         self.promoted[word] &= !bit;
     }
 
@@ -278,8 +284,8 @@ impl Dram {
 
     /// Whether the frame is used in transit to a client or to flash.
     #[inline]
-    pub fn is_passing(&self, frame: u32) -> bool {
-        self.passing[(frame / 64) as usize] >> (frame % 64) & 1 != 0
+    pub fn is_in_transit(&self, frame: u32) -> bool {
+        self.in_transit[(frame / 64) as usize] >> (frame % 64) & 1 != 0
     }
 
     // ---- victims ----
@@ -326,11 +332,11 @@ impl Dram {
     }
 
     /// A victim that cannot leave counts as newly entered, at the end that is evicted last, so that
-    /// another block is evicted next. (In its old place it would obstruct all others.)
+    /// another block is evicted next. In its old place it would obstruct all others.
     pub fn readmit(&mut self, frame: u32, key: BlockKey) {
-        match self.is_passing(frame) {
-            // (The policy does not know it.)
-            true => self.set_passing(frame, false),
+        match self.is_in_transit(frame) {
+            // The policy does not know blocks in transit.
+            true => self.set_in_transit(frame, false),
             false => self.replacement.remove(frame),
         }
         self.enter(frame, key, Positions::hint_to_stay);

@@ -3,16 +3,19 @@
 
 mod evict;
 mod moves;
+pub(super) mod replacement;
+pub(super) mod returns;
 
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Log, Position};
 
+use self::replacement::FlashReplacement;
 use super::blocks::{Blocks, FlashRecord};
-use super::regions::Regions;
+use super::entry::{DOUBTFUL, Entry, EntryId, LEAVING, UNREADABLE};
+use super::regions::RegionLists;
 use super::{ShardContext, UNREADABLE_MAX};
 use crate::config::{CacheConfig, LogReplacement};
-use crate::entry::{DOUBTFUL, Entry, EntryId, LEAVING, UNREADABLE};
-use crate::flash_replacement::FlashReplacement;
+use crate::slab::Key;
 use crate::volume_set::VolumeSet;
 use forebay_replacement::{Offer, Popularity, Queues};
 use moves::Moves;
@@ -29,9 +32,9 @@ pub(crate) struct FlashTier {
     /// While the log has failed: writes of blocks with a record wait.
     holding: bool,
     /// Volumes that permanently bypass flash.
-    past: VolumeSet,
+    without_flash: VolumeSet,
     /// All volumes do.
-    all_past: bool,
+    all_without_flash: bool,
     /// The log or the index lacks room that only failing stores can make: blocks that need not go
     /// to flash bypass it.
     jam: bool,
@@ -41,7 +44,7 @@ pub(crate) struct FlashTier {
     failing: VolumeSet,
     /// Volumes whose dirty records are not evicted.
     pinned: VolumeSet,
-    regions: Regions,
+    regions: RegionLists,
     /// Bytes of the device.
     size: u64,
     /// The first blocks whose dirty record could not be read.
@@ -93,13 +96,13 @@ impl FlashTier {
             entries,
             log_failed: false,
             holding: false,
-            past: VolumeSet::EMPTY,
-            all_past: false,
+            without_flash: VolumeSet::EMPTY,
+            all_without_flash: false,
             jam: false,
             hopeless: false,
             failing: VolumeSet::EMPTY,
             pinned: VolumeSet::EMPTY,
-            regions: Regions::new(config.map_or(0, |f| f.geometry.regions)),
+            regions: RegionLists::new(config.map_or(0, |f| f.geometry.regions)),
             size: config.map_or(0, |f| f.geometry.device_bytes()),
             unreadable: Vec::with_capacity(UNREADABLE_MAX),
             uses: vec![0; if in_log { all as usize } else { 0 }].into_boxed_slice(),
@@ -178,28 +181,28 @@ impl FlashTier {
     }
 
     /// These volumes bypass flash; `all`: there are no others.
-    pub fn set_past(&mut self, past: VolumeSet, all: bool) {
-        (self.past, self.all_past) = (past, all);
+    pub fn set_without_flash(&mut self, volumes: VolumeSet, all: bool) {
+        (self.without_flash, self.all_without_flash) = (volumes, all);
     }
 
     /// Whether all volumes bypass flash.
-    pub fn is_all_past(&self) -> bool {
-        self.all_past
+    pub fn all_without_flash(&self) -> bool {
+        self.all_without_flash
     }
 
     /// Whether the block's volume bypasses flash.
     #[inline]
-    pub fn goes_past(&self, key: BlockKey) -> bool {
-        self.past.has(key)
+    pub fn is_without_flash(&self, key: BlockKey) -> bool {
+        self.without_flash.has(key)
     }
 
     /// Whether the volume's new data is written to the log.
     #[inline]
     pub fn logs(&self, key: BlockKey) -> bool {
-        self.exists && !self.goes_past(key)
+        self.exists && !self.is_without_flash(key)
     }
 
-    /// Only failing stores can make room (or no longer): waiting requests may bypass flash. If the
+    /// Notes whether only failing stores can make room: waiting requests may then bypass flash. If the
     /// jam is `hopeless`, those that cannot bypass it fail. Returns whether that is new.
     pub fn set_jam(&mut self, jam: bool, hopeless: bool) -> bool {
         let before = (self.jam, self.hopeless);
@@ -219,14 +222,14 @@ impl FlashTier {
 
     /// Whether a write may bypass a log that has no room: flash holds nothing of the block, and its
     /// store works.
-    pub fn may_go_past(&self, blocks: &Blocks, key: BlockKey) -> bool {
+    pub fn may_bypass_log(&self, blocks: &Blocks, key: BlockKey) -> bool {
         let free = |id| blocks[id].transfer().is_none() && !blocks[id].is_bound();
         !self.failing.has(key) && blocks.find(key).is_none_or(free)
     }
 
     // ---- records ----
 
-    /// The block has another newest record (or none), with other contents: the older one leaves a
+    /// The block has another newest record, or none, with other contents: the older one leaves a
     /// hole in its region.
     pub fn set_record(
         &mut self,
@@ -238,7 +241,11 @@ impl FlashTier {
         context.stats.records_outdated += u64::from(blocks[id].position().is_some());
         self.put_record(blocks, context, id, to);
         if let Some(popularity) = &mut self.popularity {
-            if to.is_some() { popularity.insert(id) } else { popularity.remove(id) }
+            if to.is_some() {
+                popularity.insert(id.number())
+            } else {
+                popularity.remove(id.number())
+            }
         }
     }
 
@@ -257,7 +264,7 @@ impl FlashTier {
             self.regions.unlist(blocks, id, region);
             self.count_record(blocks, context, id, region, false);
             match &mut self.replacement {
-                // (Of a record that is being forgotten, the log knows itself.)
+                // The log already knows that a record that is being forgotten is void.
                 Some(flash) if !flash.is_unmapping(id) => {
                     let careless = context.front.sabotage.is(Bug::ChosenCellsUsedAgain);
                     match self.holding_cells && !careless {
@@ -280,7 +287,7 @@ impl FlashTier {
             }
         }
         blocks.set_record(id, to);
-        if let Some(uses) = self.uses.get_mut(id as usize) {
+        if let Some(uses) = self.uses.get_mut(id.number() as usize) {
             *uses = 0;
         }
         if let Some(record) = to {
@@ -294,7 +301,7 @@ impl FlashTier {
             }
         }
         blocks.count_dirty(id, was_dirty, context.front);
-        // (What gave way on its way to flash has done so.)
+        // A block that was evicted on its way to flash stays evicted.
         let gone = blocks[id].has(LEAVING) && self.has_given_way(id);
         self.update_residence(blocks, id, to.is_some() && !gone);
     }
@@ -334,32 +341,34 @@ impl FlashTier {
     /// A client's access reads the block's record from flash.
     #[inline]
     pub fn note_use(&mut self, id: EntryId) {
-        if let Some(uses) = self.uses.get_mut(id as usize) {
+        if let Some(uses) = self.uses.get_mut(id.number() as usize) {
             *uses = uses.saturating_add(1);
-            self.popularity.iter_mut().for_each(|popularity| popularity.access(id));
+            self.popularity.iter_mut().for_each(|popularity| popularity.access(id.number()));
         } else if let Some(flash) = &mut self.replacement {
             flash.on_reading(id);
         }
     }
 
-    /// Whether the next read from flash moves the block into DRAM. (An evicted block returns.)
+    /// Whether the next read from flash moves the block into DRAM. An evicted block always moves.
     #[inline]
     pub fn promotes(&self, blocks: &Blocks, id: EntryId) -> bool {
         let readings = || match &self.replacement {
             Some(flash) => flash.readings(id),
-            None => self.uses[id as usize],
+            None => self.uses[id.number() as usize],
         };
         // A dirty record stays, and would take a place that others miss.
         let stays = blocks[id].flash_dirty != 0
             && self.replacement.as_ref().is_some_and(FlashReplacement::copies_cost_hits);
         let after = self.promote_after.max(if stays { self.promote_dirty_after } else { 1 });
-        after == 1 || readings().saturating_add(1) >= after || self.is_past_its_time(blocks, id)
+        after == 1
+            || readings().saturating_add(1) >= after
+            || self.is_held_after_eviction(blocks, id)
     }
 
     /// The reads or the popularity of the block's record, if that makes it worth inserting again.
     pub fn worth(&self, id: EntryId) -> Option<u8> {
-        let uses = *self.uses.get(id as usize)?;
-        let worth = self.popularity.as_ref().map_or(uses, |popularity| popularity.sum(id));
+        let uses = *self.uses.get(id.number() as usize)?;
+        let worth = self.popularity.as_ref().map_or(uses, |popularity| popularity.sum(id.number()));
         self.policy.uses_min().filter(|&least| worth >= least).map(|_| worth)
     }
 
@@ -376,10 +385,10 @@ impl FlashTier {
         id: EntryId,
         to: FlashRecord,
     ) {
-        let uses = self.uses[id as usize];
+        let uses = self.uses[id.number() as usize];
         self.put_record(blocks, context, id, Some(to));
-        self.uses[id as usize] = self.policy.aged(uses);
-        self.popularity.iter_mut().for_each(|popularity| popularity.age(id));
+        self.uses[id.number() as usize] = self.policy.aged(uses);
+        self.popularity.iter_mut().for_each(|popularity| popularity.age(id.number()));
     }
 
     /// The block's record is void.
@@ -401,7 +410,7 @@ impl FlashTier {
     pub fn forget_if_empty(&mut self, blocks: &mut Blocks, id: EntryId) -> bool {
         let e = &blocks[id];
         let holds = e.frame().is_some() || e.position().is_some() || e.transfer().is_some();
-        let forget = !holds && (!e.has(DOUBTFUL) || self.goes_past(e.key()));
+        let forget = !holds && (!e.has(DOUBTFUL) || self.is_without_flash(e.key()));
         if forget {
             self.set_aside(blocks, id);
             self.replacement.iter_mut().for_each(|flash| flash.forget(id));

@@ -3,9 +3,9 @@
 
 use super::ShardContext;
 use super::blocks::Blocks;
+use super::entry::{EntryId, FLUSHING, WANTS_APPEND};
 use super::tiers::{Tiers, leave};
 use super::transfer::Kind;
-use crate::entry::{EntryId, FLUSHING, WANTS_APPEND};
 
 /// The state of a shard's part of a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,7 +98,7 @@ pub(crate) fn step(
     for _ in 0..budget {
         let Some(id) = tiers.blocks.oldest_marked(volume) else { break };
         if let Some(t) = tiers.blocks[id].transfer() {
-            // Destaged already, or appended when the transfer under way ends.
+            // It is destaged already, or is appended when the current transfer ends.
             let destaging = matches!(tiers.transfers[t].kind, Kind::Destage { .. });
             tiers.blocks.unlist_dirty(id);
             tiers.blocks[id].set(if destaging { FLUSHING } else { WANTS_APPEND | FLUSHING });

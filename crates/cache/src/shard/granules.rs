@@ -5,7 +5,7 @@ use forebay_effect::{Place, Segment};
 use forebay_flash::BlockKey;
 
 use super::ShardContext;
-use crate::frames::Frame;
+use super::frames::Frame;
 
 /// The sizes of blocks and of their granules. A block has at most 16 granules.
 #[derive(Clone, Copy, Debug)]

@@ -1,14 +1,14 @@
 //! A shard: a part of the blocks, and the state of each of them.
 //!
-//! [`Tiers`] says where blocks are and moves them. What a piece of a request does is evaluated there, and
-//! ends in `pieces.rs`; a transfer ends in `complete.rs`. [`Destager`] brings what is dirty on flash to
-//! the backing stores. The parts of all these have private fields, and a file each.
+//! [`Tiers`] knows where blocks are, and moves them. It evaluates the pieces of requests, which end in `pieces.rs`;
+//! transfers end in `complete.rs`. [`Destager`] writes dirty records from flash to the backing stores. Each of their
+//! parts has private fields and its own file.
 //!
-//! [`Shard`] has methods only for what concerns pieces that wait, or several parts. For the rest its callers
-//! address the part: `shard.destager` cleans, `shard.tiers.dram` knows what memory holds.
+//! [`Shard`] has methods only for pieces that wait, and for operations that need several parts. For the rest, its
+//! callers address the part: `shard.destager` cleans, `shard.tiers.dram` knows which blocks memory holds.
 //!
-//! **One transfer a block.** At most one device operation is under way on a block at any time;
-//! whatever else touches the block then waits, unless it can be answered from granules that
+//! **One transfer a block.** At most one device operation is in progress on a block at any time.
+//! Any other access to the block then waits, unless it can be answered from granules that
 //! the transfer does not change. When a transfer ends, each waiting piece is *evaluated again*
 //! from the block's state: it is done, or it starts the one next transfer that brings it
 //! closer. There are no continuations, so there is no state in which a race could be forgotten:
@@ -17,15 +17,19 @@
 //! - a frame under an outgoing transfer is never written, because the write waits;
 //! - a destage, an append and a direct write of one block cannot overtake each other.
 //!
-//! Consecutive blocks of one request that need the same kind of transfer share one (a *run*).
+//! Consecutive blocks of one request that need the same kind of transfer share one, a *run*.
 
 mod blocks;
 mod complete;
 mod destager;
 mod dram;
+pub(crate) mod entry;
 mod flash_tier;
 pub(crate) mod flush;
+mod frames;
 mod granules;
+mod index;
+mod piece;
 mod pieces;
 mod recover;
 mod regions;
@@ -38,35 +42,46 @@ use forebay_block::Nanos;
 use forebay_effect::EffectQueue;
 use forebay_flash::{BlockKey, Log, Position};
 
-use crate::budget::Budget;
+use crate::budget::CallBudget;
+use crate::cache::VOLUMES_MAX;
 use crate::config::CacheConfig;
-use crate::entry::{EntryId, UNREADABLE};
 use crate::front::Front;
+use crate::slab::Key;
 use crate::stats::CacheStats;
 use crate::volume_set::VolumeSet;
 pub(crate) use blocks::FlashRecord;
 use destager::Destager;
 pub(crate) use destager::{CarryState, JobState, Target};
 pub(crate) use destager::{apart, owed};
+pub(crate) use entry::EntryId;
+use entry::UNREADABLE;
 pub(crate) use flash_tier::{Forgotten, MoveState};
-pub(crate) use pieces::Access;
+pub(crate) use piece::Piece;
+pub(crate) use pieces::Evaluated;
 use recover::Recovery;
 pub(crate) use tiers::Tiers;
 use waiting::Waiting;
 
-/// What a shard needs of its surroundings during one call.
+/// The parts of the world that a shard needs during one call.
 pub(crate) struct ShardContext<'a> {
     pub front: &'a mut Front,
     pub log: Option<&'a mut Log>,
     pub effects: &'a mut EffectQueue,
     pub stats: &'a mut CacheStats,
-    pub budget: &'a mut Budget,
+    pub budget: &'a mut CallBudget,
     pub now: Nanos,
 }
 
-/// The number of a block's volume.
+/// The number of a block's volume, as an index of arrays with an element for each volume.
+///
+/// # Panics
+/// If no cache can have the volume. Requests are checked when they arrive, and recovery refuses records of volumes
+/// that are not attached, so that no such key reaches a shard. Counted as another volume's, its writes would be
+/// hidden in the state of that volume.
 fn volume_index(key: BlockKey) -> usize {
-    usize::from(key.volume().min(63))
+    let volume = usize::from(key.volume());
+    assert!(volume < VOLUMES_MAX, "{key:?} is a block of no volume");
+    volume
 }
 
 /// See the module.
@@ -100,7 +115,7 @@ impl Shard {
         self.tiers.flushes.add_volume();
     }
 
-    /// Takes its share of the blocks of DRAM.
+    /// Sets the shard's share of the blocks of DRAM.
     pub fn set_dram_blocks(&mut self, blocks: u32, shards: u32) {
         let own = blocks / shards + u32::from(u32::from(self.number) < blocks % shards);
         self.tiers.dram.set_capacity(own);
@@ -126,18 +141,7 @@ impl Shard {
             + self.destager.memory_bytes()
     }
 
-    // ---- flash ----
-
-    /// A record is durably forgotten.
-    pub fn unmapped(&mut self, context: &mut ShardContext<'_>, key: BlockKey, position: Position) {
-        let Some(id) = self.tiers.blocks.find_at(key, position) else { return };
-        if self.tiers.flash.is_unmapping(id) {
-            self.tiers.flash.set_record(&mut self.tiers.blocks, context, id, None);
-            self.tiers.forget_if_empty(id);
-        }
-    }
-
-    /// Whether nothing is under way and nothing waits.
+    /// Whether no transfer is in progress and no piece waits.
     pub fn is_idle(&self) -> bool {
         self.tiers.transfers.in_use() == 0 && self.waiting.in_use() == 0
     }
@@ -164,13 +168,16 @@ impl Shard {
         )
     }
 
-    // ---- intervals ----
+    // ---- flash ----
 
-    // ---- cleaning ----
-
-    // ---- flushes ----
-
-    // ---- regions ----
+    /// A record is durably forgotten.
+    pub fn unmapped(&mut self, context: &mut ShardContext<'_>, key: BlockKey, position: Position) {
+        let Some(id) = self.tiers.blocks.find_at(key, position) else { return };
+        if self.tiers.flash.is_unmapping(id) {
+            self.tiers.flash.set_record(&mut self.tiers.blocks, context, id, None);
+            self.tiers.forget_if_empty(id);
+        }
+    }
 
     /// The region is free: nothing may refer to it any more. Forgets what it held, as far as the budget of the
     /// call goes.
@@ -183,15 +190,14 @@ impl Shard {
 
     /// Whether a record in the region, of volumes other than these, is dirty and can be destaged.
     pub fn region_is_dirty_but(&self, region: u32, volumes: VolumeSet) -> bool {
-        let other =
-            |e: &crate::entry::Entry| e.owed() != 0 && !e.has(UNREADABLE) && !volumes.has(e.key());
+        let other = |e: &entry::Entry| e.owed() != 0 && !e.has(UNREADABLE) && !volumes.has(e.key());
         self.tiers.flash.region_has_dirty(&self.tiers.blocks, region, other)
     }
 
     // ---- all blocks, step by step ----
 
     /// Drops what is cached of these volumes, all of it clean and idle, looking at `count`
-    /// entries from `from` on; where to go on, or `None` at the end.
+    /// entries from `from` on. Returns where to continue, or `None` at the end.
     pub fn drop_clean(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -199,8 +205,8 @@ impl Shard {
         from: EntryId,
         count: u32,
     ) -> Option<EntryId> {
-        let end = self.tiers.blocks.capacity().min(from.saturating_add(count));
-        for id in from..end {
+        let end = self.tiers.blocks.capacity().min(from.number().saturating_add(count));
+        for id in (from.number()..end).map(EntryId::new) {
             let e = &self.tiers.blocks[id];
             if e.is_vacant() || !volumes.has(e.key()) {
                 continue;
@@ -215,27 +221,48 @@ impl Shard {
             context.stats.dropped += 1;
             self.tiers.forget_if_empty(id);
         }
-        (end < self.tiers.blocks.capacity()).then_some(end)
+        (end < self.tiers.blocks.capacity()).then_some(EntryId::new(end))
     }
 
-    /// Forgets records of volumes that go past flash, looking at `count` entries from `from` on; where
-    /// to go on, or `None` at the end. What is under way on a block keeps its record: it is forgotten when
-    /// the block is written.
+    /// Forgets records of volumes without flash, looking at `count` entries from `from` on. Returns where
+    /// to continue, or `None` at the end. A block with a transfer keeps its record, which is forgotten when the block
+    /// is written.
     pub fn drop_void(
         &mut self,
         context: &mut ShardContext<'_>,
         from: EntryId,
         count: u32,
     ) -> Option<EntryId> {
-        let end = self.tiers.blocks.capacity().min(from.saturating_add(count));
-        for id in from..end {
+        let end = self.tiers.blocks.capacity().min(from.number().saturating_add(count));
+        for id in (from.number()..end).map(EntryId::new) {
             let e = &self.tiers.blocks[id];
-            if !e.is_vacant() && self.tiers.flash.goes_past(e.key()) && e.transfer().is_none() {
+            if !e.is_vacant()
+                && self.tiers.flash.is_without_flash(e.key())
+                && e.transfer().is_none()
+            {
                 self.tiers.flash.forget_record(&mut self.tiers.blocks, context, id);
                 self.tiers.forget_if_empty(id);
             }
         }
         self.tiers.room = true;
-        (end < self.tiers.blocks.capacity()).then_some(end)
+        (end < self.tiers.blocks.capacity()).then_some(EntryId::new(end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_volume_has_an_index_of_its_own() {
+        for volume in 0..VOLUMES_MAX as u16 {
+            assert_eq!(volume_index(BlockKey::new(volume, 7)), usize::from(volume));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "is a block of no volume")]
+    fn a_key_of_no_volume_is_not_counted_as_another_volumes() {
+        volume_index(BlockKey::new(VOLUMES_MAX as u16, 7));
     }
 }

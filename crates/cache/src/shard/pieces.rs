@@ -5,17 +5,17 @@ use forebay_effect::IoError;
 use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
 
+use super::Piece;
 use super::tiers::{Step, lines, queues};
 use super::transfer::Kind;
 use super::{Shard, ShardContext};
-use crate::slab::Fifo;
-use crate::volume::Past;
+use crate::slab::{Fifo, TransferIndex, WaiterIndex};
+use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
-use crate::waiters::Piece;
 
 /// The result of an evaluation of a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Access {
+pub(crate) enum Evaluated {
     /// Done, successfully or not.
     Done(Result<(), IoError>),
     /// It waits, or a transfer will answer it.
@@ -26,7 +26,7 @@ pub(crate) enum Access {
 
 impl Shard {
     /// Prefetches the data that the end of a transfer will need, first or (`near`) next.
-    pub fn prefetch_transfer(&self, t: u32, near: bool) {
+    pub fn prefetch_transfer(&self, t: TransferIndex, near: bool) {
         if let Some(transfer) = self.tiers.transfers.get(t) {
             match near {
                 true => _ = self.tiers.blocks.prefetch_entry(transfer.key),
@@ -57,9 +57,9 @@ impl Shard {
     }
 
     /// A piece of a request arrives. The caller ends its calls with [`Shard::close_runs`].
-    pub fn access(&mut self, context: &mut ShardContext<'_>, piece: Piece) -> Access {
+    pub fn access(&mut self, context: &mut ShardContext<'_>, piece: Piece) -> Evaluated {
         if self.waiting.is_full() {
-            return Access::Full;
+            return Evaluated::Full;
         }
         let mut piece = piece;
         let step = self.tiers.evaluate(context, &mut piece);
@@ -67,11 +67,15 @@ impl Shard {
     }
 
     /// Evaluates a waiter again; false if it returned to the list of starved pieces.
-    pub(super) fn try_again(&mut self, context: &mut ShardContext<'_>, waiter: u32) -> bool {
+    pub(super) fn try_again(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        waiter: WaiterIndex,
+    ) -> bool {
         let mut piece = self.waiting.piece(waiter);
         let step = self.tiers.evaluate(context, &mut piece);
         let starved = matches!(step, Step::NoRoom);
-        if let Access::Done(result) = self.settle_piece(context, piece, step, Some(waiter)) {
+        if let Evaluated::Done(result) = self.settle_piece(context, piece, step, Some(waiter)) {
             context.front.pieces_done(piece.request, 1, result);
             return true;
         }
@@ -83,8 +87,8 @@ impl Shard {
         context: &mut ShardContext<'_>,
         piece: Piece,
         step: Step,
-        waiter: Option<u32>,
-    ) -> Access {
+        waiter: Option<WaiterIndex>,
+    ) -> Evaluated {
         let applied = matches!(step, Step::Applied(_));
         let list = match step {
             Step::Again => unreachable!("an evaluation repeats until its step is not Again"),
@@ -93,15 +97,15 @@ impl Shard {
                     self.waiting.remove(w);
                 }
                 return match step {
-                    Step::Done(result) => Access::Done(result),
-                    _ => Access::Pending,
+                    Step::Done(result) => Evaluated::Done(result),
+                    _ => Evaluated::Pending,
                 };
             }
             Step::Wait(t) | Step::Applied(t) => {
                 context.stats.waits_block += u64::from(!applied);
                 let appending = matches!(self.tiers.transfers[t].kind, Kind::Append { .. });
                 if let (true, false, Some(log)) = (appending, applied, context.log.as_deref_mut()) {
-                    // Somebody waits for a block that stands in an open batch.
+                    // A piece waits for a block in an open batch.
                     log.close_batch();
                 }
                 Some(t)
@@ -110,16 +114,17 @@ impl Shard {
                 context.stats.waits_void += 1;
                 let w = self.waiting.note(waiter, piece, false);
                 self.waiting.park(w);
-                return Access::Pending;
+                return Evaluated::Pending;
             }
             Step::NoRoom => {
                 if self.tiers.is_stuck(context) && !self.tiers.flash.is_holding() {
-                    // Nothing is on its way out and nothing can leave: say so, do not hang.
+                    // No transfer is in progress and no block can leave: the piece fails, rather than wait for
+                    // ever.
                     if let Some(w) = waiter {
                         self.waiting.remove(w);
                     }
                     self.tiers.forget_failed_destages();
-                    return Access::Done(Err(IoError::Device));
+                    return Evaluated::Done(Err(IoError::Device));
                 }
                 context.stats.waits_room += 1;
                 if let Some(log) = context.log.as_deref_mut() {
@@ -140,7 +145,7 @@ impl Shard {
                 self.waiting.starve(w);
             }
         }
-        Access::Pending
+        Evaluated::Pending
     }
 
     // ---- for room ----
@@ -188,7 +193,7 @@ impl Shard {
         self.tiers.room = true;
     }
 
-    /// Only failing stores can make room (or no longer); the jam may be `hopeless`.
+    /// Notes whether only failing stores can make room, and whether that is `hopeless`.
     pub fn set_jam(&mut self, jam: bool, hopeless: bool) {
         self.tiers.room |= self.tiers.flash.set_jam(jam, hopeless);
     }
@@ -206,10 +211,10 @@ impl Shard {
             if r.op.modifies() {
                 let volume = usize::from(r.volume);
                 if !self.try_again(context, w) {
-                    // (It went back to the starved, of whom there are no others now.)
+                    // It is back in the list of starved pieces, alone; that list is emptied again.
                     self.waiting.take_starved();
-                    if context.front.volumes[volume].past == Past::Opening {
-                        // It may, when that is noted.
+                    if context.front.volumes[volume].log_bypass == LogBypass::Requested {
+                        // It may bypass flash as soon as the log has noted that.
                         self.waiting.push_back(&mut others, w);
                         continue;
                     }
@@ -237,15 +242,16 @@ impl Shard {
         self.tiers.room |= !holding;
     }
 
-    /// These volumes bypass flash; `all`: there are no others.
-    pub fn set_past(&mut self, past: VolumeSet, all: bool) {
-        self.tiers.flash.set_past(past, all);
+    /// These volumes continue without flash; `all`: there are no others.
+    pub fn set_without_flash(&mut self, volumes: VolumeSet, all: bool) {
+        self.tiers.flash.set_without_flash(volumes, all);
         self.tiers.room = true;
     }
 
     /// Whether a write to the block waits for records to be void.
     pub fn awaits_void(&self, key: BlockKey) -> bool {
-        let appends = |t: u32| matches!(self.tiers.transfers[t].kind, Kind::Append { .. });
+        let appends =
+            |t: TransferIndex| matches!(self.tiers.transfers[t].kind, Kind::Append { .. });
         self.tiers.blocks.find(key).is_some_and(|id| {
             self.tiers.blocks[id].is_bound()
                 || self.tiers.blocks[id].transfer().is_some_and(appends)

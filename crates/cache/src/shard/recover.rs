@@ -100,7 +100,7 @@ mod tests {
     use crate::cache::Cache;
     use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
     use crate::shard::FlashRecord;
-    use crate::start::Start;
+    use crate::startup::Startup;
     use crate::world::around;
     use forebay_flash::{Geometry, Record};
 
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_an_older_store_lacks_has_to_be_in_the_newest_record_of_the_block() {
-        let find = |start: &mut Start, cache: &mut Cache, page, (valid, dirty)| {
+        let find = |start: &mut Startup, cache: &mut Cache, page, (valid, dirty)| {
             let first = cache.world.log.as_ref().expect("a log").geometry().first_region_page();
             let (key, position) = (BlockKey::new(0, 3), Position(first + page));
             let (checksum, sequence, adds) = (0, u64::from(page), true);
@@ -185,13 +185,13 @@ mod tests {
             ((2, 2), None),
             ((2, 0), None),
         ] {
-            let (mut start, mut cache) = (Start::default(), small());
+            let (mut start, mut cache) = (Startup::default(), small());
             find(&mut start, &mut cache, 1, (1, 1));
             find(&mut start, &mut cache, 2, newest);
             assert_eq!(start.incomplete().is_empty().then(|| owed(&cache)), all, "{newest:?}");
         }
         for (dirty, voids) in [(0, false), (1, true)] {
-            let (mut start, mut cache) = (Start::default(), small());
+            let (mut start, mut cache) = (Startup::default(), small());
             find(&mut start, &mut cache, 1, (1, dirty));
             start.recovered_tombstone(&mut cache.world, BlockKey::new(0, 3));
             assert_eq!(!start.incomplete().is_empty(), voids);

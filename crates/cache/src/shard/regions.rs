@@ -4,11 +4,11 @@
 use core::{iter, mem};
 
 use super::blocks::Blocks;
-use crate::entry::{EntryId, NONE, Record};
+use super::entry::{EntryId, RecordNode};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Regions {
+pub(super) struct RegionLists {
     /// First of each list.
     heads: Vec<EntryId>,
     /// Members of each list, and how many of them are dirty.
@@ -18,11 +18,11 @@ pub(super) struct Regions {
     walk: EntryId,
 }
 
-impl Regions {
-    pub fn new(regions: u32) -> Regions {
+impl RegionLists {
+    pub fn new(regions: u32) -> RegionLists {
         let none = vec![0; regions as usize];
-        let heads = vec![NONE; regions as usize];
-        Regions { heads, counts: none.clone(), dirty: none, walk: NONE }
+        let heads = vec![EntryId::NONE; regions as usize];
+        RegionLists { heads, counts: none.clone(), dirty: none, walk: EntryId::NONE }
     }
 
     pub fn memory_bytes(&self) -> u64 {
@@ -35,24 +35,24 @@ impl Regions {
         self.counts[region as usize] += 1;
         let head = mem::replace(&mut self.heads[region as usize], id);
         let record = blocks.record_mut(id);
-        (record.prev, record.next) = (NONE, head);
-        if head != NONE {
+        (record.prev, record.next) = (EntryId::NONE, head);
+        if head != EntryId::NONE {
             blocks.record_mut(head).prev = id;
         }
     }
 
     /// Takes a block out of a region's list.
     pub fn unlist(&mut self, blocks: &mut Blocks, id: EntryId, region: u32) {
-        let Record { prev, next, .. } = *blocks.record(id);
+        let RecordNode { prev, next, .. } = *blocks.record(id);
         self.counts[region as usize] -= 1;
         if self.walk == id {
             self.walk = next;
         }
         match prev {
-            NONE => self.heads[region as usize] = next,
+            EntryId::NONE => self.heads[region as usize] = next,
             p => blocks.record_mut(p).next = next,
         }
-        if next != NONE {
+        if next != EntryId::NONE {
             blocks.record_mut(next).prev = prev;
         }
     }
@@ -80,12 +80,12 @@ impl Regions {
 
     /// Ends the walk.
     pub fn end_walk(&mut self) {
-        self.walk = NONE;
+        self.walk = EntryId::NONE;
     }
 
     /// Whether the walk has ended.
     pub fn has_walked(&self) -> bool {
-        self.walk == NONE
+        self.walk == EntryId::NONE
     }
 
     /// The next member, unless the walk has ended. Members that have left the list meanwhile are
@@ -114,5 +114,5 @@ impl Regions {
 }
 
 fn some(id: EntryId) -> Option<EntryId> {
-    (id != NONE).then_some(id)
+    (id != EntryId::NONE).then_some(id)
 }

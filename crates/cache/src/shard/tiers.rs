@@ -18,20 +18,21 @@ use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
 
 use self::lines::Lines;
+use super::Piece;
 use super::ShardContext;
 use super::blocks::Blocks;
 use super::dram::Dram;
+use super::entry::{EntryId, IN_DIRTY_LIST, LEAVING};
 use super::flash_tier::FlashTier;
+use super::flash_tier::replacement::FlashReplacement;
+use super::flash_tier::returns::Returns;
 use super::flush::Flushes;
+use super::frames::{Frame, Frames};
 use super::transfers::Transfers;
 use crate::config::{CacheConfig, Written};
-use crate::entry::{EntryId, IN_DIRTY_LIST, LEAVING};
-use crate::flash_replacement::FlashReplacement;
-use crate::frames::{Frame, Frames};
 use crate::place::{InMemory, Moment, Placement, Relation, place, place_bypassed};
 use crate::policy::{Acknowledge, Partial, WritePolicy};
-use crate::returns::Returns;
-use crate::waiters::Piece;
+use crate::slab::TransferIndex;
 
 /// Failed destages in a row after which a request that needs room fails.
 const DESTAGES_FAILED_MAX: u32 = 3;
@@ -43,9 +44,9 @@ const VICTIMS_MAX: u32 = 8;
 pub(crate) enum Step {
     Done(Result<(), IoError>),
     /// Evaluate again when the transfer ends.
-    Wait(u32),
-    /// Done when the transfer (an append) ends successfully.
-    Applied(u32),
+    Wait(TransferIndex),
+    /// Done when the transfer, an append, ends successfully.
+    Applied(TransferIndex),
     /// The transfer will answer the piece.
     Joined,
     /// Evaluate again: a transfer that it would have waited for has begun and ended.
@@ -78,22 +79,12 @@ pub(crate) struct Tiers {
 }
 
 impl Tiers {
-    /// Empty tiers.
-    ///
-    /// # Panics
-    /// If the configuration leaves this shard without a DRAM block, a spare or a bounce frame.
+    /// Empty tiers of a shard, for a configuration that was checked.
     pub fn new(config: &CacheConfig, shard: u8) -> Tiers {
-        let n = u32::from(config.shards);
-        let share = |total: u32| total / n + u32::from(u32::from(shard) < total % n);
-        let base = |total: u32| {
-            (0..u32::from(shard)).map(|i| total / n + u32::from(i < total % n)).sum::<u32>()
-        };
+        let share = |total: u32| config.share(shard, total);
+        let base = |total: u32| (0..shard).map(|before| config.share(before, total)).sum::<u32>();
         let working = config.dram_blocks + config.spare_frames;
         let (frames, bounce) = (share(working), share(config.bounce_frames));
-        assert!(share(config.dram_blocks) > 0, "each shard needs at least one DRAM block");
-        assert!(frames > share(config.dram_blocks), "each shard needs a spare frame");
-        assert!(bounce > 0, "each shard needs a bounce frame");
-        assert!(config.transfers_spare > 0, "blocks without a frame need a transfer");
         let in_slots = config.flash.as_ref().filter(|f| f.geometry.slots != 0);
         let on_flash = match in_slots {
             // Any shard may have all cells beyond the accounting.
@@ -135,7 +126,7 @@ impl Tiers {
         self.destages_failed = if good { 0 } else { self.destages_failed + 1 };
     }
 
-    /// Pieces that waited for room were told that destages fail: the next one tries again.
+    /// Pieces that waited for room have failed because destages fail: the next piece tries again.
     pub fn forget_failed_destages(&mut self) {
         self.destages_failed = 0;
     }
@@ -165,7 +156,7 @@ impl Tiers {
         step
     }
 
-    /// Lets blocks give way until flash holds no more than its size.
+    /// Evicts blocks from flash until it holds no more than its size.
     pub fn evict_from_flash(&mut self, context: &mut ShardContext<'_>) {
         self.flash.evict(&self.blocks, &self.transfers, context);
     }
@@ -185,12 +176,12 @@ impl Tiers {
 
     /// Whether writes to the volume end in the cache.
     fn writes_back(&self, key: BlockKey) -> bool {
-        self.policy.write_back && !self.flash.goes_past(key)
+        self.policy.write_back && !self.flash.is_without_flash(key)
     }
 
     /// No transfer in progress could make room, and flash accepts no more.
     pub fn is_stuck(&self, context: &ShardContext<'_>) -> bool {
-        let cannot_leave = self.flash.log_failed() && !self.flash.is_all_past()
+        let cannot_leave = self.flash.log_failed() && !self.flash.all_without_flash()
             || self.destages_failed >= DESTAGES_FAILED_MAX
             || self.flash.is_hopeless(&self.blocks, context);
         cannot_leave && self.transfers.in_use() == 0
@@ -214,20 +205,20 @@ impl Tiers {
         piece: &mut Piece,
         moment: Moment,
     ) -> bool {
-        // (What a bypassed read needs a frame for, it needs it for that only.)
+        // A bypassed read needs the frame only until it has been answered.
         let bypassed = moment != Moment::Write && context.front.requests[piece.request].bypass;
         let transit = bypassed || self.place(moment).memory == InMemory::Transit;
         if let Some(frame) = self.blocks[id].frame() {
             if !transit {
-                self.keep_passing(context, id, frame, piece);
+                self.keep_if_in_transit(context, id, frame, piece);
             }
             return true;
         }
         let taken = match self.blocks.take_frame(id) {
             Some(frame) => Some(frame),
             None => {
-                // Nothing is on its way out, so nobody else would make room either.
-                // (What is clean can leave though the log takes nothing.)
+                // No transfer is in progress that could make room later. Clean blocks can leave although the log
+                // accepts nothing.
                 if self.transfers.in_use() == 0 && self.destages_failed < DESTAGES_FAILED_MAX {
                     self.push_out(context);
                 }
@@ -236,7 +227,7 @@ impl Tiers {
         };
         let Some(frame) = taken else { return false };
         if transit {
-            self.pass(context, id, frame, Some(piece));
+            self.enter_in_transit(context, id, frame, Some(piece));
             return true;
         }
         self.flash.set_aside(&self.blocks, id);
@@ -254,7 +245,7 @@ impl Tiers {
     }
 
     /// The block has a frame until its operation has ended.
-    fn pass(
+    fn enter_in_transit(
         &mut self,
         context: &mut ShardContext<'_>,
         id: EntryId,
@@ -264,7 +255,7 @@ impl Tiers {
         self.blocks[id].set_frame(Some(frame));
         self.blocks[id].set(LEAVING);
         let known = self.blocks[id].position().is_some();
-        self.dram.pass(self.blocks.local(frame), self.blocks[id].key(), piece, known);
+        self.dram.enter_in_transit(self.blocks.local(frame), self.blocks[id].key(), piece, known);
         self.flash.update_residence(&self.blocks, id, false);
         self.zero_beyond(context, id, frame);
     }
@@ -283,7 +274,7 @@ impl Tiers {
     /// data yet.
     #[cold]
     fn give_frame_away(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
-        if self.blocks[id].transfer().is_some() && self.is_passing(id) {
+        if self.blocks[id].transfer().is_some() && self.is_in_transit(id) {
             let was_dirty = self.blocks[id].is_dirty();
             self.blocks[id].dirty = 0;
             self.blocks.count_dirty(id, was_dirty, context.front);
@@ -292,19 +283,19 @@ impl Tiers {
     }
 
     /// A block in memory leaves as soon as the current append has ended.
-    fn pass_out(&mut self, id: EntryId) {
+    fn leave_after_append(&mut self, id: EntryId) {
         let frame = self.blocks[id].frame().expect("a block that leaves memory has a frame");
         if !self.blocks[id].has(LEAVING) {
             let local = self.blocks.local(frame);
             self.dram.remove(local);
-            self.dram.set_passing(local, true);
+            self.dram.set_in_transit(local, true);
             self.blocks[id].set(LEAVING);
             self.flash.update_residence(&self.blocks, id, true);
         }
     }
 
     /// A block that only passes through memory stays there after all, for `piece`.
-    fn keep_passing(
+    fn keep_if_in_transit(
         &mut self,
         context: &mut ShardContext<'_>,
         id: EntryId,
@@ -312,8 +303,8 @@ impl Tiers {
         piece: &mut Piece,
     ) {
         let local = self.blocks.local(frame);
-        if self.dram.is_passing(local) {
-            self.dram.set_passing(local, false);
+        if self.dram.is_in_transit(local) {
+            self.dram.set_in_transit(local, false);
             self.blocks[id].clear(LEAVING);
             self.flash.set_aside(&self.blocks, id);
             let key = self.blocks[id].key();
@@ -325,9 +316,9 @@ impl Tiers {
     }
 
     /// Whether the block is in memory only in transit to a client or to flash.
-    pub fn is_passing(&self, id: EntryId) -> bool {
+    pub fn is_in_transit(&self, id: EntryId) -> bool {
         let frame = self.blocks[id].frame();
-        frame.is_some_and(|frame| self.dram.is_passing(self.blocks.local(frame)))
+        frame.is_some_and(|frame| self.dram.is_in_transit(self.blocks.local(frame)))
     }
 
     /// A client's access hit the block, possibly while it was leaving.
@@ -338,7 +329,7 @@ impl Tiers {
         frame: Frame,
         piece: &mut Piece,
     ) {
-        self.keep_passing(context, id, frame, piece);
+        self.keep_if_in_transit(context, id, frame, piece);
         self.rescue(context, id, frame);
         let again = context.front.sabotage.is(Bug::PolicyToldTwice);
         self.dram.used(self.blocks.local(frame), self.blocks[id].key(), piece, again);
@@ -374,7 +365,7 @@ impl Tiers {
             self.dram.forget(local, key);
         }
         if leaving {
-            self.dram.set_passing(local, false);
+            self.dram.set_in_transit(local, false);
         } else {
             self.dram.remove(local);
         }

@@ -2,8 +2,8 @@
 
 use forebay_flash::{BlockKey, Position};
 
-use crate::frames::Frame;
-use crate::slab::Fifo;
+use super::frames::Frame;
+use crate::slab::{Fifo, RequestIndex, StretchIndex, TransferIndex, WaiterIndex};
 
 /// The kind of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,20 +21,20 @@ pub(crate) enum Kind {
     /// To the head of the log, replacing a record whose region is to be reused: the same data from
     /// a bounce frame or, without valid granules, a note that the dirty ones are lost.
     Carry { position: Position, valid: u16, dirty: u16 },
-    /// A frame to the backing store, without flash or past it: blocks whose dirty granules leave.
+    /// A frame to the backing store, bypassing flash: blocks whose dirty granules leave.
     Destage { rest: u16 },
     /// A record's dirty granules, already in memory, to the backing store.
     DestageRecord { rest: u16, from: Frame, position: Position },
     /// Flash to a bounce frame, in transit to the backing store.
     DestageRead { position: Position },
     /// A request's bytes to the backing store.
-    DirectWrite { request: u32, pieces: u32, keep: bool },
+    DirectWrite { request: RequestIndex, pieces: u32, keep: bool },
     /// Zeroes to the backing store, over a block with an entry.
-    DirectZero { request: u32 },
+    DirectZero { request: RequestIndex },
     /// Zeroes, or a request's bytes, to a range of the backing store without entries.
-    Range { request: u32, pieces: u32, zero: bool },
+    Range { request: RequestIndex, pieces: u32, zero: bool },
     /// Backing store to a request's buffer; leaves nothing in the cache.
-    DirectRead { request: u32, pieces: u32 },
+    DirectRead { request: RequestIndex, pieces: u32 },
     /// The durable mark without which a direct write must not make a record stale (`poison`), and a
     /// frame must not be recorded as clean while its backing store has unsynced writes.
     Activate { poison: bool },
@@ -49,12 +49,12 @@ pub(crate) struct Transfer {
     /// Byte range on the volume, for transfers that move one.
     pub start: u64,
     pub end: u64,
-    pub waiters: Fifo,
+    pub waiters: Fifo<WaiterIndex>,
     pub bounce: Option<Frame>,
     /// The stretch it belongs to, and the next transfer of the stretch or of the write that it has
     /// become.
-    pub stretch: u32,
-    pub next: u32,
+    pub stretch: StretchIndex,
+    pub next: TransferIndex,
 }
 
 impl Kind {
@@ -76,7 +76,7 @@ impl Kind {
     pub fn way(self) -> Way {
         match self {
             Kind::Fetch | Kind::FetchLine | Kind::DirectRead { .. } => Way::In,
-            Kind::DirectWrite { .. } | Kind::Range { .. } => Way::Past,
+            Kind::DirectWrite { .. } | Kind::Range { .. } => Way::Direct,
             Kind::Destage { .. } => Way::Out,
             other => unreachable!("{other:?} cannot be part of a run"),
         }
@@ -98,7 +98,7 @@ pub(crate) enum Way {
     /// From the backing store.
     In,
     /// A request's bytes or zeroes, to the backing store.
-    Past,
+    Direct,
     /// Dirty frames, to the backing store.
     Out,
 }

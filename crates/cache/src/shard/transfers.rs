@@ -2,7 +2,7 @@
 //!
 //! A transfer has a place from its start to its end. A block that has to leave memory always finds
 //! a place: there are as many as frames and bounce frames, plus a number for transfers that need
-//! neither (*loose* transfers).
+//! neither, called *loose* transfers.
 
 use core::ops;
 
@@ -13,16 +13,17 @@ use forebay_flash::sabotage::Bug;
 
 use super::ShardContext;
 use super::blocks::Blocks;
+use super::entry::{EntryId, TRANSFERS_MAX};
+use super::frames::{Frame, Frames};
 use super::transfer::{Kind, Transfer, Way};
-use crate::entry::{self, EntryId, TRANSFERS_MAX};
-use crate::frames::{Frame, Frames};
 use crate::load::Source;
-use crate::slab::{Fifo, NONE, Slab};
+use crate::slab::{Fifo, Key, RequestIndex, Slab, StretchIndex, TransferIndex};
+use crate::ticket::Ticket;
 
 /// The runs being collected, by [`Way`]: transfers not yet given to the driver, and the places of
 /// their bytes.
 #[derive(Debug)]
-struct Runs([(Option<u32>, Vec<Segment>); 3]);
+struct Runs([(Option<TransferIndex>, Vec<Segment>); 3]);
 
 impl Runs {
     pub fn new() -> Self {
@@ -34,7 +35,7 @@ impl Runs {
     }
 
     /// The transfer of the open run in this direction.
-    pub fn open(&self, way: Way) -> Option<u32> {
+    pub fn open(&self, way: Way) -> Option<TransferIndex> {
         self.0[way as usize].0
     }
 }
@@ -46,7 +47,7 @@ const RUN_BLOCKS_MAX: u32 = 256;
 #[derive(Debug)]
 pub(crate) struct Transfers {
     shard: u8,
-    under_way: Slab<Transfer>,
+    under_way: Slab<TransferIndex, Transfer>,
     /// Transfers in progress that need no frame.
     loose: u32,
     /// Most of those.
@@ -55,20 +56,20 @@ pub(crate) struct Transfers {
     bounce: Frames,
     runs: Runs,
     /// Transfers that hold a range of blocks without entries, by block; usually none.
-    ranges: Vec<u32>,
+    ranges: Vec<TransferIndex>,
 }
 
-impl ops::Index<u32> for Transfers {
+impl ops::Index<TransferIndex> for Transfers {
     type Output = Transfer;
     #[inline]
-    fn index(&self, t: u32) -> &Transfer {
+    fn index(&self, t: TransferIndex) -> &Transfer {
         &self.under_way[t]
     }
 }
 
-impl ops::IndexMut<u32> for Transfers {
+impl ops::IndexMut<TransferIndex> for Transfers {
     #[inline]
-    fn index_mut(&mut self, t: u32) -> &mut Transfer {
+    fn index_mut(&mut self, t: TransferIndex) -> &mut Transfer {
         &mut self.under_way[t]
     }
 }
@@ -81,7 +82,7 @@ pub(super) fn backing(volume: u16) -> Device {
 impl Transfers {
     /// Places for one transfer of each of `frames` and `bounce` frames, and for `loose_max` more.
     pub fn new(shard: u8, frames: u32, bounce: Frames, loose_max: u32) -> Transfers {
-        // Only as many as are ever under way at once take memory.
+        // Only as many transfers as are ever in progress at once take memory.
         let places = frames + bounce.count() as u32 + loose_max;
         assert!(
             places <= TRANSFERS_MAX,
@@ -105,7 +106,7 @@ impl Transfers {
     // ---- start and end ----
 
     #[inline]
-    pub fn start(&mut self, kind: Kind, key: BlockKey, range: (u64, u64)) -> u32 {
+    pub fn start(&mut self, kind: Kind, key: BlockKey, range: (u64, u64)) -> TransferIndex {
         self.loose += u32::from(kind.is_loose());
         self.under_way.insert(Transfer {
             kind,
@@ -115,8 +116,8 @@ impl Transfers {
             end: range.1,
             waiters: Fifo::EMPTY,
             bounce: None,
-            stretch: NONE,
-            next: NONE,
+            stretch: StretchIndex::NONE,
+            next: TransferIndex::NONE,
         })
     }
 
@@ -128,7 +129,7 @@ impl Transfers {
         id: EntryId,
         kind: Kind,
         range: (u64, u64),
-    ) -> u32 {
+    ) -> TransferIndex {
         let t = self.start(kind, blocks[id].key(), range);
         debug_assert!(blocks[id].transfer().is_none(), "two transfers on one block");
         blocks[id].set_transfer(Some(t));
@@ -143,7 +144,7 @@ impl Transfers {
 
     /// Ends a transfer. Its bounce frame is free.
     #[inline]
-    pub fn remove(&mut self, t: u32) -> Transfer {
+    pub fn remove(&mut self, t: TransferIndex) -> Transfer {
         let transfer = self.under_way.remove(t);
         self.loose -= u32::from(transfer.kind.is_loose());
         if let Some(frame) = transfer.bounce {
@@ -158,21 +159,21 @@ impl Transfers {
     }
 
     /// A transfer, if it is in progress.
-    pub fn get(&self, t: u32) -> Option<&Transfer> {
+    pub fn get(&self, t: TransferIndex) -> Option<&Transfer> {
         self.under_way.get(t)
     }
 
     /// All transfers in progress.
     pub fn iter(&self) -> impl Iterator<Item = &Transfer> {
-        self.numbers().filter_map(|t| self.under_way.get(t))
+        self.keys().filter_map(|t| self.under_way.get(t))
     }
 
-    /// The range of the numbers of transfers in progress.
-    pub fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
-        0..self.under_way.numbers()
+    /// The numbers of the transfers in progress.
+    pub fn keys(&self) -> impl Iterator<Item = TransferIndex> + use<> {
+        self.under_way.keys()
     }
 
-    /// Whether a record that is called dirty is on its way to the log.
+    /// Whether a record that is marked dirty is being appended.
     pub fn appends_dirty(&self) -> bool {
         self.iter().any(|t| matches!(t.kind, Kind::Append { dirty, .. } if dirty != 0))
     }
@@ -187,20 +188,20 @@ impl Transfers {
 
     /// The name by which drivers answer a transfer.
     #[inline]
-    pub fn token(&self, t: u32) -> Token {
-        Token { owner: Owner::Shard(self.shard), index: t }
+    pub fn token(&self, t: TransferIndex) -> Token {
+        Token { owner: Owner::Shard(self.shard), index: t.number() }
     }
 
     /// The name by which the log answers a transfer.
-    pub fn ticket(&self, t: u32) -> u64 {
-        u64::from(self.shard) << 32 | u64::from(t)
+    pub fn ticket(&self, t: TransferIndex) -> u64 {
+        Ticket::Transfer { shard: self.shard, transfer: t }.encode()
     }
 
     // ---- bounce frames ----
 
     /// Takes a bounce frame, if there is one.
     pub fn take_bounce(&mut self) -> Option<Frame> {
-        self.bounce.take(entry::NONE)
+        self.bounce.take(EntryId::NONE)
     }
 
     /// Number of bounce frames without a transfer.
@@ -220,7 +221,7 @@ impl Transfers {
         &self,
         blocks: &Blocks,
         context: &mut ShardContext<'_>,
-        (id, t): (EntryId, u32),
+        (id, t): (EntryId, TransferIndex),
         into: Frame,
     ) {
         let log = context.log.as_deref().expect("a record needs a log");
@@ -240,7 +241,7 @@ impl Transfers {
         &mut self,
         blocks: &Blocks,
         context: &mut ShardContext<'_>,
-        t: u32,
+        t: TransferIndex,
         frame: Frame,
     ) -> bool {
         let (start, end) = (self[t].start, self[t].end);
@@ -276,7 +277,7 @@ impl Transfers {
 
     /// The transfer of the open run in this direction.
     #[inline]
-    pub fn open_run(&self, way: Way) -> Option<u32> {
+    pub fn open_run(&self, way: Way) -> Option<TransferIndex> {
         self.runs.open(way)
     }
 
@@ -291,7 +292,7 @@ impl Transfers {
         kind: Kind,
         segment: Option<Segment>,
         alike: impl Fn(&mut Kind) -> bool,
-    ) -> u32 {
+    ) -> TransferIndex {
         let way = kind.way();
         if let Some(transfer) = self.runs.open(way) {
             let t = &mut self[transfer];
@@ -319,20 +320,20 @@ impl Transfers {
     /// The transfer of a range that contains a block. Ranges do not overlap: a piece for a block in
     /// one waits.
     #[inline]
-    pub fn waiting_range(&self, key: BlockKey) -> Option<u32> {
+    pub fn waiting_range(&self, key: BlockKey) -> Option<TransferIndex> {
         let after = self.range_place(key.0 + 1);
         let t = *self.ranges.get(after.wrapping_sub(1))?;
         self[t].covers(key).then_some(t)
     }
 
     /// A transfer holds a range from now on.
-    pub fn hold_range(&mut self, t: u32) {
+    pub fn hold_range(&mut self, t: TransferIndex) {
         let place = self.range_place(self[t].key.0);
         self.ranges.insert(place, t);
     }
 
     /// A transfer that holds a range is about to end.
-    pub fn release_range(&mut self, t: u32) {
+    pub fn release_range(&mut self, t: TransferIndex) {
         let place = self.range_place(self[t].key.0);
         let ended = self.ranges.remove(place);
         debug_assert_eq!(ended, t, "the ranges are in the order of their blocks");
@@ -351,10 +352,10 @@ impl Transfers {
         blocks: &Blocks,
         context: &mut ShardContext<'_>,
         key: BlockKey,
-        request: u32,
+        request: RequestIndex,
         count: u32,
     ) -> u32 {
-        let Some(open) = self.runs.open(Way::Past) else { return 0 };
+        let Some(open) = self.runs.open(Way::Direct) else { return 0 };
         let careless = context.front.sabotage.is(Bug::TrimPassesCachedBlocks);
         if !blocks.is_extent_empty(key) && !careless {
             return 0;
@@ -384,7 +385,7 @@ impl Transfers {
         if self.runs.0.iter().all(|run| run.0.is_none()) {
             return;
         }
-        for way in [Way::In, Way::Past, Way::Out] {
+        for way in [Way::In, Way::Direct, Way::Out] {
             self.close_run(context, way);
         }
     }

@@ -1,22 +1,36 @@
-//! Pieces of requests that wait: for a transfer (in that transfer's list), for room, or until records
-//! are void. A piece waits in one of them at a time.
+//! Pieces of requests that wait for a transfer, for room, or until records are void. Each transfer has a list of
+//! its own. A piece is in one list at a time.
 
 use core::mem;
 
 use forebay_effect::{IoError, Outcome};
 
-use super::ShardContext;
-use crate::slab::{Fifo, NONE, Slab};
-use crate::waiters::{Piece, Waiter};
+use super::{Piece, ShardContext};
+use crate::slab::{Fifo, Linked, Slab, WaiterIndex};
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Waiting {
-    waiters: Slab<Waiter>,
+    waiters: Slab<WaiterIndex, Waiter>,
     /// Pieces that wait for room.
-    starved: Fifo,
+    starved: Fifo<WaiterIndex>,
     /// Pieces that wait until records are void.
-    parked: Fifo,
+    parked: Fifo<WaiterIndex>,
+}
+
+/// A waiting piece.
+#[derive(Debug)]
+struct Waiter {
+    piece: Piece,
+    /// Its data is in the frame: it is done when the current append is.
+    applied: bool,
+    next: WaiterIndex,
+}
+
+impl Linked<WaiterIndex> for Waiter {
+    fn next(&mut self) -> &mut WaiterIndex {
+        &mut self.next
+    }
 }
 
 impl Waiting {
@@ -41,43 +55,48 @@ impl Waiting {
     }
 
     #[inline]
-    pub fn piece(&self, w: u32) -> Piece {
+    pub fn piece(&self, w: WaiterIndex) -> Piece {
         self.waiters[w].piece
     }
 
     /// Notes a piece that has to wait, as waiter `w` if it waited before. Its caller puts it into a
     /// list. `applied`: it is done when the transfer is.
     #[inline]
-    pub fn note(&mut self, w: Option<u32>, piece: Piece, applied: bool) -> u32 {
+    pub fn note(&mut self, w: Option<WaiterIndex>, piece: Piece, applied: bool) -> WaiterIndex {
         match w {
             Some(w) => {
                 (self.waiters[w].piece, self.waiters[w].applied) = (piece, applied);
                 w
             }
-            None => self.waiters.insert(Waiter { piece, applied, next: NONE }),
+            None => self.waiters.insert(Waiter { piece, applied, next: WaiterIndex::NONE }),
         }
     }
 
     /// The piece, which is in no list, no longer waits.
     #[inline]
-    pub fn remove(&mut self, w: u32) -> Piece {
+    pub fn remove(&mut self, w: WaiterIndex) -> Piece {
         self.waiters.remove(w).piece
     }
 
     // ---- lists ----
 
     #[inline]
-    pub fn push_back(&mut self, list: &mut Fifo, w: u32) {
+    pub fn push_back(&mut self, list: &mut Fifo<WaiterIndex>, w: WaiterIndex) {
         self.waiters.push_back(list, w);
     }
 
     #[inline]
-    pub fn pop_front(&mut self, list: &mut Fifo) -> Option<u32> {
+    pub fn pop_front(&mut self, list: &mut Fifo<WaiterIndex>) -> Option<WaiterIndex> {
         self.waiters.pop_front(list)
     }
 
     /// The request that first waited in this list, for a transfer that has failed, is notified.
-    pub fn fail_first(&mut self, list: &mut Fifo, context: &mut ShardContext<'_>, error: IoError) {
+    pub fn fail_first(
+        &mut self,
+        list: &mut Fifo<WaiterIndex>,
+        context: &mut ShardContext<'_>,
+        error: IoError,
+    ) {
         let mut culprit = None;
         let caused_it = |w: &Waiter| *culprit.get_or_insert(w.piece.request) == w.piece.request;
         self.end(list, context, caused_it, Err(error));
@@ -86,7 +105,7 @@ impl Waiting {
     /// The pieces of this list whose data the transfer has moved are done.
     pub fn end_applied(
         &mut self,
-        list: &mut Fifo,
+        list: &mut Fifo<WaiterIndex>,
         context: &mut ShardContext<'_>,
         result: Outcome,
     ) {
@@ -96,7 +115,7 @@ impl Waiting {
     /// Ends those of a list that `which` selects, in their order.
     fn end(
         &mut self,
-        list: &mut Fifo,
+        list: &mut Fifo<WaiterIndex>,
         context: &mut ShardContext<'_>,
         mut which: impl FnMut(&Waiter) -> bool,
         result: Outcome,
@@ -119,36 +138,36 @@ impl Waiting {
     }
 
     /// The waiter waits for room.
-    pub fn starve(&mut self, w: u32) {
+    pub fn starve(&mut self, w: WaiterIndex) {
         self.waiters.push_back(&mut self.starved, w);
     }
 
     /// Pieces that wait for room, to be tried again.
-    pub fn take_starved(&mut self) -> Fifo {
+    pub fn take_starved(&mut self) -> Fifo<WaiterIndex> {
         mem::replace(&mut self.starved, Fifo::EMPTY)
     }
 
     /// The first piece found no room and waits again, alone; puts `rest` after it.
-    pub fn starve_behind(&mut self, mut rest: Fifo) {
+    pub fn starve_behind(&mut self, mut rest: Fifo<WaiterIndex>) {
         let last = self.waiters.pop_front(&mut self.starved).expect("the starved piece");
         self.waiters.push_front(&mut rest, last);
         self.starved = rest;
     }
 
     /// These wait for room; no others do.
-    pub fn put_back_starved(&mut self, starved: Fifo) {
+    pub fn put_back_starved(&mut self, starved: Fifo<WaiterIndex>) {
         self.starved = starved;
     }
 
     // ---- until records are void ----
 
     /// The waiter waits until records are void.
-    pub fn park(&mut self, w: u32) {
+    pub fn park(&mut self, w: WaiterIndex) {
         self.waiters.push_back(&mut self.parked, w);
     }
 
     /// Pieces whose data is in a failed transfer to the log wait until records are void.
-    pub fn park_applied(&mut self, list: &mut Fifo) {
+    pub fn park_applied(&mut self, list: &mut Fifo<WaiterIndex>) {
         let mut all = mem::replace(list, Fifo::EMPTY);
         while let Some(w) = self.waiters.pop_front(&mut all) {
             if mem::replace(&mut self.waiters[w].applied, false) {
@@ -160,7 +179,7 @@ impl Waiting {
     }
 
     /// Pieces that wait until records are void, to be tried again.
-    pub fn take_parked(&mut self) -> Fifo {
+    pub fn take_parked(&mut self) -> Fifo<WaiterIndex> {
         mem::replace(&mut self.parked, Fifo::EMPTY)
     }
 }

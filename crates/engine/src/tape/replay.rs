@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use forebay_block::Volume;
-use forebay_cache::{Cache, CacheConfig, VOLUMES_MAX, VolumeConfig};
+use forebay_cache::{Cache, CacheConfig, StopTarget, VOLUMES_MAX, VolumeConfig};
 use forebay_effect::{Effect, MetaBuffer, Place, Segment};
 
 use super::hash::{EffectHash, number};
@@ -131,7 +131,9 @@ impl<R: Read> Player<R> {
             Record::Destage => cache.destage(),
             Record::RetryStores => cache.retry_stores(),
             Record::PrepareStop => cache.prepare_stop(),
-            Record::Stop(destage) => cache.stop(destage),
+            Record::Stop(destage) => {
+                cache.stop(if destage { StopTarget::Stores } else { StopTarget::Flash });
+            }
             Record::SetPolicy(policy, acknowledge) => cache.set_policy(policy, acknowledge),
             Record::Seal(volumes) => cache.seal(volumes),
             Record::KeepStamps(volume) => cache.keep_stamps(volume),

@@ -383,7 +383,7 @@ impl Admission {
     }
 
     /// A client's access reads a block from flash, through a frame that it does not stay in.
-    pub fn pass(&mut self, key: u64) {
+    pub fn on_read_through(&mut self, key: u64) {
         match &mut self.policy {
             AdmissionState::Smq(smq) => smq.access(key),
             AdmissionState::Popularity(table) => table.access(key),
@@ -392,7 +392,7 @@ impl Admission {
     }
 
     /// A client's access to a block that flash does not hold, and that does not come into a frame.
-    pub fn go_past(&mut self, key: u64) {
+    pub fn on_write_around(&mut self, key: u64) {
         match &mut self.policy {
             AdmissionState::Nhit { history, .. } => {
                 let before = history.take(key).unwrap_or(0);

@@ -2,23 +2,23 @@
 
 use forebay_effect::Outcome;
 
-use crate::frames::Frame;
 use crate::shard::destager::{Unread, note_destaged};
+use crate::shard::frames::Frame;
 use crate::shard::tiers::Tiers;
 use crate::shard::{Shard, ShardContext};
-use crate::slab::NONE;
+use crate::slab::{StretchIndex, TransferIndex};
 
 /// The read of a record to be destaged has ended without usable data.
 pub(super) fn record_unread(
     shard: &mut Shard,
     context: &mut ShardContext<'_>,
-    t: u32,
+    t: TransferIndex,
     overtaken: bool,
 ) {
     let unread = shard.destager.record_unread(&mut shard.tiers, context, t, overtaken);
     let Some(Unread { overtaken, stretch }) = unread else { return };
     end_record(shard, context, t, overtaken);
-    if stretch != NONE {
+    if stretch != StretchIndex::NONE {
         shard.destager.stretch_read(&mut shard.tiers, context, stretch);
     }
 }
@@ -27,7 +27,7 @@ pub(super) fn record_unread(
 pub(super) fn record_written(
     shard: &mut Shard,
     context: &mut ShardContext<'_>,
-    t: u32,
+    t: TransferIndex,
     from: Frame,
     result: Outcome,
 ) {
@@ -37,7 +37,7 @@ pub(super) fn record_written(
     }
     shard.destager.written(&shard.tiers, t, result);
     let mut t = t;
-    while t != NONE {
+    while t != TransferIndex::NONE {
         let next = shard.tiers.transfers[t].next;
         end_record(shard, context, t, result.is_ok());
         t = next;
@@ -45,7 +45,7 @@ pub(super) fn record_written(
 }
 
 /// The record is on the backing store, or is not needed there, or stays dirty.
-fn end_record(shard: &mut Shard, context: &mut ShardContext<'_>, t: u32, written: bool) {
+fn end_record(shard: &mut Shard, context: &mut ShardContext<'_>, t: TransferIndex, written: bool) {
     if written {
         note_destaged(&mut shard.tiers, context, t);
     }

@@ -15,7 +15,7 @@ const NOWHERE: Position = Position(u32::MAX);
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Apart {
+pub(super) struct ApartWrites {
     /// Volumes that are apart.
     volumes: VolumeSet,
     /// Their writes in flight.
@@ -30,12 +30,12 @@ pub(super) struct Apart {
     at: usize,
 }
 
-impl Apart {
+impl ApartWrites {
     /// With memory for the keys of two regions of `region_pages` pages.
-    pub fn new(region_pages: u32) -> Apart {
+    pub fn new(region_pages: u32) -> ApartWrites {
         let keys = Vec::with_capacity(2 * region_pages as usize);
         let (volumes, failed) = (VolumeSet::EMPTY, VolumeSet::EMPTY);
-        Apart { volumes, in_flight: 0, failed, error: IoError::Device, keys, at: 0 }
+        ApartWrites { volumes, in_flight: 0, failed, error: IoError::Device, keys, at: 0 }
     }
 
     pub fn memory_bytes(&self) -> u64 {
@@ -108,7 +108,7 @@ pub(crate) fn part(shard: &mut Shard, volumes: VolumeSet) {
         (destager.apart.volumes & volumes).is_empty(),
         "a volume that is apart is not cleaned"
     );
-    // (How a write has failed before counts at their end.)
+    // Writes that have failed so far count when the volumes settle.
     destager.apart.failed |= job.failed_volumes & volumes;
     destager.apart.error = job.error.unwrap_or(destager.apart.error);
     job.failed_volumes |= volumes;
@@ -127,7 +127,7 @@ pub(crate) fn part(shard: &mut Shard, volumes: VolumeSet) {
     destager.apart.volumes |= volumes;
     // A record whose newer version is being appended must not be marked as destaged when its write ends: from the end
     // of the job its cell may hold that newer version.
-    for t in tiers.transfers.numbers() {
+    for t in tiers.transfers.keys() {
         let Some(transfer) = tiers.transfers.get(t).filter(|transfer| of(transfer.key)) else {
             continue;
         };

@@ -17,14 +17,15 @@ use forebay_effect::IoError;
 use forebay_flash::sabotage::{Bug, Sabotage};
 use forebay_flash::{Append, BlockKey, Geometry, Position};
 
+use super::sorting::Sorting;
 use super::{Destager, owed};
-use crate::entry::{DOUBTFUL, Entry, EntryId, UNREADABLE};
-use crate::frames::Frame;
 use crate::shard::ShardContext;
 use crate::shard::blocks::FlashRecord;
+use crate::shard::entry::{DOUBTFUL, Entry, EntryId, UNREADABLE};
+use crate::shard::frames::Frame;
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::Kind;
-use crate::sorting::Sorting;
+use crate::slab::TransferIndex;
 use crate::volume_set::VolumeSet;
 
 /// Records looked at in one step, of those that are being carried on or can be.
@@ -122,7 +123,7 @@ impl Destager {
                 left.push((e.key(), position));
             }
         }
-        // (The first to be taken last.)
+        // Records are taken from the end of the list, so the first comes last.
         left.reverse();
         self.chosen = left;
         (self.carrying.unread, self.carrying.again) = (false, false);
@@ -143,8 +144,8 @@ impl Destager {
         let log = context.log.as_deref_mut().expect("a record needs a log");
         let together = owed::together(tiers, log.geometry()).min(left.len());
         let enough = self.carrying.blocks.len() >= together.max(1) || self.carrying.unread;
-        // (If there are fewer, others hold frames, or blocks, that they will give back; but what is lost
-        // needs places that it takes itself.)
+        // If fewer blocks are ready, other transfers hold the frames or the blocks, and will give them back. Only
+        // notes of losses need places that the carrying itself holds: then it does not wait for more.
         let cramped = !self.carrying.blocks.is_empty() && !tiers.transfers.may_be_loose();
         if self.carrying.reads == 0 && (enough || cramped) {
             log.close_carried();
@@ -165,7 +166,7 @@ impl Destager {
         while at > 0 && seen < CARRY_WINDOW {
             at -= 1;
             let (key, position) = left[at];
-            // (What was destaged apart may have become clean.)
+            // Records that were destaged apart may have become clean.
             let carries = self.carrying.blocks.contains(&key);
             let owed = |&id: &EntryId| carries || tiers.blocks[id].flash_dirty != 0;
             let Some(id) = tiers.blocks.find_at(key, position).filter(owed) else {
@@ -224,7 +225,7 @@ impl Destager {
         }
         if *choice == Choice::Ranking {
             *pages = take_best(hot, *pages, reinsertions(tiers, geometry) as u32);
-            // (In the order of the log, so that neighbours are read one after the other.)
+            // The chosen records are read in the order of the log, so that neighbours are read one after the other.
             hot.iter_mut().for_each(|hot| hot.rank = 0);
             sorting.begin();
             *choice = Choice::Ordering;
@@ -263,7 +264,7 @@ impl Destager {
             }
         }
         if self.carrying.blocks.is_empty() {
-            // (If there are more, others hold the frames, and will give them back.)
+            // If records are left, other transfers hold the frames and will give them back.
             let done = self.carrying.hot.is_empty();
             self.carrying.again = !done;
             return if done { CarryState::Done } else { CarryState::Busy };
@@ -276,7 +277,12 @@ impl Destager {
     }
 
     /// The log has no room to spare for a record, nor for any other that was to be inserted again.
-    pub fn reinsertion_refused(&mut self, tiers: &Tiers, context: &mut ShardContext<'_>, t: u32) {
+    pub fn reinsertion_refused(
+        &mut self,
+        tiers: &Tiers,
+        context: &mut ShardContext<'_>,
+        t: TransferIndex,
+    ) {
         let key = tiers.transfers[t].key;
         self.carrying.blocks.retain(|&carried| carried != key);
         context.stats.reinsertions_refused += 1 + self.carrying.hot.len() as u64;
@@ -327,13 +333,13 @@ impl Destager {
         &mut self,
         tiers: &mut Tiers,
         context: &mut ShardContext<'_>,
-        t: u32,
+        t: TransferIndex,
         position: Position,
         end: Result<bool, IoError>,
     ) -> bool {
         self.carrying.reads -= 1;
         let key = tiers.transfers[t].key;
-        // (While it was read, a newer record may have come into a batch.)
+        // A newer record may have entered a batch while this one was read.
         let careless = context.front.sabotage.is(Bug::ReinsertedOverNewer);
         let comes_before = |&id: &EntryId| careless || comes_before(tiers, context, id, Some(t));
         let id = tiers.blocks.find(key).filter(comes_before);
@@ -359,7 +365,7 @@ impl Destager {
         &mut self,
         tiers: &mut Tiers,
         context: &mut ShardContext<'_>,
-        t: u32,
+        t: TransferIndex,
         from: Position,
         to: FlashRecord,
     ) -> Option<(u32, u32)> {
@@ -411,8 +417,8 @@ fn take_best(hot: &mut Vec<Hot>, pages: u32, together: u32) -> u32 {
 }
 
 /// Whether the block's record may be inserted again: it is clean, is all the cached data of the
-/// block, and no transfer is in progress. (A block in memory is written again when it leaves, if it
-/// is still worth it.)
+/// block, and no transfer is in progress. A block in memory is appended again when it leaves, if it
+/// is still worth keeping.
 fn is_reinsertable(e: &Entry, sabotage: Sabotage) -> bool {
     let idle = e.transfer().is_none() && e.frame().is_none();
     (idle || sabotage.is(Bug::ReinsertedOverNewer))
@@ -435,14 +441,19 @@ fn follow_record(tiers: &mut Tiers, id: EntryId, (from, to): (Position, Position
 /// newer record of the block waits for a batch: carried records come first in the log. It must not
 /// once the newer record is in a batch: its entry would come later and void the newer record. It
 /// then need not either, since the newer record replaces the old one when the batch is written.
-fn comes_before(tiers: &Tiers, context: &ShardContext<'_>, id: EntryId, own: Option<u32>) -> bool {
+fn comes_before(
+    tiers: &Tiers,
+    context: &ShardContext<'_>,
+    id: EntryId,
+    own: Option<TransferIndex>,
+) -> bool {
     let e = &tiers.blocks[id];
     e.transfer() == own
         || e.transfer().is_none_or(|t| {
             let log = context.log.as_deref().expect("a record needs a log");
             match tiers.transfers[t].kind {
                 Kind::Append { .. } => log.is_waiting(e.key()),
-                // (Of a store that is late.)
+                // The record is being written to a late store.
                 Kind::DestageRecord { .. } => true,
                 _ => false,
             }
@@ -450,7 +461,13 @@ fn comes_before(tiers: &Tiers, context: &ShardContext<'_>, id: EntryId, own: Opt
 }
 
 /// Gives the log a record that is carried on, or inserted `again`.
-fn hand_on(tiers: &Tiers, context: &mut ShardContext<'_>, t: u32, frame: Frame, again: bool) {
+fn hand_on(
+    tiers: &Tiers,
+    context: &mut ShardContext<'_>,
+    t: TransferIndex,
+    frame: Frame,
+    again: bool,
+) {
     let Kind::Carry { valid, dirty, .. } = tiers.transfers[t].kind else {
         unreachable!("the transfer carries a record")
     };

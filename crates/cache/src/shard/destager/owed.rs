@@ -3,10 +3,11 @@
 use forebay_flash::Geometry;
 
 use super::carry::is_lost;
-use crate::entry::{DESTAGED, Entry, UNREADABLE};
 use crate::shard::Shard;
+use crate::shard::entry::{DESTAGED, Entry, UNREADABLE};
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::Kind;
+use crate::slab::TransferIndex;
 use crate::volume_set::VolumeSet;
 
 /// The cost of carrying a region on.
@@ -26,8 +27,8 @@ const LOST_SHARE: u32 = 4;
 const CARRY_BATCH: usize = 16;
 
 /// The cost if all dirty records in the region are carried on; `None` if that is not allowed:
-/// because a record is to be destaged, since its volume is not one of `carried`, or because too
-/// much is lost (a lost block keeps its index entry, and others need some). If a cleaning
+/// because a record has to be destaged, since its volume is not one of `carried`, or because too
+/// many blocks are lost. A lost block keeps its index entry, and other blocks need entries too. If a cleaning
 /// `settles`, records destaged to other volumes are about to be clean.
 pub(crate) fn needs(
     shard: &Shard,
@@ -85,8 +86,8 @@ pub(crate) fn is_unreadable(shard: &Shard, region: u32) -> bool {
 pub(crate) fn has_ready(shard: &Shard, region: u32, but: VolumeSet) -> bool {
     let tiers = &shard.tiers;
     tiers.flash.region_has_dirty(&tiers.blocks, region, |e: &Entry| {
-        // (Beside an append, too: that may itself wait for room.)
-        let append = |t: u32| matches!(tiers.transfers[t].kind, Kind::Append { .. });
+        // A record can also be destaged during an append of its block, since the append may itself wait for room.
+        let append = |t: TransferIndex| matches!(tiers.transfers[t].kind, Kind::Append { .. });
         let free = e.transfer().is_none_or(append) && !e.has(DESTAGED | UNREADABLE);
         e.owed() != 0 && free && !but.has(e.key())
     })

@@ -11,13 +11,13 @@ use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
 use super::{Destager, Job, Part, is_owed};
-use crate::entry::{EntryId, WANTS_APPEND};
-use crate::frames::Frame;
+use crate::shard::entry::{EntryId, WANTS_APPEND};
+use crate::shard::frames::Frame;
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::Kind;
 use crate::shard::transfers::backing;
 use crate::shard::{ShardContext, volume_index};
-use crate::slab::NONE;
+use crate::slab::{StretchIndex, TransferIndex};
 use crate::volume_set::VolumeSet;
 
 /// Longest stretch, in blocks and in bytes.
@@ -28,7 +28,7 @@ const STRETCH_BYTES_MAX: usize = 1 << 20;
 /// block, through [`Transfer::next`](crate::shard::transfer::Transfer).
 #[derive(Debug)]
 pub(super) struct Stretch {
-    first: u32,
+    first: TransferIndex,
     /// The key of one of its blocks.
     key: BlockKey,
     /// Reads from flash in progress.
@@ -43,8 +43,8 @@ pub(super) type Member = (EntryId, bool, Option<Frame>);
 /// less.
 pub(crate) struct Unread {
     pub overtaken: bool,
-    /// Or [`NONE`].
-    pub stretch: u32,
+    /// Or [`StretchIndex::NONE`].
+    pub stretch: StretchIndex,
 }
 
 /// The state of a chosen record.
@@ -69,8 +69,8 @@ impl Destager {
         let (key, position) = self.chosen[at];
         let state = state_of(tiers, job, key, position);
         let RecordState::Ready { id, appending } = state else {
-            // (Looking at a busy block again is not charged: a short call is repeated at once, and the block
-            // would still be busy.)
+            // The budget is not charged for another look at a busy block: a call that has used up its budget is
+            // repeated at once, and the block would still be busy.
             let first_time = part.is_some();
             if first_time && !context.budget.take() {
                 return false;
@@ -78,7 +78,7 @@ impl Destager {
             if first_time && matches!(state, RecordState::Busy) {
                 self.busy.push(at as u32);
             }
-            self.pass(job, part, 1);
+            self.advance(job, part, 1);
             return true;
         };
         let taken = if tiers.blocks[id].owed() == tiers.blocks.granules().all() {
@@ -91,17 +91,17 @@ impl Destager {
             self.starved |= VolumeSet::volume_of(key);
             return part.is_some();
         }
-        self.pass(job, part, taken);
+        self.advance(job, part, taken);
         self.writes.begun[volume_index(key)] += 1;
         job.volumes |= VolumeSet::volume_of(key);
         true
     }
 
     /// The next chosen record to look at, and its part: first all, volume by volume; then, whenever
-    /// nothing is in flight, those that were busy. (During an append, a record in flight cannot be
-    /// distinguished from a ready one.)
+    /// nothing is in flight, those that were busy. During an append, a record in flight cannot be distinguished from a
+    /// ready one.
     pub(super) fn at(&self, tiers: &Tiers, job: &Job) -> Option<(usize, Option<usize>)> {
-        // (A volume that has few writes in flight comes first.)
+        // The volume with the fewest writes in flight comes first.
         let startable = |&(_, part): &(usize, &Part)| {
             part.at < part.end
                 && !self.starved.contains(part.volume)
@@ -116,8 +116,8 @@ impl Destager {
         busy.map(|&at| (at as usize, None))
     }
 
-    /// Moves past `count` records: begun, busy, or no longer owed.
-    fn pass(&mut self, job: &mut Job, part: Option<usize>, count: usize) {
+    /// Leaves `count` records behind: begun, busy, or no longer owed.
+    fn advance(&mut self, job: &mut Job, part: Option<usize>, count: usize) {
         if let Some(part) = part {
             self.parts[part].at += count;
             return;
@@ -181,15 +181,15 @@ impl Destager {
         reading: u32,
     ) {
         let key = tiers.blocks[members[0].0].key();
-        let stretch = self.stretches.insert(Stretch { first: NONE, key, reading });
+        let stretch = self.stretches.insert(Stretch { first: TransferIndex::NONE, key, reading });
         self.write_begins(key);
         (0..reading).for_each(|_| self.frame_taken(key));
-        let mut last = NONE;
+        let mut last = TransferIndex::NONE;
         for &(id, appending, frame) in members {
             let t = start_record(tiers, context, id, appending, frame);
             tiers.transfers[t].stretch = stretch;
             match last {
-                NONE => self.stretches[stretch].first = t,
+                TransferIndex::NONE => self.stretches[stretch].first = t,
                 last => tiers.transfers[last].next = t,
             }
             last = t;
@@ -203,7 +203,12 @@ impl Destager {
     }
 
     /// The record is in its bounce frame and continues to the backing store.
-    pub fn record_read(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>, t: u32) {
+    pub fn record_read(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+        t: TransferIndex,
+    ) {
         self.writes.reading -= 1;
         let key: BlockKey = tiers.transfers[t].key;
         let id = tiers.blocks.entry_of(key);
@@ -212,7 +217,7 @@ impl Destager {
         let position = e.position().expect("the record was just verified");
         tiers.transfers[t].kind = Kind::DestageRecord { rest: e.owed(), from, position };
         match tiers.transfers[t].stretch {
-            NONE => {
+            StretchIndex::NONE => {
                 tiers.transfers.destage_step(&tiers.blocks, context, t, from);
             }
             stretch => self.stretch_read(tiers, context, stretch),
@@ -226,7 +231,7 @@ impl Destager {
         &mut self,
         tiers: &mut Tiers,
         context: &mut ShardContext<'_>,
-        t: u32,
+        t: TransferIndex,
         overtaken: bool,
     ) -> Option<Unread> {
         self.writes.reading -= 1;
@@ -258,7 +263,7 @@ impl Destager {
         }
         let stretch = tiers.transfers[t].stretch;
         match stretch {
-            NONE => self.write_ended(key),
+            StretchIndex::NONE => self.write_ended(key),
             stretch => {
                 self.leave_stretch(tiers, stretch, t);
                 context.stats.destage_gaps += 1;
@@ -273,7 +278,7 @@ impl Destager {
         &mut self,
         tiers: &mut Tiers,
         context: &mut ShardContext<'_>,
-        t: u32,
+        t: TransferIndex,
         frame: Frame,
     ) {
         let key = tiers.transfers[t].key;
@@ -281,16 +286,16 @@ impl Destager {
         let e = &tiers.blocks[id];
         let position = e.position().expect("the entry has a record");
         tiers.transfers[t].kind = Kind::DestageRecord { rest: e.owed(), from: frame, position };
-        context.stats.destaged_past_loss += 1;
-        let stretch = core::mem::replace(&mut tiers.transfers[t].stretch, NONE);
-        if stretch != NONE {
+        context.stats.destaged_after_loss += 1;
+        let stretch = core::mem::replace(&mut tiers.transfers[t].stretch, StretchIndex::NONE);
+        if stretch != StretchIndex::NONE {
             self.leave_stretch(tiers, stretch, t);
-            tiers.transfers[t].next = NONE;
+            tiers.transfers[t].next = TransferIndex::NONE;
             context.stats.destage_gaps += 1;
             self.write_begins(key);
         }
         tiers.transfers.destage_step(&tiers.blocks, context, t, frame);
-        if stretch != NONE {
+        if stretch != StretchIndex::NONE {
             self.stretch_read(tiers, context, stretch);
         }
     }
@@ -300,7 +305,7 @@ impl Destager {
         &mut self,
         tiers: &mut Tiers,
         context: &mut ShardContext<'_>,
-        stretch: u32,
+        stretch: StretchIndex,
     ) {
         self.stretches[stretch].reading -= 1;
         if self.stretches[stretch].reading == 0 {
@@ -309,7 +314,7 @@ impl Destager {
     }
 
     /// Removes a transfer from its stretch.
-    fn leave_stretch(&mut self, tiers: &mut Tiers, stretch: u32, t: u32) {
+    fn leave_stretch(&mut self, tiers: &mut Tiers, stretch: StretchIndex, t: TransferIndex) {
         let next = tiers.transfers[t].next;
         if self.stretches[stretch].first == t {
             self.stretches[stretch].first = next;
@@ -323,9 +328,14 @@ impl Destager {
     }
 
     /// All data is here: one write for each part without a gap.
-    fn write_stretch(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>, stretch: u32) {
+    fn write_stretch(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+        stretch: StretchIndex,
+    ) {
         let Stretch { mut first, key, .. } = self.stretches.remove(stretch);
-        while first != NONE {
+        while first != TransferIndex::NONE {
             first = self.write_part(tiers, context, first);
             self.write_begins(key);
         }
@@ -334,8 +344,13 @@ impl Destager {
     }
 
     /// Writes the records that follow `first` without a gap; returns the transfer after that, or
-    /// [`NONE`].
-    fn write_part(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>, first: u32) -> u32 {
+    /// [`TransferIndex::NONE`].
+    fn write_part(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+        first: TransferIndex,
+    ) -> TransferIndex {
         let mut segments = core::mem::take(&mut self.segments_scratch);
         segments.clear();
         let mut last = first;
@@ -349,12 +364,12 @@ impl Destager {
             segments.push(Segment { place, length: (t.end - t.start) as u32 });
             let (end, next) = (t.end, t.next);
             let careless = context.front.sabotage.is(Bug::GapWrittenOver);
-            if next == NONE || (tiers.transfers[next].start != end && !careless) {
+            if next == TransferIndex::NONE || (tiers.transfers[next].start != end && !careless) {
                 break;
             }
             last = next;
         }
-        let after = core::mem::replace(&mut tiers.transfers[last].next, NONE);
+        let after = core::mem::replace(&mut tiers.transfers[last].next, TransferIndex::NONE);
         let t = &tiers.transfers[first];
         let (token, device) = (tiers.transfers.token(first), backing(t.key.volume()));
         let (offset, length) = (t.start, segments.iter().map(|s| s.length).sum::<u32>());
@@ -425,7 +440,7 @@ fn start_record(
     id: EntryId,
     appending: bool,
     frame: Option<Frame>,
-) -> u32 {
+) -> TransferIndex {
     let e = &tiers.blocks[id];
     context.stats.destaged_under_newer += u64::from(frame.is_none() && e.dirty != 0);
     let (key, rest) = (e.key(), e.owed());
@@ -443,7 +458,7 @@ fn start_record(
 }
 
 /// Reads the record into a bounce frame.
-fn read_record(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId, t: u32) {
+fn read_record(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId, t: TransferIndex) {
     let bounce = tiers.transfers.take_bounce().expect("a bounce frame is available");
     tiers.transfers[t].bounce = Some(bounce);
     tiers.transfers.read_record(&tiers.blocks, context, (id, t), bounce);

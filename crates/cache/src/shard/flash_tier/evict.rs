@@ -3,17 +3,18 @@
 //! the next block that needs the cell waits for that.
 
 use super::FlashTier;
-use crate::entry::{EntryId, LEAVING, UNREADABLE};
-use crate::flash_replacement::{FlashReplacement, Residence};
+use super::replacement::{FlashReplacement, Residence};
 use crate::shard::ShardContext;
 use crate::shard::blocks::Blocks;
+use crate::shard::entry::{EntryId, LEAVING, UNREADABLE};
 use crate::shard::transfer::Kind;
 use crate::shard::transfers::Transfers;
+use crate::slab::{Key, TransferIndex};
 use crate::volume_set::VolumeSet;
 use forebay_flash::BlockKey;
 
 impl FlashTier {
-    // ---- who counts, and who gives way ----
+    // ---- which blocks count, and which are evicted ----
 
     /// The block's state has changed: updates its accounting. `again` if it is to stay even though
     /// it was evicted.
@@ -21,7 +22,7 @@ impl FlashTier {
     pub fn update_residence(&mut self, blocks: &Blocks, id: EntryId, again: bool) {
         let Some(flash) = &mut self.replacement else { return };
         let e = &blocks[id];
-        // (What queues choose counts from when it is there; nothing else is on its way.)
+        // With queues, a block counts as being on flash only once its record is there.
         let on_its_way = e.frame().is_some() && e.has(LEAVING) && self.queues.is_none();
         let resident = e.frame().is_some() && !e.has(LEAVING);
         let record = e.position().is_some() && !flash.is_unmapping(id);
@@ -100,7 +101,7 @@ impl FlashTier {
 
     /// Whether flash still holds a block that is gone in the accounting.
     #[inline]
-    pub fn is_past_its_time(&self, blocks: &Blocks, id: EntryId) -> bool {
+    pub fn is_held_after_eviction(&self, blocks: &Blocks, id: EntryId) -> bool {
         let gone = |residence| matches!(residence, Residence::Uncounted | Residence::Leaving);
         blocks[id].frame().is_none()
             && self.replacement.as_ref().is_some_and(|s| gone(s.residence(id)))
@@ -187,8 +188,7 @@ impl FlashTier {
         if flash.residence(id) != Residence::Leaving || flash.is_unmapping(id) {
             return;
         }
-        // (A log that is being stopped takes no records any more, but those it has taken may
-        // wait for this cell.)
+        // A log that is being stopped accepts no records, but records that it has accepted may wait for this cell.
         if context.log.as_deref().is_some_and(|log| log.error().is_some()) {
             return;
         }
@@ -196,9 +196,9 @@ impl FlashTier {
             flash.destage_wanted = true;
             return;
         }
-        let reading = |t: u32| matches!(transfers[t].kind, Kind::FlashRead { .. });
+        let reading = |t: TransferIndex| matches!(transfers[t].kind, Kind::FlashRead { .. });
         if e.transfer().is_some_and(reading) {
-            // It goes on when that ends.
+            // It continues when that transfer ends.
             return;
         }
         let log = context.log.as_deref_mut().expect("a record needs a log");
@@ -257,7 +257,7 @@ impl FlashTier {
         if changed.is_empty() || self.replacement.is_none() {
             return;
         }
-        for id in 0..blocks.capacity() {
+        for id in (0..blocks.capacity()).map(EntryId::new) {
             let e = &blocks[id];
             if !e.is_vacant() && e.flash_dirty != 0 && changed.has(e.key()) {
                 self.update_residence(blocks, id, true);

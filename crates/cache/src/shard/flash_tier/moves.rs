@@ -5,9 +5,11 @@ use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Mapping, Position};
 
 use super::FlashTier;
-use crate::entry::EntryId;
 use crate::shard::ShardContext;
 use crate::shard::blocks::Blocks;
+use crate::shard::entry::EntryId;
+use crate::slab::Key;
+use crate::ticket::Ticket;
 
 /// See the module.
 #[derive(Debug)]
@@ -27,7 +29,7 @@ pub(super) struct Moves {
 fn mapping(shard: u8, blocks: &Blocks, id: EntryId) -> Mapping {
     let e = &blocks[id];
     Mapping {
-        ticket: u64::from(shard),
+        ticket: Ticket::Mapping { shard }.encode(),
         key: e.key(),
         position: e.position().expect("an entry of a region has a record"),
         valid: e.flash_valid,
@@ -98,7 +100,7 @@ impl FlashTier {
             assert!(blocks[id].flash_dirty == 0, "a freed region holds dirty records");
             blocks.prefetch_chain(blocks.record(id).next);
             self.put_record(blocks, context, id, None);
-            self.popularity.iter_mut().for_each(|popularity| popularity.remove(id));
+            self.popularity.iter_mut().for_each(|popularity| popularity.remove(id.number()));
             context.stats.reclaim_dropped += u64::from(blocks[id].frame().is_none());
             room |= self.forget_if_empty(blocks, id);
         }

@@ -4,11 +4,11 @@ use forebay_flash::BlockKey;
 
 use super::Tiers;
 use crate::config::Written;
-use crate::entry::{DOUBTFUL, EntryId, MARKED};
 use crate::place::{InMemory, Moment, OnFlash};
 use crate::policy::Acknowledge;
+use crate::shard::Piece;
 use crate::shard::ShardContext;
-use crate::waiters::Piece;
+use crate::shard::entry::{DOUBTFUL, EntryId, MARKED};
 
 /// Whether a clean block that leaves memory enters flash. A block of which flash holds a part
 /// always does.
@@ -17,16 +17,16 @@ pub(super) fn admits(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: Entr
     let (key, frame) = (e.key(), e.frame().expect("a block that leaves memory has a frame"));
     let frame = tiers.blocks.local(frame);
     if tiers.dram.take_refusal(frame) {
-        // (That was when it was dirty; it has been destaged.)
+        // The block was refused while it was dirty; it has been destaged since.
         return false;
     }
     if tiers.written == Written::Avoid && tiers.policy.write_back && tiers.owes_sync(context, key) {
-        // (It would have to enter as dirty.)
+        // Until the store is synced, the block would have to enter as dirty.
         let has = e.position().is_some();
         context.stats.not_admitted += u64::from(!has);
         return has;
     }
-    // (Of a marked one it was decided before.)
+    // A marked block was admitted before its extent was marked.
     if !tiers.dram.has_admission() || e.position().is_some() || e.has(MARKED) {
         return true;
     }
@@ -55,7 +55,7 @@ pub(super) fn leaves_around(
 ) -> bool {
     let e = &tiers.blocks[id];
     let (key, frame) = (e.key(), e.frame().expect("a block that leaves memory has a frame"));
-    let free = e.position().is_none() && !e.has(DOUBTFUL) && !tiers.is_passing(id);
+    let free = e.position().is_none() && !e.has(DOUBTFUL) && !tiers.is_in_transit(id);
     if !filters_written(tiers) || !free || !tiers.flash.logs(key) || tiers.flash.log_failed() {
         return false;
     }
@@ -66,8 +66,8 @@ pub(super) fn leaves_around(
     let frame = tiers.blocks.local(frame);
     let offer = tiers.flash.offer(context);
     let admitted = tiers.written != Written::Avoid && tiers.dram.admits(frame, key, offer);
-    if !admitted && tiers.wait_to_pass(context, key).is_some() {
-        // (It enters all the same: who leaves does not wait.)
+    if !admitted && tiers.wait_for_log_bypass(context, key).is_some() {
+        // A block that leaves memory does not wait for the log's note: it enters flash although it was not admitted.
         return false;
     }
     count_admission(context, admitted);
@@ -92,14 +92,14 @@ pub(super) fn goes_around(
     let volume = &context.front.volumes[usize::from(key.volume())];
     let most = context.front.bypass.dirty_blocks;
     let full = most != 0 && volume.bypass && volume.stats.dirty_blocks >= most;
-    let past = full || context.front.requests[piece.request].bypass;
+    let bypasses = full || context.front.requests[piece.request].bypass;
     let pulled = tiers.policy.write_back && tiers.place(Moment::WriteMiss).flash == OnFlash::Never;
-    if !asked && !past && !pulled {
+    if !asked && !bypasses && !pulled {
         return false;
     }
     let entry = tiers.blocks.find(key);
     let dirty = entry.is_some_and(|id| tiers.blocks[id].dirty != 0);
-    if dirty || !tiers.flash.may_go_past(&tiers.blocks, key) {
+    if dirty || !tiers.flash.may_bypass_log(&tiers.blocks, key) {
         return false;
     }
     let volume = &context.front.volumes[usize::from(key.volume())];
@@ -110,9 +110,9 @@ pub(super) fn goes_around(
     if let Some(around) = piece.around {
         return around;
     }
-    if past || pulled {
-        context.stats.bypassed_writes += u64::from(past);
-        context.stats.written_around += u64::from(!past);
+    if bypasses || pulled {
+        context.stats.bypassed_writes += u64::from(bypasses);
+        context.stats.written_around += u64::from(!bypasses);
         piece.around = Some(true);
         return true;
     }
@@ -123,7 +123,7 @@ pub(super) fn goes_around(
     count_admission(context, admitted);
     context.stats.written_around += u64::from(!admitted);
     if !admitted && tiers.place(Moment::Write).memory != InMemory::Keep {
-        tiers.dram.write_past(frame, key);
+        tiers.dram.write_around(frame, key);
     }
     piece.around = Some(!admitted);
     !admitted

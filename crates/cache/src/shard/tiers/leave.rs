@@ -1,12 +1,13 @@
-//! How blocks leave memory: to the log, past the log to the backing store, or dropped.
+//! How blocks leave memory: to the log, directly to the backing store, or dropped.
 
 use forebay_effect::{Place, Segment};
 
 use super::{Step, Tiers, admit};
-use crate::entry::{EntryId, LEAVING, MARKED, WANTS_APPEND};
 use crate::place::{Moment, OnFlash};
 use crate::shard::ShardContext;
+use crate::shard::entry::{EntryId, LEAVING, MARKED, WANTS_APPEND};
 use crate::shard::transfer::{Kind, Way};
+use crate::slab::TransferIndex;
 
 /// Takes the next step out of DRAM for a leaving block without a transfer.
 pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId) {
@@ -26,16 +27,16 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
         return;
     }
     let recorded = e.position().is_some() && !tiers.flash.is_unmapping(id);
-    // (Of what only passes flash has enough.)
-    if recorded && (e.valid & !e.flash_valid == 0 || tiers.is_passing(id)) {
-        context.stats.left_on_flash += u64::from(!tiers.is_passing(id));
+    // Flash keeps the record of a block in transit.
+    if recorded && (e.valid & !e.flash_valid == 0 || tiers.is_in_transit(id)) {
+        context.stats.left_on_flash += u64::from(!tiers.is_in_transit(id));
         tiers.release_frame(id);
         return;
     }
     let frame = e.frame().expect("a block that leaves memory has a frame");
     let promoted = tiers.dram.is_promoted(tiers.blocks.local(frame));
     let at = tiers.place(if promoted { Moment::Promote } else { Moment::CleanLeaves });
-    // A block that only passes memory does not enter while its store owes a sync: its record would have to count
+    // A block in transit does not enter flash while its store owes a sync: its record would have to count
     // as dirty, or its extent would have to be marked. No block waits for a mark that a failing store delays.
     let owes = tiers.owes_sync(context, e.key());
     let waits = !e.has(MARKED)
@@ -43,7 +44,7 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
         && context.log.as_deref().is_some_and(|log| !log.has_mark(e.key()))
         && context.front.volumes.iter().any(|v| v.failing[1].is_some() || v.sync_failed());
     let takes = at.flash != OnFlash::Never
-        && !(owes && (waits || tiers.is_passing(id)))
+        && !(owes && (waits || tiers.is_in_transit(id)))
         && tiers.flash.is_good()
         && e.valid != 0
         && !tiers.flash.is_jammed(&tiers.blocks, context)
@@ -63,7 +64,7 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
             true => context.stats.queue_promotions += 1,
             false => context.stats.demotions += 1,
         }
-        if at.line && !tiers.is_passing(id) {
+        if at.line && !tiers.is_in_transit(id) {
             tiers.lines.want(tiers.blocks[id].key());
         }
         if tiers.append(context, id, false).is_some() {
@@ -81,9 +82,9 @@ pub(in crate::shard) fn destage(
     tiers: &mut Tiers,
     context: &mut ShardContext<'_>,
     id: EntryId,
-) -> u32 {
+) -> TransferIndex {
     if tiers.flash.exists() {
-        // (It would be older than the store.)
+        // The record would be older than the store's data.
         tiers.flash.forget_record(&mut tiers.blocks, context, id);
     }
     let e = &tiers.blocks[id];

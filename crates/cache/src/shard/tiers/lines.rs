@@ -8,13 +8,13 @@ use forebay_flash::sabotage::Bug;
 use super::Tiers;
 use super::admit::admits;
 use crate::config::CacheConfig;
-use crate::entry::{EntryId, LEAVING, WANTS_APPEND};
 use crate::place::{InMemory, Moment, OnFlash};
 use crate::shard::ShardContext;
+use crate::shard::entry::{EntryId, LEAVING, WANTS_APPEND};
 use crate::shard::transfer::{Kind, Way};
 
-/// Most lines that wait until the current pieces have been handed out. (The others of more lines
-/// are not fetched.)
+/// Most lines that wait until the current pieces have been handed out. Further lines
+/// are not fetched.
 const WANTED_MAX: usize = 64;
 
 /// The lines to be fetched.
@@ -95,7 +95,8 @@ pub(in crate::shard) fn fetch_lines(tiers: &mut Tiers, context: &mut ShardContex
 
 fn fetch_line(tiers: &mut Tiers, context: &mut ShardContext<'_>, first: BlockKey) {
     let volume = &context.front.volumes[usize::from(first.volume())];
-    if volume.failing[0].is_some() || !tiers.flash.is_good() || tiers.flash.goes_past(first) {
+    if volume.failing[0].is_some() || !tiers.flash.is_good() || tiers.flash.is_without_flash(first)
+    {
         return;
     }
     for key in (first.0..first.0 + tiers.lines.blocks).map(BlockKey) {
@@ -114,7 +115,7 @@ fn fetch_line(tiers: &mut Tiers, context: &mut ShardContext<'_>, first: BlockKey
             return;
         };
         let frame = tiers.blocks.take_frame(id).expect("a free frame is available");
-        tiers.pass(context, id, frame, None);
+        tiers.enter_in_transit(context, id, frame, None);
         context.stats.line_blocks += 1;
         let place = Place::Frame { frame, offset: 0 };
         let segment = Segment { place, length: (end - start) as u32 };
@@ -136,7 +137,7 @@ pub(in crate::shard) fn came_in(
 ) {
     let at = tiers.place(Moment::ReadMiss);
     if at.flash != OnFlash::Now || at.memory == InMemory::Transit {
-        // (Those in transit enter when they leave, which is at once.)
+        // Blocks in transit enter flash when they leave memory, which they do at once.
         return;
     }
     for key in (first.0..first.0 + u64::from(count)).map(BlockKey) {

@@ -9,17 +9,17 @@ use forebay_flash::BlockKey;
 
 use super::Tiers;
 use super::read::Found;
-use crate::entry::{DOUBTFUL, EntryId, LEAVING, WANTS_APPEND};
+use crate::shard::Piece;
 use crate::shard::ShardContext;
+use crate::shard::entry::{DOUBTFUL, EntryId, LEAVING, WANTS_APPEND};
 use crate::shard::transfer::{Kind, Way};
 use crate::volume::SyncWaiter;
-use crate::waiters::Piece;
 
 /// Blocks that one call looks at.
 const STEPS: u32 = 32;
 
 /// The result for a block that was chosen for flash.
-enum Entry {
+enum Promotion {
     Begun,
     /// It is in use, or unavailable.
     Skipped,
@@ -74,10 +74,10 @@ fn take_steps(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
         let entry = promote(tiers, context, BlockKey(key));
         let Some(queues) = &mut tiers.flash.queues else { return };
         match entry {
-            Entry::Begun => {}
-            // (It is a candidate again when the round ends.)
-            Entry::Skipped => context.stats.queue_skips += 1,
-            Entry::NotYet => {
+            Promotion::Begun => {}
+            // A skipped block is a candidate again when the round ends.
+            Promotion::Skipped => context.stats.queue_skips += 1,
+            Promotion::NotYet => {
                 queues.put_back(key);
                 break;
             }
@@ -114,33 +114,33 @@ fn evict(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) {
     context.stats.queue_evictions += u64::from(gone);
 }
 
-fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> Entry {
+fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> Promotion {
     let volume = &context.front.volumes[usize::from(key.volume())];
     let fails = volume.failing[0].is_some() || volume.failing[1].is_some() || volume.sync_failed();
     let takes = tiers.flash.is_good() && tiers.flash.logs(key);
     if fails || !takes || tiers.flash.is_jammed(&tiers.blocks, context) {
-        return Entry::Skipped;
+        return Promotion::Skipped;
     }
     let (start, end) = tiers.blocks.granules().range_within(context, key);
     if end <= start || tiers.transfers.waiting_range(key).is_some() {
-        return Entry::Skipped;
+        return Promotion::Skipped;
     }
     if tiers.owes_sync(context, key) {
-        // (What it holds could be undone by a power cut, and a record that counts as clean would disagree.)
+        // A power cut could undo what the store holds, and a clean record would then disagree with it.
         let volume = &context.front.volumes[usize::from(key.volume())];
-        return if volume.is_syncing() { Entry::NotYet } else { Entry::Skipped };
+        return if volume.is_syncing() { Promotion::NotYet } else { Promotion::Skipped };
     }
     if let Some(id) = tiers.blocks.find(key) {
         let entered = rests(tiers, id) && tiers.append(context, id, false).is_some();
         context.stats.queue_promotions += u64::from(entered);
-        return if entered { Entry::Begun } else { Entry::Skipped };
+        return if entered { Promotion::Begun } else { Promotion::Skipped };
     }
     if tiers.blocks.frames_free() <= tiers.lines.spare() {
-        return Entry::NotYet;
+        return Promotion::NotYet;
     }
-    let Some(id) = tiers.blocks.insert(key) else { return Entry::Skipped };
+    let Some(id) = tiers.blocks.insert(key) else { return Promotion::Skipped };
     let frame = tiers.blocks.take_frame(id).expect("a free frame is available");
-    tiers.pass(context, id, frame, None);
+    tiers.enter_in_transit(context, id, frame, None);
     tiers.dram.set_promoted(tiers.blocks.local(frame));
     let place = Place::Frame { frame, offset: 0 };
     let segment = Some(Segment { place, length: (end - start) as u32 });
@@ -150,7 +150,7 @@ fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> 
     let run = tiers.transfers.run(context, key, range, Kind::FetchLine, segment, alike);
     tiers.lines.began(before != Some(run));
     tiers.blocks[id].set_transfer(Some(run));
-    Entry::Begun
+    Promotion::Begun
 }
 
 /// Whether the block is in memory, clean, and without a transfer.
@@ -172,7 +172,7 @@ fn settle(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
         };
         let under_way = tiers.blocks.find(BlockKey(key)).is_some_and(|id| {
             let e = &tiers.blocks[id];
-            e.transfer().is_some() || e.position().is_some() || tiers.is_passing(id)
+            e.transfer().is_some() || e.position().is_some() || tiers.is_in_transit(id)
         });
         if under_way {
             // When all of them have been read, they enter though the batch is not full.

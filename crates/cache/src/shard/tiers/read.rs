@@ -5,15 +5,16 @@ use forebay_effect::{Effect, IoError, Place, Segment};
 use forebay_flash::BlockKey;
 
 use super::{Step, Tiers, queues};
-use crate::entry::{EntryId, LEAVING};
-use crate::frames::Frame;
 use crate::front::Front;
 use crate::load::Source;
 use crate::place::{InMemory, Moment, Relation};
+use crate::shard::Piece;
 use crate::shard::ShardContext;
+use crate::shard::entry::{EntryId, LEAVING};
+use crate::shard::frames::Frame;
 use crate::shard::transfer::Kind;
 use crate::shard::transfers::backing;
-use crate::waiters::Piece;
+use crate::slab::TransferIndex;
 
 /// Where an access hit its block, for the counters.
 #[derive(Clone, Copy)]
@@ -34,7 +35,7 @@ impl Tiers {
         let e = &self.blocks[id];
         let frame = e.frame()?;
         let granules = self.blocks.granules();
-        // (Most blocks are there as a whole.)
+        // The first test decides for most blocks: they are valid as a whole.
         let lacks = e.valid != granules.all() && granules.masks(start, length).0 & !e.valid != 0;
         if lacks || e.has(LEAVING) {
             return None;
@@ -76,11 +77,12 @@ impl Tiers {
         }
         let on_flash = e.flash_valid & wanted & !e.valid != 0;
         let found = if on_flash { Found::Tier2 } else { Found::Nowhere };
-        let late = on_flash && !piece.counted && self.flash.is_past_its_time(&self.blocks, id);
+        let late =
+            on_flash && !piece.counted && self.flash.is_held_after_eviction(&self.blocks, id);
         context.stats.flash_rescued += u64::from(late);
         self.count(context, piece, found, false);
         match on_flash {
-            true if self.passes(context, piece, id, wanted) => {
+            true if self.is_read_through(context, piece, id, wanted) => {
                 self.read_through(context, id, piece)
             }
             true => self.read_flash(context, id, piece, Moment::ReadFlash),
@@ -106,7 +108,7 @@ impl Tiers {
         }
         let stuck = self.is_stuck(context) || self.flash.is_jammed(&self.blocks, context);
         if stuck && (self.blocks.frames_free() == 0 || self.blocks.is_full()) {
-            // Dirty blocks that cannot leave hold everything: reads go past the cache.
+            // Dirty blocks that cannot leave hold everything: reads bypass the cache.
             return self.read_around(context, key, piece);
         }
         let Some(id) = self.blocks.insert(key) else { return Step::NoRoom };
@@ -202,13 +204,19 @@ impl Tiers {
     ) -> bool {
         let at = || self.place_for(context, piece, Moment::ReadFlash);
         let stays = || at().memory == InMemory::Keep;
-        // (One that has a record is read from that, which is not to bring it in.)
-        !self.dram.is_passing(self.blocks.local(frame))
+        // A block in transit that has a record is read from the record, so that it does not enter memory.
+        !self.dram.is_in_transit(self.blocks.local(frame))
             || self.blocks[id].position().is_none() && stays()
     }
 
     /// Whether the block is to be read from flash without entering DRAM.
-    fn passes(&self, context: &ShardContext<'_>, piece: &Piece, id: EntryId, wanted: u16) -> bool {
+    fn is_read_through(
+        &self,
+        context: &ShardContext<'_>,
+        piece: &Piece,
+        id: EntryId,
+        wanted: u16,
+    ) -> bool {
         let e = &self.blocks[id];
         let at = self.place_for(context, piece, Moment::ReadFlash);
         e.frame().is_none()
@@ -238,7 +246,7 @@ impl Tiers {
         let frame = self.blocks.take_frame(id).expect("a free frame is available");
         self.blocks[id].set_frame(Some(frame));
         self.blocks[id].set(LEAVING);
-        self.dram.pass(self.blocks.local(frame), self.blocks[id].key(), None, true);
+        self.dram.enter_in_transit(self.blocks.local(frame), self.blocks[id].key(), None, true);
         self.start_flash_read(context, id, None)
     }
 
@@ -254,7 +262,7 @@ impl Tiers {
             return Step::NoRoom;
         }
         let e = &self.blocks[id];
-        // (A record that gives way while it is read goes when that has ended.)
+        // A record that is evicted while it is read is forgotten when the read has ended.
         let stays = !self.flash.is_next_copy(id);
         if e.valid == 0 && stays && self.is_instant(context, piece) && self.is_log_quiet(context) {
             context.stats.promotions += 1;
@@ -297,7 +305,7 @@ impl Tiers {
         };
         context.front.instant
             && self.relation == Relation::Exclusive
-            // (A copy gives way, and is destaged, while the transfer is under way.)
+            // A dirty copy may be evicted and destaged during the transfer.
             && !self.flash.gives_copies_up()
             && context.front.requests.in_use() == 1
             && alone(context.front)
@@ -324,7 +332,7 @@ impl Tiers {
     }
 
     /// An access to a block in transfer counts by where the transfer finds the block.
-    pub(super) fn found_in_flight(&self, t: u32) -> Found {
+    pub(super) fn found_in_flight(&self, t: TransferIndex) -> Found {
         match self.transfers[t].kind {
             Kind::FlashRead { .. } | Kind::DestageRead { .. } => Found::Tier2,
             Kind::Fetch | Kind::FetchLine => Found::Delayed,

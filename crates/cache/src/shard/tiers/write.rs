@@ -1,5 +1,5 @@
-//! Writes and zeroings: into the cache (write-back) or to the backing store (write-through and
-//! similar policies).
+//! Writes and zeroings: into the cache under write-back, to the backing store under write-through and
+//! similar policies.
 //!
 //! These rules keep the flash log consistent. Under write-back every version of a block reaches the
 //! log before it reaches the backing store, unless flash has no record of the block and does not
@@ -15,16 +15,17 @@ use forebay_flash::{Append, BlockKey};
 use super::read::Found;
 use super::write_entry::{count_met, write_entry};
 use super::{Step, Tiers, admit, leave};
-use crate::entry::{EntryId, WANTS_APPEND};
 use crate::place::{InMemory, Moment};
+use crate::shard::Piece;
 use crate::shard::ShardContext;
+use crate::shard::entry::{EntryId, WANTS_APPEND};
 use crate::shard::transfer::{Kind, Way};
 use crate::shard::transfers::backing;
-use crate::volume::Past;
-use crate::waiters::Piece;
+use crate::slab::TransferIndex;
+use crate::volume::LogBypass;
 
 impl Tiers {
-    /// A write (or a zeroing of a cached block) that ends in the cache.
+    /// A write, or a zeroing of a cached block, that ends in the cache.
     pub fn write_back(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -34,9 +35,9 @@ impl Tiers {
     ) -> Step {
         if self.flash.log_failed()
             || self.flash.is_jammed(&self.blocks, context)
-                && self.flash.may_go_past(&self.blocks, key)
+                && self.flash.may_bypass_log(&self.blocks, key)
         {
-            return self.write_past(context, key, piece, op);
+            return self.write_bypassing_log(context, key, piece, op);
         }
         let may = op == Op::Write || self.relation.has_queues();
         if may && admit::goes_around(self, context, key, piece) {
@@ -66,7 +67,8 @@ impl Tiers {
     ) {
         let e = &self.blocks[id];
         let on_flash = e.transfer().is_none() && e.flash_valid != 0;
-        let late = on_flash && !piece.counted && self.flash.is_past_its_time(&self.blocks, id);
+        let late =
+            on_flash && !piece.counted && self.flash.is_held_after_eviction(&self.blocks, id);
         context.stats.flash_rescued += u64::from(late);
         let pulled = self.relation.has_queues() && e.position().is_none() && e.dirty == 0;
         let found = match e.transfer() {
@@ -88,8 +90,8 @@ impl Tiers {
         piece: &mut Piece,
         op: Op,
     ) -> Step {
-        let past = context.front.requests[piece.request].bypass && !self.policy.write_back;
-        context.stats.bypassed_writes += u64::from(past && !piece.counted);
+        let bypasses = context.front.requests[piece.request].bypass && !self.policy.write_back;
+        context.stats.bypassed_writes += u64::from(bypasses && !piece.counted);
         let id = match self.blocks.find(key) {
             Some(id) => id,
             None => {
@@ -124,7 +126,7 @@ impl Tiers {
         op: Op,
     ) -> Step {
         let key = self.blocks[id].key();
-        if let Some(step) = self.wait_to_pass(context, key) {
+        if let Some(step) = self.wait_for_log_bypass(context, key) {
             return step;
         }
         if let Some(step) = self.before_direct(context, id) {
@@ -169,7 +171,7 @@ impl Tiers {
             return Step::Joined;
         }
         let segment = Segment { place: self.request_place(context, piece), length: piece.length };
-        let before = self.transfers.open_run(Way::Past);
+        let before = self.transfers.open_run(Way::Direct);
         let kind = Kind::DirectWrite { request, pieces: 1, keep };
         let t = self.transfers.run(context, key, range, kind, Some(segment), |k| match k {
             Kind::DirectWrite { request: r, pieces, keep: k } if *r == request && *k == keep => {
@@ -185,30 +187,30 @@ impl Tiers {
         Step::Joined
     }
 
-    /// Before data goes to the volume's store past the log, the log must have noted that it may;
+    /// Before data bypasses the log, the log must have noted that it may;
     /// returns what to do if it has not.
-    pub(super) fn wait_to_pass(
+    pub(super) fn wait_for_log_bypass(
         &self,
         context: &mut ShardContext<'_>,
         key: BlockKey,
     ) -> Option<Step> {
         let volume = key.volume();
-        let past = &mut context.front.volumes[usize::from(volume)].past;
-        match (*past, context.log.as_deref_mut()) {
-            (Past::Open, _) | (_, None) => None,
-            // It can take no note. (Of a store that is the whole truth it need not.)
+        let log_bypass = &mut context.front.volumes[usize::from(volume)].log_bypass;
+        match (*log_bypass, context.log.as_deref_mut()) {
+            (LogBypass::Allowed, _) | (_, None) => None,
+            // A failed log can note nothing. Under these policies it need not: the store has all data.
             _ if self.flash.log_failed() && !self.policy.write_back => None,
-            _ if self.flash.goes_past(key) => None,
+            _ if self.flash.is_without_flash(key) => None,
             // The superblock that voids what flash holds says that, too.
             _ if self.flash.log_failed() && self.flash.is_holding() => Some(Step::Parked),
-            // (It cannot be noted: the log has failed, or was given up. Clients go on; a store that is rolled
-            // back after that, too, is the second fault.)
+            // The log has failed or was given up, and cannot note anything. Clients continue; if the store is also
+            // rolled back afterwards, that is a second fault.
             _ if self.flash.log_failed() => None,
-            (Past::Opening, _) => Some(Step::NoRoom),
-            (Past::Closed, Some(log)) => {
-                *past = Past::Opening;
-                log.pass(volume);
-                context.stats.passes += 1;
+            (LogBypass::Requested, _) => Some(Step::NoRoom),
+            (LogBypass::Forbidden, Some(log)) => {
+                *log_bypass = LogBypass::Requested;
+                log.note_bypass(volume);
+                context.stats.log_bypasses += 1;
                 Some(Step::NoRoom)
             }
         }
@@ -223,9 +225,9 @@ impl Tiers {
         piece: &mut Piece,
         op: Op,
     ) -> Step {
-        let past = context.front.sabotage.is(Bug::DestageOverDirectWrite);
-        let past = |id| past && self.blocks[id].frame().is_none();
-        if self.blocks.find(key).is_some_and(|id| !past(id)) {
+        let careless = context.front.sabotage.is(Bug::DestageOverDirectWrite);
+        let overlooked = |id| careless && self.blocks[id].frame().is_none();
+        if self.blocks.find(key).is_some_and(|id| !overlooked(id)) {
             if self.writes_back(key) {
                 return self.write_back(context, key, piece, op);
             }
@@ -260,7 +262,7 @@ impl Tiers {
         piece: &Piece,
         zero: bool,
     ) -> Step {
-        if let Some(step) = self.wait_to_pass(context, key) {
+        if let Some(step) = self.wait_for_log_bypass(context, key) {
             return step;
         }
         if !self.transfers.may_be_loose() {
@@ -271,7 +273,7 @@ impl Tiers {
         let request = piece.request;
         let place = self.request_place(context, piece);
         let segment = (!zero).then_some(Segment { place, length: piece.length });
-        let before = self.transfers.open_run(Way::Past);
+        let before = self.transfers.open_run(Way::Direct);
         let kind = Kind::Range { request, pieces: 1, zero };
         let t = self.transfers.run(context, key, range, kind, segment, |k| match k {
             Kind::Range { request: r, pieces, zero: z } if *r == request && *z == zero => {
@@ -288,10 +290,10 @@ impl Tiers {
         Step::Joined
     }
 
-    // ---- past flash ----
+    // ---- bypassing the log ----
 
     /// A write that the log cannot take goes to the backing store if the block has no record.
-    fn write_past(
+    fn write_bypassing_log(
         &mut self,
         context: &mut ShardContext<'_>,
         key: BlockKey,
@@ -302,14 +304,14 @@ impl Tiers {
             if let Some(step) = self.write_absent(context, key, piece) {
                 return step;
             }
-            context.stats.written_past += 1;
+            context.stats.bypassed_log += 1;
             return self.range(context, key, piece, op != Op::Write);
         };
         match self.blocks[id].transfer() {
             Some(t) => Step::Wait(t),
             None if self.blocks[id].is_bound() => self.await_void(),
             None => {
-                context.stats.written_past += 1;
+                context.stats.bypassed_log += 1;
                 self.write_direct(context, key, piece, op)
             }
         }
@@ -326,7 +328,7 @@ impl Tiers {
     /// What must happen before a direct write of the block, if anything.
     fn before_direct(&mut self, context: &mut ShardContext<'_>, id: EntryId) -> Option<Step> {
         let e = &self.blocks[id];
-        if self.flash.goes_past(e.key()) {
+        if self.flash.is_without_flash(e.key()) {
             self.flash.forget_record(&mut self.blocks, context, id);
             let dirty = self.blocks[id].dirty != 0;
             return dirty.then(|| Step::Wait(leave::destage(self, context, id)));
@@ -338,13 +340,13 @@ impl Tiers {
     }
 
     /// Starts to write a dirty frame to where a sync makes it durable: the log or, without one, the
-    /// backing store. `None` if that is impossible (the log has failed).
+    /// backing store. `None` if that is impossible because the log has failed.
     pub(super) fn persist(
         &mut self,
         context: &mut ShardContext<'_>,
         id: EntryId,
         urgent: bool,
-    ) -> Option<u32> {
+    ) -> Option<TransferIndex> {
         if self.flash.logs(self.blocks[id].key()) {
             self.append(context, id, urgent)
         } else {
@@ -359,7 +361,7 @@ impl Tiers {
         context: &mut ShardContext<'_>,
         id: EntryId,
         urgent: bool,
-    ) -> Option<u32> {
+    ) -> Option<TransferIndex> {
         if self.flash.log_failed() || self.flash.is_hopeless(&self.blocks, context) {
             return None;
         }
@@ -367,9 +369,9 @@ impl Tiers {
         let (key, valid, lost) = (e.key(), e.valid, e.lost());
         let mut dirty = e.dirty | e.flash_dirty;
         if self.policy.write_back && self.owes_sync(context, key) {
-            // What the backing store holds may be undone by a power cut (a zeroed range that is
-            // not durable yet). A record called clean would then disagree with it: call it dirty.
-            // (There is nothing behind the end of the volume.)
+            // A power cut may undo what the backing store holds, for example a zeroed range that is not durable yet. A
+            // clean record would then disagree with the store, so the record is dirty.
+            // Granules beyond the end of the volume do not exist on the store, and stay clean.
             dirty = valid & self.blocks.granules().within(context, key) | lost;
         }
         if context.front.sabotage.is(Bug::PartialHidesOlder) {

@@ -6,15 +6,16 @@ use forebay_effect::{Effect, IoError, Place};
 use forebay_flash::sabotage::Bug;
 
 use super::{Step, Tiers};
-use crate::entry::{EntryId, LEAVING};
-use crate::frames::Frame;
 use crate::place::{InMemory, Moment, OnFlash};
 use crate::policy::{Acknowledge, Partial};
+use crate::shard::Piece;
 use crate::shard::ShardContext;
+use crate::shard::entry::{EntryId, LEAVING};
+use crate::shard::frames::Frame;
 use crate::shard::transfer::Kind;
-use crate::waiters::Piece;
+use crate::slab::TransferIndex;
 
-/// A write (or a zeroing) of a block that has an entry: of these granules, touched and covered.
+/// A write or zeroing of a block that has an entry: of these granules, touched and covered.
 pub(super) fn write_entry(
     tiers: &mut Tiers,
     context: &mut ShardContext<'_>,
@@ -55,16 +56,21 @@ pub(super) fn write_entry(
 }
 
 /// The transfer that a write of the block waits for.
-fn in_the_way(tiers: &Tiers, context: &ShardContext<'_>, id: EntryId, fua: bool) -> Option<u32> {
+fn in_the_way(
+    tiers: &Tiers,
+    context: &ShardContext<'_>,
+    id: EntryId,
+    fua: bool,
+) -> Option<TransferIndex> {
     let careless = context.front.sabotage.is(Bug::SlotWrittenUnderSpill)
         && tiers.acknowledge == Acknowledge::Dram
         && !fua;
-    let spilling = |t: u32| matches!(tiers.transfers[t].kind, Kind::Append { .. });
+    let spilling = |t: TransferIndex| matches!(tiers.transfers[t].kind, Kind::Append { .. });
     tiers.blocks[id].transfer().filter(|&t| !(careless && spilling(t)))
 }
 
 /// A write waits for this transfer.
-pub(super) fn count_met(tiers: &Tiers, context: &mut ShardContext<'_>, t: u32) {
+pub(super) fn count_met(tiers: &Tiers, context: &mut ShardContext<'_>, t: TransferIndex) {
     match tiers.transfers[t].kind {
         Kind::Fetch | Kind::FetchLine | Kind::FlashRead { .. } => {
             context.stats.write_met_fetch += 1
@@ -73,8 +79,8 @@ pub(super) fn count_met(tiers: &Tiers, context: &mut ShardContext<'_>, t: u32) {
     }
 }
 
-/// What a write needs of the block besides its own bytes is read first: the rest of granules, or of the block.
-/// How the write goes on; `None` if it lacks nothing.
+/// Reads what a write needs of the block besides its own bytes: the rest of granules, or of the block.
+/// Returns how the write continues; `None` if it lacks nothing.
 fn take_in_rest(
     tiers: &mut Tiers,
     context: &mut ShardContext<'_>,
@@ -141,7 +147,7 @@ fn persist_write(
         match under_way {
             Some(_) => {
                 tiers.flash.note_write(&tiers.blocks, id);
-                tiers.pass_out(id);
+                tiers.leave_after_append(id);
             }
             // It stays dirty.
             None if tiers.blocks[id].has(LEAVING) => tiers.readmit(id),

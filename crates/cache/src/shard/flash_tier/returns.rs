@@ -7,8 +7,8 @@
 //!
 //! - While the share is high, and for a while after, a block with a dirty record moves to memory
 //!   only at a later read ([`promote_dirty_after`](crate::FlashConfig::promote_dirty_after)); until
-//!   then it is read from flash. (For a while, because copies stay long once they exist, and the
-//!   next turn of a loop may be far.)
+//!   then it is read from flash. It takes effect for a while, because copies stay long once they exist,
+//!   and the next turn of a loop may be far.
 //! - While the share is high, dirty copies are evicted before blocks that only flash holds
 //!   ([`give_up_copies`](crate::FlashConfig::give_up_copies)). That costs a write to the backing
 //!   store, and one to flash when the block leaves memory.
@@ -133,7 +133,7 @@ mod tests {
         BlockKey::new(0, n)
     }
 
-    /// Blocks that are drawn from a set give way and come in. Against the times at which each gave way.
+    /// Blocks that are drawn from a set are evicted and return. Compared with the times at which each was evicted.
     #[test]
     fn the_share_that_returns_is_nearly_that_of_a_table_without_collisions() {
         for (blocks, of) in [(64u32, 100u64), (1000, 3000), (30_000, 45_000), (5000, 200_000)] {
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn few_that_return_change_nothing_and_many_do_until_few_do() {
-        // One in `one_in` of the blocks that give way returns at once.
+        // One in `one_in` of the evicted blocks returns at once.
         let mut returns = Returns::new(4000);
         for (one_in, many) in [(6, false), (2, true), (10, true), (30, false)] {
             for n in 0..20_000 {

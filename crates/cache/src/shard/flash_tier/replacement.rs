@@ -1,7 +1,7 @@
 //! Replacement on flash in the slots layout: which blocks count for flash, and which is evicted
 //! next.
 //!
-//! The tiers are exclusive: a block counts for memory or for flash, so both together are one
+//! The tiers are exclusive: a block counts as being in memory or on flash, so both together are one
 //! replacement list with the sum of their sizes. Flash also holds other records as long as there is
 //! room:
 //!
@@ -22,12 +22,15 @@
 //! from memory, or at once if it stays on flash. To distinguish a block that returns from a new
 //! one, the policy keeps blocks that are in memory in its order, although they do not count. If it
 //! names a victim that is in memory, the victim is dropped from the order and the policy names
-//! another. Policies that treat both alike (LRU, FIFO, random) forget a block that moves to memory.
+//! another. LRU, FIFO and random treat both alike, and forget a block that moves to memory.
 
-use crate::entry::EntryId;
-use crate::returns::Returns;
+use super::returns::Returns;
+use crate::shard::entry::EntryId;
+use crate::slab::Key;
 use forebay_flash::BlockKey;
-use forebay_replacement::{Hint, Kind, Links, List, Parameters, Policy, Replacement};
+use forebay_replacement::{
+    Hint, Kind as ReplacementKind, Links, List, Parameters, Policy, Replacement,
+};
 
 /// Flag of an entry: its record is being forgotten on flash.
 const UNMAPPING: u8 = 1;
@@ -96,7 +99,10 @@ impl FlashReplacement {
         FlashReplacement {
             blocks,
             policy: Replacement::new(entries, blocks, parameters),
-            remembers: !matches!(parameters.kind(), Kind::Lru | Kind::Fifo | Kind::Random),
+            remembers: !matches!(
+                parameters.kind(),
+                ReplacementKind::Lru | ReplacementKind::Fifo | ReplacementKind::Random
+            ),
             flash_only: 0,
             residences: vec![(Residence::Uncounted, 0); entries as usize],
             links: Links::new(entries),
@@ -119,7 +125,7 @@ impl FlashReplacement {
     }
 
     pub fn residence(&self, id: EntryId) -> Residence {
-        self.residences[id as usize].0
+        self.residences[id.number() as usize].0
     }
 
     /// Whether the record is being forgotten on flash.
@@ -163,7 +169,7 @@ impl FlashReplacement {
             from @ (Residence::CleanCopy | Residence::DirtyCopy) => self.unlink(id, from),
             Residence::Uncounted | Residence::Pinned | Residence::Leaving => return false,
         }
-        self.residences[id as usize].0 = Residence::Leaving;
+        self.residences[id.number() as usize].0 = Residence::Leaving;
         self.link(id, Residence::Leaving);
         true
     }
@@ -180,7 +186,7 @@ impl FlashReplacement {
 
     /// The entry of block `key` counts as `to` from now on, at the protected end.
     pub fn put(&mut self, id: EntryId, key: BlockKey, to: Residence) {
-        let from = core::mem::replace(&mut self.residences[id as usize].0, to);
+        let from = core::mem::replace(&mut self.residences[id.number() as usize].0, to);
         if from == to {
             return;
         }
@@ -202,7 +208,7 @@ impl FlashReplacement {
             }
             _ => self.link(id, to),
         }
-        self.residences[id as usize].1 &= READING - 1;
+        self.residences[id.number() as usize].1 &= READING - 1;
         self.set(id, NAMED, false);
     }
 
@@ -210,20 +216,20 @@ impl FlashReplacement {
     /// evicted. Or its store accepts it again, which is not an access.
     fn enter(&mut self, id: EntryId, key: BlockKey, from: Residence) {
         if self.has(id, NAMED) {
-            self.policy.restore(id);
+            self.policy.restore(id.number());
         } else if !self.has(id, ORDERED) {
-            self.policy.insert(id, key.0, Hint::default());
+            self.policy.insert(id.number(), key.0, Hint::default());
             return self.set(id, ORDERED, true);
         }
         self.set(id, ORDERED, true);
         if from != Residence::Pinned {
-            self.policy.on_access(id);
+            self.policy.on_access(id.number());
         }
     }
 
     /// A client's access reads the record of a block from flash.
     pub fn on_reading(&mut self, id: EntryId) {
-        let flags = &mut self.residences[id as usize].1;
+        let flags = &mut self.residences[id.number() as usize].1;
         *flags = flags.checked_add(READING).unwrap_or(*flags);
         self.on_access(id);
     }
@@ -231,13 +237,13 @@ impl FlashReplacement {
     /// How often the record was read since the block entered flash, or returned to it from memory:
     /// at most [`SLOTS_READINGS_MAX`](crate::FlashConfig::SLOTS_READINGS_MAX).
     pub fn readings(&self, id: EntryId) -> u8 {
-        self.residences[id as usize].1 / READING
+        self.residences[id.number() as usize].1 / READING
     }
 
     /// A client's access used the record of a block that stays on flash only.
     pub fn on_access(&mut self, id: EntryId) {
         if self.residence(id) == Residence::FlashOnly {
-            self.policy.on_access(id);
+            self.policy.on_access(id.number());
         }
     }
 
@@ -250,23 +256,23 @@ impl FlashReplacement {
     /// The policy forgets the block, which is neither in memory nor on flash.
     pub fn forget(&mut self, id: EntryId) {
         if self.has(id, ORDERED) {
-            self.policy.remove(id);
+            self.policy.remove(id.number());
             self.set(id, ORDERED, false);
         }
     }
 
     fn has(&self, id: EntryId, flag: u8) -> bool {
-        self.residences[id as usize].1 & flag != 0
+        self.residences[id.number() as usize].1 & flag != 0
     }
 
     fn set(&mut self, id: EntryId, flag: u8, on: bool) {
-        let flags = &mut self.residences[id as usize].1;
+        let flags = &mut self.residences[id.number() as usize].1;
         *flags = if on { *flags | flag } else { *flags & !flag };
     }
 
     /// Whether this is the next clean copy to be evicted.
     pub fn is_next_copy(&self, id: EntryId) -> bool {
-        self.copies.back() == Some(id)
+        self.copies.back() == Some(id.number())
     }
 
     /// A block enters memory that neither tier held.
@@ -283,7 +289,7 @@ impl FlashReplacement {
         }
     }
 
-    /// (Without dirty copies there is nothing to decide, unless many returned recently.)
+    /// The returns, if they can decide anything: there are dirty copies, or many blocks returned recently.
     fn counted_returns(&mut self) -> Option<&mut Returns> {
         let none_dirty = self.dirty_copies.is_empty();
         self.returns.as_mut().filter(|returns| !none_dirty || returns.were_many())
@@ -299,24 +305,25 @@ impl FlashReplacement {
         self.gives_up && self.returns.as_ref().is_some_and(Returns::are_many)
     }
 
-    /// Chooses a block and evicts it; also returns its former residence. (Each block in memory is
-    /// dropped from the policy's order at most once for each time that it entered.)
+    /// Chooses a block and evicts it; also returns its former residence. Each block in memory is
+    /// dropped from the policy's order at most once for each time that it entered.
     /// A dirty copy is evicted early only if it is `idle`: one that is being written is about to
     /// have a newer record.
     pub fn evict(&mut self, idle: impl Fn(EntryId) -> bool) -> Option<(EntryId, Residence)> {
-        let early = self.dirty_copies.back().filter(|&id| self.gives_copies_up() && idle(id));
-        let (victim, from) = match (self.copies.back(), early) {
+        let early = self.dirty_copies.back().map(EntryId::new);
+        let early = early.filter(|&id| self.gives_copies_up() && idle(id));
+        let (victim, from) = match (self.copies.back().map(EntryId::new), early) {
             (Some(copy), _) => (copy, Residence::CleanCopy),
             (None, Some(copy)) => (copy, Residence::DirtyCopy),
             (None, None) => match self.evict_flash_only() {
                 Some(victim) => (victim, Residence::FlashOnly),
-                None => (self.dirty_copies.back()?, Residence::DirtyCopy),
+                None => (self.dirty_copies.back().map(EntryId::new)?, Residence::DirtyCopy),
             },
         };
         if from != Residence::FlashOnly {
             self.unlink(victim, from);
         }
-        self.residences[victim as usize].0 = Residence::Leaving;
+        self.residences[victim.number() as usize].0 = Residence::Leaving;
         self.link(victim, Residence::Leaving);
         Some((victim, from))
     }
@@ -326,6 +333,7 @@ impl FlashReplacement {
         while self.flash_only > 0 {
             let before = self.policy.steps();
             let victim = self.policy.evict(None).expect("some blocks are only on flash");
+            let victim = EntryId::new(victim);
             self.eviction_steps_most = self.eviction_steps_most.max(self.policy.steps() - before);
             self.set(victim, ORDERED, false);
             if self.residence(victim) == Residence::FlashOnly {
@@ -339,7 +347,7 @@ impl FlashReplacement {
 
     /// The leaving blocks, in the order of their eviction.
     pub fn leaving(&self) -> impl Iterator<Item = EntryId> + '_ {
-        self.links.from_back(&self.leaving)
+        self.links.from_back(&self.leaving).map(EntryId::new)
     }
 
     /// The next blocks to be evicted, as far as a cleaning looks ahead. The further it looks, the
@@ -348,17 +356,17 @@ impl FlashReplacement {
     pub fn coldest(&self) -> impl Iterator<Item = EntryId> + '_ {
         let ahead = (self.blocks / AHEAD).clamp(AHEAD_MIN, AHEAD_MAX) as usize;
         let alone = |&id: &EntryId| self.residence(id) == Residence::FlashOnly;
-        self.policy.likely_victims().filter(alone).take(ahead)
+        self.policy.likely_victims().map(EntryId::new).filter(alone).take(ahead)
     }
 
     fn link(&mut self, id: EntryId, residence: Residence) {
         let (links, list) = self.list(residence);
-        links.push_front(list, id);
+        links.push_front(list, id.number());
     }
 
     fn unlink(&mut self, id: EntryId, residence: Residence) {
         let (links, list) = self.list(residence);
-        links.remove(list, id);
+        links.remove(list, id.number());
     }
 
     fn list(&mut self, residence: Residence) -> (&mut Links, &mut List) {
@@ -407,11 +415,16 @@ mod tests {
 
     #[test]
     fn clean_copies_give_way_first_then_the_coldest_then_dirty_copies() {
-        let mut flash =
-            FlashReplacement::new(2, 8, Some(Returns::new(64)), &Parameters::new(Kind::Lru));
+        let mut flash = FlashReplacement::new(
+            2,
+            8,
+            Some(Returns::new(64)),
+            &Parameters::new(ReplacementKind::Lru),
+        );
         flash.gives_up = true;
-        let put =
-            |flash: &mut FlashReplacement, id, to| flash.put(id, BlockKey::new(0, id.into()), to);
+        let put = |flash: &mut FlashReplacement, n: u32, to| {
+            flash.put(EntryId::new(n), BlockKey::new(0, n.into()), to);
+        };
         for (id, residence) in [
             (0, Residence::DirtyCopy),
             (1, Residence::FlashOnly),
@@ -424,17 +437,21 @@ mod tests {
         assert_eq!(flash.excess(), 3);
         put(&mut flash, 3, Residence::FlashOnly);
         let order: Vec<_> = core::iter::from_fn(|| Some(flash.evict(|_| true)?.0)).collect();
-        assert_eq!(order, [4, 1, 2, 3, 0]);
+        assert_eq!(order, [4, 1, 2, 3, 0].map(EntryId::new));
         assert_eq!(flash.leaving().collect::<Vec<_>>(), order);
         put(&mut flash, 2, Residence::Uncounted);
-        assert_eq!(flash.leaving().collect::<Vec<_>>(), [4, 1, 3, 0]);
-        assert_eq!((flash.residence(2), flash.excess()), (Residence::Uncounted, 0));
+        assert_eq!(flash.leaving().collect::<Vec<_>>(), [4, 1, 3, 0].map(EntryId::new));
+        assert_eq!((flash.residence(EntryId::new(2)), flash.excess()), (Residence::Uncounted, 0));
     }
 
     #[test]
     fn dirty_copies_give_way_before_what_flash_alone_has_while_that_returns() {
-        let mut flash =
-            FlashReplacement::new(2, 8, Some(Returns::new(64)), &Parameters::new(Kind::Lru));
+        let mut flash = FlashReplacement::new(
+            2,
+            8,
+            Some(Returns::new(64)),
+            &Parameters::new(ReplacementKind::Lru),
+        );
         flash.gives_up = true;
         let key = |id: u32| BlockKey::new(0, id.into());
         for (id, residence) in [
@@ -443,7 +460,7 @@ mod tests {
             (2, Residence::FlashOnly),
             (3, Residence::CleanCopy),
         ] {
-            flash.put(id, key(id), residence);
+            flash.put(EntryId::new(id), key(id), residence);
         }
         for block in 10..1000 {
             flash.note_victim(key(block));
@@ -456,16 +473,16 @@ mod tests {
             (1, Residence::FlashOnly),
             (2, Residence::FlashOnly),
         ];
-        assert_eq!(order, expected);
+        assert_eq!(order, expected.map(|(n, residence)| (EntryId::new(n), residence)));
     }
 
     #[test]
     fn a_cleaning_looks_at_those_that_leave_next_within_bounds() {
         for (blocks, ahead) in [(1000, 256), (20_000, 625), (200_000, 4096)] {
             let mut flash =
-                FlashReplacement::new(blocks, blocks, None, &Parameters::new(Kind::Lru));
+                FlashReplacement::new(blocks, blocks, None, &Parameters::new(ReplacementKind::Lru));
             for id in 0..blocks {
-                flash.put(id, BlockKey::new(0, id.into()), Residence::FlashOnly);
+                flash.put(EntryId::new(id), BlockKey::new(0, id.into()), Residence::FlashOnly);
             }
             let looked_at: Vec<_> = flash.coldest().collect();
             let next: Vec<_> = (0..ahead).map(|_| flash.evict(|_| true).unwrap().0).collect();

@@ -1,6 +1,6 @@
 //! Sorting in steps: a merge sort that can stop after any merge.
 
-use crate::budget::Budget;
+use crate::budget::CallBudget;
 
 /// Items sorted at once at the beginning.
 const RUN: usize = 64;
@@ -36,7 +36,7 @@ impl<T: Ord + Copy> Sorting<T> {
 
     /// Continues; returns whether all items are sorted. Between two steps the items must not
     /// change.
-    pub fn step(&mut self, items: &mut [T], budget: &mut Budget) -> bool {
+    pub fn step(&mut self, items: &mut [T], budget: &mut CallBudget) -> bool {
         while self.width == 0 || self.width < items.len() {
             let (left, width) = (self.at, self.width.max(RUN / 2));
             let middle = items.len().min(left + width);
@@ -71,7 +71,7 @@ impl<T: Ord + Copy> Sorting<T> {
             *from += 1;
         }
         self.merged.extend_from_slice(&items[one..middle]);
-        // (What is left of the second run is in its place.)
+        // The rest of the second run is in its place already.
         items[..self.merged.len()].copy_from_slice(&self.merged);
     }
 }
@@ -94,7 +94,7 @@ mod tests {
                 let mut sorted = items.clone();
                 sorted.sort_unstable();
                 let mut sorting = Sorting::new(items.len());
-                let mut budget = Budget::UNLIMITED;
+                let mut budget = CallBudget::UNLIMITED;
                 let mut calls = 0;
                 sorting.begin();
                 loop {

@@ -3,7 +3,7 @@
 
 use forebay_replacement::{Links, List};
 
-use crate::entry::{EntryId, NONE};
+use super::entry::EntryId;
 
 /// A frame of DRAM, by the driver's number.
 pub(crate) use forebay_effect::Frame;
@@ -13,11 +13,14 @@ pub(crate) use forebay_effect::Frame;
 struct Dirty {
     /// The newest frame is in front.
     list: List,
-    /// The newest marked frame, or [`NONE`]; all older ones are marked too.
+    /// The newest marked frame, or [`NO_FRAME`]; all older ones are marked too.
     marked: u32,
 }
 
-const CLEAN: Dirty = Dirty { list: List::EMPTY, marked: NONE };
+/// "No frame" in a number of a frame.
+const NO_FRAME: u32 = u32::MAX;
+
+const CLEAN: Dirty = Dirty { list: List::EMPTY, marked: NO_FRAME };
 
 /// The frames of one shard. Numbers handed out are the driver's: `base + local`.
 #[derive(Debug)]
@@ -38,7 +41,7 @@ impl Frames {
         (0..count).for_each(|local| links.push_back(&mut free, local));
         Frames {
             base,
-            owners: vec![NONE; count as usize].into(),
+            owners: vec![EntryId::NONE; count as usize].into(),
             links,
             free,
             dirty: vec![CLEAN; volumes],
@@ -48,24 +51,29 @@ impl Frames {
     pub fn local(&self, frame: Frame) -> u32 {
         frame.0 - self.base
     }
+
     pub fn count(&self) -> usize {
         self.owners.len()
     }
+
     pub fn free_count(&self) -> usize {
         self.free.len() as usize
     }
-    /// Takes a free frame for `entry` ([`NONE`] for a frame that holds a copy in flight).
+
+    /// Takes a free frame for `entry` ([`EntryId::NONE`] for a frame that holds a copy in flight).
     pub fn take(&mut self, entry: EntryId) -> Option<Frame> {
         let local = self.links.pop_front(&mut self.free)?;
         self.owners[local as usize] = entry;
         Some(Frame(self.base + local))
     }
+
     pub fn release(&mut self, frame: Frame) {
         let local = self.local(frame);
         debug_assert!(!self.links.is_linked(local), "a free or dirty frame was released");
-        self.owners[local as usize] = NONE;
+        self.owners[local as usize] = EntryId::NONE;
         self.links.push_front(&mut self.free, local);
     }
+
     /// The entry that owns a frame.
     pub fn owner(&self, local: u32) -> EntryId {
         self.owners[local as usize]
@@ -74,14 +82,14 @@ impl Frames {
     /// Starts loading the state of a frame into the processor's cache.
     pub fn prefetch(&self, local: u32) {
         if let Some(owner) = self.owners.get(local as usize) {
-            crate::index::prefetch(owner);
+            crate::shard::index::prefetch(owner);
             self.links.prefetch(local, false);
         }
     }
 
     /// The entries that own frames.
     pub fn owners(&self) -> impl Iterator<Item = EntryId> + '_ {
-        self.owners.iter().copied().filter(|&entry| entry != NONE)
+        self.owners.iter().copied().filter(|&entry| entry != EntryId::NONE)
     }
 
     /// Appends a frame to its volume's dirty list.
@@ -89,32 +97,38 @@ impl Frames {
         let local = self.local(frame);
         self.links.push_front(&mut self.dirty[volume].list, local);
     }
+
     pub fn remove_dirty(&mut self, frame: Frame, volume: usize) {
         let local = self.local(frame);
         let dirty = &mut self.dirty[volume];
         if dirty.marked == local {
-            dirty.marked = self.links.behind(local).unwrap_or(NONE);
+            dirty.marked = self.links.behind(local).unwrap_or(NO_FRAME);
         }
         self.links.remove(&mut dirty.list, local);
     }
+
     /// Marks the frames that are in the volume's dirty list now.
     pub fn mark_dirty(&mut self, volume: usize) {
         let dirty = &mut self.dirty[volume];
-        dirty.marked = dirty.list.front().unwrap_or(NONE);
+        dirty.marked = dirty.list.front().unwrap_or(NO_FRAME);
     }
+
     /// Removes all marks of the volume.
     pub fn unmark_dirty(&mut self, volume: usize) {
-        self.dirty[volume].marked = NONE;
+        self.dirty[volume].marked = NO_FRAME;
     }
+
     /// The entry that has been longest in the volume's dirty list, if it is marked.
     pub fn oldest_marked(&self, volume: usize) -> Option<EntryId> {
         let Dirty { list, marked } = self.dirty[volume];
-        list.back().filter(|_| marked != NONE).map(|oldest| self.owner(oldest))
+        list.back().filter(|_| marked != NO_FRAME).map(|oldest| self.owner(oldest))
     }
+
     /// Makes room for one more volume.
     pub fn add_volume(&mut self) {
         self.dirty.push(CLEAN);
     }
+
     pub fn memory_bytes(&self) -> u64 {
         size_of_val(&*self.owners) as u64 + self.links.memory_bytes()
     }
@@ -123,13 +137,15 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::slab::Key;
 
     /// A flush covers what was dirty when it began and is still in the list: against a model that numbers
     /// all dirtyings, through any mix of blocks that leave the list, come back, and later marks.
     #[test]
     fn marked_is_what_was_dirty_then_and_has_not_left_the_list_since() {
         let mut frames = Frames::new(0, 40, 1);
-        let taken: Vec<Frame> = (0..40).map(|entry| frames.take(entry).unwrap()).collect();
+        let taken: Vec<Frame> =
+            (0..40).map(|entry| frames.take(EntryId::new(entry)).unwrap()).collect();
         let (mut model, mut until, mut dirtyings): (Vec<(u64, Frame)>, u64, u64) = (vec![], 0, 0);
         let (mut x, mut marked) = (1_u64, 0);
         for _ in 0..100_000 {
@@ -156,7 +172,7 @@ mod tests {
                     }
                 },
             }
-            let oldest = model.first().filter(|m| m.0 <= until).map(|m| m.1.0);
+            let oldest = model.first().filter(|m| m.0 <= until).map(|m| EntryId::new(m.1.0));
             assert_eq!(frames.oldest_marked(0), oldest);
             marked += u32::from(oldest.is_some());
         }
@@ -166,13 +182,16 @@ mod tests {
     #[test]
     fn frames_are_taken_lowest_first_and_given_back_ones_before_others() {
         let mut frames = Frames::new(7, 3, 0);
-        assert_eq!([0, 1].map(|entry| frames.take(entry)), [Some(Frame(7)), Some(Frame(8))]);
+        assert_eq!(
+            [0, 1].map(|entry| frames.take(EntryId::new(entry))),
+            [Some(Frame(7)), Some(Frame(8))]
+        );
         frames.release(Frame(7));
         assert_eq!(frames.free_count(), 2);
         assert_eq!(
-            [2, 3, 4].map(|entry| frames.take(entry)),
+            [2, 3, 4].map(|entry| frames.take(EntryId::new(entry))),
             [Some(Frame(7)), Some(Frame(9)), None]
         );
-        assert_eq!((frames.owner(0), frames.free_count()), (2, 0));
+        assert_eq!((frames.owner(0), frames.free_count()), (EntryId::new(2), 0));
     }
 }

@@ -1,12 +1,12 @@
-//! Pieces of requests, one block each, that wait for a transfer or for room.
+//! A piece: the part of a request that falls on one block.
 
-use crate::slab::Linked;
+use crate::slab::RequestIndex;
 
 /// The part of a request that falls on one block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     /// The request, by the front's number.
-    pub request: u32,
+    pub request: RequestIndex,
     /// The block within the request's volume.
     pub block: u64,
     /// First byte within the block.
@@ -19,19 +19,4 @@ pub(crate) struct Piece {
     pub told: bool,
     /// Whether a write bypasses flash, once the admission policy has been asked.
     pub around: Option<bool>,
-}
-
-/// A waiting piece.
-#[derive(Debug)]
-pub(crate) struct Waiter {
-    pub piece: Piece,
-    /// Its data is in the frame: it is done when the current append is.
-    pub applied: bool,
-    pub next: u32,
-}
-
-impl Linked for Waiter {
-    fn next(&mut self) -> &mut u32 {
-        &mut self.next
-    }
 }

@@ -2,13 +2,21 @@
 
 use forebay_flash::{BlockKey, Position};
 
-use crate::frames::Frame;
+use super::frames::Frame;
+use crate::slab::{Key, TransferIndex};
 
-/// "No entry", "no frame", "no transfer" in the compact fields.
-pub(crate) const NONE: u32 = u32::MAX;
+/// "No frame", "no position" in the compact fields.
+const NONE: u32 = u32::MAX;
 
-/// The number of an entry in the slab.
-pub(crate) type EntryId = u32;
+crate::slab::keys! {
+    /// The number of an entry in the index.
+    EntryId
+}
+
+impl EntryId {
+    /// The first entry.
+    pub const FIRST: EntryId = EntryId(0);
+}
 
 /// Keys from here on belong to no block, since volumes have small numbers: a vacant entry has the
 /// number of the next vacant one in the lower half.
@@ -82,84 +90,105 @@ impl Entry {
 
     /// A vacant entry, before the next one in the list of vacant entries.
     pub fn vacant(next: EntryId) -> Entry {
-        Entry { key: NO_KEY | u64::from(next), ..Entry::VACANT }
+        Entry { key: NO_KEY | u64::from(next.number()), ..Entry::VACANT }
     }
+
     /// The next entry in the list of vacant entries.
     pub fn next_vacant(&self) -> EntryId {
-        self.key as u32
+        EntryId::new(self.key as u32)
     }
+
     /// The entry of a block with no data yet.
     pub fn new(key: BlockKey) -> Entry {
         Entry { key: key.0, ..Entry::VACANT }
     }
+
     #[inline]
     pub fn is_of(&self, key: BlockKey) -> bool {
         self.key == key.0 && key.0 < NO_KEY
     }
+
     pub fn key(&self) -> BlockKey {
         BlockKey(self.key)
     }
+
     pub fn is_vacant(&self) -> bool {
         self.key >= NO_KEY
     }
+
     pub fn frame(&self) -> Option<Frame> {
         (self.frame != NONE).then_some(Frame(self.frame & !PUBLISHED))
     }
+
     pub fn set_frame(&mut self, frame: Option<Frame>) {
         self.frame = frame.map_or(NONE, |s| s.0);
     }
+
     /// Whether reads are answered from its frame without a call.
     #[inline]
     pub fn is_published(&self) -> bool {
         self.frame & PUBLISHED != 0 && self.frame != NONE
     }
+
     /// Notes whether reads are answered from the frame without a call.
     pub fn set_published(&mut self, published: bool) {
         if let Some(Frame(frame)) = self.frame() {
             self.frame = frame | if published { PUBLISHED } else { 0 };
         }
     }
+
     pub fn position(&self) -> Option<Position> {
         (self.position != NONE).then_some(Position(self.position))
     }
+
     pub fn set_position(&mut self, position: Option<Position>) {
         self.position = position.map_or(NONE, |p| p.0);
     }
+
     /// The current transfer of this block. There is at most one; every other operation on the block
     /// waits.
-    pub fn transfer(&self) -> Option<u32> {
+    pub fn transfer(&self) -> Option<TransferIndex> {
         let t = self.state & TRANSFER_NONE;
-        (t != TRANSFER_NONE).then_some(t)
+        (t != TRANSFER_NONE).then_some(TransferIndex::new(t))
     }
-    pub fn set_transfer(&mut self, transfer: Option<u32>) {
-        let t = transfer.unwrap_or(TRANSFER_NONE);
+
+    pub fn set_transfer(&mut self, transfer: Option<TransferIndex>) {
+        let t = transfer.map_or(TRANSFER_NONE, Key::number);
         self.state = (self.state & !TRANSFER_NONE) | t;
     }
+
     pub fn has(&self, flag: u8) -> bool {
         self.state >> TRANSFER_BITS & u32::from(flag) != 0
     }
+
     pub fn set(&mut self, flag: u8) {
         self.state |= u32::from(flag) << TRANSFER_BITS;
     }
+
     pub fn clear(&mut self, flag: u8) {
         self.state &= !(u32::from(flag) << TRANSFER_BITS);
     }
+
     /// Granules of the record that the backing store may lack.
     pub fn owed(&self) -> u16 {
         self.flash_dirty & self.flash_valid
     }
+
     /// Granules that the record should hold for the backing store but has lost.
     pub fn lost_on_flash(&self) -> u16 {
         self.flash_dirty & !self.flash_valid
     }
+
     /// Granules whose newest data is lost: the record has lost them, and memory does not hold newer data.
     pub fn lost(&self) -> u16 {
         self.lost_on_flash() & !self.valid
     }
+
     /// Whether the block is dirty, or a start could find a record of it.
     pub fn is_bound(&self) -> bool {
         self.position != NONE || self.dirty != 0 || self.has(DOUBTFUL)
     }
+
     /// Whether the block holds data that the backing store may lack.
     pub fn is_dirty(&self) -> bool {
         self.dirty | self.flash_dirty != 0
@@ -168,14 +197,15 @@ impl Entry {
 
 /// The rarely used state of a block's newest record, kept only where there is flash.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Record {
+pub(crate) struct RecordNode {
     /// CRC-32C of its payload.
     pub checksum: u32,
     /// Neighbours in the list of its region.
-    pub next: u32,
-    pub prev: u32,
+    pub next: EntryId,
+    pub prev: EntryId,
 }
 
-impl Record {
-    pub const NONE: Record = Record { checksum: 0, next: NONE, prev: NONE };
+impl RecordNode {
+    pub const NONE: RecordNode =
+        RecordNode { checksum: 0, next: EntryId::NONE, prev: EntryId::NONE };
 }

@@ -4,17 +4,15 @@ use forebay_effect::Outcome;
 use forebay_flash::{BlockKey, Log, LogError, Older, Record, RecoveryReport};
 
 use crate::notice::Notice;
-use crate::shard::FlashRecord;
+use crate::shard::{EntryId, FlashRecord};
 use crate::stamp::Stamps;
+use crate::ticket::Ticket;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World, around};
 
-/// The start's name in requests to the log.
-pub(crate) const START: u64 = u64::MAX - 2;
-
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Start {
+pub(crate) struct Startup {
     /// Volumes whose backing stores others have written.
     changed: Vec<u16>,
     /// Volumes whose stores lack data that no valid record holds.
@@ -27,7 +25,7 @@ pub(crate) struct Start {
     report: Option<Box<RecoveryReport>>,
 }
 
-impl Start {
+impl Startup {
     /// The start begins; others have written to these volumes.
     pub fn begin(&mut self, changed: Vec<u16>) {
         self.changed = changed;
@@ -149,7 +147,7 @@ impl Start {
             world.stats.recovered_disowned += 1;
             log.poison(key);
         }
-        log.sync(START);
+        log.sync(Ticket::Start.encode());
         self.report = Some(report);
         None
     }
@@ -167,7 +165,7 @@ impl Start {
 }
 
 /// Volumes of which no clean record counts, because the store or the log is an older copy of
-/// itself: none of their records may be dirty. (Recovery returns records before it knows this.)
+/// itself: none of their records may be dirty. Recovery returns records before it knows this.
 fn settle_outdated(world: &mut World) {
     let outdated = world.log.as_ref().map_or(&[][..], Log::outdated).to_vec();
     let mut dropped = VolumeSet::EMPTY;
@@ -182,7 +180,7 @@ fn settle_outdated(world: &mut World) {
         return;
     }
     for n in 0..world.shards.len() {
-        world.shards[n].drop_clean(&mut around!(world), dropped, 0, u32::MAX);
+        world.shards[n].drop_clean(&mut around!(world), dropped, EntryId::FIRST, u32::MAX);
     }
 }
 

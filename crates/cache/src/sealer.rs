@@ -2,7 +2,7 @@
 //! or that its records of them no longer count.
 //!
 //! 1. Nothing is dirty, no request is in flight, and none arrives before the end. Background work
-//!    ends. (After a stop all this holds.)
+//!    ends. After a stop, this is already the case.
 //! 2. The log durably declares all records clean: a restart must not destage one over data that
 //!    others have written.
 //! 3. The log durably takes the note.
@@ -13,20 +13,18 @@ use forebay_effect::Outcome;
 use forebay_flash::{Log, Sealed};
 
 use crate::notice::Notice;
-use crate::shard::Shard;
-use crate::volume::Past;
+use crate::shard::{EntryId, Shard};
+use crate::ticket::Ticket;
+use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World, around};
-
-/// The name of a seal in requests to the log.
-const SEAL: u64 = u64::MAX - 3;
 
 /// Entries of a shard's index that one turn looks at.
 const ENTRIES: u32 = 4096;
 
 /// The seal in progress, if any.
 #[derive(Debug, Default)]
-pub(crate) struct Seal {
+pub(crate) struct Sealer {
     sealing: Option<Sealing>,
 }
 
@@ -45,10 +43,10 @@ enum Stage {
     /// The log takes the note.
     Noting,
     /// The shard's entries from this one on must be dropped.
-    Dropping { shard: usize, entry: u32 },
+    Dropping { shard: usize, entry: EntryId },
 }
 
-impl Seal {
+impl Sealer {
     #[inline]
     pub fn is_under_way(&self) -> bool {
         self.sealing.is_some()
@@ -57,30 +55,29 @@ impl Seal {
     /// A seal begins; nothing else is in progress.
     pub fn begin(&mut self, world: &mut World, volumes: Vec<Sealed>) {
         let mut stage = Stage::Settling;
-        let past = world.all_go_past();
+        let without_flash = world.all_without_flash();
         match &mut world.log {
             // A start finds nothing that counts, and needs no note.
-            Some(_) if past => stage = Stage::Dropping { shard: 0, entry: 0 },
+            Some(_) if without_flash => stage = Stage::Dropping { shard: 0, entry: EntryId::FIRST },
             Some(log) if world.state == CacheState::Stopped => {
                 stage = Stage::Noting;
-                log.seal(&volumes, SEAL);
+                log.seal(&volumes, Ticket::Seal.encode());
             }
             _ => {}
         }
         self.sealing = Some(Sealing { volumes, stage });
     }
 
-    /// The log has written its clean mark; returns true if it was for a seal.
-    pub fn marked(&mut self, world: &mut World, ticket: u64, result: Outcome) -> bool {
-        let Some(sealing) = self.sealing.as_mut().filter(|_| ticket == SEAL) else { return false };
+    /// The log has written its clean mark, or could not.
+    pub fn marked(&mut self, world: &mut World, result: Outcome) {
+        let sealing = self.sealing.as_mut().expect("only a seal in progress waits for this mark");
         match (result, &mut world.log) {
             (Ok(()), Some(log)) => {
                 sealing.stage = Stage::Noting;
-                log.seal(&sealing.volumes, SEAL);
+                log.seal(&sealing.volumes, Ticket::Seal.encode());
             }
             _ => self.end(world, result),
         }
-        true
     }
 
     /// The log has taken the note.
@@ -88,11 +85,11 @@ impl Seal {
         let Some(sealing) = &mut self.sealing else { return };
         match result {
             Ok(()) => {
-                sealing.stage = Stage::Dropping { shard: 0, entry: 0 };
+                sealing.stage = Stage::Dropping { shard: 0, entry: EntryId::FIRST };
                 // Others may write to the stores, and the log has noted that.
                 for sealed in &sealing.volumes {
                     if let Some(of) = world.front.volumes.get_mut(usize::from(sealed.index)) {
-                        of.past = Past::Open;
+                        of.log_bypass = LogBypass::Allowed;
                     }
                 }
             }
@@ -112,13 +109,13 @@ impl Seal {
         let (shard, entry) = match *stage {
             Stage::Dropping { shard, entry } => (shard, entry),
             Stage::Settling if idle || world.log_lost => {
-                // What goes on in the background is over: the log may be told.
+                // The work in the background has ended: the log can mark its records clean.
                 *stage = match &mut world.log {
                     Some(log) if world.state == CacheState::Ready => {
-                        log.clean_before_now(SEAL);
+                        log.clean_before_now(Ticket::Seal.encode());
                         Stage::Marking
                     }
-                    _ => Stage::Dropping { shard: 0, entry: 0 },
+                    _ => Stage::Dropping { shard: 0, entry: EntryId::FIRST },
                 };
                 return true;
             }
@@ -134,7 +131,7 @@ impl Seal {
             dropped.insert(usize::from(volume.index));
         }
         if world.state != CacheState::Ready || dropped.is_empty() || shard == world.shards.len() {
-            // (What has stopped looks nothing up any more.)
+            // A stopped cache serves no requests, so nothing needs to be dropped from its index.
             self.end(world, Ok(()));
             return true;
         }
@@ -144,7 +141,7 @@ impl Seal {
         let next = world.shards[shard].drop_clean(&mut around!(world), dropped, entry, ENTRIES);
         *stage = match next {
             Some(entry) => Stage::Dropping { shard, entry },
-            None => Stage::Dropping { shard: shard + 1, entry: 0 },
+            None => Stage::Dropping { shard: shard + 1, entry: EntryId::FIRST },
         };
         true
     }

@@ -1,7 +1,7 @@
 //! The index: which blocks are cached, where, and in which state.
 //!
 //! Each cached block has one [`Entry`] of 40 bytes in a slab that never grows. An open-addressed
-//! table of 32-bit buckets (entry number and hash tag together) finds it, at a load of at most 0.8.
+//! table of 32-bit buckets, each an entry number and a hash tag together, finds it, at a load of at most 0.8.
 //! So a cached block costs 45 bytes. Entries are named by number; lists of entries are intrusive.
 //! Nothing here allocates after construction, except the list of frames that are no longer
 //! published.
@@ -10,17 +10,18 @@ use core::cell::Cell;
 
 use forebay_flash::BlockKey;
 
-use crate::entry::{Entry, EntryId, NONE, PUBLISHED, Record};
-use crate::frames::Frame;
+use super::entry::{Entry, EntryId, PUBLISHED, RecordNode};
+use super::frames::Frame;
+use crate::slab::Key;
 
 /// The table and the slab.
 #[derive(Debug)]
 pub(crate) struct Index {
     entries: Vec<Entry>,
     /// By entry; empty without flash.
-    records: Box<[Record]>,
+    records: Box<[RecordNode]>,
     buckets: Vec<u32>,
-    free: u32,
+    free: EntryId,
     len: u32,
     tag_shift: u32,
     /// The entry found last: one step looks a block up several times.
@@ -31,10 +32,10 @@ pub(crate) struct Index {
     extents: Box<[u32]>,
     /// log2 of the blocks of an extent.
     extent_shift: u32,
-    /// By entry: whether the newest version of the block is known to be all zeroes (bits).
+    /// A bit for each entry: the newest version of the block is known to be all zeroes.
     zeroed: Box<[u64]>,
-    /// Frames that are no longer published. (At most as many as the driver has published since it
-    /// last asked.)
+    /// Frames that are no longer published: at most as many as the driver has published since it
+    /// last asked.
     withdrawn: Vec<Frame>,
 }
 
@@ -73,9 +74,9 @@ impl Index {
     /// may have records on flash.
     pub fn new(capacity: u32, extent_shift: u32, records: bool) -> Self {
         assert!(capacity > 0 && capacity < 1 << 31, "index capacity out of range");
-        let next = |id: u32| if id + 1 < capacity { id + 1 } else { NONE };
+        let next = |id| if id + 1 < capacity { EntryId::new(id + 1) } else { EntryId::NONE };
         let entries: Vec<_> = (0..capacity).map(|id| Entry::vacant(next(id))).collect();
-        let records = vec![Record::NONE; if records { capacity as usize } else { 0 }];
+        let records = vec![RecordNode::NONE; if records { capacity as usize } else { 0 }];
         let buckets = vec![EMPTY; (u64::from(capacity) * 19 / 10 + 8) as usize];
         // The largest entry number must never fill all bits: that is the empty bucket.
         let tag_shift = 32 - (capacity + 1).leading_zeros();
@@ -85,10 +86,10 @@ impl Index {
             entries,
             records: records.into(),
             buckets,
-            free: 0,
+            free: EntryId::FIRST,
             len: 0,
             tag_shift,
-            last: Cell::new(0),
+            last: Cell::new(EntryId::FIRST),
             extents,
             extent_shift,
             zeroed: vec![0; capacity.div_ceil(64) as usize].into_boxed_slice(),
@@ -98,7 +99,7 @@ impl Index {
 
     /// Publishes the frame of a block.
     pub fn publish(&mut self, id: EntryId) -> Option<Frame> {
-        let entry = &mut self.entries[id as usize];
+        let entry = &mut self.entries[id.number() as usize];
         let frame = entry.frame().filter(|frame| frame.0 < PUBLISHED)?;
         entry.set_published(true);
         Some(frame)
@@ -113,7 +114,7 @@ impl Index {
     /// The state of a block changes: its frame is no longer published.
     #[cold]
     fn withdraw(&mut self, id: EntryId) {
-        let entry = &mut self.entries[id as usize];
+        let entry = &mut self.entries[id.number() as usize];
         self.withdrawn.extend(entry.frame());
         entry.set_published(false);
     }
@@ -121,13 +122,13 @@ impl Index {
     /// Whether the newest version of an entry's block is known to be all zeroes. After a start this
     /// is known of no block: flash does not record it.
     pub fn is_zeroed(&self, id: EntryId) -> bool {
-        self.zeroed[(id / 64) as usize] >> (id % 64) & 1 != 0
+        self.zeroed[(id.number() / 64) as usize] >> (id.number() % 64) & 1 != 0
     }
 
     /// There is a newer version: sets whether it is all zeroes.
     pub fn set_zeroed(&mut self, id: EntryId, zeroed: bool) {
         if self.is_zeroed(id) != zeroed {
-            self.zeroed[(id / 64) as usize] ^= 1 << (id % 64);
+            self.zeroed[(id.number() / 64) as usize] ^= 1 << (id.number() % 64);
         }
     }
 
@@ -144,11 +145,13 @@ impl Index {
     fn home(&self, hash: u64) -> usize {
         ((u128::from(hash) * self.buckets.len() as u128) >> 64) as usize
     }
+
     /// The bits of a bucket besides the entry: the lowest bits of its home, then bits of the hash.
     fn tag(&self, hash: u64, home: usize) -> u32 {
         let tag = (hash as u32) << NEAR_BITS | (home as u32 & (NEAR - 1) as u32);
         tag.checked_shl(self.tag_shift).unwrap_or(0)
     }
+
     fn id_mask(&self) -> u32 {
         if self.tag_shift >= 32 { u32::MAX } else { (1 << self.tag_shift) - 1 }
     }
@@ -157,14 +160,17 @@ impl Index {
     pub fn len(&self) -> u32 {
         self.len
     }
+
     /// Whether no more blocks fit.
     pub fn is_full(&self) -> bool {
-        self.free == NONE
+        self.free == EntryId::NONE
     }
+
     /// Most blocks the index can hold.
     pub fn capacity(&self) -> u32 {
         self.entries.len() as u32
     }
+
     /// Bytes of memory held.
     pub fn memory_bytes(&self) -> u64 {
         let tables = (self.buckets.len() + self.extents.len() + 2 * self.zeroed.len()) * 4;
@@ -175,24 +181,26 @@ impl Index {
     }
 
     /// The state of an entry's record.
-    pub fn record(&self, id: EntryId) -> &Record {
-        &self.records[id as usize]
+    pub fn record(&self, id: EntryId) -> &RecordNode {
+        &self.records[id.number() as usize]
     }
-    pub fn record_mut(&mut self, id: EntryId) -> &mut Record {
-        &mut self.records[id as usize]
+
+    pub fn record_mut(&mut self, id: EntryId) -> &mut RecordNode {
+        &mut self.records[id.number() as usize]
     }
 
     /// The entry of `key`.
     #[inline]
     pub fn find(&self, key: BlockKey) -> Option<EntryId> {
         let last = self.last.get();
-        if self.entries[last as usize].is_of(key) { Some(last) } else { self.look_up(key) }
+        if self.entries[last.number() as usize].is_of(key) { Some(last) } else { self.look_up(key) }
     }
 
     /// The entry of `key`, which is not the last block found.
     #[inline(never)]
     fn look_up(&self, key: BlockKey) -> Option<EntryId> {
-        let found = self.candidates(key).find(|&id| self.entries[id as usize].key() == key)?;
+        let found =
+            self.candidates(key).find(|&id| self.entries[id.number() as usize].key() == key)?;
         self.last.set(found);
         Some(found)
     }
@@ -211,7 +219,7 @@ impl Index {
                 }
                 i = if i + 1 == self.buckets.len() { 0 } else { i + 1 };
                 if bucket & !mask == tag {
-                    return Some(bucket & mask);
+                    return Some(EntryId::new(bucket & mask));
                 }
             }
         })
@@ -238,10 +246,10 @@ impl Index {
     /// Prefetches the data that are needed to forget `id` and then the next entry of its list.
     /// Called for each entry of a list before the one ahead of it is processed.
     pub fn prefetch_chain(&self, id: EntryId) {
-        if id != NONE {
-            self.prefetch(self.entries[id as usize].key());
+        if id != EntryId::NONE {
+            self.prefetch(self.entries[id.number() as usize].key());
             let next = self.record(id).next;
-            if next != NONE {
+            if next != EntryId::NONE {
                 self.prefetch_id(next);
                 prefetch(self.record(next));
             }
@@ -251,7 +259,7 @@ impl Index {
     /// Starts loading an entry.
     #[inline]
     pub fn prefetch_id(&self, id: EntryId) {
-        let entry = &raw const self.entries[id as usize];
+        let entry = &raw const self.entries[id.number() as usize];
         prefetch(entry);
         // It may end on the next line.
         prefetch(entry.cast::<u8>().wrapping_add(size_of::<Entry>() - 1));
@@ -261,17 +269,17 @@ impl Index {
     pub fn insert(&mut self, key: BlockKey) -> Option<EntryId> {
         debug_assert!(self.find(key).is_none(), "block inserted twice");
         let id = self.free;
-        if id == NONE {
+        if id == EntryId::NONE {
             return None;
         }
-        let entry = &mut self.entries[id as usize];
+        let entry = &mut self.entries[id.number() as usize];
         self.free = entry.next_vacant();
         *entry = Entry::new(key);
         self.len += 1;
         self.set_zeroed(id, false);
         let hash = mix(key.0);
         let mut i = self.home(hash);
-        let bucket = self.tag(hash, i) | id;
+        let bucket = self.tag(hash, i) | id.number();
         while self.buckets[i] != EMPTY {
             i = if i + 1 == self.buckets.len() { 0 } else { i + 1 };
         }
@@ -284,14 +292,14 @@ impl Index {
 
     /// Removes an entry. It must hold no frame, no record and no transfer.
     pub fn remove(&mut self, id: EntryId) {
-        let e = &self.entries[id as usize];
+        let e = &self.entries[id.number() as usize];
         assert!(
             e.frame().is_none() && e.position().is_none() && e.transfer().is_none(),
             "entry removed while it holds a frame, a record or a transfer"
         );
         let (mask, buckets) = (self.id_mask(), self.buckets.len());
         let mut hole = self.home(mix(e.key().0));
-        while self.buckets[hole] & mask != id || self.buckets[hole] == EMPTY {
+        while self.buckets[hole] & mask != id.number() || self.buckets[hole] == EMPTY {
             hole = (hole + 1) % buckets;
         }
         // Shift back whatever may move into the hole, so that no tombstones are needed.
@@ -299,7 +307,7 @@ impl Index {
         // No home is before the run of buckets that this one is in.
         let before = self.buckets[..first].iter().rev().take(NEAR).take_while(|&&b| b != EMPTY);
         let before = before.count();
-        // (It may go on at the end of the table.)
+        // The run of buckets may continue at the end of the table.
         let before = if before == first { NEAR } else { before };
         let mut i = hole;
         loop {
@@ -320,9 +328,9 @@ impl Index {
             }
         }
         self.buckets[hole] = EMPTY;
-        let extent = self.extent_place(self.entries[id as usize].key());
+        let extent = self.extent_place(self.entries[id.number() as usize].key());
         self.extents[extent] -= 1;
-        self.entries[id as usize] = Entry::vacant(self.free);
+        self.entries[id.number() as usize] = Entry::vacant(self.free);
         self.free = id;
         self.len -= 1;
     }
@@ -331,17 +339,17 @@ impl Index {
 impl core::ops::Index<EntryId> for Index {
     type Output = Entry;
     fn index(&self, id: EntryId) -> &Entry {
-        &self.entries[id as usize]
+        &self.entries[id.number() as usize]
     }
 }
 
 impl core::ops::IndexMut<EntryId> for Index {
     #[inline]
     fn index_mut(&mut self, id: EntryId) -> &mut Entry {
-        if self.entries[id as usize].is_published() {
+        if self.entries[id.number() as usize].is_published() {
             self.withdraw(id);
         }
-        &mut self.entries[id as usize]
+        &mut self.entries[id.number() as usize]
     }
 }
 
