@@ -58,11 +58,6 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
         E::NoCombination => {
             CliError::usage(what).next("name the devices with both --tiers and --backing")
         }
-        E::NoConfiguration => {
-            let what = "--evaluate replay needs --config FILE, which names the files or devices of \
-                        the flash tier and of the volumes";
-            CliError::usage(what).next("see `[flash]` and `[[volume]]` in docs/configuration.md")
-        }
         E::SeveralCombinations => {
             let what = "a replay uses the devices that --config names, so it can evaluate only one \
                  combination";
@@ -141,6 +136,7 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
         }
         E::NoRegion { .. } => CliError::failed(what).kept(NOT_MADE).next("raise --rate"),
         E::TooManyTiers
+        | E::NoBudget
         | E::NoFlash
         | E::Configuration(_)
         | E::NotTwoTiers

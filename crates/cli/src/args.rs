@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use forebay_analysis::Traces;
 use forebay_block::BlockSize;
 use forebay_config::{Config, Size};
+use forebay_plan::JudgedBy;
 use forebay_trace::OpenOptions;
 
 use crate::error::CliError;
@@ -80,6 +82,14 @@ pub fn load_config(file: &Path) -> Result<Config, CliError> {
             .kept("nothing was opened or written")
             .next("docs/configuration.md lists every key")
     })
+}
+
+/// Reads what evaluates an answer, of these, each with its help; for clap's `value_parser`.
+pub fn judged_by<const N: usize>(
+    known: [(JudgedBy, &'static str); N],
+) -> impl TypedValueParser<Value = JudgedBy> {
+    let values = known.map(|(judge, help)| PossibleValue::new(judge.name()).help(help));
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<JudgedBy>())
 }
 
 /// Refuses `--policy` with a name in it twice.

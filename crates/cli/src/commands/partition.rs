@@ -5,11 +5,12 @@ use forebay_analysis::AnalysisError;
 use forebay_analysis::partition::{self as analysis, Devices};
 use forebay_block::BlockSize;
 use forebay_config::{Size, TimeSpan};
+use forebay_plan::JudgedBy;
 use forebay_plan::partition::{AnnealOptions, Convergence, IopsGoal, Sizes};
 use forebay_render::partition::Division;
 
 use super::plan::Policy;
-use crate::args::{TraceArgs, block_size};
+use crate::args::{TraceArgs, block_size, judged_by};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::OutputArgs;
@@ -55,13 +56,10 @@ pub enum Iops {
 }
 
 /// How a division is judged.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Evaluate {
-    /// Use the miss-ratio curves and the latencies of idle devices
-    Analytic,
-    /// Simulate the caches, then plan again with the simulated latencies
-    Simulate,
-}
+const EVALUATE: [(JudgedBy, &str); 2] = [
+    (JudgedBy::Analytic, "Use the miss-ratio curves and the latencies of idle devices"),
+    (JudgedBy::Simulate, "Simulate the caches, then plan again with the simulated latencies"),
+];
 
 /// Arguments of `forebay partition`.
 #[derive(clap::Args, Debug)]
@@ -148,8 +146,8 @@ pub struct SearchArgs {
 #[command(next_help_heading = "Judging")]
 pub struct EvaluateArgs {
     /// How to evaluate a division
-    #[arg(long, value_enum, default_value = "analytic")]
-    pub evaluate: Evaluate,
+    #[arg(long, default_value = "analytic", value_parser = judged_by(EVALUATE))]
+    pub evaluate: JudgedBy,
     /// With --evaluate simulate: stop replanning once prediction and simulation differ by at most
     /// this fraction [default: 0.05]
     #[arg(long, value_name = "FRACTION", value_parser = crate::args::rate)]
@@ -205,13 +203,14 @@ impl Args {
             migration_period: self.migration_period.map(TimeSpan::nanos),
             search: self.search(),
             seed: self.searching.seed,
-            evaluate: match self.evaluating.evaluate {
-                Evaluate::Analytic => analysis::Evaluate::Analytic,
-                Evaluate::Simulate => analysis::Evaluate::Simulate,
+            evaluate: match self.simulates() {
+                false => analysis::Evaluate::Analytic,
+                true => analysis::Evaluate::Simulate {
+                    convergence: self.convergence(),
+                    rate: self.evaluating.rate.unwrap_or(1.0),
+                },
             },
-            convergence: self.convergence(),
             queue_depth: self.queue_depth(),
-            rate: self.evaluating.rate.unwrap_or(1.0),
             devices: Devices {
                 memory: Some(self.memory.clone()).filter(|name| name != "none"),
                 flash: self.flash_device.clone(),
@@ -232,6 +231,10 @@ impl Args {
                 })
             }
         }
+    }
+
+    fn simulates(&self) -> bool {
+        self.evaluating.evaluate == JudgedBy::Simulate
     }
 
     /// When prediction and simulation agree.
@@ -291,12 +294,12 @@ impl Args {
         if self.migration_period.is_some_and(|t| t.nanos().0 == 0) {
             return refuse("--migration-period must be greater than 0".into());
         }
-        if self.evaluating.evaluate == Evaluate::Simulate && self.migration_period.is_some() {
+        if self.simulates() && self.migration_period.is_some() {
             let what = "the simulated cache admits blocks when they are accessed, so \
                         --migration-period cannot be combined with --evaluate simulate";
             return Err(CliError::usage(what).next("use --evaluate analytic"));
         }
-        let simulates = self.evaluating.evaluate == Evaluate::Simulate;
+        let simulates = self.simulates();
         let anneals = self.searching.search == Search::Anneal;
         for (name, is_given, is_useful, needs) in [
             ("--rate", self.evaluating.rate.is_some(), simulates, "--evaluate simulate"),

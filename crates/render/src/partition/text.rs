@@ -82,7 +82,7 @@ impl Division<'_> {
     pub(super) fn table(&self) -> Table {
         let has_dram = self.answer.problem.options().sizes.dram_bytes > 0;
         let has_flash = self.answer.problem.options().sizes.flash_bytes > 0;
-        let simulates = self.answer.question.evaluate == Evaluate::Simulate;
+        let simulates = self.answer.question.evaluate.simulates();
         let is_iops = matches!(self.answer.problem.options().goal, Goal::Iops(_));
         let targets = (0..self.answer.workload.known.volumes.len())
             .any(|v| self.answer.problem.target_us(v).is_some());
@@ -121,7 +121,7 @@ impl Division<'_> {
 
     /// The division, compared with those that need no search.
     pub(super) fn comparison(&self) -> Table {
-        let simulates = self.answer.question.evaluate == Evaluate::Simulate;
+        let simulates = self.answer.question.evaluate.simulates();
         let name = self.answer.problem.objective_name().split(',').next().unwrap_or_default();
         let show = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| self.show(v));
         let objective =
@@ -150,12 +150,15 @@ impl Division<'_> {
     /// What is not as it was wished.
     pub fn warnings(&self) -> Vec<String> {
         let mut said = Vec::new();
-        if let Some(iterated) = self.answer.iterated.as_ref().filter(|i| !i.converged) {
+        let iterated = self.answer.iterated.as_ref().filter(|i| !i.converged);
+        if let (Evaluate::Simulate { convergence, .. }, Some(iterated)) =
+            (self.answer.question.evaluate, iterated)
+        {
             let round = &iterated.rounds[iterated.chosen];
             said.push(format!(
                 "prediction and simulation did not agree within {} in {} plans; the result is the \
                  plan that did best in simulation, for which they differ by {}",
-                percent(self.answer.question.convergence.tolerance),
+                percent(convergence.tolerance),
                 iterated.rounds.len(),
                 percent(round.deviation)
             ));
@@ -195,6 +198,7 @@ impl Division<'_> {
     /// Which volumes wait for a queue rather than for a device. Only at the trace's times: a fixed number in
     /// flight waits for nothing else.
     fn overloaded(&self) -> Option<String> {
+        let Evaluate::Simulate { rate, .. } = self.answer.question.evaluate else { return None };
         let (_, _, simulated) = self.answer.found();
         let simulated = simulated.filter(|_| self.answer.question.queue_depth.is_none())?;
         let volumes = self.answer.workload.known.volumes.iter().zip(simulated);
@@ -202,7 +206,7 @@ impl Division<'_> {
         let wait_us = late.iter().map(|(_, o)| o.latency_us).max_by(f64::total_cmp)?;
         let names: Vec<&str> = late.iter().map(|(volume, _)| volume.name.as_str()).collect();
         let trace_us = self.answer.workload.profile.duration.as_secs_f64() * 1e6;
-        let slower = match slower(self.answer.question.rate, trace_us, wait_us) {
+        let slower = match slower(rate, trace_us, wait_us) {
             Some(rate) => format!("simulate fewer requests per second with --rate {rate}, or "),
             None => String::new(),
         };

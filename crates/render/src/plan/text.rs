@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::io::Write;
 
 use forebay_analysis::Columns;
-use forebay_analysis::plan::{Answer, Basis, Evaluate, Front};
-use forebay_plan::{Choice, HitCounts, Metadata, Method, Plan, Purchase, fastest};
+use forebay_analysis::plan::{Answer, Basis, Front};
+use forebay_plan::{Choice, HitCounts, JudgedBy, Metadata, Method, Plan, Purchase, fastest};
 use forebay_report::{Report, Table, Unit};
 use serde::Serialize;
 
@@ -168,7 +168,7 @@ impl Choices<'_> {
         let Some(limit) = self.answer.basis.options.wear_max else { return Vec::new() };
         let judged = plan.choices.iter().map(|c| &c.purchase).filter(|p| {
             let used = p.endurance_used.unwrap_or(0.0);
-            p.backing == backing && p.judged_by != "analytic" && used > limit
+            p.backing == backing && p.judged_by != JudgedBy::Analytic && used > limit
         });
         let says = |p: &Purchase| {
             format!(
@@ -183,10 +183,10 @@ impl Choices<'_> {
     }
 
     fn how_judged(&self) -> &'static str {
-        match self.answer.evaluate {
-            Evaluate::Analytic => "evaluated by formula",
-            Evaluate::Simulate => "simulated",
-            Evaluate::Replay => "replayed",
+        match self.answer.judged_by {
+            JudgedBy::Analytic => "evaluated by formula",
+            JudgedBy::Simulate => "simulated",
+            JudgedBy::Replay => "replayed",
         }
     }
 
@@ -198,7 +198,7 @@ impl Choices<'_> {
             percent(share),
             counted(plan.evaluations, "size"),
             match self.answer.basis.options.method {
-                Method::Cydonia(_) if self.answer.evaluate != Evaluate::Analytic => {
+                Method::Cydonia(_) if self.answer.judged_by != JudgedBy::Analytic => {
                     self.how_judged()
                 }
                 _ => "evaluated by formula",
@@ -326,12 +326,13 @@ fn thinned<T: Copy>(points: Vec<T>, most: usize) -> Vec<T> {
 
 /// What follows latencies that were not evaluated by formula.
 fn mark(purchase: &Purchase) -> &'static str {
-    if purchase.judged_by == "analytic" { "" } else { " *" }
+    if purchase.judged_by == JudgedBy::Analytic { "" } else { " *" }
 }
 
 /// How many different purchases were not evaluated by formula.
 fn judged(plan: &Plan) -> usize {
-    let judged = plan.choices.iter().map(|c| &c.purchase).filter(|p| p.judged_by != "analytic");
+    let judged =
+        plan.choices.iter().map(|c| &c.purchase).filter(|p| p.judged_by != JudgedBy::Analytic);
     judged.map(|p| (&p.backing, tiers(p))).collect::<BTreeSet<_>>().len()
 }
 
