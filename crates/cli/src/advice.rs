@@ -162,6 +162,9 @@ fn of_plan(error: &PlanError, what: String) -> CliError {
         PlanError::CydoniaTiers(_) => {
             CliError::usage(what).next("--method exhaustive searches any number of tiers")
         }
+        PlanError::WearsOut { .. } => {
+            CliError::failed(what).next("raise the budget, or the wear limit (--wear-max)")
+        }
         PlanError::Floors => CliError::usage(what).next("lower --floor or --dram-floor"),
         PlanError::TooManySteps { .. } | PlanError::TooManyBudgets { .. } => CliError::usage(what)
             .next("give a larger --unit and --dram-unit, or use --search anneal"),

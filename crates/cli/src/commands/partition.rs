@@ -356,6 +356,15 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let answer = question.divide(&workload, ctx)?;
     let shown = Division { answer: &answer };
     shown.warnings().iter().for_each(|what| ctx.note(what));
+    if let Some(overload) = shown.overload() {
+        let slower = overload.rate.map_or_else(String::new, |rate| {
+            format!("--rate {rate}, which simulates fewer requests per second, or ")
+        });
+        ctx.note(format_args!(
+            "to measure the devices instead of the queue, give {slower}--queue-depth 8, which keeps \
+             a fixed number in flight"
+        ));
+    }
     args.output.give(&shown)
 }
 

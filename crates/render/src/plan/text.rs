@@ -18,8 +18,8 @@ const PARETO_ROWS: usize = 60;
 pub const SINGLE: &str = "one tier, same cost";
 /// Whose hits these are.
 const HITS: &str = "of an ideal LRU list; a flash tier in the slots layout (the default) reaches \
-                    nearly as many, and a flash log fewer (docs/simulation.md); --evaluate \
-                    simulate counts the hits of Forebay's own cache";
+                    nearly as many, and a flash log fewer (docs/simulation.md); a simulation \
+                    counts the hits of Forebay's own cache";
 
 /// A plan, and what of it the reader wants to see.
 pub struct Choices<'a> {
@@ -84,8 +84,8 @@ impl Shown for Choices<'_> {
                 let (table, shown, fastest) = self.pareto_table(front);
                 writeln!(
                     out,
-                    "\nThe fastest plan for every budget, in front of {backing}{}; --json lists all \
-                     {} plans that no other plan beats in cost, mean latency, 99th percentile and \
+                    "\nThe fastest plan for every budget, in front of {backing}{}; the JSON document \
+                     lists all {} plans that no other plan beats in cost, mean latency, 99th percentile and \
                      drive writes at the same time{}:\n{}",
                     if shown < fastest {
                         format!(" ({shown} of {fastest})")
@@ -155,7 +155,7 @@ impl Choices<'_> {
         let limit = self.answer.basis.options.wear_max.unwrap_or(f64::INFINITY);
         Some(format!(
             "Not bought: {}, {} for {}, because it would use {} times its rated endurance (the \
-             limit is --wear-max {limit}; --wear-max none would buy it).",
+             wear limit is {limit}; without a limit, the plan would buy it).",
             tiers(worn),
             Unit::Micros.show(worn.analytic_latency_us),
             Unit::Dollars.show(worn.cost_usd),
@@ -172,8 +172,7 @@ impl Choices<'_> {
         });
         let says = |p: &Purchase| {
             format!(
-                "Wears out: {}, {}, uses {} times its rated endurance (the limit is --wear-max \
-                 {limit}).",
+                "Wears out: {}, {}, uses {} times its rated endurance (the wear limit is {limit}).",
                 tiers(p),
                 self.how_judged(),
                 times(p.endurance_used.unwrap_or(0.0))

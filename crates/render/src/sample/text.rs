@@ -82,7 +82,8 @@ fn text(answer: &Answer) -> String {
     let alone = answer.samples.len() == 1 && answer.candidates.is_empty();
     if alone && answer.samples[0].mean_error > MEAN_ERROR_AIM {
         text += &format!(
-            "the mean error is above {}; leave out --bits to choose the closest of 40 samples\n",
+            "the mean error is above {}; if no size of regions is given, the closest of 40 samples is \
+             taken\n",
             percent(MEAN_ERROR_AIM)
         );
     }
