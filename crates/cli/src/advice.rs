@@ -5,6 +5,7 @@ use std::any::Any;
 
 use forebay_analysis::AnalysisError;
 use forebay_config::Size;
+use forebay_names::nearest;
 use forebay_plan::{Budget, PlanError};
 use forebay_replay::ReplayError;
 use forebay_report::Unit;
@@ -84,25 +85,25 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
         E::Plan(error) => of_plan(error, what),
         E::NoDevice(name) => {
             let known = forebay_model::Profile::NAMES;
-            let near = nearest(known.iter().copied(), name);
-            CliError::usage(format_args!(
-                "there is no device `{name}`; the closest name is `{near}`"
-            ))
-            .next(format_args!("the devices are {}", known.join(", ")))
+            let near = nearest(name, known.iter().copied())
+                .map_or_else(String::new, |near| format!("; the closest name is `{near}`"));
+            CliError::usage(format_args!("{what}{near}"))
+                .next(format_args!("the devices are {}", known.join(", ")))
         }
         E::NothingToDivide | E::NoAccesses => CliError::failed(what).kept(NOT_WRITTEN),
         E::NoVolume { name, known } => {
-            let near = nearest(known.iter().map(String::as_str), name);
-            CliError::usage(format_args!("--target: {what}"))
-                .next(format_args!("did you mean `{near}`? `forebay trace info` lists all volumes"))
+            let error = CliError::usage(format_args!("--target: {what}"));
+            match nearest(name, known.iter().map(String::as_str)) {
+                Some(near) => error.next(format_args!(
+                    "did you mean `{near}`? `forebay trace info` lists all volumes"
+                )),
+                None => error.next(volumes(known)),
+            }
         }
         E::TwoTargets(name) => CliError::usage(format_args!("--target: `{name}` is given twice")),
         E::Groups(_) => CliError::usage(format_args!("--group: {what}")).kept(NOT_READ),
         E::NoGroupVolume { known, .. } => {
-            let names: Vec<&str> = known.iter().map(String::as_str).take(20).collect();
-            CliError::usage(format_args!("--group: {what}"))
-                .kept(NOT_WRITTEN)
-                .next(format_args!("the trace has the volumes {}", names.join(", ")))
+            CliError::usage(format_args!("--group: {what}")).kept(NOT_WRITTEN).next(volumes(known))
         }
         E::InTwoGroups { .. } => CliError::usage(format_args!("--group: {what}")).kept(NOT_WRITTEN),
         E::NoHashes => CliError::failed(what)
@@ -173,7 +174,8 @@ fn of_plan(error: &PlanError, what: String) -> CliError {
     }
 }
 
-fn nearest<'a>(known: impl Iterator<Item = &'a str>, name: &str) -> &'a str {
-    let similar = |known: &&str| strsim::jaro_winkler(known, name);
-    known.max_by(|a, b| similar(a).total_cmp(&similar(b))).unwrap_or_default()
+/// The volumes of the trace; of many, the first.
+fn volumes(known: &[String]) -> String {
+    let names: Vec<&str> = known.iter().map(String::as_str).take(20).collect();
+    format!("the trace has the volumes {}", names.join(", "))
 }
