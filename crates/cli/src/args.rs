@@ -7,7 +7,7 @@ use forebay_analysis::Traces;
 use forebay_block::BlockSize;
 use forebay_config::{Config, Size};
 use forebay_plan::JudgedBy;
-use forebay_trace::OpenOptions;
+use forebay_trace::{Align, OpenOptions};
 
 use crate::error::CliError;
 
@@ -26,6 +26,9 @@ pub struct TraceArgs {
     /// Read only the first N requests
     #[arg(long, value_name = "N", help_heading = "Reading")]
     pub limit: Option<u64>,
+    /// Start all files at the same time, even if their timestamps are calendar dates
+    #[arg(long, help_heading = "Reading")]
+    pub start_together: bool,
     /// Skip unreadable lines and report how many there were, instead of stopping at the first one
     #[arg(long, help_heading = "Reading")]
     pub skip_bad_lines: bool,
@@ -42,6 +45,7 @@ impl TraceArgs {
             format: self.format.clone(),
             skip_bad_lines: self.skip_bad_lines,
             volumes: self.volumes.clone(),
+            align: if self.start_together { Align::Start } else { Align::Auto },
             limit: self.limit,
             follow_gaps: self.follow_gaps,
             ..OpenOptions::default()

@@ -96,7 +96,9 @@ impl Observer for Context {
     fn note(&self, note: Note) {
         match note {
             // Every reading of the trace comes upon them.
-            Note::Doubt(_) | Note::WithoutOperations(_) => self.note_once(&notes::words(&note)),
+            Note::Doubt(_) | Note::WithoutOperations(_) | Note::Lull(_) => {
+                self.note_once(&notes::words(&note))
+            }
             note => Context::note(self, notes::words(&note)),
         }
     }

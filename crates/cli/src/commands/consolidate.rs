@@ -43,9 +43,6 @@ pub struct Args {
     /// separate workload
     #[arg(long, value_name = "NAME=VOLUME,...", conflicts_with = "by")]
     pub group: Vec<Group>,
-    /// Treat all files as starting at the same time, even if their timestamps are calendar dates
-    #[arg(long)]
-    pub start_together: bool,
     /// Block size
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block_size)]
     pub block_size: BlockSize,
@@ -115,7 +112,6 @@ impl Args {
                 By::Volume => analysis::By::Volume,
             },
             groups: self.group.clone(),
-            start_together: self.start_together,
             migration_period: self.migration_period.map(TimeSpan::nanos),
             phases: self.phases(),
             marginal: self.marginal,
