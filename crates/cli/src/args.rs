@@ -114,12 +114,39 @@ pub fn block_size(text: &str) -> Result<BlockSize, String> {
     BlockSize::new(size.bytes()).map_err(|e| e.to_string())
 }
 
-/// Reads a fraction from 0 (excluded) to 1 such as a sampling rate; for clap's `value_parser`.
+/// A number, or a percentage: `0.05` or `5%`.
+fn number(text: &str) -> Option<f64> {
+    let percent = text.strip_suffix('%').map(|percent| percent.parse().map(|p: f64| p / 100.0));
+    percent.unwrap_or_else(|| text.parse()).ok().filter(|number| number.is_finite())
+}
+
+/// Reads a fraction above 0 and at most 1, such as a sampling rate; for clap's `value_parser`.
 pub fn rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(rate) if rate > 0.0 && rate <= 1.0 => Ok(rate),
-        _ => Err(format!("`{text}` is not a rate: write a fraction above 0 and at most 1")),
-    }
+    number(text).filter(|&rate| rate > 0.0 && rate <= 1.0).ok_or_else(|| {
+        format!(
+            "`{text}` is not a rate: write a fraction above 0 and at most 1, such as 0.05 or 5%"
+        )
+    })
+}
+
+/// Reads a fraction from 0 to 1; for clap's `value_parser`.
+pub fn fraction(text: &str) -> Result<f64, String> {
+    number(text).filter(|fraction| (0.0..=1.0).contains(fraction)).ok_or_else(|| {
+        format!("`{text}` is not a fraction: write a number from 0 to 1, such as 0.05 or 5%")
+    })
+}
+
+/// Reads a number above 0, such as a speed; for clap's `value_parser`.
+pub fn positive(text: &str) -> Result<f64, String> {
+    let positive = number(text).filter(|&number| number > 0.0);
+    positive.ok_or_else(|| format!("`{text}` is not a number above 0"))
+}
+
+/// Reads a number of 0 or more; for clap's `value_parser`.
+pub fn ratio(text: &str) -> Result<f64, String> {
+    number(text).filter(|&ratio| ratio >= 0.0).ok_or_else(|| {
+        format!("`{text}` is not a ratio: write a number of 0 or more, such as 0.5 or 50%")
+    })
 }
 
 #[cfg(test)]
@@ -137,13 +164,25 @@ mod tests {
     }
 
     #[test]
+    fn every_rate_fraction_and_ratio_may_be_a_percentage() {
+        for read in [rate, fraction, positive, ratio] {
+            for (text, means) in [("5%", 0.05), ("100%", 1.0), ("12.5%", 0.125), ("0.3", 0.3)] {
+                assert_eq!(read(text), Ok(means), "{text}");
+            }
+        }
+        assert_eq!((fraction("0%"), ratio("0"), ratio("250%")), (Ok(0.0), Ok(0.0), Ok(2.5)));
+        assert!(fraction("101%").is_err() && positive("0%").is_err() && ratio("-1%").is_err());
+        assert!(positive("inf").is_err() && ratio("inf%").is_err());
+    }
+
+    #[test]
     fn block_sizes_and_rates_outside_their_range_are_refused() {
         assert_eq!(block_size("4KiB").unwrap(), BlockSize::KIB_4);
         for text in ["4000", "3KiB", "2MiB", "", "4K"] {
             assert!(block_size(text).is_err(), "{text}");
         }
         assert_eq!(rate("0.01"), Ok(0.01));
-        for text in ["0", "1.1", "-0.5", "nan", "x"] {
+        for text in ["0", "0%", "1.1", "101%", "-0.5", "nan", "%", "5 %%", "x", ""] {
             assert!(rate(text).is_err(), "{text}");
         }
     }

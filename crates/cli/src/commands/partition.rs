@@ -10,7 +10,7 @@ use forebay_plan::partition::{AnnealOptions, Convergence, IopsGoal, Sizes};
 use forebay_render::partition::Division;
 
 use super::plan::Policy;
-use crate::args::{TraceArgs, block_size, judged_by};
+use crate::args::{TraceArgs, block_size, judged_by, positive, rate};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::OutputArgs;
@@ -149,8 +149,8 @@ pub struct EvaluateArgs {
     #[arg(long, default_value = "analytic", value_parser = judged_by(EVALUATE))]
     pub evaluate: JudgedBy,
     /// With --evaluate simulate: stop replanning once prediction and simulation differ by at most
-    /// this fraction [default: 0.05]
-    #[arg(long, value_name = "FRACTION", value_parser = crate::args::rate)]
+    /// this fraction, such as 0.1 or 10% [default: 0.05]
+    #[arg(long, value_name = "FRACTION", value_parser = rate)]
     pub tolerance: Option<f64>,
     /// With --evaluate simulate: maximum number of plans to simulate [default: 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -376,13 +376,6 @@ fn target(text: &str) -> Result<(String, TimeSpan), String> {
     match volume.is_empty() || time.nanos().0 == 0 {
         true => Err(wrong()),
         false => Ok((volume.to_string(), time)),
-    }
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
-        _ => Err(format!("`{text}` is not a number above 0")),
     }
 }
 

@@ -135,7 +135,7 @@ pub struct Args {
     #[arg(long, value_name = "TIMES", default_value = "1", value_parser = wear_max)]
     #[arg(conflicts_with_all = ["have", "study"])]
     pub wear_max: WearMax,
-    /// Sample this fraction of the blocks
+    /// Sample this fraction of the blocks, such as 0.05 or 5%
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub sample: Option<f64>,
     /// Block size

@@ -12,7 +12,7 @@ use forebay_replay::{
 
 use self::answer::Answer;
 use self::target::{Opened, TargetArgs};
-use crate::args::TraceArgs;
+use crate::args::{TraceArgs, positive};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::{OutputArgs, check_file};
@@ -123,12 +123,4 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     };
     Answer::new(finished, opened, identity, echo, ctx)?
         .give(&args.output, args.intervals.as_deref())
-}
-
-/// A number above 0, for clap's `value_parser`.
-pub fn positive(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
-        _ => Err(format!("`{text}` is not a number above 0")),
-    }
 }

@@ -55,8 +55,8 @@ pub struct Args {
     /// Also record a hash (XXH3-128) of each 4 KiB of data
     #[arg(long, requires = "record")]
     pub hash: bool,
-    /// Record only requests to a sample of the regions. RATE is the fraction of regions to record;
-    /// the region size is 4 KiB shifted left by BITS (4 if you omit BITS)
+    /// Record only requests to a sample of the regions. RATE is the fraction of regions to record,
+    /// such as 0.05 or 5%; the region size is 4 KiB shifted left by BITS (4 if you omit BITS)
     #[arg(long, value_name = "RATE[:BITS]", value_parser = sample, requires = "record")]
     pub sample: Option<SampleSpec>,
     /// Record every call into the cache and a hash of the cache's answers in FILE
