@@ -2,6 +2,7 @@
 //! of the analysis, and what to do next.
 
 use std::any::Any;
+use std::io::ErrorKind;
 
 use forebay_analysis::AnalysisError;
 use forebay_config::Size;
@@ -31,11 +32,18 @@ impl<E: std::error::Error + 'static> From<E> for CliError {
             Some(AnalysisError::Trace(TraceError::OtherFormat { .. })) => {
                 CliError::usage(what).next(OMIT_FORMAT)
             }
+            _ if reader_gone(&error) => CliError::writing_stdout(ErrorKind::BrokenPipe.into()),
             _ if is_bad_usage(&error) => CliError::usage(what),
             Some(error) => advised(error, what),
             None => CliError::failed(what),
         }
     }
+}
+
+/// Whether the reader of a trace on standard output has gone.
+fn reader_gone(error: &dyn Any) -> bool {
+    matches!(error.downcast_ref(), Some(TraceError::Io { path, source, .. })
+        if path.as_os_str() == "-" && source.kind() == ErrorKind::BrokenPipe)
 }
 
 /// Whether it is about words on the command line, whichever command read them: the name of a

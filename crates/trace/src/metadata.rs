@@ -92,8 +92,8 @@ pub struct Counters {
     pub out_of_order: u64,
     /// Lines or records that are well formed but no requests, such as other events.
     pub ignored: u64,
-    /// Of several traces that keep their dates, the longest time between the end of one and the start of the
-    /// next, if it is longer than all of them run; otherwise 0.
+    /// The longest time between the end of a trace and the start of the next, if several traces keep their
+    /// dates and this is longer than all of them run; otherwise 0.
     pub lull_ns: u64,
 }
 
