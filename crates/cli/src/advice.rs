@@ -91,6 +91,21 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
             .next("give a file that an earlier run with --resume wrote"),
         E::Refused { error, budget } => refused(error, *budget, what),
         E::Plan(error) => of_plan(error, what),
+        E::TooManyTiers
+        | E::NoBudget
+        | E::NoFlash
+        | E::Configuration(_)
+        | E::NotTwoTiers
+        | E::OneVolume(_)
+        | E::Impossible(_) => CliError::usage(what),
+        _ => about_volumes(error, what),
+    }
+}
+
+/// As [`advised`], for questions about volumes and their devices.
+fn about_volumes(error: &AnalysisError, what: String) -> CliError {
+    use AnalysisError as E;
+    match error {
         E::NoDevice(name) => {
             let known = forebay_model::Profile::NAMES;
             let near = nearest(name, known.iter().copied())
@@ -114,6 +129,14 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
             CliError::usage(format_args!("--group: {what}")).kept(NOT_WRITTEN).next(volumes(known))
         }
         E::InTwoGroups { .. } => CliError::usage(format_args!("--group: {what}")).kept(NOT_WRITTEN),
+        _ => about_measuring(error, what),
+    }
+}
+
+/// As [`advised`], for curves, simulations and samples.
+fn about_measuring(error: &AnalysisError, what: String) -> CliError {
+    use AnalysisError as E;
+    match error {
         E::NoHashes => CliError::failed(what)
             .next("record a trace with hashes: `forebay serve --record X.parquet --hash`"),
         E::HashUnits { .. } => {
@@ -144,13 +167,6 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
             CliError::failed(what).kept(NOT_MADE).next("choose another --seed")
         }
         E::NoRegion { .. } => CliError::failed(what).kept(NOT_MADE).next("raise --rate"),
-        E::TooManyTiers
-        | E::NoBudget
-        | E::NoFlash
-        | E::Configuration(_)
-        | E::NotTwoTiers
-        | E::OneVolume(_)
-        | E::Impossible(_) => CliError::usage(what),
         _ => CliError::failed(what),
     }
 }

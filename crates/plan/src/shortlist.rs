@@ -103,37 +103,46 @@ pub fn judge_shortlist(
         of_baseline.enter(&mut choice.baseline, &options.cost, judged_by);
         let single = choice.baseline.mean_latency_us;
         if single < choice.purchase.mean_latency_us {
-            let none =
-                choice.purchase.tiers.drain(1..).map(|tier| crate::Tier { bytes: 0, ..tier });
-            let tiers: Vec<_> = none.collect();
-            choice.purchase = choice.baseline.clone();
-            choice.purchase.hit_ratio.resize(1 + tiers.len(), 0.0);
-            choice.purchase.read_hit_ratio.resize(1 + tiers.len(), 0.0);
-            choice.purchase.write_hit_ratio.resize(1 + tiers.len(), 0.0);
-            choice.purchase.tiers.extend(tiers);
-            choice.purchase.class = Class::Single;
-            (choice.hit_miss_ratio, choice.break_even) = (None, None);
+            buy_single(&mut choice);
         }
         let reduction = 1.0 - choice.purchase.mean_latency_us / single;
         choice.latency_reduction = if reduction.is_finite() { reduction } else { 0.0 };
         best.push(choice);
     }
-    let limit = options.wear_limit();
-    let wears_out = |c: &Choice| {
-        let used = c.purchase.endurance_used;
-        limit.zip(used).is_some_and(|(limit, used)| !limit.allows_used(used))
-    };
-    best.sort_by(|a, b| {
-        let lasts = wears_out(a).cmp(&wears_out(b));
-        let us = a.purchase.mean_latency_us.total_cmp(&b.purchase.mean_latency_us);
-        lasts.then(us).then(a.purchase.cost_usd.total_cmp(&b.purchase.cost_usd))
-    });
+    sort(&mut best, options);
     plan.choices = best;
     plan.choices.append(&mut rest);
     if let Some(first) = plan.choices.first() {
         plan.baseline = first.baseline.clone();
     }
     Ok(count)
+}
+
+/// Puts the single tier of the same cost in the place of what was chosen, whose other tiers are then not bought.
+fn buy_single(choice: &mut Choice) {
+    let none = choice.purchase.tiers.drain(1..).map(|tier| crate::Tier { bytes: 0, ..tier });
+    let tiers: Vec<_> = none.collect();
+    choice.purchase = choice.baseline.clone();
+    choice.purchase.hit_ratio.resize(1 + tiers.len(), 0.0);
+    choice.purchase.read_hit_ratio.resize(1 + tiers.len(), 0.0);
+    choice.purchase.write_hit_ratio.resize(1 + tiers.len(), 0.0);
+    choice.purchase.tiers.extend(tiers);
+    choice.purchase.class = Class::Single;
+    (choice.hit_miss_ratio, choice.break_even) = (None, None);
+}
+
+/// What lasts before what wears out too fast, then by latency and by cost.
+fn sort(judged: &mut [Choice], options: &PlanOptions) {
+    let limit = options.wear_limit();
+    let wears_out = |c: &Choice| {
+        let used = c.purchase.endurance_used;
+        limit.zip(used).is_some_and(|(limit, used)| !limit.allows_used(used))
+    };
+    judged.sort_by(|a, b| {
+        let lasts = wears_out(a).cmp(&wears_out(b));
+        let us = a.purchase.mean_latency_us.total_cmp(&b.purchase.mean_latency_us);
+        lasts.then(us).then(a.purchase.cost_usd.total_cmp(&b.purchase.cost_usd))
+    });
 }
 
 impl Purchase {

@@ -255,6 +255,12 @@ impl Args {
     /// Refuses what cannot be, before traces are read.
     fn check(&self) -> Result<(), CliError> {
         self.output.check(&self.traces.traces)?;
+        self.check_sizes()?;
+        self.check_goal()?;
+        self.check_simulation()
+    }
+
+    fn check_sizes(&self) -> Result<(), CliError> {
         let block = self.block_size.bytes();
         let refuse = |what: String| Err(CliError::usage(what));
         if self.flash.bytes() < block && self.dram.bytes() < block {
@@ -287,32 +293,44 @@ impl Args {
                 return refuse(format!("{name} {floor} is more than {of} {total}"));
             }
         }
+        Ok(())
+    }
+
+    fn check_goal(&self) -> Result<(), CliError> {
+        let refuse = |what: &str| Err(CliError::usage(what));
         if self.goal == Goal::Iops && self.weigh == Some(Weigh::Requests) {
             let error = CliError::usage("--weigh requests cannot be combined with --goal iops");
             return Err(error.next("choose --iops sum or --iops inverse"));
         }
         if self.migration_period.is_some_and(|t| t.nanos().0 == 0) {
-            return refuse("--migration-period must be greater than 0".into());
+            return refuse("--migration-period must be greater than 0");
         }
+        if self.iops.is_some() && self.goal != Goal::Iops {
+            return refuse("--iops needs --goal iops");
+        }
+        if self.searching.steps.is_some() && self.searching.search != Search::Anneal {
+            return refuse("--steps needs --search anneal");
+        }
+        Ok(())
+    }
+
+    fn check_simulation(&self) -> Result<(), CliError> {
         if self.simulates() && self.migration_period.is_some() {
             let what = "the simulated cache admits blocks when they are accessed, so \
                         --migration-period cannot be combined with --evaluate simulate";
             return Err(CliError::usage(what).next("use --evaluate analytic"));
         }
         let simulates = self.simulates();
-        let anneals = self.searching.search == Search::Anneal;
-        for (name, is_given, is_useful, needs) in [
-            ("--rate", self.evaluating.rate.is_some(), simulates, "--evaluate simulate"),
-            ("--tolerance", self.evaluating.tolerance.is_some(), simulates, "--evaluate simulate"),
-            ("--rounds", self.evaluating.rounds.is_some(), simulates, "--evaluate simulate"),
-            ("--steps", self.searching.steps.is_some(), anneals, "--search anneal"),
-            ("--iops", self.iops.is_some(), self.goal == Goal::Iops, "--goal iops"),
+        for (name, is_given) in [
+            ("--rate", self.evaluating.rate.is_some()),
+            ("--tolerance", self.evaluating.tolerance.is_some()),
+            ("--rounds", self.evaluating.rounds.is_some()),
         ] {
-            if is_given && !is_useful {
-                return refuse(format!("{name} needs {needs}"));
+            if is_given && !simulates {
+                return Err(CliError::usage(format_args!("{name} needs --evaluate simulate")));
             }
         }
-        let most = Size(analysis::BLOCKS_MAX.saturating_mul(block));
+        let most = Size(analysis::BLOCKS_MAX.saturating_mul(self.block_size.bytes()));
         let all = self.flash.bytes().saturating_add(self.dram.bytes());
         if simulates && all > most.bytes() {
             let (name, size) = match self.flash >= self.dram {
