@@ -84,9 +84,15 @@ def _write(found: Representatives, args: argparse.Namespace) -> None:
         args.output.write_text(text)
 
 
+def _traces(count: int) -> str:
+    return "1 trace" if count == 1 else f"{count} traces"
+
+
 def _text(found: Representatives) -> str:
     lines = [f"{len(found.features)} traces in {len(found.clusters)} groups"]
     for number, cluster in enumerate(found.clusters, 1):
-        lines.append(f"\n{number}. {cluster.trace}  stands for {len(cluster.members)}")
+        lines.append(
+            f"\n{number}. {cluster.trace}  represents {_traces(len(cluster.members))}"
+        )
         lines += [f"     {member}" for member in cluster.members[1:]]
     return "\n".join(lines) + "\n"

@@ -4,7 +4,7 @@ Each trace is a point in the space of its features. Features that span orders of
 by their logarithm, all are scaled to unit variance, and principal components reduce them to ten
 dimensions (the paper trains an autoencoder for that; with some dozens of traces there is too little
 to train on). Ward's hierarchical clustering then finds groups, the elbow of the variance within them
-says how many, and of each group the trace nearest its centre stands for it.
+says how many, and the trace nearest the centre of a group is its representative.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def representatives(
     dimensions: int = 10,
     **options: Any,
 ) -> Representatives:
-    """Groups traces by their features, and names the one that stands for each group.
+    """Groups traces by their features, and names a representative of each group.
 
     Args:
         traces: Two files or more.

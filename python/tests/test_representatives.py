@@ -47,7 +47,7 @@ def test_the_command_writes_what_it_is_asked_for(synthetic, tmp_path, capsys):
     assert {"trace", "cluster", "d1", "d2"} <= document["points"][0].keys()
     assert "plotly" in page.read_text().lower() and table.exists()
     assert command(traces) == 0
-    assert "stands for" in capsys.readouterr().out
+    assert "represents " in capsys.readouterr().out
 
 
 def test_a_table_of_features_is_clustered_as_its_traces_are(

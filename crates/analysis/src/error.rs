@@ -49,6 +49,9 @@ pub enum AnalysisError {
     /// No combination has the tiers and backing stores asked for.
     #[error("no combination of devices has these tiers and backing stores")]
     NoCombination,
+    /// Nothing says how much may be spent.
+    #[error("no budget is given, so there is nothing to plan")]
+    NoBudget,
     /// The question is about two tiers.
     #[error("no combination has two tiers")]
     NotTwoTiers,
@@ -61,9 +64,6 @@ pub enum AnalysisError {
         /// The unit.
         unit_bytes: u64,
     },
-    /// A replay is to judge a plan, and nothing says on which devices.
-    #[error("a replay evaluates a plan on real devices, but no configuration names them")]
-    NoConfiguration,
     /// A replay is on given devices, which are those of one combination.
     #[error("a replay runs on the configured devices, so it can evaluate only one combination")]
     SeveralCombinations,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use forebay_block::Nanos;
 use forebay_plan::BoxError;
 use forebay_simulate::SimulateError;
 use forebay_trace::Counters;
@@ -19,6 +20,8 @@ pub enum Note {
     BadLines(u64),
     /// Requests came out of order and count as simultaneous.
     OutOfOrder(u64),
+    /// The traces keep their dates, and for this long, longer than all of them run, none does.
+    Lull(Nanos),
     /// A purchase was judged by formulas, since there is no such cache to simulate.
     NotSimulated {
         /// The purchase: sizes and devices.
@@ -65,7 +68,9 @@ impl Note {
     pub fn from_counters(counters: Counters) -> Vec<Self> {
         let bad = Some(Self::BadLines(counters.bad)).filter(|_| counters.bad > 0);
         let late = Some(Self::OutOfOrder(counters.out_of_order));
-        bad.into_iter().chain(late.filter(|_| counters.out_of_order > 0)).collect()
+        let late = late.filter(|_| counters.out_of_order > 0);
+        let lull = Some(Self::Lull(Nanos(counters.lull_ns))).filter(|_| counters.lull_ns > 0);
+        bad.into_iter().chain(late).chain(lull).collect()
     }
 }
 

@@ -326,6 +326,10 @@ fn measure(
             meter.set(reader.progress().bytes_read);
         }
     }
+    if keeps {
+        // Otherwise they are read again, and noted then.
+        Note::from_counters(reader.counters()).into_iter().for_each(|note| observer.note(note));
+    }
     let volumes = reader.metadata().volumes.iter().enumerate();
     let volumes = volumes
         .map(|(at, v)| TracedVolume {

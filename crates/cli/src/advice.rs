@@ -2,9 +2,11 @@
 //! of the analysis, and what to do next.
 
 use std::any::Any;
+use std::io::ErrorKind;
 
 use forebay_analysis::AnalysisError;
 use forebay_config::Size;
+use forebay_names::nearest;
 use forebay_plan::{Budget, PlanError};
 use forebay_replay::ReplayError;
 use forebay_report::Unit;
@@ -30,11 +32,18 @@ impl<E: std::error::Error + 'static> From<E> for CliError {
             Some(AnalysisError::Trace(TraceError::OtherFormat { .. })) => {
                 CliError::usage(what).next(OMIT_FORMAT)
             }
+            _ if reader_gone(&error) => CliError::writing_stdout(ErrorKind::BrokenPipe.into()),
             _ if is_bad_usage(&error) => CliError::usage(what),
             Some(error) => advised(error, what),
             None => CliError::failed(what),
         }
     }
+}
+
+/// Whether the reader of a trace on standard output has gone.
+fn reader_gone(error: &dyn Any) -> bool {
+    matches!(error.downcast_ref(), Some(TraceError::Io { path, source, .. })
+        if path.as_os_str() == "-" && source.kind() == ErrorKind::BrokenPipe)
 }
 
 /// Whether it is about words on the command line, whichever command read them: the name of a
@@ -57,11 +66,6 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
         ),
         E::NoCombination => {
             CliError::usage(what).next("name the devices with both --tiers and --backing")
-        }
-        E::NoConfiguration => {
-            let what = "--evaluate replay needs --config FILE, which names the files or devices of \
-                        the flash tier and of the volumes";
-            CliError::usage(what).next("see `[flash]` and `[[volume]]` in docs/configuration.md")
         }
         E::SeveralCombinations => {
             let what = "a replay uses the devices that --config names, so it can evaluate only one \
@@ -87,29 +91,52 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
             .next("give a file that an earlier run with --resume wrote"),
         E::Refused { error, budget } => refused(error, *budget, what),
         E::Plan(error) => of_plan(error, what),
+        E::TooManyTiers
+        | E::NoBudget
+        | E::NoFlash
+        | E::Configuration(_)
+        | E::NotTwoTiers
+        | E::OneVolume(_)
+        | E::Impossible(_) => CliError::usage(what),
+        _ => about_volumes(error, what),
+    }
+}
+
+/// As [`advised`], for questions about volumes and their devices.
+fn about_volumes(error: &AnalysisError, what: String) -> CliError {
+    use AnalysisError as E;
+    match error {
         E::NoDevice(name) => {
             let known = forebay_model::Profile::NAMES;
-            let near = nearest(known.iter().copied(), name);
-            CliError::usage(format_args!(
-                "there is no device `{name}`; the closest name is `{near}`"
-            ))
-            .next(format_args!("the devices are {}", known.join(", ")))
+            let near = nearest(name, known.iter().copied())
+                .map_or_else(String::new, |near| format!("; the closest name is `{near}`"));
+            CliError::usage(format_args!("{what}{near}"))
+                .next(format_args!("the devices are {}", known.join(", ")))
         }
         E::NothingToDivide | E::NoAccesses => CliError::failed(what).kept(NOT_WRITTEN),
         E::NoVolume { name, known } => {
-            let near = nearest(known.iter().map(String::as_str), name);
-            CliError::usage(format_args!("--target: {what}"))
-                .next(format_args!("did you mean `{near}`? `forebay trace info` lists all volumes"))
+            let error = CliError::usage(format_args!("--target: {what}"));
+            match nearest(name, known.iter().map(String::as_str)) {
+                Some(near) => error.next(format_args!(
+                    "did you mean `{near}`? `forebay trace info` lists all volumes"
+                )),
+                None => error.next(volumes(known)),
+            }
         }
         E::TwoTargets(name) => CliError::usage(format_args!("--target: `{name}` is given twice")),
         E::Groups(_) => CliError::usage(format_args!("--group: {what}")).kept(NOT_READ),
         E::NoGroupVolume { known, .. } => {
-            let names: Vec<&str> = known.iter().map(String::as_str).take(20).collect();
-            CliError::usage(format_args!("--group: {what}"))
-                .kept(NOT_WRITTEN)
-                .next(format_args!("the trace has the volumes {}", names.join(", ")))
+            CliError::usage(format_args!("--group: {what}")).kept(NOT_WRITTEN).next(volumes(known))
         }
         E::InTwoGroups { .. } => CliError::usage(format_args!("--group: {what}")).kept(NOT_WRITTEN),
+        _ => about_measuring(error, what),
+    }
+}
+
+/// As [`advised`], for curves, simulations and samples.
+fn about_measuring(error: &AnalysisError, what: String) -> CliError {
+    use AnalysisError as E;
+    match error {
         E::NoHashes => CliError::failed(what)
             .next("record a trace with hashes: `forebay serve --record X.parquet --hash`"),
         E::HashUnits { .. } => {
@@ -140,12 +167,6 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
             CliError::failed(what).kept(NOT_MADE).next("choose another --seed")
         }
         E::NoRegion { .. } => CliError::failed(what).kept(NOT_MADE).next("raise --rate"),
-        E::TooManyTiers
-        | E::NoFlash
-        | E::Configuration(_)
-        | E::NotTwoTiers
-        | E::OneVolume(_)
-        | E::Impossible(_) => CliError::usage(what),
         _ => CliError::failed(what),
     }
 }
@@ -166,6 +187,9 @@ fn of_plan(error: &PlanError, what: String) -> CliError {
         PlanError::CydoniaTiers(_) => {
             CliError::usage(what).next("--method exhaustive searches any number of tiers")
         }
+        PlanError::WearsOut { .. } => {
+            CliError::failed(what).next("raise the budget, or the wear limit (--wear-max)")
+        }
         PlanError::Floors => CliError::usage(what).next("lower --floor or --dram-floor"),
         PlanError::TooManySteps { .. } | PlanError::TooManyBudgets { .. } => CliError::usage(what)
             .next("give a larger --unit and --dram-unit, or use --search anneal"),
@@ -174,7 +198,8 @@ fn of_plan(error: &PlanError, what: String) -> CliError {
     }
 }
 
-fn nearest<'a>(known: impl Iterator<Item = &'a str>, name: &str) -> &'a str {
-    let similar = |known: &&str| strsim::jaro_winkler(known, name);
-    known.max_by(|a, b| similar(a).total_cmp(&similar(b))).unwrap_or_default()
+/// The volumes of the trace; of many, the first.
+fn volumes(known: &[String]) -> String {
+    let names: Vec<&str> = known.iter().map(String::as_str).take(20).collect();
+    format!("the trace has the volumes {}", names.join(", "))
 }

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use forebay_analysis::Traces;
 use forebay_block::BlockSize;
 use forebay_config::{Config, Size};
-use forebay_trace::OpenOptions;
+use forebay_plan::JudgedBy;
+use forebay_trace::{Align, OpenOptions};
 
 use crate::error::CliError;
 
@@ -24,6 +26,9 @@ pub struct TraceArgs {
     /// Read only the first N requests
     #[arg(long, value_name = "N", help_heading = "Reading")]
     pub limit: Option<u64>,
+    /// Start all files at the same time, even if their timestamps are calendar dates
+    #[arg(long, help_heading = "Reading")]
+    pub start_together: bool,
     /// Skip unreadable lines and report how many there were, instead of stopping at the first one
     #[arg(long, help_heading = "Reading")]
     pub skip_bad_lines: bool,
@@ -40,6 +45,7 @@ impl TraceArgs {
             format: self.format.clone(),
             skip_bad_lines: self.skip_bad_lines,
             volumes: self.volumes.clone(),
+            align: if self.start_together { Align::Start } else { Align::Auto },
             limit: self.limit,
             follow_gaps: self.follow_gaps,
             ..OpenOptions::default()
@@ -82,6 +88,14 @@ pub fn load_config(file: &Path) -> Result<Config, CliError> {
     })
 }
 
+/// Reads what evaluates an answer, of these, each with its help; for clap's `value_parser`.
+pub fn judged_by<const N: usize>(
+    known: [(JudgedBy, &'static str); N],
+) -> impl TypedValueParser<Value = JudgedBy> {
+    let values = known.map(|(judge, help)| PossibleValue::new(judge.name()).help(help));
+    PossibleValuesParser::new(values).try_map(|name| name.parse::<JudgedBy>())
+}
+
 /// Refuses `--policy` with a name in it twice.
 pub fn check_unique<T: PartialEq + std::fmt::Display>(policies: &[T]) -> Result<(), CliError> {
     let twice = |&(at, policy): &(usize, &T)| policies[..at].contains(policy);
@@ -100,12 +114,39 @@ pub fn block_size(text: &str) -> Result<BlockSize, String> {
     BlockSize::new(size.bytes()).map_err(|e| e.to_string())
 }
 
-/// Reads a fraction from 0 (excluded) to 1 such as a sampling rate; for clap's `value_parser`.
+/// A number, or a percentage: `0.05` or `5%`.
+fn number(text: &str) -> Option<f64> {
+    let percent = text.strip_suffix('%').map(|percent| percent.parse().map(|p: f64| p / 100.0));
+    percent.unwrap_or_else(|| text.parse()).ok().filter(|number| number.is_finite())
+}
+
+/// Reads a fraction above 0 and at most 1, such as a sampling rate; for clap's `value_parser`.
 pub fn rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(rate) if rate > 0.0 && rate <= 1.0 => Ok(rate),
-        _ => Err(format!("`{text}` is not a rate: write a fraction above 0 and at most 1")),
-    }
+    number(text).filter(|&rate| rate > 0.0 && rate <= 1.0).ok_or_else(|| {
+        format!(
+            "`{text}` is not a rate: write a fraction above 0 and at most 1, such as 0.05 or 5%"
+        )
+    })
+}
+
+/// Reads a fraction from 0 to 1; for clap's `value_parser`.
+pub fn fraction(text: &str) -> Result<f64, String> {
+    number(text).filter(|fraction| (0.0..=1.0).contains(fraction)).ok_or_else(|| {
+        format!("`{text}` is not a fraction: write a number from 0 to 1, such as 0.05 or 5%")
+    })
+}
+
+/// Reads a number above 0, such as a speed; for clap's `value_parser`.
+pub fn positive(text: &str) -> Result<f64, String> {
+    let positive = number(text).filter(|&number| number > 0.0);
+    positive.ok_or_else(|| format!("`{text}` is not a number above 0"))
+}
+
+/// Reads a number of 0 or more; for clap's `value_parser`.
+pub fn ratio(text: &str) -> Result<f64, String> {
+    number(text).filter(|&ratio| ratio >= 0.0).ok_or_else(|| {
+        format!("`{text}` is not a ratio: write a number of 0 or more, such as 0.5 or 50%")
+    })
 }
 
 #[cfg(test)]
@@ -123,13 +164,25 @@ mod tests {
     }
 
     #[test]
+    fn every_rate_fraction_and_ratio_may_be_a_percentage() {
+        for read in [rate, fraction, positive, ratio] {
+            for (text, means) in [("5%", 0.05), ("100%", 1.0), ("12.5%", 0.125), ("0.3", 0.3)] {
+                assert_eq!(read(text), Ok(means), "{text}");
+            }
+        }
+        assert_eq!((fraction("0%"), ratio("0"), ratio("250%")), (Ok(0.0), Ok(0.0), Ok(2.5)));
+        assert!(fraction("101%").is_err() && positive("0%").is_err() && ratio("-1%").is_err());
+        assert!(positive("inf").is_err() && ratio("inf%").is_err());
+    }
+
+    #[test]
     fn block_sizes_and_rates_outside_their_range_are_refused() {
         assert_eq!(block_size("4KiB").unwrap(), BlockSize::KIB_4);
         for text in ["4000", "3KiB", "2MiB", "", "4K"] {
             assert!(block_size(text).is_err(), "{text}");
         }
         assert_eq!(rate("0.01"), Ok(0.01));
-        for text in ["0", "1.1", "-0.5", "nan", "x"] {
+        for text in ["0", "0%", "1.1", "101%", "-0.5", "nan", "%", "5 %%", "x", ""] {
             assert!(rate(text).is_err(), "{text}");
         }
     }

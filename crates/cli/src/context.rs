@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use forebay_analysis::{Meter, Note, Observer, Unit};
 
@@ -65,7 +66,18 @@ impl Context {
 
     /// Starts showing progress towards `total` units (`None`: the end is not known).
     pub fn progress(&self, label: &str, unit: Unit, total: Option<u64>) -> Progress {
-        Progress::start(label, unit, total, self.quiet)
+        Progress::start(label, unit, total, None, self.quiet)
+    }
+
+    /// Starts showing progress of work that takes `lasts`, however fast it could be done.
+    pub fn progress_lasting(
+        &self,
+        label: &str,
+        unit: Unit,
+        total: Option<u64>,
+        lasts: Option<Duration>,
+    ) -> Progress {
+        Progress::start(label, unit, total, lasts, self.quiet)
     }
 
     /// Says once, as [`note`](Self::note), what several readings of a trace come upon.
@@ -96,7 +108,9 @@ impl Observer for Context {
     fn note(&self, note: Note) {
         match note {
             // Every reading of the trace comes upon them.
-            Note::Doubt(_) | Note::WithoutOperations(_) => self.note_once(&notes::words(&note)),
+            Note::Doubt(_) | Note::WithoutOperations(_) | Note::Lull(_) => {
+                self.note_once(&notes::words(&note))
+            }
             note => Context::note(self, notes::words(&note)),
         }
     }

@@ -2,9 +2,11 @@
 
 use forebay_analysis::Note;
 use forebay_analysis::miniature::BLOCKS_MIN;
+use forebay_block::Nanos;
 use forebay_config::Size;
 
 use forebay_render::format::{count, counted, percent};
+use forebay_report::Unit;
 
 /// A note as the user reads it.
 pub fn words(note: &Note) -> String {
@@ -19,6 +21,11 @@ pub fn words(note: &Note) -> String {
                  before it"
             )
         }
+        Note::Lull(time) => format!(
+            "the files keep their dates, and for {} none of them has requests; to start all of them \
+             at the same time, give --start-together",
+            long(*time)
+        ),
         Note::NotSimulated { purchase, reason: None } => {
             format!("{purchase} is evaluated by formula, because only two tiers can be simulated")
         }
@@ -48,6 +55,12 @@ pub fn words(note: &Note) -> String {
                                another"
             .to_owned(),
     }
+}
+
+/// A time that may be many years.
+fn long(time: Nanos) -> String {
+    let years = time.as_secs_f64() / (365.25 * 86_400.0);
+    if years < 2.0 { Unit::Seconds.show(time.as_secs_f64()) } else { format!("{years:.0} years") }
 }
 
 /// Which traces record no operations; of many, only the first is named.

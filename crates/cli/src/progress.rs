@@ -26,13 +26,20 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub(crate) fn start(label: &str, unit: Unit, total: Option<u64>, quiet: bool) -> Self {
+    /// `lasts` is how long the work takes if something else than its speed decides about that.
+    pub(crate) fn start(
+        label: &str,
+        unit: Unit,
+        total: Option<u64>,
+        lasts: Option<Duration>,
+        quiet: bool,
+    ) -> Self {
         let done = Arc::new(AtomicU64::new(0));
         if quiet {
             return Self { done, stop: None, painter: None };
         }
         let (stop, stopped) = mpsc::channel();
-        let shown = Shown { label: label.to_string(), unit, total, started: Instant::now() };
+        let shown = Shown { label: label.to_string(), unit, total, lasts, started: Instant::now() };
         let position = Arc::clone(&done);
         let painter = std::thread::spawn(move || {
             let is_terminal = std::io::stderr().is_terminal();
@@ -83,12 +90,42 @@ struct Shown {
     label: String,
     unit: Unit,
     total: Option<u64>,
+    lasts: Option<Duration>,
     started: Instant,
 }
 
 impl Shown {
     fn line(&self, done: u64) -> String {
-        line(&self.label, self.unit, done, self.total, self.started.elapsed())
+        self.line_after(done, self.started.elapsed())
+    }
+
+    /// `reading: 12 M of 45 M (27 %), 4.1 M/s, 8 s left`.
+    fn line_after(&self, done: u64, elapsed: Duration) -> String {
+        let show = |n: u64| match self.unit {
+            Unit::Count => count(n),
+            Unit::Bytes => Size(n).to_string(),
+        };
+        let rate = done as f64 / elapsed.as_secs_f64().max(1e-9);
+        let mut text = format!("{}: {}", self.label, show(done));
+        if let Some(total) = self.total.filter(|&total| total > 0) {
+            let percent = (done as f64 / total as f64 * 100.0).min(100.0);
+            text += &format!(" of {} ({percent:.0} %)", show(total));
+        }
+        text += &format!(", {}/s", show(rate as u64));
+        if let Some(left) = self.left(done, rate, elapsed) {
+            text += &format!(", {} left", duration(left));
+        }
+        text
+    }
+
+    /// The time left: of `lasts`, or else, or if that has passed, by the speed so far.
+    fn left(&self, done: u64, rate: f64, elapsed: Duration) -> Option<Duration> {
+        let planned = self.lasts.and_then(|lasts| lasts.checked_sub(elapsed));
+        let by_speed = || {
+            let left = self.total?.saturating_sub(done) as f64 / rate;
+            (done > 0).then(|| Duration::from_secs_f64(left.min(1e9)))
+        };
+        planned.or_else(by_speed)
     }
 }
 
@@ -108,46 +145,42 @@ fn print_line(line: &str) {
     crate::messages::say(format_args!("forebay: {line}"));
 }
 
-/// `reading: 12 M of 45 M (27 %), 4.1 M/s, 8 s left`.
-fn line(label: &str, unit: Unit, done: u64, total: Option<u64>, elapsed: Duration) -> String {
-    let show = |n: u64| match unit {
-        Unit::Count => count(n),
-        Unit::Bytes => Size(n).to_string(),
-    };
-    let rate = done as f64 / elapsed.as_secs_f64().max(1e-9);
-    let mut text = format!("{label}: {}", show(done));
-    if let Some(total) = total.filter(|&total| total > 0) {
-        let percent = (done as f64 / total as f64 * 100.0).min(100.0);
-        text += &format!(" of {} ({percent:.0} %)", show(total));
-    }
-    text += &format!(", {}/s", show(rate as u64));
-    if let (Some(total), true) = (total, done > 0) {
-        let left = total.saturating_sub(done) as f64 / rate;
-        text += &format!(", {} left", duration(Duration::from_secs_f64(left.min(1e9))));
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn shown(label: &str, unit: Unit, total: Option<u64>, lasts: Option<u64>) -> Shown {
+        let lasts = lasts.map(Duration::from_secs);
+        Shown { label: label.to_owned(), unit, total, lasts, started: Instant::now() }
+    }
 
     #[test]
     fn a_line_shows_position_rate_and_time_left() {
         let ten = Duration::from_secs(10);
         assert_eq!(
-            line("reading", Unit::Count, 1_000_000, Some(4_000_000), ten),
+            shown("reading", Unit::Count, Some(4_000_000), None).line_after(1_000_000, ten),
             "reading: 1 M of 4 M (25 %), 100 k/s, 30 s left"
         );
         assert_eq!(
-            line("writing", Unit::Bytes, 1 << 20, None, Duration::from_secs(1)),
+            shown("writing", Unit::Bytes, None, None).line_after(1 << 20, Duration::from_secs(1)),
             "writing: 1 MiB, 1 MiB/s"
         );
     }
 
     #[test]
     fn nothing_done_yet_promises_no_end() {
-        let text = line("reading", Unit::Count, 0, Some(10), Duration::from_secs(1));
+        let text = shown("reading", Unit::Count, Some(10), None);
+        let text = text.line_after(0, Duration::from_secs(1));
         assert_eq!(text, "reading: 0 of 10 (0 %), 0/s");
+    }
+
+    #[test]
+    fn work_of_known_duration_has_the_rest_of_it_left_however_much_is_done() {
+        let replay = shown("replaying", Unit::Count, Some(1000), Some(60));
+        let line = |done, seconds| replay.line_after(done, Duration::from_secs(seconds));
+        assert_eq!(line(0, 15), "replaying: 0 of 1 k (0 %), 0/s, 45 s left");
+        assert_eq!(line(900, 15), "replaying: 900 of 1 k (90 %), 60/s, 45 s left");
+        // It takes longer than planned.
+        assert_eq!(line(900, 90), "replaying: 900 of 1 k (90 %), 10/s, 10 s left");
     }
 }

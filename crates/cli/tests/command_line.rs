@@ -312,7 +312,7 @@ fn what_cannot_be_read_is_said_in_words_of_the_user() {
     let (status, says) = run(&["report", "other.json", "-o", "x.html"], Stdio::null());
     assert!(status == Some(2) && says.contains("consolidate, sample, representatives"), "{says}");
     for command in [
-        &["trace", "convert", "t.parquet", "--to", "csv", "-o", "-"][..],
+        &["trace", "convert", "t.parquet", "--to", "parquet", "-o", "-"][..],
         &["mrc", "t.parquet", "--html", "-"],
         &["mrc", "t.parquet", "--parquet", "-"],
         &["report", "i.json", "-o", "-"],

@@ -384,6 +384,15 @@ fn a_miniature_needs_sizes_that_it_can_have() {
         assert!(output.status.success() && says.contains("left out 4 KiB"), "{says}");
         assert_eq!(says.contains("--sample 1"), advice, "{says}");
     }
+    // The flash that the configuration sets is shown next to the sizes of memory.
+    let tiers = "[cache]\ndram = '1MiB'\n[flash]\npath = 'x'\nsize = '64MiB'\n";
+    std::fs::write(&config, tiers).unwrap();
+    let output = forebay(&["mrc", &trace, "--config", &config, "--at", "1MiB"]);
+    let says = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        says.lines().any(|line| line.starts_with("flash ") && line.ends_with("64 MiB")),
+        "{says}"
+    );
     let large = "[cache]\ndram = '1MiB'\n[flash]\npath = 'x'\n";
     std::fs::write(&config, large).unwrap();
     let tiers = [&trace, "--config", &config, "--at", "1MiB", "--flash", "10TiB"];

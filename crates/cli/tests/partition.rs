@@ -215,7 +215,7 @@ fn volumes_that_overload_their_devices_are_named_with_the_way_out() {
         String::from_utf8(output.stderr).unwrap()
     };
     let fast = said(&[]);
-    for part in ["overloaded", "db", "--rate 0.02,", "--queue-depth 8"] {
+    for part in ["overloaded", "requests of db", "--rate 0.02,", "--queue-depth 8"] {
         assert!(fast.contains(part), "{part}: {fast}");
     }
     let less = said(&["--rate", "0.1"]);

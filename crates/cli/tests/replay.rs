@@ -35,6 +35,43 @@ fn trace(dir: &Path) {
     assert!(forebay(dir, &["trace", "synth", spec, "-o", "t.parquet"]).status.success());
 }
 
+/// Two traces of a second each, seventeen years apart by their dates (in 100 ns since 1601).
+fn dated(dir: &Path) -> [&'static str; 2] {
+    for (name, start) in
+        [("old.csv", 128_166_372_000_000_000_u64), ("new.csv", 133_500_000_000_000_000)]
+    {
+        let line = |n: u64| format!("{},host,0,Read,{},4096,10\n", start + n * 100_000, n * 4096);
+        std::fs::write(dir.join(name), (0..100).map(line).collect::<String>()).unwrap();
+    }
+    ["old.csv", "new.csv"]
+}
+
+#[test]
+fn traces_of_distant_dates_are_noted_with_the_option_that_starts_them_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let traces = dated(dir);
+    std::fs::write(dir.join("c.toml"), "[cache]\ndram = '16MiB'\n").unwrap();
+    let simulate = [&["simulate"], &traces[..], &["--config", "c.toml"]].concat();
+    let target = ["--target", "d.img", "--create", "1MiB", "--write"];
+    let replay = [&["replay"], &traces[..], &target, &["--as-fast-as-possible"]].concat();
+    for args in [simulate, replay] {
+        let says = |more: &[&str]| {
+            let output = forebay(dir, &[&args[..], more].concat());
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stderr).unwrap()
+        };
+        let apart = says(&[]);
+        assert_eq!(apart.matches("for 17 years none of them").count(), 1, "{apart}");
+        assert!(apart.contains("give --start-together"), "{apart}");
+        let together = says(&["--start-together"]);
+        assert!(!together.contains("years"), "{together}");
+    }
+    let compared =
+        forebay(dir, &["simulate", "old.csv", "new.csv", "--config", "c.toml", "--policy", "lru"]);
+    assert!(String::from_utf8_lossy(&compared.stderr).contains("17 years"), "{compared:?}");
+}
+
 const FAST: [&str; 4] = ["t.parquet", "--as-fast-as-possible", "--queue-depth", "8"];
 
 #[test]

@@ -2,7 +2,7 @@
 //! input without leaving anything behind. Method: the binary, on traces that it makes itself.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -60,6 +60,47 @@ fn a_workload_is_made_looked_into_and_converted_without_changing() {
         &["trace", "convert", "b.csv", "-o", "e.bin", "--to", "oracleGeneral:block=4096", "--json"],
     );
     assert_eq!(converted["requests"], info["block_accesses"]["all"]);
+}
+
+#[test]
+fn text_formats_can_be_written_to_standard_output() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    json(dir, &["trace", "synth", "zipf:requests=2k,volume=vm1", "-o", "a.parquet", "--json"]);
+    for (format, name) in [("csv", "a.csv"), ("iolog", "a.log")] {
+        json(dir, &["trace", "convert", "a.parquet", "-o", name, "--json"]);
+        let args = ["trace", "convert", "a.parquet", "-o", "-", "--to", format];
+        let output = forebay(dir, &args);
+        assert!(output.status.success());
+        let file = std::fs::read(dir.join(name)).unwrap();
+        assert!(output.stdout == file, "{format}: {} bytes", output.stdout.len());
+        assert!(String::from_utf8_lossy(&output.stderr).contains("2 k requests"));
+    }
+    let refused = |more: &[&str], says: &str| {
+        let message =
+            fails(dir, &[&["trace", "convert", "a.parquet", "-o", "-"], more].concat(), 2);
+        assert!(message.contains(says), "{more:?}: {message}");
+    };
+    refused(&[], "csv or iolog");
+    refused(&["--to", "parquet"], "only to a file");
+    refused(&["--to", "oracleGeneral"], "only to a file");
+    refused(&["--to", "csv", "--json"], "--json");
+}
+
+#[test]
+fn a_reader_of_a_trace_that_goes_away_is_no_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    json(dir.path(), &["trace", "synth", "zipf:requests=50k", "-o", "a.parquet", "--json"]);
+    let mut writing = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .current_dir(dir.path())
+        .args(["trace", "convert", "a.parquet", "-o", "-", "--to", "csv"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(writing.stdout.take());
+    let output = writing.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
 
 #[test]

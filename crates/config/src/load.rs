@@ -3,6 +3,7 @@
 use core::ops::Range;
 use std::path::Path;
 
+use forebay_names::nearest;
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
@@ -10,7 +11,7 @@ use toml::de::{DeString, DeTable, DeValue};
 use crate::Config;
 use crate::document::header;
 use crate::error::{ConfigError, Problem};
-use crate::schema::{Key, Nested, Section, Table, nearest};
+use crate::schema::{Key, Nested, Section, Table};
 
 impl Config {
     /// Reads and checks a configuration.

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use forebay_names::nearest;
 use serde::Deserialize;
 
 use crate::{Address, FileMode, Size, TimeSpan};
@@ -298,14 +299,4 @@ pub(crate) fn choose(what: &str, choices: &[Choice], text: &str) -> Result<usize
         Some(near) => format!("there is no {what} `{text}`; the closest name is `{near}`"),
         None => format!("there is no {what} `{text}`; use {}", all()),
     })
-}
-
-/// The name most like `text`, if one is at all like it.
-pub(crate) fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    names
-        .into_iter()
-        .map(|name| (strsim::jaro_winkler(text, name), name))
-        .filter(|(similarity, _)| *similarity > 0.75)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, name)| name)
 }

@@ -257,6 +257,9 @@ mod tests {
         assert_eq!(mean_us("FastSSD", Op::Read), 1.82);
         assert_eq!(mean_us("FastHDD", Op::Write), 974.6);
         assert_eq!(mean_us("SlowHDD", Op::Read), 1661.1);
+        for name in ["FastSSD", "MediumSSD", "SlowSSD", "FastHDD", "SlowHDD"] {
+            assert_eq!(mean_us(name, Op::Flush), mean_us(name, Op::Write), "{name}");
+        }
     }
 
     #[test]

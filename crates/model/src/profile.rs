@@ -85,18 +85,18 @@ impl Profile {
     ///
     /// `FastDRAM` to `SlowHDD` are the catalogue of Bhandari 2024, table 3.1: the measured mean
     /// latencies of a 4 KiB page in whole nanoseconds, fixed, transfer included, with nothing known
-    /// of their spread.
+    /// of their spread, nor of syncs: a sync takes as long as a write.
     /// The others are typical devices with spread, seeks and limits, for trying things out; they
     /// are nobody's measurement.
     pub fn named(name: &str) -> Option<Profile> {
         Some(match name {
             "FastDRAM" => Profile::fixed(Nanos(62), Nanos(62), 0),
             "SlowDRAM" => Profile::fixed(Nanos(77), Nanos(77), 0),
-            "FastSSD" => Profile::fixed(Nanos(1_820), Nanos(2_000), 16),
-            "MediumSSD" => Profile::fixed(Nanos(13_330), Nanos(27_770), 16),
-            "SlowSSD" => Profile::fixed(Nanos(18_180), Nanos(33_330), 16),
-            "FastHDD" => Profile::fixed(Nanos(120_800), Nanos(974_600), 1),
-            "SlowHDD" => Profile::fixed(Nanos(1_661_100), Nanos(1_037_300), 1),
+            "FastSSD" => Profile::planned(Nanos(1_820), Nanos(2_000), 16),
+            "MediumSSD" => Profile::planned(Nanos(13_330), Nanos(27_770), 16),
+            "SlowSSD" => Profile::planned(Nanos(18_180), Nanos(33_330), 16),
+            "FastHDD" => Profile::planned(Nanos(120_800), Nanos(974_600), 1),
+            "SlowHDD" => Profile::planned(Nanos(1_661_100), Nanos(1_037_300), 1),
             "hdd-7200" => Profile::disks(1),
             "hdd-array" => Profile::disks(8),
             "sata-ssd" => Profile {
@@ -132,7 +132,7 @@ impl Profile {
         })
     }
 
-    /// A device of fixed latencies and no transfer times.
+    /// A device of fixed latencies, with transfers and syncs that take no time.
     pub fn fixed(read: Nanos, write: Nanos, parallelism: u32) -> Profile {
         Profile {
             read: Latency::Fixed(read),
@@ -140,6 +140,11 @@ impl Profile {
             parallelism,
             ..Profile::INSTANT
         }
+    }
+
+    /// A block device of which only the latencies of reads and writes are known.
+    fn planned(read: Nanos, write: Nanos, parallelism: u32) -> Profile {
+        Profile { sync: Latency::Fixed(write), ..Profile::fixed(read, write, parallelism) }
     }
 
     /// Checks that the numbers make sense.

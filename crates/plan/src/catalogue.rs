@@ -52,8 +52,6 @@ struct Combinations {
 
 const FILE_KEYS: [&str; 2] = ["device", "combination"];
 const COMBINATION_KEYS: [&str; 2] = ["tiers", "backing"];
-/// Names that are more similar than this (Jaro-Winkler) may be misspellings of each other.
-const NEAR: f64 = 0.75;
 
 impl Default for Catalogue {
     /// The devices and 17 combinations of Bhandari (2024), tables 3.1 and 3.2.
@@ -229,13 +227,9 @@ fn line_of(text: &str, at: usize) -> usize {
 /// The end of a message about the unknown `name`: the name that was probably meant, if one is near, and all
 /// names.
 fn suggestion(name: &str, what: &str, known: &[&str]) -> String {
-    let similarity =
-        |known: &str| strsim::jaro_winkler(&name.to_lowercase(), &known.to_lowercase());
-    let scored = known.iter().map(|&known| (similarity(known), known));
-    let nearest = scored.filter(|(s, _)| *s > NEAR).max_by(|a, b| a.0.total_cmp(&b.0));
     let all = known.join(", ");
-    match nearest {
-        Some((_, near)) => format!("; did you mean `{near}`? The {what} are {all}"),
+    match forebay_names::nearest(name, known.iter().copied()) {
+        Some(near) => format!("; did you mean `{near}`? The {what} are {all}"),
         None => format!("; the {what} are {all}"),
     }
 }

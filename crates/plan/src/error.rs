@@ -44,7 +44,7 @@ pub enum PlanError {
     /// Everything that the budget buys, of all combinations, is flash that wears out too fast.
     #[error(
         "a budget of ${budget_usd} buys only flash that would use more than {used_max} times its \
-         rated endurance: raise the budget, or raise the limit with --wear-max"
+         rated endurance"
     )]
     WearsOut {
         /// What may be spent.

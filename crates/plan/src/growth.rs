@@ -77,26 +77,11 @@ impl Growth {
         budget_usd: f64,
         options: &PlanOptions,
     ) -> Result<Self, PlanError> {
-        let [first, second] = hierarchy.tiers.as_slice() else {
-            return Err(PlanError::GrowthTiers(hierarchy.tiers.len()));
-        };
         if counts.reads() + counts.writes() == 0 {
             return Err(PlanError::NoAccesses);
         }
-        if !(budget_usd.is_finite() && budget_usd > 0.0) {
-            return Err(PlanError::NotABudget(budget_usd));
-        }
         let cost = &options.cost;
-        let usd = [cost.unit_usd(0, first, first), cost.unit_usd(1, second, first)];
-        if budget_usd < usd[0].min(usd[1]) * (1.0 - SAME) {
-            let cheaper = usize::from(usd[1] < usd[0]);
-            return Err(PlanError::BuysNothing {
-                budget_usd,
-                needed_usd: usd[cheaper],
-                device: hierarchy.tiers[cheaper].name.clone(),
-                unit_bytes: cost.unit_bytes,
-            });
-        }
+        let usd = prices(hierarchy, cost, budget_usd)?;
         let blocks = |units: Units| units.0 * cost.unit_blocks();
         let us = |sizes: [Units; 2]| hierarchy.mean_latency_us(counts, &sizes.map(blocks));
         // More than this is useless with what is there.
@@ -112,15 +97,14 @@ impl Growth {
             let rest = budget_usd - more as f64 * usd[0];
             [Units(have.0 + more), Units(buys(rest, usd[1], useful - more))]
         });
-        let mut divide = (us(grow), grow);
+        let (now_us, grow_us, add_us) = (us(now), us(grow), us(add));
+        let mut divide = (grow_us, grow);
         for sizes in divided {
             let found = us(sizes);
-            if found < divide.0 * (1.0 - SAME) {
+            if faster(found, divide.0) {
                 divide = (found, sizes);
             }
         }
-        let (now_us, grow_us, add_us) = (us(now), us(grow), us(add));
-        let faster = |a: f64, b: f64| a < b * (1.0 - SAME);
         let spent = |sizes: &[Units]| cost.usd(&hierarchy.tiers, sizes);
         let better = if !faster(grow_us, now_us) && !faster(add_us, now_us) {
             Way::Neither
@@ -152,6 +136,32 @@ impl Growth {
             price_ratio: usd[0] / usd[1],
         })
     }
+}
+
+/// What a unit of each of two tiers costs, the metadata of the second in the first included.
+fn prices(hierarchy: &Hierarchy, cost: &CostModel, budget_usd: f64) -> Result<[f64; 2], PlanError> {
+    let [first, second] = hierarchy.tiers.as_slice() else {
+        return Err(PlanError::GrowthTiers(hierarchy.tiers.len()));
+    };
+    if !(budget_usd.is_finite() && budget_usd > 0.0) {
+        return Err(PlanError::NotABudget(budget_usd));
+    }
+    let usd = [cost.unit_usd(0, first, first), cost.unit_usd(1, second, first)];
+    if budget_usd < usd[0].min(usd[1]) * (1.0 - SAME) {
+        let cheaper = usize::from(usd[1] < usd[0]);
+        return Err(PlanError::BuysNothing {
+            budget_usd,
+            needed_usd: usd[cheaper],
+            device: hierarchy.tiers[cheaper].name.clone(),
+            unit_bytes: cost.unit_bytes,
+        });
+    }
+    Ok(usd)
+}
+
+/// Whether a latency is lower than another by more than rounding.
+fn faster(a: f64, b: f64) -> bool {
+    a < b * (1.0 - SAME)
 }
 
 /// The smallest number from 1 to `most` that is good, where all above a good one are good.

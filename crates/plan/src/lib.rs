@@ -27,6 +27,7 @@ mod error;
 mod evaluate;
 mod growth;
 mod hierarchy;
+mod judged_by;
 mod pareto;
 pub mod partition;
 mod plan;
@@ -51,6 +52,7 @@ pub use error::{BoxError, PlanError};
 pub use evaluate::{Analytic, Evaluator};
 pub use growth::{Growth, Way};
 pub use hierarchy::{Evaluation, Hierarchy, WritePolicy};
+pub use judged_by::{JudgedBy, UnknownJudge};
 pub use pareto::{Front, ParetoPoint, fastest, pareto_front};
 pub use plan::{
     Choice, Class, Method, Plan, PlanOptions, Purchase, Tier, check_budget, plan, plan_with,

@@ -1,7 +1,5 @@
 //! Plans: the best purchase for a budget, over every combination of a catalogue.
 
-use std::borrow::Cow;
-
 use forebay_block::Nanos;
 use forebay_locality::Interval;
 use schemars::JsonSchema;
@@ -14,6 +12,7 @@ use crate::counts::HitCounts;
 use crate::error::PlanError;
 use crate::evaluate::{Analytic, Evaluator};
 use crate::hierarchy::{Hierarchy, WritePolicy};
+use crate::judged_by::JudgedBy;
 use crate::ratio::{HitMiss, Tradeoff};
 use crate::search::{CydoniaOptions, Found, cydonia, exhaustive};
 use crate::space::Space;
@@ -140,8 +139,8 @@ pub struct Purchase {
     pub mean_latency_us: f64,
     /// Mean latency by the formulas, regardless of `judged_by`.
     pub analytic_latency_us: f64,
-    /// How the purchase was last evaluated: `analytic` (with the formulas), `simulate` or `replay`.
-    pub judged_by: Cow<'static, str>,
+    /// How the purchase was last evaluated.
+    pub judged_by: JudgedBy,
     /// With `--sample`, a confidence interval of about 95 % for the mean latency by the formulas; otherwise
     /// null.
     pub mean_latency_us_bounds: Option<Interval>,
@@ -424,7 +423,7 @@ pub(crate) fn purchase<H: HitCounts + ?Sized>(
         cost_usd: cost.usd(&hierarchy.tiers, sizes),
         mean_latency_us,
         analytic_latency_us: evaluation.mean_latency_us,
-        judged_by: "analytic".into(),
+        judged_by: JudgedBy::Analytic,
         mean_latency_us_bounds: hierarchy.mean_latency_us_bounds(counts, &blocks),
         p99_latency_us: evaluation.p99_latency_us,
         p999_latency_us: evaluation.p999_latency_us,

@@ -4,6 +4,7 @@ use crate::catalogue::{Catalogue, Combination};
 use crate::cost::{CostModel, Units};
 use crate::error::{BoxError, PlanError};
 use crate::hierarchy::Hierarchy;
+use crate::judged_by::JudgedBy;
 use crate::plan::{Choice, Class, Plan, PlanOptions, Purchase};
 use crate::wear::Wear;
 
@@ -31,9 +32,9 @@ struct Judgement {
 }
 
 impl Judgement {
-    fn enter(self, purchase: &mut Purchase, cost: &CostModel, judged_by: &'static str) {
+    fn enter(self, purchase: &mut Purchase, cost: &CostModel, judged_by: JudgedBy) {
         let Self { hierarchy, sizes, judged } = self;
-        purchase.judged_by = judged_by.into();
+        purchase.judged_by = judged_by;
         purchase.mean_latency_us = judged.mean_latency_us;
         purchase.mean_latency_us_bounds = None;
         purchase.p99_latency_us = judged.p99_latency_us;
@@ -64,7 +65,7 @@ pub fn judge_shortlist(
     plan: &mut Plan,
     catalogue: &Catalogue,
     options: &PlanOptions,
-    (shortlist, judged_by): (usize, &'static str),
+    (shortlist, judged_by): (usize, JudgedBy),
     judge: &mut Judge<'_>,
 ) -> Result<u64, PlanError> {
     let mut count = 0;
@@ -102,37 +103,46 @@ pub fn judge_shortlist(
         of_baseline.enter(&mut choice.baseline, &options.cost, judged_by);
         let single = choice.baseline.mean_latency_us;
         if single < choice.purchase.mean_latency_us {
-            let none =
-                choice.purchase.tiers.drain(1..).map(|tier| crate::Tier { bytes: 0, ..tier });
-            let tiers: Vec<_> = none.collect();
-            choice.purchase = choice.baseline.clone();
-            choice.purchase.hit_ratio.resize(1 + tiers.len(), 0.0);
-            choice.purchase.read_hit_ratio.resize(1 + tiers.len(), 0.0);
-            choice.purchase.write_hit_ratio.resize(1 + tiers.len(), 0.0);
-            choice.purchase.tiers.extend(tiers);
-            choice.purchase.class = Class::Single;
-            (choice.hit_miss_ratio, choice.break_even) = (None, None);
+            buy_single(&mut choice);
         }
         let reduction = 1.0 - choice.purchase.mean_latency_us / single;
         choice.latency_reduction = if reduction.is_finite() { reduction } else { 0.0 };
         best.push(choice);
     }
-    let limit = options.wear_limit();
-    let wears_out = |c: &Choice| {
-        let used = c.purchase.endurance_used;
-        limit.zip(used).is_some_and(|(limit, used)| !limit.allows_used(used))
-    };
-    best.sort_by(|a, b| {
-        let lasts = wears_out(a).cmp(&wears_out(b));
-        let us = a.purchase.mean_latency_us.total_cmp(&b.purchase.mean_latency_us);
-        lasts.then(us).then(a.purchase.cost_usd.total_cmp(&b.purchase.cost_usd))
-    });
+    sort(&mut best, options);
     plan.choices = best;
     plan.choices.append(&mut rest);
     if let Some(first) = plan.choices.first() {
         plan.baseline = first.baseline.clone();
     }
     Ok(count)
+}
+
+/// Puts the single tier of the same cost in the place of what was chosen, whose other tiers are then not bought.
+fn buy_single(choice: &mut Choice) {
+    let none = choice.purchase.tiers.drain(1..).map(|tier| crate::Tier { bytes: 0, ..tier });
+    let tiers: Vec<_> = none.collect();
+    choice.purchase = choice.baseline.clone();
+    choice.purchase.hit_ratio.resize(1 + tiers.len(), 0.0);
+    choice.purchase.read_hit_ratio.resize(1 + tiers.len(), 0.0);
+    choice.purchase.write_hit_ratio.resize(1 + tiers.len(), 0.0);
+    choice.purchase.tiers.extend(tiers);
+    choice.purchase.class = Class::Single;
+    (choice.hit_miss_ratio, choice.break_even) = (None, None);
+}
+
+/// What lasts before what wears out too fast, then by latency and by cost.
+fn sort(judged: &mut [Choice], options: &PlanOptions) {
+    let limit = options.wear_limit();
+    let wears_out = |c: &Choice| {
+        let used = c.purchase.endurance_used;
+        limit.zip(used).is_some_and(|(limit, used)| !limit.allows_used(used))
+    };
+    judged.sort_by(|a, b| {
+        let lasts = wears_out(a).cmp(&wears_out(b));
+        let us = a.purchase.mean_latency_us.total_cmp(&b.purchase.mean_latency_us);
+        lasts.then(us).then(a.purchase.cost_usd.total_cmp(&b.purchase.cost_usd))
+    });
 }
 
 impl Purchase {
@@ -182,7 +192,8 @@ mod tests {
             next -= 1.0;
             Ok(judged(if sizes.len() > 1 { next } else { 5000.0 }))
         };
-        let count = judge_shortlist(&mut after, &c, &options, (3, "simulate"), &mut judge).unwrap();
+        let count =
+            judge_shortlist(&mut after, &c, &options, (3, JudgedBy::Simulate), &mut judge).unwrap();
         assert!((4..=6).contains(&count), "a single tier is judged once: {count}");
         let names = |p: &Plan| -> Vec<Vec<crate::Tier>> {
             p.choices.iter().map(|c| c.purchase.tiers.clone()).collect()
@@ -190,8 +201,8 @@ mod tests {
         let (before_names, after_names) = (names(&before), names(&after));
         assert_eq!(after_names[0], before_names[2]);
         assert_eq!(after_names[3..], before_names[3..]);
-        let by: Vec<&str> = after.choices.iter().map(|c| &*c.purchase.judged_by).collect();
-        assert_eq!((&by[..3], by[3]), (&["simulate"; 3][..], "analytic"));
+        let by: Vec<JudgedBy> = after.choices.iter().map(|c| c.purchase.judged_by).collect();
+        assert_eq!((&by[..3], by[3]), (&[JudgedBy::Simulate; 3][..], JudgedBy::Analytic));
         let first = &after.choices[0];
         assert_eq!(
             first.purchase.analytic_latency_us,
@@ -227,11 +238,12 @@ mod tests {
             asked.push((h.tiers[0].name.clone(), sizes.to_vec()));
             Ok(judged(if h.tiers[0].name == "SlowDRAM" { 10.0 } else { 20.0 }))
         };
-        let count = judge_shortlist(&mut plan, &c, &options, (2, "simulate"), &mut judge).unwrap();
+        let count =
+            judge_shortlist(&mut plan, &c, &options, (2, JudgedBy::Simulate), &mut judge).unwrap();
         assert_eq!(count, asked.len() as u64);
         assert!(["FastDRAM", "SlowDRAM"].iter().all(|name| asked.iter().any(|a| a.0 == *name)));
         assert_eq!(first_tiers(&plan, 1), ["SlowDRAM"], "the judge's best comes first");
-        assert!(plan.choices.iter().all(|c| c.purchase.judged_by == "simulate"));
+        assert!(plan.choices.iter().all(|c| c.purchase.judged_by == JudgedBy::Simulate));
     }
 
     #[test]
@@ -250,7 +262,7 @@ mod tests {
                 ..judged(us).unwrap_or_default()
             }))
         };
-        judge_shortlist(&mut plan, &c, &options, (1, "simulate"), &mut judge).unwrap();
+        judge_shortlist(&mut plan, &c, &options, (1, JudgedBy::Simulate), &mut judge).unwrap();
         let bought = &plan.choices[0].purchase;
         let [one, two] = [0, 1].map(|tier| bought.tiers[tier].bytes as f64);
         assert!(one > 0.0 && two > 0.0);
@@ -285,13 +297,13 @@ mod tests {
         };
         let mut after = before.clone();
         let all = before.choices.len();
-        judge_shortlist(&mut after, &c, &options, (all, "simulate"), &mut judge).unwrap();
+        judge_shortlist(&mut after, &c, &options, (all, JudgedBy::Simulate), &mut judge).unwrap();
         let is_worn = |c: &Choice| c.purchase.endurance_used.is_some_and(|used| used > 1.0);
         let first = after.choices.iter().position(is_worn).expect("it is still there");
         assert!(first > 0 && after.choices[first..].iter().all(is_worn));
         let free = PlanOptions { wear_max: None, ..options.clone() };
         let mut after = before.clone();
-        judge_shortlist(&mut after, &c, &free, (all, "simulate"), &mut judge).unwrap();
+        judge_shortlist(&mut after, &c, &free, (all, JudgedBy::Simulate), &mut judge).unwrap();
         assert!(is_worn(&after.choices[0]), "without a limit the fastest comes first");
     }
 
@@ -301,7 +313,7 @@ mod tests {
         let mut plan = plan(&counts(), &c, c.combinations(), 1.0, &options).unwrap();
         let mut judge =
             |_: &Hierarchy, sizes: &[Units]| Ok(judged(if sizes.len() > 1 { 90.0 } else { 10.0 }));
-        judge_shortlist(&mut plan, &c, &options, (2, "simulate"), &mut judge).unwrap();
+        judge_shortlist(&mut plan, &c, &options, (2, JudgedBy::Simulate), &mut judge).unwrap();
         for choice in &plan.choices[..2] {
             assert_eq!((choice.purchase.class, choice.latency_reduction), (Class::Single, 0.0));
             assert_eq!(choice.purchase.tiers[1].bytes, 0);
@@ -321,8 +333,9 @@ mod tests {
             let has = h.tiers.get(1).is_some_and(|tier| tier.name == refused);
             Ok(if has { None } else { judged(50.0) })
         };
-        judge_shortlist(&mut plan, &catalogue, &options, (2, "simulate"), &mut judge).unwrap();
-        let by = |c: &&Choice| c.purchase.judged_by == "simulate";
+        judge_shortlist(&mut plan, &catalogue, &options, (2, JudgedBy::Simulate), &mut judge)
+            .unwrap();
+        let by = |c: &&Choice| c.purchase.judged_by == JudgedBy::Simulate;
         let first: Vec<&Choice> = plan.choices.iter().take_while(by).collect();
         assert_eq!(plan.choices.iter().filter(by).count(), first.len());
         let mut caches: Vec<_> =

@@ -131,15 +131,22 @@ fn of_memory(answer: &Answer, bytes: u64) -> impl Iterator<Item = &Point> {
 
 fn facts(shown: &Miniature<'_>) -> Facts {
     let answer = shown.answer;
-    vec![
+    let mut facts = vec![
         ("requests", count(answer.requests)),
         ("block accesses", count(answer.accesses)),
         ("of these writes", percent(answer.writes as f64 / answer.accesses as f64)),
         ("distinct data", format!("about {}", Size(answer.distinct_blocks * answer.block_size))),
         ("cache", shown.config.clone()),
+    ];
+    // Several sizes are in the tables and pictures.
+    if let [Some(bytes)] = flash_sizes(answer)[..] {
+        facts.push(("flash", Size(bytes).to_string()));
+    }
+    facts.extend([
         ("write policy", answer.write_policy.to_owned()),
         ("replacement", answer.replacement.to_owned()),
         ("block size", Size(answer.block_size).to_string()),
         ("simulated with", format!("{} of the blocks", percent(answer.sampled_rate))),
-    ]
+    ]);
+    facts
 }

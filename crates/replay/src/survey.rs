@@ -12,6 +12,8 @@ pub struct Survey {
     pub modifying: u64,
     /// The last request's time.
     pub duration: Nanos,
+    /// The first request's time.
+    first: Option<Nanos>,
     /// By volume number.
     pub volumes: Vec<VolumeSurvey>,
     hasher: TraceHasher,
@@ -29,10 +31,16 @@ pub struct VolumeSurvey {
 }
 
 impl Survey {
+    /// Time from the first request to the last.
+    pub fn span(&self) -> Nanos {
+        Nanos(self.duration.0 - self.first.unwrap_or(self.duration).0)
+    }
+
     /// Takes a request in.
     pub fn add(&mut self, request: &Request) {
         self.requests += 1;
         self.duration = self.duration.max(request.time);
+        self.first.get_or_insert(request.time);
         self.hasher.add(request);
         let volume = request.volume.0 as usize;
         if self.volumes.len() <= volume {

@@ -67,12 +67,7 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
     check_blocks(memory, "cache.dram")?;
     let on_flash = flash.as_ref().map_or(0, |flash| u64::from(flash.entries_max));
     check_blocks(memory + on_flash, FLASH)?;
-    if shards > 1 && has_slots(flash.as_ref()) {
-        // Each shard would need an index of all cells, and would replace by a list of its own.
-        let what = "the flash layout \"slots\" supports only one shard: set `shards = 1` in [workers], or \
-             flash.layout = \"log\"";
-        return Err(SetupError::Unsupported(what.to_owned()));
-    }
+    check_shards(shards, flash.as_ref())?;
     let cache = CacheConfig {
         block_size,
         dram_blocks,
@@ -85,11 +80,7 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
             words::Partial::Fill => Partial::Fill,
         },
         relation: relation(config.cache.relation),
-        bypass: Bypass {
-            reads: config.bypass.reads.map_or(0, |least| least.bytes()),
-            writes: config.bypass.writes.map_or(0, |least| least.bytes()),
-            dirty_blocks: config.bypass.dirty.map_or(0, |most| most.bytes() / block_size.bytes()),
-        },
+        bypass: bypass(&config.bypass, block_size),
         replacement: replacement(&config.replacement)?,
         flash,
         shards,
@@ -103,39 +94,61 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
         transfers_spare: CacheConfig::TRANSFERS_SPARE,
         give_up_after: config.flush.give_up_after.nanos(),
     };
-    // Nothing is known of a flash tier that is not open yet.
+    // (Of a flash tier that is not open yet nothing is known.)
     if flash_bytes.is_some() || config.flash.is_none() {
         check_combination(&Combination::from_config(&cache))?;
     }
-    if cache.transfers() > CacheConfig::TRANSFERS_MAX {
-        return Err(too_many_transfers(&cache, memory));
-    }
+    check_transfers(&cache, memory)?;
     Ok(cache)
 }
 
-/// The error for a shard that holds more blocks in memory than its transfers have numbers for.
-fn too_many_transfers(cache: &CacheConfig, blocks: u64) -> SetupError {
-    let block_bytes = cache.block_size.bytes();
+fn bypass(bypass: &words::Bypass, block_size: BlockSize) -> Bypass {
+    Bypass {
+        reads: bypass.reads.map_or(0, |least| least.bytes()),
+        writes: bypass.writes.map_or(0, |least| least.bytes()),
+        dirty_blocks: bypass.dirty.map_or(0, |most| most.bytes() / block_size.bytes()),
+    }
+}
+
+fn has_slots(flash: &FlashConfig) -> bool {
+    flash.geometry.slots != 0
+}
+
+/// Refuses several shards in front of slots: each would need an index of all cells, and would replace by a list
+/// of its own.
+fn check_shards(shards: u8, flash: Option<&FlashConfig>) -> Result<(), SetupError> {
+    match shards > 1 && flash.is_some_and(has_slots) {
+        true => {
+            let what = "the flash layout \"slots\" supports only one shard: set `shards = 1` in \
+                        [workers], or flash.layout = \"log\"";
+            Err(SetupError::Unsupported(what.to_owned()))
+        }
+        false => Ok(()),
+    }
+}
+
+/// Refuses more blocks in the memory of a shard, of `memory` in all, than it can transfer at the same time.
+fn check_transfers(cache: &CacheConfig, memory: u64) -> Result<(), SetupError> {
+    if cache.transfers() <= CacheConfig::TRANSFERS_MAX {
+        return Ok(());
+    }
+    let block = cache.block_size.bytes();
     let per_shard = CacheConfig::TRANSFERS_MAX - BOUNCE_FRAMES_PER_SHARD - cache.transfers_spare;
-    let limit = words::Size((u64::from(per_shard) * block_bytes).next_multiple_of(1 << 30));
+    let limit = words::Size((u64::from(per_shard) * block).next_multiple_of(1 << 30));
     // More shards are no way out in slots.
-    let (layout, shards) = match has_slots(cache.flash.as_ref()) {
+    let (layout, shards) = match cache.flash.as_ref().is_some_and(has_slots) {
         true => {
             ("set flash.layout = \"log\" and ", "; the flash layout \"slots\" supports one shard")
         }
         false => ("set ", ""),
     };
-    SetupError::Unsupported(format!(
-        "cache.dram is too large: a shard holds at most {per_shard} blocks in memory, which is \
-         less than {limit} with blocks of {}{shards}; increase cache.block_size, or \
-         {layout}`shards` in [workers] to {} or more",
-        words::Size(block_bytes),
-        blocks.div_ceil(per_shard.into())
-    ))
-}
-
-fn has_slots(flash: Option<&FlashConfig>) -> bool {
-    flash.is_some_and(|flash| flash.geometry.slots != 0)
+    Err(SetupError::Unsupported(format!(
+        "cache.dram is too large: a shard holds at most {per_shard} blocks in memory, which is less \
+         than {limit} with blocks of {}{shards}; increase cache.block_size, or {layout}`shards` in \
+         [workers] to {} or more",
+        words::Size(block),
+        memory.div_ceil(per_shard.into())
+    )))
 }
 
 /// Refuses more blocks than an index has room for, of whatever tier.

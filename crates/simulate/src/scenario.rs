@@ -221,7 +221,7 @@ mod tests {
         let s = scenario(TWO, &["b", "a", "c"]).unwrap();
         let sizes: Vec<u64> = s.volumes.iter().map(|v| v.size_bytes).collect();
         assert_eq!(sizes, [12_288, 1 << 20, 12_288]);
-        assert_eq!(s.volumes[1].backing, Profile::fixed(Nanos(120_800), Nanos(974_600), 1));
+        assert_eq!(Some(&s.volumes[1].backing), Profile::named("FastHDD").as_ref());
         assert!(s.volumes[0].read_only && !s.volumes[2].read_only);
         assert!(s.assumptions.iter().any(|a| a.contains("hdd-7200")), "{:?}", s.assumptions);
     }

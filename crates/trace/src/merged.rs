@@ -28,6 +28,8 @@ struct Input<R> {
     next: usize,
     /// Added to its times.
     shift_ns: u64,
+    /// The merged times of the first and of the last request that it has given.
+    span_ns: Option<(u64, u64)>,
     /// The merged number of each of its volumes.
     volumes: Vec<u32>,
     /// What stopped it, after the requests before that.
@@ -58,8 +60,16 @@ impl<R: TraceReader> Merged<R> {
         let mut inputs = Vec::with_capacity(readers.len());
         for reader in readers {
             let (batch, volumes) = (Batch::default(), Vec::new());
-            let mut input =
-                Input { reader, batch, next: 0, shift_ns: 0, volumes, error: None, ended: false };
+            let mut input = Input {
+                reader,
+                batch,
+                next: 0,
+                shift_ns: 0,
+                span_ns: None,
+                volumes,
+                error: None,
+                ended: false,
+            };
             input.refill()?;
             inputs.push(input);
         }
@@ -144,6 +154,20 @@ impl<R: TraceReader> Merged<R> {
         }
     }
 
+    /// [`Counters::lull_ns`] of what was read so far.
+    fn lull_ns(&self) -> u64 {
+        let mut spans: Vec<(u64, u64)> = self.inputs.iter().filter_map(|i| i.span_ns).collect();
+        spans.sort_unstable();
+        let (mut longest, mut busy, mut end) = (0, 0, None);
+        for (from, to) in spans {
+            let start = end.map_or(from, |end| from.max(end));
+            longest = longest.max(start - end.unwrap_or(start));
+            busy += to.saturating_sub(start);
+            end = end.max(Some(to));
+        }
+        if longest > busy { longest } else { 0 }
+    }
+
     /// The input whose next request comes first, and the time until which it stays first.
     fn first(&self) -> Option<(usize, u64)> {
         let mut best: Option<(u64, usize)> = None;
@@ -168,7 +192,8 @@ impl<R: TraceReader> TraceReader for Merged<R> {
     }
 
     fn counters(&self) -> Counters {
-        self.inputs.iter().fold(Counters::default(), |c, i| c.plus(i.reader.counters()))
+        let own = Counters { lull_ns: self.lull_ns(), ..Counters::default() };
+        self.inputs.iter().fold(own, |c, i| c.plus(i.reader.counters()))
     }
 
     fn progress(&self) -> Progress {
@@ -192,6 +217,9 @@ impl<R: TraceReader> TraceReader for Merged<R> {
                 let mut record = input.batch.record(input.next);
                 record.request.time.0 = record.request.time.0.saturating_add(input.shift_ns);
                 record.request.volume.0 = input.volumes[record.request.volume.0 as usize];
+                let time = record.request.time.0;
+                let (first, _) = input.span_ns.unwrap_or((time, time));
+                input.span_ns = Some((first, time));
                 batch.push_record(record);
                 input.next += 1;
                 let more = input.time().is_some_and(|t| t < until);

@@ -92,6 +92,9 @@ pub struct Counters {
     pub out_of_order: u64,
     /// Lines or records that are well formed but no requests, such as other events.
     pub ignored: u64,
+    /// The longest time between the end of a trace and the start of the next, if several traces keep their
+    /// dates and this is longer than all of them run; otherwise 0.
+    pub lull_ns: u64,
 }
 
 impl Counters {
@@ -100,6 +103,7 @@ impl Counters {
             bad: self.bad + o.bad,
             out_of_order: self.out_of_order + o.out_of_order,
             ignored: self.ignored + o.ignored,
+            lull_ns: self.lull_ns.max(o.lull_ns),
         }
     }
 }

@@ -140,3 +140,28 @@ fn traces_opened_apart_share_no_volume_though_both_name_it() {
         assert!(name.starts_with(["a/", "b/"][trace]), "{name} of {trace}");
     }
 }
+
+/// How long none of the traces runs, by their dates and if they start together.
+fn lulls(paths: &[PathBuf]) -> [u64; 2] {
+    [Align::Auto, Align::Start].map(|align| {
+        let options = OpenOptions { align, ..OpenOptions::default() };
+        let mut reader = open_all(paths, &options).unwrap();
+        let mut batch = Batch::default();
+        while reader.read_batch(&mut batch).unwrap() > 0 {}
+        reader.counters().lull_ns
+    })
+}
+
+#[test]
+fn traces_of_distant_dates_are_told_and_those_of_one_day_are_not() {
+    let files = Files::new();
+    let [early, late] = [files.add("early.csv", EARLY), files.add("late.csv", LATE)];
+    assert_eq!(lulls(&[late, early.clone()]), [60_000_000_000 - 10_000, 0]);
+    // They follow each other within less time than they run.
+    let next = EARLY.replace("1281663720000000", "1281663720000001");
+    let next = files.add("next.csv", &next);
+    assert_eq!(lulls(&[early.clone(), next]), [0, 0]);
+    let undated = files.add("x.csv", "9,5,w,512\n");
+    assert_eq!(lulls(&[early.clone(), undated]), [0, 0]);
+    assert_eq!(lulls(&[early]), [0, 0]);
+}

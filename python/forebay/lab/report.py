@@ -107,7 +107,7 @@ def write_fleet(
             names = whole.with_columns(label.alias("trace")).select("trace", *features)
             groups = representatives(table=names).clusters
             counted = [
-                {"stands for": len(g.members), "volume": g.trace} for g in groups
+                {"representative": g.trace, "volumes": len(g.members)} for g in groups
             ]
             tables.append(_table("Groups of similar volumes", pl.DataFrame(counted)))
     failed = volumes.filter(pl.col("status") != "ok")

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use forebay_block::{BlockSize, Nanos};
-use forebay_locality::{Phase, PhaseTree, SharedRecord};
+use forebay_locality::{AccessRecord, Phase, PhaseReuse, PhaseTree, SharedRecord};
 use forebay_plan::{Consolidation, Demand};
 
 use super::Question;
@@ -60,6 +60,37 @@ pub struct Workload {
 }
 
 impl Workload {
+    /// `alone` and `shared` are the reuses among all its accesses, in a cache of its own and in the shared one.
+    fn new(
+        question: &Question,
+        name: String,
+        own: &AccessRecord,
+        tree: PhaseTree,
+        [alone, shared]: [&PhaseReuse; 2],
+    ) -> Self {
+        let (phase, size) = (tree.largest(), question.size_blocks);
+        let misses = |hits: u64| match own.accesses() {
+            0 => 0.0,
+            accesses => (accesses - hits) as f64 / accesses as f64,
+        };
+        let seconds = |span: &Range<u64>| {
+            let time = own.time(span.clone());
+            time.start.as_secs_f64()..time.end.as_secs_f64()
+        };
+        Self {
+            name,
+            accesses: own.accesses(),
+            demand: demand(phase, question.marginal),
+            miss_ratio_erss: misses(alone.hits(phase.erss_blocks)),
+            miss_ratio_alone: misses(alone.hits(size)),
+            miss_ratio_shared: misses(shared.hits(size)),
+            fits_alone: phase.erss_blocks <= size,
+            times_s: tree.phases.iter().map(|p| seconds(&p.span)).collect(),
+            largest: tree.phases.iter().position(|p| p == phase).unwrap_or(0),
+            tree,
+        }
+    }
+
     /// The phase that is provided for.
     pub fn phase(&self) -> &Phase {
         &self.tree.phases[self.largest]
@@ -97,35 +128,15 @@ impl Answer {
         let mut simulated_isolation_blocks = 0;
         let mut answered = Vec::new();
         for (number, tree) in trees.into_iter().enumerate() {
-            let own = &record.workloads[number];
             let phase = tree.largest();
             let hits = record.alone(number, phase.span.clone()).hits(phase.erss_blocks);
             let isolated = in_phase[number].size_for_hits(hits);
             // A block that a workload alone has in its cache is in the shared one too, deeper.
             let isolated = isolated.ok_or(AnalysisError::HitsLost)?;
             simulated_isolation_blocks = simulated_isolation_blocks.max(isolated);
+            let (own, name) = (&record.workloads[number], workloads.names()[number].clone());
             let alone = record.alone(number, whole[number].clone());
-            let misses = |hits: u64| match own.accesses() {
-                0 => 0.0,
-                accesses => (accesses - hits) as f64 / accesses as f64,
-            };
-            let largest = tree.phases.iter().position(|p| p == phase).unwrap_or(0);
-            let seconds = |span: &Range<u64>| {
-                let time = own.time(span.clone());
-                time.start.as_secs_f64()..time.end.as_secs_f64()
-            };
-            answered.push(Workload {
-                name: workloads.names()[number].clone(),
-                accesses: own.accesses(),
-                demand: demand(phase, question.marginal),
-                miss_ratio_erss: misses(alone.hits(phase.erss_blocks)),
-                miss_ratio_alone: misses(alone.hits(size)),
-                miss_ratio_shared: misses(shared[number].hits(size)),
-                fits_alone: phase.erss_blocks <= size,
-                times_s: tree.phases.iter().map(|p| seconds(&p.span)).collect(),
-                largest,
-                tree,
-            });
+            answered.push(Workload::new(question, name, own, tree, [&alone, &shared[number]]));
         }
         Ok(Self {
             block_size: question.block_size,

@@ -6,7 +6,7 @@ mod workloads;
 
 use forebay_block::{BlockSize, Nanos};
 use forebay_locality::{PhaseOptions, SharedRecorder};
-use forebay_trace::{Align, OpenOptions};
+use forebay_trace::OpenOptions;
 
 use crate::{AnalysisError, Observer, Traces};
 pub use answer::{Answer, Workload};
@@ -28,8 +28,6 @@ pub struct Question {
     pub by: By,
     /// Volumes that are one workload; those in no group are workloads of their own.
     pub groups: Vec<Group>,
-    /// All files start together, though they tell their dates.
-    pub start_together: bool,
     /// Blocks move into the cache only so often, instead of when they are accessed.
     pub migration_period: Option<Nanos>,
     /// How phases are looked for.
@@ -47,7 +45,6 @@ impl Question {
             block_size: BlockSize::KIB_4,
             by: By::File,
             groups: Vec::new(),
-            start_together: false,
             migration_period: None,
             phases: PhaseOptions::default(),
             marginal: false,
@@ -81,11 +78,7 @@ impl Question {
             SharedRecorder::new(workloads.names().len(), self.block_size, self.migration_period)?;
         let traces = Traces {
             files: self.traces.files.clone(),
-            options: OpenOptions {
-                align: if self.start_together { Align::Start } else { Align::Auto },
-                apart: self.by == By::File,
-                ..self.traces.options.clone()
-            },
+            options: OpenOptions { apart: self.by == By::File, ..self.traces.options.clone() },
         };
         let read =
             traces.read_batches(observer, |batch, metadata| -> Result<(), AnalysisError> {

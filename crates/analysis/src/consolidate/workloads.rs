@@ -138,7 +138,7 @@ pub fn check_names(groups: &[Group]) -> Result<(), AnalysisError> {
         let name = group.name.as_str();
         if !names.insert(name) {
             return refuse(format!(
-                "group `{name}` is given twice; list all its volumes in one --group"
+                "group `{name}` is given twice; list all its volumes in one group"
             ));
         }
         for volume in &group.volumes {

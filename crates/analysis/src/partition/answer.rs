@@ -2,7 +2,8 @@
 
 use forebay_plan::BoxError;
 use forebay_plan::partition::{
-    Costs, Goal, Iterated, Measured, Outcome, Problem, Sizes, Solution, Weigh, iterate, solve,
+    Convergence, Costs, Goal, Iterated, Measured, Outcome, Problem, Sizes, Solution, Weigh,
+    iterate, solve,
 };
 
 use super::simulated::Simulator;
@@ -83,7 +84,11 @@ impl<'a> Answer<'a> {
     }
 
     /// Divides, simulates, and divides again until both agree.
-    pub(super) fn iterate(&mut self, simulator: &Simulator<'_>) -> Result<(), AnalysisError> {
+    pub(super) fn iterate(
+        &mut self,
+        simulator: &Simulator<'_>,
+        convergence: Convergence,
+    ) -> Result<(), AnalysisError> {
         let outcomes = |measured: &[Measured]| -> Vec<Outcome> {
             measured.iter().map(|m| m.outcome).collect()
         };
@@ -96,7 +101,7 @@ impl<'a> Answer<'a> {
             round += 1;
             simulator.apart(&format!("simulating plan {round}"), sizes)
         };
-        let Question { search, convergence, .. } = *self.question;
+        let Question { search, .. } = *self.question;
         let known = Some((&equal[..], &first[..]));
         let mut waiting = Waiting { observer: simulator.observer, shown: None };
         let mut watch = |done, total| waiting.see(done, total);

@@ -36,14 +36,13 @@ impl Answer<'_> {
                      are in flight"
                 )
             }
-            (Evaluate::Simulate, Some(depth)) => {
+            (Evaluate::Simulate { .. }, Some(depth)) => {
                 format!(
                     "each volume is simulated alone, in a cache of the size of its share, with \
                      {depth} requests in flight"
                 )
             }
-            (Evaluate::Simulate, None) => {
-                let rate = self.question.rate;
+            (Evaluate::Simulate { rate, .. }, None) => {
                 let pace =
                     if rate == 1.0 { String::new() } else { format!(", but {rate} times as fast") };
                 format!(
@@ -97,7 +96,7 @@ impl Answer<'_> {
             evaluations: self.solution.evaluations,
             weigh: self.question.weigh.name(),
             policy: self.question.policy.name(),
-            evaluate: self.question.evaluate.name(),
+            evaluate: self.question.evaluate.judged_by().name(),
             converged: self.iterated.as_ref().map(|i| i.converged),
             rounds: self.iterated.iter().flat_map(|i| &i.rounds).map(RoundRow::new).collect(),
             targets_met: (0..sizes.len()).filter_map(|v| self.target_met(v)).reduce(|a, b| a && b),
@@ -202,7 +201,7 @@ pub struct Document {
     pub weigh: &'static str,
     /// The write policy.
     pub policy: &'static str,
-    /// How divisions were evaluated (`--evaluate`).
+    /// How divisions were evaluated (`--evaluate`): `analytic` or `simulate`.
     pub evaluate: &'static str,
     /// Whether prediction and simulation agree; null without `--evaluate simulate`.
     pub converged: Option<bool>,

@@ -9,14 +9,12 @@ mod document;
 mod simulated;
 mod volumes;
 
-use std::fmt;
-
 use forebay_block::{BlockSize, Nanos};
-use forebay_plan::WritePolicy;
 use forebay_plan::partition::{
     Convergence, Goal, PartitionProfile, PartitionProfileBuilder, PartitionProfileOptions, Problem,
     ProblemOptions, Search, Sizes, VolumeModel, Weigh, choose_units,
 };
+use forebay_plan::{JudgedBy, WritePolicy};
 
 use crate::kept::Kept;
 use crate::{AnalysisError, Observer, Traces};
@@ -31,28 +29,32 @@ use simulated::Simulator;
 pub use volumes::{Known, KnownVolume};
 
 /// How a division is judged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub enum Evaluate {
     /// From the curves, and the latencies of the devices with nothing waiting.
     #[default]
     Analytic,
     /// By simulating the caches, and planning again with the latencies found.
-    Simulate,
+    Simulate {
+        /// When prediction and simulation agree.
+        convergence: Convergence,
+        /// Without a queue depth: how many times as fast as the traces a simulation runs.
+        rate: f64,
+    },
 }
 
 impl Evaluate {
-    /// As it is written in results.
-    pub const fn name(self) -> &'static str {
+    /// What it is that judges.
+    pub const fn judged_by(self) -> JudgedBy {
         match self {
-            Self::Analytic => "analytic",
-            Self::Simulate => "simulate",
+            Self::Analytic => JudgedBy::Analytic,
+            Self::Simulate { .. } => JudgedBy::Simulate,
         }
     }
-}
 
-impl fmt::Display for Evaluate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+    /// Whether caches are simulated.
+    pub const fn simulates(self) -> bool {
+        matches!(self, Self::Simulate { .. })
     }
 }
 
@@ -85,12 +87,8 @@ pub struct Question {
     pub seed: u64,
     /// How a division is judged.
     pub evaluate: Evaluate,
-    /// When prediction and simulation agree.
-    pub convergence: Convergence,
     /// Requests that each volume keeps in flight, whatever the traces' times.
     pub queue_depth: Option<u32>,
-    /// Without a queue depth: how many times as fast as the traces a simulation runs.
-    pub rate: f64,
     /// What the caches and the backing stores are made of.
     pub devices: Devices,
 }
@@ -125,9 +123,7 @@ impl Question {
             search: Search::Exact,
             seed: 1,
             evaluate: Evaluate::default(),
-            convergence: Convergence::default(),
             queue_depth: None,
-            rate: 1.0,
             devices,
         }
     }
@@ -151,7 +147,7 @@ impl Question {
         if self.migration_period == Some(Nanos(0)) {
             return impossible("the migration period must be greater than 0");
         }
-        if self.evaluate == Evaluate::Simulate {
+        if self.evaluate.simulates() {
             if self.migration_period.is_some() {
                 return impossible("a cache with a migration period cannot be simulated");
             }
@@ -210,16 +206,17 @@ impl Question {
         let mut answer = Answer::new(self, workload, build(units));
         match self.evaluate {
             Evaluate::Analytic => answer.plan(observer)?,
-            Evaluate::Simulate => {
+            Evaluate::Simulate { convergence, rate } => {
                 let simulator = Simulator {
                     question: self,
+                    rate,
                     observer,
                     kept: &workload.kept,
                     known: &workload.known,
                     profiles: &workload.profiles,
                     models: workload.models.clone(),
                 };
-                answer.iterate(&simulator)?;
+                answer.iterate(&simulator, convergence)?;
             }
         }
         Ok(answer)
@@ -235,7 +232,7 @@ impl Question {
             floor: self.floor,
             transit_blocks: match self.evaluate {
                 Evaluate::Analytic => 0,
-                Evaluate::Simulate => simulated::TRANSIT_BLOCKS,
+                Evaluate::Simulate { .. } => simulated::TRANSIT_BLOCKS,
             },
         }
     }

@@ -45,6 +45,8 @@ const SPARE_FRAMES_PER_BLOCK: u64 = 8;
 /// Simulates divisions, reading the traces again each time.
 pub(super) struct Simulator<'a> {
     pub question: &'a Question,
+    /// Without a queue depth: how many times as fast as the traces it runs.
+    pub rate: f64,
     pub observer: &'a dyn Observer,
     pub kept: &'a Kept,
     pub known: &'a Known,
@@ -68,7 +70,7 @@ impl Simulator<'_> {
     fn pacing(&self) -> Pacing {
         match self.question.queue_depth {
             Some(queue_depth) => Pacing::ClosedLoop { queue_depth },
-            None => Pacing::OpenLoop { rate: self.question.rate },
+            None => Pacing::OpenLoop { rate: self.rate },
         }
     }
 

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use forebay_plan::{
-    Catalogue, Choice, Combination, Hierarchy, Judge, Judged, Method, ParetoPoint, Plan, PlanError,
-    PlanOptions, Profile, Purchase, Space, Units, judge_shortlist, plan_with,
+    Catalogue, Choice, Combination, Hierarchy, Judge, Judged, JudgedBy, Method, ParetoPoint, Plan,
+    PlanError, PlanOptions, Profile, Purchase, Space, Units, judge_shortlist, plan_with,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Evaluate;
 use crate::{AnalysisError, Columns};
 
 /// What plans are made from.
@@ -33,7 +32,7 @@ pub struct Answer {
     /// What they were made from.
     pub basis: Basis,
     /// How choices were judged.
-    pub evaluate: Evaluate,
+    pub judged_by: JudgedBy,
     /// One per budget asked for.
     pub plans: Vec<Plan>,
     /// One per budget of the sweep, ascending.
@@ -140,7 +139,7 @@ impl Answer {
                     usize::MAX
                 }
             };
-            let by = (shortlist, self.evaluate.name());
+            let by = (shortlist, self.judged_by);
             judge_shortlist(plan, &basis.catalogue, &basis.options, by, &mut once)?;
         }
         self.judgements = known.iter().filter(|(.., judged)| judged.is_some()).count() as u64;

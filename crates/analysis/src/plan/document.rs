@@ -1,10 +1,10 @@
 //! A plan for programs: the JSON document.
 
-use forebay_plan::{HitCounts, ParetoPoint, Plan};
+use forebay_plan::{HitCounts, JudgedBy, ParetoPoint, Plan};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Answer, Evaluate, Front};
+use super::{Answer, Front};
 
 /// The first budget's plan stands at the top; with several budgets, all of them are in `plans`.
 /// Latencies are in microseconds.
@@ -15,7 +15,7 @@ pub struct Document<'a> {
     /// How sizes were searched for (`--method`).
     pub method: &'static str,
     /// How choices were evaluated (`--evaluate`).
-    pub evaluate: &'static str,
+    pub evaluate: JudgedBy,
     /// Number of simulated sets of tiers, including single tiers.
     pub simulations: u64,
     /// Number of replayed sets of tiers, including single tiers.
@@ -93,18 +93,18 @@ impl Answer {
     /// For programs. The fronts are in it only `with_pareto`, if there are any.
     ///
     /// # Panics
-    /// If no budget was asked for.
+    /// If the answer has no plan; [`Question::plan`](super::Question::plan) makes one at least.
     pub fn document(&self, with_pareto: bool) -> Document<'_> {
         let basis = &self.basis;
         let profile = &basis.profile;
         let block = basis.options.cost.block_size.bytes();
-        let judged_by = |by: Evaluate| if self.evaluate == by { self.judgements } else { 0 };
+        let judged_by = |by: JudgedBy| if self.judged_by == by { self.judgements } else { 0 };
         Document {
             policy: basis.options.policy.name(),
             method: basis.options.method.name(),
-            evaluate: self.evaluate.name(),
-            simulations: judged_by(Evaluate::Simulate),
-            replays: judged_by(Evaluate::Replay),
+            evaluate: self.judged_by,
+            simulations: judged_by(JudgedBy::Simulate),
+            replays: judged_by(JudgedBy::Replay),
             block_size: block,
             metadata_bytes_per_block: basis.metadata_bytes(),
             requests: profile.requests(),

@@ -30,14 +30,13 @@ mod replayed;
 mod simulated;
 pub mod study;
 
-use std::fmt;
 use std::sync::Arc;
 
 use forebay_config::Config;
 use forebay_plan::{
-    Budget, Catalogue, Combination, DeviceKind, Hierarchy, Method, PlanError, PlanOptions, Profile,
-    ProfileBuilder, ProfileOptions, Purchase, WritePolicy, budget_range, check_budget, full_usd,
-    pareto_front, plan,
+    Budget, Catalogue, Combination, DeviceKind, Hierarchy, JudgedBy, Method, PlanError,
+    PlanOptions, Profile, ProfileBuilder, ProfileOptions, Purchase, WritePolicy, budget_range,
+    check_budget, full_usd, pareto_front, plan,
 };
 use forebay_replay::{Survey, VolumeSurvey};
 use forebay_simulate::TracedVolume;
@@ -52,32 +51,39 @@ use simulated::Simulator;
 /// Number of choices that simulation or replay judges by default.
 pub const SHORTLIST: usize = 3;
 
-/// How one choice is judged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// How the best choices are judged.
+#[derive(Clone, Debug, Default)]
 pub enum Evaluate {
     /// From the curves and the devices' latencies.
     #[default]
     Analytic,
     /// By simulating the cache.
-    Simulate,
+    Simulate {
+        /// How many choices of each budget are simulated after an exhaustive search; Cydonia has every
+        /// evaluation simulated.
+        shortlist: usize,
+        /// What the cache is, but for its sizes, its write policy and its devices, which are the plan's:
+        /// policies, admission, the relation of the tiers, the layout of flash. The default cache, if none.
+        cache: Option<Box<Config>>,
+    },
     /// By replaying the traces on real files and devices.
-    Replay,
+    Replay {
+        /// How many choices of each budget are replayed after an exhaustive search; Cydonia has every
+        /// evaluation replayed.
+        shortlist: usize,
+        /// What the traces are replayed against.
+        replay: Box<Replay>,
+    },
 }
 
 impl Evaluate {
-    /// As it is written in results.
-    pub const fn name(self) -> &'static str {
+    /// What it is that judges.
+    pub const fn judged_by(&self) -> JudgedBy {
         match self {
-            Self::Analytic => "analytic",
-            Self::Simulate => "simulate",
-            Self::Replay => "replay",
+            Self::Analytic => JudgedBy::Analytic,
+            Self::Simulate { .. } => JudgedBy::Simulate,
+            Self::Replay { .. } => JudgedBy::Replay,
         }
-    }
-}
-
-impl fmt::Display for Evaluate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -90,7 +96,7 @@ pub struct Question {
     pub catalogue: Catalogue,
     /// What may be combined; [`combinations`] chooses by name.
     pub combinations: Vec<Combination>,
-    /// What may be spent: one plan each.
+    /// What may be spent: one plan each, at least one.
     pub budgets: Vec<Budget>,
     /// Write policy, search, costs and the limit to wear; the duration is that of the traces.
     pub options: PlanOptions,
@@ -98,14 +104,6 @@ pub struct Question {
     pub sample_rate: f64,
     /// How the best choices are judged.
     pub evaluate: Evaluate,
-    /// How many choices of each budget are simulated or replayed after an exhaustive search;
-    /// Cydonia has every evaluation simulated or replayed.
-    pub shortlist: usize,
-    /// What the cache of a simulation is, but for its sizes, its write policy and its devices, which are the
-    /// plan's: policies, admission, the relation of the tiers, the layout of flash. The default cache, if none.
-    pub cache: Option<Config>,
-    /// What a replay is against; [`Evaluate::Replay`] needs it.
-    pub replay: Option<Replay>,
     /// Number of further budgets, from one that buys little to one that buys enough for all data.
     pub sweep: Option<usize>,
     /// Whether to look for the plans that no other beats in one of cost, mean latency, 99th
@@ -169,9 +167,6 @@ impl Question {
             options: PlanOptions::default(),
             sample_rate: 1.0,
             evaluate: Evaluate::default(),
-            shortlist: SHORTLIST,
-            cache: None,
-            replay: None,
             sweep: None,
             pareto: false,
         }
@@ -180,8 +175,8 @@ impl Question {
     /// Refuses what cannot be planned for, before traces are read.
     ///
     /// # Errors
-    /// If the search cannot be, a budget buys nothing, or a replay is not on the devices of the
-    /// one combination or may not be.
+    /// If there is no budget, the search cannot be, a budget buys nothing, or a replay is not on the
+    /// devices of the one combination or may not be.
     pub fn check(&self) -> Result<(), AnalysisError> {
         self.check_search()?;
         for budget in &self.budgets {
@@ -195,14 +190,16 @@ impl Question {
 
     /// [`check`](Self::check), but for the budgets.
     pub(super) fn check_search(&self) -> Result<(), AnalysisError> {
+        if self.budgets.is_empty() {
+            return Err(AnalysisError::NoBudget);
+        }
         let more = self.combinations.iter().find(|c| c.tiers.len() > 2);
         if let (Method::Cydonia(_), Some(more)) = (self.options.method, more) {
             return Err(PlanError::CydoniaTiers(more.tiers.len()).into());
         }
-        match (self.evaluate, &self.replay) {
-            (Evaluate::Replay, None) => Err(AnalysisError::NoConfiguration),
-            (Evaluate::Replay, Some(replay)) => replay.check(&self.catalogue, &self.combinations),
-            _ => Ok(()),
+        match &self.evaluate {
+            Evaluate::Replay { replay, .. } => replay.check(&self.catalogue, &self.combinations),
+            Evaluate::Analytic | Evaluate::Simulate { .. } => Ok(()),
         }
     }
 
@@ -230,8 +227,9 @@ impl Question {
             write_back: self.options.policy == WritePolicy::WriteBack,
         })?;
         let mut survey = Survey::default();
+        let surveys = !matches!(self.evaluate, Evaluate::Analytic);
         let described = self.traces.read(observer, |request| -> Result<(), AnalysisError> {
-            if self.evaluate != Evaluate::Analytic {
+            if surveys {
                 survey.add(request);
             }
             Ok(profile.add(request)?)
@@ -243,12 +241,15 @@ impl Question {
     /// Plans by formulas for each budget, and for the sweep and the fronts that are asked for.
     ///
     /// # Errors
-    /// If a budget buys nothing, no plan can be made, or the observer stops it.
+    /// If there is no budget, one buys nothing, no plan can be made, or the observer stops it.
     pub fn plan(
         &self,
         workload: &Workload,
         observer: &dyn Observer,
     ) -> Result<Answer, AnalysisError> {
+        if self.budgets.is_empty() {
+            return Err(AnalysisError::NoBudget);
+        }
         let mut basis = self.basis(&workload.profile);
         basis.options.flash_writes = self.flash_writes(&basis, workload, observer)?;
         let plan =
@@ -269,8 +270,8 @@ impl Question {
         let budgets: Vec<f64> = plans.iter().chain(&sweep).map(|p| p.budget_usd).collect();
         let dearest = plans.iter().map(|p| p.budget_usd).fold(0.0, f64::max);
         let pareto = if self.pareto { fronts(&basis, dearest, &budgets)? } else { Vec::new() };
-        let evaluate = self.evaluate;
-        Ok(Answer { basis, evaluate, plans, sweep, judgements: 0, pareto })
+        let judged_by = self.evaluate.judged_by();
+        Ok(Answer { basis, judged_by, plans, sweep, judgements: 0, pareto })
     }
 
     /// Has the plans judged by simulations or replays, where that is asked for.
@@ -285,22 +286,21 @@ impl Question {
     ) -> Result<(), AnalysisError> {
         let (traces, cost) = (&self.traces, self.options.cost);
         let duration = workload.profile.duration();
-        match (self.evaluate, &self.replay) {
-            (Evaluate::Simulate, _) => {
-                let cache = self.simulated_cache()?;
+        match &self.evaluate {
+            Evaluate::Simulate { shortlist, cache } => {
+                let cache = simulated_cache(cache.as_deref())?;
                 let simulator = self.simulator(&cache, workload, observer);
-                answer.judge(self.shortlist, &mut |h, sizes| simulator.judge(h, sizes))
+                answer.judge(*shortlist, &mut |h, sizes| simulator.judge(h, sizes))
             }
-            (Evaluate::Replay, Some(replay)) => {
+            Evaluate::Replay { shortlist, replay } => {
                 let (survey, queue_depth) = (workload.survey.clone(), replay.queue_depth);
                 let base = replay.config_of(&self.combinations[0]);
                 let replayer =
                     Replayer { traces, observer, cost, base, survey, queue_depth, duration };
                 let replayer = replayer.with_sizes();
-                answer.judge(self.shortlist, &mut |h, sizes| replayer.judge(h, sizes))
+                answer.judge(*shortlist, &mut |h, sizes| replayer.judge(h, sizes))
             }
-            (Evaluate::Replay, None) => Err(AnalysisError::NoConfiguration),
-            (Evaluate::Analytic, _) => Ok(()),
+            Evaluate::Analytic => Ok(()),
         }
     }
 
@@ -313,8 +313,8 @@ impl Question {
         workload: &Workload,
         observer: &dyn Observer,
     ) -> Result<f64, AnalysisError> {
-        let asked = self.evaluate == Evaluate::Simulate && self.cache.is_some();
-        if !asked || basis.options.wear_limit().is_none() {
+        let Evaluate::Simulate { cache: Some(cache), .. } = &self.evaluate else { return Ok(1.0) };
+        if basis.options.wear_limit().is_none() {
             return Ok(1.0);
         }
         let free = PlanOptions { wear_max: None, ..basis.options.clone() };
@@ -329,7 +329,7 @@ impl Question {
         let Some(choice) = plan.choices.iter().find(|choice| has_flash(&choice.purchase)) else {
             return Ok(1.0);
         };
-        let cache = self.simulated_cache()?;
+        let cache = simulated_cache(Some(cache))?;
         let simulator = self.simulator(&cache, workload, observer);
         let (hierarchy, sizes) = choice.purchase.bought(&basis.catalogue, &free)?;
         let judged = simulator.judge(&hierarchy, &sizes).map_err(|source| {
@@ -341,14 +341,6 @@ impl Question {
         let days = basis.options.duration.as_secs_f64() / 86_400.0;
         let written = judged.and_then(|judged| judged.bytes_written_per_day);
         Ok(written.map_or(1.0, |written| written[1] * days / bytes))
-    }
-
-    /// The cache that is simulated.
-    fn simulated_cache(&self) -> Result<Config, AnalysisError> {
-        let usual = Config::from_toml("[flash]\npath = 'simulated'\n")?;
-        let Some(mut config) = self.cache.clone() else { return Ok(usual) };
-        config.flash = config.flash.or(usual.flash);
-        Ok(config)
     }
 
     fn simulator<'a>(
@@ -390,6 +382,14 @@ impl Question {
     }
 }
 
+/// The cache that is simulated.
+fn simulated_cache(configured: Option<&Config>) -> Result<Config, AnalysisError> {
+    let usual = Config::from_toml("[flash]\npath = 'simulated'\n")?;
+    let Some(mut config) = configured.cloned() else { return Ok(usual) };
+    config.flash = config.flash.or(usual.flash);
+    Ok(config)
+}
+
 /// From what buys a few units of the dearest first tier to what buys enough for all data.
 fn sweep_budgets(basis: &Basis, count: usize) -> Result<Vec<f64>, AnalysisError> {
     let mut entry_usd = 0.0_f64;
@@ -416,4 +416,26 @@ fn fronts(basis: &Basis, dearest: f64, budgets: &[f64]) -> Result<Vec<Front>, An
         fronts.push(Front { backing: backing.to_string(), hierarchies, points, is_exact });
     }
     Ok(fronts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Unobserved;
+
+    #[test]
+    fn a_question_without_a_budget_is_refused_before_and_after_reading() {
+        let trace = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(trace.path(), "time_ns,volume,op,offset,length\n0,a,read,0,4096\n").unwrap();
+        let catalogue = Catalogue::default();
+        let combinations = combinations(&catalogue, &[], &["SlowHDD".to_owned()]).unwrap();
+        let question = Question::new(trace.path().into(), catalogue, combinations, Vec::new());
+        let observer = Unobserved::default();
+        assert!(matches!(question.check(), Err(AnalysisError::NoBudget)));
+        let workload = question.measure(&observer).unwrap();
+        let answer = question.plan(&workload, &observer);
+        assert!(matches!(answer, Err(AnalysisError::NoBudget)));
+        let growth = growth::Question { plan: question, have_bytes: 1 << 30 };
+        assert!(matches!(growth.ask(&observer), Err(AnalysisError::NoBudget)));
+    }
 }

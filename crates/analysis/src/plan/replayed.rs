@@ -95,12 +95,12 @@ impl Drop for Created {
     }
 }
 
-/// Why the volumes of the traces do not go onto those of the configuration, in options of `plan`.
+/// Why the volumes of the traces do not go onto those of the configuration.
 fn misplaced(error: ReplayError) -> BoxError {
     match error {
         ReplayError::TooManyVolumes { volumes, targets } => format!(
-            "the traces have {volumes} volumes but --config has {targets}; nothing was written. \
-             Add a [[volume]] for each volume of the traces, or choose volumes with --volumes"
+            "the traces have {volumes} volumes but the configuration has {targets}; nothing was \
+             written. Add a [[volume]] for each volume of the traces, or read fewer volumes"
         )
         .into(),
         ReplayError::BeyondEnd { volume, end, target, size } => format!(

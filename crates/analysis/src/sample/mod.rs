@@ -231,6 +231,109 @@ struct Taken {
     compared: Vec<(u32, Measured)>,
 }
 
+/// The first pass over the trace: everything that each request is added to.
+struct Pass {
+    full: Measure,
+    samples: Vec<(Sampler, Measure, ParquetTraceWriter)>,
+    /// With the bits of their regions.
+    compared: Vec<(u32, Sampler, Measure)>,
+    /// The time of the last request.
+    last: Option<Nanos>,
+    /// What of a batch is in a sample.
+    part: Batch,
+}
+
+impl Pass {
+    fn new(
+        question: &Question,
+        specs: &[SampleSpec],
+        paths: &[PathBuf],
+    ) -> Result<Self, AnalysisError> {
+        let full = Measure::new(question.max_blocks)?;
+        let mut samples = Vec::new();
+        for (spec, path) in specs.iter().zip(paths) {
+            let writer = ParquetTraceWriter::create(path)?;
+            samples.push((Sampler::new(*spec)?, Measure::new(None)?, writer));
+        }
+        let mut compared = Vec::new();
+        for bits in COMPARED_BITS.into_iter().filter(|_| question.compare) {
+            let spec = SampleSpec { rate: question.rate, bits, seed: question.seed, number: 0 };
+            compared.push((bits, Sampler::new(spec)?, Measure::new(None)?));
+        }
+        Ok(Self { full, samples, compared, last: None, part: Batch::default() })
+    }
+
+    fn add(&mut self, batch: &Batch) -> Result<(), AnalysisError> {
+        let Self { full, samples, compared, last, part } = self;
+        let mut gaps = Vec::with_capacity(batch.len());
+        for &time in &batch.time_ns {
+            gaps.push(Nanos(time - last.map_or(time, |last| last.0)));
+            *last = Some(Nanos(time));
+        }
+        for (i, gap) in gaps.iter().enumerate() {
+            full.add(&batch.request(i), *gap)?;
+        }
+        let sample = |sampler: &Sampler, measure: &mut Measure, part: &mut Batch| {
+            part.clear();
+            for (i, gap) in gaps.iter().enumerate() {
+                sampler.sample(&batch.record(i), *gap, part);
+            }
+            measure.add_sample(part)
+        };
+        for (sampler, measure, writer) in samples {
+            sample(sampler, measure, part)?;
+            writer.push_batch(part)?;
+        }
+        for (_, sampler, measure) in compared {
+            sample(sampler, measure, part)?;
+        }
+        Ok(())
+    }
+
+    /// Finishes the files.
+    fn finish(
+        self,
+        question: &Question,
+        specs: &[SampleSpec],
+        traces: &Described,
+    ) -> Result<Taken, AnalysisError> {
+        let full = self.full.finish()?;
+        if full.requests == 0 {
+            return Err(AnalysisError::NothingToSample);
+        }
+        if let Some(of) = &traces.metadata.sample {
+            // The same hash decides again about regions that have passed it.
+            if specs.iter().any(|spec| (spec.bits, spec.seed) == (of.bits, of.seed)) {
+                return Err(AnalysisError::SampleOfSample { seed: of.seed });
+            }
+        }
+        let mut finished = Vec::new();
+        for (_, measure, writer) in self.samples {
+            let of_sample = measure.finish()?;
+            if of_sample.requests == 0 && question.outputs().len() == specs.len() {
+                return Err(AnalysisError::NoRegion { several: false });
+            }
+            finished.push((of_sample, writer));
+        }
+        let mut samples = Vec::new();
+        for ((of_sample, writer), spec) in finished.into_iter().zip(specs) {
+            let mut metadata = provenance(question, *spec, traces);
+            metadata.sample = Some(SampleInfo {
+                rate: spec.rate,
+                bits: spec.bits,
+                seed: spec.seed,
+                requests: full.requests,
+                whole: full.moments,
+            });
+            writer.finish(&metadata)?;
+            samples.push(of_sample);
+        }
+        let compared = self.compared.into_iter().map(|(bits, _, m)| Ok((bits, m.finish()?)));
+        let compared = compared.collect::<Result<_, AnalysisError>>()?;
+        Ok(Taken { full, samples, compared })
+    }
+}
+
 /// Reads the trace once, measures it, and writes the samples.
 fn take(
     question: &Question,
@@ -238,77 +341,9 @@ fn take(
     specs: &[SampleSpec],
     paths: &[PathBuf],
 ) -> Result<Taken, AnalysisError> {
-    let mut full = Measure::new(question.max_blocks)?;
-    let mut samples = Vec::new();
-    for (spec, path) in specs.iter().zip(paths) {
-        let writer = ParquetTraceWriter::create(path)?;
-        samples.push((Sampler::new(*spec)?, Measure::new(None)?, writer));
-    }
-    let mut compared = Vec::new();
-    for bits in COMPARED_BITS.into_iter().filter(|_| question.compare) {
-        let spec = SampleSpec { rate: question.rate, bits, seed: question.seed, number: 0 };
-        compared.push((bits, Sampler::new(spec)?, Measure::new(None)?));
-    }
-    let (mut last, mut part) = (None, Batch::default());
-    let traces =
-        question.traces.read_batches(observer, |batch, _| -> Result<(), AnalysisError> {
-            let mut gaps = Vec::with_capacity(batch.len());
-            for &time in &batch.time_ns {
-                gaps.push(Nanos(time - last.unwrap_or(time)));
-                last = Some(time);
-            }
-            for (i, gap) in gaps.iter().enumerate() {
-                full.add(&batch.request(i), *gap)?;
-            }
-            let sample = |sampler: &Sampler, measure: &mut Measure, part: &mut Batch| {
-                part.clear();
-                for (i, gap) in gaps.iter().enumerate() {
-                    sampler.sample(&batch.record(i), *gap, part);
-                }
-                measure.add_sample(part)
-            };
-            for (sampler, measure, writer) in &mut samples {
-                sample(sampler, measure, &mut part)?;
-                writer.push_batch(&part)?;
-            }
-            for (_, sampler, measure) in &mut compared {
-                sample(sampler, measure, &mut part)?;
-            }
-            Ok(())
-        })?;
-    let full = full.finish()?;
-    if full.requests == 0 {
-        return Err(AnalysisError::NothingToSample);
-    }
-    if let Some(of) = traces.metadata.sample {
-        // The same hash decides again about regions that have passed it.
-        if specs.iter().any(|spec| (spec.bits, spec.seed) == (of.bits, of.seed)) {
-            return Err(AnalysisError::SampleOfSample { seed: of.seed });
-        }
-    }
-    let mut finished = Vec::new();
-    for (_, measure, writer) in samples {
-        let of_sample = measure.finish()?;
-        if of_sample.requests == 0 && question.outputs().len() == specs.len() {
-            return Err(AnalysisError::NoRegion { several: false });
-        }
-        finished.push((of_sample, writer));
-    }
-    let mut measured = Vec::new();
-    for ((of_sample, writer), spec) in finished.into_iter().zip(specs) {
-        let mut metadata = provenance(question, *spec, &traces);
-        metadata.sample = Some(SampleInfo {
-            rate: spec.rate,
-            bits: spec.bits,
-            seed: spec.seed,
-            requests: full.requests,
-            whole: full.moments,
-        });
-        writer.finish(&metadata)?;
-        measured.push(of_sample);
-    }
-    let compared = compared.into_iter().map(|(bits, _, m)| Ok((bits, m.finish()?)));
-    Ok(Taken { full, samples: measured, compared: compared.collect::<Result<_, AnalysisError>>()? })
+    let mut pass = Pass::new(question, specs, paths)?;
+    let traces = question.traces.read_batches(observer, |batch, _| pass.add(batch))?;
+    pass.finish(question, specs, &traces)
 }
 
 /// What is known of a sample is what is known of its trace, and where it comes from.

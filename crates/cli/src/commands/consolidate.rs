@@ -7,7 +7,7 @@ use forebay_config::{Size, TimeSpan};
 use forebay_locality::PhaseOptions;
 use forebay_render::consolidate::Consolidation;
 
-use crate::args::{TraceArgs, block_size};
+use crate::args::{TraceArgs, block_size, fraction, ratio};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::OutputArgs;
@@ -43,9 +43,6 @@ pub struct Args {
     /// separate workload
     #[arg(long, value_name = "NAME=VOLUME,...", conflicts_with = "by")]
     pub group: Vec<Group>,
-    /// Treat all files as starting at the same time, even if their timestamps are calendar dates
-    #[arg(long)]
-    pub start_together: bool,
     /// Block size
     #[arg(long, value_name = "SIZE", default_value = "4KiB", value_parser = block_size)]
     pub block_size: BlockSize,
@@ -60,7 +57,8 @@ pub struct Args {
     /// Maximum length of a transition between two phases, in windows
     #[arg(long, value_name = "WINDOWS", default_value_t = 4, help_heading = "Model")]
     pub transition: u16,
-    /// Give no cache to a phase that has less than this fraction of its workload's accesses
+    /// Give no cache to a phase that has less than this fraction of its workload's accesses, such as
+    /// 0.05 or 5%
     #[arg(long, value_name = "FRACTION", default_value_t = 0.1, help_heading = "Model",
           value_parser = fraction)]
     pub duration_min: f64,
@@ -115,25 +113,10 @@ impl Args {
                 By::Volume => analysis::By::Volume,
             },
             groups: self.group.clone(),
-            start_together: self.start_together,
             migration_period: self.migration_period.map(TimeSpan::nanos),
             phases: self.phases(),
             marginal: self.marginal,
         }
-    }
-}
-
-fn fraction(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if (0.0..=1.0).contains(&value) => Ok(value),
-        _ => Err(format!("`{text}` is not a fraction: write a number from 0 to 1")),
-    }
-}
-
-fn ratio(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
-        _ => Err(format!("`{text}` is not a ratio: write a number of 0 or more, such as 0.5")),
     }
 }
 

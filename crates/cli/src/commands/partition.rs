@@ -5,11 +5,12 @@ use forebay_analysis::AnalysisError;
 use forebay_analysis::partition::{self as analysis, Devices};
 use forebay_block::BlockSize;
 use forebay_config::{Size, TimeSpan};
+use forebay_plan::JudgedBy;
 use forebay_plan::partition::{AnnealOptions, Convergence, IopsGoal, Sizes};
 use forebay_render::partition::Division;
 
 use super::plan::Policy;
-use crate::args::{TraceArgs, block_size};
+use crate::args::{TraceArgs, block_size, judged_by, positive, rate};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::OutputArgs;
@@ -55,13 +56,10 @@ pub enum Iops {
 }
 
 /// How a division is judged.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Evaluate {
-    /// Use the miss-ratio curves and the latencies of idle devices
-    Analytic,
-    /// Simulate the caches, then plan again with the simulated latencies
-    Simulate,
-}
+const EVALUATE: [(JudgedBy, &str); 2] = [
+    (JudgedBy::Analytic, "Use the miss-ratio curves and the latencies of idle devices"),
+    (JudgedBy::Simulate, "Simulate the caches, then plan again with the simulated latencies"),
+];
 
 /// Arguments of `forebay partition`.
 #[derive(clap::Args, Debug)]
@@ -148,11 +146,11 @@ pub struct SearchArgs {
 #[command(next_help_heading = "Judging")]
 pub struct EvaluateArgs {
     /// How to evaluate a division
-    #[arg(long, value_enum, default_value = "analytic")]
-    pub evaluate: Evaluate,
+    #[arg(long, default_value = "analytic", value_parser = judged_by(EVALUATE))]
+    pub evaluate: JudgedBy,
     /// With --evaluate simulate: stop replanning once prediction and simulation differ by at most
-    /// this fraction [default: 0.05]
-    #[arg(long, value_name = "FRACTION", value_parser = crate::args::rate)]
+    /// this fraction, such as 0.1 or 10% [default: 0.05]
+    #[arg(long, value_name = "FRACTION", value_parser = rate)]
     pub tolerance: Option<f64>,
     /// With --evaluate simulate: maximum number of plans to simulate [default: 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -205,13 +203,14 @@ impl Args {
             migration_period: self.migration_period.map(TimeSpan::nanos),
             search: self.search(),
             seed: self.searching.seed,
-            evaluate: match self.evaluating.evaluate {
-                Evaluate::Analytic => analysis::Evaluate::Analytic,
-                Evaluate::Simulate => analysis::Evaluate::Simulate,
+            evaluate: match self.simulates() {
+                false => analysis::Evaluate::Analytic,
+                true => analysis::Evaluate::Simulate {
+                    convergence: self.convergence(),
+                    rate: self.evaluating.rate.unwrap_or(1.0),
+                },
             },
-            convergence: self.convergence(),
             queue_depth: self.queue_depth(),
-            rate: self.evaluating.rate.unwrap_or(1.0),
             devices: Devices {
                 memory: Some(self.memory.clone()).filter(|name| name != "none"),
                 flash: self.flash_device.clone(),
@@ -234,6 +233,10 @@ impl Args {
         }
     }
 
+    fn simulates(&self) -> bool {
+        self.evaluating.evaluate == JudgedBy::Simulate
+    }
+
     /// When prediction and simulation agree.
     fn convergence(&self) -> Convergence {
         let usual = Convergence::default();
@@ -252,6 +255,12 @@ impl Args {
     /// Refuses what cannot be, before traces are read.
     fn check(&self) -> Result<(), CliError> {
         self.output.check(&self.traces.traces)?;
+        self.check_sizes()?;
+        self.check_goal()?;
+        self.check_simulation()
+    }
+
+    fn check_sizes(&self) -> Result<(), CliError> {
         let block = self.block_size.bytes();
         let refuse = |what: String| Err(CliError::usage(what));
         if self.flash.bytes() < block && self.dram.bytes() < block {
@@ -284,32 +293,44 @@ impl Args {
                 return refuse(format!("{name} {floor} is more than {of} {total}"));
             }
         }
+        Ok(())
+    }
+
+    fn check_goal(&self) -> Result<(), CliError> {
+        let refuse = |what: &str| Err(CliError::usage(what));
         if self.goal == Goal::Iops && self.weigh == Some(Weigh::Requests) {
             let error = CliError::usage("--weigh requests cannot be combined with --goal iops");
             return Err(error.next("choose --iops sum or --iops inverse"));
         }
         if self.migration_period.is_some_and(|t| t.nanos().0 == 0) {
-            return refuse("--migration-period must be greater than 0".into());
+            return refuse("--migration-period must be greater than 0");
         }
-        if self.evaluating.evaluate == Evaluate::Simulate && self.migration_period.is_some() {
+        if self.iops.is_some() && self.goal != Goal::Iops {
+            return refuse("--iops needs --goal iops");
+        }
+        if self.searching.steps.is_some() && self.searching.search != Search::Anneal {
+            return refuse("--steps needs --search anneal");
+        }
+        Ok(())
+    }
+
+    fn check_simulation(&self) -> Result<(), CliError> {
+        if self.simulates() && self.migration_period.is_some() {
             let what = "the simulated cache admits blocks when they are accessed, so \
                         --migration-period cannot be combined with --evaluate simulate";
             return Err(CliError::usage(what).next("use --evaluate analytic"));
         }
-        let simulates = self.evaluating.evaluate == Evaluate::Simulate;
-        let anneals = self.searching.search == Search::Anneal;
-        for (name, is_given, is_useful, needs) in [
-            ("--rate", self.evaluating.rate.is_some(), simulates, "--evaluate simulate"),
-            ("--tolerance", self.evaluating.tolerance.is_some(), simulates, "--evaluate simulate"),
-            ("--rounds", self.evaluating.rounds.is_some(), simulates, "--evaluate simulate"),
-            ("--steps", self.searching.steps.is_some(), anneals, "--search anneal"),
-            ("--iops", self.iops.is_some(), self.goal == Goal::Iops, "--goal iops"),
+        let simulates = self.simulates();
+        for (name, is_given) in [
+            ("--rate", self.evaluating.rate.is_some()),
+            ("--tolerance", self.evaluating.tolerance.is_some()),
+            ("--rounds", self.evaluating.rounds.is_some()),
         ] {
-            if is_given && !is_useful {
-                return refuse(format!("{name} needs {needs}"));
+            if is_given && !simulates {
+                return Err(CliError::usage(format_args!("{name} needs --evaluate simulate")));
             }
         }
-        let most = Size(analysis::BLOCKS_MAX.saturating_mul(block));
+        let most = Size(analysis::BLOCKS_MAX.saturating_mul(self.block_size.bytes()));
         let all = self.flash.bytes().saturating_add(self.dram.bytes());
         if simulates && all > most.bytes() {
             let (name, size) = match self.flash >= self.dram {
@@ -353,6 +374,15 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let answer = question.divide(&workload, ctx)?;
     let shown = Division { answer: &answer };
     shown.warnings().iter().for_each(|what| ctx.note(what));
+    if let Some(overload) = shown.overload() {
+        let slower = overload.rate.map_or_else(String::new, |rate| {
+            format!("--rate {rate}, which simulates fewer requests per second, or ")
+        });
+        ctx.note(format_args!(
+            "to measure the devices instead of the queue, give {slower}--queue-depth 8, which keeps \
+             a fixed number in flight"
+        ));
+    }
     args.output.give(&shown)
 }
 
@@ -364,13 +394,6 @@ fn target(text: &str) -> Result<(String, TimeSpan), String> {
     match volume.is_empty() || time.nanos().0 == 0 {
         true => Err(wrong()),
         false => Ok((volume.to_string(), time)),
-    }
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
-        _ => Err(format!("`{text}` is not a number above 0")),
     }
 }
 

@@ -10,14 +10,14 @@ use forebay_analysis::plan as analysis;
 use forebay_analysis::plan::growth::Question as GrowthQuestion;
 use forebay_analysis::plan::study::Question as StudyQuestion;
 use forebay_block::BlockSize;
-use forebay_config::{Config, Size};
+use forebay_config::Size;
 use forebay_plan::{
-    Budget, Catalogue, Combination, CostModel, CydoniaOptions, Metadata, PlanError, PlanOptions,
-    WritePolicy,
+    Budget, Catalogue, Combination, CostModel, CydoniaOptions, JudgedBy, Metadata, PlanError,
+    PlanOptions, WritePolicy,
 };
 use forebay_render::plan::{Choices, Growths, Studies};
 
-use crate::args::{TraceArgs, block_size, load_config, rate};
+use crate::args::{TraceArgs, block_size, judged_by, load_config, rate};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::{OutputArgs, write_stdout};
@@ -55,25 +55,11 @@ pub enum Method {
 }
 
 /// How one choice is judged.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Evaluate {
-    /// Use the miss-ratio curves and the latencies of the devices
-    Analytic,
-    /// Simulate the cache
-    Simulate,
-    /// Replay the trace on real files and devices
-    Replay,
-}
-
-impl From<Evaluate> for analysis::Evaluate {
-    fn from(evaluate: Evaluate) -> Self {
-        match evaluate {
-            Evaluate::Analytic => Self::Analytic,
-            Evaluate::Simulate => Self::Simulate,
-            Evaluate::Replay => Self::Replay,
-        }
-    }
-}
+const EVALUATE: [(JudgedBy, &str); 3] = [
+    (JudgedBy::Analytic, "Use the miss-ratio curves and the latencies of the devices"),
+    (JudgedBy::Simulate, "Simulate the cache"),
+    (JudgedBy::Replay, "Replay the trace on real files and devices"),
+];
 
 /// Arguments of `forebay plan`.
 #[derive(clap::Args, Debug)]
@@ -118,8 +104,8 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub evaluations: Option<u64>,
     /// How to evaluate a choice [default: analytic, or simulate with --config]
-    #[arg(long, value_enum)]
-    pub evaluate: Option<Evaluate>,
+    #[arg(long, value_parser = judged_by(EVALUATE))]
+    pub evaluate: Option<JudgedBy>,
     /// After an exhaustive search, simulate or replay the N best choices for each budget; Cydonia
     /// simulates or replays every size that it tries [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -149,7 +135,7 @@ pub struct Args {
     #[arg(long, value_name = "TIMES", default_value = "1", value_parser = wear_max)]
     #[arg(conflicts_with_all = ["have", "study"])]
     pub wear_max: WearMax,
-    /// Sample this fraction of the blocks
+    /// Sample this fraction of the blocks, such as 0.05 or 5%
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub sample: Option<f64>,
     /// Block size
@@ -220,11 +206,11 @@ impl Args {
     }
 
     /// How one choice is judged. The formulas do not know the cache of a configuration.
-    fn judge(&self) -> Evaluate {
+    fn judge(&self) -> JudgedBy {
         let searches = self.study.is_none() && self.have.is_none();
         let usual = match self.config.is_some() && searches {
-            true => Evaluate::Simulate,
-            false => Evaluate::Analytic,
+            true => JudgedBy::Simulate,
+            false => JudgedBy::Analytic,
         };
         self.evaluate.unwrap_or(usual)
     }
@@ -233,9 +219,9 @@ impl Args {
     fn check(&self) -> Result<(), CliError> {
         let studies = self.study.is_some();
         let cydonia = self.method == Method::Cydonia;
-        let runs = self.judge() != Evaluate::Analytic;
+        let runs = self.judge() != JudgedBy::Analytic;
         let shortlist = runs && !cydonia;
-        let replays = self.judge() == Evaluate::Replay;
+        let replays = self.judge() == JudgedBy::Replay;
         for (name, is_given, is_useful, needs) in [
             // Not by `requires`: clap does not ask for what conflicts with --budget.
             ("--resume", self.resume.is_some(), studies, "--study"),
@@ -284,7 +270,6 @@ impl Args {
         combinations: Vec<Combination>,
     ) -> Result<analysis::Question, CliError> {
         let pictures = self.output.html.is_some() || self.output.parquet.is_some();
-        let shortlist = self.shortlist.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         Ok(analysis::Question {
             traces: self.traces.source(),
             catalogue,
@@ -292,26 +277,34 @@ impl Args {
             budgets: self.budget.clone(),
             options: self.options(),
             sample_rate: self.sample.unwrap_or(1.0),
-            evaluate: self.judge().into(),
-            shortlist: shortlist.unwrap_or(analysis::SHORTLIST),
-            cache: self.simulated()?,
-            replay: self.replay()?,
+            evaluate: self.evaluate()?,
             sweep: self.sweep.or(pictures.then_some(SWEEP)),
             pareto: self.pareto || self.output.html.is_some(),
         })
     }
 
-    fn simulated(&self) -> Result<Option<Config>, CliError> {
-        let file = self.config.as_ref().filter(|_| self.judge() == Evaluate::Simulate);
-        file.map(|file| load_config(file)).transpose()
-    }
-
-    fn replay(&self) -> Result<Option<analysis::Replay>, CliError> {
-        let Some(file) = self.config.as_ref().filter(|_| self.judge() == Evaluate::Replay) else {
-            return Ok(None);
-        };
-        let (queue_depth, overwrite) = (self.queue_depth, self.write);
-        Ok(Some(analysis::Replay { config: load_config(file)?, queue_depth, overwrite }))
+    /// How the best choices are judged.
+    fn evaluate(&self) -> Result<analysis::Evaluate, CliError> {
+        let shortlist = self.shortlist.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        let shortlist = shortlist.unwrap_or(analysis::SHORTLIST);
+        let config = || self.config.as_ref().map(|file| load_config(file)).transpose();
+        Ok(match self.judge() {
+            JudgedBy::Analytic => analysis::Evaluate::Analytic,
+            JudgedBy::Simulate => {
+                analysis::Evaluate::Simulate { shortlist, cache: config()?.map(Box::new) }
+            }
+            JudgedBy::Replay => {
+                let Some(config) = config()? else {
+                    let what = "--evaluate replay needs --config FILE, which names the files or \
+                                devices of the flash tier and of the volumes";
+                    let next = "see `[flash]` and `[[volume]]` in docs/configuration.md";
+                    return Err(CliError::usage(what).next(next));
+                };
+                let (queue_depth, overwrite) = (self.queue_depth, self.write);
+                let replay = analysis::Replay { config, queue_depth, overwrite };
+                analysis::Evaluate::Replay { shortlist, replay: Box::new(replay) }
+            }
+        })
     }
 }
 
@@ -322,7 +315,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     }
     args.check()?;
     args.output.check(args.traces.traces.iter().chain(&args.devices))?;
-    if args.judge() != Evaluate::Analytic {
+    if args.judge() != JudgedBy::Analytic {
         args.traces.check_rereadable(", but each simulation or replay reads it again")?;
     }
     if args.study.is_some() {

@@ -3,7 +3,10 @@
 pub mod answer;
 pub mod target;
 
+use std::time::Duration;
+
 use forebay_analysis::{Meter, Observer, Unit};
+use forebay_block::Nanos;
 use forebay_config::TimeSpan;
 use forebay_render::run::Echo;
 use forebay_replay::{
@@ -12,7 +15,7 @@ use forebay_replay::{
 
 use self::answer::Answer;
 use self::target::{Opened, TargetArgs};
-use crate::args::TraceArgs;
+use crate::args::{TraceArgs, positive};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::{OutputArgs, check_file};
@@ -60,6 +63,18 @@ pub struct Args {
     pub intervals: Option<std::path::PathBuf>,
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+impl Args {
+    /// How long the replay of a trace of `span` takes if the target keeps up; none if only the target decides.
+    fn lasts(&self, span: Nanos) -> Option<Duration> {
+        if self.as_fast_as_possible || self.target.quiesce || self.skip_idle.is_some() {
+            return None;
+        }
+        let lasts = Duration::try_from_secs_f64(span.as_secs_f64() / self.rate).ok();
+        let limit = self.duration.map(|time| Duration::from_nanos(time.nanos().0));
+        lasts.into_iter().chain(limit).min()
+    }
 }
 
 /// Replays.
@@ -111,7 +126,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         ..args.target.echo()
     };
     let finished = {
-        let progress = ctx.progress("replaying", Unit::Count, Some(survey.requests));
+        let (requests, lasts) = (Some(survey.requests), args.lasts(survey.span()));
+        let progress = ctx.progress_lasting("replaying", Unit::Count, requests, lasts);
         let run = Run {
             clock: opened.clock,
             feed: Feed::start(args.traces.source().open(ctx)?),
@@ -123,12 +139,4 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     };
     Answer::new(finished, opened, identity, echo, ctx)?
         .give(&args.output, args.intervals.as_deref())
-}
-
-/// A number above 0, for clap's `value_parser`.
-pub fn positive(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(value) if value > 0.0 && value.is_finite() => Ok(value),
-        _ => Err(format!("`{text}` is not a number above 0")),
-    }
 }

@@ -24,7 +24,7 @@ use crate::output::{DocumentArgs, OutputArgs, check_files};
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
-    /// The fraction of regions to keep
+    /// The fraction of regions to keep, such as 0.05 or 5%
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub rate: f64,
     /// Region size: 4 KiB shifted left by BITS; 0 is plain spatial sampling, 4 is the value in the

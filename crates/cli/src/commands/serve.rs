@@ -55,8 +55,8 @@ pub struct Args {
     /// Also record a hash (XXH3-128) of each 4 KiB of data
     #[arg(long, requires = "record")]
     pub hash: bool,
-    /// Record only requests to a sample of the regions. RATE is the fraction of regions to record;
-    /// the region size is 4 KiB shifted left by BITS (4 if you omit BITS)
+    /// Record only requests to a sample of the regions. RATE is the fraction of regions to record,
+    /// such as 0.05 or 5%; the region size is 4 KiB shifted left by BITS (4 if you omit BITS)
     #[arg(long, value_name = "RATE[:BITS]", value_parser = sample, requires = "record")]
     pub sample: Option<SampleSpec>,
     /// Record every call into the cache and a hash of the cache's answers in FILE
@@ -111,18 +111,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         }
     }
     let mode = server.stop_requested().unwrap_or_else(|| server.usual_stop());
-    ctx.note(match (mode, config.flash.is_some()) {
-        (StopMode::Keep, true) => "finishing requests in flight; dirty data stays on flash",
-        (StopMode::Destage, true) => {
-            "finishing requests in flight, then destaging dirty data; a second signal leaves the \
-             remaining dirty data on flash"
-        }
-        (StopMode::Release, true) => {
-            "finishing requests in flight, then destaging dirty data; after that, other programs \
-             may use the stores"
-        }
-        (_, false) => "finishing requests in flight, then destaging dirty data",
-    });
+    ctx.note(stopping(mode, config.flash.is_some()));
     notify.stopping();
     let stopped = stop(server, mode, &signals, &mut notify, ctx)?;
     if stopped.dirty_blocks > 0 {
@@ -135,6 +124,22 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         ctx.note(recorded(options, stopped.recorded));
     }
     Ok(())
+}
+
+/// What happens from now on, in words.
+fn stopping(mode: StopMode, has_flash: bool) -> &'static str {
+    match (mode, has_flash) {
+        (StopMode::Keep, true) => "finishing requests in flight; dirty data stays on flash",
+        (StopMode::Destage, true) => {
+            "finishing requests in flight, then destaging dirty data; a second signal leaves the \
+             remaining dirty data on flash"
+        }
+        (StopMode::Release, true) => {
+            "finishing requests in flight, then destaging dirty data; after that, other programs \
+             may use the stores"
+        }
+        (_, false) => "finishing requests in flight, then destaging dirty data",
+    }
 }
 
 /// Where the configuration comes from.

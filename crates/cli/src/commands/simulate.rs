@@ -6,7 +6,7 @@ use forebay_render::simulation::{Compared, Simulated};
 use forebay_replacement::Kind;
 use forebay_simulate::{AssumeFlush, Defaults, Interval, Options, Outage, Pacing};
 
-use crate::args::{ConfigArgs, TraceArgs, check_unique, load_config};
+use crate::args::{ConfigArgs, TraceArgs, check_unique, load_config, positive};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::OutputArgs;
@@ -134,13 +134,6 @@ fn assume_flush(text: &str) -> Result<AssumeFlush, String> {
         Ok(time) if time.nanos().0 > 0 => Ok(AssumeFlush::Every(time.nanos())),
         Ok(_) => Err("write a time greater than 0".to_owned()),
         Err(_) => Err("write none, a number of writes, or a time such as 5s".to_owned()),
-    }
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(rate) if rate > 0.0 && rate.is_finite() => Ok(rate),
-        _ => Err(format!("`{text}` is not a rate: write a number above 0")),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What to say of a command that does not exist.
 
 use clap::Command;
+use forebay_names::nearest;
 
 use crate::error::CliError;
 
@@ -31,17 +32,6 @@ pub fn command(
             error.next(format_args!("the commands of `{path}` are {}", all.join(", ")))
         }
     }
-}
-
-/// The known name that was probably meant. In short names, a mistyped letter changes most of what the
-/// measure of similarity compares, so there a single mistake suffices too.
-fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let mistakes = |known: &str| strsim::damerau_levenshtein(name, known);
-    known
-        .map(|known| (strsim::jaro_winkler(name, known), known))
-        .filter(|(similarity, known)| *similarity > 0.8 || (name.len() > 2 && mistakes(known) == 1))
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, known)| known)
 }
 
 #[cfg(test)]

@@ -4,5 +4,5 @@ mod pictures;
 mod text;
 
 pub(crate) use pictures::{Compared, compared_of, shares_of, why};
-pub use text::Division;
 pub(crate) use text::label;
+pub use text::{Division, Overload};

@@ -82,7 +82,7 @@ impl Division<'_> {
     pub(super) fn table(&self) -> Table {
         let has_dram = self.answer.problem.options().sizes.dram_bytes > 0;
         let has_flash = self.answer.problem.options().sizes.flash_bytes > 0;
-        let simulates = self.answer.question.evaluate == Evaluate::Simulate;
+        let simulates = self.answer.question.evaluate.simulates();
         let is_iops = matches!(self.answer.problem.options().goal, Goal::Iops(_));
         let targets = (0..self.answer.workload.known.volumes.len())
             .any(|v| self.answer.problem.target_us(v).is_some());
@@ -121,7 +121,7 @@ impl Division<'_> {
 
     /// The division, compared with those that need no search.
     pub(super) fn comparison(&self) -> Table {
-        let simulates = self.answer.question.evaluate == Evaluate::Simulate;
+        let simulates = self.answer.question.evaluate.simulates();
         let name = self.answer.problem.objective_name().split(',').next().unwrap_or_default();
         let show = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| self.show(v));
         let objective =
@@ -150,12 +150,15 @@ impl Division<'_> {
     /// What is not as it was wished.
     pub fn warnings(&self) -> Vec<String> {
         let mut said = Vec::new();
-        if let Some(iterated) = self.answer.iterated.as_ref().filter(|i| !i.converged) {
+        let iterated = self.answer.iterated.as_ref().filter(|i| !i.converged);
+        if let (Evaluate::Simulate { convergence, .. }, Some(iterated)) =
+            (self.answer.question.evaluate, iterated)
+        {
             let round = &iterated.rounds[iterated.chosen];
             said.push(format!(
                 "prediction and simulation did not agree within {} in {} plans; the result is the \
                  plan that did best in simulation, for which they differ by {}",
-                percent(self.answer.question.convergence.tolerance),
+                percent(convergence.tolerance),
                 iterated.rounds.len(),
                 percent(round.deviation)
             ));
@@ -186,7 +189,13 @@ impl Division<'_> {
         if !missed.is_empty() {
             said.push(format!("the target is not met for {}", missed.join(", ")));
         }
-        said.extend(self.overloaded());
+        said.extend(self.overload().map(|overload| {
+            format!(
+                "overloaded: at the simulated times, requests of {} wait for over a second on \
+                 average, so latencies measure the length of the queue",
+                overload.volumes.join(", ")
+            )
+        }));
         let not_simulated = self.answer.shared_not_simulated.as_ref();
         said.extend(not_simulated.map(|e| format!("one shared cache was not simulated: {e}")));
         said
@@ -194,24 +203,16 @@ impl Division<'_> {
 
     /// Which volumes wait for a queue rather than for a device. Only at the trace's times: a fixed number in
     /// flight waits for nothing else.
-    fn overloaded(&self) -> Option<String> {
+    pub fn overload(&self) -> Option<Overload<'_>> {
+        let Evaluate::Simulate { rate, .. } = self.answer.question.evaluate else { return None };
         let (_, _, simulated) = self.answer.found();
         let simulated = simulated.filter(|_| self.answer.question.queue_depth.is_none())?;
         let volumes = self.answer.workload.known.volumes.iter().zip(simulated);
         let late: Vec<_> = volumes.filter(|(_, o)| o.latency_us > QUEUED_US).collect();
         let wait_us = late.iter().map(|(_, o)| o.latency_us).max_by(f64::total_cmp)?;
-        let names: Vec<&str> = late.iter().map(|(volume, _)| volume.name.as_str()).collect();
+        let volumes = late.iter().map(|(volume, _)| volume.name.as_str()).collect();
         let trace_us = self.answer.workload.profile.duration.as_secs_f64() * 1e6;
-        let slower = match slower(self.answer.question.rate, trace_us, wait_us) {
-            Some(rate) => format!("simulate fewer requests per second with --rate {rate}, or "),
-            None => String::new(),
-        };
-        Some(format!(
-            "overloaded: at the simulated times, requests of {} wait for over a second on average, \
-             so latencies measure the length of the queue; {slower}keep a fixed number in flight \
-             with --queue-depth 8",
-            names.join(", ")
-        ))
+        Some(Overload { volumes, rate: slower(rate, trace_us, wait_us) })
     }
 
     /// What the table does not say.
@@ -259,7 +260,16 @@ impl Division<'_> {
     }
 }
 
-/// A `--rate` at which the devices are busy half of the time, to one digit, if requests wait for `wait_us` on
+/// Volumes whose devices cannot keep up with the simulated times.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Overload<'a> {
+    /// The names of the volumes.
+    pub volumes: Vec<&'a str>,
+    /// How many times as fast as the traces the devices could keep up with; none if the traces have no times.
+    pub rate: Option<f64>,
+}
+
+/// A rate at which the devices are busy half of the time, to one digit, if requests wait for `wait_us` on
 /// average at `rate`; none if the trace has no times.
 ///
 /// Where requests arrive evenly, the queue grows evenly. The mean wait is then half of the time from the last

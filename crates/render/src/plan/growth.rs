@@ -177,8 +177,8 @@ fn verdict(g: &Growth) -> String {
     };
     if let Some(used) = g.add.endurance_used.filter(|&used| used > 1.0 && g.better == Way::Add) {
         text += &format!(
-            " But {} of that flash would use {} times its rated endurance; plan without --have to \
-             find tiers that last.",
+            " But {} of that flash would use {} times its rated endurance; a plan of both tiers \
+             finds tiers that last.",
             size(&g.add, 1),
             times(used)
         );

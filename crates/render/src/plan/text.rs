@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::io::Write;
 
 use forebay_analysis::Columns;
-use forebay_analysis::plan::{Answer, Basis, Evaluate, Front};
-use forebay_plan::{Choice, HitCounts, Metadata, Method, Plan, Purchase, fastest};
+use forebay_analysis::plan::{Answer, Basis, Front};
+use forebay_plan::{Choice, HitCounts, JudgedBy, Metadata, Method, Plan, Purchase, fastest};
 use forebay_report::{Report, Table, Unit};
 use serde::Serialize;
 
@@ -18,8 +18,8 @@ const PARETO_ROWS: usize = 60;
 pub const SINGLE: &str = "one tier, same cost";
 /// Whose hits these are.
 const HITS: &str = "of an ideal LRU list; a flash tier in the slots layout (the default) reaches \
-                    nearly as many, and a flash log fewer (docs/simulation.md); --evaluate \
-                    simulate counts the hits of Forebay's own cache";
+                    nearly as many, and a flash log fewer (docs/simulation.md); a simulation \
+                    counts the hits of Forebay's own cache";
 
 /// A plan, and what of it the reader wants to see.
 pub struct Choices<'a> {
@@ -84,8 +84,8 @@ impl Shown for Choices<'_> {
                 let (table, shown, fastest) = self.pareto_table(front);
                 writeln!(
                     out,
-                    "\nThe fastest plan for every budget, in front of {backing}{}; --json lists all \
-                     {} plans that no other plan beats in cost, mean latency, 99th percentile and \
+                    "\nThe fastest plan for every budget, in front of {backing}{}; the JSON document \
+                     lists all {} plans that no other plan beats in cost, mean latency, 99th percentile and \
                      drive writes at the same time{}:\n{}",
                     if shown < fastest {
                         format!(" ({shown} of {fastest})")
@@ -155,7 +155,7 @@ impl Choices<'_> {
         let limit = self.answer.basis.options.wear_max.unwrap_or(f64::INFINITY);
         Some(format!(
             "Not bought: {}, {} for {}, because it would use {} times its rated endurance (the \
-             limit is --wear-max {limit}; --wear-max none would buy it).",
+             wear limit is {limit}; without a limit, the plan would buy it).",
             tiers(worn),
             Unit::Micros.show(worn.analytic_latency_us),
             Unit::Dollars.show(worn.cost_usd),
@@ -168,12 +168,11 @@ impl Choices<'_> {
         let Some(limit) = self.answer.basis.options.wear_max else { return Vec::new() };
         let judged = plan.choices.iter().map(|c| &c.purchase).filter(|p| {
             let used = p.endurance_used.unwrap_or(0.0);
-            p.backing == backing && p.judged_by != "analytic" && used > limit
+            p.backing == backing && p.judged_by != JudgedBy::Analytic && used > limit
         });
         let says = |p: &Purchase| {
             format!(
-                "Wears out: {}, {}, uses {} times its rated endurance (the limit is --wear-max \
-                 {limit}).",
+                "Wears out: {}, {}, uses {} times its rated endurance (the wear limit is {limit}).",
                 tiers(p),
                 self.how_judged(),
                 times(p.endurance_used.unwrap_or(0.0))
@@ -183,10 +182,10 @@ impl Choices<'_> {
     }
 
     fn how_judged(&self) -> &'static str {
-        match self.answer.evaluate {
-            Evaluate::Analytic => "evaluated by formula",
-            Evaluate::Simulate => "simulated",
-            Evaluate::Replay => "replayed",
+        match self.answer.judged_by {
+            JudgedBy::Analytic => "evaluated by formula",
+            JudgedBy::Simulate => "simulated",
+            JudgedBy::Replay => "replayed",
         }
     }
 
@@ -198,7 +197,7 @@ impl Choices<'_> {
             percent(share),
             counted(plan.evaluations, "size"),
             match self.answer.basis.options.method {
-                Method::Cydonia(_) if self.answer.evaluate != Evaluate::Analytic => {
+                Method::Cydonia(_) if self.answer.judged_by != JudgedBy::Analytic => {
                     self.how_judged()
                 }
                 _ => "evaluated by formula",
@@ -326,12 +325,13 @@ fn thinned<T: Copy>(points: Vec<T>, most: usize) -> Vec<T> {
 
 /// What follows latencies that were not evaluated by formula.
 fn mark(purchase: &Purchase) -> &'static str {
-    if purchase.judged_by == "analytic" { "" } else { " *" }
+    if purchase.judged_by == JudgedBy::Analytic { "" } else { " *" }
 }
 
 /// How many different purchases were not evaluated by formula.
 fn judged(plan: &Plan) -> usize {
-    let judged = plan.choices.iter().map(|c| &c.purchase).filter(|p| p.judged_by != "analytic");
+    let judged =
+        plan.choices.iter().map(|c| &c.purchase).filter(|p| p.judged_by != JudgedBy::Analytic);
     judged.map(|p| (&p.backing, tiers(p))).collect::<BTreeSet<_>>().len()
 }
 

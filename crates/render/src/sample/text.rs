@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use forebay_analysis::Columns;
-use forebay_analysis::sample::{Answer, Candidate, mean};
+use forebay_analysis::sample::{Answer, Candidate, Sampled, mean};
 use forebay_config::Size;
 use forebay_report::{Report, Table};
 use forebay_trace::PAGE_BYTES;
@@ -42,47 +42,52 @@ impl Shown for Samples<'_> {
     }
 }
 
-fn text(answer: &Answer) -> String {
-    let mut text = String::new();
-    for sample in &answer.samples {
-        let requests = counted(sample.measured.requests, "request");
+/// One sample of a trace of so many requests.
+fn of_sample(sample: &Sampled, trace_requests: u64) -> String {
+    let mut text = format!(
+        "{}: {}, {} of the trace's {}\n",
+        sample.output,
+        counted(sample.measured.requests, "request"),
+        percent(sample.request_ratio),
+        count(trace_requests),
+    );
+    if let Some(r) = &sample.reduction {
         text += &format!(
-            "{}: {requests}, {} of the trace's {}\n",
-            sample.output,
-            percent(sample.request_ratio),
-            count(answer.full.requests),
-        );
-        if let Some(r) = &sample.reduction {
-            text += &format!(
-                "removed {} of {} regions, so {} remain: the mean error was {} and is now {}\n",
-                count(r.removed as u64),
-                count(r.regions as u64),
-                percent(sample.rate),
-                percent(r.mean_error_before),
-                percent(sample.mean_error),
-            );
-        }
-        let features = Table::from_items(&sample.features)
-            .column("feature", |f| f.name.clone())
-            .number("trace", |f| figure(f.full))
-            .number("sample", |f| figure(f.sample))
-            .number("error", |f| percent(f.error));
-        text += &format!("\n{}\n", features.to_text());
-        let h = sample.hit_ratio_error;
-        text += &format!(
-            "mean error of the features {}, of their quantiles {}\nhit ratios are off by {} for \
-             reads, {} for writes and {} for both, averaged over cache sizes\n",
+            "removed {} of {} regions, so {} remain: the mean error was {} and is now {}\n",
+            count(r.removed as u64),
+            count(r.regions as u64),
+            percent(sample.rate),
+            percent(r.mean_error_before),
             percent(sample.mean_error),
-            percent(mean(&sample.quantiles)),
-            percent(h.read),
-            percent(h.write),
-            percent(h.all),
         );
     }
+    let features = Table::from_items(&sample.features)
+        .column("feature", |f| f.name.clone())
+        .number("trace", |f| figure(f.full))
+        .number("sample", |f| figure(f.sample))
+        .number("error", |f| percent(f.error));
+    text += &format!("\n{}\n", features.to_text());
+    let h = sample.hit_ratio_error;
+    text += &format!(
+        "mean error of the features {}, of their quantiles {}\nhit ratios are off by {} for reads, \
+         {} for writes and {} for both, averaged over cache sizes\n",
+        percent(sample.mean_error),
+        percent(mean(&sample.quantiles)),
+        percent(h.read),
+        percent(h.write),
+        percent(h.all),
+    );
+    text
+}
+
+fn text(answer: &Answer) -> String {
+    let requests = answer.full.requests;
+    let mut text: String = answer.samples.iter().map(|taken| of_sample(taken, requests)).collect();
     let alone = answer.samples.len() == 1 && answer.candidates.is_empty();
     if alone && answer.samples[0].mean_error > MEAN_ERROR_AIM {
         text += &format!(
-            "the mean error is above {}; leave out --bits to choose the closest of 40 samples\n",
+            "the mean error is above {}; if no size of regions is given, the closest of 40 samples is \
+             taken\n",
             percent(MEAN_ERROR_AIM)
         );
     }

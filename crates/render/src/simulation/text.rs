@@ -4,6 +4,7 @@ use forebay_analysis::simulation::Answer;
 use forebay_config::Size;
 use forebay_report::{Table, Unit};
 use forebay_results::ReadWrite;
+use forebay_simulate::{AfterOutages, Overload};
 
 use crate::Facts;
 use crate::format::{count, percent};
@@ -53,33 +54,45 @@ pub(super) fn facts(answer: &Answer) -> Facts {
     if run.errors > 0 {
         facts.push(("errors", count(run.errors)));
     }
-    if let Some(after) = &result.after_outages {
-        let text = match after.destaged {
-            true => {
-                format!("all dirty blocks were destaged in {}", Unit::Seconds.show(after.seconds))
-            }
-            false if after.dirty_blocks == 0 => {
-                "all dirty blocks were written, but a sync failed, so they may not be durable"
-                    .to_owned()
-            }
-            false => format!("{} blocks could not be destaged", count(after.dirty_blocks)),
-        };
-        facts.push(("after the outages", text));
+    facts.extend(result.after_outages.iter().map(|after| ("after the outages", destaged(after))));
+    facts.extend(result.overloaded.iter().map(|device| ("overloaded", overloaded(device))));
+    facts.extend(assumptions(answer));
+    let speed = run.requests as f64 / answer.cpu_s.max(1e-9);
+    let took =
+        format!("{:.2} s of processor time, {} requests/s", answer.cpu_s, count(speed as u64));
+    facts.push(("the simulation took", took));
+    facts
+}
+
+/// What became of dirty blocks after stores had failed.
+fn destaged(after: &AfterOutages) -> String {
+    match after.destaged {
+        true => format!("all dirty blocks were destaged in {}", Unit::Seconds.show(after.seconds)),
+        false if after.dirty_blocks == 0 => {
+            "all dirty blocks were written, but a sync failed, so they may not be durable"
+                .to_owned()
+        }
+        false => format!("{} blocks could not be destaged", count(after.dirty_blocks)),
     }
-    for device in &result.overloaded {
-        let name = match device.device.as_str() {
-            "flash" => "flash".to_owned(),
-            volume => format!("the backing store of {volume}"),
-        };
-        let text = format!(
-            "requests waited for over a second during {} of the run, and {name} was busy for {} of \
-             the run, so latencies measure the length of the queue",
-            percent(device.share),
-            percent(device.busy_share)
-        );
-        facts.push(("overloaded", text));
-    }
-    let assumed = &result.assumed;
+}
+
+/// A device that could not keep up.
+fn overloaded(device: &Overload) -> String {
+    let name = match device.device.as_str() {
+        "flash" => "flash".to_owned(),
+        volume => format!("the backing store of {volume}"),
+    };
+    format!(
+        "requests waited for over a second during {} of the run, and {name} was busy for {} of the \
+         run, so latencies measure the length of the queue",
+        percent(device.share),
+        percent(device.busy_share)
+    )
+}
+
+/// What neither the trace nor the configuration says.
+fn assumptions(answer: &Answer) -> Facts {
+    let assumed = &answer.result.assumed;
     let flushes = match (assumed.flushes_traced, assumed.flushes_added) {
         (traced, 0) => format!("{} in the trace, none added", count(traced)),
         (traced, added) => {
@@ -87,7 +100,7 @@ pub(super) fn facts(answer: &Answer) -> Facts {
             format!("{traced} in the trace, {added} added ({})", assumed.flush)
         }
     };
-    facts.push(("flushes", flushes));
+    let mut facts = vec![("flushes", flushes)];
     let devices = assumed.devices.iter().filter(|_| answer.is_timed()).cloned();
     let page = assumed.flash_page_bytes;
     let page = page
@@ -96,10 +109,6 @@ pub(super) fn facts(answer: &Answer) -> Facts {
     if !assumed.is_empty() {
         facts.push(("assumed", assumed.join("; ")));
     }
-    let speed = run.requests as f64 / answer.cpu_s.max(1e-9);
-    let took =
-        format!("{:.2} s of processor time, {} requests/s", answer.cpu_s, count(speed as u64));
-    facts.push(("the simulation took", took));
     facts
 }
 

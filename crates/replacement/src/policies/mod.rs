@@ -208,9 +208,7 @@ pub struct UnknownKind {
 impl UnknownKind {
     /// The policy whose name is nearest, if one is near enough to be meant.
     pub fn nearest(&self) -> Option<Kind> {
-        let distance = |kind: &Kind| edits(&self.name.to_ascii_lowercase(), kind.name());
-        let nearest = Kind::ALL.iter().copied().min_by_key(distance)?;
-        (distance(&nearest) * 3 <= nearest.name().len()).then_some(nearest)
+        forebay_names::nearest(&self.name, Kind::ALL.iter().map(|kind| kind.name()))?.parse().ok()
     }
 }
 
@@ -236,21 +234,6 @@ impl FromStr for Kind {
         let found = Kind::ALL.iter().copied().find(|kind| kind.name() == name);
         found.ok_or_else(|| UnknownKind { name: name.to_string() })
     }
-}
-
-/// Insertions, deletions and replacements that make `a` from `b`.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut corner = core::mem::replace(&mut row[0], i + 1);
-        for (j, &y) in b.iter().enumerate() {
-            let replaced = corner + usize::from(x != y);
-            corner = row[j + 1];
-            row[j + 1] = replaced.min(corner + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

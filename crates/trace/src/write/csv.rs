@@ -17,7 +17,7 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn create(path: &Path) -> Result<Self> {
-        let file = PartialFile::create(path)?;
+        let file = PartialFile::create_or_stdout(path)?;
         Ok(Writer { file, requests: 0, line: Vec::new(), begun: false })
     }
 

@@ -3,11 +3,14 @@
 use std::{
     fs::File,
     io::{self, BufWriter, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::{fd::AsFd, unix::fs::OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
 use crate::{Result, TraceError};
+
+/// The path that means standard output.
+pub(super) const STDOUT: &str = "-";
 
 /// A file being written as `NAME.partial`: it gets its name when it is complete and is removed
 /// if it never is. Something at `NAME` that is no regular file (a pipe, `/dev/stdout`) is written
@@ -23,6 +26,20 @@ impl PartialFile {
     /// A file that gets the permissions which the umask leaves.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         Self::create_with(path, 0o666)
+    }
+
+    /// As [`create`](Self::create), but `-` is standard output, which nothing else may write to meanwhile.
+    pub(crate) fn create_or_stdout(path: &Path) -> Result<Self> {
+        if path.as_os_str() != STDOUT {
+            return Self::create(path);
+        }
+        let path = path.to_owned();
+        let stdout = io::stdout().as_fd().try_clone_to_owned().map(File::from);
+        let stdout = match stdout {
+            Ok(stdout) => BufWriter::with_capacity(1 << 18, stdout),
+            Err(source) => return Err(TraceError::Io { path, doing: "write", source }),
+        };
+        Ok(PartialFile { path, partial: None, kept: false, file: stdout })
     }
 
     /// A file that gets at most the permissions `mode`. One that is there already keeps its own.

@@ -24,7 +24,7 @@ pub(super) struct Writer {
 impl Writer {
     /// `timed` for version 3; `target` instead of the volumes' names.
     pub(super) fn create(path: &Path, timed: bool, target: Option<String>) -> Result<Self> {
-        let mut file = PartialFile::create(path)?;
+        let mut file = PartialFile::create_or_stdout(path)?;
         let version = if timed { iolog::VERSION_3 } else { iolog::VERSION_2 };
         file.write_all(&[version, b"\n"].concat()).map_err(|e| file.error(e))?;
         Ok(Writer {

@@ -35,14 +35,20 @@ pub fn writable_formats() -> impl Iterator<Item = (&'static str, &'static str)> 
 }
 
 /// Begins a trace at `path`, in the format named (with parameters after a colon, as for reading)
-/// or else the one that the path's extension tells.
+/// or else the one that the path's extension tells. In a text format, the path `-` is standard output, which
+/// nothing else may write to until the trace is finished.
 ///
 /// # Errors
 /// If there is no such format or the file cannot be created.
 pub fn create(path: &Path, format: Option<&str>) -> Result<Box<dyn TraceWriter>> {
+    let is_stdout = path.as_os_str() == file::STDOUT;
     let known = || WRITTEN.map(|(name, ..)| name).join(", ");
     let text = match format {
         Some(text) => text,
+        None if is_stdout => {
+            let what = "standard output has no extension that selects a format: name csv or iolog";
+            return Err(TraceError::Options(what.to_owned()));
+        }
         None => by_extension(path).ok_or_else(|| {
             TraceError::Options(format!(
                 "{}: the extension of this file name does not select a format that can be written \
@@ -53,8 +59,13 @@ pub fn create(path: &Path, format: Option<&str>) -> Result<Box<dyn TraceWriter>>
         })?,
     };
     let (name, mut params) = Params::split(text)?;
-    let found = WRITTEN.iter().find(|(n, ..)| n.eq_ignore_ascii_case(name));
-    Ok(match found.map(|(name, ..)| *name) {
+    let found = WRITTEN.iter().find(|(n, ..)| n.eq_ignore_ascii_case(name)).map(|(name, ..)| *name);
+    if let (true, Some(binary @ ("parquet" | "oracleGeneral"))) = (is_stdout, found) {
+        return Err(TraceError::Options(format!(
+            "{binary} can go only to a file, not to standard output, which takes csv and iolog"
+        )));
+    }
+    Ok(match found {
         Some("parquet") => {
             params.finish("")?;
             Box::new(ParquetTraceWriter::create(path)?)

@@ -78,7 +78,7 @@ pub struct Args {
     /// How the cache looks up blocks; `content` needs a trace with content hashes
     #[arg(long, value_enum, default_value = "sector")]
     pub key: Key,
-    /// Sample this fraction of the blocks (SHARDS)
+    /// Sample this fraction of the blocks, such as 0.05 or 5% (SHARDS)
     #[arg(long, value_name = "RATE", value_parser = rate, conflicts_with = "max_blocks")]
     pub sample: Option<f64>,
     /// Sample at most N blocks (256 or more), lowering the rate as needed (fixed-size SHARDS)

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use forebay_analysis::{AnalysisError, Unit};
+use forebay_render::format::counted;
 use forebay_trace::{TraceError, TraceReader, create};
 
 use super::written::{PROGRAM, WroteTrace, each_batch};
@@ -20,11 +21,13 @@ See docs/trace-formats.md.
 Example:
   $ forebay trace synth 'zipf:requests=10k' -o zipf.parquet
   $ forebay trace convert zipf.parquet -o zipf.csv
-  $ forebay trace convert zipf.csv -o zipf.log --to iolog")]
+  $ forebay trace convert zipf.csv -o zipf.log --to iolog
+  $ forebay trace convert zipf.parquet -o - --to csv | head -n 3")]
 pub struct Args {
     #[command(flatten)]
     pub traces: TraceArgs,
-    /// The file to write; its extension selects the format, unless --to is given
+    /// The file to write; its extension selects the format, unless --to is given. `-` is standard
+    /// output, for --to csv and --to iolog
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     /// The format to write, with optional parameters after a colon
@@ -35,9 +38,24 @@ pub struct Args {
     pub json: bool,
 }
 
+impl Args {
+    fn is_stdout(&self) -> bool {
+        self.output.as_os_str() == "-"
+    }
+
+    /// Refuses what cannot be written, before traces are read.
+    fn check(&self) -> Result<(), CliError> {
+        if self.is_stdout() && self.json {
+            let what = "-o - and --json would both write to standard output";
+            return Err(CliError::usage(what).kept("nothing was read"));
+        }
+        check_files(Some(&self.output).filter(|_| !self.is_stdout()), &self.traces.traces)
+    }
+}
+
 /// Converts.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
-    check_files([&args.output], &args.traces.traces)?;
+    args.check()?;
     let mut reader = args.traces.source().open(ctx).map_err(|error| match error {
         AnalysisError::Trace(TraceError::OtherFormat { .. }) => {
             CliError::from(error).next("leave out --format; --to selects the format to write")
@@ -58,6 +76,10 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             "{}: the format does not record its unit; read the file with --format {format}",
             args.output.display()
         ));
+    }
+    if args.is_stdout() {
+        ctx.note(format_args!("wrote {}", counted(written.requests, "request")));
+        return Ok(());
     }
     let wrote = WroteTrace {
         output: args.output.display().to_string(),
