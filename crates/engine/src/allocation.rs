@@ -82,7 +82,7 @@ impl LockThrottle {
         let core = engine.lock_anyway();
         let began = Instant::now();
         let result = what(&core);
-        engine.unlock(core, None);
+        drop(core);
         let ended = Instant::now();
         self.until = ended + PAUSES * (ended - began);
         result
@@ -154,7 +154,7 @@ mod tests {
                     let mut core = shared.lock();
                     core.pass_timeout(Nanos(2));
                     let holdings = core.cache.holdings(Volume(0), BLOCK, BLOCK);
-                    shared.unlock(core, None);
+                    drop(core);
                     let left = holdings.runs().all(|run| run.0 == Held::Nothing);
                     if others.reap(&mut done) == 0 && left {
                         break;

@@ -1,11 +1,12 @@
 //! The state that one lock protects: the machine, the executor, and the requests in flight.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use forebay_block::{Nanos, Op, Volume};
 use forebay_cache::{Acknowledge, Cache, Notice, Open, StopTarget, VolumeConfig, WritePolicy};
 use forebay_device::{Devices, Doorbell, Executor, Published};
-use forebay_effect::{Effect, Place, RequestId};
+use forebay_effect::{Effect, IoError, Place, RequestId};
 use forebay_flash::Sealed;
 use forebay_results::LatencyRecorder;
 use smallvec::smallvec;
@@ -44,6 +45,8 @@ pub(crate) struct Core {
     waiting: Waiting,
     /// Whether all new requests have to wait.
     pub held: bool,
+    /// The quiesce that holds them, or is about to. Only the order in progress changes it.
+    pub quiesced: Option<Quiesced>,
     /// The stores' headers note how the stores were left: no stamps are requested.
     pub noted: bool,
     /// Whether a request waits until all work for earlier ones has ended.
@@ -54,6 +57,15 @@ pub(crate) struct Core {
     again: bool,
     /// How long the current thread has held the lock.
     pub hold: Hold,
+}
+
+/// A quiesce.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quiesced {
+    /// When it began to hold requests back.
+    pub since: Instant,
+    /// When clients continue in any case.
+    pub until: Option<Instant>,
 }
 
 /// How near the engine is to its end. It only comes nearer.
@@ -84,6 +96,7 @@ impl Core {
             life: Life::Serving,
             waiting: Waiting::default(),
             held: false,
+            quiesced: None,
             noted: false,
             one_at_a_time: false,
             reaper_wakes_at: None,
@@ -119,6 +132,15 @@ impl Core {
     /// Accepts requests in order, and does everything that can be done at once.
     pub fn submit(&mut self, now: Nanos, session: u32, requests: &mut Vec<Submission>) {
         self.report_hits(session);
+        if self.life == Life::Ended {
+            let refused = requests.drain(..).map(|request| Done {
+                request,
+                result: Err(IoError::Shutdown),
+                arrived: now,
+                lent: Loans::new(),
+            });
+            return self.table.session(session).done.extend(refused);
+        }
         if requests.len() > 1 {
             requests.iter().for_each(|r| self.cache.prefetch(r.volume, r.offset));
             requests.iter().for_each(|r| {
@@ -289,6 +311,12 @@ impl Core {
             self.notices.push(notice);
         }
         self.update_published();
+    }
+
+    /// The engine has ended: answers all requests, so that no session waits for them.
+    pub fn refuse_all(&mut self) {
+        self.waiting = Waiting::default();
+        self.table.refuse_all(IoError::Shutdown);
     }
 
     /// Whether there is more work to do at once.

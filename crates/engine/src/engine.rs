@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -48,6 +48,8 @@ pub struct Engine {
     recovery: Option<Box<RecoveryReport>>,
     pub(crate) has_flash: bool,
     pub(crate) orders: Mutex<Orders>,
+    /// What operators should learn without asking, once.
+    news: Mutex<Vec<String>>,
 }
 
 /// The state in which the stores are left.
@@ -97,6 +99,7 @@ impl Engine {
             recovery: None,
             has_flash: opened.flash_path.is_some(),
             orders: Mutex::new(Orders::new(config)),
+            news: Mutex::default(),
         };
         engine.keep_stamps(config, options.one_at_a_time)?;
         engine.start(options.one_at_a_time, opened.start);
@@ -155,7 +158,8 @@ impl Engine {
                 Notice::Failed(error) => Some(Err(error.clone())),
                 _ => None,
             },
-            |core| progress(&core.cache.recovering().unwrap_or_default()),
+            |core| core.cache.recovering().unwrap_or_default(),
+            |of_log| progress(&of_log),
         )
     }
 
@@ -202,6 +206,11 @@ impl Engine {
         self.recovery.as_deref()
     }
 
+    /// What operators should learn without asking, and have not yet.
+    pub(crate) fn news(&self) -> MutexGuard<'_, Vec<String>> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A new session.
     ///
     /// # Errors
@@ -213,8 +222,7 @@ impl Engine {
     /// The complete status of the cache now.
     pub fn status(&self) -> Status {
         let mut status = status::snapshot(&self.shared, &self.volumes);
-        // An order that is about to change it holds the lock for long.
-        let quiesced = self.orders.try_lock().ok().and_then(|orders| orders.quiesced);
+        let quiesced = self.shared.lock().quiesced;
         status.quiesced = quiesced.map(|quiesced| status::Quiesced {
             since_s: quiesced.since.elapsed().as_secs_f64(),
             left_s: (quiesced.until)

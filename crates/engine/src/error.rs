@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use forebay_device::file::OpenError;
 use forebay_device::nbd::NbdError;
 use forebay_device::{ArenaError, UnknownBackend};
+use forebay_effect::IoError;
 use forebay_flash::{GeometryError, LogError};
 
 use crate::backing_header::{EpochError, HeaderError};
@@ -225,24 +226,30 @@ pub enum EngineError {
         /// The store.
         path: PathBuf,
     },
-    /// The state of a store could not be recorded.
+    /// A stop could not record the state of a store.
     #[error(
-        "{what} succeeded, but the state of the stores could not be recorded ({why}), so the next \
+        "the stop succeeded, but the state of the stores could not be recorded ({0}), so the next \
          start cannot tell whether they were used without Forebay"
     )]
-    Unsealed {
-        /// The stop, or the quiesce.
+    Unsealed(String),
+    /// An operator's order could not be carried out.
+    #[error("{what} failed: {error}")]
+    Order {
+        /// The order.
         what: &'static str,
         /// Why.
-        why: String,
+        error: Box<EngineError>,
     },
+    /// The flash tier could not take a note about the stores.
+    #[error("the flash tier: {0}")]
+    FlashNote(IoError),
     /// Clients are held back and could not be resumed.
     #[error("{0}; client requests are still held back. Try `forebay ctl resume` again")]
     StillQuiesced(Box<EngineError>),
     /// A stop could not resume clients.
     #[error(
-        "{0}, so a quiesce could not end before the stop; client requests that were held back \
-         failed"
+        "the stop could not end the quiesce first ({0}), so the requests of clients that waited for \
+         its end failed; all acknowledged data is on the stores"
     )]
     HeldRefused(Box<EngineError>),
     /// A volume has become too small for its dirty data.

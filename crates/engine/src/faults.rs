@@ -63,8 +63,8 @@ impl Engine {
     /// Messages for an operator who has not asked: present failures, and those since the last call
     /// with `reported`, which is updated.
     pub fn faults(&self, reported: &mut Reported) -> Vec<String> {
+        let mut faults = std::mem::take(&mut *self.news());
         let core = self.shared.lock_anyway();
-        let mut faults = Vec::new();
         reported.errors.resize(self.volumes().len(), (0, Repeats::default()));
         for (volume, (reported, repeats)) in self.volumes().iter().zip(&mut reported.errors) {
             let errors = core.cache.volume_stats(volume.volume).map_or(0, |s| s.backing_errors);
@@ -81,14 +81,18 @@ impl Engine {
         for (volume, reported) in self.volumes().iter().zip(&mut reported.suspended) {
             let (name, suspended) = (&volume.name, core.cache.suspended(volume.volume));
             if suspended.is_some() != *reported {
-                let why = suspended.map(|error| self.stores.why(volume.volume, error));
-                faults.push(match why {
-                    Some(why) => format!(
+                let session_failure = self.stores.session_failure(volume.volume);
+                faults.push(match (suspended, session_failure) {
+                    (Some(_), Some(why)) => format!(
+                        "writes to volume {name} fail: {why}. Dirty data is kept. Forebay does not \
+                         reconnect: restart the server once its NBD server is back"
+                    ),
+                    (Some(why), None) => format!(
                         "writes to volume {name} fail: its backing store has failed for longer than \
                          flush.give_up_after ({why}). Dirty data is kept. Forebay retries every five \
                          seconds, and on `forebay ctl resume`"
                     ),
-                    None => format!("the backing store of volume {name} accepts writes again"),
+                    (None, _) => format!("the backing store of volume {name} accepts writes again"),
                 });
                 *reported = suspended.is_some();
             }

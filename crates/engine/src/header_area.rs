@@ -8,6 +8,7 @@ use forebay_device::file::is_hole;
 use forebay_device::nbd::Export;
 use forebay_device::{DeviceError, Verb};
 use forebay_effect::Device;
+use rustix::fs::{Advice, fadvise};
 
 use crate::backing_header::AREA_BYTES;
 use crate::watch::{Operation, Part, Watch};
@@ -77,6 +78,14 @@ impl HeaderArea {
         match &self.medium {
             Medium::File(file) if self.watch.is_none() => file.metadata().map(Some),
             _ => Ok(None),
+        }
+    }
+
+    /// Makes later reads come from the device, where the system has cached what is there.
+    pub fn forget_cached(&self) -> std::io::Result<()> {
+        match &self.medium {
+            Medium::File(file) => Ok(fadvise(file, 0, None, Advice::DontNeed)?),
+            Medium::Remote(_) => Ok(()),
         }
     }
 

@@ -171,7 +171,8 @@ fn check(
         (&decision.start, &flash, &mut machine.flash)
         && let Found::Tier(superblock) = &tier.found
     {
-        notices.extend(take_geometry(flash, superblock, &tier.path)?);
+        let device_bytes = tier.target.as_ref().map_or(tier.bytes, Target::size);
+        notices.extend(take_geometry(flash, superblock, &tier.path, device_bytes)?);
     }
     let wanted = u64::from(machine.frames()) * machine.block_size.bytes();
     if let Some(available) = available_memory().filter(|&available| wanted > available) {
@@ -200,12 +201,13 @@ fn by_number(stores: Vec<Store>, numbers: &[usize]) -> Vec<Store> {
     slots.into_iter().flatten().collect()
 }
 
-/// The tier is used as it was formatted: refuses settings that cannot change, and reports if the
-/// device has another size now.
+/// The tier is used as it was formatted: refuses settings that cannot change and a device that has
+/// become too small, and reports if the device or the configuration has another size now.
 fn take_geometry(
     flash: &mut FlashConfig,
     superblock: &Superblock,
     path: &Path,
+    device_bytes: u64,
 ) -> Result<Option<EngineNotice>, EngineError> {
     let (stored, expected) = (superblock.layout, flash.geometry.layout().number());
     if stored != expected {
@@ -224,6 +226,10 @@ fn take_geometry(
     count_cells(flash);
     let formatted = flash.geometry.device_bytes();
     let region = flash.geometry.region_pages * flash.geometry.page_size;
+    if formatted > device_bytes {
+        let (path, size) = (path.to_owned(), device_bytes);
+        return Err(EngineError::FlashCut { path, size, needed: formatted });
+    }
     // Less is a matter of rounding.
     let differs = formatted.abs_diff(configured) > u64::from(region);
     let path = path.to_owned();

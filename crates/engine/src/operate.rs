@@ -1,54 +1,46 @@
-//! The orders of operators: a destage, another write policy, another size of DRAM. `quiesce.rs` has
-//! those that hold clients back.
+//! The orders of operators: a destage, and another write policy. `quiesce.rs` has those that hold
+//! clients back. What takes effect at once, such as another size of DRAM, needs no order.
 //!
 //! One order runs at a time: it holds [`Engine::orders`] until it ends. A stop that is announced
-//! ends the current order early and lets no other begin. Threads take the engine's locks in this
-//! sequence: the orders, the stores by number, the core.
+//! cuts short what an order waits for, and lets no other begin. Threads take the engine's locks in
+//! this sequence: the orders, the stores by number, the core.
 
 use std::ops::ControlFlow;
 use std::sync::{MutexGuard, PoisonError};
-use std::time::Instant;
 
 use forebay_cache::{Combination, Notice};
 use forebay_config as words;
 use forebay_effect::IoError;
 
-use crate::core::Life;
+use crate::core::{Core, Life};
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::fingerprint::SealContents;
 use crate::options::VolumeDescription;
 
-/// What operators have ordered so far. Who holds its lock carries out an order, or the start or the
-/// stop of the engine.
+/// What operators have ordered so far. The thread that holds its lock carries out an order, or
+/// starts or stops the engine.
 #[derive(Debug)]
 pub(crate) struct Orders {
-    /// Clients are held back, and the headers of the stores note that they are complete.
-    pub quiesced: Option<Quiesced>,
     /// Outside of a quiesce, the headers of the stores say that they lack dirty data: a policy of
     /// this run writes back, or the previous run left dirty data.
     pub marks_dirty: bool,
     /// When writes are acknowledged under write-back, unless an order sets it.
     pub acknowledge: words::Acknowledge,
+    /// The stores as a quiesce has left them, by volume. While there are any, headers and flash may
+    /// note that the stores are complete, so the notes are withdrawn before clients continue.
+    pub notes: Option<Vec<Option<SealContents>>>,
     /// Why a stop could not end a quiesce.
     pub unresumed: Option<EngineError>,
-}
-
-/// A quiesce that has taken effect.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Quiesced {
-    /// Since when.
-    pub since: Instant,
-    /// When clients continue in any case.
-    pub until: Option<Instant>,
 }
 
 impl Orders {
     /// At the start.
     pub fn new(config: &words::Config) -> Orders {
         Orders {
-            quiesced: None,
             marks_dirty: config.cache.write_policy.keeps_dirty_data(),
             acknowledge: config.acknowledge_of_write_back(),
+            notes: None,
             unresumed: None,
         }
     }
@@ -99,13 +91,14 @@ impl Engine {
             return Err(EngineError::Stopping);
         }
         core.destage(self.shared.clock.now());
-        self.shared.unlock(core, None);
+        drop(core);
         let result = self.shared.wait_notice(
             |notice| match notice {
                 Notice::Destaged(result) => Some(*result),
                 _ => None,
             },
-            |core| progress(core.cache.dirty_blocks()),
+            |core| core.cache.dirty_blocks(),
+            &mut progress,
         );
         let result = result.ok_or(EngineError::StartEnded)?;
         result.map_err(|error| self.destage_error(what, error))
@@ -150,15 +143,14 @@ impl Engine {
             self.mark_dirty(&mut orders)?;
         }
 
-        let mut core = self.shared.lock();
-        core.set_policy(self.shared.clock.now(), machine, acknowledges);
-        self.shared.unlock(core, None);
+        self.shared.with_core(|core, now| core.set_policy(now, machine, acknowledges));
         let result = self.shared.wait_notice(
             |notice| match notice {
                 Notice::PolicySet(result) => Some(*result),
                 _ => None,
             },
-            |_| ControlFlow::Continue(()),
+            |_| (),
+            |()| ControlFlow::Continue(()),
         );
         match result.unwrap_or(Ok(())) {
             Ok(()) => {
@@ -182,10 +174,10 @@ impl Engine {
         if self.shared.lock().cache.has_given_up() {
             return Err(EngineError::FlashFailed);
         }
-        if orders.quiesced.is_some() {
+        if self.shared.lock().quiesced.is_some() {
             // Copies of the stores that are made meanwhile must say that they are complete.
-            let message = "the write policy cannot change to one with dirty data while clients are held \
-                           back by a quiesce; end it first with `forebay ctl quiesce --resume`";
+            let message = "cannot switch to a write policy that keeps dirty data while a quiesce holds \
+                           back clients; first end the quiesce with `forebay ctl quiesce --resume`";
             return Err(EngineError::Unsupported(message.to_owned()));
         }
         if orders.marks_dirty {
@@ -215,19 +207,15 @@ impl Engine {
         let blocks = u32::try_from(bytes / block).unwrap_or(u32::MAX);
         if !(least..=most).contains(&blocks) {
             let (least, most) = (u64::from(least) * block, u64::from(most) * block);
-            self.shared.unlock(core, None);
             return Err(EngineError::DramSize { bytes, least, most });
         }
         core.set_dram_blocks(self.shared.clock.now(), blocks);
-        self.shared.unlock(core, None);
         Ok(())
     }
 
     /// Retries failing backing stores now, instead of at the next due time.
     pub fn retry_stores(&self) {
-        let mut core = self.shared.lock();
-        core.retry_stores(self.shared.clock.now());
-        self.shared.unlock(core, None);
+        self.shared.with_core(Core::retry_stores);
     }
 
     /// The error of an order, or of the stop, after which not all dirty data is on the backing stores.

@@ -8,19 +8,20 @@
 //! store that differs from its note (`Store::is_changed`) drops the tier's data for it.
 
 use std::ops::ControlFlow;
-use std::sync::MutexGuard;
+use std::sync::{MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use forebay_block::Volume;
-use forebay_cache::Notice as MachineNotice;
+use forebay_cache::Notice;
 use forebay_effect::Outcome;
 use forebay_flash::{SEAL_BYTES, Sealed};
 
-use crate::core::Life;
+use crate::core::{Life, Quiesced};
 use crate::engine::{Engine, StoreState};
 use crate::error::EngineError;
-use crate::fingerprint::{self, Fingerprint};
-use crate::operate::{Orders, Quiesced};
+use crate::fingerprint::{Fingerprint, SealContents};
+use crate::operate::Orders;
+use crate::shared::CoreGuard;
 use crate::store::Store;
 
 /// Time between two checks whether the machine is quiet.
@@ -42,20 +43,35 @@ impl Engine {
         mut progress: impl FnMut(u64),
     ) -> Result<(), EngineError> {
         let mut orders = self.begin_order()?;
-        if orders.quiesced.is_none() {
+        let began = self.shared.lock().quiesced;
+        if let Some(notes) = &orders.notes {
+            // The new notes must not cover up what others have changed since the last ones.
+            self.drop_changed(notes)?;
+        }
+        if began.is_none() {
             self.destage_all(&mut orders, &mut progress)?;
         }
-        let held = self.hold_all(&mut orders, progress).and_then(|()| {
-            let since = orders.quiesced.map_or_else(Instant::now, |quiesced| quiesced.since);
-            let until = limit.map(|limit| Instant::now() + limit);
-            orders.quiesced = Some(Quiesced { since, until });
-            self.note_stores("the quiesce", StoreState::Whole)
-        });
-        if held.is_err() {
-            // What keeps clients waiting is the greater trouble.
+        let since = began.map_or_else(Instant::now, |quiesced| quiesced.since);
+        self.shared.lock().quiesced = Some(Quiesced { since, until: None });
+        let quiesced = self.hold_all(&mut orders, progress).and_then(|()| self.note(&mut orders));
+        if quiesced.is_err() {
+            // That clients have to wait is more serious than the error.
             self.resume_or_say(&mut orders)?;
         }
-        held
+        let until = limit.map(|limit| Instant::now() + limit);
+        if let Some(quiesced) = &mut self.shared.lock().quiesced {
+            quiesced.until = until;
+        }
+        quiesced
+    }
+
+    /// Notes that the stores are complete.
+    fn note(&self, orders: &mut Orders) -> Result<(), EngineError> {
+        // Should it fail, some stores have a note.
+        orders.notes = Some(vec![None; self.volumes().len()]);
+        let noted = self.note_stores(StoreState::Whole).map_err(failed("the quiesce"))?;
+        orders.notes = Some(noted);
+        Ok(())
     }
 
     /// Lets requests continue if a quiesce has exceeded its limit; true if so.
@@ -63,22 +79,35 @@ impl Engine {
     /// # Errors
     /// As [`resume`](Engine::resume).
     pub fn end_overdue_quiesce(&self) -> Result<bool, EngineError> {
-        // An order that is being carried out will end; then is time enough.
-        let Ok(mut orders) = self.orders.try_lock() else { return Ok(false) };
-        let until = orders.quiesced.and_then(|quiesced| quiesced.until);
-        let overdue = until.is_some_and(|until| until <= Instant::now());
-        if overdue {
-            self.resume_or_say(&mut orders)?;
+        let core = self.shared.lock();
+        let until = core.quiesced.and_then(|quiesced| quiesced.until);
+        if core.life != Life::Serving || until.is_none_or(|until| until > Instant::now()) {
+            return Ok(false);
         }
-        Ok(overdue)
+        drop(core);
+        let mut orders = match self.orders.try_lock() {
+            Ok(orders) => orders,
+            Err(TryLockError::Poisoned(orders)) => orders.into_inner(),
+            // An order is in progress. The next call comes soon.
+            Err(TryLockError::WouldBlock) => return Ok(false),
+        };
+        self.resume_or_say(&mut orders)?;
+        Ok(true)
     }
 
-    /// Lets requests continue after a [`quiesce`](Engine::quiesce).
+    /// Lets requests continue after a [`quiesce`](Engine::quiesce). If other programs have changed a
+    /// store meanwhile, this first drops the cached data of its volume, and
+    /// [`faults`](Engine::faults) says so.
     ///
     /// # Errors
     /// If headers or the flash tier cannot be written; requests are then still held back.
     pub fn resume(&self) -> Result<(), EngineError> {
-        self.resume_or_say(&mut self.orders())
+        // Nothing to end, so nothing to wait for.
+        if self.shared.lock().quiesced.is_none() {
+            return Ok(());
+        }
+        let mut orders = self.begin_order()?;
+        self.resume_or_say(&mut orders)
     }
 
     /// As [`resume`](Engine::resume); the error says that clients are still held back.
@@ -89,11 +118,39 @@ impl Engine {
 
     /// As [`resume`](Engine::resume), as a part of an order.
     pub(crate) fn resume_during(&self, orders: &mut Orders) -> Result<(), EngineError> {
-        if orders.quiesced.is_some() {
+        if let Some(notes) = &orders.notes {
+            self.drop_changed(notes)?;
             self.withdraw_notes(orders)?;
-            orders.quiesced = None;
+            orders.notes = None;
         }
-        self.let_go();
+        self.shared.with_core(|core, now| {
+            (core.noted, core.quiesced) = (false, None);
+            core.hold(false, now);
+        });
+        Ok(())
+    }
+
+    /// Drops the cached data of volumes whose stores are not as they were noted. It is clean.
+    fn drop_changed(&self, notes: &[Option<SealContents>]) -> Result<(), EngineError> {
+        let stores = self.stores.lock_all();
+        let changed = for_each_store(&stores, |number, store| {
+            let note = notes[number].as_ref();
+            // What cannot be read may have changed.
+            note.is_some_and(|note| store.differs(note).unwrap_or(true))
+        });
+        drop(stores);
+        let changed: Vec<_> =
+            self.volumes().iter().filter(|v| changed[v.volume.0 as usize]).collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let what = "dropping the cached data of stores that other programs have changed";
+        self.seal(changed.iter().map(|v| void(v.volume)).collect()).map_err(failed(what))?;
+        let names = changed.iter().map(|v| v.name.as_str()).collect::<Vec<_>>().join(", ");
+        self.news().push(format!(
+            "other programs changed the backing stores of these volumes during the quiesce: {names}; \
+             their cached data was dropped"
+        ));
         Ok(())
     }
 
@@ -105,21 +162,15 @@ impl Engine {
     /// As [`destage`](Engine::destage), or if the flash tier cannot be written; then nothing was
     /// dropped.
     pub fn invalidate(&self, volumes: &[Volume]) -> Result<(), EngineError> {
-        let drop = |v: &Volume| Sealed {
-            index: v.0 as u16,
-            seal: [0; SEAL_BYTES],
-            distrust: true,
-            stamp: 0,
-        };
-        let volumes = volumes.iter().map(drop).collect();
+        let volumes = volumes.iter().map(|&volume| void(volume)).collect();
         let mut orders = self.begin_order()?;
         let what = "dropping cached data";
-        if orders.quiesced.is_some() {
-            return self.seal(volumes, what);
+        if self.shared.lock().quiesced.is_some() {
+            return self.seal(volumes).map_err(failed(what));
         }
         let held = self.hold_all(&mut orders, |_| {});
-        let dropped = held.and_then(|()| self.seal(volumes, what));
-        self.let_go();
+        let dropped = held.and_then(|()| self.seal(volumes).map_err(failed(what)));
+        self.shared.with_core(|core, now| core.hold(false, now));
         dropped
     }
 
@@ -155,72 +206,97 @@ impl Engine {
         })
     }
 
-    fn let_go(&self) {
-        self.shared.with_core(|core, now| {
-            core.noted = false;
-            core.hold(false, now);
-        });
-    }
-
-    /// Records the state of the stores; nothing is in progress.
+    /// Records how the stores are left; nothing is in progress. Returns the notes, by volume.
     pub(crate) fn note_stores(
         &self,
-        what: &'static str,
         left: StoreState,
-    ) -> Result<(), EngineError> {
-        self.settle_stamps();
+    ) -> Result<Vec<Option<SealContents>>, EngineError> {
+        self.settle_stamps()?;
         let stamp = self.shared.lock().cache.stamp_now(left != StoreState::Dirty);
         let mut stores = self.stores.lock_all();
         let passes_through = self.pass_through(&stores);
-        let unsealed = |error: EngineError| EngineError::Unsealed { what, why: error.to_string() };
-        let prints = match self.has_flash {
-            true => fingerprints(&stores).map_err(unsealed)?,
-            // Nobody has anything cached that could be out of date.
-            false => vec![None; stores.len()],
-        };
+        let prints = self.fingerprints(&stores)?;
         let mut sealed = Vec::new();
+        let mut notes = Vec::new();
         for (number, (store, print)) in stores.iter_mut().zip(prints).enumerate() {
             let size = store.size_bytes;
+            // Without flash, no later run has anything cached that could be out of date.
+            let noted = print.filter(|_| self.has_flash).map_or([0; 16], Fingerprint::bytes);
             store.write_header(|header| {
                 if left != StoreState::Dirty {
                     (header.dirty, header.opening) = (false, false);
                 }
                 // What flash holds of a volume that passes through is void, whatever becomes of flash.
                 header.released = left == StoreState::Released || passes_through[number];
-                header.fingerprint = print.map_or([0; 16], Fingerprint::bytes);
+                header.fingerprint = noted;
                 header.data_bytes = size;
                 header.put_stamp(stamp);
             })?;
-            if let Some(print) = print {
-                store.sync_times().map_err(unsealed)?;
-                let times = store.times().map_err(unsealed)?;
-                let seal = fingerprint::SealContents { size, print, times }.seal();
-                let distrust = left == StoreState::Released;
-                let stamp = store.stamp_number();
-                sealed.push(Sealed { index: number as u16, seal, distrust, stamp });
-            }
+            let Some(print) = print else {
+                notes.push(None);
+                continue;
+            };
+            store.sync_times()?;
+            let note = SealContents { size, print, times: store.times()? };
+            notes.push(Some(note));
+            let (seal, stamp) = (note.seal(), store.stamp_number());
+            let distrust = left == StoreState::Released;
+            sealed.push(Sealed { index: number as u16, seal, distrust, stamp });
         }
         drop(stores);
-        self.seal(sealed, what)
+        if self.has_flash {
+            self.seal(sealed)?;
+        }
+        Ok(notes)
+    }
+
+    /// The fingerprints of all stores, if something cached could be out of date later: on flash, or
+    /// in memory after a quiesce.
+    fn fingerprints(
+        &self,
+        stores: &[MutexGuard<'_, Store>],
+    ) -> Result<Vec<Option<Fingerprint>>, EngineError> {
+        if self.has_flash {
+            let prints = fingerprints(stores).into_iter();
+            return prints.map(|print| print.map(Some)).collect();
+        }
+        match self.shared.lock().quiesced {
+            Some(_) => Ok(fingerprints(stores).into_iter().map(Result::ok).collect()),
+            None => Ok(vec![None; stores.len()]),
+        }
     }
 
     /// From now on no stamps are written until requests continue. Data that was destaged but not
     /// stamped yet is stamped now: else the cleaner would order a stamp after the note. (If this
     /// fails, the note will fail too.)
-    fn settle_stamps(&self) {
+    fn settle_stamps(&self) -> Result<(), EngineError> {
         let mut core = self.shared.lock_anyway();
         core.noted = true;
+        let life = core.life;
         for _ in 0..2 {
             if core.cache.owes_stamps() && !core.cache.is_stamping() {
                 core.order_stamps(self.shared.clock.now());
             }
             while core.cache.is_stamping() {
-                self.shared.unlock(core, None);
-                std::thread::sleep(QUIET_POLL_PERIOD);
-                core = self.shared.lock_anyway();
+                core = self.look_again(core, life)?;
             }
         }
-        self.shared.unlock(core, None);
+        Ok(())
+    }
+
+    /// Waits for a moment with the core unlocked.
+    ///
+    /// # Errors
+    /// If a stop was announced since `life`: it does not wait for orders.
+    fn look_again<'a>(
+        &'a self,
+        core: CoreGuard<'a>,
+        life: Life,
+    ) -> Result<CoreGuard<'a>, EngineError> {
+        drop(core);
+        std::thread::sleep(QUIET_POLL_PERIOD);
+        let core = self.shared.lock_anyway();
+        if core.life == life { Ok(core) } else { Err(EngineError::Stopping) }
     }
 
     /// By volume: whether it bypasses flash. A volume that begins to do so after the answer releases
@@ -241,46 +317,63 @@ impl Engine {
         let numbers = 0..stores.len() as u16;
         drop(stores);
         let open = |index| Sealed { index, seal: [0; SEAL_BYTES], distrust: false, stamp: 0 };
-        let told = self.seal(numbers.map(open).collect(), "resuming clients");
+        let withdrawn = self.seal(numbers.map(open).collect()).map_err(failed("resuming clients"));
         // A log that has failed forgets no note. If it has one, the next start finds the store changed, and
         // drops what is clean; nothing becomes dirty there any more.
-        told.or_else(
+        withdrawn.or_else(
             |error| if self.shared.lock().cache.has_given_up() { Ok(()) } else { Err(error) },
         )
     }
 
     /// Lets the machine take a note, once it is quiet.
-    fn seal(&self, volumes: Vec<Sealed>, what: &'static str) -> Result<(), EngineError> {
+    fn seal(&self, volumes: Vec<Sealed>) -> Result<(), EngineError> {
         let mut core = self.shared.lock();
+        let life = core.life;
         while !core.cache.is_quiet() {
-            self.shared.unlock(core, None);
-            std::thread::sleep(QUIET_POLL_PERIOD);
-            core = self.shared.lock();
+            core = self.look_again(core, life)?;
         }
         core.seal(self.shared.clock.now(), volumes);
-        self.shared.unlock(core, None);
+        drop(core);
         let sealed: Option<Outcome> = self.shared.wait_notice(
             |notice| match notice {
-                MachineNotice::Sealed(result) => Some(*result),
+                Notice::Sealed(result) => Some(*result),
                 _ => None,
             },
-            |_| ControlFlow::Continue(()),
+            |_| (),
+            |()| ControlFlow::Continue(()),
         );
-        let failed =
-            |error| EngineError::Unsealed { what, why: format!("the flash tier: {error}") };
-        sealed.unwrap_or(Ok(())).map_err(failed)
+        sealed.unwrap_or(Ok(())).map_err(EngineError::FlashNote)
     }
 }
 
 /// The fingerprints of all stores, taken in parallel.
-fn fingerprints(stores: &[MutexGuard<'_, Store>]) -> Result<Vec<Option<Fingerprint>>, EngineError> {
+fn fingerprints(stores: &[MutexGuard<'_, Store>]) -> Vec<Result<Fingerprint, EngineError>> {
+    for_each_store(stores, |_, store| store.fingerprint(store.size_bytes))
+}
+
+/// Calls `what` for each store, with its number, in parallel.
+fn for_each_store<T: Send>(
+    stores: &[MutexGuard<'_, Store>],
+    what: impl Fn(usize, &Store) -> T + Sync,
+) -> Vec<T> {
+    let what = &what;
     std::thread::scope(|scope| {
-        let taken: Vec<_> = (stores.iter())
-            .map(|store| &**store)
-            .map(|store| scope.spawn(move || store.fingerprint(store.size_bytes)))
+        let threads: Vec<_> = (stores.iter().map(|store| &**store).enumerate())
+            .map(|(number, store)| scope.spawn(move || what(number, store)))
             .collect();
-        let join =
-            |t: std::thread::ScopedJoinHandle<'_, _>| t.join().expect("reading does not panic");
-        taken.into_iter().map(|t| join(t).map(Some)).collect()
+        threads.into_iter().map(|thread| thread.join().expect("reading does not panic")).collect()
     })
+}
+
+/// The note that the cached data of a volume no longer counts.
+fn void(volume: Volume) -> Sealed {
+    Sealed { index: volume.0 as u16, seal: [0; SEAL_BYTES], distrust: true, stamp: 0 }
+}
+
+/// The error of an order of which a part has failed.
+fn failed(what: &'static str) -> impl Fn(EngineError) -> EngineError {
+    move |error| match error {
+        EngineError::Stopping => error,
+        error => EngineError::Order { what, error: Box::new(error) },
+    }
 }

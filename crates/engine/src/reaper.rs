@@ -23,7 +23,7 @@ fn work(shared: &Shared) {
         core.reaper_wakes_at = core.next_due(shared.clock);
         let until = core.reaper_wakes_at.map(|at| shared.clock.instant(at));
         let more = core.has_more();
-        shared.unlock(core, None);
+        drop(core);
         if more {
             // Hits come between the parts of a region's work.
             shared.let_others_lock();

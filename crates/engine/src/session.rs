@@ -101,11 +101,11 @@ impl Session {
             return self.in_flight;
         }
         self.bell.heed();
-        let mut core = self.shared.lock();
+        let mut core = self.shared.lock_for(self.number);
         core.submit(now, self.number, requests);
         self.in_flight = core.take_done(self.number, done, &mut self.contents);
         self.waits = core.has_waiting(self.number);
-        self.shared.unlock(core, Some(self.number));
+        drop(core);
         self.count(&done[before..]);
         self.in_flight
     }
@@ -144,7 +144,6 @@ impl Session {
         };
         if let Some(mut core) = core {
             core.report_hits(self.number);
-            self.shared.unlock(core, None);
         }
         true
     }
@@ -153,11 +152,11 @@ impl Session {
     pub fn reap(&mut self, done: &mut Vec<Done>) -> u32 {
         let before = done.len();
         self.bell.clear();
-        let mut core = self.shared.lock();
+        let mut core = self.shared.lock_for(self.number);
         core.report_hits(self.number);
         self.in_flight = core.take_done(self.number, done, &mut self.contents);
         self.waits = core.has_waiting(self.number);
-        self.shared.unlock(core, Some(self.number));
+        drop(core);
         self.count(&done[before..]);
         self.in_flight
     }

@@ -1,6 +1,6 @@
 //! The lock around the [`Core`], and what threads wait for.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -68,18 +68,23 @@ impl Shared {
 
     /// Answers a question of a session.
     pub fn tell(&self, question: &Question, runs: Vec<ContentRun>) {
-        let mut core = self.lock_anyway();
         let answer = Contents { tag: question.tag, runs };
-        core.table.answer_contents(question.session, answer);
-        self.unlock(core, None);
+        self.lock_anyway().table.answer_contents(question.session, answer);
     }
 
     /// Locks. A panic under the lock means that the machine's contract was broken. The next thread
     /// panics too, rather than serve from a machine in an unknown state.
-    pub fn lock(&self) -> MutexGuard<'_, Core> {
-        self.waiters
-            .lock(&self.core)
-            .expect("another thread panicked while it held the engine's lock")
+    pub fn lock(&self) -> CoreGuard<'_> {
+        let core = self.waiters.lock(&self.core);
+        let core = core.expect("another thread panicked while it held the engine's lock");
+        CoreGuard::new(self, core)
+    }
+
+    /// Locks for a session, whose own bell then need not ring.
+    pub fn lock_for(&self, session: u32) -> CoreGuard<'_> {
+        let mut core = self.lock();
+        core.session = Some(session);
+        core
     }
 
     /// Whether a thread has panicked under the lock; the next one that locks panics too.
@@ -88,8 +93,8 @@ impl Shared {
     }
 
     /// Locks, if the lock is free.
-    pub fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
-        self.core.try_lock().ok()
+    pub fn try_lock(&self) -> Option<CoreGuard<'_>> {
+        self.core.try_lock().ok().map(|core| CoreGuard::new(self, core))
     }
 
     /// Gives threads that wait for the lock the time to take it.
@@ -98,38 +103,14 @@ impl Shared {
     }
 
     /// Like [`Shared::lock`], for work that must end even after a panic.
-    pub fn lock_anyway(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Unlocks, then wakes the threads that have news, and sends queued operations to the kernel.
-    pub fn unlock(&self, mut core: MutexGuard<'_, Core>, own: Option<u32>) {
-        let rings = core.wakes(own);
-        let reaper = core.reaper_must_wake(self.clock);
-        let noticed = !core.notices.is_empty();
-        let sender = self.sender.as_ref().filter(|sender| sender.has_queued());
-        core.hold.end();
-        drop(core);
-        for bell in rings {
-            bell.ring();
-        }
-        if reaper {
-            self.bell.ring();
-        }
-        if noticed {
-            self.noticed.notify_all();
-        }
-        if let Some(sender) = sender {
-            sender.send();
-        }
+    pub fn lock_anyway(&self) -> CoreGuard<'_> {
+        CoreGuard::new(self, self.core.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Locks, calls `act` with the time, and unlocks.
     pub fn with_core<T>(&self, act: impl FnOnce(&mut Core, Nanos) -> T) -> T {
         let mut core = self.lock();
-        let result = act(&mut core, self.clock.now());
-        self.unlock(core, None);
-        result
+        act(&mut core, self.clock.now())
     }
 
     /// Waits until stamps are to be written, until they are to be requested at `due`, or until the
@@ -148,8 +129,7 @@ impl Shared {
             if left.is_zero() {
                 return Work::Ask;
             }
-            let waited = self.noticed.wait_timeout(core, left);
-            core = waited.unwrap_or_else(PoisonError::into_inner).0;
+            core.wait(left);
         }
     }
 
@@ -158,12 +138,13 @@ impl Shared {
         self.noticed.notify_all();
     }
 
-    /// Waits for a notice that `wanted` accepts, and calls `meanwhile` ten times a second; `None`
-    /// when that ends the wait.
-    pub fn wait_notice<T>(
+    /// Waits for a notice that `wanted` accepts. Ten times a second, `look` sees the core, and
+    /// `meanwhile` gets what it returns, without the lock; `None` when that ends the wait.
+    pub fn wait_notice<T, L>(
         &self,
         mut wanted: impl FnMut(&Notice) -> Option<T>,
-        mut meanwhile: impl FnMut(&Core) -> ControlFlow<()>,
+        mut look: impl FnMut(&Core) -> L,
+        mut meanwhile: impl FnMut(L) -> ControlFlow<()>,
     ) -> Option<T> {
         let mut core = self.lock();
         loop {
@@ -172,11 +153,75 @@ impl Shared {
                 core.notices.remove(at);
                 return Some(value);
             }
-            let waited = self.noticed.wait_timeout(core, WAIT_PERIOD);
-            core = waited.unwrap_or_else(PoisonError::into_inner).0;
-            if meanwhile(&core).is_break() {
+            core.wait(WAIT_PERIOD);
+            let seen = look(&core);
+            drop(core);
+            if meanwhile(seen).is_break() {
                 return None;
             }
+            core = self.lock();
+        }
+    }
+}
+
+/// The locked core. When the guard is dropped, it unlocks the core, wakes the threads that have
+/// news, and sends queued operations to the kernel.
+pub(crate) struct CoreGuard<'a> {
+    shared: &'a Shared,
+    /// `None` only within [`CoreGuard::wait`] and the drop.
+    core: Option<MutexGuard<'a, Core>>,
+    /// The session that holds the lock.
+    session: Option<u32>,
+}
+
+impl<'a> CoreGuard<'a> {
+    fn new(shared: &'a Shared, core: MutexGuard<'a, Core>) -> CoreGuard<'a> {
+        CoreGuard { shared, core: Some(core), session: None }
+    }
+
+    /// Unlocks until a notice arrives, or until the time is over.
+    fn wait(&mut self, time: Duration) {
+        let core = self.core.take().expect("the guard holds the lock");
+        let waited = self.shared.noticed.wait_timeout(core, time);
+        self.core = Some(waited.unwrap_or_else(PoisonError::into_inner).0);
+    }
+}
+
+impl Deref for CoreGuard<'_> {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        self.core.as_ref().expect("the guard holds the lock")
+    }
+}
+
+impl DerefMut for CoreGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Core {
+        self.core.as_mut().expect("the guard holds the lock")
+    }
+}
+
+impl Drop for CoreGuard<'_> {
+    fn drop(&mut self) {
+        // After a panic, the core is in an unknown state: it is only unlocked.
+        let Some(mut core) = self.core.take().filter(|_| !std::thread::panicking()) else { return };
+        let rings = core.wakes(self.session);
+        let reaper = core.reaper_must_wake(self.shared.clock);
+        let noticed = !core.notices.is_empty();
+        let sender = self.shared.sender.as_ref().filter(|sender| sender.has_queued());
+        core.hold.end();
+        drop(core);
+        for bell in rings {
+            bell.ring();
+        }
+        if reaper {
+            self.shared.bell.ring();
+        }
+        if noticed {
+            self.shared.noticed.notify_all();
+        }
+        if let Some(sender) = sender {
+            sender.send();
         }
     }
 }

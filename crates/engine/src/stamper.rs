@@ -15,6 +15,7 @@ use forebay_config::Config;
 use forebay_flash::{Older, Stamp};
 
 use crate::backing_header::BackingHeader;
+use crate::core::Core;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::notice::EngineNotice;
@@ -69,9 +70,7 @@ impl Engine {
     /// The stores are complete, and their headers say so.
     pub(crate) fn completed(&self) {
         if self.recovery().is_some_and(|report| !report.completing.is_empty()) {
-            let mut core = self.shared.lock();
-            core.completed(self.shared.clock.now());
-            self.shared.unlock(core, None);
+            self.shared.with_core(Core::completed);
         }
     }
 
@@ -118,9 +117,7 @@ fn work(shared: &Shared, writers: &[Option<Writer>], every: Duration) {
             Work::Leave => return,
             Work::Ask => {
                 due = Instant::now() + every;
-                let mut core = shared.lock();
-                core.stamp(shared.clock.now());
-                shared.unlock(core, None);
+                shared.with_core(Core::stamp);
             }
             Work::Write { stamps, release } => {
                 for (volume, stamp) in stamps {
@@ -159,9 +156,8 @@ fn write_ordered(
 ) {
     for (stamp, release) in ordered {
         let written = write(&mut stores.lock(number), stamp, release);
-        let mut core = shared.lock();
-        core.stamped(shared.clock.now(), vec![(Volume(number as u32), written)]);
-        shared.unlock(core, None);
+        let stamped = vec![(Volume(number as u32), written)];
+        shared.with_core(|core, now| core.stamped(now, stamped));
     }
 }
 

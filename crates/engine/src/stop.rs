@@ -21,13 +21,13 @@ const IDLE_WAIT_MAX: Duration = Duration::from_secs(5);
 const IDLE_POLL_PERIOD: Duration = Duration::from_millis(2);
 
 impl Engine {
-    /// Announces a stop. An order in progress ends early, a quiesce ends, and requests that wait for
-    /// data that cannot be destaged fail soon. If the quiesce cannot end, the requests that it held
-    /// back are refused, as are all later ones.
+    /// Announces a stop. The order in progress ends early, a quiesce ends, and requests that wait
+    /// for data that cannot be destaged fail soon. If the quiesce cannot end, the requests that it
+    /// held back fail, as do all later ones.
     pub fn prepare_stop(&self) {
         self.announce_stop();
         let mut orders = self.orders();
-        if orders.quiesced.is_none() || orders.unresumed.is_some() {
+        if self.shared.lock().quiesced.is_none() || orders.unresumed.is_some() {
             return;
         }
         match self.resume_during(&mut orders) {
@@ -35,10 +35,10 @@ impl Engine {
             Ok(()) => self.announce_stop(),
             Err(error) => {
                 orders.unresumed = Some(error);
-                // Nothing is dirty, so there is nothing to destage. The headers still note how the
-                // stores are, so the machine has to refuse what it gets from now on.
+                // Headers or flash still note how the stores are, so the machine has to refuse what
+                // it gets from now on. Nothing is dirty: the stop only marks the log clean.
                 self.shared.with_core(|core, now| {
-                    core.stop(now, false);
+                    core.stop(now, true);
                     core.hold(false, now);
                 });
             }
@@ -53,8 +53,9 @@ impl Engine {
     /// called about ten times a second with the number of dirty blocks.
     ///
     /// # Errors
-    /// If dirty data could not be written there, the clean mark could not be written, or requests
-    /// that a quiesce held back had to be refused. No acknowledged data is lost by that.
+    /// If dirty data, the clean mark or the notes of how the stores are left could not be written,
+    /// or if a quiesce could not end first, so that requests failed. The message says what is lost,
+    /// if anything: only data that was acknowledged from memory can be.
     pub fn stop(self, mode: StopMode, mut progress: impl FnMut(u64)) -> Result<(), EngineError> {
         let stopped = self.stop_unless(mode, |dirty| {
             progress(dirty);
@@ -82,6 +83,8 @@ impl Engine {
         }
         let stopped = self.wait_stopped(progress);
         let noted = match stopped {
+            // The notes of the quiesce still stand. New ones would cover up what others have written.
+            Some(Ok(())) if unresumed.is_some() && mode != StopMode::Release => Ok(()),
             Some(Ok(())) => self.note_stop(mode),
             _ => Ok(()),
         };
@@ -92,12 +95,12 @@ impl Engine {
         let result = stopped.or(core.cache.flushed()).unwrap_or(Ok(()));
         drop(core);
         let taped = self.end().map_or(Ok(()), Recorder::finish);
-        // What became of data comes first.
-        noted?;
-        result.map_err(|error| self.destage_error("the stop", error))?;
         if let Some(why) = unresumed {
             return Err(EngineError::HeldRefused(Box::new(why)));
         }
+        // What became of data comes first.
+        noted?;
+        result.map_err(|error| self.destage_error("the stop", error))?;
         taped.map_err(|e| EngineError::System("write the tape", e))?;
         Ok(dirty)
     }
@@ -105,8 +108,8 @@ impl Engine {
     /// Asks the machine to stop.
     fn begin_stop(&self, destages: bool) {
         if destages && self.has_flash && self.orders().marks_dirty {
-            // Only to have less left for the stop itself, which flushes again, waits for it, and
-            // says what it could not bring home.
+            // This only leaves less for the stop itself, which flushes again, waits for that, and
+            // reports what it could not write.
             let _ = self.flush_all();
         }
         self.shared.with_core(|core, now| {
@@ -123,10 +126,13 @@ impl Engine {
                 _ => None,
             },
             |core| {
-                let told = progress(core.cache.dirty_blocks());
-                // What was answered from memory would be lost.
+                // Before that, what was answered from memory would be lost.
                 let is_safe = core.cache.flushed().is_some() || !core.answers_from_memory();
-                if self.has_flash && is_safe { told } else { ControlFlow::Continue(()) }
+                (core.cache.dirty_blocks(), is_safe)
+            },
+            |(dirty, is_safe)| match progress(dirty) {
+                ControlFlow::Break(()) if self.has_flash && is_safe => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
             },
         )
     }
@@ -139,7 +145,12 @@ impl Engine {
         while !self.shared.lock().is_idle() {
             if Instant::now() >= until {
                 // Without a note the stores are believed, as after a kill.
-                return Ok(());
+                return match mode {
+                    StopMode::Release => Err(EngineError::Unsealed(
+                        "operations on them are still in progress".to_owned(),
+                    )),
+                    StopMode::Keep | StopMode::Destage => Ok(()),
+                };
             }
             std::thread::sleep(IDLE_POLL_PERIOD);
         }
@@ -148,7 +159,7 @@ impl Engine {
             StopMode::Release => StoreState::Released,
             _ => StoreState::Whole,
         };
-        self.note_stores("the stop", left)
+        self.note_stores(left).map(drop).map_err(|error| EngineError::Unsealed(error.to_string()))
     }
 
     /// Ends at once, as if the process had been killed: for tests.
@@ -171,7 +182,7 @@ impl Engine {
         flushed.map_err(|error| self.destage_error("the flush before the stop", error))
     }
 
-    /// Ends the threads. The machine is not called afterwards.
+    /// Ends the threads and answers all requests. The machine gets no further ones.
     pub(crate) fn end(&mut self) -> Option<Recorder> {
         let thread = self.reaper.take()?;
         let mut core = self.shared.lock_anyway();
@@ -185,8 +196,10 @@ impl Engine {
         // A thread that panicked has said so; there is nothing left to save.
         let _ = thread.join();
         let _ = self.stamper.take().map(JoinHandle::join);
+        let mut core = self.shared.lock_anyway();
         // Ends every device operation, so that no memory is touched any more.
-        self.shared.lock_anyway().executor.reset();
+        core.executor.reset();
+        core.refuse_all();
         tape
     }
 }

@@ -238,6 +238,19 @@ impl Store {
         Ok(metadata.as_ref().map_or(0, times))
     }
 
+    /// Whether the store differs from what was noted of it earlier in this run, as far as a note shows.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn differs(&self, note: &SealContents) -> Result<bool, EngineError> {
+        if note.times != self.times()? {
+            return Ok(true);
+        }
+        // The system may have cached what it read for the note.
+        self.area.forget_cached().map_err(|source| io_error("read", &self.path, source))?;
+        Ok(self.fingerprint(note.size)? != note.print)
+    }
+
     /// Whether others have written to the store, or it was released to others, since Forebay left
     /// it, as far as its header and the flash tier's `seal` show.
     ///

@@ -2,7 +2,7 @@
 
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_device::{AlignedBuffer, Loan, MemorySlice, Requests};
-use forebay_effect::{Outcome, RequestId};
+use forebay_effect::{IoError, Outcome, RequestId};
 use smallvec::SmallVec;
 
 use crate::queries::Contents;
@@ -234,6 +234,15 @@ impl Table {
     /// When the oldest request in flight arrived.
     pub fn oldest(&self) -> Option<Nanos> {
         self.entries.iter().flatten().map(|entry| entry.arrived).min()
+    }
+
+    /// Answers all requests in flight with this error. Nothing accesses their memory any more.
+    pub fn refuse_all(&mut self, error: IoError) {
+        for index in 0..self.entries.len() {
+            if self.entries[index].is_some() {
+                self.reply(RequestId(index as u64), Err(error));
+            }
+        }
     }
 
     /// Requests in flight.

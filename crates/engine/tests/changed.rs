@@ -2,10 +2,11 @@
 //! is written, and the former configuration finds everything.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::Path;
 
 use forebay_block::{Flags, Op, Volume};
-use forebay_config::Config;
+use forebay_config::{Config, FlashLayout};
 use forebay_engine::{Engine, EngineError, EngineNotice, EngineOptions, StopMode, Submission};
 
 use crate::common;
@@ -227,4 +228,31 @@ fn a_missing_store_is_named_only_if_it_may_explain_the_error() {
     std::fs::write(flash, vec![1; 16 << 20]).unwrap();
     let error = open().unwrap_err();
     assert!(matches!(error, EngineError::NotFlash { .. }), "{error}");
+}
+
+#[test]
+fn a_tier_whose_device_has_become_smaller_is_refused_and_kept() {
+    for layout in [FlashLayout::Slots, FlashLayout::Log] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = config(directory.path(), FIRST);
+        config.flash.as_mut().unwrap().layout = Some(layout);
+        let engine = Engine::open(&config, EngineOptions::default()).unwrap();
+        perform(&engine, Op::Write, 0, 7);
+        engine.stop(StopMode::Keep, |_| {}).unwrap();
+        // With a size in the configuration, the size of the device would be compared with that.
+        config.flash.as_mut().unwrap().size = None;
+        let path = directory.path().join("flash.img");
+        let size = std::fs::metadata(&path).unwrap().len();
+        let whole = std::fs::read(&path).unwrap();
+        for less in [size / 2, size - (1 << 20)] {
+            File::options().write(true).open(&path).unwrap().set_len(less).unwrap();
+            let before = files(directory.path());
+            let error = Engine::open(&config, EngineOptions::default()).unwrap_err();
+            assert!(matches!(error, EngineError::FlashCut { .. }), "{layout} {less}: {error}");
+            assert!(files(directory.path()) == before, "something was written");
+        }
+        std::fs::write(&path, whole).unwrap();
+        let engine = Engine::open(&config, EngineOptions::default()).unwrap();
+        assert_eq!(perform(&engine, Op::Read, 0, 0), 7);
+    }
 }

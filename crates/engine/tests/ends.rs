@@ -1,7 +1,9 @@
 //! Stops and quiesces that meet others: what is cut short loses nothing, and nobody waits for what a
 //! stop can end.
 
+use std::fs::File;
 use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -99,12 +101,17 @@ fn copies_made_under_a_quiesce_say_that_they_are_complete_whatever_is_ordered_me
 
 #[test]
 fn a_stop_refuses_what_a_quiesce_holds_back_if_the_quiesce_cannot_end() {
-    for mode in [StopMode::Keep, StopMode::Destage] {
+    for (mode, lasts) in [
+        (StopMode::Keep, false),
+        (StopMode::Destage, false),
+        (StopMode::Release, false),
+        (StopMode::Destage, true),
+    ] {
         let directory = tempfile::tempdir().unwrap();
         let config = config_with(directory.path(), true, "write-back");
         let (engine, fail) = open_to_fail(&config, |operation| operation.part == Part::Header);
         let mut session = engine.session().unwrap();
-        write(&mut session, 0, 1, 7);
+        write(&mut session, 0, 0, 7);
         engine.quiesce(None, |_| {}).unwrap();
         fail.now.store(true, Ordering::Relaxed);
         assert!(matches!(engine.resume(), Err(EngineError::StillQuiesced(_))));
@@ -116,17 +123,42 @@ fn a_stop_refuses_what_a_quiesce_holds_back_if_the_quiesce_cannot_end() {
         assert_eq!(done.remove(0).result, Err(IoError::Shutdown));
         session.submit(&mut vec![Submission::flush(2, Volume(0))], &mut done);
         assert_eq!(done.remove(0).result, Err(IoError::Shutdown));
+        assert!(matches!(engine.resume(), Err(EngineError::Stopping)));
+        assert!(!engine.end_overdue_quiesce().unwrap());
         drop(session);
 
-        // The stop itself can write headers again.
-        fail.now.store(false, Ordering::Relaxed);
+        // Others have changed the store meanwhile, and no new note may cover that up.
+        let store = File::options().write(true).open(directory.path().join("a.img")).unwrap();
+        store.write_all_at(&[9; 4096], 1 << 20).unwrap();
+        fail.now.store(lasts, Ordering::Relaxed);
         let error = engine.stop(mode, |_| {}).unwrap_err();
         assert!(matches!(error, EngineError::HeldRefused(_)), "{mode:?}: {error}");
         let engine = open(&config);
         let mut session = engine.session().unwrap();
-        assert_eq!(read(&mut session, 0, 1), 7);
+        assert_eq!(read(&mut session, 0, 0), 9, "{mode:?}");
         drop(session);
     }
+}
+
+#[test]
+fn a_resume_does_not_wait_for_an_order_that_holds_nobody_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(&slow(directory.path()));
+    let mut session = engine.session().unwrap();
+    for block in 0..500 {
+        write(&mut session, 0, block * 2 % BLOCKS, 7);
+    }
+    std::thread::scope(|scope| {
+        let (began, begun) = std::sync::mpsc::channel();
+        let destage = scope.spawn(|| engine.destage(move |_| began.send(()).unwrap_or(())));
+        begun.recv().unwrap();
+        engine.resume().unwrap();
+        assert!(!destage.is_finished());
+        engine.prepare_stop();
+        assert!(destage.join().unwrap().is_err());
+    });
+    drop(session);
+    engine.stop(StopMode::Keep, |_| {}).unwrap();
 }
 
 #[test]
@@ -189,4 +221,39 @@ fn the_note_of_a_quiesce_covers_writes_that_were_in_flight() {
     let header = inspect_backing(&store).unwrap();
     assert_eq!(is_as_left(&store, &header).unwrap(), Some(true));
     drop(session);
+}
+
+#[test]
+fn whoever_hears_of_progress_may_ask_the_engine() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(&config_with(directory.path(), true, "write-back"));
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, 1, 7);
+    let mut asked = 0;
+    let mut ask = |_| asked += engine.status().volumes.len();
+    engine.destage(&mut ask).unwrap();
+    engine.quiesce(None, &mut ask).unwrap();
+    engine.resume().unwrap();
+    assert_eq!(engine.status().total.dirty_blocks, 0);
+    drop(session);
+}
+
+#[test]
+fn sessions_of_an_engine_that_has_ended_are_answered() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(&config_with(directory.path(), true, "write-back"));
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, 1, 7);
+    engine.quiesce(None, |_| {}).unwrap();
+    let (mut requests, mut done) = (vec![Submission::flush(0, Volume(0))], Vec::new());
+    assert_eq!(session.submit(&mut requests, &mut done), 1, "held back");
+    let waiting = std::thread::spawn(move || {
+        session.wait(None, &mut done);
+        (session, done)
+    });
+    engine.kill();
+    let (mut session, mut done) = waiting.join().unwrap();
+    assert_eq!(done.remove(0).result, Err(IoError::Shutdown));
+    assert_eq!(session.submit(&mut vec![Submission::flush(0, Volume(0))], &mut done), 0);
+    assert_eq!(done.remove(0).result, Err(IoError::Shutdown));
 }

@@ -666,7 +666,7 @@ fn a_quiesce_that_flash_does_not_survive_lets_clients_go() {
     engine.destage(|_| {}).unwrap();
     fail.now.store(true, Ordering::Relaxed);
     let error = engine.quiesce(None, |_| {}).unwrap_err();
-    assert!(matches!(error, EngineError::Unsealed { .. }), "{error}");
+    assert!(matches!(error, EngineError::Order { what: "the quiesce", .. }), "{error}");
     // Flash holds nothing of this block.
     write(&mut session, 0, 5, 2);
     engine.resume().unwrap();

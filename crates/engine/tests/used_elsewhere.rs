@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use forebay_block::{Flags, Op, Volume};
 use forebay_config::Config;
 use forebay_engine::{
-    Engine, EngineError, EngineNotice, EngineOptions, StopMode, Submission, inspect_backing,
-    is_as_left, release_backing,
+    Engine, EngineError, EngineNotice, EngineOptions, Reported, StopMode, Submission,
+    inspect_backing, is_as_left, release_backing,
 };
 use forebay_flash::Older;
 
@@ -315,5 +315,41 @@ fn a_store_written_while_quiesced_is_noticed_and_can_be_taken_over_live() {
         engine.invalidate(&[Volume(0)]).unwrap();
         assert_eq!([1, 9, 300].map(|block| read(&engine, block)), [2, 9, 7], "{layout}");
         assert_eq!(engine.counters().volumes[0].dirty_blocks, 0);
+    }
+}
+
+/// A store may be changed under a quiesce although nobody drops the cached data.
+#[test]
+fn what_others_wrote_during_a_quiesce_is_served_after_it() {
+    for layout in LAYOUTS {
+        for flash in [true, false] {
+            let bench = Bench::new(layout, "write-back");
+            let flash = flash.then(|| bench.path("flash"));
+            let config = bench.config_of(&bench.path("store"), flash.as_deref());
+            let engine = Engine::open(&config, EngineOptions::default()).unwrap();
+            let mut reported = Reported::default();
+            let mut news = || engine.faults(&mut reported);
+            fill(&engine, 1);
+            write(&engine, 3, 2);
+            engine.quiesce(None, |_| {}).unwrap();
+            engine.resume().unwrap();
+            assert_eq!((news(), read(&engine, 3)), (Vec::new(), 2), "{layout}: nobody wrote");
+
+            // The time of the file tells; its contents tell; and both by the second of two quiesces.
+            for (block, secretly, twice) in [(3, false, false), (0, true, false), (3, false, true)]
+            {
+                engine.quiesce(None, |_| {}).unwrap();
+                bench.tamper(block, 9, secretly);
+                if twice {
+                    engine.quiesce(None, |_| {}).unwrap();
+                }
+                engine.resume().unwrap();
+                assert_eq!(read(&engine, block), 9, "{layout} {flash:?} {block}");
+                let news = news();
+                assert!(news.len() == 1 && news[0].contains("quiesce: a;"), "{news:?}");
+                write(&engine, 3, 2);
+            }
+            engine.kill();
+        }
     }
 }
