@@ -3,8 +3,8 @@
 Each function runs the ``forebay`` command of its name and returns the raw rows that the command
 writes with ``--parquet``, unrounded. Keyword arguments are the command's options: ``per_volume=True``
 is ``--per-volume``, ``block_size="64KiB"`` is ``--block-size 64KiB``; a list gives an option several
-times, and ``None`` or ``False`` leaves it out. :func:`run` gives everything at once: the document, the rows and
-the figures.
+times, and ``None`` or ``False`` leaves the option out. :func:`run` returns all results at once: the document,
+the rows and the figures.
 
 >>> import forebay
 >>> rows = forebay.mrc(EXAMPLE)

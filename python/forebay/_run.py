@@ -1,4 +1,4 @@
-"""Running the command and reading what it writes."""
+"""Runs the command and reads its results."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ PathLike = str | os.PathLike[str]
 
 
 class ForebayError(RuntimeError):
-    """The command failed; its message says why, what was kept and what to do next.
+    """The command failed; the message says why, what was kept and what to do next.
 
-    ``status`` is its exit status: 1 when the work failed, 2 for bad usage.
+    ``status`` is the exit status of the command: 1 if the work failed, 2 for incorrect usage.
     """
 
     def __init__(self, message: str, status: int) -> None:
@@ -36,21 +36,21 @@ class ForebayError(RuntimeError):
 
 @dataclass(frozen=True)
 class Result:
-    """Everything that a command answers with."""
+    """All results of a command."""
 
     #: The document of ``--json``.
     document: dict[str, Any]
-    #: The rows of ``--parquet``; none where the command has none.
+    #: The rows of ``--parquet``; ``None`` if the rows were not requested.
     rows: pl.DataFrame | None = None
-    #: The figures of ``--html``, in the order of the page; only if they were asked for.
+    #: The figures of ``--html``, in the order of the page; empty if they were not requested.
     figures: list[go.Figure] = field(default_factory=list)
 
 
 def binary() -> str:
-    """The command: what ``FOREBAY`` names, else what the package's wheel has, else ``forebay`` on the PATH.
+    """The path of the command: ``FOREBAY`` if set, else the command in the package's wheel, else the one on the PATH.
 
     Raises:
-        ForebayError: There is none.
+        ForebayError: There is no such command.
     """
     named = os.environ.get("FOREBAY")
     scripts = sysconfig.get_path("scripts")
@@ -64,7 +64,7 @@ def binary() -> str:
 
 
 def words(options: dict[str, Any]) -> list[str]:
-    """Options as words of a command line.
+    """Converts options to words of a command line.
 
     >>> words({"per_volume": True, "at": ["1MiB", "2MiB"], "limit": None})
     ['--per-volume', '--at', '1MiB', '--at', '2MiB']
@@ -93,14 +93,14 @@ def run(
     pictures: bool = False,
     **options: Any,
 ) -> Result:
-    """Runs ``forebay COMMAND ARGUMENTS...`` and reads all that it writes.
+    """Runs ``forebay COMMAND ARGUMENTS...`` and returns its results.
 
     Args:
         command: The command, such as ``"mrc"`` or ``"trace info"``.
-        arguments: Its arguments, mostly traces.
-        rows: Whether to ask for the raw rows.
-        pictures: Whether to ask for the figures.
-        options: Its options, in Python's spelling.
+        arguments: The arguments of the command, usually traces.
+        rows: Whether to return the raw rows.
+        pictures: Whether to return the figures.
+        options: The options of the command, with underscores instead of hyphens.
 
     Returns:
         The document, the rows and the figures.

@@ -1,4 +1,4 @@
-"""Commands that the package brings: `forebay representatives`."""
+"""Commands that are part of the package: `forebay representatives`."""
 
 from __future__ import annotations
 
@@ -22,26 +22,29 @@ def representatives(words: Sequence[str] | None = None) -> int:
         epilog="Example:  forebay representatives traces/*.csv --html groups.html",
     )
     parser.add_argument(
-        "traces", nargs="*", metavar="TRACE", help="a trace file of any format"
+        "traces",
+        nargs="*",
+        metavar="TRACE",
+        help="a trace file in any supported format",
     )
     parser.add_argument(
         "--features",
         type=Path,
         metavar="FILE",
-        help="a table of features, CSV or Parquet, instead of traces",
+        help="a table of features (CSV or Parquet), instead of traces",
     )
     parser.add_argument(
         "--clusters",
         type=int,
         metavar="N",
-        help="the number of groups (chosen at the elbow)",
+        help="number of groups (default: chosen at the elbow of the variance within groups)",
     )
     parser.add_argument(
         "--dimensions",
         type=int,
         default=10,
         metavar="N",
-        help="most dimensions to keep (10)",
+        help="maximum number of dimensions to keep (default: 10)",
     )
     arguments.add_trace_reading(parser)
     arguments.add_answer(parser)

@@ -1,4 +1,4 @@
-"""The figures of the command's HTML pages, as Plotly has them."""
+"""The figures of the command's HTML pages, as Plotly figures."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class _Figures(HTMLParser):
 
 
 def figures(page: str | os.PathLike[str]) -> list[go.Figure]:
-    """The figures of a page that the command has written with ``--html``, in its order.
+    """The figures of a page that the command wrote with ``--html``, in the order of the page.
 
-    They are the same that the page shows, to be changed, combined or written as images.
+    They are the figures that the page shows; you can change them, combine them or write them as images.
 
     Args:
-        page: The file.
+        page: The file of the page.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
 
     >>> import forebay
     >>> answer = forebay.run("mrc", EXAMPLE, pictures=True)

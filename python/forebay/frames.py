@@ -12,12 +12,12 @@ from forebay._run import PathLike, run
 
 def _rows(command: str, *arguments: PathLike, **options: Any) -> pl.DataFrame:
     rows = run(command, *arguments, **options).rows
-    assert rows is not None, "they were asked for"
+    assert rows is not None, "rows were requested"
     return rows
 
 
 def trace_info(*traces: PathLike, **options: Any) -> pl.DataFrame:
-    """What is in traces: a row for each feature (``feature``, ``value``).
+    """The features of traces: a row for each feature (``feature``, ``value``).
 
     >>> info = trace_info(EXAMPLE)
     >>> info.filter(pl.col("feature") == "wss")["value"].item()
@@ -27,7 +27,7 @@ def trace_info(*traces: PathLike, **options: Any) -> pl.DataFrame:
 
 
 def features(*traces: PathLike, **options: Any) -> pl.DataFrame:
-    """The feature table: a row for each trace, a column ``trace`` and one for each feature.
+    """The feature table: a row for each trace; a column ``trace``, and a column for each feature.
 
     The features are those of Bhandari 2024, table 4.2: sizes in bytes, distances in bytes, times
     in microseconds, splits as fractions.
@@ -44,13 +44,13 @@ def features(*traces: PathLike, **options: Any) -> pl.DataFrame:
 
 
 def mrc(*traces: PathLike, **options: Any) -> pl.DataFrame:
-    """Miss-ratio curves: a row for each size at which a curve changes, of each volume asked for.
+    """Miss-ratio curves: a row for each volume and each size at which the volume's curve changes.
 
-    Columns are ``volume``, ``size_blocks``, ``size_bytes``, hits and accesses by operation, and
-    the miss ratios as fractions. Between two rows the ratio is that of the smaller size. With
+    The columns are ``volume``, ``size_blocks``, ``size_bytes``, hits and accesses by operation, and
+    the miss ratios as fractions. Between two rows, the miss ratio is that of the smaller size. With
     ``slices=16``, ``miss_ratio_bounds_low`` and ``miss_ratio_bounds_high`` bound the ratio. With
-    ``config``, a row for each size of memory and of ``flash``, as the configured cache itself would
-    do. With ``policy=["lru", "arc", "opt"]``, a row for each replacement policy and size.
+    ``config``, the configured cache is simulated, and there is a row for each size of memory and of
+    ``flash``. With ``policy=["lru", "arc", "opt"]``, there is a row for each replacement policy and size.
 
     >>> curve = mrc(EXAMPLE)
     >>> curve.filter(pl.col("size_bytes") <= 100 << 20)["miss_ratio"].min().__round__(3)
@@ -62,7 +62,7 @@ def mrc(*traces: PathLike, **options: Any) -> pl.DataFrame:
 def plan(*traces: PathLike, **options: Any) -> pl.DataFrame:
     """Which tiers to buy: a row for each budget and combination of devices.
 
-    Costs are in US dollars, latencies in microseconds.
+    Costs are in US dollars, and latencies in microseconds.
 
     >>> plans = plan(EXAMPLE, budget="10%", backing="SlowHDD", wear_max="none")
     >>> best = plans.filter(pl.col("budget_usd") < 0.1).sort("mean_latency_us").row(0, named=True)
@@ -73,7 +73,7 @@ def plan(*traces: PathLike, **options: Any) -> pl.DataFrame:
 
 
 def partition(*traces: PathLike, **options: Any) -> pl.DataFrame:
-    """How volumes should share tiers: a row for each volume and division.
+    """How volumes should share the tiers: a row for each volume and each division.
 
     >>> import forebay
     >>> rows = partition(EXAMPLE, SECOND, flash="64MiB", goal="hits")
@@ -84,7 +84,7 @@ def partition(*traces: PathLike, **options: Any) -> pl.DataFrame:
 
 
 def consolidate(*traces: PathLike, **options: Any) -> pl.DataFrame:
-    """Whether workloads fit together in a cache: the phases of each, a row for each node.
+    """Whether workloads fit together in one cache: a row for each phase of each workload.
 
     >>> rows = consolidate(EXAMPLE, SECOND, size="256MiB")
     >>> rows.height > 0
@@ -94,7 +94,7 @@ def consolidate(*traces: PathLike, **options: Any) -> pl.DataFrame:
 
 
 def sample(*traces: PathLike, output: PathLike, **options: Any) -> pl.DataFrame:
-    """Makes a smaller trace that behaves like the whole: a row for each feature, with its error.
+    """Writes a smaller trace with similar features and hit ratios; returns a row for each feature, with its error.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as directory:
@@ -107,7 +107,7 @@ def sample(*traces: PathLike, output: PathLike, **options: Any) -> pl.DataFrame:
 
 
 def simulate(*traces: PathLike, config: PathLike, **options: Any) -> pl.DataFrame:
-    """The cache under virtual time: a row for each interval of the run.
+    """Runs the cache in virtual time; returns a row for each interval of the run.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as directory:
@@ -121,12 +121,12 @@ def simulate(*traces: PathLike, config: PathLike, **options: Any) -> pl.DataFram
 
 
 def replay(*traces: PathLike, **options: Any) -> pl.DataFrame:
-    """A replay on real devices: one row, the results of the run.
+    """Replays traces on real devices; returns one row with the results of the run.
 
     ``intervals="FILE"`` also writes a row for each interval to a Parquet file.
 
-    ``config`` names a cache's configuration, ``target`` a device, a file or an NBD export. What the
-    trace writes is written: ``write=True`` allows it.
+    ``config`` names the configuration of a cache; ``target`` names a device, a file or an NBD export.
+    If the trace contains writes, the replay overwrites data on the target: ``write=True`` allows this.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as directory:

@@ -1,10 +1,10 @@
-"""Representative traces: few that stand for many (Bhandari 2024, section 4.3).
+"""Representative traces: a few traces that stand for many (Bhandari 2024, section 4.3).
 
-Each trace is a point in the space of its features. Features that span orders of magnitude are taken
-by their logarithm, all are scaled to unit variance, and principal components reduce them to ten
-dimensions (the paper trains an autoencoder for that; with some dozens of traces there is too little
-to train on). Ward's hierarchical clustering then finds groups, the elbow of the variance within them
-says how many, and the trace nearest the centre of a group is its representative.
+Each trace is a point in the space of its features. Features that span orders of magnitude are replaced
+by their logarithms, all features are scaled to unit variance, and principal components reduce them to ten
+dimensions. (The paper trains an autoencoder for this step; a few dozen traces are too few to train one.)
+Ward's hierarchical clustering then finds groups, the elbow of the variance within groups determines the
+number of groups, and the trace nearest to the centre of a group represents the group.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 class Cluster:
     """A group of traces."""
 
-    #: The trace nearest the centre.
+    #: The trace nearest to the centre of the group.
     trace: str
-    #: All traces of the group, that one included, the nearest to the centre first.
+    #: All traces of the group, including that one; the trace nearest to the centre comes first.
     members: list[str]
 
 
 @dataclass(frozen=True)
 class Representatives:
-    """The groups, and what led to them."""
+    """The groups, and the data from which they were formed."""
 
     #: The groups, the largest first.
     clusters: list[Cluster]
@@ -47,7 +47,7 @@ class Representatives:
     #: Where each trace lies: ``trace``, ``cluster`` (its place in ``clusters``), then a
     #: column for each dimension, ``d1`` and so on, in standard deviations of features.
     points: pl.DataFrame
-    #: Variance within the groups by their number: ``clusters``, ``within`` (1 for a single group).
+    #: Variance within groups, by the number of groups: ``clusters``, ``within`` (1 for a single group).
     elbow: pl.DataFrame
 
     def document(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Representatives:
         }
 
     def figure(self) -> go.Figure:
-        """The traces in their first two dimensions, and the elbow."""
+        """A figure of the traces in their first two dimensions, and of the elbow."""
         from plotly.subplots import make_subplots
 
         figure = make_subplots(
@@ -97,7 +97,7 @@ class Representatives:
         figure.update_xaxes(title_text="first dimension", row=1, col=1)
         figure.update_yaxes(title_text="second dimension", row=1, col=1)
         figure.update_xaxes(title_text="groups", row=1, col=2)
-        figure.update_yaxes(title_text="share of all variance", row=1, col=2)
+        figure.update_yaxes(title_text="share of the total variance", row=1, col=2)
         return figure
 
 
@@ -111,16 +111,16 @@ def representatives(
     """Groups traces by their features, and names a representative of each group.
 
     Args:
-        traces: Two files or more.
-        table: A table of features instead, a row for each trace: a data frame, or a file of CSV or
-            Parquet, such as ``forebay.features`` or ``--parquet`` give. Its first column of text names
-            the traces; without one they are called by the number of their row, from 1.
-        clusters: How many groups; where the elbow is, if not given.
-        dimensions: Most dimensions to keep.
+        traces: Two or more trace files.
+        table: A table of features instead of traces, with a row for each trace: a data frame, or a CSV or
+            Parquet file, such as ``forebay.features`` returns or ``--parquet`` writes. Its first text column
+            names the traces; without a text column, each trace is named by its row number, from 1.
+        clusters: Number of groups; by default, the number at the elbow.
+        dimensions: Maximum number of dimensions to keep.
         options: Options of ``forebay trace info``, such as ``limit``.
 
     Raises:
-        ForebayError: A trace cannot be read, or there are fewer than asked for groups.
+        ForebayError: A trace cannot be read, or there are fewer traces than requested groups.
 
     >>> found = representatives(*TRACES)
     >>> len(found.clusters), [len(c.members) for c in found.clusters]
@@ -134,7 +134,7 @@ def representatives(
     if count < 2:
         raise ForebayError("give at least two traces", 2)
     if clusters is not None and not 1 <= clusters <= count:
-        raise ForebayError(f"cannot form {clusters} groups of {count} traces", 2)
+        raise ForebayError(f"cannot form {clusters} groups from {count} traces", 2)
     if table is None:
         table = features(*traces, **options)
     names = table["trace"].to_list()

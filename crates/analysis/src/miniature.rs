@@ -69,7 +69,7 @@ pub struct Answer {
     /// Share of blocks sampled.
     pub sampled_rate: f64,
     /// One point for each pair of sizes. A memory size with too few blocks in miniature has no point; if
-    /// flash is too small for its layout in miniature, the point has only its sizes.
+    /// flash is too small for its layout in miniature, the point contains only the two sizes.
     pub points: Vec<Point>,
 }
 

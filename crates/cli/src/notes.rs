@@ -22,12 +22,15 @@ pub fn words(note: &Note) -> String {
             )
         }
         Note::Lull(time) => format!(
-            "the files keep their dates, and for {} none of them has requests; to start all of them \
-             at the same time, give --start-together",
+            "the files keep their dates, which leaves a gap of {} in which no file has requests; \
+             to start all files at the same time, give --start-together",
             long(*time)
         ),
         Note::NotSimulated { purchase, reason: None } => {
-            format!("{purchase} is evaluated by formula, because only two tiers can be simulated")
+            format!(
+                "{purchase} is evaluated by formula, because a simulation supports at most two \
+                 tiers"
+            )
         }
         Note::NotSimulated { purchase, reason: Some(reason) } => {
             format!("{purchase} is evaluated by formula because it cannot be simulated: {reason}")

@@ -278,7 +278,7 @@ fn the_shortlist_is_simulated_and_comes_first() {
     assert!(choices[0]["mean_latency_us"].as_f64() <= choices[1]["mean_latency_us"].as_f64());
     let output = forebay(&[&["plan"], &budget[..], &how].concat());
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("the first 2 simulated, marked *"), "{text}");
+    assert!(text.contains("the first 2 choices simulated, marked *"), "{text}");
     // The mean and the 99th percentile.
     let marked = text.lines().filter(|line| line.matches("s * ").count() == 2);
     assert_eq!(marked.count(), 2, "{text}");

@@ -178,7 +178,7 @@ fn our_own_cache_reports_what_a_simulation_reports() {
     // Text has shares, as that of a simulation has.
     let again = [&args[..], &["--write"]].concat();
     let output = forebay(dir.path(), &again);
-    let warm = "blocks of an earlier run, which count as hits";
+    let warm = "blocks from an earlier run, and accesses to these blocks count as hits";
     let says =
         |output: &std::process::Output| String::from_utf8_lossy(&output.stderr).contains(warm);
     assert!(says(&output), "{output:?}");

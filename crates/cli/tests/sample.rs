@@ -41,7 +41,7 @@ fn larger_regions_keep_the_features_and_hit_ratios_hold() {
     // Its errors come with what to try.
     let plain = ["-q", "sample", "all.parquet", "--rate", "0.1", "--bits", "0", "-o", "p.parquet"];
     let said = String::from_utf8(forebay(dir.path(), &plain).stdout).unwrap();
-    assert!(said.contains("the closest of 40 samples"), "{said}");
+    assert!(said.contains("Forebay takes 40 samples"), "{said}");
     let info = json(dir.path(), &["trace", "info", "s.parquet"]);
     assert_eq!(info["requests"], answer["requests"]);
     // The file says itself how close it is.

@@ -261,7 +261,7 @@ fn errors_are_shown_by_volume_and_what_becomes_of_dirty_blocks_after_an_outage()
 fn an_outage_that_makes_no_sense_is_bad_usage_and_says_what_to_write() {
     for (outage, more, says) in [
         ("host_0", "--seed=1", "write VOLUME=dead, VOLUME=full or VOLUME=slow:100"),
-        ("host_0=slow:0.5", "--seed=1", "1 to 1000000 times"),
+        ("host_0=slow:0.5", "--seed=1", "by a factor of 1 to 1000000"),
         ("host_0=dead@5s", "--seed=1", "@FROM..UNTIL"),
         ("host_0=dead@5..6s", "--seed=1", "`5` is not a time"),
         ("host_0=dead@5s..4s", "--seed=1", "the outage must end after it begins"),

@@ -74,7 +74,8 @@ impl Config {
     /// If there is no volume.
     pub fn check_volumes(&self) -> Result<(), ConfigError> {
         if self.volume.is_empty() {
-            let message = "there is nothing to serve: add a [[volume]] with name and backing";
+            let message =
+                "there is nothing to serve: add a [[volume]] with a `name` and a `backing`";
             return Err(ConfigError { file: None, problems: vec![Problem::new("", message)] });
         }
         Ok(())
@@ -103,7 +104,7 @@ fn cache(config: &Config, problems: &mut Problems) {
     let bytes = cache.block_size.bytes();
     if BlockSize::new(bytes).is_err() || !BLOCK_BYTES.contains(&bytes) {
         let message = format!(
-            "{} is not a valid block size: give a power of two, 4KiB to 64KiB",
+            "{} is not a valid block size: give a power of two from 4KiB to 64KiB",
             Size(bytes)
         );
         problems.add("cache.block_size", message);
@@ -254,7 +255,8 @@ fn volumes(config: &Config, problems: &mut Problems) {
 fn check_volume(volume: &Volume, key: &dyn Fn(&str) -> String, problems: &mut Problems) {
     let name = &volume.name;
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
-        let message = format!("must be 1 to {NAME_BYTES_MAX} bytes without control characters");
+        let message =
+            format!("must be 1 to {NAME_BYTES_MAX} bytes long and contain no control characters");
         problems.add(key("name"), message);
     }
     if volume.backing.is_empty() {
@@ -264,7 +266,7 @@ fn check_volume(volume: &Volume, key: &dyn Fn(&str) -> String, problems: &mut Pr
     // (`nbd:` alone is the beginning of an address that was mistyped, not of a file's name.)
     let meant = volume.backing.contains("://") || volume.backing.starts_with("nbd:");
     if meant && !remote {
-        let message = "is not an address that Forebay can reach: give nbd://HOST/EXPORT, \
+        let message = "is not an address of a kind that Forebay supports: give nbd://HOST/EXPORT, \
                        nbd+unix:///EXPORT?socket=PATH, a device or a file";
         problems.add(key("backing"), message);
     }
@@ -416,7 +418,7 @@ fn policies(config: &Config, problems: &mut Problems) {
 
 fn shape_name(config: &Config, key: &str, name: Option<&str>, problems: &mut Problems) {
     if let Some(name) = name.filter(|name| !config.has_shape(name)) {
-        problems.add(key, format!("there is no [shape.{name}] and {}", no_device(name)));
+        problems.add(key, format!("there is no [shape.{name}], and {}", no_device(name)));
     }
 }
 
@@ -434,8 +436,8 @@ fn check_shape(key: &str, shape: &Shape, problems: &mut Problems) {
         Some(Distribution::Percentiles) => {
             let inside = points.iter().all(|p| p.0 > 0.0 && p.0 <= 100.0);
             let rising = points.windows(2).all(|w| w[0].0 < w[1].0 && w[0].1 <= w[1].1);
-            let message = "must be a list of [percent, time] in ascending order of both, such as \
-                           [[50.0, \"1ms\"], [99.0, \"20ms\"]]";
+            let message = "must be a list of [percent, time] pairs in which both values ascend, \
+                           such as [[50.0, \"1ms\"], [99.0, \"20ms\"]]";
             problems.unless(!points.is_empty() && inside && rising, &key, message);
         }
         None | Some(Distribution::Fixed | Distribution::Lognormal) => {

@@ -325,7 +325,7 @@ const CASES: &[Case] = &[
         "[shape.a]\ndistribution = 'percentiles'\npercentiles = [[99.0, '1ms'], [50.0, '2ms']]",
         3,
         "shape.a.percentiles",
-        "ascending order",
+        "both values ascend",
     ),
     // Pairs that contradict each other.
     (

@@ -72,13 +72,13 @@ impl fmt::Display for EngineNotice {
             EngineNotice::FlashSize { path, formatted, configured } => write!(
                 f,
                 "{}: the flash tier keeps the size it was formatted with ({formatted} bytes in \
-                 use); the configured size ({configured} bytes) takes effect when you format it \
-                 again with --format",
+                 use); the configured size ({configured} bytes) takes effect when you format the \
+                 tier again with --format",
                 path.display()
             ),
             EngineNotice::Changed { volume, path, released } => write!(
                 f,
-                "volume {volume}: {} {}; its data on the flash tier was dropped",
+                "volume {volume}: {} {}; the volume's data on the flash tier was dropped",
                 path.display(),
                 match released {
                     true =>
@@ -90,13 +90,13 @@ impl fmt::Display for EngineNotice {
             EngineNotice::Older { volume, path, which: Older::Store } => write!(
                 f,
                 "volume {volume}: {} is an older copy of the store; the copy is complete and is \
-                 served as it is; its data on the flash tier was dropped",
+                 served as it is; the volume's data on the flash tier was dropped",
                 path.display()
             ),
             EngineNotice::Older { volume, path, which: Older::Flash } => write!(
                 f,
-                "volume {volume}: the flash tier is an older copy; {} is complete, so its data on \
-                 the flash tier was dropped",
+                "volume {volume}: the flash tier is an older copy; {} is complete, so the volume's \
+                 data on the flash tier was dropped",
                 path.display()
             ),
             EngineNotice::Completed { volume, path, blocks } => write!(

@@ -83,7 +83,7 @@ impl std::fmt::Display for Recovering {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.regions {
             _ if self.completing > 0 => {
-                write!(f, "completing older stores: {} blocks left", self.completing)
+                write!(f, "completing older copies of stores: {} blocks left", self.completing)
             }
             0 => write!(f, "opening the flash tier"),
             of => write!(
@@ -191,7 +191,7 @@ pub struct VolumeStatus {
     /// volume may fill flash.
     pub dirty_on_flash_max: Option<u64>,
     /// Blocks found so far whose newest data was only on flash and cannot be read. If there are very many
-    /// such blocks, only the first ones are counted.
+    /// such blocks, only the first are counted.
     pub unreadable_blocks: u64,
     /// Its workload.
     #[serde(flatten)]
@@ -339,7 +339,7 @@ pub(crate) fn snapshot(shared: &Shared, volumes: &[VolumeDescription]) -> Status
 /// Why the configured write policy is not in force.
 fn policy_failure(error: IoError) -> String {
     format!(
-        "dirty data of earlier runs could not be destaged ({error}); the server stays in \
+        "dirty data from earlier runs could not be destaged ({error}); the server stays in \
          write-back until you set the policy again"
     )
 }

@@ -563,7 +563,7 @@ impl fmt::Display for LogError {
             LogError::SuperblockStale { found, known } => write!(
                 f,
                 "the newest superblock of the flash tier is lost (generation {known} was durable, \
-                 but only {found} was found); nothing was written"
+                 but only generation {found} was found); nothing was written"
             ),
             LogError::NewerFormat { found, supported } => write!(
                 f,
@@ -611,8 +611,8 @@ impl fmt::Display for LogError {
                 f,
                 "the flash tier is damaged: {} durable batches lost, {} records unreadable, {} \
                  misdirected; nothing was written. It is not served because the lost contents are \
-                 unknown: start with --format to give up its data (if any are dirty, --format says \
-                 so and also requires --discard-dirty-data)",
+                 unknown: start with --format to give up its data (if any of the data is dirty, \
+                 --format says so and also requires --discard-dirty-data)",
                 report.damage.batches_lost(),
                 report.damage.payloads.len(),
                 report.damage.misplaced.len()

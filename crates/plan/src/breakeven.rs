@@ -11,7 +11,7 @@ use crate::hierarchy::Hierarchy;
 /// section 4.3.6, of two tiers).
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct BreakEven {
-    /// The smallest single tier that is as fast, in bytes.
+    /// Size in bytes of the smallest single tier that is as fast as this choice.
     pub single_tier_bytes: u64,
     /// The price ratio (tier 1's price per byte, divided by that of the tiers below it) above which the tiers
     /// below are cheaper. It equals the size of the tiers below divided by the growth of tier 1 that they

@@ -59,7 +59,7 @@ pub enum PlanError {
     #[error("the workload reads and writes no blocks, so there is nothing to plan")]
     NoAccesses,
     /// There is nothing to choose from.
-    #[error("no combination of devices is left: {0}")]
+    #[error("there is no usable combination of devices: {0}")]
     NoCombination(String),
     /// Cydonia is defined for two tiers.
     #[error("Cydonia searches combinations of two tiers, but one combination has {0}")]

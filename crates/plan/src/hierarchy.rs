@@ -90,7 +90,7 @@ impl Hierarchy {
         let tiers = combination.tiers.iter().map(|name| catalogue.device(name).cloned());
         let tiers: Vec<Device> = tiers.collect::<Result<_, _>>()?;
         if tiers.is_empty() {
-            return Err(PlanError::NoCombination("a combination without tiers".into()));
+            return Err(PlanError::NoCombination("a combination has no tiers".into()));
         }
         Ok(Self { tiers, backing: catalogue.device(&combination.backing)?.clone(), policy })
     }

@@ -27,7 +27,7 @@ pub enum JudgedBy {
 
 /// A name that stands for no [`JudgedBy`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{0}` evaluates nothing; write analytic, simulate or replay")]
+#[error("`{0}` is not a way to evaluate choices; write analytic, simulate or replay")]
 pub struct UnknownJudge(String);
 
 impl JudgedBy {

@@ -116,8 +116,8 @@ pub struct Choice {
     /// [Overhead-gain ratio](docs/planning-reference.md#when-does-a-second-tier-help) of the devices; null
     /// without a second tier, or if hits in tier 2 save no time.
     pub overhead_gain_ratio: Option<f64>,
-    /// Whether growing tier 1 instead would be cheaper; null if no single tier is as fast, or if tier 1
-    /// alone already is.
+    /// Comparison of the cost with that of growing tier 1 instead; null if no single tier is as fast,
+    /// or if tier 1 alone already is.
     pub break_even: Option<BreakEven>,
     /// A purchase that is faster by the formulas but exceeds the wear limit (`wear_max`); null if there is
     /// none.

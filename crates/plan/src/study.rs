@@ -82,7 +82,8 @@ impl StudyPoint {
 /// Many points together.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct StudySummary {
-    /// Number of points. A point is a budget that buys something, for one combination and one trace.
+    /// Number of points. A point is one combination, one trace and one budget that is large enough
+    /// to buy at least one tier.
     pub points: u64,
     /// Number of points at which a single tier is fastest.
     pub single: u64,
@@ -96,11 +97,12 @@ pub struct StudySummary {
     /// Mean gain of non-pyramidal tiers over the single tier of the same cost, at the points where
     /// non-pyramidal tiers are fastest, as a fraction of the single tier's latency; null without such points.
     pub non_pyramidal_reduction: Option<f64>,
-    /// The largest gain of two tiers over the single tier of the same cost.
+    /// The largest gain of two tiers over the single tier of the same cost, as a fraction of the
+    /// single tier's latency.
     pub reduction_max: f64,
     /// Mean excess of Cydonia's latency over the best latency, as a fraction.
     pub cydonia_excess: f64,
-    /// The largest excess of Cydonia's latency over the best latency.
+    /// The largest excess of Cydonia's latency over the best latency, as a fraction.
     pub cydonia_excess_max: f64,
     /// Number of points at which two tiers are fastest but Cydonia finds a single tier.
     pub cydonia_missed: u64,

@@ -84,7 +84,7 @@ fn facts(info: &TraceInfo) -> Facts {
     }
     if let Some(sample) = &info.sample {
         let (rate, of) = (percent(sample.rate), count(sample.of_requests));
-        facts.push(("sample", format!("{rate} of the regions of {of} requests")));
+        facts.push(("sample", format!("{rate} of the regions of a trace with {of} requests")));
         facts.push(("features off by", format!("{} on average", percent(sample.mean_error))));
     }
     if let Some(contents) = &info.contents {

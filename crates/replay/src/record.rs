@@ -28,7 +28,8 @@ pub struct Interval {
     pub write_bytes: u64,
     /// Mean latency in microseconds.
     pub mean_us: f64,
-    /// 99th percentile of the latency in microseconds; for joined intervals, the higher of their percentiles.
+    /// 99th percentile of the latency in microseconds. If intervals were merged, because the run was long
+    /// or because several submitters sent requests, this is the highest of the merged percentiles.
     pub p99_us: f64,
     /// Maximum latency in microseconds.
     pub max_us: f64,
@@ -63,7 +64,7 @@ pub enum Intervals {
 pub struct QueueResult {
     /// Maximum number of requests in flight.
     pub depth: u32,
-    /// Number of submitters, each with a separate queue.
+    /// Number of submitters (threads that send requests), each with a separate queue.
     pub jobs: u32,
     /// Mean number of requests in flight in all queues together, by Little's law.
     pub mean: f64,

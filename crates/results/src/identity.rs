@@ -11,7 +11,7 @@ use twox_hash::xxhash3_64::Hasher;
 /// workload can be told to be that.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TraceIdentity {
-    /// Name for people: the files, or the description of a synthetic workload.
+    /// A readable name: the files, or the description of a synthetic workload.
     pub name: String,
     /// Number of hashed requests.
     pub requests: u64,

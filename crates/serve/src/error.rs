@@ -48,8 +48,8 @@ pub enum ServeError {
     System(&'static str, io::Error),
     /// The limit of open files leaves no room for clients.
     #[error(
-        "the limit on open files (ulimit -n) is {limit}, which leaves none for NBD clients: raise \
-         it to at least {least}"
+        "the limit on open files (ulimit -n) is {limit}, which leaves no files for NBD clients: \
+         raise it to at least {least}"
     )]
     FewFiles {
         /// The limit.

@@ -471,7 +471,10 @@ impl Shared {
         partial.push(".partial");
         let partial = Path::new(&partial);
         let kept = match partial.exists() {
-            true => format!("{} contains all but about the last minute", partial.display()),
+            true => format!(
+                "{} contains all requests except those of about the last minute",
+                partial.display()
+            ),
             false => "nothing was kept".to_owned(),
         };
         let message =

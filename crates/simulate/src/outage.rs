@@ -88,7 +88,7 @@ impl FromStr for Outage {
                 Ok(times) if (1.0..=1e6).contains(&times) => Trouble::Slow(times),
                 _ => {
                     return Err(format!(
-                        "a store can be slowed down 1 to 1000000 times, not `{times}` times"
+                        "a store can be slowed down by a factor of 1 to 1000000, not `{times}`"
                     ));
                 }
             },

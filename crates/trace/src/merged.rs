@@ -113,8 +113,8 @@ impl<R: TraceReader> Merged<R> {
             match (&self.metadata.hashes, &m.hashes) {
                 (Some(a), Some(b)) if a != b => {
                     return Err(TraceError::Options(format!(
-                        "the traces' content hashes cannot be compared: {} over {} B and {} over \
-                         {} B",
+                        "the traces' content hashes cannot be compared: one trace has a {} hash \
+                         for every {} B, another has a {} hash for every {} B",
                         a.algorithm, a.unit_bytes, b.algorithm, b.unit_bytes
                     )));
                 }

@@ -173,9 +173,9 @@ fn bad_descriptions_are_refused_with_the_reason() {
 #[test]
 fn what_no_block_device_is_asked_for_and_zones_that_are_not_all_are_refused() {
     for (text, says) in [
-        ("uniform:size=1", "512 B sector"),
-        ("uniform:size=4000", "512 B sector"),
-        ("uniform:start=100", "512 B sector"),
+        ("uniform:size=1", "512 B, the sector size"),
+        ("uniform:size=4000", "512 B, the sector size"),
+        ("uniform:start=100", "512 B, the sector size"),
         ("zoned:zones=0.5@0.5", "add up to 1"),
         ("zoned:zones=0.2@0.8/0.2@0.2", "add up to 1"),
         ("zoned:zones=0.5@0.5/0.5@0.2", "add up to 1"),

@@ -1,12 +1,12 @@
-"""Advice for a trace, by decision trees that were trained on simulated studies.
+"""Advice for a trace, from decision trees that were trained on simulated studies.
 
-What a tree sees of a workload are shares and ratios of its features and its miss ratios at the sizes in
-question, so that a small trace and a large one with the same habits look alike. Each question has a tree of
-few levels, which is shown as the rules that led to an answer. Three figures say how often the trees are
-right: on workloads of the training that a tree has not seen, on whole families of them, and on workloads that
-are kept out of the training and of every choice. Each is compared with always giving the most frequent
-answer. A trace that is farther from all workloads of the training than 19 in 20 of these are from their
-nearest is said to be unlike them.
+A tree sees only shares and ratios of a workload's features, and the workload's miss ratios at the sizes in
+question. A small trace and a large one that behave alike therefore look alike to it. Each question has a tree
+with few levels, so the path to an answer can be shown as rules. Three figures say how often the trees are
+right: on training workloads that a tree has not seen, on whole families of such workloads, and on workloads
+that are kept out of the training and of every choice. Each figure is compared with that of always giving the
+most frequent answer. A trace counts as unlike the training if its distance from the nearest training workload
+is greater than that of 19 in 20 training workloads from their own nearest neighbours.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ ADMISSION_DRAM = ("3%", "20%")
 
 QUESTIONS = {
     "tier": "Does a second tier of this size lower the mean latency by at least 5 %?",
-    "policy": "Which replacement policy hits most, and at least 0.01 more than LRU?",
-    "block_size": "Which block size lowers the mean latency most, and by at least 5 % against 4KiB?",
+    "policy": "Which replacement policy has the highest hit ratio, at least 0.01 above that of LRU?",
+    "block_size": "Which block size lowers the mean latency most, and by at least 5 % compared with 4KiB?",
     "admission": "Which admission policy writes least to flash, of those within 2 % of the lowest mean latency?",
 }
 #: Questions that are not asked without a second tier.
@@ -114,7 +114,7 @@ def train(
     scheduler: str | None = None,
     quiet: bool = True,
 ) -> dict[str, Any]:
-    """Simulates the workloads of the training and the given traces, and grows a tree for each question."""
+    """Simulates the training workloads and the given traces, and grows a tree for each question."""
     from forebay.lab.study import Binary
 
     apart = {text for _, text in held_out()}
@@ -471,7 +471,7 @@ def _position(seen: Seen) -> list[float]:
 
 
 def load(path: str | Path | None = None) -> dict[str, Any]:
-    """A model: the one that comes with the package, unless a file is named."""
+    """Loads a model: the model in the package, unless a file is given."""
     path = Path(path) if path is not None else SHIPPED
     try:
         model = json.loads(path.read_text(encoding="utf-8"))
@@ -490,13 +490,13 @@ def advise(
     model: str | Path | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """What the trees say of a trace.
+    """Returns the advice of the trees for a trace.
 
     Args:
         trace: The trace.
-        dram: The memory in question: a size, or a share of the trace's distinct data.
-        flash: The second tier in question.
-        model: A model that was trained here; the one that comes with the package, if not given.
+        dram: Size of memory: a size, or a share of the trace's distinct data.
+        flash: Size of the second tier, in the same form.
+        model: A model that `forebay advise --train` wrote; by default, the model in the package.
         options: Options of `forebay trace info`, such as `limit`.
 
     Returns:
@@ -567,7 +567,7 @@ def _bytes(text: str, footprint_bytes: int, what: str) -> float:
 def walk(
     question: Mapping[str, Any], features: Mapping[str, float]
 ) -> tuple[str, float, list[str], float]:
-    """The answer, how sure it is, the rules on the way, and the gain to expect."""
+    """The answer, its confidence, the rules that led to it, and the expected gain."""
     node, rule = question["tree"], []
     while "feature" in node:
         name, threshold = node["feature"], node["threshold"]
@@ -590,7 +590,7 @@ def _distance(seen: Seen, likeness: Mapping[str, Any]) -> float:
 
 
 def text(document: Mapping[str, Any]) -> str:
-    """The document in words."""
+    """The document as text."""
     lines = [
         f"{document['trace']}: memory of {document['dram_bytes'] / 2**20:.1f} MiB, "
         f"a second tier of {document['flash_bytes'] / 2**20:.1f} MiB, "
@@ -608,14 +608,14 @@ def text(document: Mapping[str, Any]) -> str:
     if document["unlike_training"]:
         lines.append(
             "\nThis trace is unlike every workload of the training "
-            f"({document['distance']} from the nearest; above {document['distance_max']} is far): "
+            f"(distance {document['distance']} from the nearest; more than {document['distance_max']} is far): "
             "simulate before you rely on this advice."
         )
     return "\n".join(lines)
 
 
 def page(document: Mapping[str, Any], model: Mapping[str, Any], path: Path) -> None:
-    """Writes a page with the tree of each question of the document, and the way of its trace."""
+    """Writes a page with the tree of each question, on which the path of the trace is marked."""
     from forebay.lab import report, trees
     from forebay.lab.pictures import Picture
 

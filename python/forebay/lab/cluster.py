@@ -1,9 +1,9 @@
-"""Workers: a Dask cluster, of this machine unless a scheduler's address is given.
+"""Workers: a Dask cluster, on this machine unless a scheduler's address is given.
 
-Each task runs a command in a process of its own, so that workers stay small and a command that is
-killed for its memory takes no worker with it. Tasks that want their machine to themselves go to
-workers that have the resource ``machine``, one on each machine; the lock of the machine
-(:func:`forebay.lab.running.machine_lock`) keeps the other workers off it meanwhile.
+Each task runs a command in a separate process, so that workers stay small, and so that a command that is
+killed for using too much memory does not take its worker with it. Tasks that need a machine to themselves
+go to workers that have the resource ``machine``; there is one such worker on each machine. Meanwhile, the lock
+of the machine (:func:`forebay.lab.running.machine_lock`) keeps the other workers from running tasks on it.
 """
 
 from __future__ import annotations

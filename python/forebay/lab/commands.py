@@ -25,7 +25,7 @@ def study(words: Sequence[str] | None = None) -> int:
         epilog="Example:  forebay study sizes.toml -o sizes",
     )
     parser.add_argument("file", metavar="FILE", help="the study file, TOML")
-    arguments.add_directory(parser, "the directory for rows and report")
+    arguments.add_directory(parser, "the directory for the rows and the report")
     _workers(parser)
     dry = "count the cells, and run a few to estimate the time for all"
     arguments.add_flag(parser, "--dry-run", dry)
@@ -45,7 +45,7 @@ def _study(args: argparse.Namespace) -> str:
             return made.dry_run(args.workers or os.cpu_count() or 1)
     if args.output is None:
         raise ForebayError(
-            "-o DIR is missing: it sets the directory for rows and report", 2
+            "-o DIR is missing: it sets the directory for the rows and the report", 2
         )
     outcome = Study(spec, args.output, args.quiet).run(
         args.workers, args.scheduler, args.retry_failed
@@ -57,34 +57,41 @@ def fleet(words: Sequence[str] | None = None) -> int:
     """Runs `forebay fleet`; returns its exit status."""
     parser = argparse.ArgumentParser(
         prog="forebay fleet",
-        description="Tables of features, curves and plans of all traces below a directory, one row for each volume.",
+        description="Write tables of features, curves and plans of all traces below a directory, with one row per volume.",
         epilog="Example:  forebay fleet traces -o fleet --budget 5%",
     )
     parser.add_argument(
         "source", type=Path, metavar="DIR", help="the directory of the traces"
     )
     arguments.add_directory(
-        parser, "the directory for tables and report", required=True
+        parser, "the directory for the tables and the report", required=True
     )
     parser.add_argument(
-        "--glob", default="**/*", metavar="PATTERN", help="which files (**/*)"
+        "--glob",
+        default="**/*",
+        metavar="PATTERN",
+        help="glob of the files to read (default: **/*)",
     )
     parser.add_argument(
         "--max-blocks",
         type=count,
         default=65_536,
         metavar="N",
-        help="most blocks to sample for a curve (65536)",
+        help="maximum number of blocks to sample for a curve (default: 65536)",
     )
     parser.add_argument(
-        "--points", type=count, default=50, metavar="N", help="points of a curve (50)"
+        "--points",
+        type=count,
+        default=50,
+        metavar="N",
+        help="maximum number of points of a curve (default: 50)",
     )
     parser.add_argument(
         "--budget",
         metavar="USD",
         help="plan each volume for this budget: dollars, or a percentage",
     )
-    plain = "omit the features of volumes that share a file: each takes another pass over the file"
+    plain = "omit the features of volumes that share a file: those of each volume take another pass over the file"
     arguments.add_flag(parser, "--no-features", plain)
     parser.add_argument(
         "--consolidate",
@@ -98,14 +105,14 @@ def fleet(words: Sequence[str] | None = None) -> int:
         "--slices",
         type=_slices,
         metavar="N",
-        help="measure all blocks of large files, in N slices, each on a worker",
+        help="measure all blocks of large files in N slices, each slice on a separate worker",
     )
     parser.add_argument(
         "--slice-above",
         type=_size,
         default=SLICE_ABOVE_BYTES,
         metavar="SIZE",
-        help="with --slices: files of more than SIZE are large (4GiB)",
+        help="with --slices: files of more than SIZE are large (default: 4GiB)",
     )
     _workers(parser)
     args = parser.parse_args(words)
@@ -138,7 +145,7 @@ def advise(words: Sequence[str] | None = None) -> int:
     """Runs `forebay advise`; returns its exit status."""
     parser = argparse.ArgumentParser(
         prog="forebay advise",
-        description="Advise whether a second tier pays for a trace, which policy and block size to use, and what to "
+        description="Advise whether a second tier pays off for a trace, which policy and block size to use, and what to "
         "admit to flash. The answers come from decision trees trained on simulations.",
         epilog="Example:  forebay advise trace.csv --dram 1GiB --flash 16GiB",
     )
@@ -147,13 +154,13 @@ def advise(words: Sequence[str] | None = None) -> int:
         "--dram",
         default="10%",
         metavar="SIZE",
-        help="memory: a size, or a share of the distinct data (10%%)",
+        help="memory: a size, or a share of the distinct data (default: 10%%)",
     )
     parser.add_argument(
         "--flash",
         default="50%",
         metavar="SIZE",
-        help="the second tier: a size, or a share (50%%)",
+        help="the second tier: a size, or a share of the distinct data (default: 50%%)",
     )
     parser.add_argument(
         "--model", type=Path, metavar="FILE", help="a model written by --train"
@@ -162,7 +169,7 @@ def advise(words: Sequence[str] | None = None) -> int:
         "--train",
         type=Path,
         metavar="DIR",
-        help="train a model in DIR on synthetic workloads and the traces; write it to -o",
+        help="train a model in DIR on synthetic workloads and the traces; write the model to the file of -o",
     )
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="write pictures of the trees to FILE"
@@ -250,11 +257,11 @@ def _workers(parser: argparse.ArgumentParser) -> None:
         "--workers",
         type=count,
         metavar="N",
-        help="cells to run at a time (one for each processor)",
+        help="number of cells to run at a time (default: one for each processor)",
     )
     where.add_argument(
         "--scheduler",
         metavar="ADDRESS",
         help="a Dask scheduler, such as tcp://host:8786",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print no progress")

@@ -1,10 +1,10 @@
-"""Fleets: every trace below a directory, a row for each volume.
+"""Fleets: every trace below a directory, with a row for each volume.
 
-Each file is one task: its features, the curve of each of its volumes with a bounded number of blocks, and,
-if a budget is given, what to buy for each. The curves of a file that is larger than `slice_above` can be
-measured in slices instead, each a task (:mod:`forebay.lab.slices`). A worker holds one file's curves at a
-time, and the process that collects rows holds rows; neither grows with the length of traces, but for what
-``trace info`` needs to count distinct blocks, and slices for all of theirs.
+Each file is one task: the features of the file, the curve of each of its volumes, measured on a bounded
+number of blocks, and, if a budget is given, what to buy for each volume. The curves of a file that is larger
+than `slice_above` can be measured in slices instead; each slice is then a task (:mod:`forebay.lab.slices`).
+A worker holds the curves of one file at a time, and the process that collects rows holds only rows. Neither
+needs more memory for longer traces, except that ``trace info`` and slices need memory for each distinct block.
 """
 
 from __future__ import annotations
@@ -91,23 +91,24 @@ def fleet(
     """Features, curves and plans of all traces below a directory.
 
     Args:
-        source: The directory.
-        output: Where tables and report go. A fleet that was stopped resumes there.
-        pattern: Which files below the directory, as a glob.
-        max_blocks: Blocks that a curve looks at, at most.
-        points: Points of a curve, at most.
-        budget: What may be spent on each volume: dollars, or a percentage as `forebay plan` has it.
-        features: Whether each volume of a file with several gets features; that takes a reading each.
-        consolidate: The size of a cache that all are to share: whether they fit together.
-        partition: The size of flash that is to be divided among all volumes.
-        slices: In how many slices the curves of large files are measured, each on a worker, all blocks of them.
-        slice_above: Files of more bytes are measured in slices.
-        workers: How many files at a time on this machine.
-        scheduler: The address of a Dask scheduler whose workers do it instead.
+        source: The directory of the traces.
+        output: The directory for the tables and the report. A stopped fleet resumes from this directory.
+        pattern: Glob of the files to read below the directory.
+        max_blocks: Maximum number of blocks to sample for a curve.
+        points: Maximum number of points of a curve.
+        budget: Budget for each volume: dollars, or a percentage, as in `forebay plan`.
+        features: Whether to compute the features of each volume if a file has several volumes; this takes
+            another pass over the file for each volume.
+        consolidate: Size of a cache for all volumes; the report then says whether they fit together in it.
+        partition: Amount of flash to divide among all volumes.
+        slices: Number of slices in which all blocks of large files are measured, each slice on a worker.
+        slice_above: Files with more bytes than this are measured in slices.
+        workers: Number of files to process at a time on this machine.
+        scheduler: The address of a Dask scheduler; its workers then do the work instead of this machine.
         quiet: Whether to print no progress.
 
     Raises:
-        ForebayError: There is no file, or no worker.
+        ForebayError: There is no matching file, or no worker.
     """
     begin = time.monotonic()
     source, output = Path(source), Path(output)

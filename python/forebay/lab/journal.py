@@ -1,7 +1,7 @@
-"""The journal of a study: the answer of each cell, one line each, written as it arrives.
+"""The journal of a study: the answer of each cell, one line per answer, written as it arrives.
 
-A line that a crash has cut off is dropped at the next start; the cell is run again. A second answer for
-a cell changes nothing, so nothing counts twice.
+A line that a crash has cut off is dropped at the next start, and its cell is run again. A second answer for
+a cell changes nothing, so no cell counts twice.
 """
 
 from __future__ import annotations

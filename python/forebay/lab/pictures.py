@@ -1,4 +1,4 @@
-"""The pictures of a study, each drawn from rows that it names."""
+"""The pictures of a study; each names the rows from which it is drawn."""
 
 from __future__ import annotations
 

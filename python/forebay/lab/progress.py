@@ -1,4 +1,4 @@
-"""Progress on standard error: a line that is rewritten on a terminal, a plain one elsewhere."""
+"""Progress on standard error: one line that is rewritten on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 
 class Progress:
-    """Counts what is done; says the rate and the time left."""
+    """Counts finished work, and shows the rate and the time left."""
 
     def __init__(self, total: int, what: str = "cells", quiet: bool = False) -> None:
         self.total, self.done, self.failed = total, 0, 0

@@ -1,4 +1,4 @@
-"""The report of a study: one page, each picture with the rows that it is drawn from."""
+"""The report of a study: one page; each picture names the rows from which it is drawn."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def write_fleet(
         largest = curves.join(shown.select("cell", "volume"), on=["cell", "volume"])
         largest = largest.with_columns(label.alias("of"))
         curve = {"x": "size_blocks", "y": "miss_ratio", "color": "of", "log": "x"}
-        title = f"Curves of the {shown.height} volumes with most requests"
+        title = f"Curves of the {shown.height} volumes with the most requests"
         curve |= {"kind": "curve", "title": title}
         drawn = Tables(
             ok, largest, Series(directory), "volumes.parquet", "curves.parquet"
@@ -195,7 +195,9 @@ def _spread(spec: StudySpec, spread: pl.DataFrame) -> dict[str, Any]:
         {**{key: row[key] for key in keys}, **{f: said(row, f) for f in fields}}
         for row in spread.to_dicts()
     ]
-    title = "Repeats: mean ± standard deviation (least to most), from repeats.parquet"
+    title = (
+        "Repeats: mean ± standard deviation (minimum to maximum), from repeats.parquet"
+    )
     return _table(title, pl.DataFrame(rows, infer_schema_length=None))
 
 

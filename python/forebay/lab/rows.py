@@ -1,4 +1,4 @@
-"""Rows: an answer of a cell as one flat row, and the tables of a study."""
+"""Rows: each answer as one flat row, and the tables of a study."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Runs one cell on a worker. Success and failure both give an answer.
+"""Runs one cell on a worker. Both success and failure produce an answer.
 
-This module needs the standard library only. It does the same in the process of a study, on a
-worker of this machine and on a worker of another machine.
+This module needs only the standard library. It works in the same way in the process of a study, on a
+worker on this machine and on a worker on another machine.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _command(task: Task) -> tuple[str | None, str | None, float]:
             return None, f"ended after its time limit of {task.timeout_s:g} s", cpu
         if child.returncode < 0:
             name = signal.Signals(-child.returncode).name
-            return None, f"ended by {name}; was memory short?", cpu
+            return None, f"ended by {name}; the machine may have run out of memory", cpu
         if child.returncode > 0:
             message = texts[1].strip().removeprefix("forebay: ")
             message = message.replace(f"{scratch}/", "")

@@ -1,10 +1,10 @@
-"""Search instead of a sweep: the best combination for the cost of a few.
+"""Search instead of a sweep: finds a good combination at the cost of only a few.
 
-``random`` tries combinations at random. ``optuna`` has a tree-structured Parzen estimator (TPE, Bergstra
-2011) propose them, and with several ``fidelity`` rates halves successively: many combinations are tried on
-a small sample of the trace, in front of caches that are smaller by the same rate, and the best of them on
-larger ones, up to the whole trace. Each rung gets an equal part of the cost. What is proposed depends
-on answers only, in batches of a fixed size, so a search finds the same on any number of workers.
+``random`` tries combinations at random. With ``optuna``, a tree-structured Parzen estimator (TPE, Bergstra
+2011) proposes them. With several ``fidelity`` rates, the search uses successive halving: it tries many
+combinations on a small sample of the trace, with caches scaled down by the same rate, and the best of these
+on larger samples, up to the whole trace. Each rung gets an equal part of the cost. Proposals come in batches
+of a fixed size and depend only on answers, so a search has the same result with any number of workers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ def search(
     for trace in traces:
         hunt = _Hunt(spec, spec.objective, trace, directory, ask)
         if not hunt.combinations:
-            raise ForebayError(f"no combination meets the constraints: {trace.name}", 2)
+            raise ForebayError(
+                f"no combination meets the constraints for {trace.name}", 2
+            )
         (hunt.at_random if spec.search == "random" else hunt.by_optuna)()
         cells += hunt.full.values()
         found.append(hunt.row(known(trace)))
@@ -62,12 +64,12 @@ def search(
 
 
 def sentence(found: dict[str, Any]) -> str:
-    """What a search has found, in a line."""
+    """The result of a search in one line."""
     text = f"{found['trace']}: {found['objective']} {found['best']:.6g} at {found['combination']}"
     if found["gap"] is not None:
         return (
-            f"{text}; the full sweep's best is {found['full_best']:.6g} ({found['gap']:.1%} off), "
-            f"at {found['cost_share']:.1%} of its cost"
+            f"{text}; the full sweep's best is {found['full_best']:.6g} ({found['gap']:.1%} off); "
+            f"the search took {found['cost_share']:.1%} of the cost of the full sweep"
         )
     return f"{text}, at about {found['cost_share']:.1%} of the cost of the full sweep"
 
@@ -190,7 +192,7 @@ class _Hunt:
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             numbers = [k for k, v in fields.items() if isinstance(v, (int, float))]
             near = difflib.get_close_matches(name, numbers, 3, 0.3)
-            what = f"objective: rows have no number `{name}`; near: {', '.join(near)}"
+            what = f"objective: rows have no number `{name}`; similar names: {', '.join(near)}"
             raise ForebayError(what, 2)
         return float(value) if math.isfinite(value) else None
 

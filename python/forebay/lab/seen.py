@@ -1,9 +1,9 @@
 """What is known of a workload before the configured cache is simulated: features, curves and miniatures.
 
-A miniature is a small cache in front of a sample of the trace, simulated with times: it holds the share of the asked
-sizes that the sample has of the trace's blocks. It says what a second tier, or a policy for what enters it, would change.
-The sample keeps regions of 1 MiB as a whole, since neighbouring blocks are often used together, and since sequential
-runs that are cut short no longer gain from larger blocks.
+A miniature is a small cache in front of a sample of the trace, simulated with times. If the sample has a tenth of the
+trace's blocks, for example, the miniature's tiers have a tenth of the sizes in question. The miniature shows what a
+second tier, or an admission policy for it, would change. The sample keeps whole regions of 1 MiB, because neighbouring
+blocks are often used together, and because sequential runs that are cut short no longer gain from larger blocks.
 """
 
 from __future__ import annotations

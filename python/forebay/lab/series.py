@@ -1,8 +1,8 @@
 """Series: what happened in each interval of a run, for pictures over time.
 
-A study with `series = true` keeps the intervals of each simulation, replay and load in a file of its own,
-`series/CELL.parquet`. Simulations say which accesses hit and how many blocks are dirty; replays and loads
-measure requests and latencies only.
+A study with `series = true` keeps the intervals of each simulation, replay and load in a separate file,
+`series/CELL.parquet`. The intervals of simulations contain hits and dirty blocks; those of replays and loads
+contain only requests and latencies.
 """
 
 from __future__ import annotations

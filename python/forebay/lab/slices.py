@@ -1,9 +1,9 @@
-"""The curve of one huge trace on several workers: each measures a slice of its blocks, one merges them.
+"""The curve of one huge trace on several workers: each measures a slice of the blocks, and one merges the slices.
 
-A slice is a share of the blocks by hash (`forebay mrc --slices N --slice K`). A worker reads the whole trace
-and holds the blocks of one slice, so N slices need an Nth of the memory each. No slice is sampled: accesses,
-blocks and cold misses of the merged curve are exact, and only distances are estimates, whose bounds the
-merged curve has (`forebay mrc --merge`). It is the curve that `forebay mrc --slices N` has in one process.
+A slice is a share of the blocks, chosen by hash (`forebay mrc --slices N --slice K`). A worker reads the whole
+trace and holds the blocks of one slice, so each of N slices needs an Nth of the memory. No slice is sampled:
+the accesses, blocks and cold misses of the merged curve are exact. Only its distances are estimates, and it
+contains bounds for them (`forebay mrc --merge`). `forebay mrc --slices N` computes the same curve in one process.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The study file: what a study combines.
 
-Everything in it is checked before anything runs; an unknown key is refused by name.
+The whole file is checked before anything runs. An unknown key is rejected with an error that names it.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def _known(table: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
 
 def _unknown(key: str, keys: list[str], where: str) -> None:
     near = difflib.get_close_matches(key, keys, 1)
-    hint = f"did you mean `{near[0]}`?" if near else f"there are: {', '.join(keys)}"
+    hint = f"did you mean `{near[0]}`?" if near else f"the keys are {', '.join(keys)}"
     raise ForebayError(f"{where}there is no key `{key}`; {hint}", 2)
 
 
@@ -239,7 +239,7 @@ def _objective(text: Any) -> Objective | None:
         return None
     words = text.split() if isinstance(text, str) else []
     if len(words) != 2 or words[0] not in ("min", "max"):
-        what = 'objective must be such as "max hit_ratio" or "min latency_us.all.mean"'
+        what = 'objective must look like "max hit_ratio" or "min latency_us.all.mean"'
         raise ForebayError(what, 2)
     return Objective(words[1], words[0] == "max")
 
@@ -248,8 +248,6 @@ def _fidelity(rates: Any) -> list[float]:
     rates = [number(rate) for rate in _list(rates, "fidelity")]
     rising = all(rate and 0 < rate <= 1 for rate in rates) and rates == sorted(rates)
     if not rates or not rising or rates[-1] != 1:
-        what = (
-            "fidelity must be increasing sample rates that end with 1, such as [0.1, 1]"
-        )
+        what = "fidelity must be a list of increasing sample rates that ends with 1, such as [0.1, 1]"
         raise ForebayError(what, 2)
     return rates  # type: ignore[return-value]

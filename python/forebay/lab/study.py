@@ -1,4 +1,4 @@
-"""A study from its file to its rows and its report."""
+"""A study, from its file to its rows and report."""
 
 from __future__ import annotations
 
@@ -308,18 +308,18 @@ def study(
     retry_failed: bool = False,
     quiet: bool = True,
 ) -> pl.DataFrame:
-    """Runs a study file; its rows, a row for each cell.
+    """Runs a study file; returns a row for each cell.
 
     Args:
         file: The study file.
-        output: The directory for rows and report. A study that was stopped resumes there.
-        workers: How many cells run at a time on this machine; one for each processor, if not given.
-        scheduler: The address of a Dask scheduler whose workers run the cells instead.
-        retry_failed: Whether cells that failed before are run again.
+        output: The directory for the rows and the report. A stopped study resumes from this directory.
+        workers: Number of cells to run at a time on this machine; by default, one for each processor.
+        scheduler: The address of a Dask scheduler; its workers then run the cells instead of this machine.
+        retry_failed: Whether to run cells again that failed before.
         quiet: Whether to print no progress.
 
     Raises:
-        ForebayError: The file makes no sense, or the study cannot be run.
+        ForebayError: The study file is invalid, or the study cannot be run.
     """
     from forebay.lab.spec import read
 

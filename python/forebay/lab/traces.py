@@ -1,4 +1,4 @@
-"""The traces of a study: files by globs, volumes of one file, synthetic ones made once."""
+"""The traces of a study: files found by globs, volumes of one file, and synthetic traces, each made once."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ def resolve(spec: StudySpec, directory: Path, footprints: bool) -> list[Trace]:
     load = "load" in spec.targets
     if load and len(spec.targets) > 1:
         raise ForebayError(
-            "the target `load` generates its own requests: study it alone", 2
+            "the target `load` generates its own requests: make it the only target", 2
         )
     entries = [one for entry in spec.traces for one in _files(entry, spec, load)]
     if not entries:
-        raise ForebayError("traces: a study needs at least one", 2)
+        raise ForebayError("a study needs at least one trace", 2)
     made = directory / "traces"
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         nested = pool.map(
@@ -116,7 +116,8 @@ def _files(
         raise ForebayError(f"traces: {pattern} matches no file", 1)
     if len(files) > 1 and "name" in entry:
         raise ForebayError(
-            f"traces: {pattern} matches several files, but has one `name`", 2
+            f"traces: {pattern} matches several files, but its entry gives a single `name`",
+            2,
         )
     return [{**entry, "path": path} for path in files]
 

@@ -1,4 +1,4 @@
-"""The synthetic workloads of `forebay advise`: those of its training, and those that check it."""
+"""The synthetic workloads of `forebay advise`: those on which it is trained, and those on which it is checked."""
 
 from __future__ import annotations
 

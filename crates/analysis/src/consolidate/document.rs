@@ -113,8 +113,8 @@ pub struct PhaseDocument {
     pub end_s: f64,
     /// Cache size, in blocks, at which the search found the phase.
     pub found_blocks: u64,
-    /// The smallest of the cache sizes tried at which a larger cache would avoid misses on at most
-    /// 1 % of the accesses.
+    /// The smallest cache size tried for which a larger cache would avoid misses on at most 1 % of
+    /// the accesses.
     pub size_blocks: u64,
     /// Blocks that the phase needs (ERSS).
     pub erss_blocks: u64,

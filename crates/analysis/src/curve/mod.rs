@@ -289,7 +289,7 @@ pub struct Document {
 pub struct VolumeCurve {
     /// Name of the volume.
     pub volume: String,
-    /// With a separate cache.
+    /// The volume's curve, with a separate cache for the volume.
     #[serde(flatten)]
     pub curve: Curve,
 }

@@ -288,7 +288,7 @@ pub struct RoundRow {
     pub simulated_objective: f64,
     /// How far prediction and simulation differ, as a fraction. It is the largest of three differences: in
     /// the objective; in the latency of any volume with a target; and, averaged over all requests, in latency
-    /// (with `--goal iops`, in requests per second) or in hit ratio.
+    /// (with `--goal iops`, in requests per second) or in hit ratio, whichever differs more.
     pub deviation: f64,
     /// The share of each volume.
     pub sizes: Vec<Sizes>,

@@ -44,7 +44,7 @@ pub struct Document<'a> {
     /// With several budgets, the plan for each; omitted otherwise.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub plans: &'a [Plan],
-    /// With `--sweep`, the plan for each of its budgets; omitted otherwise.
+    /// With `--sweep`, the plan for each budget of the sweep; omitted otherwise.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub sweep: &'a [Plan],
     /// The wear limit (`--wear-max`); null without one.
@@ -55,8 +55,8 @@ pub struct Document<'a> {
     /// With `--pareto`, whether every size was evaluated; omitted otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pareto_is_exact: Option<bool>,
-    /// With `--pareto`, the plans that no other plan beats, sorted by backing store and cost; omitted
-    /// otherwise.
+    /// With `--pareto`, the plans that no other plan beats in cost, mean latency, 99th percentile and
+    /// drive writes at the same time, sorted by backing store and cost; omitted otherwise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pareto: Vec<ParetoRow<'a>>,
 }

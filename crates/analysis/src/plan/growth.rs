@@ -37,7 +37,7 @@ pub struct Document {
     pub block_size: u64,
     /// Bytes of metadata per block, for each tier.
     pub metadata_bytes_per_block: Vec<u64>,
-    /// Size of the existing tier 1, in whole units.
+    /// Size of the existing tier 1, rounded down to whole units.
     pub have_bytes: u64,
     /// Cost of DRAM for all data. A budget in percent is a percentage of this cost.
     pub full_cost_usd: f64,

@@ -105,8 +105,8 @@ impl Question {
         }
         if self.samples > 1 && (self.best_of > 1 || self.bits.len() > 1) {
             return impossible(
-                "both several samples and the best of several samples are requested; request only \
-                 one of these",
+                "cannot write several samples and also keep only the best of several; request one \
+                 or the other",
             );
         }
         for &bits in &self.bits {

@@ -120,8 +120,11 @@ fn release(args: &ReleaseArgs, ctx: &Context) -> Result<(), CliError> {
         Path::new(backing) == args.device || matches!((one, other), (Ok(a), Ok(b)) if a == b)
     };
     let Some(volume) = config.volume.iter().find(|v| same(&v.backing)) else {
-        let what =
-            format!("{} is not a backing store in {}", args.device.display(), file.display());
+        let what = format!(
+            "{} is not one of the backing stores in {}",
+            args.device.display(),
+            file.display()
+        );
         return Err(CliError::usage(what).next("give the configuration that the server used"));
     };
     let name = volume.name.clone();
@@ -160,7 +163,7 @@ fn emit(device: &Path, header: &BackingHeader, output: &DocumentArgs) -> Result<
             (true, _) => "released: its blocks on flash are invalid",
             (false, Some(true)) => "unchanged since Forebay last used them",
             (false, Some(false)) => "changed since Forebay last used them",
-            (false, None) => "unknown: in use, or the last run did not stop cleanly",
+            (false, None) => "unknown: the store is in use, or the last run did not stop cleanly",
         };
         writeln!(out, "contents      {contents}")?;
         match &report.flash_uuid {

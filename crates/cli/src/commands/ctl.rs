@@ -118,8 +118,8 @@ pub enum Action {
         #[arg(long)]
         no_wait: bool,
     },
-    /// Drop a volume's cached blocks; use this when another program has changed its backing store.
-    /// Dirty blocks are destaged first, while clients wait
+    /// Drop a volume's cached blocks; use this when another program has changed the volume's
+    /// backing store. Dirty blocks are destaged first, while clients wait
     #[command(after_help = EXAMPLE_INVALIDATE)]
     Invalidate {
         #[command(flatten)]
@@ -127,11 +127,10 @@ pub enum Action {
         /// The volume's name
         volume: String,
     },
-    /// Add a volume (not supported on a running server; the help of `attach` explains what to do)
+    /// Add a volume (not supported on a running server; see `forebay ctl attach --help`)
     #[command(after_help = EXAMPLE_RESTART)]
     Attach(RestartArgs),
-    /// Remove a volume (not supported on a running server; the help of `detach` explains what to
-    /// do)
+    /// Remove a volume (not supported on a running server; see `forebay ctl detach --help`)
     #[command(after_help = EXAMPLE_RESTART)]
     Detach(RestartArgs),
     /// Change the amount of memory for cached blocks, up to the amount used at startup
@@ -151,7 +150,7 @@ pub enum Action {
         /// write-through, read-only, write-around, write-only or write-back
         #[arg(long, value_name = "POLICY")]
         write_policy: WritePolicy,
-        /// With write-back: where data must be before a write is acknowledged, flash or dram. A
+        /// With write-back: where data must be (flash or dram) before a write is acknowledged. A
         /// server without flash supports only dram [default: the current setting if there is one,
         /// otherwise the configured one]
         #[arg(long, value_name = "WHEN")]
@@ -181,20 +180,21 @@ const EXAMPLE_QUIESCE: &str = "Example, with a server running:
   $ cp disk.img snapshot.img
   $ forebay ctl quiesce --resume --config forebay.toml";
 
-const EXAMPLE_RESUME: &str = "Example, with a server running, after freeing space on a store:
+const EXAMPLE_RESUME: &str =
+    "Example, with a server running, after you have freed space on a store:
   $ forebay ctl resume --config forebay.toml";
 
 const EXAMPLE_STOP: &str = "Example, with a server running:
   $ forebay ctl stop --keep-dirty --config forebay.toml";
 
 const EXAMPLE_INVALIDATE: &str =
-    "Example, with a server running, where another program zeroes the first MiB of the volume:
+    "Example, with a server running, in which another program zeroes the first MiB of the volume:
   $ forebay ctl quiesce --config forebay.toml
   $ dd if=/dev/zero of=disk.img bs=1M seek=1 count=1 conv=notrunc
   $ forebay ctl invalidate vm1 --config forebay.toml
   $ forebay ctl quiesce --resume --config forebay.toml";
 
-const EXAMPLE_RESTART: &str = "Example, with a server running, for adding or removing a volume:
+const EXAMPLE_RESTART: &str = "Example: to add or remove a volume while a server is running:
   $ forebay ctl stop --destage --config forebay.toml
 
 Then edit the [[volume]] tables in the configuration file, and start the server again.";

@@ -23,7 +23,7 @@ const HASHED_MAX: u64 = 1_000_000;
 #[command(after_help = "\
 SPEC has the same form as for `forebay trace synth`: a TOML file, or a line such as \
 zipf:blocks=64Ki,write=0.3. Without --rate or --open-loop, each job keeps --queue-depth requests \
-in flight and ignores the arrival times of SPEC.
+in flight and ignores the arrival times in SPEC.
 
 Example:
   $ forebay load zipf:blocks=4Ki --target d.img --create 16MiB --requests 20k")]
@@ -140,7 +140,8 @@ fn number(text: &str) -> Result<u64, String> {
     let unit = UNITS.iter().find_map(|(unit, n)| Some((text.strip_suffix(unit)?, *n)));
     let (digits, unit) = unit.unwrap_or((text, 1));
     let n = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
-    n.filter(|&n| n > 0).ok_or_else(|| format!("`{text}` is not a number above 0 (1000, 20k, 2M)"))
+    n.filter(|&n| n > 0)
+        .ok_or_else(|| format!("`{text}` is not a number above 0 (such as 1000, 20k or 2M)"))
 }
 
 #[cfg(test)]

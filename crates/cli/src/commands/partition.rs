@@ -379,8 +379,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             format!("--rate {rate}, which simulates fewer requests per second, or ")
         });
         ctx.note(format_args!(
-            "to measure the devices instead of the queue, give {slower}--queue-depth 8, which keeps \
-             a fixed number in flight"
+            "to measure the devices instead of the queue, give {slower}--queue-depth 8, which \
+             keeps a fixed number of requests in flight"
         ));
     }
     args.output.give(&shown)

@@ -81,8 +81,8 @@ pub struct Args {
     #[arg(long, value_name = "USD,...", value_delimiter = ',')]
     #[arg(required_unless_present = "study", allow_negative_numbers = true)]
     pub budget: Vec<Budget>,
-    /// Size of your existing tier 1. Forebay then compares two ways to spend --budget: on more tier
-    /// 1, or on a second tier
+    /// Size of your existing tier 1. Forebay then compares two ways to spend --budget: on a larger
+    /// tier 1, or on a second tier
     #[arg(long, value_name = "SIZE", conflicts_with_all = ["method", "evaluate", "sweep", "pareto"])]
     pub have: Option<Size>,
     /// Device catalogue (TOML); --print-devices prints the built-in one

@@ -207,8 +207,8 @@ fn recorded(options: &RecordOptions, Recorded { requests, kept, .. }: Recorded) 
     match options.sample {
         None => format!("{requests} requests recorded"),
         Some(sample) => format!(
-            "{requests} requests arrived; {} contains {kept} of them, whole or in part, because it \
-             samples {} of the {} regions",
+            "{requests} requests arrived; {} contains {kept} of them, whole or in part, because \
+             only a sample of {} of the {} regions is recorded",
             options.path.display(),
             percent(sample.rate),
             forebay_config::Size(4096 << sample.bits)

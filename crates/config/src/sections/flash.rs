@@ -31,12 +31,13 @@ section! {
         /// the slots layout, regions divide the journal, and unset means a sixteenth of the journal.
         region_size: Option<Size> = unset;
         /// Number of regions that stay free, so that regions can be reclaimed even if the log is full of
-        /// dirty blocks. The slots layout always keeps one.
+        /// dirty blocks. The slots layout always keeps one region free.
         regions_reserved: u32 = 2;
         /// In the log layout: which records of a region the log keeps when it reclaims the region. The log
-        /// writes these records again at its head, up to half a region, while there is room. Unset means
-        /// `"frequency"`. In the slots layout: the replacement policy of the cells. The policy sees a block
-        /// when the block leaves memory and when it is read from flash. Unset means `"lru"`.
+        /// writes these records again at its head, at most half a region of them and only while there is
+        /// room. Unset means `"frequency"`. In the slots layout: the replacement policy of the cells. The
+        /// policy sees a block when the block leaves memory and when it is read from flash. Unset means
+        /// `"lru"`.
         replacement: Option<FlashReplacement> = unset;
         /// In the slots layout: parameters of the replacement policy, by name; parameters that are not listed
         /// keep their defaults.
@@ -45,8 +46,8 @@ section! {
         /// 31 in the slots layout. Until then, the block is read from flash each time and takes no frame in
         /// memory.
         promote_after: u32 = 1;
-        /// In the slots layout, under write-back and the relation `exclusive`: like `promote_after`, but for
-        /// blocks whose record on flash is dirty, 1 to 31. When such a block moves to memory, the record
+        /// In the slots layout, under write-back and the relation `exclusive`: like `promote_after` (1 to
+        /// 31), but for blocks whose record on flash is dirty. When such a block moves to memory, the record
         /// stays on flash and occupies a cell that another block could use. While more than a quarter of the
         /// blocks that leave flash are soon needed again, and for a while afterwards, this value therefore
         /// replaces a smaller `promote_after`. The key has no effect if memory is configured to hold more

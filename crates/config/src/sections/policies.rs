@@ -76,7 +76,7 @@ section! {
     /// Which blocks may enter flash. The policy decides about blocks that leave memory and, under write-back
     /// with `acknowledge = "flash"`, about blocks that are written. A dirty block that is not admitted goes
     /// to the backing store, and its write is acknowledged when the store has it. A newer version of a block
-    /// on flash always goes to flash, and so does data that a client's flush must make durable.
+    /// that is on flash always goes to flash, and so does data that a client's flush must make durable.
     pub struct Admission {
         /// The admission policy.
         policy: AdmissionPolicy = "always";

@@ -10,7 +10,8 @@ section! {
     pub struct Shape {
         /// The modelled device to start from: unset keys below take its values. FastDRAM, SlowDRAM, FastSSD,
         /// MediumSSD, SlowSSD, FastHDD and SlowHDD are the planner's catalogue; hdd-7200, hdd-array,
-        /// sata-ssd, nvme and san are typical devices with spread, seeks and limits.
+        /// sata-ssd, nvme and san model typical devices with varying latencies and, depending on the device,
+        /// seeks and limits.
         device: Option<String> = unset;
         /// Mean time of a read, without the transfer. Unset means the device's value, or 0 without a
         /// `device`.

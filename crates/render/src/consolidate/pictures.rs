@@ -77,8 +77,8 @@ pub fn little_gain(document: &Document) -> Vec<String> {
             if phase.parent.is_none() { "its hit ratio" } else { "the hit ratio of its phase" };
         (hits < HIT_RATIO_LITTLE).then(|| {
             format!(
-                "Caching gains {} almost nothing at any size: {whose} stays below {}. The size that it \
-                 needs, {}, is only where its hit ratio stops rising.",
+                "No cache size helps {} much: {whose} stays below {}. The size that it needs, {}, \
+                 is merely the size at which its hit ratio stops rising.",
                 w.name,
                 percent(((hits * 1000.0).floor() + 1.0) / 1000.0),
                 size(document, w.erss_blocks)

@@ -150,7 +150,7 @@ fn phases(answer: &Answer, workload: &Workload) -> String {
     let table = rows.into_iter().fold(head.number("needs").number(""), Table::row);
     let mut text = table.to_text();
     if unseen > 0 {
-        text += &format!("and {unseen} shorter ones\n");
+        text += &format!("and {unseen} more phases\n");
     }
     text
 }

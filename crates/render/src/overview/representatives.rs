@@ -42,7 +42,7 @@ struct Point {
 /// The section of one grouping.
 pub fn section(document: &Document) -> Result<Section, OverviewError> {
     let groups: Groups = document.parse("representatives")?;
-    let table = Table::new().column("representative").number("traces").column("these");
+    let table = Table::new().column("representative").number("traces").column("members");
     let table = groups.clusters.iter().fold(table, |table, cluster| {
         table.row([
             cluster.trace.clone(),

@@ -55,18 +55,18 @@ fn table(runs: &[Document]) -> Table {
     Table::from_items(runs)
         .column("run", |run| run.label.clone())
         .number("requests", |run| count(run.number("/requests") as u64))
-        .number("a second", |run| or_dash(requests_per_s(run), |n| count(n as u64)))
+        .number("requests/s", |run| or_dash(requests_per_s(run), |n| count(n as u64)))
         .number("memory hits", |run| share(run, "tier1"))
         .number("flash hits", |run| share(run, "tier2"))
         .number("mean", |run| us(run, "/latency_us/all/mean"))
-        .number("99 % within", |run| us(run, "/latency_us/all/p99"))
+        .number("p99", |run| us(run, "/latency_us/all/p99"))
         .number("from backing", |run| bytes(run, "/backing/read_bytes"))
         .number("to backing", |run| bytes(run, "/backing/write_bytes"))
         .number("to flash", |run| bytes(run, "/tier2_bytes_written"))
         .table()
         .caption(
-            "Latencies run from a request's arrival to its answer; the last columns are bytes read \
-             and written",
+            "Latencies run from a request's arrival to its answer; the last three columns are the \
+             bytes read from the backing store, written to it, and written to flash",
         )
 }
 

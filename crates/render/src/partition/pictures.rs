@@ -100,9 +100,9 @@ impl Division<'_> {
 pub fn why(volumes: &[VolumeCurves], by_flash: bool) -> Section {
     let section = Section::new("Why").text(
         "A request hits only if all its blocks hit, so these curves can be concave where the \
-         curves by block are convex: caching the first half of a volume can gain much less than \
-         caching the second. Shares are well chosen if no two volumes would gain by trading \
-         cache.",
+         curves for single blocks are convex: caching the first half of a volume can gain much \
+         less than caching the second half. Shares are well chosen if no two volumes would gain by \
+         trading cache.",
     );
     volumes.chunks(CURVES_MAX).fold(section, |section, group| {
         section.figure(miss_ratios(group)).figure(latencies(group, by_flash))

@@ -156,8 +156,8 @@ impl Division<'_> {
         {
             let round = &iterated.rounds[iterated.chosen];
             said.push(format!(
-                "prediction and simulation did not agree within {} in {} plans; the result is the \
-                 plan that did best in simulation, for which they differ by {}",
+                "prediction and simulation still differed by more than {} after {} plans; the \
+                 result is the plan that did best in simulation, for which they differ by {}",
                 percent(convergence.tolerance),
                 iterated.rounds.len(),
                 percent(round.deviation)

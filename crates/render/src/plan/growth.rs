@@ -168,7 +168,7 @@ fn verdict(g: &Growth) -> String {
     text += &match g.price_ratio_needed {
         Some(needed) => format!(
             " A byte of {first} costs {:.2} times as much as a byte of {second}; adding is the \
-             better use of this money if this ratio is {needed:.2} or more.",
+             better use of the money if this ratio is {needed:.2} or more.",
             g.price_ratio
         ),
         None => {
@@ -177,8 +177,8 @@ fn verdict(g: &Growth) -> String {
     };
     if let Some(used) = g.add.endurance_used.filter(|&used| used > 1.0 && g.better == Way::Add) {
         text += &format!(
-            " But {} of that flash would use {} times its rated endurance; a plan of both tiers \
-             finds tiers that last.",
+            " But {} of that flash would use {} times its rated endurance; to find tiers that \
+             last, plan both tiers (without --have).",
             size(&g.add, 1),
             times(used)
         );

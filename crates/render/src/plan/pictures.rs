@@ -163,8 +163,8 @@ impl Choices<'_> {
             });
         }
         chart.figure().caption(format!(
-            "The best sizes for the combination that is fastest for the largest number of budgets, \
-             up to the price of DRAM for all data ({}).",
+            "The best sizes for the combination that is fastest at the most budgets. Budgets go up \
+             to the price of holding all data in DRAM ({}).",
             Unit::Dollars.show(self.answer.basis.full_usd)
         ))
     }
@@ -227,11 +227,11 @@ impl Choices<'_> {
         });
         let mean = mean.figure().caption(format!(
             "These are the {} plans that no other plan beats in cost, mean latency, 99th \
-             percentile and flash writes at the same time, over every combination in front of \
+             percentile and flash writes at the same time, among all combinations in front of \
              {}{}.{daily}",
             front.points.len(),
             front.backing,
-            if front.is_exact { "" } else { " and a grid of sizes" }
+            if front.is_exact { "" } else { ", on a grid of sizes" }
         ));
         let (x, y) = lowest(front, |p| Some(p.p99_latency_us));
         let tail = Lines::new("Lowest 99th percentile by cost")
@@ -240,9 +240,9 @@ impl Choices<'_> {
             .shaped("lowest 99th percentile", Shape::Steps, x, y)
             .figure()
             .caption(
-                "In the formulas, an access can take only a few different times, so the percentile \
-                 falls in steps: it equals the time of a miss until fewer than 1 % of the accesses \
-                 miss.",
+                "In the formulas, the latency of an access has only a few possible values, so the \
+                 percentile falls in steps: it equals the time of a miss until fewer than 1 % of \
+                 the accesses miss.",
             );
         [mean, tail]
     }

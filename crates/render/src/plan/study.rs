@@ -106,7 +106,8 @@ fn excess(document: &Document) -> Figure {
         bars.series(of.policy.clone(), all.iter().map(|&at| excess(of, at)))
     });
     bars.figure().caption(format!(
-        "Mean over all budgets and traces, with at most {} evaluations each.",
+        "Mean over all budgets and traces. For each combination, Cydonia evaluates at most {} \
+         sizes.",
         document.evaluations
     ))
 }
@@ -133,10 +134,10 @@ fn sentence(of: &OfPolicy) -> String {
     let s = &of.summary;
     let [single, pyramidal, other] = classes(s);
     format!(
-        "Of {} budgets, a single tier is the best choice for {single}, pyramidal tiers for \
-         {pyramidal} and non-pyramidal tiers for {other}. Cydonia's latency is {:.2} % above the \
-         best on average and at most {}; in {} of the {} cases where two tiers are best, Cydonia \
-         chooses a single tier.",
+        "Of {} cases (each a combination, a trace and a budget), a single tier is the best choice \
+         in {single}, pyramidal tiers in {pyramidal} and non-pyramidal tiers in {other}. Cydonia's \
+         latency is {:.2} % above the best on average and at most {}; in {} of the {} cases where \
+         two tiers are best, Cydonia chooses a single tier.",
         count(s.points),
         100.0 * s.cydonia_excess,
         percent(s.cydonia_excess_max),
@@ -173,8 +174,10 @@ fn figure(combination: &OfCombination, scaled: &[f64]) -> Figure {
     let bars = CLASSES.iter().fold(bars, |bars, &class| {
         bars.series(class.name(), combination.winners.iter().map(|w| w.share(class)))
     });
-    bars.figure()
-        .caption("The fastest shape by budget, in percent of the cost of DRAM for all data.")
+    bars.figure().caption(
+        "The fastest shape at each budget. Budgets are percentages of the cost of holding all data \
+         in DRAM.",
+    )
 }
 
 /// Shares of the three shapes.

@@ -172,7 +172,8 @@ impl Choices<'_> {
         });
         let says = |p: &Purchase| {
             format!(
-                "Wears out: {}, {}, uses {} times its rated endurance (the wear limit is {limit}).",
+                "Wears out: {}. When {}, it uses {} times its rated endurance (the wear limit is \
+                 {limit}).",
                 tiers(p),
                 self.how_judged(),
                 times(p.endurance_used.unwrap_or(0.0))
@@ -205,9 +206,9 @@ impl Choices<'_> {
             match judged(plan) {
                 0 => String::new(),
                 n => format!(
-                    "; the first {}{}, marked * (their p99 is of requests, all others' of block \
-                     accesses)",
-                    if n == 1 { String::new() } else { format!("{n} ") },
+                    "; the first {} {}, marked * (their p99 is taken over requests; for all \
+                     others, over block accesses)",
+                    if n == 1 { "choice".to_owned() } else { format!("{n} choices") },
                     self.how_judged()
                 ),
             }
@@ -375,12 +376,12 @@ fn single_tier(plan: &Plan, best: &Choice) -> Option<String> {
     let p = &single.purchase;
     let slower = p.mean_latency_us / best.purchase.mean_latency_us - 1.0;
     Some(format!(
-        "The best single tier of any device is {}, {}: it is {} slower than the first choice, at \
-         {}.",
+        "The best choice with a single tier, on any device, is {}, {}. It costs {} and is {} slower \
+         than the first choice.",
         tiers(p),
         latency(p),
-        percent(slower),
-        Unit::Dollars.show(p.cost_usd)
+        Unit::Dollars.show(p.cost_usd),
+        percent(slower)
     ))
 }
 
@@ -400,7 +401,7 @@ pub fn advice(choice: &Choice) -> Option<String> {
             format!(
                 "{first} alone would need {} to be as fast as the first choice. The {what} {is} \
                  {verdict}: a byte of {first} costs {:.2} times as much as a byte of {one}, and \
-                 the two solutions would cost the same at {:.2} times.",
+                 the two solutions would cost the same if it cost {:.2} times as much.",
                 Unit::Bytes.show(b.single_tier_bytes as f64),
                 b.price_ratio,
                 b.price_ratio_needed
@@ -410,7 +411,8 @@ pub fn advice(choice: &Choice) -> Option<String> {
     };
     if let Some(used) = p.endurance_used.filter(|&used| used > 1.0) {
         text += &format!(
-            " Its flash would receive {used:.1} times its rated writes, and would wear out early."
+            " The flash of the first choice would receive {used:.1} times its rated writes, and \
+             would wear out early."
         );
     }
     (!text.is_empty()).then(|| text.trim_start().to_string())

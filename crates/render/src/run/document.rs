@@ -38,9 +38,9 @@ pub struct Echo {
     pub as_fast_as_possible: bool,
     /// Whether each request waited for all background work of the previous one.
     pub quiesce: bool,
-    /// Maximum number of requests in flight.
+    /// Maximum number of requests in flight for each job.
     pub queue_depth: u32,
-    /// Number of submitters.
+    /// Number of parallel jobs (`--jobs`); 1 in a replay.
     pub jobs: u32,
     /// Whether writes are left out.
     pub reads_only: bool,

@@ -34,8 +34,8 @@ fn errors(document: &Document) -> Figure {
         bars.series(name, FEATURES.iter().map(|&name| or_none(c.features.get(name).copied())))
     });
     bars.figure().caption(
-        "Relative difference between the means over the sample's requests and over the trace's \
-         requests. With regions of 4 KiB, this is plain spatial sampling.",
+        "Relative difference between the mean of each feature over the sample's requests and its \
+         mean over the trace's requests. Sampling with regions of 4 KiB is plain spatial sampling.",
     )
 }
 

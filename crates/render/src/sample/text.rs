@@ -86,8 +86,8 @@ fn text(answer: &Answer) -> String {
     let alone = answer.samples.len() == 1 && answer.candidates.is_empty();
     if alone && answer.samples[0].mean_error > MEAN_ERROR_AIM {
         text += &format!(
-            "the mean error is above {}; if no size of regions is given, the closest of 40 samples is \
-             taken\n",
+            "the mean error is above {}; without --bits and --samples, Forebay takes 40 samples and keeps \
+             the closest one\n",
             percent(MEAN_ERROR_AIM)
         );
     }

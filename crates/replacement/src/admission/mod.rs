@@ -90,8 +90,8 @@ registry! {
     /// Groups of 16 adjacent blocks move up a queue of 64 levels with each access, and down when others
     /// overtake them; blocks of the groups in the upper levels enter.
     Smq = "smq", "Linux dm-cache, stochastic multi-queue", &[HISTORY];
-    /// A block enters if at most the share `top` of the recently used blocks was used at least as often as
-    /// that block.
+    /// A block enters if the share of recently used blocks that were used at least as often as this block
+    /// is at most `top`.
     Popularity = "popularity", "nhit, with N set from the use counts of recently used blocks", &[TOP, HISTORY];
     /// A random share of the blocks enters, given by `probability`.
     Random = "random", "folklore; CacheLib's random reject admission", &[PROBABILITY];
@@ -124,7 +124,8 @@ const HISTORY: Parameter = Parameter {
     default: 100,
     min: 1,
     max: 1000,
-    meaning: "number of remembered blocks that are not in memory, as a share of those on flash",
+    meaning: "number of remembered blocks that are not in memory, as a share of the blocks on \
+              flash",
 };
 
 const TOP: Parameter = Parameter {

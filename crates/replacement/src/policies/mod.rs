@@ -167,7 +167,7 @@ registry! {
     /// LRU, but the less a block's volume would gain from a larger cache, the closer to eviction the block
     /// enters the queue.
     DerivativeLru = "derivative-lru";
-    /// Evicts any block, each with the same probability.
+    /// Evicts a random block; all blocks are equally likely.
     Random = "random";
 }
 

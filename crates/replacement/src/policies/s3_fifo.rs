@@ -40,7 +40,7 @@ const GHOST: Parameter = Parameter {
     default: 90,
     min: 0,
     max: 200,
-    meaning: "how many keys of blocks that left the small queue are kept",
+    meaning: "number of blocks whose keys are kept after they leave the small queue",
 };
 const USES: Parameter = Parameter {
     name: "uses_to_move",

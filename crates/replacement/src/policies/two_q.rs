@@ -29,7 +29,7 @@ const OUT: Parameter = Parameter {
     default: 50,
     min: 0,
     max: 200,
-    meaning: "Kout, how many keys of blocks that left the queue are kept",
+    meaning: "Kout, number of blocks whose keys are kept after they leave the queue",
 };
 
 /// See the module.

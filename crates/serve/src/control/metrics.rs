@@ -165,7 +165,7 @@ const SINGLE: [Single; 33] = [
 type VolumeFailure = (&'static str, &'static str, fn(&VolumeStatus) -> u64);
 
 const VOLUME_FAILURES: [VolumeFailure; 4] = [
-    ("forebay_backing_failing", "Whether the last operations on the backing store failed", |v| {
+    ("forebay_backing_failing", "Whether the last operation on the backing store failed", |v| {
         v.backing_failure.is_some().into()
     }),
     (
@@ -210,7 +210,8 @@ pub(super) fn metrics(server: &ServerStatus) -> String {
         }
     }
     let name = "forebay_device_latency_seconds";
-    let help = "Time from the cache's request for a device operation to its completion";
+    let help = "Time from the cache's request for a device operation to the completion of the \
+                operation";
     head(&mut page, name, "histogram", help);
     operations(&mut page, name, "device=\"flash\"", &status.flash_operations);
     for volume in &status.volumes {

@@ -143,7 +143,7 @@ impl ParquetTraceReader {
         let requests = batch.op.iter().zip(batch.offset.iter().zip(&batch.length));
         for (op, (offset, length)) in requests {
             if !is_possible(*op, *offset, *length) {
-                return Err(format!("impossible request: {length} bytes at {offset}"));
+                return Err(format!("impossible request: {length} bytes at offset {offset}"));
             }
         }
         if let Some(max) = batch.volume.iter().copied().max() {

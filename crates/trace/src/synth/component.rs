@@ -63,7 +63,7 @@ impl Maker {
         let in_sectors = |bytes: u64| bytes.is_multiple_of(SECTOR_BYTES);
         if !sizes.iter().all(|(bytes, _)| in_sectors(*bytes)) || !in_sectors(c.start.bytes()) {
             return Err(wrong(
-                "sizes and start must be multiples of the 512 B sector of a block device",
+                "sizes and start must be multiples of 512 B, the sector size of a block device",
             ));
         }
         let size_weights = Weighted::new(shares.into_iter())
@@ -155,7 +155,7 @@ fn addresses(c: &Component, blocks: u64, seed: u64, stream: u64) -> Result<Block
             if !zones_are_whole(zones) {
                 return Err(
                     "the zones' shares of the blocks must add up to 1, and so must their shares of \
-                     the accesses: 0.2@0.8/0.8@0.2",
+                     the accesses (for example, 0.2@0.8/0.8@0.2)",
                 );
             }
             let (weights, zones) = lay_out(zones, blocks).ok_or(

@@ -38,8 +38,8 @@ impl Lines {
         let extent = 1 << (config.extent_shift - config.block_size.shift());
         assert!(
             blocks.is_power_of_two() && blocks <= extent,
-            "{blocks} blocks are not a valid line: a line is a power of two of blocks, within one \
-             extent"
+            "{blocks} blocks is not a valid line size: the number of blocks in a line must be a \
+             power of two, and a line must fit in one extent"
         );
         let has = config.relation.has_lines() && blocks > 1;
         let spare = (config.spare_frames / u32::from(config.shards) / 2).max(1) as usize;

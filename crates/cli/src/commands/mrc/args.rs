@@ -20,7 +20,8 @@ use crate::output::OutputArgs;
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Distance {
-    /// Traditional reuse distance: reads and writes can hit, as in an LRU cache for both
+    /// Traditional reuse distance: reads and writes can hit, as in an LRU cache that allocates on
+    /// both
     Trd,
     /// Useful reuse distance: only reads can hit; the previous access can be a read or a write
     Urd,
@@ -179,7 +180,7 @@ impl Args {
             return Err(CliError::usage(what).next("use --distance trd or urd"));
         }
         if self.slices.is_some() && (by_request || self.per_volume) {
-            let what = "--slices counts blocks, not requests, over all volumes together";
+            let what = "--slices counts blocks, not requests, for all volumes together";
             let next = "leave out --request-level, --migration-period and --per-volume";
             return Err(CliError::usage(what).next(next));
         }

@@ -49,7 +49,7 @@ pub fn measure(
     ctx: &Context,
 ) -> Result<(), CliError> {
     if number > slices {
-        let what = format_args!("slice {number} does not exist: there are only {slices}");
+        let what = format_args!("slice {number} does not exist: there are only {slices} slices");
         return Err(CliError::usage(what).next(format_args!("give a number from 1 to {slices}")));
     }
     let slicer = Slicer::new(options.block_size, slices, options.sampling)?;

@@ -240,8 +240,8 @@ impl Opened {
         }
         if let Some(found) = host.engine().recovery().filter(|found| found.records > 0) {
             ctx.note(format_args!(
-                "the flash tier holds {} blocks of an earlier run, which count as hits; to begin with an empty \
-                 cache, add --format-devices",
+                "the flash tier holds {} blocks from an earlier run, and accesses to these blocks count as \
+                 hits; to begin with an empty cache, add --format-devices",
                 count(found.records)
             ));
         }

@@ -73,7 +73,8 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let written = writer.finish(&metadata)?;
     if let Some(format) = &read_as {
         ctx.note(format_args!(
-            "{}: the format does not record its unit; read the file with --format {format}",
+            "{}: files in this format do not record the unit of their addresses; read the file \
+             with --format {format}",
             args.output.display()
         ));
     }

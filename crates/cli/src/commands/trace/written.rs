@@ -45,7 +45,7 @@ pub struct WroteTrace {
     pub bytes_written: u64,
     /// Number of volumes that have requests.
     pub volumes: u64,
-    /// The `--format` that reads the file, if the file does not record its own unit.
+    /// The `--format` that reads the file, if the file does not record the unit of its addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_as: Option<String>,
 }
