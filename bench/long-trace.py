@@ -44,7 +44,9 @@ def main(requests="1000000000", blocks="50000000", *kinds):
     if not trace.exists():
         text = f"zipf:blocks={blocks},theta=0.9,write=0.3,requests={requests},seed=1"
         measure("trace", "synth", text, "-o", str(trace))
-    row("curve", "M requests", "elapsed s", "CPU s", "CPU ns per request", "MiB", "load")
+    row(
+        "curve", "M requests", "elapsed s", "CPU s", "CPU ns per request", "MiB", "load"
+    )
     row("---", *["---:"] * 6)
     for kind in kinds or KINDS:
         words = KINDS[kind]
