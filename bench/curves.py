@@ -199,7 +199,7 @@ def promotion_phases():
     spec = " then ".join(phase.format(8 * (n % 16)) for n in range(64)) + ",seed=1"
     run = [FOREBAY, "-q", "trace", "synth", spec, "-o", "phases.parquet"]
     subprocess.run(run, check=True, stdout=2)
-    row("`promote_after`", "memory hits", "mean read", "MiB written to flash")
+    row("`promote_after`", "memory hits", "mean read latency", "MiB written to flash")
     row("---", "---:", "---:", "---:")
     tiers = ("phases.parquet", 16 * MIB, "write-through", 192 * MIB)
     for after in (1, 2, 3):

@@ -219,7 +219,7 @@ def simulated(trace, case, layout, args):
 def table(args, rates, one_case):
     """Prints a row for each layout and case; `rates` is what the first numbers are."""
     columns = ["layout", "store of vm1", rates, "p99 of reads", "p99 of writes"]
-    columns += ["errors", f"of vm1: {rates}, errors", "all destaged afterwards"]
+    columns += ["errors", f"vm1: {rates}, errors", "all data destaged afterwards"]
     print("| " + " | ".join(columns) + " |")
     print("| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |")
     for layout in args.layouts.split(","):

@@ -101,8 +101,8 @@ cells = collections.defaultdict(lambda: collections.defaultdict(list))
 for line in open("cells"):
     mode, block, depth, jobs, server, *numbers = line.split()
     cells[f"{mode} {block} QD{depth} x {jobs}"][server].append([float(n) for n in numbers])
-print("| workload | server | IOPS | p50 µs | p99 µs | CPU µs | IOPS to nbdkit | p99 to nbdkit "
-      "| IOPS to ramserver |")
+print("| workload | server | IOPS | p50 µs | p99 µs | CPU µs | IOPS / nbdkit | p99 / nbdkit "
+      "| IOPS / ramserver |")
 print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 for load, servers in cells.items():
     median = {s: [statistics.median(c) for c in zip(*rows)] for s, rows in servers.items()}

@@ -206,7 +206,7 @@ def sample(*traces):
         "regions of",
         "requests kept",
         "features",
-        "but misalignment below a byte",
+        "features but misalignment below a byte",
         "hits",
     ]
     row("", *heads)
@@ -299,8 +299,8 @@ def memory():
         "memory",
         "flash",
         "bytes per block in memory",
-        "more a block on flash, log",
-        "slots",
+        "additional bytes per block on flash, log",
+        "additional bytes per block on flash, slots",
     )
     row(*["---"] * 5)
     for dram, flash in [(64, 256), (256, 4096), (1024, 16384), (4096, 65536)]:
@@ -315,8 +315,8 @@ def memory():
     print()
     row(
         "policy",
-        "bytes per block in 4 GiB of memory",
-        "the policy's own: lists, counts, ghosts, sketches",
+        "bytes per block",
+        "of which the policy's own lists, counts, ghosts and sketches take",
     )
     row(*["---"] * 3)
     for policy in ask("policies")["policies"]:
@@ -328,12 +328,12 @@ def memory():
 
 def backing(trace):
     """Operations of the backing store, a disk, with eight requests in flight."""
-    row("tiers", "write policy", "requests/s", "reads", "writes", "KiB a write")
+    row("tiers", "write policy", "requests/s", "reads", "writes", "KiB per write")
     row(*["---"] * 6)
     for name, sizes in [
         ("64 MiB of memory", (64 * MIB,)),
-        ("16 MiB, 256 MiB of flash, log", (16 * MIB, 256 * MIB, "log")),
-        ("16 MiB, 256 MiB of flash, slots", (16 * MIB, 256 * MIB, "slots")),
+        ("16 MiB of memory, 256 MiB of flash, log", (16 * MIB, 256 * MIB, "log")),
+        ("16 MiB of memory, 256 MiB of flash, slots", (16 * MIB, 256 * MIB, "slots")),
     ]:
         for policy in ["write-through", "write-back"]:
             dram, *flash = sizes
