@@ -62,7 +62,11 @@ fn traces_of_distant_dates_are_noted_with_the_option_that_starts_them_together()
             String::from_utf8(output.stderr).unwrap()
         };
         let apart = says(&[]);
-        assert_eq!(apart.matches("for 17 years none of them").count(), 1, "{apart}");
+        assert_eq!(
+            apart.matches("gap of 17 years in which no file has requests").count(),
+            1,
+            "{apart}"
+        );
         assert!(apart.contains("give --start-together"), "{apart}");
         let together = says(&["--start-together"]);
         assert!(!together.contains("years"), "{together}");

@@ -14,8 +14,7 @@ pub struct Document {
     pub block_size: u64,
     /// Size of the shared cache (`--size`), in blocks.
     pub size_blocks: u64,
-    /// Seconds between two moves of blocks into the cache (`--migration-period`). Omitted without this
-    /// option: blocks then enter the cache at each access.
+    /// Interval, in seconds, at which accessed blocks are moved into the cache (`--migration-period`). Omitted if the option is not given; blocks then enter the cache on each access.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration_period_s: Option<f64>,
     /// Requests in the traces.

@@ -188,7 +188,7 @@ const EXAMPLE_STOP: &str = "Example, with a server running:
   $ forebay ctl stop --keep-dirty --config forebay.toml";
 
 const EXAMPLE_INVALIDATE: &str =
-    "Example, with a server running, in which another program zeroes the first MiB of the volume:
+    "Example: while a server is running, another program zeroes the first MiB of the volume:
   $ forebay ctl quiesce --config forebay.toml
   $ dd if=/dev/zero of=disk.img bs=1M seek=1 count=1 conv=notrunc
   $ forebay ctl invalidate vm1 --config forebay.toml

@@ -84,12 +84,12 @@ choice! {
 choice! {
     /// How memory and flash share the blocks.
     pub enum Relation: "tier relation" {
-        /// A miss fills memory. Blocks that leave memory enter flash, and return to memory when they are
+        /// A block that misses is read into memory. Blocks that leave memory enter flash, and return to memory when they are
         /// read. While such a block is in memory, flash keeps its copy.
         Exclusive = "exclusive",
         /// A block that is read from the backing store enters memory and flash at the same time.
         Inclusive = "inclusive",
-        /// A miss fills memory. A block that leaves memory enters flash, and the rest of its line (see
+        /// A block that misses is read into memory. A block that leaves memory enters flash, and the rest of its line (see
         /// `flash.line_size`) is fetched into flash. Requires the admission policy `always`.
         Layered = "layered",
         /// A miss fills memory with the block, and flash with the whole line of the block (see

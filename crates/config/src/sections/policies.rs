@@ -73,8 +73,7 @@ impl Replacement {
 }
 
 section! {
-    /// Which blocks may enter flash. The policy decides about blocks that leave memory and, under write-back
-    /// with `acknowledge = "flash"`, about blocks that are written. A dirty block that is not admitted goes
+    /// Which blocks may enter flash. The policy decides what happens to blocks that leave memory and, under write-back with `acknowledge = "flash"`, to blocks that are written. A dirty block that is not admitted goes
     /// to the backing store, and its write is acknowledged when the store has it. A newer version of a block
     /// that is on flash always goes to flash, and so does data that a client's flush must make durable.
     pub struct Admission {
@@ -90,8 +89,7 @@ section! {
         /// Drive writes per day that `write-budget` allows, averaged over hours: how many times a day flash
         /// may be written in full, from 0.001 to 1000. All writes to flash count. Unset means 1.
         writes_per_day: Option<f64> = unset;
-        /// Under `popularity`, the share of the recently used blocks that may enter, the most used first: a
-        /// fraction from 0.01 to 1. Unset means 0.5.
+        /// Under `popularity`, the share of recently used blocks that may enter, starting with the most used: a fraction from 0.01 to 1. Unset means 0.5.
         top: Option<f64> = unset;
         /// How many blocks `nhit`, `adaptive` and `popularity` remember after the blocks leave memory, as a
         /// share of the blocks that flash holds: 0.01 to 10. Each remembered block takes 25 to 29 bytes of
@@ -102,7 +100,7 @@ section! {
 }
 
 section! {
-    /// The queues of the relation `etica`, which choose the blocks on flash. They take a fixed amount of
+    /// The queues of the relation `etica`, which choose the blocks that flash keeps. They take a fixed amount of
     /// memory: about 45 bytes for each block that flash holds, and as much for each remembered block that is
     /// not on flash.
     pub struct Etica {

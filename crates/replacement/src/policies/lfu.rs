@@ -20,7 +20,7 @@ const AGEING: Parameter = Parameter {
     default: 10,
     min: 0,
     max: 1_000_000,
-    meaning: "accesses between two halvings of all counts; 0 for never",
+    meaning: "number of accesses after which all counts are halved; 0: never",
 };
 
 /// Counts go from 1 to this.

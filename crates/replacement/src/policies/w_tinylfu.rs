@@ -40,7 +40,7 @@ const SAMPLE: Parameter = Parameter {
     default: 10,
     min: 1,
     max: 1_000_000,
-    meaning: "uses between two halvings of the sketch",
+    meaning: "number of uses after which the sketch is halved",
 };
 
 /// The lists, by number.
