@@ -45,7 +45,9 @@ pub(crate) struct Core {
     waiting: Waiting,
     /// Whether all new requests have to wait.
     pub held: bool,
-    /// The quiesce that holds them, or is about to. Only the order in progress changes it.
+    /// A quiesce is in progress, and may hold nobody back yet.
+    pub quiescing: bool,
+    /// The quiesce that holds them. Only the order in progress changes it.
     pub quiesced: Option<Quiesced>,
     /// The stores' headers note how the stores were left: no stamps are requested.
     pub noted: bool,
@@ -96,6 +98,7 @@ impl Core {
             life: Life::Serving,
             waiting: Waiting::default(),
             held: false,
+            quiescing: false,
             quiesced: None,
             noted: false,
             one_at_a_time: false,

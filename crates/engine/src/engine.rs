@@ -206,7 +206,11 @@ impl Engine {
         self.recovery.as_deref()
     }
 
-    /// What operators should learn without asking, and have not yet.
+    /// What an operator should be told once, and has not been told by [`faults`](Engine::faults).
+    pub fn take_news(&self) -> Vec<String> {
+        std::mem::take(&mut *self.news())
+    }
+
     pub(crate) fn news(&self) -> MutexGuard<'_, Vec<String>> {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }

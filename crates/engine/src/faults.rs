@@ -63,7 +63,7 @@ impl Engine {
     /// Messages for an operator who has not asked: present failures, and those since the last call
     /// with `reported`, which is updated.
     pub fn faults(&self, reported: &mut Reported) -> Vec<String> {
-        let mut faults = std::mem::take(&mut *self.news());
+        let mut faults = self.take_news();
         let core = self.shared.lock_anyway();
         reported.errors.resize(self.volumes().len(), (0, Repeats::default()));
         for (volume, (reported, repeats)) in self.volumes().iter().zip(&mut reported.errors) {

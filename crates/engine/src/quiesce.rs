@@ -43,32 +43,44 @@ impl Engine {
         mut progress: impl FnMut(u64),
     ) -> Result<(), EngineError> {
         let mut orders = self.begin_order()?;
+        self.shared.lock().quiescing = true;
+        let quiesced = self.quiesce_during(&mut orders, limit, &mut progress);
+        self.shared.lock().quiescing = false;
+        quiesced
+    }
+
+    fn quiesce_during(
+        &self,
+        orders: &mut Orders,
+        limit: Option<Duration>,
+        progress: &mut impl FnMut(u64),
+    ) -> Result<(), EngineError> {
         let began = self.shared.lock().quiesced;
-        if let Some(notes) = &orders.notes {
+        if orders.notes.is_some() {
             // The new notes must not cover up what others have changed since the last ones.
-            self.drop_changed(notes)?;
+            self.drop_changed(orders)?;
         }
         if began.is_none() {
-            self.destage_all(&mut orders, &mut progress)?;
+            self.destage_all(orders, progress)?;
         }
-        let since = began.map_or_else(Instant::now, |quiesced| quiesced.since);
-        self.shared.lock().quiesced = Some(Quiesced { since, until: None });
-        let quiesced = self.hold_all(&mut orders, progress).and_then(|()| self.note(&mut orders));
+        let new = Quiesced { since: Instant::now(), until: None };
+        self.shared.lock().quiesced = Some(began.unwrap_or(new));
+        let quiesced = self.hold_all(orders, progress).and_then(|()| self.note(orders));
+        // The limit holds even if the quiesce fails and cannot end now.
+        if let Some(quiesced) = &mut self.shared.lock().quiesced {
+            quiesced.until = limit.map(|limit| Instant::now() + limit);
+        }
         if quiesced.is_err() {
             // That clients have to wait is more serious than the error.
-            self.resume_or_say(&mut orders)?;
-        }
-        let until = limit.map(|limit| Instant::now() + limit);
-        if let Some(quiesced) = &mut self.shared.lock().quiesced {
-            quiesced.until = until;
+            self.resume_or_say(orders)?;
         }
         quiesced
     }
 
     /// Notes that the stores are complete.
     fn note(&self, orders: &mut Orders) -> Result<(), EngineError> {
-        // Should it fail, some stores have a note.
-        orders.notes = Some(vec![None; self.volumes().len()]);
+        // Should it fail, some stores have a note already.
+        orders.notes.get_or_insert_with(|| vec![None; self.volumes().len()]);
         let noted = self.note_stores(StoreState::Whole).map_err(failed("the quiesce"))?;
         orders.notes = Some(noted);
         Ok(())
@@ -102,10 +114,12 @@ impl Engine {
     /// # Errors
     /// If headers or the flash tier cannot be written; requests are then still held back.
     pub fn resume(&self) -> Result<(), EngineError> {
-        // Nothing to end, so nothing to wait for.
-        if self.shared.lock().quiesced.is_none() {
+        let core = self.shared.lock();
+        if core.quiesced.is_none() && !core.quiescing {
+            // Nothing to end, so nothing to wait for.
             return Ok(());
         }
+        drop(core);
         let mut orders = self.begin_order()?;
         self.resume_or_say(&mut orders)
     }
@@ -118,8 +132,8 @@ impl Engine {
 
     /// As [`resume`](Engine::resume), as a part of an order.
     pub(crate) fn resume_during(&self, orders: &mut Orders) -> Result<(), EngineError> {
-        if let Some(notes) = &orders.notes {
-            self.drop_changed(notes)?;
+        if orders.notes.is_some() {
+            self.drop_changed(orders)?;
             self.withdraw_notes(orders)?;
             orders.notes = None;
         }
@@ -131,12 +145,15 @@ impl Engine {
     }
 
     /// Drops the cached data of volumes whose stores are not as they were noted. It is clean.
-    fn drop_changed(&self, notes: &[Option<SealContents>]) -> Result<(), EngineError> {
+    fn drop_changed(&self, orders: &Orders) -> Result<(), EngineError> {
         let stores = self.stores.lock_all();
+        let passes_through = self.pass_through(&stores);
         let changed = for_each_store(&stores, |number, store| {
-            let note = notes[number].as_ref();
+            let note = orders.notes.as_ref().and_then(|notes| notes[number]);
+            // The header of a volume that passes through may have been written meanwhile.
+            let times = !passes_through[number];
             // What cannot be read may have changed.
-            note.is_some_and(|note| store.differs(note).unwrap_or(true))
+            note.is_some_and(|note| store.differs(&note, times).unwrap_or(true))
         });
         drop(stores);
         let changed: Vec<_> =
@@ -256,13 +273,10 @@ impl Engine {
         &self,
         stores: &[MutexGuard<'_, Store>],
     ) -> Result<Vec<Option<Fingerprint>>, EngineError> {
-        if self.has_flash {
-            let prints = fingerprints(stores).into_iter();
-            return prints.map(|print| print.map(Some)).collect();
-        }
-        match self.shared.lock().quiesced {
-            Some(_) => Ok(fingerprints(stores).into_iter().map(Result::ok).collect()),
-            None => Ok(vec![None; stores.len()]),
+        let quiesces = self.shared.lock().quiesced.is_some();
+        match self.has_flash || quiesces {
+            true => fingerprints(stores).into_iter().map(|print| print.map(Some)).collect(),
+            false => Ok(vec![None; stores.len()]),
         }
     }
 
@@ -307,12 +321,16 @@ impl Engine {
     }
 
     /// The stores are about to be written again.
-    fn withdraw_notes(&self, orders: &Orders) -> Result<(), EngineError> {
+    fn withdraw_notes(&self, orders: &mut Orders) -> Result<(), EngineError> {
         let mut stores = self.stores.lock_all();
         let passes_through = self.pass_through(&stores);
-        for (store, passes_through) in stores.iter_mut().zip(passes_through) {
-            let dirty = orders.marks_dirty && !store.read_only && !passes_through;
+        for (number, store) in stores.iter_mut().enumerate() {
+            let dirty = orders.marks_dirty && !store.read_only && !passes_through[number];
             store.write_header(|header| (header.dirty, header.fingerprint) = (dirty, [0; 16]))?;
+            // Should this be tried again, the file's new times are no sign of others.
+            if let Some(note) = orders.notes.as_mut().and_then(|notes| notes[number].as_mut()) {
+                note.times = store.times()?;
+            }
         }
         let numbers = 0..stores.len() as u16;
         drop(stores);

@@ -172,11 +172,14 @@ pub(crate) struct CoreGuard<'a> {
     core: Option<MutexGuard<'a, Core>>,
     /// The session that holds the lock.
     session: Option<u32>,
+    /// The thread panicked before it locked, and cleans up.
+    unwinds: bool,
 }
 
 impl<'a> CoreGuard<'a> {
     fn new(shared: &'a Shared, core: MutexGuard<'a, Core>) -> CoreGuard<'a> {
-        CoreGuard { shared, core: Some(core), session: None }
+        let unwinds = std::thread::panicking();
+        CoreGuard { shared, core: Some(core), session: None, unwinds }
     }
 
     /// Unlocks until a notice arrives, or until the time is over.
@@ -203,8 +206,11 @@ impl DerefMut for CoreGuard<'_> {
 
 impl Drop for CoreGuard<'_> {
     fn drop(&mut self) {
-        // After a panic, the core is in an unknown state: it is only unlocked.
-        let Some(mut core) = self.core.take().filter(|_| !std::thread::panicking()) else { return };
+        let Some(mut core) = self.core.take() else { return };
+        if std::thread::panicking() && !self.unwinds {
+            // The core is in an unknown state: it is only unlocked.
+            return;
+        }
         let rings = core.wakes(self.session);
         let reaper = core.reaper_must_wake(self.shared.clock);
         let noticed = !core.notices.is_empty();

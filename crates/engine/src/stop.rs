@@ -82,7 +82,7 @@ impl Engine {
             self.begin_stop(destages);
         }
         let stopped = self.wait_stopped(progress);
-        let noted = match stopped {
+        let mut noted = match stopped {
             // The notes of the quiesce still stand. New ones would cover up what others have written.
             Some(Ok(())) if unresumed.is_some() && mode != StopMode::Release => Ok(()),
             Some(Ok(())) => self.note_stop(mode),
@@ -95,6 +95,11 @@ impl Engine {
         let result = stopped.or(core.cache.flushed()).unwrap_or(Ok(()));
         drop(core);
         let taped = self.end().map_or(Ok(()), Recorder::finish);
+        if mode == StopMode::Release {
+            // Others will use the stores, so this comes first.
+            noted?;
+            noted = Ok(());
+        }
         if let Some(why) = unresumed {
             return Err(EngineError::HeldRefused(Box::new(why)));
         }

@@ -238,12 +238,13 @@ impl Store {
         Ok(metadata.as_ref().map_or(0, times))
     }
 
-    /// Whether the store differs from what was noted of it earlier in this run, as far as a note shows.
+    /// Whether the store differs from what was noted of it earlier in this run, as far as a note shows;
+    /// `times`: the times of a file count.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn differs(&self, note: &SealContents) -> Result<bool, EngineError> {
-        if note.times != self.times()? {
+    pub fn differs(&self, note: &SealContents, times: bool) -> Result<bool, EngineError> {
+        if times && note.times != self.times()? {
             return Ok(true);
         }
         // The system may have cached what it read for the note.

@@ -182,6 +182,7 @@ impl Server {
     ) -> Result<Stopped, ServeError> {
         // Clients that wait for what cannot be are answered, so that they can go.
         self.engine.prepare_stop();
+        let news = self.engine.take_news();
         let stopped = self.nbd.stop();
         self.control.stopping();
         let mut engine = self.engine;
@@ -199,6 +200,6 @@ impl Server {
         // (It answers clients that wait for that.)
         drop(self.control);
         let dirty_blocks = ended?;
-        Ok(Stopped { dirty_blocks, ..stopped })
+        Ok(Stopped { dirty_blocks, news, ..stopped })
     }
 }

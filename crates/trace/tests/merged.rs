@@ -106,7 +106,7 @@ fn hashes_that_do_not_compare_are_refused() {
     let a = files.add("a.csv", &format!("# hashes md5 512 16\n{header}{}\n", "00".repeat(16)));
     let b = files.add("b.csv", &format!("# hashes xxh3-128 4096 16\n{header}\n"));
     let error = read(&[a, b], &OpenOptions::default()).unwrap_err().to_string();
-    assert!(error.contains("md5 over 512 B") && error.contains("xxh3-128"), "{error}");
+    assert!(error.contains("md5 hash for every 512 B") && error.contains("xxh3-128"), "{error}");
 }
 
 #[test]

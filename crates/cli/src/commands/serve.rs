@@ -114,6 +114,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     ctx.note(stopping(mode, config.flash.is_some()));
     notify.stopping();
     let stopped = stop(server, mode, &signals, &mut notify, ctx)?;
+    stopped.news.iter().for_each(|news| ctx.note(news));
     if stopped.dirty_blocks > 0 {
         ctx.note(format_args!("{} dirty blocks stay on flash", stopped.dirty_blocks));
     }

@@ -46,6 +46,8 @@ pub struct Stopped {
     pub cut_off: usize,
     /// Dirty blocks left on flash.
     pub dirty_blocks: u64,
+    /// What an operator should learn of the end.
+    pub news: Vec<String>,
     /// What was recorded.
     pub recorded: Recorded,
     /// How the recording failed, and what is left of it, if it did.
