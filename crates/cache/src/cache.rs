@@ -172,9 +172,9 @@ impl Cache {
     /// Opens the flash tier, if there is one; [`Notice::Ready`] or [`Notice::Failed`] follows.
     ///
     /// # Panics
-    /// If it was started before.
+    /// If it was started or stopped before.
     pub fn start(&mut self, now: Nanos, open: Open) {
-        assert!(self.world.state == CacheState::New, "started twice");
+        assert!(self.world.state == CacheState::New, "a cache starts once, and not after a stop");
         self.world.now = now;
         self.world.start_intervals();
         self.world.divide_flash();
@@ -386,7 +386,8 @@ impl Cache {
     }
 
     /// Stops: requests in flight are finished, later ones refused; dirty data goes to `target`.
-    /// [`Notice::Stopped`] follows, unless the start has not ended or has failed.
+    /// [`Notice::Stopped`] follows, unless the start has not ended or has failed. A cache that was never started
+    /// stops without accessing a device.
     pub fn stop(&mut self, target: StopTarget) {
         if self.stop.begin(&mut self.world, target) {
             self.destages.cut(&mut self.cleaner);

@@ -196,21 +196,24 @@ impl Front {
             return Err(IoError::ReadOnly);
         }
         let bypass = state.is_streaming(op, (offset, length), self.bypass);
-        let stats = &mut state.stats;
-        match op {
-            Op::Read => {
-                stats.reads += 1;
-                stats.read_bytes += length;
+        // The counters are about clients.
+        if id != INTERNAL {
+            let stats = &mut state.stats;
+            match op {
+                Op::Read => {
+                    stats.reads += 1;
+                    stats.read_bytes += length;
+                }
+                Op::Write => {
+                    stats.writes += 1;
+                    stats.write_bytes += length;
+                }
+                Op::Trim | Op::WriteZeroes => stats.zeroes += 1,
+                Op::Flush => stats.flushes += 1,
             }
-            Op::Write => {
-                stats.writes += 1;
-                stats.write_bytes += length;
-            }
-            Op::Trim | Op::WriteZeroes => stats.zeroes += 1,
-            Op::Flush => stats.flushes += 1,
+            state.requests += 1;
+            self.modifying += u32::from(op != Op::Read);
         }
-        self.modifying += u32::from(op != Op::Read && id != INTERNAL);
-        self.volumes[volume.0 as usize].requests += u32::from(id != INTERNAL);
         let (offset, end) = if op == Op::Flush { (0, 0) } else { (offset, end) };
         Ok(self.requests.insert(RequestState {
             id,
