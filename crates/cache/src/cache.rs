@@ -67,7 +67,7 @@ use forebay_effect::{
 };
 use forebay_flash::{Log, Sealed, Start as LogStart};
 
-use crate::cleaner::{Cleaner, Purpose};
+use crate::cleaner::{Cleaner, Work};
 use crate::config::{CacheConfig, VolumeConfig};
 use crate::destage::Destages;
 use crate::front::INTERNAL;
@@ -485,7 +485,7 @@ impl Cache {
     /// [`Cache::destage`] since the start has succeeded, and they have new stamps. Call it before any request.
     pub fn completed(&mut self) {
         for region in self.stamps.completed() {
-            self.cleaner.push(region, Purpose::Reclaim);
+            self.cleaner.push(Work::Reclaim(region));
         }
         self.take_turn();
     }
