@@ -129,20 +129,12 @@ impl Cache {
         }
     }
 
-    /// Gives this cache a bug.
-    #[doc(hidden)]
-    pub fn sabotage(&mut self, sabotage: forebay_flash::sabotage::Sabotage) {
-        self.world.front.sabotage = sabotage;
-        if let Some(log) = &mut self.world.log {
-            log.sabotage(sabotage);
-        }
-    }
-
     /// Adds a volume; its number counts up from 0.
     ///
     /// # Panics
-    /// With more than [`VOLUMES_MAX`] volumes, a size that is no multiple of 512, or a priority of 0.
+    /// After the start, with more than [`VOLUMES_MAX`] volumes, a size that is no multiple of 512, or a priority of 0.
     pub fn attach(&mut self, volume: VolumeConfig) -> Volume {
+        self.assert_new("attach");
         assert!(self.world.front.volumes.len() < VOLUMES_MAX, "too many volumes");
         assert!(volume.size_bytes.is_multiple_of(512), "a volume's size must be a multiple of 512");
         assert!(volume.priority > 0, "a volume's priority must be at least 1");
@@ -155,7 +147,11 @@ impl Cache {
 
     /// For a driver without bytes: effects have no memory operands, and the cache requests no checksums. All data
     /// that is read from flash counts as good.
+    ///
+    /// # Panics
+    /// After the start.
     pub fn without_bytes(&mut self) {
+        self.assert_new("without_bytes");
         self.world.front.without_bytes = true;
         self.world.effects.leave_out_segments();
         self.world.log.iter_mut().for_each(Log::without_bytes);
@@ -164,7 +160,11 @@ impl Cache {
     /// For a driver without bytes whose devices take no time, and that lets everything end before it hands in the
     /// next request: the cache leaves out copies, and fetches that would end before anything else happens. Its
     /// decisions and counters are the same.
+    ///
+    /// # Panics
+    /// After the start.
     pub fn without_time(&mut self) {
+        self.assert_new("without_time");
         self.world.front.instant = true;
         self.world.effects.leave_out_copies();
     }
@@ -448,9 +448,12 @@ impl Cache {
         self.take_turn();
     }
 
-    /// The store of this volume keeps a stamp. Call it before the start.
+    /// The store of this volume keeps a stamp.
+    ///
+    /// # Panics
+    /// After the start.
     pub fn keep_stamps(&mut self, volume: Volume) {
-        assert!(self.world.state == CacheState::New, "keep_stamps must be called before the start");
+        self.assert_new("keep_stamps");
         self.stamps.keep(volume, self.world.front.volumes.len());
     }
 

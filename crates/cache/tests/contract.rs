@@ -528,6 +528,23 @@ fn a_stop_of_a_cache_that_was_never_started_succeeds_without_accessing_a_device(
 }
 
 #[test]
+fn what_belongs_before_the_start_is_refused_after_it() {
+    let calls: [(&str, fn(&mut Cache)); 4] = [
+        ("attach", |cache| _ = cache.attach(VolumeConfig::new(BLOCK))),
+        ("keep_stamps", |cache| cache.keep_stamps(Volume(0))),
+        ("without_bytes", Cache::without_bytes),
+        ("without_time", Cache::without_time),
+    ];
+    for (name, call) in calls {
+        let mut d = Driver::new(CacheConfig::dram_only(4));
+        let late = std::panic::AssertUnwindSafe(|| call(&mut d.cache));
+        let message = std::panic::catch_unwind(late).expect_err("it panics");
+        let message = message.downcast_ref::<String>().expect("a formatted message");
+        assert_eq!(*message, format!("{name} must be called before the start"));
+    }
+}
+
+#[test]
 fn the_flushes_of_a_destage_are_not_counted_as_requests_of_clients() {
     for config in
         [CacheConfig::dram_only(4), with_flash(WritePolicy::WRITE_BACK, Acknowledge::Dram)]

@@ -24,6 +24,21 @@ pub struct Sought {
 }
 
 impl Cache {
+    /// Gives this cache a bug.
+    #[doc(hidden)]
+    pub fn sabotage(&mut self, sabotage: forebay_flash::sabotage::Sabotage) {
+        self.world.front.sabotage = sabotage;
+        if let Some(log) = &mut self.world.log {
+            log.sabotage(sabotage);
+        }
+    }
+
+    /// # Panics
+    /// After the start.
+    pub(super) fn assert_new(&self, call: &str) {
+        assert!(self.world.state == CacheState::New, "{call} must be called before the start");
+    }
+
     /// Whether another request can be taken now.
     pub fn has_room(&self) -> bool {
         self.world.front.requests.in_use() < self.world.config.requests_max as usize

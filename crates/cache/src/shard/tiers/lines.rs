@@ -35,12 +35,6 @@ impl Lines {
     /// If a line is not a power of two of blocks, or longer than an extent.
     pub fn new(config: &CacheConfig) -> Lines {
         let blocks = config.flash.as_ref().map_or(1, |flash| flash.line_blocks);
-        let extent = 1 << (config.extent_shift - config.block_size.shift());
-        assert!(
-            blocks.is_power_of_two() && blocks <= extent,
-            "{blocks} blocks are not a valid line: a line is a power of two of blocks, within one \
-             extent"
-        );
         let has = config.relation.has_lines() && blocks > 1;
         let spare = (config.spare_frames / u32::from(config.shards) / 2).max(1) as usize;
         let wanted = Vec::with_capacity(if has { WANTED_MAX } else { 0 });
