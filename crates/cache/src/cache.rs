@@ -342,7 +342,8 @@ impl Cache {
         }
     }
 
-    /// What the operator should know.
+    /// The next notice. A [`Notice::Stamp`] is an order to the driver, and work waits for its answer; the others say
+    /// what has happened.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         (!self.world.notices.is_empty()).then(|| self.world.notices.remove(0))
     }
@@ -470,7 +471,7 @@ impl Cache {
     /// # Panics
     /// If no stamp was ordered for one of the stores.
     pub fn stamped(&mut self, numbers: &[(Volume, u64)]) {
-        let stamped = self.stamps.written(&mut self.world, numbers);
+        let stamped = self.stamps.note_written(&mut self.world, numbers);
         if let Some(released) = stamped.released {
             self.pass_through.released(&mut self.world, released);
         }

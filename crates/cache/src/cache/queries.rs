@@ -13,6 +13,7 @@ use crate::front::Front;
 use crate::published;
 use crate::shard::{EntryId, Shard};
 use crate::stats::{CacheStats, VolumeStats};
+use crate::volume::Failing;
 use crate::world::{CacheState, sooner};
 
 /// The likely place of a block in the index ([`Cache::prefetch_entry`]).
@@ -93,7 +94,7 @@ impl Cache {
     /// failed.
     pub fn backing_failure(&self, volume: Volume) -> Option<IoError> {
         let at = volume.0 as usize;
-        let [read, write] = self.world.front.volumes.get(at)?.failing;
+        let Failing { read, write } = self.world.front.volumes.get(at)?.failing;
         let failed = self.world.front.has_failed(at).then_some(IoError::Device);
         write.or(read).or(failed)
     }

@@ -89,7 +89,9 @@ pub(in crate::shard) fn fetch_lines(tiers: &mut Tiers, context: &mut ShardContex
 
 fn fetch_line(tiers: &mut Tiers, context: &mut ShardContext<'_>, first: BlockKey) {
     let volume = &context.front.volumes[usize::from(first.volume())];
-    if volume.failing[0].is_some() || !tiers.flash.is_good() || tiers.flash.is_without_flash(first)
+    if volume.failing.read.is_some()
+        || !tiers.flash.is_good()
+        || tiers.flash.is_without_flash(first)
     {
         return;
     }
