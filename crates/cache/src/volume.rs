@@ -49,9 +49,9 @@ pub(crate) struct Flushing {
 /// The errors of the last operations on a backing store, if they failed.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Failing {
-    /// Of the last read.
+    /// The error of the last read.
     pub read: Option<IoError>,
-    /// Of the last write or sync.
+    /// The error of the last write or sync.
     pub write: Option<IoError>,
 }
 

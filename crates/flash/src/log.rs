@@ -186,10 +186,8 @@ impl Log {
     /// Appends a record. It waits while no region is free; [`Event::AppendFailed`] says that the log has
     /// failed, and [`Event::AppendRefused`] that the record was taken back.
     ///
-    /// In the log layout, dirty granules that are not valid are recorded as lost ([`Append::dirty`]).
-    ///
     /// # Panics
-    /// If a mask has granules that a block does not have, or in the slots layout lost ones.
+    /// If a mask has granules that a block does not have, or in the slots layout lost ones ([`Append::dirty`]).
     pub fn append(&mut self, append: Append) {
         let Some(queued) = self.admit(&append, self.refusal()) else { return };
         self.activity.record_appended(append.key);
