@@ -53,9 +53,9 @@ impl CacheConfig {
         let same = u64::from(geometry.block_size) == self.block_size.bytes();
         refuse_unless(same, ConfigError::FlashBlockSize { block_size: self.block_size })?;
 
-        // The first shard has the largest share, the last one the smallest.
-        let least = self.share(self.shards - 1, flash.entries_max);
-        refuse_unless(least > 0, ConfigError::EntriesMin)?;
+        // A shard may have none: its blocks then do not enter flash.
+        refuse_unless(flash.entries_max > 0, ConfigError::EntriesMin)?;
+        // The first shard has the largest share.
         let frames = self.share(0, self.dram_blocks + self.spare_frames);
         let entries = u64::from(self.share(0, flash.entries_max)) + u64::from(frames) + 1;
         let fit = entries <= u64::from(Self::ENTRIES_MAX);
@@ -121,7 +121,7 @@ pub enum ConfigError {
         /// The size of the cache's blocks.
         block_size: BlockSize,
     },
-    /// The index of a shard has no block on flash.
+    /// The index has no block on flash.
     EntriesMin,
     /// The index of a shard has more blocks than can be numbered.
     EntriesMax {
@@ -172,7 +172,7 @@ impl fmt::Display for ConfigError {
                 let bytes = block_size.bytes();
                 write!(f, "a block on flash must have {bytes} bytes, like every block")
             }
-            ConfigError::EntriesMin => f.write_str("each shard needs at least one block of flash"),
+            ConfigError::EntriesMin => f.write_str("the index needs at least one block of flash"),
             ConfigError::EntriesMax { entries } => {
                 let most = CacheConfig::ENTRIES_MAX;
                 write!(f, "a shard of {entries} blocks exceeds the {most} that can be numbered")
