@@ -67,7 +67,7 @@ use forebay_effect::{
 };
 use forebay_flash::{Log, Sealed, Start as LogStart};
 
-use crate::cleaner::{Cleaner, Purpose};
+use crate::cleaner::{Cleaner, Work};
 use crate::config::{CacheConfig, VolumeConfig};
 use crate::destage::Destages;
 use crate::front::INTERNAL;
@@ -129,20 +129,12 @@ impl Cache {
         }
     }
 
-    /// Gives this cache a bug.
-    #[doc(hidden)]
-    pub fn sabotage(&mut self, sabotage: forebay_flash::sabotage::Sabotage) {
-        self.world.front.sabotage = sabotage;
-        if let Some(log) = &mut self.world.log {
-            log.sabotage(sabotage);
-        }
-    }
-
     /// Adds a volume; its number counts up from 0.
     ///
     /// # Panics
-    /// With more than [`VOLUMES_MAX`] volumes, a size that is no multiple of 512, or a priority of 0.
+    /// After the start, with more than [`VOLUMES_MAX`] volumes, a size that is no multiple of 512, or a priority of 0.
     pub fn attach(&mut self, volume: VolumeConfig) -> Volume {
+        self.assert_new("attach");
         assert!(self.world.front.volumes.len() < VOLUMES_MAX, "too many volumes");
         assert!(volume.size_bytes.is_multiple_of(512), "a volume's size must be a multiple of 512");
         assert!(volume.priority > 0, "a volume's priority must be at least 1");
@@ -155,7 +147,11 @@ impl Cache {
 
     /// For a driver without bytes: effects have no memory operands, and the cache requests no checksums. All data
     /// that is read from flash counts as good.
+    ///
+    /// # Panics
+    /// After the start.
     pub fn without_bytes(&mut self) {
+        self.assert_new("without_bytes");
         self.world.front.without_bytes = true;
         self.world.effects.leave_out_segments();
         self.world.log.iter_mut().for_each(Log::without_bytes);
@@ -164,7 +160,11 @@ impl Cache {
     /// For a driver without bytes whose devices take no time, and that lets everything end before it hands in the
     /// next request: the cache leaves out copies, and fetches that would end before anything else happens. Its
     /// decisions and counters are the same.
+    ///
+    /// # Panics
+    /// After the start.
     pub fn without_time(&mut self) {
+        self.assert_new("without_time");
         self.world.front.instant = true;
         self.world.effects.leave_out_copies();
     }
@@ -172,9 +172,9 @@ impl Cache {
     /// Opens the flash tier, if there is one; [`Notice::Ready`] or [`Notice::Failed`] follows.
     ///
     /// # Panics
-    /// If it was started before.
+    /// If it was started or stopped before.
     pub fn start(&mut self, now: Nanos, open: Open) {
-        assert!(self.world.state == CacheState::New, "started twice");
+        assert!(self.world.state == CacheState::New, "a cache starts once, and not after a stop");
         self.world.now = now;
         self.world.start_intervals();
         self.world.divide_flash();
@@ -342,7 +342,8 @@ impl Cache {
         }
     }
 
-    /// What the operator should know.
+    /// The next notice. A [`Notice::Stamp`] is an order to the driver, and work waits for its answer; the others say
+    /// what has happened.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         (!self.world.notices.is_empty()).then(|| self.world.notices.remove(0))
     }
@@ -386,7 +387,8 @@ impl Cache {
     }
 
     /// Stops: requests in flight are finished, later ones refused; dirty data goes to `target`.
-    /// [`Notice::Stopped`] follows, unless the start has not ended or has failed.
+    /// [`Notice::Stopped`] follows, unless the start has not ended or has failed. A cache that was never started
+    /// stops without accessing a device.
     pub fn stop(&mut self, target: StopTarget) {
         if self.stop.begin(&mut self.world, target) {
             self.destages.cut(&mut self.cleaner);
@@ -447,9 +449,12 @@ impl Cache {
         self.take_turn();
     }
 
-    /// The store of this volume keeps a stamp. Call it before the start.
+    /// The store of this volume keeps a stamp.
+    ///
+    /// # Panics
+    /// After the start.
     pub fn keep_stamps(&mut self, volume: Volume) {
-        assert!(self.world.state == CacheState::New, "keep_stamps must be called before the start");
+        self.assert_new("keep_stamps");
         self.stamps.keep(volume, self.world.front.volumes.len());
     }
 
@@ -466,7 +471,7 @@ impl Cache {
     /// # Panics
     /// If no stamp was ordered for one of the stores.
     pub fn stamped(&mut self, numbers: &[(Volume, u64)]) {
-        let stamped = self.stamps.written(&mut self.world, numbers);
+        let stamped = self.stamps.note_written(&mut self.world, numbers);
         if let Some(released) = stamped.released {
             self.pass_through.released(&mut self.world, released);
         }
@@ -484,7 +489,7 @@ impl Cache {
     /// [`Cache::destage`] since the start has succeeded, and they have new stamps. Call it before any request.
     pub fn completed(&mut self) {
         for region in self.stamps.completed() {
-            self.cleaner.push(region, Purpose::Reclaim);
+            self.cleaner.push(Work::Reclaim(region));
         }
         self.take_turn();
     }

@@ -16,33 +16,22 @@ mod cleaning;
 mod oldest;
 mod phase;
 mod reclaim;
+mod work;
 
 pub(crate) use cleaning::Surroundings;
-pub(crate) use oldest::{clean_oldest, oldest};
+pub(crate) use oldest::{destage_oldest, oldest_for_late};
+pub(crate) use work::Work;
 
 use crate::volume_set::VolumeSet;
 use apart::ApartVolumes;
 use forebay_block::Nanos;
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::MoveRoom;
-use phase::{Cleaning, Phase};
+use phase::{Cleaning, Phase, Writing};
 use std::collections::VecDeque;
 
 /// Consecutive failures after which a cleaning, a region, a record or a store counts as failing.
 pub(crate) const FAILURES_MAX: u32 = 3;
-
-/// Why a region is cleaned.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Purpose {
-    /// The log wants to reuse it.
-    Reclaim,
-    /// A caller wants everything on the backing store.
-    Destage,
-    /// Blocks are evicted from flash; the region's number means nothing.
-    Evict,
-    /// Dirty blocks of late stores are destaged.
-    Late,
-}
 
 /// First pause after a failure; it doubles up to the last.
 const PAUSE_FIRST: Nanos = Nanos(100_000_000);
@@ -50,7 +39,7 @@ const PAUSE_LAST: Nanos = Nanos(5_000_000_000);
 
 #[derive(Debug)]
 pub(crate) struct Cleaner {
-    queue: VecDeque<(u32, Purpose)>,
+    queue: VecDeque<Work>,
     /// By region: whether the queue has it for a destage.
     wanted: Box<[bool]>,
     /// By region: whether the current destage could not read all of it.
@@ -107,19 +96,25 @@ impl Cleaner {
         }
     }
 
-    pub fn push(&mut self, region: u32, purpose: Purpose) {
-        match purpose {
+    /// Queues work.
+    pub fn push(&mut self, work: Work) {
+        match work {
             // The log waits: before what is merely wanted clean.
-            Purpose::Reclaim => {
-                let at = self.queue.iter().position(|q| q.1 != Purpose::Reclaim);
-                self.queue.insert(at.unwrap_or(self.queue.len()), (region, purpose));
+            Work::Reclaim(_) => {
+                let at = self.queue.iter().position(|other| !other.reclaims());
+                self.queue.insert(at.unwrap_or(self.queue.len()), work);
             }
-            Purpose::Destage => {
+            Work::Destage(region) => {
                 self.wanted[region as usize] = true;
-                self.queue.push_back((region, purpose));
+                self.queue.push_back(work);
             }
-            Purpose::Evict | Purpose::Late => self.queue.push_back((region, purpose)),
+            Work::Evict | Work::Late(_) => self.queue.push_back(work),
         }
+    }
+
+    /// The work that is queued or in progress.
+    fn all_work(&self) -> impl Iterator<Item = Work> + '_ {
+        self.active.iter().map(|active| active.work).chain(self.queue.iter().copied())
     }
 
     #[inline]
@@ -134,14 +129,12 @@ impl Cleaner {
 
     /// Whether late stores are being destaged to, or will be.
     pub fn has_late(&self) -> bool {
-        self.active.is_some_and(|a| a.purpose == Purpose::Late)
-            || self.queue.iter().any(|q| q.1 == Purpose::Late)
+        self.all_work().any(Work::is_late)
     }
 
     /// Whether a round for evicted blocks is in progress or waits.
     fn is_evicting(&self) -> bool {
-        self.active.is_some_and(|a| a.purpose == Purpose::Evict)
-            || self.queue.iter().any(|q| q.1 == Purpose::Evict)
+        self.all_work().any(|work| work == Work::Evict)
     }
 
     /// Whether the region is to be destaged.
@@ -162,7 +155,7 @@ impl Cleaner {
     /// Whether a destage has not yet written all records that the region held when the destage
     /// began: the region is queued, being cleaned, or could not be read.
     pub fn is_owed(&self, region: u32) -> bool {
-        let active = |a: &Cleaning| a.region == region && a.purpose == Purpose::Destage;
+        let active = |active: &Cleaning| active.work == Work::Destage(region);
         self.is_wanted_clean(region)
             || self.unread[region as usize]
             || self.active.as_ref().is_some_and(active)
@@ -170,18 +163,18 @@ impl Cleaner {
 
     /// Drops the queued destages.
     pub fn forget_destages(&mut self) {
-        self.queue.retain(|q| q.1 != Purpose::Destage);
+        self.queue.retain(|work| !work.destages());
         self.wanted.fill(false);
     }
 
     /// Number of regions to clean for a destage, not to make room.
     pub fn destages(&self) -> usize {
-        self.queue.iter().filter(|q| q.1 == Purpose::Destage).count()
+        self.queue.iter().filter(|work| work.destages()).count()
     }
 
     /// Whether regions are to be cleaned for a destage, not to make room.
     pub fn is_destaging(&self) -> bool {
-        self.queue.iter().any(|q| q.1 == Purpose::Destage)
+        self.queue.iter().any(|work| work.destages())
     }
 
     /// Drops all work: the log takes no more writes.
@@ -193,22 +186,25 @@ impl Cleaner {
     /// The current region is not reclaimed until a request waits for room.
     fn park(&mut self) {
         let parked = self.active.take().expect("a region is being cleaned");
-        self.queue.push_front((parked.region, parked.purpose));
+        self.queue.push_front(parked.work);
         self.parked = true;
     }
 
     /// The region to reclaim next, if its mappings are moved: a region to be cleaned must not move
     /// before it is clean.
     fn moves_next(&self) -> Option<u32> {
-        let &(region, purpose) = self.queue.front()?;
-        let moves = self.moves && purpose == Purpose::Reclaim && !self.is_wanted_clean(region);
-        moves.then_some(region)
+        match self.queue.front() {
+            Some(&Work::Reclaim(region)) if self.moves && !self.is_wanted_clean(region) => {
+                Some(region)
+            }
+            _ => None,
+        }
     }
 
-    /// The next region to clean, if a cleaning may begin now. `wanted`: a request waits for room.
+    /// Begins the next work, if a cleaning may begin now. `wanted`: a request waits for room.
     /// `room`: for the mappings that [`Cleaner::moves_next`] would move; stores and failures do not
     /// delay that.
-    fn begin(&mut self, sync_failures: u64, wanted: bool, room: MoveRoom) -> Option<u32> {
+    fn begin(&mut self, sync_failures: u64, wanted: bool, room: MoveRoom) -> Option<Work> {
         let (paused, moves) = (self.retry_at.is_some(), room == MoveRoom::Now);
         if self.active.is_some() || paused && !moves {
             return None;
@@ -219,13 +215,13 @@ impl Cleaner {
         }
 
         let at = self.next_in_queue(paused)?;
-        let (region, purpose) = self.queue.remove(at)?;
-        if purpose == Purpose::Destage {
+        let work = self.queue.remove(at)?;
+        if let Work::Destage(region) = work {
             self.wanted[region as usize] = false;
         }
-        self.moved_last = purpose == Purpose::Reclaim;
-        self.active = Some(Cleaning::new(region, purpose, sync_failures, paused));
-        Some(region)
+        self.moved_last = work.reclaims();
+        self.active = Some(Cleaning::new(work, sync_failures, paused));
+        Some(work)
     }
 
     /// If the region to reclaim has to wait, or yields its turn, moves other work before it. Returns whether
@@ -236,7 +232,7 @@ impl Cleaner {
         if !waits && !yields {
             return true;
         }
-        let other = self.queue.iter().position(|q| q.1 != Purpose::Reclaim);
+        let other = self.queue.iter().position(|work| !work.reclaims());
         match other.and_then(|at| self.queue.remove(at)) {
             Some(next) => self.queue.push_front(next),
             None => return !waits,
@@ -246,89 +242,82 @@ impl Cleaner {
 
     /// The place in the queue of the work whose turn it is. `paused`: during the pause after a failure.
     fn next_in_queue(&self, paused: bool) -> Option<usize> {
-        let &(region, purpose) = self.queue.front()?;
-        let reclaim = purpose == Purpose::Reclaim;
+        let &Work::Reclaim(region) = self.queue.front()? else { return Some(0) };
 
         // A region that is to be destaged must not move before it is.
-        let destage = self.queue.iter().position(|&q| q == (region, Purpose::Destage));
-        if let Some(at) = destage.filter(|_| self.moves && reclaim) {
+        let destage = self.queue.iter().position(|&work| work == Work::Destage(region));
+        if let Some(at) = destage.filter(|_| self.moves) {
             return Some(at);
         }
 
-        let other = self.queue.iter().position(|q| matches!(q.1, Purpose::Evict | Purpose::Late));
-        Some(other.filter(|_| reclaim && self.moved_last && !paused).unwrap_or(0))
+        let other = self.queue.iter().position(|work| matches!(work, Work::Evict | Work::Late(_)));
+        Some(other.filter(|_| self.moved_last && !paused).unwrap_or(0))
     }
 
-    /// The cleaning of the current region ended. A failed one is retried after a pause, or when all
+    /// The current cleaning ended: returns its work. A failed one is retried after a pause, or when all
     /// others have had their turn. It is not retried if it was `tentative`: nothing has asked for
     /// it.
-    fn end(&mut self, result: Outcome, now: Nanos, tentative: bool) -> Cleaning {
-        let done = self.active.take().expect("a region is being cleaned");
+    fn end(&mut self, result: Outcome, now: Nanos, tentative: bool) -> Work {
+        let Cleaning { work, paused, .. } = self.active.take().expect("a cleaning is in progress");
         match result {
             Ok(()) => {
-                if !done.paused {
+                if !paused {
                     self.failures = 0;
                 }
-                if done.purpose == Purpose::Reclaim {
+                if work.reclaims() {
                     self.unreadable = 0;
                 }
-                return done;
+                return work;
             }
             // What can be read elsewhere comes before what cannot be read here.
             Err(IoError::Corrupt) => {
                 self.unreadable += 1;
-                self.push_again((done.region, done.purpose));
+                self.push_again(work);
                 if self.queue.len() > 1 && self.is_destaging() {
-                    return done;
+                    return work;
                 }
             }
             // Late stores are tried again from time to time anyway.
-            Err(error) if done.purpose == Purpose::Late => {
+            Err(error) if work.is_late() || tentative && work.destages() => {
                 self.error = error;
-                return done;
-            }
-            Err(error) if tentative && done.purpose == Purpose::Destage => {
-                self.error = error;
-                return done;
+                return work;
             }
             Err(error) => {
                 self.error = error;
                 self.failures += 1;
-                self.queue_failed(&done);
+                self.queue_failed(work);
             }
         }
 
         let attempts = self.failures.max(self.unreadable).max(1) - 1;
         let pause = PAUSE_FIRST.0 << attempts.min(16);
         self.retry_at = Some(now.saturating_add(Nanos(pause.min(PAUSE_LAST.0))));
-        done
+        work
     }
 
     /// Queues the work of a failed cleaning again, unless it has failed too often in this destage.
-    fn queue_failed(&mut self, done: &Cleaning) {
-        let again = (done.region, done.purpose);
-        match done.purpose {
-            Purpose::Reclaim => {
-                self.queue.push_front(again);
+    fn queue_failed(&mut self, work: Work) {
+        match work {
+            Work::Reclaim(_) => {
+                self.queue.push_front(work);
                 self.yields = true;
             }
-            Purpose::Destage => {
-                self.tries[done.region as usize] += 1;
-                if !self.is_given_up(done.region) {
-                    self.push_again(again);
+            Work::Destage(region) => {
+                self.tries[region as usize] += 1;
+                if !self.is_given_up(region) {
+                    self.push_again(work);
                 }
             }
-            Purpose::Evict | Purpose::Late => self.push_again(again),
+            Work::Evict | Work::Late(_) => self.push_again(work),
         }
     }
 
-    fn push_again(&mut self, (region, purpose): (u32, Purpose)) {
-        // A region may have been queued again while it was being cleaned.
-        if purpose != Purpose::Destage || !self.is_wanted_clean(region) {
-            match purpose {
-                Purpose::Reclaim => self.queue.push_back((region, purpose)),
-                Purpose::Destage | Purpose::Evict | Purpose::Late => self.push(region, purpose),
-            }
+    fn push_again(&mut self, work: Work) {
+        match work {
+            // The region was queued again while it was being cleaned.
+            Work::Destage(region) if self.is_wanted_clean(region) => {}
+            Work::Destage(_) | Work::Evict | Work::Late(_) => self.push(work),
+            Work::Reclaim(_) => self.queue.push_back(work),
         }
     }
 
@@ -339,7 +328,7 @@ impl Cleaner {
 
     /// Whether this region is being cleaned.
     pub fn is_cleaning(&self, region: u32) -> bool {
-        self.active.is_some_and(|active| active.region == region)
+        self.active.as_ref().is_some_and(|active| active.work.region() == Some(region))
     }
 
     /// The error of the last failed attempt.
@@ -403,13 +392,14 @@ mod tests {
     fn a_pause_after_a_failure_does_not_put_off_moves() {
         let paused = || {
             let mut cleaner = Cleaner::new(4, true);
-            cleaner.push(2, Purpose::Reclaim);
+            cleaner.push(Work::Reclaim(2));
             (cleaner.failures, cleaner.retry_at) = (1, Some(Nanos(9)));
             cleaner
         };
         assert_eq!(paused().moves_next(), Some(2));
+        let reclaim = Some(Work::Reclaim(2));
         for (room, begins) in
-            [(MoveRoom::Now, Some(2)), (MoveRoom::Later, None), (MoveRoom::Never, None)]
+            [(MoveRoom::Now, reclaim), (MoveRoom::Later, None), (MoveRoom::Never, None)]
         {
             assert_eq!(paused().begin(0, true, room), begins, "{room:?}");
         }
@@ -422,10 +412,19 @@ mod tests {
     #[test]
     fn moves_wait_for_room_that_comes_while_other_cleanings_go_on() {
         let mut cleaner = Cleaner::new(4, true);
-        cleaner.push(2, Purpose::Reclaim);
+        cleaner.push(Work::Reclaim(2));
         assert_eq!(cleaner.begin(0, true, MoveRoom::Later), None);
-        cleaner.push(0, Purpose::Evict);
-        assert_eq!(cleaner.begin(0, true, MoveRoom::Later), Some(0));
+        cleaner.push(Work::Evict);
+        assert_eq!(cleaner.begin(0, true, MoveRoom::Later), Some(Work::Evict));
         assert_eq!(cleaner.moves_next(), Some(2));
+    }
+
+    #[test]
+    fn a_round_for_evicted_blocks_cleans_no_region() {
+        let mut cleaner = Cleaner::new(4, true);
+        cleaner.push(Work::Evict);
+        assert_eq!(cleaner.begin(0, false, MoveRoom::Never), Some(Work::Evict));
+        assert!((0..4).all(|region| !cleaner.is_cleaning(region)));
+        assert!(cleaner.is_evicting() && cleaner.is_active());
     }
 }

@@ -1,6 +1,8 @@
 //! The parameters of a cache. Every limit is a parameter, so that tests can run tiny caches.
 
-use core::fmt;
+mod check;
+
+pub use check::ConfigError;
 
 use forebay_block::{BlockSize, Nanos};
 use forebay_flash::Geometry;
@@ -8,6 +10,7 @@ use forebay_replacement::{
     AdmissionParameters, Kind as ReplacementKind, Parameters, Popularity, QueueParameters,
 };
 
+#[cfg(doc)]
 use crate::combination::Combination;
 use crate::place::Relation;
 use crate::policy::{Acknowledge, Partial, WritePolicy};
@@ -217,36 +220,6 @@ impl VolumeConfig {
 }
 
 impl CacheConfig {
-    /// Checks whether a cache can have these parameters. [`Cache::new`](crate::Cache::new) panics if not. The
-    /// geometry of the flash tier has a check of its own, [`Geometry::validate`].
-    ///
-    /// # Errors
-    /// The first parameter that is impossible, or does not fit the others.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        let refuse_unless = |fits, error| if fits { Ok(()) } else { Err(error) };
-        refuse_unless((1..=64).contains(&self.shards), ConfigError::Shards)?;
-        let steps = 1..=self.request_blocks_max;
-        refuse_unless(steps.contains(&self.step_blocks), ConfigError::StepBlocks)?;
-        refuse_unless(self.call_steps >= 1, ConfigError::CallSteps)?;
-        let extents = self.block_size.shift()..=63;
-        refuse_unless(extents.contains(&self.extent_shift), ConfigError::ExtentShift)?;
-        let slots = self.flash.as_ref().is_some_and(|f| f.geometry.slots != 0);
-        refuse_unless(!slots || self.shards == 1, ConfigError::SlotsShards)?;
-        let (relation, combination) = (self.relation, Combination::from_config(self));
-        combination.check().map_err(|why| ConfigError::Combination { relation, why })?;
-
-        for shard in 0..self.shards {
-            let dram = self.share(shard, self.dram_blocks);
-            let frames = self.share(shard, self.dram_blocks + self.spare_frames);
-            refuse_unless(dram > 0, ConfigError::DramBlocks)?;
-            refuse_unless(frames > dram, ConfigError::SpareFrames)?;
-            refuse_unless(self.share(shard, self.bounce_frames) > 0, ConfigError::BounceFrames)?;
-        }
-        refuse_unless(self.transfers_spare > 0, ConfigError::TransfersSpare)?;
-        let transfers = self.transfers();
-        refuse_unless(transfers <= Self::TRANSFERS_MAX, ConfigError::Transfers { transfers })
-    }
-
     /// A shard's share of a total number.
     pub(crate) fn share(&self, shard: u8, total: u32) -> u32 {
         let n = u32::from(self.shards);
@@ -273,6 +246,8 @@ impl CacheConfig {
     /// Most frames, bounce frames and spare transfers of a shard together: each may have a transfer
     /// in progress, and an index entry has 24 bits for the number of its transfer.
     pub const TRANSFERS_MAX: u32 = crate::shard::entry::TRANSFERS_MAX;
+    /// Most blocks that the index of a shard has room for.
+    pub const ENTRIES_MAX: u32 = crate::shard::index::ENTRIES_MAX;
     /// Default [`step_blocks`](Self::step_blocks): the length of the longest transfer.
     pub const STEP_BLOCKS: u32 = 256;
     /// Default [`call_steps`](Self::call_steps): about 20 microseconds.
@@ -310,115 +285,15 @@ impl CacheConfig {
     }
 
     /// Most transfers of a shard; for shards of different sizes, of the largest.
-    pub fn transfers(&self) -> u32 {
-        let n = u32::from(self.shards);
-        let frames = (self.dram_blocks + self.spare_frames).div_ceil(n);
-        frames + self.bounce_frames.div_ceil(n) + self.transfers_spare
+    pub fn transfers(&self) -> u64 {
+        let n = u64::from(self.shards).max(1);
+        let frames = (u64::from(self.dram_blocks) + u64::from(self.spare_frames)).div_ceil(n);
+        frames + u64::from(self.bounce_frames).div_ceil(n) + u64::from(self.transfers_spare)
     }
 
-    /// Number of DRAM frames that the driver provides, numbered from 0.
+    /// Number of DRAM frames that the driver provides, numbered from 0, in a configuration that
+    /// [`check`](CacheConfig::check) accepts.
     pub fn frames(&self) -> u32 {
         self.dram_blocks + self.spare_frames + self.bounce_frames
-    }
-}
-
-/// Why a cache cannot have some parameters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The number of shards is not from 1 to 64.
-    Shards,
-    /// A step of a request has no block, or more than may be in flight.
-    StepBlocks,
-    /// A call may take no step.
-    CallSteps,
-    /// An extent is shorter than a block, or longer than any volume.
-    ExtentShift,
-    /// The slots layout has one shard.
-    SlotsShards,
-    /// The policies do not go together.
-    Combination {
-        /// The relation of the tiers.
-        relation: Relation,
-        /// What is missing.
-        why: &'static str,
-    },
-    /// A shard has no block in DRAM.
-    DramBlocks,
-    /// A shard has no spare frame.
-    SpareFrames,
-    /// A shard has no bounce frame.
-    BounceFrames,
-    /// Blocks without a frame have no transfer.
-    TransfersSpare,
-    /// A shard may have more transfers than can be numbered.
-    Transfers {
-        /// Their number.
-        transfers: u32,
-    },
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ConfigError::Shards => f.write_str("the number of shards must be from 1 to 64"),
-            ConfigError::StepBlocks => {
-                f.write_str("step_blocks must be from 1 to `request_blocks_max`")
-            }
-            ConfigError::CallSteps => f.write_str("call_steps must be at least 1"),
-            ConfigError::ExtentShift => f.write_str("an extent must be at least one block"),
-            ConfigError::SlotsShards => f.write_str("the slots layout supports only one shard"),
-            ConfigError::Combination { relation, why } => write!(f, "{relation}: {why}"),
-            ConfigError::DramBlocks => f.write_str("each shard needs at least one DRAM block"),
-            ConfigError::SpareFrames => f.write_str("each shard needs a spare frame"),
-            ConfigError::BounceFrames => f.write_str("each shard needs a bounce frame"),
-            ConfigError::TransfersSpare => f.write_str("blocks without a frame need a transfer"),
-            ConfigError::Transfers { transfers } => {
-                let most = CacheConfig::TRANSFERS_MAX;
-                write!(f, "{transfers} transfers exceed the {most} that can be numbered")
-            }
-        }
-    }
-}
-
-impl core::error::Error for ConfigError {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_impossible_configuration_is_refused_with_the_parameter_that_is_wrong() {
-        let good = CacheConfig::dram_only(16);
-        assert_eq!(good.check(), Ok(()));
-        let refuses = |error, spoil: fn(&mut CacheConfig)| {
-            let mut config = good.clone();
-            spoil(&mut config);
-            assert_eq!(config.check(), Err(error));
-        };
-        refuses(ConfigError::Shards, |c| c.shards = 0);
-        refuses(ConfigError::Shards, |c| c.shards = 65);
-        refuses(ConfigError::StepBlocks, |c| c.step_blocks = c.request_blocks_max + 1);
-        refuses(ConfigError::CallSteps, |c| c.call_steps = 0);
-        refuses(ConfigError::ExtentShift, |c| c.extent_shift = c.block_size.shift() - 1);
-        refuses(ConfigError::DramBlocks, |c| c.dram_blocks = 0);
-        refuses(ConfigError::SpareFrames, |c| c.spare_frames = 0);
-        refuses(ConfigError::BounceFrames, |c| c.bounce_frames = 0);
-        refuses(ConfigError::TransfersSpare, |c| c.transfers_spare = 0);
-        refuses(ConfigError::DramBlocks, |c| {
-            (c.shards, c.spare_frames, c.bounce_frames) = (17, 17, 17);
-        });
-        let most = CacheConfig::TRANSFERS_MAX;
-        let error = CacheConfig { transfers_spare: most, ..good.clone() }.check().unwrap_err();
-        assert!(matches!(error, ConfigError::Transfers { .. }), "{error}");
-        let relation = Relation::Inclusive;
-        let error = CacheConfig { relation, ..good.clone() }.check().unwrap_err();
-        assert!(error.to_string().contains("needs flash"), "{error}");
-    }
-
-    #[test]
-    #[should_panic(expected = "call_steps must be at least 1")]
-    fn a_cache_with_an_impossible_configuration_is_not_built() {
-        crate::Cache::new(CacheConfig { call_steps: 0, ..CacheConfig::dram_only(4) });
     }
 }

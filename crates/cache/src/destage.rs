@@ -7,7 +7,7 @@ use forebay_effect::{IoError, Outcome};
 use forebay_flash::Log;
 use forebay_flash::sabotage::Bug;
 
-use crate::cleaner::{Cleaner, Purpose};
+use crate::cleaner::{Cleaner, Work};
 use crate::front::INTERNAL;
 use crate::stores::Stores;
 use crate::world::{CacheState, World};
@@ -106,7 +106,7 @@ impl Destages {
         {
             return;
         }
-        cleaner.push(to, Purpose::Destage);
+        cleaner.push(Work::Destage(to));
         world.stats.destages_followed += 1;
         destage.followed += 1;
         // It has followed records more often than there are regions. A client that keeps writing

@@ -147,7 +147,7 @@ impl Front {
             shares: Shares::new(),
             flushing: VolumeSet::EMPTY,
             running: Fifo::EMPTY,
-            blocked: vec![Fifo::EMPTY; usize::from(config.shards)].into_boxed_slice(),
+            blocked: (0..config.shards).map(|_| Fifo::EMPTY).collect(),
             blocked_count: 0,
             pieces_left_max: config.request_blocks_max - config.step_blocks,
             step_bytes: u64::from(config.step_blocks) << config.block_size.shift(),
@@ -196,21 +196,24 @@ impl Front {
             return Err(IoError::ReadOnly);
         }
         let bypass = state.is_streaming(op, (offset, length), self.bypass);
-        let stats = &mut state.stats;
-        match op {
-            Op::Read => {
-                stats.reads += 1;
-                stats.read_bytes += length;
+        // The counters are about clients.
+        if id != INTERNAL {
+            let stats = &mut state.stats;
+            match op {
+                Op::Read => {
+                    stats.reads += 1;
+                    stats.read_bytes += length;
+                }
+                Op::Write => {
+                    stats.writes += 1;
+                    stats.write_bytes += length;
+                }
+                Op::Trim | Op::WriteZeroes => stats.zeroes += 1,
+                Op::Flush => stats.flushes += 1,
             }
-            Op::Write => {
-                stats.writes += 1;
-                stats.write_bytes += length;
-            }
-            Op::Trim | Op::WriteZeroes => stats.zeroes += 1,
-            Op::Flush => stats.flushes += 1,
+            state.requests += 1;
+            self.modifying += u32::from(op != Op::Read);
         }
-        self.modifying += u32::from(op != Op::Read && id != INTERNAL);
-        self.volumes[volume.0 as usize].requests += u32::from(id != INTERNAL);
         let (offset, end) = if op == Op::Flush { (0, 0) } else { (offset, end) };
         Ok(self.requests.insert(RequestState {
             id,
@@ -246,9 +249,7 @@ impl Front {
             state.paused = false;
             self.run(request);
         } else if state.outstanding == 0 && state.cursor == state.end {
-            let mut finished = self.finished;
-            self.requests.push_back(&mut finished, request);
-            self.finished = finished;
+            self.requests.push_back(&mut self.finished, request);
         }
     }
 
@@ -271,40 +272,28 @@ impl Front {
 
     /// The request takes its next step in the turn to come.
     pub fn run(&mut self, request: RequestIndex) {
-        let mut running = self.running;
-        self.requests.push_back(&mut running, request);
-        self.running = running;
+        self.requests.push_back(&mut self.running, request);
     }
 
     /// Takes the request whose step is next.
     pub fn pop_running(&mut self) -> Option<RequestIndex> {
-        let mut running = self.running;
-        let request = self.requests.pop_front(&mut running);
-        self.running = running;
-        request
+        self.requests.pop_front(&mut self.running)
     }
 
     /// Takes the next request whose pieces have all returned.
     pub fn pop_finished(&mut self) -> Option<RequestIndex> {
-        let mut finished = self.finished;
-        let request = self.requests.pop_front(&mut finished);
-        self.finished = finished;
-        request
+        self.requests.pop_front(&mut self.finished)
     }
 
     /// A shard had no place for the request's next piece.
     pub fn block(&mut self, request: RequestIndex, shard: usize) {
-        let mut blocked = self.blocked[shard];
-        self.requests.push_back(&mut blocked, request);
-        self.blocked[shard] = blocked;
+        self.requests.push_back(&mut self.blocked[shard], request);
         self.blocked_count += 1;
     }
 
     /// Takes the request that has waited longest for a place in a shard.
     pub fn unblock(&mut self, shard: usize) -> Option<RequestIndex> {
-        let mut blocked = self.blocked[shard];
-        let request = self.requests.pop_front(&mut blocked)?;
-        self.blocked[shard] = blocked;
+        let request = self.requests.pop_front(&mut self.blocked[shard])?;
         self.blocked_count -= 1;
         Some(request)
     }
@@ -326,9 +315,7 @@ impl Front {
             self.begin_zeroing(request);
             return true;
         }
-        let mut waiting = self.volumes[volume].zeroings_waiting;
-        self.requests.push_back(&mut waiting, request);
-        self.volumes[volume].zeroings_waiting = waiting;
+        self.requests.push_back(&mut self.volumes[volume].zeroings_waiting, request);
         self.zeroings_waiting += 1;
         false
     }
@@ -350,14 +337,10 @@ impl Front {
     /// A zeroing of the volume has ended: those that waited for it continue, in order.
     fn end_zeroing(&mut self, request: RequestIndex, volume: usize) {
         self.volumes[volume].zeroings.retain(|&other| other != request);
-        loop {
-            let mut waiting = self.volumes[volume].zeroings_waiting;
-            match waiting.first() {
-                Some(first) if !self.meets_a_zeroing(first) => {}
-                _ => return,
-            }
-            let next = self.requests.pop_front(&mut waiting).expect("the list is not empty");
-            self.volumes[volume].zeroings_waiting = waiting;
+        while let Some(next) = self.volumes[volume].zeroings_waiting.first()
+            && !self.meets_a_zeroing(next)
+        {
+            self.requests.pop_front(&mut self.volumes[volume].zeroings_waiting);
             self.zeroings_waiting -= 1;
             self.begin_zeroing(next);
             self.run(next);

@@ -1,4 +1,5 @@
-//! The interface of the cache for the code that executes its effects.
+//! The interface of the cache for the code that executes its effects, for drivers in which completions take no time:
+//! the time of a completion is that of the last call. The engine has an interface of its own, with a clock.
 
 use forebay_effect::{Effect, Machine, MetaBuffer, Outcome, Segment, Token};
 

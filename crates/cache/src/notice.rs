@@ -1,4 +1,4 @@
-//! How a cache is started ([`Open`]), and its messages to the operator ([`Notice`]).
+//! How a cache is started ([`Open`]), and its messages to the driver ([`Notice`]).
 
 use forebay_block::Volume;
 use forebay_effect::Outcome;
@@ -7,7 +7,8 @@ use forebay_flash::{Binding, LogError, RecoveryReport, Stamp, StoreStamp};
 #[cfg(doc)]
 use crate::cache::Cache;
 
-/// A message for the operator.
+/// A message to the driver. [`Notice::Stamp`] is an order that it must carry out and answer; the others tell it, and
+/// thus the operator, what has happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Notice {
@@ -25,7 +26,7 @@ pub enum Notice {
     /// no longer count are dropped.
     Sealed(Outcome),
     /// These stamps must be written durably to the headers of their stores; call [`Cache::stamped`]
-    /// for each, alone or with others.
+    /// for each, alone or with others. Until then, cleanings wait, and so may requests for room.
     Stamp {
         /// By volume.
         stamps: Vec<(Volume, Stamp)>,

@@ -203,9 +203,7 @@ impl World {
 
     /// Holds a request until the change of policy, or the destage, has ended.
     pub fn hold(&mut self, request: RequestIndex) {
-        let mut held = self.front.held;
-        self.front.requests.push_back(&mut held, request);
-        self.front.held = held;
+        self.front.requests.push_back(&mut self.front.held, request);
         self.front.held_count += 1;
     }
 
@@ -236,19 +234,15 @@ impl World {
     /// Holds the rest of a request until its volume has fewer dirty blocks than its share.
     pub fn hold_for_share(&mut self, request: RequestIndex) {
         let volume = usize::from(self.front.requests[request].volume);
-        let mut held = self.front.volumes[volume].held;
-        self.front.requests.push_back(&mut held, request);
-        self.front.volumes[volume].held = held;
+        self.front.requests.push_back(&mut self.front.volumes[volume].held, request);
         self.front.shares.held += 1;
         self.stats.waits_share += 1;
     }
 
     /// The first request that waits for the volume's share continues.
     pub fn release_one(&mut self, volume: usize) -> bool {
-        let mut held = self.front.volumes[volume].held;
-        let first = self.front.requests.pop_front(&mut held);
-        self.front.volumes[volume].held = held;
-        let Some(request) = first else { return false };
+        let held = &mut self.front.volumes[volume].held;
+        let Some(request) = self.front.requests.pop_front(held) else { return false };
         self.front.shares.held -= 1;
         if self.is_held(self.front.requests[request].op) {
             self.hold(request);

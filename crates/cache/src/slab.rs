@@ -130,8 +130,9 @@ impl<K: Key, T> core::ops::IndexMut<K> for Slab<K, T> {
     }
 }
 
-/// A first-in first-out list of slab items linked through a `next` field the items carry.
-#[derive(Clone, Copy, Debug)]
+/// A first-in first-out list of slab items linked through a `next` field the items carry. It is not `Copy`: a copy
+/// would be another list of the same items.
+#[derive(Debug)]
 pub(crate) struct Fifo<K> {
     head: K,
     tail: K,
@@ -140,17 +141,17 @@ pub(crate) struct Fifo<K> {
 impl<K: Key> Fifo<K> {
     pub const EMPTY: Fifo<K> = Fifo { head: K::NONE, tail: K::NONE };
 
-    pub fn is_empty(self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.head == K::NONE
     }
 
     /// The item that leaves first.
-    pub fn first(self) -> Option<K> {
+    pub fn first(&self) -> Option<K> {
         (self.head != K::NONE).then_some(self.head)
     }
 
     /// The item that leaves last.
-    pub fn last(self) -> Option<K> {
+    pub fn last(&self) -> Option<K> {
         (self.tail != K::NONE).then_some(self.tail)
     }
 }

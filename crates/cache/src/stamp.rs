@@ -31,7 +31,7 @@ pub(crate) struct Stamps {
     /// By volume: its newest stamp.
     newest: Vec<Stamp>,
     /// By volume: direct writes that had ended when the newest stamp was ordered.
-    written: Vec<u64>,
+    direct_writes: Vec<u64>,
     /// Volumes that have durably received dirty records since a stamp was ordered.
     taken_over: VolumeSet,
     /// By volume: the stamp that is being written.
@@ -56,7 +56,8 @@ struct Pending {
     stamp: Stamp,
     /// The volume had received dirty records.
     taken_over: bool,
-    written: u64,
+    /// Direct writes that had ended.
+    direct_writes: u64,
     /// The number of direct writes, if all of them were durable.
     settled: Option<u64>,
 }
@@ -77,7 +78,7 @@ impl Stamps {
         assert!((volume.0 as usize) < count, "stamps of a volume that is not attached");
         self.kept.insert(volume.0 as usize);
         self.newest.resize(count, Stamp::default());
-        self.written.resize(count, 0);
+        self.direct_writes.resize(count, 0);
         self.pending.resize(count, None);
     }
 
@@ -87,7 +88,7 @@ impl Stamps {
         let mut volumes = VolumeSet::EMPTY;
         for v in self.kept.iter() {
             let changed = self.newest[v].seen < seen
-                || self.written[v] != world.front.volumes[v].direct_done()
+                || self.direct_writes[v] != world.front.volumes[v].direct_done()
                 || self.taken_over.contains(v);
             volumes.insert_if(v, changed);
         }
@@ -125,7 +126,7 @@ impl Stamps {
 
     /// The headers of these volumes were written with these numbers, or could not be written if the
     /// number is 0.
-    pub fn written(&mut self, world: &mut World, numbers: &[(Volume, u64)]) -> Stamped {
+    pub fn note_written(&mut self, world: &mut World, numbers: &[(Volume, u64)]) -> Stamped {
         let mut noted = Vec::with_capacity(numbers.len());
         let mut releasing = VolumeSet::EMPTY;
         for &(volume, number) in numbers {
@@ -142,7 +143,7 @@ impl Stamps {
                 continue;
             }
             self.newest[v] = pending.stamp;
-            self.written[v] = pending.written;
+            self.direct_writes[v] = pending.direct_writes;
             self.released |= releases;
             let of = &mut world.front.volumes[v];
             let logged = of.log_bypass == LogBypass::Allowed
@@ -181,7 +182,7 @@ impl Stamps {
     }
 
     /// The store of the volume is an older copy to be completed.
-    pub fn complete(&mut self, volume: u16) {
+    pub fn begin_completing(&mut self, volume: u16) {
         self.completing.insert(usize::from(volume));
     }
 
@@ -213,7 +214,7 @@ impl Stamps {
         for v in volumes.into_iter().map(usize::from).filter(|&v| kept.contains(v)) {
             self.taken_over.remove(v);
             self.newest[v] = stamp;
-            self.written[v] = world.front.volumes[v].direct_done();
+            self.direct_writes[v] = world.front.volumes[v].direct_done();
         }
     }
 
@@ -247,7 +248,7 @@ impl Stamps {
             self.pending[v] = Some(Pending {
                 stamp,
                 taken_over: self.taken_over.contains(v),
-                written: of.direct_done(),
+                direct_writes: of.direct_done(),
                 settled: of.direct_settled().filter(|_| settles),
             });
         }

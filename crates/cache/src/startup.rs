@@ -125,7 +125,7 @@ impl Startup {
             if self.incomplete.contains(usize::from(volume)) || !self.disowned.is_empty() {
                 refuse(world, LogError::Older { volume, which: Older::Store });
             }
-            stamps.complete(volume);
+            stamps.begin_completing(volume);
         }
     }
 

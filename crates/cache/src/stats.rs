@@ -42,7 +42,7 @@ sums! {
 
     /// What one volume has seen.
     pub struct VolumeStats {
-        /// Read requests, write requests, trims and zeroings, flushes.
+        /// Read requests of clients.
         pub reads: u64,
         /// Write requests.
         pub writes: u64,

@@ -35,15 +35,30 @@ impl Stop {
         Stop { target: StopTarget::Flash, result: Ok(()), flushed: None }
     }
 
-    /// Begins a stop, unless one is in progress or nothing runs; returns whether it began.
+    /// Begins a stop of a cache that serves, or was never started; returns whether it began.
     pub fn begin(&mut self, world: &mut World, target: StopTarget) -> bool {
-        let begins = matches!(world.state, CacheState::Ready | CacheState::New);
-        if begins {
-            world.state = CacheState::Draining;
-            world.shards.iter_mut().for_each(Shard::stop_lines);
-            (self.target, world.hurry) = (target, true);
+        match world.state {
+            CacheState::Ready => {
+                world.state = CacheState::Draining;
+                world.shards.iter_mut().for_each(Shard::stop_lines);
+            }
+            // Nothing is dirty, and the devices are not open: none is accessed.
+            CacheState::New => self.close_log(world),
+            _ => return false,
         }
-        begins
+        (self.target, world.hurry) = (target, true);
+        true
+    }
+
+    /// The log stops, if there is one.
+    fn close_log(&self, world: &mut World) {
+        match &mut world.log {
+            Some(log) => {
+                world.state = CacheState::Closing;
+                log.stop();
+            }
+            None => world.state = CacheState::Ending,
+        }
     }
 
     /// Whether blocks that were dirty in memory are on flash or on the backing stores; `None` until as many

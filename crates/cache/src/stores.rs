@@ -19,7 +19,7 @@
 use forebay_block::{Nanos, Volume};
 use forebay_effect::IoError;
 
-use crate::cleaner::{Cleaner, FAILURES_MAX, Purpose, clean_oldest, oldest};
+use crate::cleaner::{Cleaner, FAILURES_MAX, Work, destage_oldest, oldest_for_late};
 use crate::late::Late;
 use crate::shard::{Tiers, apart};
 use crate::stamp::Stamps;
@@ -168,7 +168,7 @@ impl Stores {
             return false;
         }
         let owing = volumes().filter(|(_, v)| v.owed > 0).map(|(n, _)| n).collect();
-        let Some(region) = oldest(world, cleaner, !wanted, Purpose::Late) else { return false };
+        let Some(region) = oldest_for_late(world, cleaner, !wanted) else { return false };
         let Some(log) = &mut world.log else { return false };
         let newest = log.newest_batch(region);
         let unseen = stamps.unseen(owing, newest);
@@ -176,7 +176,7 @@ impl Stores {
             // A cleaning would wait for this stamp, and all other cleanings would wait for that cleaning.
             return log.make_durable(newest) && stamps.order(world, unseen, 0, false);
         }
-        cleaner.push(region, Purpose::Late);
+        cleaner.push(Work::Late(region));
         true
     }
 
@@ -246,7 +246,7 @@ impl Stores {
         // The destages of probes are not counted.
         let probes = self.probing.len() as usize;
         if crowded && cleaner.destages() <= probes && world.state == CacheState::Ready {
-            any |= clean_oldest(world, cleaner, apart, Purpose::Destage);
+            any |= destage_oldest(world, cleaner, apart);
         }
         match self.stops_in_vain(world, cleaner) {
             true => Turn::GiveUp,
@@ -265,16 +265,16 @@ impl Stores {
     }
 
     /// Volumes that a cleaning skips if it begins now. With `destage` a destage of all cleans regions.
-    pub fn to_skip(&self, world: &World, purpose: Purpose, destage: bool) -> VolumeSet {
+    pub fn to_skip(&self, world: &World, work: Work, destage: bool) -> VolumeSet {
         // A stop waits for late stores.
         let late = if world.state == CacheState::Ready { self.late() } else { VolumeSet::EMPTY };
         let known = (self.failing | late) & !self.probing;
-        match purpose {
-            Purpose::Late => !self.late() | self.failing,
+        match work {
+            Work::Late(_) => !self.late() | self.failing,
             // A destage tries each store again, until that has failed as often as it takes.
-            Purpose::Destage if destage => self.hopeless(),
-            Purpose::Destage => known,
-            Purpose::Reclaim | Purpose::Evict => {
+            Work::Destage(_) if destage => self.hopeless(),
+            Work::Destage(_) => known,
+            Work::Reclaim(_) | Work::Evict => {
                 let carries = self.may_carry_failing(world) && self.stuck == 0;
                 if carries { known } else { VolumeSet::EMPTY }
             }
@@ -488,7 +488,7 @@ impl Stores {
         self.probing = self.failing;
         world.stats.probes += 1;
         for volume in self.failing.iter() {
-            clean_oldest(world, cleaner, !VolumeSet::only(volume), Purpose::Destage);
+            destage_oldest(world, cleaner, !VolumeSet::only(volume));
         }
     }
 }

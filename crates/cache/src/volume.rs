@@ -46,6 +46,15 @@ pub(crate) struct Flushing {
     pub failed: bool,
 }
 
+/// The errors of the last operations on a backing store, if they failed.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Failing {
+    /// The error of the last read.
+    pub read: Option<IoError>,
+    /// The error of the last write or sync.
+    pub write: Option<IoError>,
+}
+
 /// Extents for which the last direct write is remembered.
 const PLACES: u64 = 4096;
 
@@ -73,8 +82,8 @@ pub(crate) struct VolumeState {
     sync_failed: bool,
     /// The front's count of failed syncs when this volume's last one failed.
     failed_at: u64,
-    /// The errors of the last read and the last write of the backing store, if they failed.
-    pub failing: [Option<IoError>; 2],
+    /// How the last operations on the backing store failed, if they did.
+    pub failing: Failing,
     /// The error of the last failed read, write or sync.
     pub last_failure: Option<IoError>,
     syncing: Syncing,
@@ -125,7 +134,7 @@ impl VolumeState {
             direct_last: vec![1; PLACES as usize].into_boxed_slice(),
             sync_failed: false,
             failed_at: 0,
-            failing: [None; 2],
+            failing: Failing::default(),
             last_failure: None,
             syncing: Syncing {
                 in_flight: None,
@@ -221,7 +230,7 @@ impl VolumeState {
                 *failures += 1;
                 self.failed_at = *failures;
                 self.stats.backing_errors += 1;
-                (self.failing[1], self.last_failure) = (Some(error), Some(error));
+                (self.failing.write, self.last_failure) = (Some(error), Some(error));
             }
         }
         core::mem::take(&mut self.syncing.riding)

@@ -2,6 +2,7 @@
 
 mod accesses;
 mod admission;
+mod before_start;
 mod bypass;
 mod contract;
 mod driver;

@@ -187,7 +187,7 @@ impl Log {
     /// failed, and [`Event::AppendRefused`] that the record was taken back.
     ///
     /// # Panics
-    /// If a mask has granules that a block does not have, or dirty ones that are not valid.
+    /// If a mask has granules that a block does not have, or in the slots layout lost ones ([`Append::dirty`]).
     pub fn append(&mut self, append: Append) {
         let Some(queued) = self.admit(&append, self.refusal()) else { return };
         self.activity.record_appended(append.key);

@@ -89,7 +89,8 @@ impl Regions {
             // Mappings move in circles if more is wanted free than there can be.
             reserve: match geometry.slots {
                 0 => {
-                    let wanted = options.reserve_regions.max(1) + geometry.regions_kept();
+                    let wanted =
+                        options.reserve_regions.max(1).saturating_add(geometry.regions_kept());
                     u64::from(wanted.min(geometry.regions - 1))
                 }
                 _ => 2,

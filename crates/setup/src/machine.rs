@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use forebay_block::BlockSize;
 use forebay_cache::{
-    Acknowledge, Bypass, CacheConfig, Combination, FlashConfig, LogReplacement, Partial, Relation,
-    ReplacementParameters, WritePolicy, Written,
+    Acknowledge, Bypass, CacheConfig, Combination, ConfigError, FlashConfig, LogReplacement,
+    Partial, Relation, ReplacementParameters, WritePolicy, Written,
 };
 use forebay_config as words;
 use forebay_config::Config;
@@ -18,8 +18,8 @@ const SECTOR: u64 = 512;
 const LINE: u64 = 1 << 20;
 /// Slots for copies under way, for each shard.
 const BOUNCE_FRAMES_PER_SHARD: u32 = 128;
-/// Blocks that the index of a cache has room for.
-const BLOCKS_MAX: u64 = (1 << 31) - 1;
+/// Blocks that the index of a cache has room for: of all shards together no more than of one.
+const BLOCKS_MAX: u64 = CacheConfig::ENTRIES_MAX as u64;
 /// What gives the flash tier its size.
 const FLASH: &str = "the flash tier (flash.size, or the size of its device)";
 /// Pieces of requests that can wait at once.
@@ -67,7 +67,6 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
     check_blocks(memory, "cache.dram")?;
     let on_flash = flash.as_ref().map_or(0, |flash| u64::from(flash.entries_max));
     check_blocks(memory + on_flash, FLASH)?;
-    check_shards(shards, flash.as_ref())?;
     let cache = CacheConfig {
         block_size,
         dram_blocks,
@@ -94,11 +93,11 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
         transfers_spare: CacheConfig::TRANSFERS_SPARE,
         give_up_after: config.flush.give_up_after.nanos(),
     };
-    // (Of a flash tier that is not open yet nothing is known.)
-    if flash_bytes.is_some() || config.flash.is_none() {
-        check_combination(&Combination::from_config(&cache))?;
-    }
-    check_transfers(&cache, memory)?;
+    // Of a flash tier that is not open yet nothing is known: without one, no other relation is possible.
+    let known = flash_bytes.is_some() || config.flash.is_none();
+    let relation = if known { cache.relation } else { Relation::Exclusive };
+    let checked = CacheConfig { relation, ..cache.clone() };
+    checked.check().map_err(|error| refusal(&error, &cache, memory))?;
     Ok(cache)
 }
 
@@ -114,24 +113,23 @@ fn has_slots(flash: &FlashConfig) -> bool {
     flash.geometry.slots != 0
 }
 
-/// Refuses several shards in front of slots: each would need an index of all cells, and would replace by a list
-/// of its own.
-fn check_shards(shards: u8, flash: Option<&FlashConfig>) -> Result<(), SetupError> {
-    match shards > 1 && flash.is_some_and(has_slots) {
-        true => {
-            let what = "the flash layout \"slots\" supports only one shard: set `shards = 1` in \
-                        [workers], or flash.layout = \"log\"";
-            Err(SetupError::Unsupported(what.to_owned()))
+/// Why a cache cannot be built, in the words of the configuration file. The cache has `memory` blocks in memory.
+fn refusal(error: &ConfigError, cache: &CacheConfig, memory: u64) -> SetupError {
+    SetupError::Unsupported(match error {
+        ConfigError::Combination { relation, why } => {
+            format!("cache.relation = \"{relation}\": {why}")
         }
-        false => Ok(()),
-    }
+        // Each would need an index of all cells, and would replace by a list of its own.
+        ConfigError::SlotsShards => "the flash layout \"slots\" supports only one shard: set \
+                                     `shards = 1` in [workers], or flash.layout = \"log\""
+            .to_owned(),
+        ConfigError::Transfers { .. } => too_many_transfers(cache, memory),
+        other => format!("no cache can have this configuration: {other}"),
+    })
 }
 
-/// Refuses more blocks in the memory of a shard, of `memory` in all, than it can transfer at the same time.
-fn check_transfers(cache: &CacheConfig, memory: u64) -> Result<(), SetupError> {
-    if cache.transfers() <= CacheConfig::TRANSFERS_MAX {
-        return Ok(());
-    }
+/// A shard has more blocks in memory than it can transfer at the same time.
+fn too_many_transfers(cache: &CacheConfig, memory: u64) -> String {
     let block = cache.block_size.bytes();
     let per_shard = CacheConfig::TRANSFERS_MAX - BOUNCE_FRAMES_PER_SHARD - cache.transfers_spare;
     let limit = words::Size((u64::from(per_shard) * block).next_multiple_of(1 << 30));
@@ -142,13 +140,13 @@ fn check_transfers(cache: &CacheConfig, memory: u64) -> Result<(), SetupError> {
         }
         false => ("set ", ""),
     };
-    Err(SetupError::Unsupported(format!(
+    format!(
         "cache.dram is too large: a shard holds at most {per_shard} blocks in memory, which is less \
          than {limit} with blocks of {}{shards}; increase cache.block_size, or {layout}`shards` in \
          [workers] to {} or more",
         words::Size(block),
         memory.div_ceil(per_shard.into())
-    )))
+    )
 }
 
 /// Refuses more blocks than an index has room for, of whatever tier.

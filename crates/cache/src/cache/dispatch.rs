@@ -7,7 +7,7 @@ use forebay_effect::{IoError, Outcome};
 use forebay_flash::{Event, Log, RecoveryReport};
 
 use crate::cache::Cache;
-use crate::cleaner::{Cleaner, Purpose, Surroundings};
+use crate::cleaner::{Cleaner, Surroundings, Work};
 use crate::destage::Destaged;
 use crate::notice::Notice;
 use crate::pass_through::Others;
@@ -258,7 +258,7 @@ impl Cache {
             Event::Voided { ticket, result } => self.handle_voided(ticket, result),
             Event::Reclaim { region } => {
                 if self.stamps.may_reclaim(region) {
-                    self.cleaner.push(region, Purpose::Reclaim);
+                    self.cleaner.push(Work::Reclaim(region));
                 }
             }
             Event::BypassNoted { volume, result } => self.world.log_bypass_noted(volume, result),

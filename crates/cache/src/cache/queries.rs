@@ -13,6 +13,7 @@ use crate::front::Front;
 use crate::published;
 use crate::shard::{EntryId, Shard};
 use crate::stats::{CacheStats, VolumeStats};
+use crate::volume::Failing;
 use crate::world::{CacheState, sooner};
 
 /// The likely place of a block in the index ([`Cache::prefetch_entry`]).
@@ -24,6 +25,21 @@ pub struct Sought {
 }
 
 impl Cache {
+    /// Gives this cache a bug.
+    #[doc(hidden)]
+    pub fn sabotage(&mut self, sabotage: forebay_flash::sabotage::Sabotage) {
+        self.world.front.sabotage = sabotage;
+        if let Some(log) = &mut self.world.log {
+            log.sabotage(sabotage);
+        }
+    }
+
+    /// # Panics
+    /// After the start.
+    pub(super) fn assert_new(&self, call: &str) {
+        assert!(self.world.state == CacheState::New, "{call} must be called before the start");
+    }
+
     /// Whether another request can be taken now.
     pub fn has_room(&self) -> bool {
         self.world.front.requests.in_use() < self.world.config.requests_max as usize
@@ -78,7 +94,7 @@ impl Cache {
     /// failed.
     pub fn backing_failure(&self, volume: Volume) -> Option<IoError> {
         let at = volume.0 as usize;
-        let [read, write] = self.world.front.volumes.get(at)?.failing;
+        let Failing { read, write } = self.world.front.volumes.get(at)?.failing;
         let failed = self.world.front.has_failed(at).then_some(IoError::Device);
         write.or(read).or(failed)
     }

@@ -6,7 +6,7 @@ use forebay_block::Nanos;
 use forebay_effect::IoError;
 use forebay_flash::sabotage::Bug;
 
-use super::{Cleaner, Purpose, Surroundings};
+use super::{Cleaner, Phase, Surroundings, Work, Writing};
 use crate::cache::VOLUMES_MAX;
 use crate::shard::apart;
 use crate::volume::SyncWaiter;
@@ -165,8 +165,9 @@ pub(super) fn is_whole(s: &Surroundings<'_>) -> bool {
 /// Some volumes have not taken all of their part: notes the pace of the others.
 pub(super) fn note_taken(cleaner: &mut Cleaner, s: &mut Surroundings<'_>, awaited: VolumeSet) {
     let Some(active) = &mut cleaner.active else { return };
-    let taken = core::mem::replace(&mut active.awaited, awaited) & !awaited;
-    let since = active.since;
+    let Phase::Writing(writing) = &mut active.phase else { return };
+    let taken = core::mem::replace(&mut writing.awaited, awaited) & !awaited;
+    let since = writing.since;
     for volume in taken.iter() {
         match begun(s.world, volume) {
             0 => {}
@@ -177,20 +178,22 @@ pub(super) fn note_taken(cleaner: &mut Cleaner, s: &mut Surroundings<'_>, awaite
 
 /// If the cleaning waits only for late stores, it continues without them; returns whether it does.
 pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool {
-    let Some(active) = cleaner.active else { return false };
+    let Some(active) = &cleaner.active else { return false };
+    let Phase::Writing(Writing { since, shards, .. }) = active.phase else { return false };
+    let (work, sync_failures) = (active.work, active.sync_failures);
+    let untaken = active.failed | active.skipped;
     if is_whole(s) || s.world.log_lost || s.world.front.volumes.len() < 2 {
         cleaner.late_at = None;
         return false;
     }
     let mut awaited = VolumeSet::EMPTY;
     for (n, shard) in s.world.shards.iter().enumerate() {
-        if active.written >> n & 1 == 0 {
+        if shards >> n & 1 == 0 {
             let Some(volumes) = apart::awaited(shard) else { return false };
             awaited |= volumes;
         }
     }
     note_taken(cleaner, s, awaited);
-    let reclaims = active.purpose == Purpose::Reclaim;
     cleaner.late_at = cleaner.refused_until.filter(|&until| until > s.world.now);
     if cleaner.late_at.is_some() {
         return false;
@@ -198,7 +201,7 @@ pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool
     cleaner.refused_until = None;
     let (mut due, mut known) = (None, !awaited.is_empty());
     for volume in (awaited & !s.stores.late()).iter() {
-        match s.stores.late_at(s.world, volume, active.since, begun(s.world, volume)) {
+        match s.stores.late_at(s.world, volume, since, begun(s.world, volume)) {
             Some(at) => due = due.max(Some(at)),
             None => known = false,
         }
@@ -212,10 +215,9 @@ pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool
         cleaner.late_at = due;
         return false;
     }
-    let carried = active.failed | active.skipped | awaited;
-    if reclaims
+    if let Work::Reclaim(region) = work
         && !(s.stores.may_carry(s.world, awaited)
-            && cleaner.may_carry(s.world, active.region, carried, true))
+            && cleaner.may_carry(s.world, region, untaken | awaited, true))
     {
         cleaner.refused_until = Some(s.world.now.saturating_add(ASK_AGAIN));
         cleaner.late_at = cleaner.refused_until;
@@ -224,14 +226,16 @@ pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool
     let mut writing = VolumeSet::EMPTY;
     for volume in awaited.iter() {
         writing.insert_if(volume, is_writing(s.world, volume));
-        let (writes, sync_failures) = (begun(s.world, volume), active.sync_failures);
-        cleaner.apart.add(volume, Begun { since: active.since, writes, sync_failures });
+        let writes = begun(s.world, volume);
+        cleaner.apart.add(volume, Begun { since, writes, sync_failures });
     }
     s.world.shards.iter_mut().for_each(|shard| apart::part(shard, awaited));
     if let Some(active) = &mut cleaner.active {
         active.skipped |= awaited;
         active.volumes &= !awaited;
-        active.awaited = VolumeSet::EMPTY;
+        if let Phase::Writing(writing) = &mut active.phase {
+            writing.awaited = VolumeSet::EMPTY;
+        }
     }
     s.world.stats.cleanings_parted += 1;
     // The other awaited volumes had no place for a write, or their records were busy.

@@ -8,7 +8,7 @@ use forebay_flash::{Layout, MoveRoom};
 
 use super::apart::{is_whole, note_taken, part_late};
 use super::reclaim::room_for_moves;
-use super::{Cleaner, Cleaning, FAILURES_MAX, Phase, Purpose};
+use super::{Cleaner, FAILURES_MAX, Phase, Work, Writing};
 use crate::destage::Destages;
 use crate::shard::{JobState, Target, owed};
 use crate::stamp::Stamps;
@@ -17,14 +17,6 @@ use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, Turn, World, around};
-
-/// The target of a cleaning.
-fn target(active: &Cleaning) -> Target {
-    match active.purpose {
-        Purpose::Evict => Target::Coldest,
-        Purpose::Reclaim | Purpose::Destage | Purpose::Late => Target::Region(active.region),
-    }
-}
 
 /// The objects that a cleaning needs during one call.
 pub(crate) struct Surroundings<'a> {
@@ -38,11 +30,14 @@ impl Cleaner {
     /// The records of the region to clean are durable, or could not be made durable.
     pub fn logged(&mut self, s: &mut Surroundings<'_>, result: Outcome) -> Turn {
         let Some(active) = &mut self.active else { return Turn::Nothing };
-        debug_assert_eq!(active.phase, Phase::Logging);
+        let Phase::Logging { newest } = active.phase else {
+            debug_assert!(false, "the log synced for a cleaning in phase {:?}", active.phase);
+            return Turn::Nothing;
+        };
         if let Err(error) = result {
             return self.abandon(s.world, error);
         }
-        active.phase = Phase::Stamping;
+        active.phase = Phase::Stamping { newest };
         self.step_stamps(s)
     }
 
@@ -76,14 +71,14 @@ impl Cleaner {
     /// The chosen records are written to the stores.
     fn write_chosen(&mut self, s: &mut Surroundings<'_>) {
         let Some(active) = &mut self.active else { return };
-        active.phase = Phase::Writing;
-        active.since = s.world.now;
+        let mut awaited = VolumeSet::EMPTY;
         let (skipped, late) = (active.skipped | active.failed, s.stores.late());
         let several = s.world.front.volumes.len() > 1;
         for shard in &mut s.world.shards {
-            active.awaited |= shard.destager.chosen_volumes() & !skipped;
+            awaited |= shard.destager.chosen_volumes() & !skipped;
             shard.destager.begin(skipped, several, late);
         }
+        active.phase = Phase::Writing(Writing { since: s.world.now, awaited, shards: 0 });
     }
 
     /// The log has stopped: nothing more is cleaned, and the current cleaning ends early. Returns
@@ -95,20 +90,23 @@ impl Cleaner {
         self.forget();
         self.retry_at = None;
         let apart = !self.apart.volumes().is_empty();
-        let Some(active) = self.active else { return !apart };
+        let Some(active) = &self.active else { return !apart };
         match active.phase {
-            Phase::Choosing | Phase::Logging | Phase::Stamping => {
+            Phase::Choosing | Phase::Logging { .. } | Phase::Stamping { .. } => {
                 self.active = None;
                 abandon_chosen(world);
             }
-            Phase::Releasing => self.active = None,
-            Phase::Writing => {
+            Phase::Releasing { .. } => self.active = None,
+            Phase::Writing(_) => {
                 world.shards.iter_mut().for_each(|shard| shard.destager.cut());
                 return false;
             }
             Phase::Syncing { .. } | Phase::Settling { .. } => return false,
             // They only ask the log, which refuses.
-            Phase::Moving | Phase::Carrying | Phase::Picking { .. } | Phase::Reinserting => {}
+            Phase::Moving { .. }
+            | Phase::Carrying { .. }
+            | Phase::Picking { .. }
+            | Phase::Reinserting { .. } => {}
         }
         !apart
     }
@@ -123,7 +121,7 @@ impl Cleaner {
         let may = may_clean(s.world);
         let owes = may && works && s.world.shards.iter().any(|s| s.tiers.flash.wants_destage());
         if owes && !self.is_evicting() {
-            self.push(0, Purpose::Evict);
+            self.push(Work::Evict);
         }
 
         let mut any = !self.apart.volumes().is_empty() && self.apart.step(s);
@@ -154,26 +152,28 @@ impl Cleaner {
 
     /// The cleaning in progress takes the next step of its phase.
     fn step_phase(&mut self, s: &mut Surroundings<'_>) -> Turn {
-        let Some(active) = self.active else { return Turn::Nothing };
+        let Some(active) = &self.active else { return Turn::Nothing };
         match active.phase {
-            Phase::Writing => self.step_writing(s),
+            Phase::Writing(_) => self.step_writing(s),
             Phase::Syncing { left: 0 } => self.begin_settling(s),
             Phase::Settling { failed } => self.step_settling(s, failed),
-            Phase::Picking { .. } => self.step_picking(s),
-            Phase::Carrying => self.step_carry(s),
-            Phase::Reinserting => self.step_reinsertions(s),
-            Phase::Stamping | Phase::Releasing => self.step_stamps(s),
-            Phase::Choosing | Phase::Logging | Phase::Moving | Phase::Syncing { .. } => {
-                Turn::Nothing
-            }
+            Phase::Picking { region, shard, pages } => self.step_picking(s, region, (shard, pages)),
+            Phase::Carrying { region } => self.step_carry(s, region),
+            Phase::Reinserting { region } => self.step_reinsertions(s, region),
+            Phase::Stamping { .. } | Phase::Releasing { .. } => self.step_stamps(s),
+            Phase::Choosing
+            | Phase::Logging { .. }
+            | Phase::Moving { .. }
+            | Phase::Syncing { .. } => Turn::Nothing,
         }
     }
 
     /// Continues to write the chosen records; when all are written, syncs their stores.
     fn step_writing(&mut self, s: &mut Surroundings<'_>) -> Turn {
-        let mut active = self.active.expect("a cleaning is writing");
+        let Some(active) = &mut self.active else { return Turn::Nothing };
+        let Phase::Writing(writing) = &mut active.phase else { return Turn::Nothing };
         for n in 0..s.world.shards.len() {
-            if active.written >> n & 1 == 1 {
+            if writing.shards >> n & 1 == 1 {
                 continue;
             }
             let shard = &mut s.world.shards[n];
@@ -186,10 +186,9 @@ impl Cleaner {
             active.failed |= failed & !active.skipped;
             active.error = active.error.or(error);
             active.unreadable |= unreadable;
-            active.written |= 1 << n;
+            writing.shards |= 1 << n;
         }
-        self.active = Some(active);
-        if active.written.count_ones() as usize != s.world.shards.len() {
+        if writing.shards.count_ones() as usize != s.world.shards.len() {
             return Turn::from(part_late(self, s));
         }
 
@@ -231,9 +230,9 @@ impl Cleaner {
     /// Begins to choose the records to destage.
     fn begin_choosing(&mut self, s: &mut Surroundings<'_>) {
         let Some(active) = &mut self.active else { return };
-        let (target, dirty) = (target(active), s.world.front.dirty_blocks > 0);
+        let (target, dirty) = (active.work.target(), s.world.front.dirty_blocks > 0);
         active.whole = s.destages.is_cleaning();
-        active.skipped = s.stores.to_skip(s.world, active.purpose, active.whole);
+        active.skipped = s.stores.to_skip(s.world, active.work, active.whole);
         // An older version must not reach a store after a newer one.
         if !s.world.front.sabotage.is(Bug::ApartOvertaken) {
             active.skipped |= self.apart.volumes();
@@ -255,11 +254,11 @@ impl Cleaner {
             }
         }
         let log = world.log.as_mut().expect("only a log has regions");
-        active.newest = match target(active) {
+        let newest = match active.work.target() {
             Target::Region(region) => log.newest_batch(region),
             Target::Coldest => log.complete_sequence(),
         };
-        active.phase = Phase::Logging;
+        active.phase = Phase::Logging { newest };
         log.sync_written(Ticket::Cleaner.encode());
         true
     }
@@ -272,75 +271,71 @@ impl Cleaner {
                 return Turn::Nothing;
             }
         }
-        let volumes = self.active.map_or(VolumeSet::EMPTY, |active| active.volumes);
+        let volumes = self.active.as_ref().map_or(VolumeSet::EMPTY, |active| active.volumes);
         s.stamps.note_taken_over(volumes & !failed);
         self.end_writing(s, failed & volumes).or(true)
     }
 
-    /// The volumes that need a stamp before the cleaning continues.
-    fn stamps_wanted(&self, s: &Surroundings<'_>) -> VolumeSet {
-        let Some(active) = &self.active else { return VolumeSet::EMPTY };
-        match active.phase {
-            Phase::Stamping => {
-                let shards = s.world.shards.iter();
-                let chosen =
-                    shards.fold(VolumeSet::EMPTY, |all, s| all | s.destager.chosen_volumes());
-                s.stamps.unseen(chosen & !(active.skipped | active.failed), active.newest)
-            }
-            // A failing store's stamp must not delay the other volumes.
-            Phase::Releasing => s.stamps.owed() & !s.stores.failing(),
-            _ => VolumeSet::EMPTY,
+    /// A cleaning that waits for stamps continues, or has them ordered.
+    pub fn step_stamps(&mut self, s: &mut Surroundings<'_>) -> Turn {
+        match self.active.as_ref().map(|active| active.phase) {
+            Some(Phase::Stamping { newest }) => self.step_stamping(s, newest),
+            Some(Phase::Releasing { region }) => self.step_releasing(s, region),
+            _ => Turn::Nothing,
         }
     }
 
-    /// A cleaning that waits for stamps continues, or has them ordered.
-    pub fn step_stamps(&mut self, s: &mut Surroundings<'_>) -> Turn {
-        let Some(active) = self.active else { return Turn::Nothing };
-        let releases = match active.phase {
-            Phase::Stamping => false,
-            Phase::Releasing => true,
-            _ => return Turn::Nothing,
-        };
-        let wanted = self.stamps_wanted(s);
+    /// The chosen records, of batches up to `newest`, are written when the stamps of their stores have seen them.
+    fn step_stamping(&mut self, s: &mut Surroundings<'_>, newest: u64) -> Turn {
+        let Some(active) = &mut self.active else { return Turn::Nothing };
+        let shards = s.world.shards.iter();
+        let chosen = shards.fold(VolumeSet::EMPTY, |all, s| all | s.destager.chosen_volumes());
+        let wanted = s.stamps.unseen(chosen & !(active.skipped | active.failed), newest);
         let failed = s.stamps.take_failed(wanted);
-        if !failed.is_empty() && releases {
-            s.stores.note_cleaned(s.world, VolumeSet::EMPTY, failed, IoError::Device);
-            return self.leave_region(s, Err(IoError::Device), false);
-        }
-        if !failed.is_empty()
-            && let Some(active) = &mut self.active
-        {
+        if !failed.is_empty() {
             // They count as if writes to them had failed; the cleaning continues with the others.
             active.failed |= failed;
             active.error = Some(IoError::Device);
         }
         let wanted = wanted & !failed;
-        let log = s.world.log.as_mut().filter(|_| !wanted.is_empty() && !releases);
-        if let Some(log) = log
-            && !log.make_durable(active.newest)
+        if wanted.is_empty() {
+            self.write_chosen(s);
+            return Turn::Something;
+        }
+        if let Some(log) = &mut s.world.log
+            && !log.make_durable(newest)
         {
             return match log.error() {
                 Some(error) => self.abandon(s.world, error),
                 None => Turn::Nothing,
             };
         }
+        Turn::from(s.stamps.order(s.world, wanted, 0, false))
+    }
+
+    /// The region is given back when the stamps of the stores say that they have all of its data.
+    fn step_releasing(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
+        // A failing store's stamp must not delay the other volumes.
+        let wanted = s.stamps.owed() & !s.stores.failing();
+        let failed = s.stamps.take_failed(wanted);
+        if !failed.is_empty() {
+            s.stores.note_cleaned(s.world, VolumeSet::EMPTY, failed, IoError::Device);
+            return self.leave_region(s, Err(IoError::Device), false);
+        }
         // A cleaning whose stores need no stamp does not wait for the stamps of others.
         let settling = s.stamps.settling() & !s.stores.failing();
-        if !wanted.is_empty() || releases && !settling.is_empty() {
-            let log = s.world.log.as_ref().filter(|log| releases && log.layout() == Layout::Log);
-            let complete = log.map_or(0, |log| log.newest_batch(active.region));
-            return Turn::from(s.stamps.order(s.world, wanted, complete, false));
+        if wanted.is_empty() && settling.is_empty() {
+            self.release_region(s, region);
+            return Turn::Something;
         }
-        match releases {
-            true => self.release_region(s),
-            false => self.write_chosen(s),
-        }
-        Turn::Something
+        let log = s.world.log.as_ref().filter(|log| log.layout() == Layout::Log);
+        let complete = log.map_or(0, |log| log.newest_batch(region));
+        Turn::from(s.stamps.order(s.world, wanted, complete, false))
     }
 
     /// The destaged records are clean now, except for the volumes whose sync failed.
     fn end_writing(&mut self, s: &mut Surroundings<'_>, unsynced: VolumeSet) -> Turn {
-        let active = self.active.expect("a cleaning is ending");
+        let Some(active) = &self.active else { return Turn::Nothing };
         let written = match active.error {
             Some(error) => Err(error),
             None if !unsynced.is_empty() => Err(IoError::Device),
@@ -359,28 +354,29 @@ impl Cleaner {
             return Turn::Something;
         }
 
-        let (region, reclaims) = (active.region, active.purpose == Purpose::Reclaim);
-        let left = self.note_owed(s, &active) && reclaims;
+        let (work, skipped) = (active.work, active.skipped);
+        let owes = self.note_owed(s);
         // A store that is known to fail must not delay the others.
         let known = (failed & !s.stores.failing()).is_empty();
-        if left && self.begin_carrying(s, &active, (failed, known), written) {
-            return Turn::Something;
+        let mut result = written;
+        if let Work::Reclaim(region) = work
+            && owes
+        {
+            if self.begin_carrying(s, region, (failed | skipped, known), written) {
+                return Turn::Something;
+            }
+            // Records of skipped stores are still dirty, so this cleaning does not succeed.
+            let untried = !skipped.is_empty() && !holds_unreadable(s.world, region);
+            if untried && written.is_ok() && !(skipped & !s.stores.failing()).is_empty() {
+                return self.postpone(s);
+            }
+            result = written.and(Err(if untried { self.error } else { IoError::Corrupt }));
         }
-
-        // Records of skipped stores are still dirty, so this cleaning does not succeed.
-        let untried = left && !active.skipped.is_empty() && !holds_unreadable(s.world, region);
-        if untried && written.is_ok() && !(active.skipped & !s.stores.failing()).is_empty() {
-            return self.postpone(s);
-        }
-
-        let result = match (left, untried) {
-            (true, true) => written.and(Err(self.error)),
-            (true, false) => written.and(Err(IoError::Corrupt)),
-            (false, _) => written,
-        };
-        if reclaims && result.is_ok() {
+        if let Work::Reclaim(region) = work
+            && result.is_ok()
+        {
             s.stores.note_reclaimed(true);
-            return self.begin_reinserting(s);
+            return self.begin_reinserting(s, region);
         }
 
         let tentative = !s.destages.is_under_way() && !failed.is_empty() && known;
@@ -389,16 +385,17 @@ impl Cleaner {
 
     /// Whether the region still holds dirty records after this cleaning. A destage learns of what it could not
     /// write.
-    fn note_owed(&mut self, s: &mut Surroundings<'_>, active: &Cleaning) -> bool {
-        let region = active.region;
+    fn note_owed(&mut self, s: &mut Surroundings<'_>) -> bool {
+        let Some(active) = &self.active else { return false };
+        let Some(region) = active.work.region() else { return false };
         // Another attempt would not help unreadable records. But their region cannot be reused, and the log must
         // learn of that.
-        let owes = active.purpose != Purpose::Evict
-            && (active.unreadable
-                || s.world.shards.iter().any(|shard| shard.tiers.flash.region_is_dirty(region)));
-        if owes && active.purpose == Purpose::Destage {
+        let owes = active.unreadable
+            || s.world.shards.iter().any(|shard| shard.tiers.flash.region_is_dirty(region));
+        let leaves_out = active.whole && !active.skipped.is_empty();
+        if owes && active.work.destages() {
             self.note_unread(region);
-            if !active.skipped.is_empty() && active.whole {
+            if leaves_out {
                 s.destages.fail(self.error);
             }
         }
@@ -410,7 +407,7 @@ impl Cleaner {
     /// cleaning includes them.
     fn postpone(&mut self, s: &mut Surroundings<'_>) -> Turn {
         if let Some(active) = self.active.take() {
-            self.queue.push_front((active.region, active.purpose));
+            self.queue.push_front(active.work);
         }
         self.waits_for_apart = true;
         s.stores.note_reclaimed(false);
@@ -422,11 +419,10 @@ impl Cleaner {
         s.world.stats.destage_retries += u64::from(result.is_err());
         let done = self.end(result, s.world.now, tentative);
         if let Err(error) = result {
-            if done.purpose == Purpose::Reclaim {
-                s.stores.note_reclaimed(false);
-            }
-            if done.purpose == Purpose::Destage && self.is_given_up(done.region) {
-                s.destages.fail(error);
+            match done {
+                Work::Reclaim(_) => s.stores.note_reclaimed(false),
+                Work::Destage(region) if self.is_given_up(region) => s.destages.fail(error),
+                Work::Destage(_) | Work::Late(_) | Work::Evict => {}
             }
         }
         if self.consider_giving_up(s.world) == Turn::GiveUp {
@@ -442,7 +438,7 @@ impl Cleaner {
         for region in 0..regions {
             let dirty = world.shards.iter().any(|s| s.tiers.flash.region_is_dirty(region));
             if dirty && !self.is_wanted_clean(region) {
-                self.push(region, Purpose::Destage);
+                self.push(Work::Destage(region));
             }
         }
     }

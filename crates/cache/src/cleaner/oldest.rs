@@ -1,39 +1,36 @@
 //! The region that stores destage next: the oldest that holds dirty records of theirs.
 
-use super::{Cleaner, Purpose};
+use super::{Cleaner, Work};
 use crate::shard::owed;
 use crate::volume_set::VolumeSet;
 use crate::world::World;
 
-/// Queues the oldest region with dirty records of volumes other than these for destaging.
-pub(crate) fn clean_oldest(
-    world: &World,
-    cleaner: &mut Cleaner,
-    but: VolumeSet,
-    purpose: Purpose,
-) -> bool {
-    let found = oldest(world, cleaner, but, purpose);
-    found.into_iter().for_each(|region| cleaner.push(region, purpose));
-    found.is_some()
+/// Queues the oldest region with dirty records of volumes other than these for destaging, unless it is being
+/// cleaned already; returns whether it did.
+pub(crate) fn destage_oldest(world: &World, cleaner: &mut Cleaner, but: VolumeSet) -> bool {
+    let dirty = |region: &u32| world.shards.iter().any(|s| s.region_is_dirty_but(*region, but));
+    let region = in_use(world).find(dirty).filter(|&region| !is_under_way(cleaner, region));
+    region.into_iter().for_each(|region| cleaner.push(Work::Destage(region)));
+    region.is_some()
 }
 
-/// The oldest region with something dirty, of volumes other than these, if it is not being destaged already.
-pub(crate) fn oldest(
-    world: &World,
-    cleaner: &Cleaner,
-    but: VolumeSet,
-    purpose: Purpose,
-) -> Option<u32> {
-    let log = world.log.as_ref().filter(|log| log.error().is_none())?;
-    let dirty = |region: &u32| world.shards.iter().any(|s| s.region_is_dirty_but(*region, but));
-    let under_way = |region| cleaner.is_cleaning(region) || cleaner.is_wanted_clean(region);
+/// The oldest region with dirty records that late stores can take now: those of volumes other than these.
+pub(crate) fn oldest_for_late(world: &World, cleaner: &Cleaner, but: VolumeSet) -> Option<u32> {
     // Busy records cause another call when they are free; without this test, a late store would be tried in vain all
     // the time.
     let ready = |region: &u32| {
-        !under_way(*region) && world.shards.iter().any(|s| owed::has_ready(s, *region, but))
+        !is_under_way(cleaner, *region)
+            && world.shards.iter().any(|s| owed::has_ready(s, *region, but))
     };
-    match purpose {
-        Purpose::Late => log.regions_in_use().find(ready),
-        _ => log.regions_in_use().find(dirty).filter(|&region| !under_way(region)),
-    }
+    in_use(world).find(ready)
+}
+
+/// The regions of a log that works, from the oldest on.
+fn in_use(world: &World) -> impl Iterator<Item = u32> + '_ {
+    let log = world.log.as_ref().filter(|log| log.error().is_none());
+    log.into_iter().flat_map(|log| log.regions_in_use())
+}
+
+fn is_under_way(cleaner: &Cleaner, region: u32) -> bool {
+    cleaner.is_cleaning(region) || cleaner.is_wanted_clean(region)
 }

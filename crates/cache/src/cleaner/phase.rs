@@ -3,46 +3,64 @@
 use forebay_block::Nanos;
 use forebay_effect::IoError;
 
-use super::Purpose;
+use super::Work;
 use crate::volume_set::VolumeSet;
 
-/// The phase of the region being cleaned.
+/// The phase of a cleaning, and what only this phase needs to know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     /// Shards choose what is destaged.
     Choosing,
     /// The region's records are being made durable: a version must not reach the backing store
     /// while a power cut could still bring back an older record that is marked clean.
-    Logging,
+    Logging {
+        /// The newest batch that may hold a record that was chosen.
+        newest: u64,
+    },
     /// The stores to be written wait for stamps that say that they have seen the records.
-    Stamping,
-    /// Mappings are being moved to another region.
-    Moving,
+    Stamping {
+        /// As in [`Phase::Logging`].
+        newest: u64,
+    },
     /// Shards are destaging.
-    Writing,
+    Writing(Writing),
     /// Backing stores are being synced.
     Syncing { left: u32 },
     /// The destaged records become clean, except for the volumes whose sync failed.
     Settling { failed: VolumeSet },
-    /// The remaining records of the region are carried on to the head of the log.
-    Carrying,
-    /// The region is clean. The shards choose, one after another, which records are worth keeping,
-    /// in at most `pages` pages of the log.
-    Picking { shard: usize, pages: u32 },
-    /// The chosen records are inserted again at the head of the log.
-    Reinserting,
-    /// The region is clean, and waits for stamps that say that the stores hold its records.
-    Releasing,
+    /// A reclaim: the region's mappings are being moved to another region.
+    Moving {
+        region: u32,
+        /// The log did not take a mapping.
+        failed: bool,
+    },
+    /// A reclaim: the remaining records of the region are carried on to the head of the log.
+    Carrying { region: u32 },
+    /// A reclaim: the region is clean. The shards choose, one after another, which records are worth
+    /// keeping, in at most `pages` pages of the log.
+    Picking { region: u32, shard: usize, pages: u32 },
+    /// A reclaim: the chosen records are inserted again at the head of the log.
+    Reinserting { region: u32 },
+    /// A reclaim: the region is clean, and waits for stamps that say that the stores hold its records.
+    Releasing { region: u32 },
+}
+
+/// Shards are destaging; see [`Phase::Writing`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Writing {
+    /// When it began.
+    pub since: Nanos,
+    /// Volumes whose part of this cleaning has not ended.
+    pub awaited: VolumeSet,
+    /// A bit for each shard: the shard has written its part.
+    pub shards: u64,
 }
 
 /// A cleaning in progress.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Cleaning {
-    pub region: u32,
-    pub purpose: Purpose,
+    pub work: Work,
     pub phase: Phase,
-    /// A bit for each shard: the shard has written its part.
-    pub written: u64,
     /// The error of the last failed write.
     pub error: Option<IoError>,
     /// A dirty record could not be read from flash.
@@ -55,36 +73,25 @@ pub(super) struct Cleaning {
     pub skipped: VolumeSet,
     /// It is part of a destage of everything.
     pub whole: bool,
-    /// The newest batch that may hold a record that was chosen.
-    pub newest: u64,
-    /// The front's count of failed syncs when the region was begun.
+    /// The front's count of failed syncs when the cleaning began.
     pub sync_failures: u64,
-    /// When writing began.
-    pub since: Nanos,
-    /// Volumes whose part of this cleaning has not ended.
-    pub awaited: VolumeSet,
     /// It began during the pause after a failure, so its success does not reset `failures`.
     pub paused: bool,
 }
 
 impl Cleaning {
     /// A cleaning that is about to choose records.
-    pub fn new(region: u32, purpose: Purpose, sync_failures: u64, paused: bool) -> Cleaning {
+    pub fn new(work: Work, sync_failures: u64, paused: bool) -> Cleaning {
         Cleaning {
-            region,
-            purpose,
+            work,
             phase: Phase::Choosing,
-            written: 0,
             error: None,
             unreadable: false,
             volumes: VolumeSet::EMPTY,
             failed: VolumeSet::EMPTY,
             skipped: VolumeSet::EMPTY,
             whole: false,
-            newest: 0,
             sync_failures,
-            since: Nanos(0),
-            awaited: VolumeSet::EMPTY,
             paused,
         }
     }

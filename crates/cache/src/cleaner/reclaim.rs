@@ -5,7 +5,7 @@
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::{Geometry, Layout, LogStats, MoveRoom};
 
-use super::{Cleaner, Cleaning, FAILURES_MAX, Phase, Purpose, Surroundings};
+use super::{Cleaner, FAILURES_MAX, Phase, Surroundings, Work};
 use crate::shard::owed::{self, Owed};
 use crate::shard::{CarryState, MoveState, Shard};
 use crate::volume_set::VolumeSet;
@@ -28,7 +28,7 @@ fn may_reinsert(log: &LogStats, geometry: &Geometry) -> u32 {
 
 impl Cleaner {
     /// Carries on the remaining records of the region to reclaim.
-    pub(super) fn step_carry(&mut self, s: &mut Surroundings<'_>) -> Turn {
+    pub(super) fn step_carry(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
         let mut done = true;
         for n in 0..s.world.shards.len() {
             let shard = &mut s.world.shards[n];
@@ -50,12 +50,12 @@ impl Cleaner {
             return Turn::Nothing;
         }
         s.stores.note_carried(s.world);
-        self.begin_release(s).or(true)
+        self.begin_release(s, region).or(true)
     }
 
     /// All dirty records of the region are taken care of. Records that are worth it are inserted
     /// again, at most half a region.
-    pub(super) fn begin_reinserting(&mut self, s: &mut Surroundings<'_>) -> Turn {
+    pub(super) fn begin_reinserting(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
         let log = s.world.log.as_ref().expect("only a log has regions");
         // A piece that waits for an index entry waits for the region's records to be forgotten.
         let short = s.world.shards.iter().any(Shard::waits_for_an_entry);
@@ -64,41 +64,44 @@ impl Cleaner {
             || s.world.state != CacheState::Ready
             || short
         {
-            return self.begin_release(s);
+            return self.begin_release(s, region);
         }
         let pages = may_reinsert(log.stats(), log.geometry());
-        self.pick(s.world, 0, pages);
-        self.step_picking(s).or(true)
+        self.pick(s.world, region, (0, pages));
+        self.step_picking(s, region, (0, pages)).or(true)
     }
 
     /// Shard `n` begins to choose the records worth keeping, in its share of `pages` pages.
-    fn pick(&mut self, world: &mut World, n: usize, pages: u32) {
+    fn pick(&mut self, world: &mut World, region: u32, (n, pages): (usize, u32)) {
         let Some(active) = &mut self.active else { return };
-        active.phase = Phase::Picking { shard: n, pages };
+        active.phase = Phase::Picking { region, shard: n, pages };
         let share = pages / (world.shards.len() - n) as u32;
         let shard = &mut world.shards[n];
-        shard.destager.reinsert_choose(&mut shard.tiers, active.region, share);
+        shard.destager.reinsert_choose(&mut shard.tiers, region, share);
     }
 
     /// Continues choosing; when every shard has chosen, begins to insert the records again.
-    pub(super) fn step_picking(&mut self, s: &mut Surroundings<'_>) -> Turn {
-        let Some(active) = self.active else { return Turn::Nothing };
-        let Phase::Picking { shard: n, pages } = active.phase else { return Turn::Nothing };
+    pub(super) fn step_picking(
+        &mut self,
+        s: &mut Surroundings<'_>,
+        region: u32,
+        (n, pages): (usize, u32),
+    ) -> Turn {
         let shard = &mut s.world.shards[n];
         let taken = shard.destager.reinsert_choose_step(&mut shard.tiers, &mut around!(s.world));
         let Some(taken) = taken else { return Turn::Nothing };
         if n + 1 < s.world.shards.len() {
-            self.pick(s.world, n + 1, pages - taken);
+            self.pick(s.world, region, (n + 1, pages - taken));
             return Turn::Something;
         }
         if let Some(active) = &mut self.active {
-            active.phase = Phase::Reinserting;
+            active.phase = Phase::Reinserting { region };
         }
-        self.step_reinsertions(s).or(true)
+        self.step_reinsertions(s, region).or(true)
     }
 
     /// Continues inserting the chosen records again.
-    pub(super) fn step_reinsertions(&mut self, s: &mut Surroundings<'_>) -> Turn {
+    pub(super) fn step_reinsertions(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
         let mut done = true;
         for n in 0..s.world.shards.len() {
             let shard = &mut s.world.shards[n];
@@ -111,48 +114,44 @@ impl Cleaner {
             }
         }
         match done {
-            true => self.begin_release(s).or(true),
+            true => self.begin_release(s, region).or(true),
             false => Turn::Nothing,
         }
     }
 
     /// All dirty records of the region are taken care of. It is freed when the stores' stamps cover
     /// it too.
-    fn begin_release(&mut self, s: &mut Surroundings<'_>) -> Turn {
+    fn begin_release(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
         if let Some(active) = &mut self.active {
-            active.phase = Phase::Releasing;
+            active.phase = Phase::Releasing { region };
         }
         self.step_stamps(s)
     }
 
     /// The stamps cover the region.
-    pub(super) fn release_region(&mut self, s: &mut Surroundings<'_>) {
+    pub(super) fn release_region(&mut self, s: &mut Surroundings<'_>, region: u32) {
         // A region was reclaimed: the log need not be given up.
-        let done = self.end(Ok(()), s.world.now, false);
-        debug_assert!(
-            done.purpose == Purpose::Reclaim,
-            "release_region ended a job other than a reclaim"
-        );
+        self.end(Ok(()), s.world.now, false);
         if let Some(log) = &mut s.world.log {
-            log.region_released(done.region);
+            log.region_released(region);
         }
         s.stores.consider_suspending(s.world);
     }
 
     /// Begins to carry on the dirty records that the region still holds, or parks the region until a request
-    /// waits for room. Returns false if neither is possible. `failed`: the volumes that could not be written, and
-    /// whether their stores are all known to fail.
+    /// waits for room. Returns false if neither is possible. `left`: the volumes that were not written, and whether
+    /// all those that could not be written are known to fail.
     pub(super) fn begin_carrying(
         &mut self,
         s: &mut Surroundings<'_>,
-        active: &Cleaning,
-        (failed, known): (VolumeSet, bool),
+        region: u32,
+        (left, known): (VolumeSet, bool),
         written: Outcome,
     ) -> bool {
         let carries = s.stores.may_carry_failing(s.world);
-        let carried = if carries { failed | active.skipped } else { VolumeSet::EMPTY };
+        let carried = if carries { left } else { VolumeSet::EMPTY };
         let helps = written.is_ok() || known && !carried.is_empty();
-        if !helps || !self.may_carry(s.world, active.region, carried, false) {
+        if !helps || !self.may_carry(s.world, region, carried, false) {
             return false;
         }
 
@@ -161,11 +160,11 @@ impl Cleaner {
             return true;
         }
         if let Some(active) = &mut self.active {
-            active.phase = Phase::Carrying;
+            active.phase = Phase::Carrying { region };
         }
         s.stores.note_reclaimed(true);
         for shard in &mut s.world.shards {
-            shard.destager.carry_begin(&shard.tiers, active.region, carried);
+            shard.destager.carry_begin(&shard.tiers, region, carried);
         }
         true
     }
@@ -201,15 +200,15 @@ impl Cleaner {
     pub(super) fn begin_moving(&mut self, world: &mut World) -> bool {
         let Some(active) = &mut self.active else { return false };
         let log = world.log.as_ref().expect("only a log has regions");
-        if log.layout() != Layout::Slots || active.purpose != Purpose::Reclaim {
+        let Work::Reclaim(region) = active.work else { return false };
+        if log.layout() != Layout::Slots {
             return false;
         }
-        let region = active.region;
         if room_for_moves(world, region) != MoveRoom::Now {
             world.stats.regions_dropped += 1;
             return false;
         }
-        active.phase = Phase::Moving;
+        active.phase = Phase::Moving { region, failed: false };
         for shard in &mut world.shards {
             shard.tiers.flash.move_begin(&shard.tiers.blocks, &around!(world), region);
         }
@@ -217,19 +216,18 @@ impl Cleaner {
     }
 
     pub(super) fn step_moves(&mut self, s: &mut Surroundings<'_>) -> bool {
-        let Some(mut active) = self.active.filter(|a| a.phase == Phase::Moving) else {
-            return false;
-        };
+        let Some(active) = &mut self.active else { return false };
+        let Phase::Moving { region, failed } = &mut active.phase else { return false };
         let (mut done, mut given) = (true, false);
         for shard in &mut s.world.shards {
             match shard.tiers.flash.move_step(&shard.tiers.blocks, &mut around!(s.world)) {
                 MoveState::Busy | MoveState::More => done = false,
                 MoveState::Given => (done, given) = (false, true),
                 MoveState::Done => {}
-                MoveState::Failed => active.error = Some(IoError::Device),
+                MoveState::Failed => *failed = true,
             }
         }
-        self.active = Some(active);
+        let (region, failed) = (*region, *failed);
         let log = s.world.log.as_mut().expect("only a log has regions");
         if given {
             log.close_notes();
@@ -237,15 +235,15 @@ impl Cleaner {
         if !done {
             return given;
         }
-        if active.error.is_some() {
+        if failed {
             // The log takes no more: it has failed, or it is being stopped.
             self.active = None;
         } else {
             self.end(Ok(()), s.world.now, false);
-            log.region_released(active.region);
+            log.region_released(region);
             s.stores.note_reclaimed(true);
             s.stores.consider_suspending(s.world);
-            if self.is_wanted_clean(active.region) {
+            if self.is_wanted_clean(region) {
                 // What was wanted clean has moved meanwhile.
                 self.push_all_dirty(s.world);
             }

@@ -9,6 +9,7 @@ use forebay_flash::{BlockKey, Position};
 
 use super::blocks::FlashRecord;
 use super::entry::{EntryId, MARKED};
+use super::flash_tier::IfEvicted;
 use super::tiers::{Tiers, leave, lines};
 use super::transfer::{Kind, Transfer};
 use super::{Shard, ShardContext};
@@ -32,7 +33,8 @@ impl Shard {
             let volume = usize::from(self.tiers.transfers[t].key.volume());
             let volume = &mut context.front.volumes[volume];
             let reads = matches!(kind, Kind::Fetch | Kind::FetchLine | Kind::DirectRead { .. });
-            volume.failing[usize::from(!reads)] = result.err();
+            let last = if reads { &mut volume.failing.read } else { &mut volume.failing.write };
+            *last = result.err();
             volume.last_failure = result.err().or(volume.last_failure);
             volume.stats.backing_errors += u64::from(result.is_err());
         }
@@ -279,7 +281,7 @@ impl Shard {
                         // The record's region may have been freed meanwhile.
                         if tiers.blocks[id].position().is_some() {
                             tiers.flash.disown(&tiers.blocks, context, id);
-                            tiers.flash.update_residence(&tiers.blocks, id, false);
+                            tiers.flash.update_residence(&tiers.blocks, id, IfEvicted::Leaves);
                         }
                     });
                 } else {

@@ -23,6 +23,7 @@ use forebay_flash::{BlockKey, Position};
 
 use self::sorting::Sorting;
 use super::entry::{DESTAGED, EntryId, UNREADABLE};
+use super::flash_tier::IfEvicted;
 use super::tiers::Tiers;
 use super::transfer::Kind;
 use super::{ShardContext, volume_index};
@@ -380,7 +381,7 @@ impl Destager {
         }
         if tiers.blocks[id].has(UNREADABLE) {
             tiers.blocks[id].clear(UNREADABLE);
-            tiers.flash.update_residence(&tiers.blocks, id, false);
+            tiers.flash.update_residence(&tiers.blocks, id, IfEvicted::Leaves);
         }
         let e = &tiers.blocks[id];
         if e.owed() != 0 && !e.has(DESTAGED) {
@@ -453,7 +454,7 @@ fn settle_destaged(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryI
             }
             tiers.blocks[id].flash_dirty = left;
             tiers.blocks.count_dirty(id, was, context.front);
-            tiers.flash.update_residence(&tiers.blocks, id, false);
+            tiers.flash.update_residence(&tiers.blocks, id, IfEvicted::Leaves);
         }
     }
 }

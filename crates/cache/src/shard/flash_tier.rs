@@ -9,6 +9,7 @@ pub(super) mod returns;
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Log, Position};
 
+pub(super) use self::evict::IfEvicted;
 use self::replacement::FlashReplacement;
 use super::blocks::{Blocks, FlashRecord};
 use super::entry::{DOUBTFUL, Entry, EntryId, LEAVING, UNREADABLE};
@@ -303,7 +304,9 @@ impl FlashTier {
         blocks.count_dirty(id, was_dirty, context.front);
         // A block that was evicted on its way to flash stays evicted.
         let gone = blocks[id].has(LEAVING) && self.has_given_way(id);
-        self.update_residence(blocks, id, to.is_some() && !gone);
+        let stays = to.is_some() && !gone;
+        let evicted = if stays { IfEvicted::Stays } else { IfEvicted::Leaves };
+        self.update_residence(blocks, id, evicted);
     }
 
     /// A record enters or leaves this region: counts it if it is dirty.
@@ -457,7 +460,7 @@ impl FlashTier {
     pub fn note_unreadable(&mut self, blocks: &mut Blocks, key: BlockKey) {
         if let Some(id) = blocks.find(key) {
             blocks[id].set(UNREADABLE);
-            self.update_residence(blocks, id, false);
+            self.update_residence(blocks, id, IfEvicted::Leaves);
         }
         self.name_unreadable(blocks, key);
     }

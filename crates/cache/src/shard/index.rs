@@ -40,6 +40,9 @@ pub(crate) struct Index {
 }
 
 /// Entries for each count of an extent, and the smallest number of counts.
+/// Most blocks of an index.
+pub(crate) const ENTRIES_MAX: u32 = (1 << 31) - 1;
+
 const ENTRIES_PER_COUNT: u32 = 16;
 const COUNTS_MIN: u32 = 1024;
 
@@ -73,7 +76,7 @@ impl Index {
     /// An index for at most `capacity` blocks, with `1 << extent_shift` blocks in an extent, which
     /// may have records on flash.
     pub fn new(capacity: u32, extent_shift: u32, records: bool) -> Self {
-        assert!(capacity > 0 && capacity < 1 << 31, "index capacity out of range");
+        assert!((1..=ENTRIES_MAX).contains(&capacity), "index capacity out of range");
         let next = |id| if id + 1 < capacity { EntryId::new(id + 1) } else { EntryId::NONE };
         let entries: Vec<_> = (0..capacity).map(|id| Entry::vacant(next(id))).collect();
         let records = vec![RecordNode::NONE; if records { capacity as usize } else { 0 }];

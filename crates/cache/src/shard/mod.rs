@@ -28,7 +28,7 @@ mod flash_tier;
 pub(crate) mod flush;
 mod frames;
 mod granules;
-mod index;
+pub(crate) mod index;
 mod piece;
 mod pieces;
 mod recover;

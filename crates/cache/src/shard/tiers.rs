@@ -23,9 +23,9 @@ use super::ShardContext;
 use super::blocks::Blocks;
 use super::dram::Dram;
 use super::entry::{EntryId, IN_DIRTY_LIST, LEAVING};
-use super::flash_tier::FlashTier;
 use super::flash_tier::replacement::FlashReplacement;
 use super::flash_tier::returns::Returns;
+use super::flash_tier::{FlashTier, IfEvicted};
 use super::flush::Flushes;
 use super::frames::{Frame, Frames};
 use super::transfers::Transfers;
@@ -239,7 +239,7 @@ impl Tiers {
         self.blocks[id].set_frame(Some(frame));
         let known = self.blocks[id].position().is_some();
         self.dram.enter_for(self.blocks.local(frame), key, piece, known);
-        self.flash.update_residence(&self.blocks, id, true);
+        self.flash.update_residence(&self.blocks, id, IfEvicted::Stays);
         self.zero_beyond(context, id, frame);
         true
     }
@@ -256,7 +256,7 @@ impl Tiers {
         self.blocks[id].set(LEAVING);
         let known = self.blocks[id].position().is_some();
         self.dram.enter_in_transit(self.blocks.local(frame), self.blocks[id].key(), piece, known);
-        self.flash.update_residence(&self.blocks, id, false);
+        self.flash.update_residence(&self.blocks, id, IfEvicted::Leaves);
         self.zero_beyond(context, id, frame);
     }
 
@@ -290,7 +290,7 @@ impl Tiers {
             self.dram.remove(local);
             self.dram.set_in_transit(local, true);
             self.blocks[id].set(LEAVING);
-            self.flash.update_residence(&self.blocks, id, true);
+            self.flash.update_residence(&self.blocks, id, IfEvicted::Stays);
         }
     }
 
@@ -311,7 +311,7 @@ impl Tiers {
             self.make_room(context, Some(key));
             let known = self.blocks[id].position().is_some();
             self.dram.enter_for(local, key, piece, known);
-            self.flash.update_residence(&self.blocks, id, true);
+            self.flash.update_residence(&self.blocks, id, IfEvicted::Stays);
         }
     }
 
@@ -345,7 +345,7 @@ impl Tiers {
             self.flash.set_aside(&self.blocks, id);
             self.make_room(context, None);
             self.dram.restore(self.blocks.local(frame));
-            self.flash.update_residence(&self.blocks, id, true);
+            self.flash.update_residence(&self.blocks, id, IfEvicted::Stays);
         }
     }
 
@@ -370,7 +370,7 @@ impl Tiers {
             self.dram.remove(local);
         }
         self.blocks.free_frame(frame);
-        self.flash.update_residence(&self.blocks, id, false);
+        self.flash.update_residence(&self.blocks, id, IfEvicted::Leaves);
         self.room = true;
     }
 
@@ -411,7 +411,7 @@ impl Tiers {
         self.prefetch_victims();
         self.blocks[id].set(LEAVING);
         if self.flash.is_good() {
-            self.flash.update_residence(&self.blocks, id, true);
+            self.flash.update_residence(&self.blocks, id, IfEvicted::Stays);
         }
         if self.blocks[id].transfer().is_none() {
             leave::try_leave(self, context, id);
@@ -453,6 +453,6 @@ impl Tiers {
         self.blocks[id].clear(LEAVING);
         self.dram.take_refusal(self.blocks.local(frame));
         self.dram.readmit(self.blocks.local(frame), self.blocks[id].key());
-        self.flash.update_residence(&self.blocks, id, true);
+        self.flash.update_residence(&self.blocks, id, IfEvicted::Stays);
     }
 }

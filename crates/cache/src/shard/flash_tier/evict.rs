@@ -13,13 +13,21 @@ use crate::slab::{Key, TransferIndex};
 use crate::volume_set::VolumeSet;
 use forebay_flash::BlockKey;
 
+/// What becomes of a block that was evicted from flash, when its state changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum IfEvicted {
+    /// It still leaves flash.
+    Leaves,
+    /// It stays on flash, and counts again.
+    Stays,
+}
+
 impl FlashTier {
     // ---- which blocks count, and which are evicted ----
 
-    /// The block's state has changed: updates its accounting. `again` if it is to stay even though
-    /// it was evicted.
+    /// The block's state has changed: updates its accounting.
     #[inline]
-    pub fn update_residence(&mut self, blocks: &Blocks, id: EntryId, again: bool) {
+    pub fn update_residence(&mut self, blocks: &Blocks, id: EntryId, evicted: IfEvicted) {
         let Some(flash) = &mut self.replacement else { return };
         let e = &blocks[id];
         // With queues, a block counts as being on flash only once its record is there.
@@ -31,7 +39,7 @@ impl FlashTier {
             Residence::Uncounted
         } else if e.has(UNREADABLE) || pinned {
             Residence::Pinned
-        } else if flash.residence(id) == Residence::Leaving && !again {
+        } else if flash.residence(id) == Residence::Leaving && evicted == IfEvicted::Leaves {
             Residence::Leaving
         } else if !resident {
             Residence::FlashOnly
@@ -62,7 +70,7 @@ impl FlashTier {
     pub fn note_write(&mut self, blocks: &Blocks, id: EntryId) {
         let alone = blocks[id].position().is_some() && blocks[id].has(LEAVING);
         if alone && self.has_given_way(id) {
-            self.update_residence(blocks, id, true);
+            self.update_residence(blocks, id, IfEvicted::Stays);
         } else if alone && let Some(flash) = &mut self.replacement {
             flash.on_access(id);
         }
@@ -204,7 +212,7 @@ impl FlashTier {
         let log = context.log.as_deref_mut().expect("a record needs a log");
         if log.unmap(e.key(), position) {
             flash.set_unmapping(id, true);
-            self.update_residence(blocks, id, false);
+            self.update_residence(blocks, id, IfEvicted::Leaves);
         }
     }
 
@@ -260,7 +268,7 @@ impl FlashTier {
         for id in (0..blocks.capacity()).map(EntryId::new) {
             let e = &blocks[id];
             if !e.is_vacant() && e.flash_dirty != 0 && changed.has(e.key()) {
-                self.update_residence(blocks, id, true);
+                self.update_residence(blocks, id, IfEvicted::Stays);
             }
         }
         self.evict(blocks, transfers, context);

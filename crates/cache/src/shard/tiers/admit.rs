@@ -60,7 +60,7 @@ pub(super) fn leaves_around(
         return false;
     }
     let volume = &context.front.volumes[usize::from(key.volume())];
-    if volume.failing[1].is_some() || volume.sync_failed() {
+    if volume.failing.write.is_some() || volume.sync_failed() {
         return false;
     }
     let frame = tiers.blocks.local(frame);
@@ -103,7 +103,7 @@ pub(super) fn goes_around(
         return false;
     }
     let volume = &context.front.volumes[usize::from(key.volume())];
-    if volume.failing[1].is_some() || volume.sync_failed() {
+    if volume.failing.write.is_some() || volume.sync_failed() {
         // Flash takes what a store that fails does not.
         return false;
     }

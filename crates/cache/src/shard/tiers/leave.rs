@@ -42,7 +42,7 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
     let waits = !e.has(MARKED)
         && !tiers.writes_back(e.key())
         && context.log.as_deref().is_some_and(|log| !log.has_mark(e.key()))
-        && context.front.volumes.iter().any(|v| v.failing[1].is_some() || v.sync_failed());
+        && context.front.volumes.iter().any(|v| v.failing.write.is_some() || v.sync_failed());
     let takes = at.flash != OnFlash::Never
         && !(owes && (waits || tiers.is_in_transit(id)))
         && tiers.flash.is_good()

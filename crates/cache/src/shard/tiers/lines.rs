@@ -31,16 +31,9 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// # Panics
-    /// If a line is not a power of two of blocks, or longer than an extent.
+    /// For a checked configuration.
     pub fn new(config: &CacheConfig) -> Lines {
         let blocks = config.flash.as_ref().map_or(1, |flash| flash.line_blocks);
-        let extent = 1 << (config.extent_shift - config.block_size.shift());
-        assert!(
-            blocks.is_power_of_two() && blocks <= extent,
-            "{blocks} blocks is not a valid line size: the number of blocks in a line must be a \
-             power of two, and a line must fit in one extent"
-        );
         let has = config.relation.has_lines() && blocks > 1;
         let spare = (config.spare_frames / u32::from(config.shards) / 2).max(1) as usize;
         let wanted = Vec::with_capacity(if has { WANTED_MAX } else { 0 });
@@ -95,7 +88,9 @@ pub(in crate::shard) fn fetch_lines(tiers: &mut Tiers, context: &mut ShardContex
 
 fn fetch_line(tiers: &mut Tiers, context: &mut ShardContext<'_>, first: BlockKey) {
     let volume = &context.front.volumes[usize::from(first.volume())];
-    if volume.failing[0].is_some() || !tiers.flash.is_good() || tiers.flash.is_without_flash(first)
+    if volume.failing.read.is_some()
+        || !tiers.flash.is_good()
+        || tiers.flash.is_without_flash(first)
     {
         return;
     }

@@ -102,7 +102,7 @@ fn look_after_leaving(tiers: &mut Tiers) {
 fn sync_stores(context: &mut ShardContext<'_>) {
     for volume in 0..context.front.volumes.len() {
         let v = &context.front.volumes[volume];
-        if v.owes_sync() && !v.sync_failed() && v.failing[1].is_none() {
+        if v.owes_sync() && !v.sync_failed() && v.failing.write.is_none() {
             context.front.sync(volume as u16, SyncWaiter::Queues, context.effects);
         }
     }
@@ -116,7 +116,8 @@ fn evict(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) {
 
 fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> Promotion {
     let volume = &context.front.volumes[usize::from(key.volume())];
-    let fails = volume.failing[0].is_some() || volume.failing[1].is_some() || volume.sync_failed();
+    let fails =
+        volume.failing.read.is_some() || volume.failing.write.is_some() || volume.sync_failed();
     let takes = tiers.flash.is_good() && tiers.flash.logs(key);
     if fails || !takes || tiers.flash.is_jammed(&tiers.blocks, context) {
         return Promotion::Skipped;
