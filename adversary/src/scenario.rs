@@ -69,7 +69,7 @@ impl Scenario {
         ];
         if let Some(f) = &c.flash {
             let g = &f.geometry;
-            let slots = g.slots != 0;
+            let slots = g.has_slots();
             let room = g.regions * g.region_pages;
             all.extend([
                 ("drawn: extents over 64 blocks", g.extent_blocks() > 64),
@@ -415,7 +415,7 @@ fn relation(
     if given.is_none() && c.choose(2) == 0 {
         return;
     }
-    let slots = flash.geometry.slots != 0;
+    let slots = flash.geometry.has_slots();
     let first = [(config.write_policy, config.acknowledge)];
     let goes = |&relation: &Relation| {
         let (admission, written) = (AdmissionKind::Always, Written::Ask);

@@ -266,7 +266,7 @@ impl Watch {
         let mut batch =
             Batch { parts: vec![write], cells_missing: 0, region, entries: entries.clone() };
         for entry in entries.iter().filter(|e| e.kind == Kind::Data) {
-            if self.geometry.slots == 0 {
+            if !self.geometry.has_slots() {
                 let from = (at + usize::from(entry.offset)) * page_size;
                 self.note_versions(header.sequence, entry, data.get(from..).unwrap_or_default());
             } else if entry.offset != MOVED {
@@ -488,7 +488,7 @@ impl Watch {
         for written in self.unstamped.iter_mut().filter(|u| u.0 == volume) {
             written.2 = true;
         }
-        if self.geometry.slots != 0 {
+        if self.geometry.has_slots() {
             return;
         }
         let (granule, sectors) = (u64::from(self.geometry.granule_bytes()), self.block_sectors());

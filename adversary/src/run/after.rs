@@ -341,7 +341,7 @@ impl Runner<'_> {
     fn draw_config(&mut self) -> CacheConfig {
         let mut config = self.scenario.config.clone();
         (config.write_policy, config.acknowledge) = self.draw_policy();
-        let slots = config.flash.as_ref().is_some_and(|f| f.geometry.slots != 0);
+        let slots = config.flash.as_ref().is_some_and(|f| f.geometry.has_slots());
         let most = config.dram_blocks.min(config.spare_frames).min(config.bounce_frames).min(8);
         config.shards = self.share.shards;
         if !slots && self.reshares {

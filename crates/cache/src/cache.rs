@@ -113,7 +113,7 @@ impl Cache {
             panic!("no cache can have this configuration: {error}");
         }
         let geometry = config.flash.as_ref().map(|f| f.geometry);
-        let moves = geometry.is_some_and(|g| g.slots != 0);
+        let moves = geometry.is_some_and(|g| g.has_slots());
         Cache {
             cleaner: Cleaner::new(geometry.map_or(0, |g| g.regions), moves),
             stores: Stores::default(),

@@ -231,7 +231,7 @@ impl CacheConfig {
     /// flash, as configured. A block that is read from flash is remembered as long as flash
     /// remembers it, not as long as both tiers do, so the cost grows with the size of DRAM.
     pub fn dirty_waits(&self) -> bool {
-        let in_slots = self.flash.as_ref().filter(|flash| flash.geometry.slots != 0);
+        let in_slots = self.flash.as_ref().filter(|flash| flash.geometry.has_slots());
         self.relation == Relation::Exclusive
             && in_slots.is_some_and(|flash| {
                 flash.promote_dirty_after > flash.promote_after

@@ -270,7 +270,7 @@ impl World {
     /// Most blocks that can be dirty on flash at once, while others enter and leave.
     pub fn dirty_blocks_max(&self) -> Option<u64> {
         let flash = self.config.flash.as_ref()?;
-        if flash.geometry.slots != 0 {
+        if flash.geometry.has_slots() {
             return Some(flash.blocks.into());
         }
         // Without the region being filled, and what is kept for carrying.

@@ -3,7 +3,6 @@
 //! The kernel dismantles the io_uring of a killed process after the process has ended. Until then,
 //! files that were registered with it stay locked: for milliseconds, or longer under load.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebay_device::file::{Notice, OpenError, OpenOptions, Target};
@@ -23,7 +22,7 @@ pub(crate) fn open(options: &OpenOptions) -> Result<(Target, Vec<Notice>), OpenE
     loop {
         match Target::open(options) {
             Err(OpenError::InUse { holder, .. })
-                if has_ended(&holder) && Instant::now() < patient_until =>
+                if holder.has_ended() && Instant::now() < patient_until =>
             {
                 std::thread::sleep(POLL_PERIOD);
             }
@@ -48,28 +47,4 @@ pub(crate) fn open_or_name(
             false => error.into(),
         }
     })
-}
-
-/// Whether the holder is described as a process that does not exist, or is not described because it
-/// released the file meanwhile.
-fn has_ended(holder: &str) -> bool {
-    if holder.contains("another process or the kernel") {
-        return true;
-    }
-    let Some((_, after)) = holder.split_once("process ") else { return false };
-    let number: String = after.chars().take_while(char::is_ascii_digit).collect();
-    !number.is_empty() && !Path::new("/proc").join(number).exists()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_processes_that_are_gone_are_waited_for() {
-        assert!(!has_ended(&format!("process {} (x)", std::process::id())));
-        assert!(!has_ended("a file system mounted at /mnt"));
-        // Above the largest number that Linux gives to a process.
-        assert!(has_ended("process 4194305 ()"));
-    }
 }

@@ -118,7 +118,7 @@ pub(crate) fn stored_geometry(superblock: &Superblock, run: Geometry) -> Geometr
     }
     .with_directories();
     // (A batch lies in one region of the log.)
-    let most = if stored.slots == 0 { stored.usable_pages().saturating_sub(1) } else { u32::MAX };
+    let most = if stored.has_slots() { u32::MAX } else { stored.usable_pages().saturating_sub(1) };
     stored.batch_pages_max = stored.batch_pages_max.max(1 + stored.block_pages()).min(most);
     stored
 }

@@ -111,7 +111,7 @@ impl Queue {
 
     /// Measures how much of the front fits a batch of `room` pages, with `cells` free cells.
     pub(crate) fn measure(&mut self, room: u32, cells: usize, geometry: &Geometry) -> Fill {
-        let slots = geometry.slots != 0;
+        let slots = geometry.has_slots();
         let limit = room.min(geometry.batch_pages_max) - 1;
         let mut fill = self.fill;
         if fill.room != room {
@@ -285,7 +285,7 @@ impl Log {
 
     /// Forms batches as long as there is a reason and room.
     pub(crate) fn pump_batches(&mut self) -> bool {
-        if self.geometry.slots != 0 {
+        if self.geometry.has_slots() {
             return self.pump_mapping();
         }
         let mut progress = false;
@@ -346,7 +346,7 @@ impl Log {
     pub(crate) fn form_batch(&mut self, fill: Fill, carried: bool) {
         let sequence = self.batches.next_sequence;
         self.batches.next_sequence += 1;
-        let pages = if self.geometry.slots != 0 { 1 } else { 1 + fill.payload_pages };
+        let pages = if self.geometry.has_slots() { 1 } else { 1 + fill.payload_pages };
         let epoch = self.superblock.contents.epoch;
         let (region_sequence, page, opens_region) =
             self.regions.take(pages, sequence, &self.uuid, epoch);
@@ -398,7 +398,7 @@ impl Log {
 
     /// Takes the front of the queue into a batch.
     fn take_record(&mut self, batch: &mut Forming) {
-        let slots = self.geometry.slots != 0;
+        let slots = self.geometry.has_slots();
         let queue = if batch.carried { &mut self.queue.carried } else { &mut self.queue.items };
         let item = queue.pop_front().expect("measured");
         batch.last_serial = item.serial;
@@ -490,7 +490,7 @@ impl Log {
         self.stats.payload_pages += u64::from(batch.pages - 1);
         self.batches.all[slot].writes = 1;
         self.push_write(token(Kind::Batch, slot as u32), page, pages);
-        if self.geometry.slots != 0 {
+        if self.geometry.has_slots() {
             self.write_cells(slot);
         }
     }

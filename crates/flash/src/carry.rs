@@ -74,7 +74,7 @@ impl Log {
     /// As [`Log::append`].
     pub fn carry(&mut self, append: Append) {
         assert!(
-            self.geometry.slots == 0,
+            !self.geometry.has_slots(),
             "in the slots layout, cells are not reclaimed with a region"
         );
         // (What waits to be written when the log is stopped may wait for that region.)
@@ -95,7 +95,7 @@ impl Log {
     /// As [`Log::carry`].
     pub fn reinsert(&mut self, append: Append) {
         assert!(
-            self.geometry.slots == 0,
+            !self.geometry.has_slots(),
             "in the slots layout, cells are not reclaimed with a region"
         );
         let ticket = append.ticket;
@@ -157,6 +157,6 @@ impl Log {
     /// Whether there is room to carry on `pages` pages. After a crash during carrying there may be
     /// none.
     pub fn may_carry(&self, pages: u64) -> bool {
-        self.geometry.slots == 0 && self.regions.pages_left() >= pages
+        !self.geometry.has_slots() && self.regions.pages_left() >= pages
     }
 }

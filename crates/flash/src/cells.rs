@@ -436,7 +436,7 @@ impl Log {
 
     /// Frees the cells that can leave limbo.
     pub(crate) fn pump_cells(&mut self) -> bool {
-        if self.error.is_some() || self.geometry.slots == 0 {
+        if self.error.is_some() || !self.geometry.has_slots() {
             return false;
         }
         let mut progress = false;

@@ -79,7 +79,7 @@ impl Log {
         sequence: u64,
         entries: impl ExactSizeIterator<Item = Entry>,
     ) {
-        if self.geometry.slots != 0 {
+        if self.geometry.has_slots() {
             self.directories.since += entries.len();
             if self.directories.since >= CHECKPOINT_ENTRIES {
                 self.directories.since = 0;

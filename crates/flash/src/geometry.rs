@@ -161,7 +161,7 @@ impl Geometry {
         let entries = if blocks < pages { blocks } else { pages };
         let bytes = crate::format::directory::bytes(entries, entries);
         let directory_pages = bytes.div_ceil(self.page_size as usize) as u32;
-        let none = self.slots != 0
+        let none = self.has_slots()
             || 32 * directory_pages > self.region_pages
             || 2 + self.block_pages() + directory_pages > self.region_pages
             || directory_pages > u16::MAX as u32;
@@ -204,6 +204,11 @@ impl Geometry {
         if self.slots == 0 { Layout::Log } else { Layout::Slots }
     }
 
+    /// Whether the layout is [`Layout::Slots`].
+    pub const fn has_slots(&self) -> bool {
+        matches!(self.layout(), Layout::Slots)
+    }
+
     /// Checks that the numbers are valid together.
     ///
     /// # Errors
@@ -218,7 +223,7 @@ impl Geometry {
             self.page_size.is_power_of_two() && (512..=65536).contains(&self.page_size),
             "page_size is not a power of two from 512 to 65536",
         )?;
-        let slots = self.slots != 0;
+        let slots = self.has_slots();
         check((3..=1 << 24).contains(&self.regions), "regions is not from 3 to 2^24")?;
         check(!slots || self.regions >= 4, "the slots layout needs at least 4 regions")?;
         let held = u64::from(self.regions.max(2) - 2)

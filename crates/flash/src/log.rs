@@ -211,7 +211,7 @@ impl Log {
             "more granules than a block has"
         );
         assert!(
-            lost == 0 || self.geometry.slots == 0,
+            lost == 0 || !self.geometry.has_slots(),
             "in the slots layout, a record cannot have lost granules"
         );
         if let Some(error) = refusal {
@@ -275,7 +275,7 @@ impl Log {
     /// one is being reclaimed already, or nothing is on flash. In the slots layout, where that
     /// would not help, unmappings are expedited.
     pub fn reclaim(&mut self) {
-        if self.geometry.slots == 0 {
+        if !self.geometry.has_slots() {
             self.regions.ask();
         } else {
             self.cells.hurry = true;
@@ -477,7 +477,7 @@ impl Log {
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         let mut event = self.events.pop_front();
-        if let (Some(event), true) = (&mut event, self.geometry.slots != 0) {
+        if let (Some(event), true) = (&mut event, self.geometry.has_slots()) {
             self.hear(event);
         }
         if let Some(Event::AppendRefused { ticket }) = &event
@@ -521,7 +521,7 @@ impl Log {
 
     /// The number of the position's region; in the slots layout, of the region with its mapping.
     pub fn region_of(&self, position: Position) -> u32 {
-        if self.geometry.slots != 0 {
+        if self.geometry.has_slots() {
             return self.cells.home(position);
         }
         (position.0 - self.geometry.first_region_page()) / self.geometry.region_pages
@@ -541,7 +541,7 @@ impl Log {
     /// sequence of the region, the block and the position, so that a stale, misdirected or foreign
     /// payload fails. Call it before the region is released.
     pub fn payload_seed(&self, key: BlockKey, position: Position) -> u32 {
-        if self.geometry.slots != 0 {
+        if self.geometry.has_slots() {
             return self.cells.payload_seed(key, position);
         }
         self.regions.payload_seed(self.region_of(position), key, position)
@@ -571,7 +571,7 @@ impl Log {
     /// Whether records wait to be written because there is no room.
     pub fn is_out_of_room(&self) -> bool {
         let Some(front) = self.queue.items.front() else { return false };
-        if self.geometry.slots != 0 {
+        if self.geometry.has_slots() {
             return self.cells.free.is_empty() || !self.regions.leaves_last();
         }
         !self.regions.has_room(1 + self.geometry.payload_pages(front.valid))
@@ -579,7 +579,7 @@ impl Log {
 
     /// Whether the log is so full that a new record may wait until another leaves.
     pub fn is_short(&self) -> bool {
-        if self.geometry.slots != 0 {
+        if self.geometry.has_slots() {
             return self.cells.free.len() <= self.queue.items.len() || !self.regions.leaves_last();
         }
         !self.regions.has_room(self.geometry.batch_pages_max)

@@ -113,7 +113,7 @@ impl Log {
 impl Log {
     /// There is nothing of the log after the walk's position.
     fn log_ended(&mut self, r: &mut Recovery) {
-        if self.geometry.slots != 0 { self.end_of_journal(r) } else { self.finish_recovery(r) }
+        if self.geometry.has_slots() { self.end_of_journal(r) } else { self.finish_recovery(r) }
     }
 }
 

@@ -389,10 +389,10 @@ impl Log {
         }
         (g.region_pages, g.regions, g.extent_bytes) = (s.region_pages, s.regions, s.extent_bytes);
         g.slots = s.slots;
-        if g.slots != 0 || 2 + g.block_pages() + g.directory_pages > g.region_pages {
+        if g.has_slots() || 2 + g.block_pages() + g.directory_pages > g.region_pages {
             g.directory_pages = 0;
         }
-        if g.slots == 0 {
+        if !g.has_slots() {
             g.batch_pages_max = g.batch_pages_max.min(g.region_pages.saturating_sub(1));
         }
         g.active_extents_max = g.active_extents_max.max(s.active.len() as u32);
@@ -562,7 +562,7 @@ impl Log {
         self.commit.complete_sequence = end;
         // What was read is durable: it was synced before. Where payloads lie in cells that has to
         // be said, because what is superseded may be written over from now on.
-        let slots = self.geometry.slots != 0;
+        let slots = self.geometry.has_slots();
         self.commit.durable_sequence = if slots { end } else { r.known.min(end) };
         self.superblock.copy = 1 - r.copy;
         let c = &mut self.superblock.contents;

@@ -108,7 +108,7 @@ impl Regions {
             release_sequence: 0,
             directory_under_way: None,
             checkpoint: 0,
-            keeps_last: geometry.slots != 0,
+            keeps_last: geometry.has_slots(),
             kept: geometry.regions_kept(),
             pages_skipped: 0,
         }

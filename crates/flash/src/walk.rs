@@ -101,7 +101,7 @@ impl Log {
         r.header = Some(header);
         r.small_batches = header.pages <= SMALL_BATCH_PAGES;
         self.enter_region(r, &header);
-        if self.geometry.slots != 0 {
+        if self.geometry.has_slots() {
             self.note_batch(r, &header);
             return self.walk(r);
         }

@@ -108,7 +108,7 @@ fn what_is_distrusted_never_comes_back_and_what_is_newer_does() {
         let rig = Rig::new(geometry, options(), flash);
         let (found, report, after) = start(&rig, Start::RECOVER);
         // (The journal of the slots layout gives only the newest of each block.)
-        let distrusted = if geometry.slots == 0 { 2 } else { 1 };
+        let distrusted = if geometry.has_slots() { 1 } else { 2 };
         assert_eq!((found, report.distrusted), (expected.clone(), distrusted));
         assert_eq!(start(&after, Start::RECOVER).0, expected, "nor at a later start");
     }

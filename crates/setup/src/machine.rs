@@ -110,7 +110,7 @@ fn bypass(bypass: &words::Bypass, block_size: BlockSize) -> Bypass {
 }
 
 fn has_slots(flash: &FlashConfig) -> bool {
-    flash.geometry.slots != 0
+    flash.geometry.has_slots()
 }
 
 /// Why a cache cannot be built, in the words of the configuration file. The cache has `memory` blocks in memory.
@@ -392,7 +392,7 @@ mod tests {
         };
         for bytes in [4 << 20, (16 << 20) + 3 * 4096, 100 << 20, 1 << 30, 1 << 40] {
             let g = geometry("", bytes);
-            assert_eq!((g.page_size, g.batch_entries_max, g.slots != 0), (512, 17, true));
+            assert_eq!((g.page_size, g.batch_entries_max, g.has_slots()), (512, 17, true));
             assert_eq!(g.first_cell_page() * 512 % 4096, 0, "{g:?}");
             assert_eq!(g.superblock_pages * g.page_size, 64 << 10);
             assert!(g.device_bytes() <= bytes, "{g:?}");

@@ -154,7 +154,7 @@ impl Scenario {
         // The log's page does not depend on the device, nor does that of slots on devices too large for sectors.
         let geometry = cache.flash.as_ref().map(|flash| &flash.geometry);
         let assumed_page_bytes = geometry
-            .filter(|g| g.slots != 0 && u64::from(g.page_size) == SECTOR_BYTES)
+            .filter(|g| g.has_slots() && u64::from(g.page_size) == SECTOR_BYTES)
             .filter(|_| config.flash.as_ref().is_some_and(|flash| flash.page_size.is_none()))
             .map(|g| g.page_size);
         Ok(Scenario { cache, volumes, memory, flash, assumptions, assumed_page_bytes })

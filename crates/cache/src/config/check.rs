@@ -26,7 +26,7 @@ impl CacheConfig {
         refuse_unless(self.requests_max <= requests_most, ConfigError::RequestsMax)?;
         let extents = self.block_size.shift()..=63;
         refuse_unless(extents.contains(&self.extent_shift), ConfigError::ExtentShift)?;
-        let slots = self.flash.as_ref().is_some_and(|f| f.geometry.slots != 0);
+        let slots = self.flash.as_ref().is_some_and(|f| f.geometry.has_slots());
         refuse_unless(!slots || self.shards == 1, ConfigError::SlotsShards)?;
         let (relation, combination) = (self.relation, Combination::from_config(self));
         combination.check().map_err(|why| ConfigError::Combination { relation, why })?;
@@ -49,7 +49,7 @@ impl CacheConfig {
     fn check_flash(&self, flash: &FlashConfig) -> Result<(), ConfigError> {
         let geometry = &flash.geometry;
         geometry.validate().map_err(ConfigError::Geometry)?;
-        let slots = geometry.slots != 0;
+        let slots = geometry.has_slots();
         let same = u64::from(geometry.block_size) == self.block_size.bytes();
         refuse_unless(same, ConfigError::FlashBlockSize { block_size: self.block_size })?;
 

@@ -85,7 +85,7 @@ impl Tiers {
         let base = |total: u32| (0..shard).map(|before| config.share(before, total)).sum::<u32>();
         let working = config.dram_blocks + config.spare_frames;
         let (frames, bounce) = (share(working), share(config.bounce_frames));
-        let in_slots = config.flash.as_ref().filter(|f| f.geometry.slots != 0);
+        let in_slots = config.flash.as_ref().filter(|f| f.geometry.has_slots());
         let on_flash = match in_slots {
             // Any shard may have all cells beyond the accounting.
             Some(f) => share(f.blocks) + (f.entries_max - f.blocks),

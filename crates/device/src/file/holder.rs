@@ -1,13 +1,68 @@
 //! The process that holds a device or a file that we cannot open: for messages, as far as `/proc`
 //! and `/sys` show.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+/// What uses a file or device that cannot be opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Holder {
+    /// A process.
+    Process {
+        /// Its number.
+        id: u32,
+        /// The name of its program.
+        name: String,
+    },
+    /// This process.
+    Itself,
+    /// A use that lasts, such as a mounted file system or a device on top, in words.
+    Lasting(String),
+    /// Another process or the kernel; it may have released the file meanwhile.
+    Unknown,
+    /// The holder of something that shares the bytes.
+    Through {
+        /// The holder.
+        holder: Box<Holder>,
+        /// What shares the bytes, in words.
+        shared: String,
+    },
+}
+
+impl Holder {
+    /// Whether it seems to be a process that has ended, so that the kernel will release the file soon.
+    pub fn has_ended(&self) -> bool {
+        match self {
+            Holder::Process { id, .. } => !Path::new("/proc").join(id.to_string()).exists(),
+            Holder::Unknown => true,
+            Holder::Itself | Holder::Lasting(_) => false,
+            Holder::Through { holder, .. } => holder.has_ended(),
+        }
+    }
+
+    /// This holder, which holds `shared`.
+    pub(super) fn through(self, shared: String) -> Holder {
+        Holder::Through { holder: Box::new(self), shared }
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Holder::Process { id, name } => write!(f, "process {id} ({name})"),
+            Holder::Itself => f.write_str("this process itself"),
+            Holder::Lasting(what) => f.write_str(what),
+            Holder::Unknown => f.write_str("another process or the kernel"),
+            Holder::Through { holder, shared } => write!(f, "{holder}, through {shared}"),
+        }
+    }
+}
+
 /// The holder of the block device at `path`, which the kernel reports as busy.
-pub(super) fn of_device(path: &Path) -> String {
-    let Ok(metadata) = fs::metadata(path) else { return unknown() };
+pub(super) fn of_device(path: &Path) -> Holder {
+    let Ok(metadata) = fs::metadata(path) else { return Holder::Unknown };
     let (major, minor) = (libc::major(metadata.rdev()), libc::minor(metadata.rdev()));
     let mut found: Vec<String> = mounts_of(major, minor);
     let system = format!("/sys/dev/block/{major}:{minor}");
@@ -22,15 +77,15 @@ pub(super) fn of_device(path: &Path) -> String {
             found.extend(mounts_of(major, minor));
         }
     }
-    if found.is_empty() { unknown() } else { found.join(", ") }
+    if found.is_empty() { Holder::Unknown } else { Holder::Lasting(found.join(", ")) }
 }
 
 /// How often the list of locks is searched for a holder.
 const LOOKS_MAX: usize = 5;
 
 /// The holder of the lock on the open file.
-pub(super) fn of_lock(file: &File) -> String {
-    let Ok(metadata) = file.metadata() else { return unknown() };
+pub(super) fn of_lock(file: &File) -> Holder {
+    let Ok(metadata) = file.metadata() else { return Holder::Unknown };
     let (major, minor) = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
     // File systems number their files alike, so the device counts, too; except where `stat` gives each
     // subvolume a device of its own, which the lists of mounts and of locks do not know.
@@ -42,20 +97,13 @@ pub(super) fn of_lock(file: &File) -> String {
     // The kernel gives the list in pieces: where others lock and unlock meanwhile, a line may be
     // left out.
     match (0..LOOKS_MAX).find_map(|_| look()) {
-        Some(process) if process == std::process::id() => "this process itself".to_owned(),
-        Some(process) => {
-            let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-            format!("process {process} ({})", name.trim())
+        Some(id) if id == std::process::id() => Holder::Itself,
+        Some(id) => {
+            let name = fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
+            Holder::Process { id, name: name.trim().to_owned() }
         }
-        None => unknown(),
+        None => Holder::Unknown,
     }
-}
-
-/// An unknown holder, or one that released the lock during the search.
-pub(super) const UNKNOWN: &str = "another process or the kernel";
-
-fn unknown() -> String {
-    UNKNOWN.to_owned()
 }
 
 /// The mount points of a device, from `/proc/self/mountinfo`: its third field is the device, its
@@ -120,7 +168,17 @@ mod tests {
             unsafe { libc::flock(std::os::fd::AsRawFd::as_raw_fd(&file), libc::LOCK_EX) },
             0
         );
-        assert_eq!(of_lock(&file), "this process itself");
+        assert_eq!(of_lock(&file), Holder::Itself);
+    }
+
+    #[test]
+    fn only_processes_that_are_gone_have_ended() {
+        let process = |id| Holder::Process { id, name: "x".into() };
+        assert!(!process(std::process::id()).has_ended());
+        assert!(!Holder::Lasting("the file system mounted on /mnt".into()).has_ended());
+        // Above the largest number that Linux gives to a process.
+        let gone = process(4_194_305);
+        assert!(gone.has_ended() && gone.through("its backing file x".into()).has_ended());
     }
 
     #[test]

@@ -21,7 +21,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::{Notice, OpenError, OpenOptions, failed, holder};
+use super::holder::{self, Holder};
+use super::{Notice, OpenError, OpenOptions, failed};
 
 /// Offset added to locked ranges: larger than any file.
 const FAR: u64 = 1 << 62;
@@ -99,10 +100,8 @@ pub(super) fn lock(
         range = range.within(looped.range);
         let locked = lock_behind(behind.last().unwrap_or(file), &looped, range, shared);
         if let Ok(Err(holder)) = locked {
-            return Err(in_use(format!(
-                "{holder}, through its backing file {}",
-                looped.file.display()
-            )));
+            let file = format!("its backing file {}", looped.file.display());
+            return Err(in_use(holder.through(file)));
         }
         if !shared && let Some(holder) = sibling_holder(&looped, range) {
             return Err(in_use(holder));
@@ -125,7 +124,7 @@ fn lock_behind(
     looped: &Looped,
     range: Range,
     shared: bool,
-) -> io::Result<Result<File, String>> {
+) -> io::Result<Result<File, Holder>> {
     let file = open_behind(device, looped, shared)?;
     let had = lock_range(&file, range, shared)? && flock(&file, true)?;
     Ok(if had { Ok(file) } else { Err(holder::of_lock(&file)) })
@@ -271,7 +270,7 @@ fn open_behind(device: &File, looped: &Looped, shared: bool) -> io::Result<File>
 
 /// The user of another loop device of the same part of the same file, if there is one: for example
 /// a file system.
-fn sibling_holder(looped: &Looped, range: Range) -> Option<String> {
+fn sibling_holder(looped: &Looped, range: Range) -> Option<Holder> {
     for entry in fs::read_dir("/sys/block").ok()?.flatten() {
         let Some(other) = of_loop(&entry.path()).filter(|other| other.name != looped.name) else {
             continue;
@@ -283,19 +282,19 @@ fn sibling_holder(looped: &Looped, range: Range) -> Option<String> {
         let exclusive = libc::O_EXCL | libc::O_NONBLOCK;
         let error = File::options().read(true).custom_flags(exclusive).open(&device).err();
         if error.is_some_and(|error| error.raw_os_error() == Some(libc::EBUSY)) {
-            let (by, other) = (holder::of_device(&device), other.name);
-            return Some(format!("{by}, through the loop device {other} of the same file"));
+            let shared = format!("the loop device {} of the same file", other.name);
+            return Some(holder::of_device(&device).through(shared));
         }
     }
     None
 }
 
 /// The loop device that serves the file at `path`, if one does.
-pub(super) fn loop_device(path: &Path) -> Option<String> {
+pub(super) fn loop_device(path: &Path) -> Option<Holder> {
     let entries = fs::read_dir("/sys/block").ok()?.flatten();
     let mut loops = entries.filter_map(|entry| of_loop(&entry.path()));
     let found = loops.find(|looped| same_file(&looped.file, path))?;
-    Some(format!("the loop device {}", found.name))
+    Some(Holder::Lasting(format!("the loop device {}", found.name)))
 }
 
 fn same_file(a: &Path, b: &Path) -> bool {

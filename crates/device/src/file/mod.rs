@@ -14,6 +14,7 @@ mod holder;
 mod locks;
 
 pub use geometry::is_hole;
+pub use holder::Holder;
 
 use std::fs::File;
 use std::io;
@@ -148,7 +149,7 @@ pub enum OpenError {
         /// The file or device.
         path: PathBuf,
         /// The holder, as far as known.
-        holder: String,
+        holder: Holder,
     },
     /// Neither a regular file nor a block device.
     #[error("{} is neither a regular file nor a block device", path.display())]
@@ -438,7 +439,7 @@ fn open_and_lock(options: &OpenOptions) -> Result<(Target, Vec<Notice>), OpenErr
     let (file, why_buffered) = open_direct(options, block_device)?;
     let (behind, unlocked) = locks::lock(&file, options)?;
     if !locks::is_still_at(&file, path) {
-        return Err(OpenError::InUse { path: path.clone(), holder: holder::UNKNOWN.to_owned() });
+        return Err(OpenError::InUse { path: path.clone(), holder: Holder::Unknown });
     }
     if let Some(holder) = locks::loop_device(path).filter(|_| !options.read_only) {
         return Err(OpenError::InUse { path: path.clone(), holder });

@@ -107,7 +107,7 @@ impl Log {
     /// An append whose owner waits for it.
     fn resolve_append(&mut self, e: &InBatch, batch: Resolved) {
         let Some(ticket) = e.ticket else { return };
-        let slots = self.geometry.slots != 0;
+        let slots = self.geometry.has_slots();
         let position = match e.entry.kind {
             EntryKind::Data if slots => self.cells.position(e.entry.cell),
             EntryKind::Data => Position(batch.header_page + u32::from(e.entry.offset)),

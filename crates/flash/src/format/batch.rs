@@ -156,7 +156,7 @@ impl BatchHeader {
         let mut next = 1;
         for at in (0..count).map(|n| ENTRIES_AT + n * ENTRY_BYTES) {
             let entry = Entry::decode(&bytes[at..at + ENTRY_BYTES], geometry)?;
-            let slots = geometry.slots != 0;
+            let slots = geometry.has_slots();
             let most = if entry.kind == Kind::Data { MOVED } else { 0 };
             let lost = entry.kind == Kind::Lost || entry.dirty & !entry.valid != 0;
             if slots && (entry.offset > most || lost) || entry.cell >= geometry.slots.max(1) {
