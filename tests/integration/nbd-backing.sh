@@ -92,6 +92,29 @@ refused 1 "vm1: .*$gone" "$FOREBAY" ctl destage --config forebay.toml
 said "volume vm1 failed because .*$gone"
 crash
 
+# It goes during a quiesce, which then cannot end. What the server itself writes to the headers of the other
+# stores meanwhile is no change by other programs.
+rm -f disk.img flash.img
+truncate -s 65M disk.img
+kit file disk.img
+config flash dram=4MiB flash_size=24MiB size=64MiB backing="$WORK/first.img"
+{
+    echo '[[volume]]'
+    echo 'name = "vm2"'
+    echo "backing = \"$EXPORT\""
+} >>forebay.toml
+start
+io 'write -P 1 0 64k' flush
+"$FOREBAY" ctl quiesce --for 1s --config forebay.toml >/dev/null
+kill -KILL "$KIT"
+wait "$KIT" || true
+KIT=
+said "client requests are still held back"
+sleep 2.5
+! grep -q "other programs changed" server.log || fail "its own headers changed a store: $(cat server.log)"
+[ "$(grep -c "could not be read: vm2" server.log)" = 1 ] || fail "not said once: $(cat server.log)"
+crash
+
 # The other server is killed, first one that keeps what it has answered, then one that forgets what
 # it was not told to flush.
 config flash dram=4MiB flash_size=24MiB size=64MiB backing="$EXPORT"

@@ -145,29 +145,43 @@ impl Engine {
     }
 
     /// Drops the cached data of volumes whose stores are not as they were noted. It is clean.
-    fn drop_changed(&self, orders: &Orders) -> Result<(), EngineError> {
+    fn drop_changed(&self, orders: &mut Orders) -> Result<(), EngineError> {
+        let Some(notes) = &mut orders.notes else { return Ok(()) };
         let stores = self.stores.lock_all();
         let passes_through = self.pass_through(&stores);
-        let changed = for_each_store(&stores, |number, store| {
-            let note = orders.notes.as_ref().and_then(|notes| notes[number]);
+        let compared = for_each_store(&stores, |number, store| {
             // The header of a volume that passes through may have been written meanwhile.
             let times = !passes_through[number];
-            // What cannot be read may have changed.
-            note.is_some_and(|note| store.differs(&note, times).unwrap_or(true))
+            notes[number].map_or(Ok(false), |note| store.differs(&note, times))
         });
         drop(stores);
-        let changed: Vec<_> =
-            self.volumes().iter().filter(|v| changed[v.volume.0 as usize]).collect();
-        if changed.is_empty() {
+        let volumes = |is: fn(&Result<bool, EngineError>) -> bool| -> Vec<_> {
+            self.volumes().iter().filter(|v| is(&compared[v.volume.0 as usize])).collect()
+        };
+        // What cannot be read may have changed.
+        let dropped = volumes(|differs| !matches!(differs, Ok(false)));
+        if dropped.is_empty() {
             return Ok(());
         }
-        let what = "dropping the cached data of stores that other programs have changed";
-        self.seal(changed.iter().map(|v| void(v.volume)).collect()).map_err(failed(what))?;
-        let names = changed.iter().map(|v| v.name.as_str()).collect::<Vec<_>>().join(", ");
-        self.news().push(format!(
-            "other programs changed the backing stores of these volumes during the quiesce: {names}; \
-             their cached data was dropped"
-        ));
+        let what = "dropping the cached data of stores that other programs may have changed";
+        self.seal(dropped.iter().map(|v| void(v.volume)).collect()).map_err(failed(what))?;
+        // Until clients continue, nothing of them is cached that could be out of date.
+        dropped.iter().for_each(|v| notes[v.volume.0 as usize] = None);
+        for (these, which) in [
+            (
+                "during the quiesce, other programs changed the backing stores of these volumes",
+                volumes(|d| matches!(d, Ok(true))),
+            ),
+            (
+                "after the quiesce, the backing stores of these volumes could not be read",
+                volumes(Result::is_err),
+            ),
+        ] {
+            let names = which.iter().map(|v| v.name.as_str()).collect::<Vec<_>>().join(", ");
+            if !names.is_empty() {
+                self.news().push(format!("{these}: {names}; their cached data was dropped"));
+            }
+        }
         Ok(())
     }
 

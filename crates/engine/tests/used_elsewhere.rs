@@ -346,7 +346,7 @@ fn what_others_wrote_during_a_quiesce_is_served_after_it() {
                 engine.resume().unwrap();
                 assert_eq!(read(&engine, block), 9, "{layout} {flash:?} {block}");
                 let news = news();
-                assert!(news.len() == 1 && news[0].contains("quiesce: a;"), "{news:?}");
+                assert!(news.len() == 1 && news[0].contains("volumes: a;"), "{news:?}");
                 write(&engine, 3, 2);
             }
             engine.kill();
