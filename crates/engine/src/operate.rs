@@ -160,7 +160,7 @@ impl Engine {
                 Ok(())
             }
             Err(_) if self.shared.lock().life != Life::Serving => Err(EngineError::Stopping),
-            Err(IoError::Invalid) if self.status().flash_failure.is_some() => {
+            Err(IoError::Invalid) if self.shared.lock().cache.has_given_up() => {
                 Err(EngineError::FlashFailed)
             }
             Err(IoError::Invalid) => Err(EngineError::Switching),
