@@ -11,7 +11,7 @@ use forebay_block::Volume;
 use forebay_config::{Acknowledge, Config, WritePolicy};
 use forebay_effect::{Device, IoError};
 use forebay_engine::watch::Part;
-use forebay_engine::{EngineError, StopMode, Submission, inspect_backing, is_as_left};
+use forebay_engine::{EngineError, Session, StopMode, Submission, inspect_backing, is_as_left};
 
 use crate::engine::{BLOCKS, config_with, open, read, write};
 use crate::fail::open_to_fail;
@@ -28,6 +28,13 @@ fn slow(directory: &Path) -> Config {
         path("a.img")
     );
     Config::from_toml(&text).unwrap()
+}
+
+/// Blocks that are no neighbours, so that the destage of each is a write of its own.
+fn dirty_many(session: &mut Session) {
+    for block in 0..500 {
+        write(session, 0, block * 2 % BLOCKS, 7);
+    }
 }
 
 #[test]
@@ -56,10 +63,7 @@ fn a_stop_ends_a_quiesce_that_still_destages() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(&slow(directory.path()));
     let mut session = engine.session().unwrap();
-    // (Not neighbours: each is a write of its own.)
-    for block in 0..500 {
-        write(&mut session, 0, block * 2 % BLOCKS, 7);
-    }
+    dirty_many(&mut session);
     std::thread::scope(|scope| {
         let (began, begun) = std::sync::mpsc::channel();
         let quiesce = scope.spawn(|| engine.quiesce(None, move |_| began.send(()).unwrap_or(())));
@@ -151,9 +155,7 @@ fn a_resume_does_not_wait_for_an_order_that_holds_nobody_back() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(&slow(directory.path()));
     let mut session = engine.session().unwrap();
-    for block in 0..500 {
-        write(&mut session, 0, block * 2 % BLOCKS, 7);
-    }
+    dirty_many(&mut session);
     std::thread::scope(|scope| {
         let (began, begun) = std::sync::mpsc::channel();
         let destage = scope.spawn(|| engine.destage(move |_| began.send(()).unwrap_or(())));
@@ -186,9 +188,7 @@ fn a_stop_ends_a_change_of_policy_that_still_destages() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(&slow(directory.path()));
     let mut session = engine.session().unwrap();
-    for block in 0..500 {
-        write(&mut session, 0, block * 2 % BLOCKS, 7);
-    }
+    dirty_many(&mut session);
     std::thread::scope(|scope| {
         let change = scope.spawn(|| engine.set_policy(WritePolicy::WriteThrough, None));
         while engine.status().total.backing.traffic.write_bytes == 0 {
