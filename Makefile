@@ -54,7 +54,9 @@ package: ## build a Debian package and a wheel of the release binary, in target/
 	cargo build --release -p forebay && scripts/package.sh
 
 crates: ## check that every released crate builds from the files that `cargo package` includes
-	cargo package --workspace --exclude forebay-adversary --exclude forebay-fuzz \
+	@# Cargo would take what it built of the same versions before for these.
+	rm -rf target/crates
+	CARGO_TARGET_DIR=target/crates cargo package --workspace --exclude forebay-adversary --exclude forebay-fuzz \
 		--exclude forebay-tidy --exclude forebay-ramserver
 
 clean: ## delete all build output

@@ -42,7 +42,7 @@ impl Shown for Samples<'_> {
     }
 }
 
-/// One sample of a trace of so many requests.
+/// The text about one sample; the trace has `trace_requests` requests.
 fn of_sample(sample: &Sampled, trace_requests: u64) -> String {
     let mut text = format!(
         "{}: {}, {} of the trace's {}\n",
