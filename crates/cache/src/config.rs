@@ -239,6 +239,11 @@ impl CacheConfig {
             })
     }
 
+    /// Which dirty blocks may enter flash.
+    pub(crate) fn written(&self) -> Written {
+        self.flash.as_ref().map_or(Written::Ask, |flash| flash.written)
+    }
+
     /// Default [`extent_shift`](Self::extent_shift): 1 MiB.
     pub const EXTENT_SHIFT: u32 = 20;
     /// Default [`transfers_spare`](Self::transfers_spare).

@@ -143,7 +143,7 @@ impl Destages {
         if !destage.cleaning && destage.flushes_left == 0 && world.state != CacheState::Flushing {
             // All flushed: now the regions.
             let owed = world.front.volumes.iter().any(|v| v.owed > 0);
-            let lost = world.log_lost && !is_salvaged(world) && owed;
+            let lost = world.flash.is_lost() && !is_salvaged(world) && owed;
             let cut = world.hurry && world.state != CacheState::Destaging;
             if !lost && !cut {
                 cleaner.push_all_dirty(world);
@@ -158,7 +158,7 @@ impl Destages {
             return (true, None);
         }
         // Without the log nothing can be destaged, however often it is tried.
-        let given_up = cleaner.fails() && world.log_lost && !is_salvaged(world);
+        let given_up = cleaner.fails() && world.flash.is_lost() && !is_salvaged(world);
         // A region that the log cannot reclaim is no part of the destage.
         let cleaned = !cleaner.is_destaging() && !cleaner.is_active();
         if !destage.cleaning || !cleaned && !given_up {

@@ -117,8 +117,8 @@ impl World {
         let volume = r.volume;
         let v = usize::from(volume);
         // Of a log that has failed nothing is needed where all is on the store.
-        let without =
-            self.is_without_flash(v) || self.log_lost && !self.front.volumes[v].is_dirty();
+        let without = self.flash.without().contains(v)
+            || self.flash.is_lost() && !self.front.volumes[v].is_dirty();
         let logs = self.config.write_policy.write_back && !without;
         if let Some(log) = self.log.as_mut().filter(|_| logs) {
             self.front.requests[request].outstanding += 1;
@@ -135,7 +135,7 @@ impl World {
 
     /// Whether a request that the log could not make durable waits instead of failing.
     pub fn may_repeat(&self, request: RequestIndex) -> bool {
-        self.holds.void && self.front.requests[request].id != INTERNAL
+        self.flash.holding && self.front.requests[request].id != INTERNAL
     }
 
     /// The request waits until volumes bypass flash, if they may; then it repeats its last stage.
@@ -145,7 +145,7 @@ impl World {
         let op = r.op;
         self.stats.waits_void += 1;
         match op {
-            _ if self.holds.void => self.hold(request),
+            _ if self.flash.holding => self.hold(request),
             Op::Flush => self.begin_flush(request),
             _ => self.front.run(request),
         }

@@ -81,7 +81,7 @@ impl PassThrough {
     pub fn begin(&mut self, world: &mut World) {
         if world.state == CacheState::Ready && !world.hurry {
             self.stage = Stage::Settling;
-            set_holding(world, true);
+            world.flash.holding = true;
             let limit = world.config.give_up_after;
             self.until = (limit != Nanos(0)).then(|| world.now.saturating_add(limit));
         }
@@ -188,10 +188,9 @@ impl PassThrough {
 
     /// The records of these volumes on flash will never count again.
     fn continue_without_flash(&mut self, world: &mut World, volumes: VolumeSet) {
-        world.without_flash |= volumes;
+        world.flash.do_without(volumes, world.front.volumes.len());
         world.stats.passed_through += u64::from(volumes.len());
-        let (volumes, all) = (world.without_flash, world.all_without_flash());
-        world.shards.iter_mut().for_each(|shard| shard.set_without_flash(volumes, all));
+        world.call_starved();
         self.stage = Stage::Dropping { shard: 0, entry: EntryId::FIRST };
         self.let_go(world);
     }
@@ -206,7 +205,7 @@ impl PassThrough {
     ) -> bool {
         if shard == world.shards.len() {
             self.stage = Stage::Idle;
-            if !world.all_without_flash() {
+            if !world.flash.all_without() {
                 self.retry_later(world);
             } else if !others.destages.is_under_way() {
                 // What was dirty in memory need not stay there.
@@ -237,10 +236,10 @@ impl PassThrough {
     /// Requests that waited continue, or fail if they still cannot.
     fn let_go(&mut self, world: &mut World) {
         self.until = None;
-        if !world.holds.void {
+        if !core::mem::take(&mut world.flash.holding) {
             return;
         }
-        set_holding(world, false);
+        world.call_starved();
         for n in 0..world.shards.len() {
             world.shards[n].release_parked(&mut around!(world));
         }
@@ -279,12 +278,7 @@ fn without_dirty_records(world: &World) -> VolumeSet {
     let mut clean = VolumeSet::EMPTY;
     for (v, volume) in world.front.volumes.iter().enumerate() {
         let whole = volume.owed == 0 && !world.front.has_failed(v);
-        clean.insert_if(v, whole && !world.is_without_flash(v));
+        clean.insert_if(v, whole && !world.flash.without().contains(v));
     }
     clean
-}
-
-fn set_holding(world: &mut World, holding: bool) {
-    world.holds.void = holding;
-    world.shards.iter_mut().for_each(|shard| shard.set_holding(holding));
 }

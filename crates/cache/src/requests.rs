@@ -121,7 +121,7 @@ impl World {
             let (n, piece) = self.next_piece(request);
             let length = u64::from(piece.length);
             let key = BlockKey::new(volume as u16, piece.block);
-            if modifies && self.holds.void && self.shards[n].awaits_void(key) {
+            if modifies && self.flash.holding && self.shards[n].awaits_void(key) {
                 self.stats.waits_void += 1;
                 return Halt::AwaitsVoid;
             }
@@ -228,7 +228,7 @@ impl World {
         v.owed + u64::from(v.pieces) >= share
             && self.config.write_policy.write_back
             && self.state == CacheState::Ready
-            && !self.log_lost
+            && !self.flash.is_lost()
     }
 
     /// Holds the rest of a request until its volume has fewer dirty blocks than its share.

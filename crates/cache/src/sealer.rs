@@ -55,7 +55,7 @@ impl Sealer {
     /// A seal begins; nothing else is in progress.
     pub fn begin(&mut self, world: &mut World, volumes: Vec<Sealed>) {
         let mut stage = Stage::Settling;
-        let without_flash = world.all_without_flash();
+        let without_flash = world.flash.all_without();
         match &mut world.log {
             // A start finds nothing that counts, and needs no note.
             Some(_) if without_flash => stage = Stage::Dropping { shard: 0, entry: EntryId::FIRST },
@@ -108,7 +108,7 @@ impl Sealer {
         let idle = !cleans && world.shards.iter().all(Shard::is_idle);
         let (shard, entry) = match *stage {
             Stage::Dropping { shard, entry } => (shard, entry),
-            Stage::Settling if idle || world.log_lost => {
+            Stage::Settling if idle || world.flash.is_lost() => {
                 // The work in the background has ended: the log can mark its records clean.
                 *stage = match &mut world.log {
                     Some(log) if world.state == CacheState::Ready => {

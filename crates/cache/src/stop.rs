@@ -52,6 +52,7 @@ impl Stop {
 
     /// The log stops, if there is one.
     fn close_log(&self, world: &mut World) {
+        world.flash.close();
         match &mut world.log {
             Some(log) => {
                 world.state = CacheState::Closing;
@@ -133,7 +134,8 @@ impl Stop {
         // start, so the log is left as after a crash.
         let lost = world.front.sync_failures > 0;
         // If all volumes are without flash, the records of the failed log are void already.
-        let without_flash = world.all_without_flash();
+        let without_flash = world.flash.all_without();
+        world.flash.close();
         match &mut world.log {
             Some(log) if !lost && !without_flash => {
                 world.state = CacheState::Closing;

@@ -20,6 +20,7 @@ use forebay_block::{Nanos, Volume};
 use forebay_effect::IoError;
 
 use crate::cleaner::{Cleaner, FAILURES_MAX, Work, destage_oldest, oldest_for_late};
+use crate::flash_condition::Jam;
 use crate::late::Late;
 use crate::shard::{Tiers, apart};
 use crate::stamp::Stamps;
@@ -82,8 +83,6 @@ impl StoreHealth {
 pub(crate) struct Stores {
     /// By volume.
     health: Vec<StoreHealth>,
-    /// Volumes whose store is known to fail.
-    failing: VolumeSet,
     /// Volumes that are suspended.
     suspended: VolumeSet,
     /// When stores that are known to fail are tried again.
@@ -92,8 +91,6 @@ pub(crate) struct Stores {
     stuck: u32,
     /// When a jam began that requests wait for, or have waited for until it was hopeless.
     jam_since: Option<Nanos>,
-    /// The jam has lasted too long, and requests fail.
-    hopeless: bool,
     /// Volumes to try in the next cleaning that finds their records.
     probing: VolumeSet,
     /// Regions carried on in a row while nothing else was written to the log: these make no room.
@@ -144,17 +141,17 @@ impl Stores {
 
     /// Dirty records of failing or late stores are not evicted from flash.
     fn pin(&mut self, world: &mut World) {
+        let pinned = world.flash.failing | self.late();
         for shard in &mut world.shards {
             let Tiers { flash, blocks, transfers, .. } = &mut shard.tiers;
-            let volumes = (self.failing, self.failing | self.late());
-            flash.set_failing(blocks, transfers, &mut around!(world), volumes);
+            flash.pin(blocks, transfers, &mut around!(world), pinned);
         }
     }
 
     /// Orders a cleaning for late stores, if many blocks of one are dirty or if it is time; or
     /// first the stamps that this cleaning would wait for. Returns whether it orders anything.
     fn tend_late(&mut self, world: &mut World, cleaner: &mut Cleaner, stamps: &mut Stamps) -> bool {
-        let late = self.late() & !self.failing & !cleaner.apart();
+        let late = self.late() & !world.flash.failing & !cleaner.apart();
         let busy = cleaner.has_late() || !may_tend(world) || self.late.pauses(world.now);
         let may = !late.is_empty() && !busy && world.shards.iter().all(apart::has_frames);
         let Some(most) = world.dirty_blocks_max().filter(|_| may) else { return false };
@@ -189,25 +186,10 @@ impl Stores {
         }
     }
 
-    /// Volumes whose stores are known to fail.
-    pub fn failing(&self) -> VolumeSet {
-        self.failing
-    }
-
-    /// Whether the volume's store has failed so often in a row that others do not wait for it.
-    pub fn is_known_to_fail(&self, volume: Volume) -> bool {
-        self.failing.contains(volume.0 as usize)
-    }
-
     /// The error of the volume's store, if the volume is suspended.
     pub fn suspended(&self, volume: Volume) -> Option<IoError> {
         let health = self.health.get(volume.0 as usize)?;
         self.suspended.contains(volume.0 as usize).then_some(health.error)
-    }
-
-    /// Whether there is a hopeless jam.
-    pub fn is_jammed(&self) -> bool {
-        self.hopeless
     }
 
     /// Whether [`Stores::take_turn`] may find work. `stops`: a destage or stop is in progress.
@@ -215,8 +197,8 @@ impl Stores {
     pub fn has_work(&self, world: &World, stops: impl FnOnce() -> bool) -> bool {
         let shares = &world.front.shares;
         shares.held > 0
-            || !(shares.crowded & !self.failing & !self.late()).is_empty()
-            || !self.failing.is_empty() && (world.hurry || stops())
+            || !(shares.crowded & !world.flash.failing & !self.late()).is_empty()
+            || !world.flash.failing.is_empty() && (world.hurry || stops())
             || !self.late().is_empty()
     }
 
@@ -235,13 +217,13 @@ impl Stores {
             }
         }
         let shares = &world.front.shares;
-        if shares.held > 0 && !(self.failing & shares.crowded).is_empty() {
+        if shares.held > 0 && !(world.flash.failing & shares.crowded).is_empty() {
             self.consider_suspending(world);
         }
         if !self.late().is_empty() {
             any |= self.tend_late(world, cleaner, stamps);
         }
-        let apart = self.failing | self.late();
+        let apart = world.flash.failing | self.late();
         let crowded = !(world.front.shares.crowded & !apart).is_empty();
         // The destages of probes are not counted.
         let probes = self.probing.len() as usize;
@@ -258,8 +240,8 @@ impl Stores {
     fn stops_in_vain(&self, world: &World, cleaner: &Cleaner) -> bool {
         let stopping = world.hurry || world.state != CacheState::Ready;
         stopping
-            && !self.failing.is_empty()
-            && !world.log_lost
+            && !world.flash.failing.is_empty()
+            && !world.flash.is_lost()
             && cleaner.is_idle()
             && world.somebody_waits_in_vain()
     }
@@ -268,9 +250,9 @@ impl Stores {
     pub fn to_skip(&self, world: &World, work: Work, destage: bool) -> VolumeSet {
         // A stop waits for late stores.
         let late = if world.state == CacheState::Ready { self.late() } else { VolumeSet::EMPTY };
-        let known = (self.failing | late) & !self.probing;
+        let known = (world.flash.failing | late) & !self.probing;
         match work {
-            Work::Late(_) => !self.late() | self.failing,
+            Work::Late(_) => !self.late() | world.flash.failing,
             // A destage tries each store again, until that has failed as often as it takes.
             Work::Destage(_) if destage => self.hopeless(),
             Work::Destage(_) => known,
@@ -302,7 +284,7 @@ impl Stores {
     /// Like [`Stores::may_carry_failing`], if the stores of `more` accepted no writes either.
     pub fn may_carry(&self, world: &World, more: VolumeSet) -> bool {
         let Some(most) = world.dirty_blocks_max() else { return false };
-        let carried = self.failing | self.late() | more;
+        let carried = world.flash.failing | self.late() | more;
         let carried_on = |&(n, _): &(usize, _)| carried.contains(n);
         let volumes = world.front.volumes.iter().enumerate().filter(carried_on);
         let owed: u64 = volumes.map(|(_, v)| v.owed).sum();
@@ -347,31 +329,34 @@ impl Stores {
                 health.failing_since.get_or_insert(world.now);
                 health.error = error;
                 if health.failures >= FAILURES_MAX {
-                    if self.failing.is_empty() {
+                    if world.flash.failing.is_empty() {
                         self.probe_at = world.now.saturating_add(PROBE_PERIOD);
                     }
-                    self.failing.insert(n);
+                    world.flash.failing.insert(n);
                 }
-            } else if written.contains(n) && (health.failures > 0 || self.failing.contains(n)) {
+            } else if written.contains(n)
+                && (health.failures > 0 || world.flash.failing.contains(n))
+            {
                 *health = StoreHealth::GOOD;
-                world.stats.stores_recovered += u64::from(self.failing.contains(n));
-                self.failing.remove(n);
+                world.stats.stores_recovered += u64::from(world.flash.failing.contains(n));
+                world.flash.failing.remove(n);
                 self.suspended.remove(n);
             }
         }
-        if self.failing.is_empty() {
-            (self.jam_since, self.hopeless) = (None, false);
-        }
         self.pin(world);
-        if self.failing.is_empty() {
-            world.shards.iter_mut().for_each(|shard| shard.set_jam(false, false));
+        if world.flash.failing.is_empty() {
+            self.jam_since = None;
+            world.set_jam(Jam::None);
         }
     }
 
     /// Suspends volumes that have been waited for long enough.
     pub fn consider_suspending(&mut self, world: &mut World) {
         let limit = world.config.give_up_after;
-        if self.failing.is_empty() || world.state != CacheState::Ready || world.log_lost {
+        if world.flash.failing.is_empty()
+            || world.state != CacheState::Ready
+            || world.flash.is_lost()
+        {
             return;
         }
         // Where nothing can be carried on, all wait for those that fail.
@@ -379,7 +364,7 @@ impl Stores {
         let hopeless = self.time_jam(world, jam);
         let mut fresh = VolumeSet::EMPTY;
         for (n, (volume, health)) in world.front.volumes.iter().zip(&self.health).enumerate() {
-            let failing = self.failing.contains(n);
+            let failing = world.flash.failing.contains(n);
             let crowded = world.front.shares.crowded.contains(n);
             let waited_for = hopeless || crowded && !volume.held.is_empty();
             let long = world.hurry || limit != Nanos(0) && health.fails_for(limit, world.now);
@@ -393,12 +378,14 @@ impl Stores {
                 world.refuse_held(volume, health.error);
             }
         }
-        let any = !suspended.is_empty();
-        let (jam, hopeless) = (jam && any, hopeless && any);
-        self.hopeless = hopeless;
+        let hopeless = hopeless && !suspended.is_empty();
         let tells = hopeless && world.somebody_waits();
         world.stats.jams += u64::from(tells);
-        world.shards.iter_mut().for_each(|shard| shard.set_jam(jam, hopeless));
+        world.set_jam(match jam && !suspended.is_empty() {
+            _ if hopeless => Jam::Hopeless,
+            true => Jam::Bypassed,
+            false => Jam::None,
+        });
         if let Some(log) = world.log.as_mut().filter(|_| tells) {
             log.take_back();
         }
@@ -423,7 +410,8 @@ impl Stores {
     /// When the cache has to be called for failing stores.
     #[inline]
     pub fn timeout(&self, world: &World) -> Option<Nanos> {
-        let failing = if self.failing.is_empty() { None } else { self.timeout_of_failing(world) };
+        let failing =
+            if world.flash.failing.is_empty() { None } else { self.timeout_of_failing(world) };
         let late = if self.late().is_empty() { None } else { self.timeout_of_late(world) };
         [failing, late].into_iter().flatten().min()
     }
@@ -435,11 +423,11 @@ impl Stores {
     }
 
     fn timeout_of_failing(&self, world: &World) -> Option<Nanos> {
-        if world.state != CacheState::Ready || world.log_lost {
+        if world.state != CacheState::Ready || world.flash.is_lost() {
             return None;
         }
         let limit = world.config.give_up_after;
-        let waited_for = self.failing & world.front.shares.crowded & !self.suspended;
+        let waited_for = world.flash.failing & world.front.shares.crowded & !self.suspended;
         let waits = |&(n, (v, _)): &(usize, (&VolumeState, &StoreHealth))| {
             waited_for.contains(n) && !v.held.is_empty() && limit != Nanos(0)
         };
@@ -453,7 +441,7 @@ impl Stores {
 
     /// The time may have come; `destage`: a destage of everything is in progress.
     pub fn handle_timeout(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
-        if !self.failing.is_empty() && world.state == CacheState::Ready {
+        if !world.flash.failing.is_empty() && world.state == CacheState::Ready {
             self.consider_suspending(world);
             if self.probe_at <= world.now {
                 self.probe(world, cleaner, destage);
@@ -467,7 +455,7 @@ impl Stores {
         cleaner.retry_now();
         self.probe_at = Nanos(0);
         self.suspended = VolumeSet::EMPTY;
-        (self.jam_since, self.hopeless) = (None, false);
+        self.jam_since = None;
         for health in &mut self.health {
             health.failing_since = health.failing_since.map(|_| world.now);
         }
@@ -477,7 +465,7 @@ impl Stores {
 
     /// The next cleaning tries all stores; begins one if needed.
     fn probe(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
-        if self.failing.is_empty() {
+        if world.flash.failing.is_empty() {
             return;
         }
         self.probe_at = world.now.saturating_add(PROBE_PERIOD);
@@ -485,9 +473,9 @@ impl Stores {
             // That tries them all.
             return;
         }
-        self.probing = self.failing;
+        self.probing = world.flash.failing;
         world.stats.probes += 1;
-        for volume in self.failing.iter() {
+        for volume in world.flash.failing.iter() {
             destage_oldest(world, cleaner, !VolumeSet::only(volume));
         }
     }
@@ -496,5 +484,5 @@ impl Stores {
 /// Whether late stores are destaged to: a stop may need the room too.
 fn may_tend(world: &World) -> bool {
     use CacheState::{Destaging, Draining, Flushing, Ready};
-    matches!(world.state, Ready | Draining | Flushing | Destaging) && !world.log_lost
+    matches!(world.state, Ready | Draining | Flushing | Destaging) && !world.flash.is_lost()
 }

@@ -80,7 +80,7 @@ impl Switch {
         let fits = goes_with(world, to.0, to.1);
         if world.state != CacheState::Ready
             || self.is_under_way()
-            || world.log_lost
+            || world.flash.is_lost()
             || fits.is_err()
         {
             return world.notices.push(Notice::PolicySet(Err(IoError::Invalid)));
@@ -224,9 +224,6 @@ fn adopt(world: &mut World, policy: WritePolicy, acknowledge: Acknowledge) {
     let fits = goes_with(world, policy, acknowledge);
     assert!(fits.is_ok(), "{}: {fits:?}", world.config.relation);
     (world.config.write_policy, world.config.acknowledge) = (policy, acknowledge);
-    for shard in &mut world.shards {
-        shard.tiers.set_policy(policy, acknowledge);
-    }
 }
 
 /// Whether a record that is marked dirty is being appended.

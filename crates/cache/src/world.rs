@@ -10,12 +10,12 @@ use forebay_flash::{BlockKey, Log, Options, Stamp};
 
 use crate::budget::CallBudget;
 use crate::config::CacheConfig;
+use crate::flash_condition::{FlashCondition, Jam};
 use crate::front::Front;
 use crate::notice::Notice;
 use crate::shard::{Shard, owed};
 use crate::stats::CacheStats;
 use crate::volume::LogBypass;
-use crate::volume_set::VolumeSet;
 
 /// The state of the cache between its start and its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,8 +45,7 @@ pub(crate) struct World {
     pub front: Front,
     pub shards: Vec<Shard>,
     pub log: Option<Log>,
-    /// The shards know that nothing is written to the log any more.
-    pub log_lost: bool,
+    pub flash: FlashCondition,
     pub effects: EffectQueue,
     pub stats: CacheStats,
     pub notices: Vec<Notice>,
@@ -59,23 +58,19 @@ pub(crate) struct World {
     pub state: CacheState,
     /// A stop is near: data that cannot be destaged is not waited for.
     pub hurry: bool,
-    /// Volumes that continue without flash until the next start.
-    pub without_flash: VolumeSet,
     pub holds: Holds,
     /// When an interval of hit ratios ends, for policies that have intervals. It ends with the first call after
     /// that time; nothing waits for the end, so it needs no timeout.
     interval_ends: Nanos,
 }
 
-/// Which procedures hold requests back.
+/// Which procedures hold modifying requests and flushes back.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Holds {
-    /// Modifying requests and flushes wait until a change of policy has ended.
+    /// They wait until a change of policy has ended.
     pub switch: bool,
     /// They wait until a destage has ended.
     pub destage: bool,
-    /// Flushes, and writes of blocks with a record, wait until volumes continue without flash.
-    pub void: bool,
 }
 
 /// The result of a procedure's turn.
@@ -105,6 +100,8 @@ impl From<bool> for Turn {
 macro_rules! around {
     ($world:expr) => {
         $crate::shard::ShardContext {
+            config: &$world.config,
+            flash: &$world.flash,
             front: &mut $world.front,
             log: $world.log.as_mut(),
             effects: &mut $world.effects,
@@ -128,7 +125,7 @@ impl World {
                 options.recovery_chunk_pages = f.recovery_chunk_pages;
                 Log::new(f.geometry, options)
             }),
-            log_lost: false,
+            flash: FlashCondition::new(config.flash.is_some()),
             effects: EffectQueue::default(),
             stats: CacheStats::default(),
             notices: Vec::new(),
@@ -137,7 +134,6 @@ impl World {
             now: Nanos(0),
             state: CacheState::New,
             hurry: false,
-            without_flash: VolumeSet::EMPTY,
             holds: Holds::default(),
             interval_ends: Nanos(u64::MAX),
             config,
@@ -232,7 +228,7 @@ impl World {
     pub fn log_bypass_noted(&mut self, volume: u16, result: Outcome) {
         let log_bypass = if result.is_ok() { LogBypass::Allowed } else { LogBypass::Forbidden };
         self.front.volumes[usize::from(volume)].log_bypass = log_bypass;
-        self.shards.iter_mut().for_each(Shard::call_starved);
+        self.call_starved();
     }
 
     /// Blocks whose newest data cannot be read from flash.
@@ -243,19 +239,20 @@ impl World {
     /// Whether a request that arrives now has to wait for the end of a procedure.
     #[inline]
     pub fn is_held(&self, op: Op) -> bool {
-        let Holds { switch, destage, void } = self.holds;
-        op != Op::Read && (switch || destage) || op == Op::Flush && void
+        let Holds { switch, destage } = self.holds;
+        op != Op::Read && (switch || destage) || op == Op::Flush && self.flash.holding
     }
 
-    /// Whether the volume continues without the failed flash tier until the next start.
-    #[inline]
-    pub fn is_without_flash(&self, volume: usize) -> bool {
-        self.without_flash.contains(volume)
+    /// Waiting pieces that need room try again.
+    pub fn call_starved(&mut self) {
+        self.shards.iter_mut().for_each(Shard::call_starved);
     }
 
-    /// Whether all volumes do.
-    pub fn all_without_flash(&self) -> bool {
-        (0..self.front.volumes.len()).all(|v| self.is_without_flash(v))
+    /// Notes whether only failing stores can make room.
+    pub fn set_jam(&mut self, jam: Jam) {
+        if core::mem::replace(&mut self.flash.jam, jam) != jam {
+            self.call_starved();
+        }
     }
 
     /// All volumes are attached: each gets its share of flash.

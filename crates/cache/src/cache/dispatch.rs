@@ -9,6 +9,7 @@ use forebay_flash::{Event, Log, RecoveryReport};
 use crate::cache::Cache;
 use crate::cleaner::{Cleaner, Surroundings, Work};
 use crate::destage::Destaged;
+use crate::flash_condition::Jam;
 use crate::notice::Notice;
 use crate::pass_through::Others;
 use crate::shard::{Forgotten, Shard};
@@ -41,10 +42,11 @@ impl Cache {
             || self.world.shards.iter().any(Shard::may_serve)
     }
 
-    /// Whether the log has failed and the shards do not know it yet.
+    /// Whether the log has failed and the other parts do not know it yet.
     #[inline]
     fn has_lost_log(&self) -> bool {
-        !self.world.log_lost && self.world.log.as_ref().is_some_and(|log| log.error().is_some())
+        !self.world.flash.is_lost()
+            && self.world.log.as_ref().is_some_and(|log| log.error().is_some())
     }
 
     /// Whether a region is being cleaned, or should be.
@@ -434,7 +436,7 @@ impl Cache {
     pub(super) fn give_up(&mut self) {
         let Some(log) = &mut self.world.log else { return };
         log.give_up(IoError::Device);
-        if !self.world.log_lost {
+        if !self.world.flash.is_lost() {
             self.lose_log();
         }
     }
@@ -443,13 +445,11 @@ impl Cache {
     /// notified.
     fn lose_log(&mut self) {
         let world = &mut self.world;
-        world.log_lost = true;
+        world.flash.lose();
+        world.flash.jam = Jam::None;
+        world.call_starved();
         self.destages.fail(IoError::Device);
         self.cleaner.forget();
-        for shard in &mut world.shards {
-            shard.log_gave_up();
-            shard.set_jam(false, false);
-        }
         self.switch.abandon(world);
         self.pass_through.begin(world);
     }

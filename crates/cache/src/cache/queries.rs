@@ -9,6 +9,7 @@ use forebay_flash::{BlockKey, Log, LogStats, Recovering, Stamp};
 use crate::allocation::Holdings;
 use crate::cache::Cache;
 use crate::config::CacheConfig;
+use crate::flash_condition::Jam;
 use crate::front::Front;
 use crate::published;
 use crate::shard::{EntryId, Shard};
@@ -116,7 +117,7 @@ impl Cache {
     /// Whether the volume's store has failed so often in a row that other volumes do not wait for
     /// it.
     pub fn is_known_to_fail(&self, volume: Volume) -> bool {
-        self.stores.is_known_to_fail(volume)
+        self.world.flash.failing.contains(volume.0 as usize)
     }
 
     /// The error of the volume's store, if the volume is suspended.
@@ -127,7 +128,7 @@ impl Cache {
     /// Whether flash has had no room for so long, because stores fail, that requests that need room
     /// fail.
     pub fn is_jammed(&self) -> bool {
-        self.stores.is_jammed() && !self.world.log_lost
+        self.world.flash.jam == Jam::Hopeless
     }
 
     /// Most blocks that each volume may have dirty on flash; `None` with a single volume, or
@@ -139,7 +140,7 @@ impl Cache {
     /// Whether the volume bypasses the failed flash tier until the next start: it is cached in
     /// memory only, and written through.
     pub fn passes_through(&self, volume: Volume) -> bool {
-        self.world.is_without_flash(volume.0 as usize)
+        self.world.flash.without().contains(volume.0 as usize)
     }
 
     /// Whether nothing is written to flash until the next start: flash has failed, or a dirty record that

@@ -182,7 +182,7 @@ pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool
     let Phase::Writing(Writing { since, shards, .. }) = active.phase else { return false };
     let (work, sync_failures) = (active.work, active.sync_failures);
     let untaken = active.failed | active.skipped;
-    if is_whole(s) || s.world.log_lost || s.world.front.volumes.len() < 2 {
+    if is_whole(s) || s.world.flash.is_lost() || s.world.front.volumes.len() < 2 {
         cleaner.late_at = None;
         return false;
     }

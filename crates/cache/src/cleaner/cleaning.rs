@@ -52,7 +52,7 @@ impl Cleaner {
     /// is given up if an unreadable dirty record permanently pins its region, or if a stop has to end.
     pub fn consider_giving_up(&mut self, world: &World) -> Turn {
         let (failures, unreadable) = (self.failures, self.unreadable);
-        if world.log_lost {
+        if world.flash.is_lost() {
             return Turn::Nothing;
         }
         if failures.max(unreadable) < FAILURES_MAX || !world.somebody_waits_in_vain() {
@@ -316,14 +316,14 @@ impl Cleaner {
     /// The region is given back when the stamps of the stores say that they have all of its data.
     fn step_releasing(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
         // A failing store's stamp must not delay the other volumes.
-        let wanted = s.stamps.owed() & !s.stores.failing();
+        let wanted = s.stamps.owed() & !s.world.flash.failing;
         let failed = s.stamps.take_failed(wanted);
         if !failed.is_empty() {
             s.stores.note_cleaned(s.world, VolumeSet::EMPTY, failed, IoError::Device);
             return self.leave_region(s, Err(IoError::Device), false);
         }
         // A cleaning whose stores need no stamp does not wait for the stamps of others.
-        let settling = s.stamps.settling() & !s.stores.failing();
+        let settling = s.stamps.settling() & !s.world.flash.failing;
         if wanted.is_empty() && settling.is_empty() {
             self.release_region(s, region);
             return Turn::Something;
@@ -357,7 +357,7 @@ impl Cleaner {
         let (work, skipped) = (active.work, active.skipped);
         let owes = self.note_owed(s);
         // A store that is known to fail must not delay the others.
-        let known = (failed & !s.stores.failing()).is_empty();
+        let known = (failed & !s.world.flash.failing).is_empty();
         let mut result = written;
         if let Work::Reclaim(region) = work
             && owes
@@ -367,7 +367,7 @@ impl Cleaner {
             }
             // Records of skipped stores are still dirty, so this cleaning does not succeed.
             let untried = !skipped.is_empty() && !holds_unreadable(s.world, region);
-            if untried && written.is_ok() && !(skipped & !s.stores.failing()).is_empty() {
+            if untried && written.is_ok() && !(skipped & !s.world.flash.failing).is_empty() {
                 return self.postpone(s);
             }
             result = written.and(Err(if untried { self.error } else { IoError::Corrupt }));

@@ -345,8 +345,8 @@ impl Shard {
         error: IoError,
     ) {
         context.stats.transfer_errors += 1;
-        self.tiers.flash.fail_log();
-        if self.tiers.flash.is_holding() {
+        assert!(context.flash.is_closed(), "a log that takes records has refused one");
+        if context.flash.holding {
             self.waiting.park_applied(&mut self.tiers.transfers[t].waiters);
         } else {
             self.waiting.end_applied(&mut self.tiers.transfers[t].waiters, context, Err(error));
@@ -385,8 +385,8 @@ impl Shard {
     pub fn activated(&mut self, context: &mut ShardContext<'_>, t: TransferIndex, result: Outcome) {
         if let Err(e) = result {
             context.stats.transfer_errors += 1;
-            self.tiers.flash.fail_log();
-            if self.tiers.flash.is_holding() {
+            assert!(context.flash.is_closed(), "a log that takes records has marked nothing");
+            if context.flash.holding {
                 self.finish(context, t, |_, _, _| {});
             } else {
                 self.finish_failed(context, t, e);

@@ -1,4 +1,4 @@
-//! The state of a shard's flash: whether flash takes records, where the records of its blocks are,
+//! The state of a shard's flash: where the records of its blocks are
 //! and, in the slots layout, which blocks count for flash and which are evicted (`evict.rs`).
 
 mod evict;
@@ -7,7 +7,7 @@ pub(super) mod replacement;
 pub(super) mod returns;
 
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Log, Position};
+use forebay_flash::{BlockKey, Position};
 
 pub(super) use self::evict::IfEvicted;
 use self::replacement::FlashReplacement;
@@ -26,23 +26,8 @@ pub(crate) use moves::{Forgotten, MoveState};
 #[derive(Debug)]
 pub(crate) struct FlashTier {
     shard: u8,
-    exists: bool,
     /// Index entries for blocks on flash.
     entries: u32,
-    log_failed: bool,
-    /// While the log has failed: writes of blocks with a record wait.
-    holding: bool,
-    /// Volumes that permanently bypass flash.
-    without_flash: VolumeSet,
-    /// All volumes do.
-    all_without_flash: bool,
-    /// The log or the index lacks room that only failing stores can make: blocks that need not go
-    /// to flash bypass it.
-    jam: bool,
-    /// The jam has lasted too long: until it ends, nothing is appended.
-    hopeless: bool,
-    /// Volumes whose store fails.
-    failing: VolumeSet,
     /// Volumes whose dirty records are not evicted.
     pinned: VolumeSet,
     regions: RegionLists,
@@ -93,15 +78,7 @@ impl FlashTier {
         let by_popularity = in_log && policy == LogReplacement::Popularity;
         FlashTier {
             shard,
-            exists: config.is_some(),
             entries,
-            log_failed: false,
-            holding: false,
-            without_flash: VolumeSet::EMPTY,
-            all_without_flash: false,
-            jam: false,
-            hopeless: false,
-            failing: VolumeSet::EMPTY,
             pinned: VolumeSet::EMPTY,
             regions: RegionLists::new(config.map_or(0, |f| f.geometry.regions)),
             size: config.map_or(0, |f| f.geometry.device_bytes()),
@@ -146,86 +123,6 @@ impl FlashTier {
             let leaving: Vec<_> = flash.leaving().map(entry).collect();
             format!("\nflash: {flash}, leaving {leaving:?}")
         })
-    }
-
-    // ---- whether flash takes records ----
-
-    /// Whether there is flash.
-    #[inline]
-    pub fn exists(&self) -> bool {
-        self.exists
-    }
-
-    #[inline]
-    pub fn log_failed(&self) -> bool {
-        self.log_failed
-    }
-
-    /// Nothing is written to the log any more.
-    pub fn fail_log(&mut self) {
-        self.log_failed = true;
-    }
-
-    /// Whether there is flash, with a log that has not failed.
-    #[inline]
-    pub fn is_good(&self) -> bool {
-        self.exists && !self.log_failed
-    }
-
-    /// Whether writes of blocks with a record wait because the log has failed.
-    pub fn is_holding(&self) -> bool {
-        self.holding
-    }
-
-    pub fn set_holding(&mut self, holding: bool) {
-        self.holding = holding;
-    }
-
-    /// These volumes bypass flash; `all`: there are no others.
-    pub fn set_without_flash(&mut self, volumes: VolumeSet, all: bool) {
-        (self.without_flash, self.all_without_flash) = (volumes, all);
-    }
-
-    /// Whether all volumes bypass flash.
-    pub fn all_without_flash(&self) -> bool {
-        self.all_without_flash
-    }
-
-    /// Whether the block's volume bypasses flash.
-    #[inline]
-    pub fn is_without_flash(&self, key: BlockKey) -> bool {
-        self.without_flash.has(key)
-    }
-
-    /// Whether the volume's new data is written to the log.
-    #[inline]
-    pub fn logs(&self, key: BlockKey) -> bool {
-        self.exists && !self.is_without_flash(key)
-    }
-
-    /// Notes whether only failing stores can make room: waiting requests may then bypass flash. If the
-    /// jam is `hopeless`, those that cannot bypass it fail. Returns whether that is new.
-    pub fn set_jam(&mut self, jam: bool, hopeless: bool) -> bool {
-        let before = (self.jam, self.hopeless);
-        (self.jam, self.hopeless) = (jam, hopeless);
-        before != (jam, hopeless)
-    }
-
-    /// Whether the log or the index has no room, and only failing stores can make any.
-    pub fn is_jammed(&self, blocks: &Blocks, context: &ShardContext<'_>) -> bool {
-        self.jam && is_short(blocks, context)
-    }
-
-    /// Whether the jam has lasted too long.
-    pub fn is_hopeless(&self, blocks: &Blocks, context: &ShardContext<'_>) -> bool {
-        self.hopeless && is_short(blocks, context)
-    }
-
-    /// Whether a write may bypass a log that has no room: flash holds nothing of the block, and its
-    /// store works.
-    pub fn may_bypass_log(&self, blocks: &Blocks, key: BlockKey) -> bool {
-        let free = |id| blocks[id].transfer().is_none() && !blocks[id].is_bound();
-        !self.failing.has(key) && blocks.find(key).is_none_or(free)
     }
 
     // ---- records ----
@@ -410,10 +307,15 @@ impl FlashTier {
 
     /// Forgets an empty entry; returns whether it was empty.
     #[inline]
-    pub fn forget_if_empty(&mut self, blocks: &mut Blocks, id: EntryId) -> bool {
+    pub fn forget_if_empty(
+        &mut self,
+        blocks: &mut Blocks,
+        context: &ShardContext<'_>,
+        id: EntryId,
+    ) -> bool {
         let e = &blocks[id];
         let holds = e.frame().is_some() || e.position().is_some() || e.transfer().is_some();
-        let forget = !holds && (!e.has(DOUBTFUL) || self.is_without_flash(e.key()));
+        let forget = !holds && (!e.has(DOUBTFUL) || context.flash.is_without(e.key()));
         if forget {
             self.set_aside(blocks, id);
             self.replacement.iter_mut().for_each(|flash| flash.forget(id));
@@ -482,8 +384,4 @@ impl FlashTier {
 fn is_unreadable(blocks: &Blocks, key: BlockKey) -> bool {
     let still = |e: &Entry| e.has(UNREADABLE) || e.lost_on_flash() != 0;
     blocks.find(key).is_some_and(|id| still(&blocks[id]))
-}
-
-fn is_short(blocks: &Blocks, context: &ShardContext<'_>) -> bool {
-    blocks.is_full() || context.log.as_deref().is_some_and(Log::is_short)
 }

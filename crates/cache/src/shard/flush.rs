@@ -103,7 +103,7 @@ pub(crate) fn step(
             tiers.blocks.unlist_dirty(id);
             tiers.blocks[id].set(if destaging { FLUSHING } else { WANTS_APPEND | FLUSHING });
             tiers.flushes.wait_for_one(volume);
-        } else if tiers.flash.logs(tiers.blocks[id].key()) {
+        } else if context.flash.logs(tiers.blocks[id].key()) {
             if tiers.append(context, id, true).is_none() {
                 // Nor can others.
                 tiers.flushes.fail(volume);

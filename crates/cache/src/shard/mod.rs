@@ -45,7 +45,9 @@ use forebay_flash::{BlockKey, Log, Position};
 use crate::budget::CallBudget;
 use crate::cache::VOLUMES_MAX;
 use crate::config::CacheConfig;
+use crate::flash_condition::FlashCondition;
 use crate::front::Front;
+use crate::place::{Moment, Placement, place, place_bypassed};
 use crate::slab::Key;
 use crate::stats::CacheStats;
 use crate::volume_set::VolumeSet;
@@ -64,12 +66,35 @@ use waiting::Waiting;
 
 /// The parts of the world that a shard needs during one call.
 pub(crate) struct ShardContext<'a> {
+    pub config: &'a CacheConfig,
+    pub flash: &'a FlashCondition,
     pub front: &'a mut Front,
     pub log: Option<&'a mut Log>,
     pub effects: &'a mut EffectQueue,
     pub stats: &'a mut CacheStats,
     pub budget: &'a mut CallBudget,
     pub now: Nanos,
+}
+
+impl ShardContext<'_> {
+    /// The places of a block, by the policies in force.
+    pub fn place(&self, moment: Moment) -> Placement {
+        let CacheConfig { relation, write_policy, acknowledge, .. } = *self.config;
+        place(moment, relation, write_policy, acknowledge)
+    }
+
+    /// The places of the block of a piece.
+    pub fn place_for(&self, piece: &Piece, moment: Moment) -> Placement {
+        match self.front.requests[piece.request].bypass {
+            true => place_bypassed(moment),
+            false => self.place(moment),
+        }
+    }
+
+    /// Whether writes of the block end in the cache.
+    pub fn writes_back(&self, key: BlockKey) -> bool {
+        self.config.write_policy.write_back && !self.flash.is_without(key)
+    }
 }
 
 /// The number of a block's volume, as an index of arrays with an element for each volume.
@@ -175,7 +200,7 @@ impl Shard {
         let Some(id) = self.tiers.blocks.find_at(key, position) else { return };
         if self.tiers.flash.is_unmapping(id) {
             self.tiers.flash.set_record(&mut self.tiers.blocks, context, id, None);
-            self.tiers.forget_if_empty(id);
+            self.tiers.forget_if_empty(context, id);
         }
     }
 
@@ -219,7 +244,7 @@ impl Shard {
                 self.tiers.flash.set_record(&mut self.tiers.blocks, context, id, None);
             }
             context.stats.dropped += 1;
-            self.tiers.forget_if_empty(id);
+            self.tiers.forget_if_empty(context, id);
         }
         (end < self.tiers.blocks.capacity()).then_some(EntryId::new(end))
     }
@@ -236,12 +261,9 @@ impl Shard {
         let end = self.tiers.blocks.capacity().min(from.number().saturating_add(count));
         for id in (from.number()..end).map(EntryId::new) {
             let e = &self.tiers.blocks[id];
-            if !e.is_vacant()
-                && self.tiers.flash.is_without_flash(e.key())
-                && e.transfer().is_none()
-            {
+            if !e.is_vacant() && context.flash.is_without(e.key()) && e.transfer().is_none() {
                 self.tiers.flash.forget_record(&mut self.tiers.blocks, context, id);
-                self.tiers.forget_if_empty(id);
+                self.tiers.forget_if_empty(context, id);
             }
         }
         self.tiers.room = true;

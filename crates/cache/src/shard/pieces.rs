@@ -11,7 +11,6 @@ use super::transfer::Kind;
 use super::{Shard, ShardContext};
 use crate::slab::{Fifo, TransferIndex, WaiterIndex};
 use crate::volume::LogBypass;
-use crate::volume_set::VolumeSet;
 
 /// The result of an evaluation of a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -117,7 +116,7 @@ impl Shard {
                 return Evaluated::Pending;
             }
             Step::NoRoom => {
-                if self.tiers.is_stuck(context) && !self.tiers.flash.is_holding() {
+                if self.tiers.is_stuck(context) && !context.flash.holding {
                     // No transfer is in progress and no block can leave: the piece fails, rather than wait for
                     // ever.
                     if let Some(w) = waiter {
@@ -187,20 +186,9 @@ impl Shard {
             self.waits_for_an_entry() && !context.front.sabotage.is(Bug::EntryWaiterForgotten);
     }
 
-    /// Nothing is written to the log any more: pieces that wait for room are notified.
-    pub fn log_gave_up(&mut self) {
-        self.tiers.flash.fail_log();
-        self.tiers.room = true;
-    }
-
-    /// Notes whether only failing stores can make room, and whether that is `hopeless`.
-    pub fn set_jam(&mut self, jam: bool, hopeless: bool) {
-        self.tiers.room |= self.tiers.flash.set_jam(jam, hopeless);
-    }
-
     /// Fails the modifying pieces that wait for room, except those that can bypass flash.
     pub fn refuse_starved(&mut self, context: &mut ShardContext<'_>) {
-        if !self.tiers.flash.is_hopeless(&self.tiers.blocks, context) {
+        if !self.tiers.is_hopeless(context) {
             return;
         }
         let mut starved = self.waiting.take_starved();
@@ -235,18 +223,6 @@ impl Shard {
     }
 
     // ---- until records are void ----
-
-    /// From now on writes of blocks with a record wait; if not `holding`, they fail.
-    pub fn set_holding(&mut self, holding: bool) {
-        self.tiers.flash.set_holding(holding);
-        self.tiers.room |= !holding;
-    }
-
-    /// These volumes continue without flash; `all`: there are no others.
-    pub fn set_without_flash(&mut self, volumes: VolumeSet, all: bool) {
-        self.tiers.flash.set_without_flash(volumes, all);
-        self.tiers.room = true;
-    }
 
     /// Whether a write to the block waits for records to be void.
     pub fn awaits_void(&self, key: BlockKey) -> bool {

@@ -62,7 +62,7 @@ impl Recovery {
         if blocks[id].position().is_some() {
             flash.set_record(blocks, context, id, None);
         }
-        *room |= flash.forget_if_empty(blocks, id);
+        *room |= flash.forget_if_empty(blocks, context, id);
     }
 
     /// Recovery has returned everything: spilled records take the free places. Adds to `left` the

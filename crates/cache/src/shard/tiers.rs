@@ -14,8 +14,8 @@ mod write_entry;
 
 use forebay_block::Op;
 use forebay_effect::{Effect, IoError, Place};
-use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
+use forebay_flash::{BlockKey, Log};
 
 use self::lines::Lines;
 use super::Piece;
@@ -29,9 +29,9 @@ use super::flash_tier::{FlashTier, IfEvicted};
 use super::flush::Flushes;
 use super::frames::{Frame, Frames};
 use super::transfers::Transfers;
-use crate::config::{CacheConfig, Written};
-use crate::place::{InMemory, Moment, Placement, Relation, place, place_bypassed};
-use crate::policy::{Acknowledge, Partial, WritePolicy};
+use crate::config::CacheConfig;
+use crate::flash_condition::Jam;
+use crate::place::{InMemory, Moment};
 use crate::slab::TransferIndex;
 
 /// Failed destages in a row after which a request that needs room fails.
@@ -66,11 +66,6 @@ pub(crate) struct Tiers {
     pub flash: FlashTier,
     pub transfers: Transfers,
     pub flushes: Flushes,
-    policy: WritePolicy,
-    acknowledge: Acknowledge,
-    partial: Partial,
-    relation: Relation,
-    written: Written,
     pub lines: Lines,
     /// Something became free since pieces that wait for room were last tried.
     pub room: bool,
@@ -106,19 +101,10 @@ impl Tiers {
             flash: FlashTier::new(shard, config, (on_flash, entries), replacement),
             transfers: Transfers::new(shard, frames, bounce, config.transfers_spare),
             flushes: Flushes::default(),
-            policy: config.write_policy,
-            acknowledge: config.acknowledge,
-            partial: config.partial,
-            relation: config.relation,
-            written: config.flash.as_ref().map_or(Written::Ask, |flash| flash.written),
             lines: Lines::new(config),
             room: false,
             destages_failed: 0,
         }
-    }
-
-    pub fn set_policy(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
-        (self.policy, self.acknowledge) = (policy, acknowledge);
     }
 
     /// A destage from DRAM has ended, successfully or not.
@@ -145,7 +131,7 @@ impl Tiers {
                     step => break step,
                 }
             },
-            Op::Write if self.writes_back(key) => self.write_back(context, key, piece, op),
+            Op::Write if context.writes_back(key) => self.write_back(context, key, piece, op),
             Op::Write => self.write_direct(context, key, piece, op),
             Op::Trim | Op::WriteZeroes => self.zero(context, key, piece, op),
             Op::Flush => unreachable!("a flush has no pieces"),
@@ -161,30 +147,33 @@ impl Tiers {
         self.flash.evict(&self.blocks, &self.transfers, context);
     }
 
-    /// The places of a block.
-    fn place(&self, moment: Moment) -> Placement {
-        place(moment, self.relation, self.policy, self.acknowledge)
-    }
-
-    /// The places of the block of a piece.
-    fn place_for(&self, context: &ShardContext<'_>, piece: &Piece, moment: Moment) -> Placement {
-        match context.front.requests[piece.request].bypass {
-            true => place_bypassed(moment),
-            false => self.place(moment),
-        }
-    }
-
-    /// Whether writes to the volume end in the cache.
-    fn writes_back(&self, key: BlockKey) -> bool {
-        self.policy.write_back && !self.flash.is_without_flash(key)
-    }
-
     /// No transfer in progress could make room, and flash accepts no more.
     pub fn is_stuck(&self, context: &ShardContext<'_>) -> bool {
-        let cannot_leave = self.flash.log_failed() && !self.flash.all_without_flash()
+        let cannot_leave = context.flash.is_closed() && !context.flash.all_without()
             || self.destages_failed >= DESTAGES_FAILED_MAX
-            || self.flash.is_hopeless(&self.blocks, context);
+            || self.is_hopeless(context);
         cannot_leave && self.transfers.in_use() == 0
+    }
+
+    /// Whether the log or the index has no room, and only failing stores can make any.
+    pub fn is_jammed(&self, context: &ShardContext<'_>) -> bool {
+        context.flash.jam != Jam::None && self.is_short(context)
+    }
+
+    /// Whether that has lasted too long.
+    pub fn is_hopeless(&self, context: &ShardContext<'_>) -> bool {
+        context.flash.jam == Jam::Hopeless && self.is_short(context)
+    }
+
+    fn is_short(&self, context: &ShardContext<'_>) -> bool {
+        self.blocks.is_full() || context.log.as_deref().is_some_and(Log::is_short)
+    }
+
+    /// Whether a write may bypass a log that has no room: flash holds nothing of the block, and its
+    /// store works.
+    pub fn may_bypass_log(&self, context: &ShardContext<'_>, key: BlockKey) -> bool {
+        let free = |id| self.blocks[id].transfer().is_none() && !self.blocks[id].is_bound();
+        !context.flash.failing.has(key) && self.blocks.find(key).is_none_or(free)
     }
 
     fn request_place(&self, context: &ShardContext<'_>, piece: &Piece) -> Place {
@@ -207,7 +196,7 @@ impl Tiers {
     ) -> bool {
         // A bypassed read needs the frame only until it has been answered.
         let bypassed = moment != Moment::Write && context.front.requests[piece.request].bypass;
-        let transit = bypassed || self.place(moment).memory == InMemory::Transit;
+        let transit = bypassed || context.place(moment).memory == InMemory::Transit;
         if let Some(frame) = self.blocks[id].frame() {
             if !transit {
                 self.keep_if_in_transit(context, id, frame, piece);
@@ -375,8 +364,8 @@ impl Tiers {
     }
 
     /// Forgets an empty entry.
-    pub fn forget_if_empty(&mut self, id: EntryId) {
-        self.room |= self.flash.forget_if_empty(&mut self.blocks, id);
+    pub fn forget_if_empty(&mut self, context: &ShardContext<'_>, id: EntryId) {
+        self.room |= self.flash.forget_if_empty(&mut self.blocks, context, id);
     }
 
     // ---- out of DRAM ----
@@ -410,7 +399,7 @@ impl Tiers {
         let id = self.blocks.owner(local);
         self.prefetch_victims();
         self.blocks[id].set(LEAVING);
-        if self.flash.is_good() {
+        if context.flash.takes_records() {
             self.flash.update_residence(&self.blocks, id, IfEvicted::Stays);
         }
         if self.blocks[id].transfer().is_none() {

@@ -27,16 +27,14 @@ pub(super) fn destaged(
         return;
     }
     let key = shard.tiers.transfers[t].key;
-    let to_log = shard.tiers.flash.logs(key) && !shard.tiers.flash.log_failed();
-    if !shard.tiers.flash.logs(key) {
+    let to_log = context.flash.logs(key) && !context.flash.is_closed();
+    if !context.flash.logs(key) {
         // A failed destage of a block that flash can hold instead obstructs no request, so it is not counted.
         shard.tiers.note_destage(result.is_ok());
     }
     count_direct(shard, context, t);
     shard.waiting.end_applied(&mut shard.tiers.transfers[t].waiters, context, result);
-    if let (Err(error), true) =
-        (result, shard.tiers.flash.is_without_flash(shard.tiers.transfers[t].key))
-    {
+    if let (Err(error), true) = (result, context.flash.is_without(shard.tiers.transfers[t].key)) {
         // Another attempt would only repeat the same write, again and again.
         shard.waiting.fail_first(&mut shard.tiers.transfers[t].waiters, context, error);
     }

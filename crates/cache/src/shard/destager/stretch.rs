@@ -246,7 +246,7 @@ impl Destager {
         {
             let e = &tiers.blocks[id];
             let (newer, there) = (e.owed() & e.dirty != 0, e.owed() & !e.valid == 0);
-            if newer && tiers.flash.logs(key) {
+            if newer && context.flash.logs(key) {
                 // What is newer has to be on flash before it is on the backing store: the next start may find
                 // the record whole, and then it would count as clean. A newer one takes its place.
                 tiers.blocks[id].set(WANTS_APPEND);

@@ -252,15 +252,14 @@ impl FlashTier {
         self.evict(blocks, transfers, context);
     }
 
-    /// The stores of these volumes fail; dirty records of pinned ones are not evicted.
-    pub fn set_failing(
+    /// Dirty records of these volumes are not evicted.
+    pub fn pin(
         &mut self,
         blocks: &Blocks,
         transfers: &Transfers,
         context: &mut ShardContext<'_>,
-        (failing, pinned): (VolumeSet, VolumeSet),
+        pinned: VolumeSet,
     ) {
-        self.failing = failing;
         let changed = core::mem::replace(&mut self.pinned, pinned) ^ pinned;
         if changed.is_empty() || self.replacement.is_none() {
             return;
@@ -356,7 +355,7 @@ mod tests {
         tiers.flash.set_aside(&tiers.blocks, id);
         tiers.flash.set_record(&mut tiers.blocks, &mut around!(cache.world), id, None);
         assert_eq!(ordered(tiers), 1, "it may come back");
-        tiers.forget_if_empty(id);
+        tiers.forget_if_empty(&around!(cache.world), id);
         assert_eq!((tiers.blocks.find(key), ordered(tiers)), (None, 0));
     }
 

@@ -102,7 +102,7 @@ impl FlashTier {
             self.put_record(blocks, context, id, None);
             self.popularity.iter_mut().for_each(|popularity| popularity.remove(id.number()));
             context.stats.reclaim_dropped += u64::from(blocks[id].frame().is_none());
-            room |= self.forget_if_empty(blocks, id);
+            room |= self.forget_if_empty(blocks, context, id);
         }
         (Forgotten::All, room)
     }

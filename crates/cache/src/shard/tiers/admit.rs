@@ -20,7 +20,10 @@ pub(super) fn admits(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: Entr
         // The block was refused while it was dirty; it has been destaged since.
         return false;
     }
-    if tiers.written == Written::Avoid && tiers.policy.write_back && tiers.owes_sync(context, key) {
+    if context.config.written() == Written::Avoid
+        && context.config.write_policy.write_back
+        && tiers.owes_sync(context, key)
+    {
         // Until the store is synced, the block would have to enter as dirty.
         let has = e.position().is_some();
         context.stats.not_admitted += u64::from(!has);
@@ -37,8 +40,8 @@ pub(super) fn admits(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: Entr
 }
 
 /// Whether some dirty blocks may not enter flash.
-fn filters_written(tiers: &Tiers) -> bool {
-    match tiers.written {
+fn filters_written(tiers: &Tiers, context: &ShardContext<'_>) -> bool {
+    match context.config.written() {
         Written::Ask => tiers.dram.has_admission(),
         Written::Enter => false,
         Written::Avoid => true,
@@ -56,7 +59,11 @@ pub(super) fn leaves_around(
     let e = &tiers.blocks[id];
     let (key, frame) = (e.key(), e.frame().expect("a block that leaves memory has a frame"));
     let free = e.position().is_none() && !e.has(DOUBTFUL) && !tiers.is_in_transit(id);
-    if !filters_written(tiers) || !free || !tiers.flash.logs(key) || tiers.flash.log_failed() {
+    if !filters_written(tiers, context)
+        || !free
+        || !context.flash.logs(key)
+        || context.flash.is_closed()
+    {
         return false;
     }
     let volume = &context.front.volumes[usize::from(key.volume())];
@@ -65,7 +72,8 @@ pub(super) fn leaves_around(
     }
     let frame = tiers.blocks.local(frame);
     let offer = tiers.flash.offer(context);
-    let admitted = tiers.written != Written::Avoid && tiers.dram.admits(frame, key, offer);
+    let admitted =
+        context.config.written() != Written::Avoid && tiers.dram.admits(frame, key, offer);
     if !admitted && tiers.wait_for_log_bypass(context, key).is_some() {
         // A block that leaves memory does not wait for the log's note: it enters flash although it was not admitted.
         return false;
@@ -88,18 +96,19 @@ pub(super) fn goes_around(
     key: BlockKey,
     piece: &mut Piece,
 ) -> bool {
-    let asked = filters_written(tiers) && tiers.acknowledge == Acknowledge::Flash;
+    let asked = filters_written(tiers, context) && context.config.acknowledge == Acknowledge::Flash;
     let volume = &context.front.volumes[usize::from(key.volume())];
     let most = context.front.bypass.dirty_blocks;
     let full = most != 0 && volume.bypass && volume.stats.dirty_blocks >= most;
     let bypasses = full || context.front.requests[piece.request].bypass;
-    let pulled = tiers.policy.write_back && tiers.place(Moment::WriteMiss).flash == OnFlash::Never;
+    let pulled = context.config.write_policy.write_back
+        && context.place(Moment::WriteMiss).flash == OnFlash::Never;
     if !asked && !bypasses && !pulled {
         return false;
     }
     let entry = tiers.blocks.find(key);
     let dirty = entry.is_some_and(|id| tiers.blocks[id].dirty != 0);
-    if dirty || !tiers.flash.may_bypass_log(&tiers.blocks, key) {
+    if dirty || !tiers.may_bypass_log(context, key) {
         return false;
     }
     let volume = &context.front.volumes[usize::from(key.volume())];
@@ -119,10 +128,11 @@ pub(super) fn goes_around(
     let frame = entry.and_then(|id| tiers.blocks[id].frame());
     let frame = frame.map(|frame| tiers.blocks.local(frame));
     let offer = tiers.flash.offer(context);
-    let admitted = tiers.written != Written::Avoid && tiers.dram.admits_write(frame, key, offer);
+    let admitted =
+        context.config.written() != Written::Avoid && tiers.dram.admits_write(frame, key, offer);
     count_admission(context, admitted);
     context.stats.written_around += u64::from(!admitted);
-    if !admitted && tiers.place(Moment::Write).memory != InMemory::Keep {
+    if !admitted && context.place(Moment::Write).memory != InMemory::Keep {
         tiers.dram.write_around(frame, key);
     }
     piece.around = Some(!admitted);

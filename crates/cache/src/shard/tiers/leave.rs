@@ -35,23 +35,23 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
     }
     let frame = e.frame().expect("a block that leaves memory has a frame");
     let promoted = tiers.dram.is_promoted(tiers.blocks.local(frame));
-    let at = tiers.place(if promoted { Moment::Promote } else { Moment::CleanLeaves });
+    let at = context.place(if promoted { Moment::Promote } else { Moment::CleanLeaves });
     // A block in transit does not enter flash while its store owes a sync: its record would have to count
     // as dirty, or its extent would have to be marked. No block waits for a mark that a failing store delays.
     let owes = tiers.owes_sync(context, e.key());
     let waits = !e.has(MARKED)
-        && !tiers.writes_back(e.key())
+        && !context.writes_back(e.key())
         && context.log.as_deref().is_some_and(|log| !log.has_mark(e.key()))
         && context.front.volumes.iter().any(|v| v.failing.write.is_some() || v.sync_failed());
     let takes = at.flash != OnFlash::Never
         && !(owes && (waits || tiers.is_in_transit(id)))
-        && tiers.flash.is_good()
+        && context.flash.takes_records()
         && e.valid != 0
-        && !tiers.flash.is_jammed(&tiers.blocks, context)
+        && !tiers.is_jammed(context)
         && admit::admits(tiers, context, id);
     let e = &tiers.blocks[id];
     if takes {
-        if !tiers.writes_back(e.key()) && owes {
+        if !context.writes_back(e.key()) && owes {
             // The backing store may yet lose what this frame holds. In an extent marked as
             // active the record is not trusted after a power cut.
             if !e.has(MARKED) {
@@ -73,7 +73,7 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
     }
     context.stats.evictions += 1;
     tiers.release_frame(id);
-    tiers.forget_if_empty(id);
+    tiers.forget_if_empty(context, id);
 }
 
 /// Writes the frame's dirty granules to the backing store: there is no flash tier, or the block
@@ -83,7 +83,7 @@ pub(in crate::shard) fn destage(
     context: &mut ShardContext<'_>,
     id: EntryId,
 ) -> TransferIndex {
-    if tiers.flash.exists() {
+    if context.flash.exists() {
         // The record would be older than the store's data.
         tiers.flash.forget_record(&mut tiers.blocks, context, id);
     }
@@ -117,7 +117,7 @@ pub(super) fn activate(
     poison: bool,
 ) -> Step {
     assert!(tiers.blocks[id].flash_dirty == 0, "direct write over a dirty record");
-    if tiers.flash.log_failed() {
+    if context.flash.is_closed() {
         // The record cannot be disowned any more: the backing store must not move on.
         return Step::Done(Err(forebay_effect::IoError::Device));
     }
@@ -141,7 +141,7 @@ pub(in crate::shard) fn settle(tiers: &mut Tiers, context: &mut ShardContext<'_>
         tiers.blocks[id].clear(WANTS_APPEND);
         if tiers.blocks[id].dirty == 0 {
             tiers.flushes.covered(&mut tiers.blocks, id, true);
-        } else if tiers.flash.logs(tiers.blocks[id].key()) {
+        } else if context.flash.logs(tiers.blocks[id].key()) {
             if tiers.append(context, id, true).is_none() {
                 tiers.flushes.covered(&mut tiers.blocks, id, false);
                 tiers.blocks.relist_dirty(id);
@@ -155,6 +155,6 @@ pub(in crate::shard) fn settle(tiers: &mut Tiers, context: &mut ShardContext<'_>
     if tiers.blocks[id].has(LEAVING) {
         try_leave(tiers, context, id);
     } else {
-        tiers.forget_if_empty(id);
+        tiers.forget_if_empty(context, id);
     }
 }

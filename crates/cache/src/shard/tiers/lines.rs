@@ -89,8 +89,8 @@ pub(in crate::shard) fn fetch_lines(tiers: &mut Tiers, context: &mut ShardContex
 fn fetch_line(tiers: &mut Tiers, context: &mut ShardContext<'_>, first: BlockKey) {
     let volume = &context.front.volumes[usize::from(first.volume())];
     if volume.failing.read.is_some()
-        || !tiers.flash.is_good()
-        || tiers.flash.is_without_flash(first)
+        || !context.flash.takes_records()
+        || context.flash.is_without(first)
     {
         return;
     }
@@ -130,7 +130,7 @@ pub(in crate::shard) fn came_in(
     first: BlockKey,
     count: u32,
 ) {
-    let at = tiers.place(Moment::ReadMiss);
+    let at = context.place(Moment::ReadMiss);
     if at.flash != OnFlash::Now || at.memory == InMemory::Transit {
         // Blocks in transit enter flash when they leave memory, which they do at once.
         return;
@@ -154,9 +154,9 @@ fn enter_flash(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId) {
         && !e.has(LEAVING)
         && !e.has(WANTS_APPEND);
     if rests
-        && tiers.flash.is_good()
-        && tiers.flash.logs(e.key())
-        && !tiers.flash.is_jammed(&tiers.blocks, context)
+        && context.flash.takes_records()
+        && context.flash.logs(e.key())
+        && !tiers.is_jammed(context)
         && !tiers.owes_sync(context, tiers.blocks[id].key())
         && admits(tiers, context, id)
     {

@@ -118,8 +118,8 @@ fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> 
     let volume = &context.front.volumes[usize::from(key.volume())];
     let fails =
         volume.failing.read.is_some() || volume.failing.write.is_some() || volume.sync_failed();
-    let takes = tiers.flash.is_good() && tiers.flash.logs(key);
-    if fails || !takes || tiers.flash.is_jammed(&tiers.blocks, context) {
+    let takes = context.flash.takes_records() && context.flash.logs(key);
+    if fails || !takes || tiers.is_jammed(context) {
         return Promotion::Skipped;
     }
     let (start, end) = tiers.blocks.granules().range_within(context, key);

@@ -100,20 +100,21 @@ impl Tiers {
             context.stats.waits_range += 1;
             return Step::Wait(t);
         }
-        if self.place_for(context, piece, Moment::ReadMiss).memory == InMemory::Bypass {
+        if context.place_for(piece, Moment::ReadMiss).memory == InMemory::Bypass {
             let step = self.read_around(context, key, piece);
-            let bypassed = self.policy.allocate_on_read && matches!(step, Step::Joined);
+            let bypassed =
+                context.config.write_policy.allocate_on_read && matches!(step, Step::Joined);
             context.stats.bypassed_reads += u64::from(bypassed);
             return step;
         }
-        let stuck = self.is_stuck(context) || self.flash.is_jammed(&self.blocks, context);
+        let stuck = self.is_stuck(context) || self.is_jammed(context);
         if stuck && (self.blocks.frames_free() == 0 || self.blocks.is_full()) {
             // Dirty blocks that cannot leave hold everything: reads bypass the cache.
             return self.read_around(context, key, piece);
         }
         let Some(id) = self.blocks.insert(key) else { return Step::NoRoom };
         let step = self.fetch(context, id, piece, Moment::ReadMiss);
-        self.forget_if_empty(id);
+        self.forget_if_empty(context, id);
         step
     }
 
@@ -160,7 +161,7 @@ impl Tiers {
         }
         let e = &self.blocks[id];
         let (key, frame) = (e.key(), e.frame().expect("just ensured"));
-        if moment == Moment::ReadMiss && self.place_for(context, piece, moment).line {
+        if moment == Moment::ReadMiss && context.place_for(piece, moment).line {
             self.lines.want(key);
         }
         let e = &self.blocks[id];
@@ -202,7 +203,7 @@ impl Tiers {
         id: EntryId,
         frame: Frame,
     ) -> bool {
-        let at = || self.place_for(context, piece, Moment::ReadFlash);
+        let at = || context.place_for(piece, Moment::ReadFlash);
         let stays = || at().memory == InMemory::Keep;
         // A block in transit that has a record is read from the record, so that it does not enter memory.
         !self.dram.is_in_transit(self.blocks.local(frame))
@@ -218,7 +219,7 @@ impl Tiers {
         wanted: u16,
     ) -> bool {
         let e = &self.blocks[id];
-        let at = self.place_for(context, piece, Moment::ReadFlash);
+        let at = context.place_for(piece, Moment::ReadFlash);
         e.frame().is_none()
             && wanted & !e.flash_valid == 0
             && (!self.flash.promotes(&self.blocks, id) || at.memory == InMemory::Transit)
@@ -304,7 +305,7 @@ impl Tiers {
             r.op == Op::Read && r.end - r.offset == u64::from(piece.length)
         };
         context.front.instant
-            && self.relation == Relation::Exclusive
+            && context.config.relation == Relation::Exclusive
             // A dirty copy may be evicted and destaged during the transfer.
             && !self.flash.gives_copies_up()
             && context.front.requests.in_use() == 1

@@ -33,13 +33,11 @@ impl Tiers {
         piece: &mut Piece,
         op: Op,
     ) -> Step {
-        if self.flash.log_failed()
-            || self.flash.is_jammed(&self.blocks, context)
-                && self.flash.may_bypass_log(&self.blocks, key)
+        if context.flash.is_closed() || self.is_jammed(context) && self.may_bypass_log(context, key)
         {
             return self.write_bypassing_log(context, key, piece, op);
         }
-        let may = op == Op::Write || self.relation.has_queues();
+        let may = op == Op::Write || context.config.relation.has_queues();
         if may && admit::goes_around(self, context, key, piece) {
             return self.write_direct(context, key, piece, op);
         }
@@ -55,7 +53,7 @@ impl Tiers {
             }
         };
         let step = write_entry(self, context, id, piece, op, masks);
-        self.forget_if_empty(id);
+        self.forget_if_empty(context, id);
         step
     }
 
@@ -70,10 +68,10 @@ impl Tiers {
         let late =
             on_flash && !piece.counted && self.flash.is_held_after_eviction(&self.blocks, id);
         context.stats.flash_rescued += u64::from(late);
-        let pulled = self.relation.has_queues() && e.position().is_none() && e.dirty == 0;
+        let pulled = context.config.relation.has_queues() && e.position().is_none() && e.dirty == 0;
         let found = match e.transfer() {
             // It is dropped, wherever it is.
-            _ if !self.policy.allocate_on_write || pulled => Found::Nowhere,
+            _ if !context.config.write_policy.allocate_on_write || pulled => Found::Nowhere,
             Some(t) => self.found_in_flight(t),
             None if e.frame().is_some() => Found::Tier1,
             None if e.flash_valid != 0 => Found::Tier2,
@@ -90,7 +88,8 @@ impl Tiers {
         piece: &mut Piece,
         op: Op,
     ) -> Step {
-        let bypasses = context.front.requests[piece.request].bypass && !self.policy.write_back;
+        let bypasses =
+            context.front.requests[piece.request].bypass && !context.config.write_policy.write_back;
         context.stats.bypassed_writes += u64::from(bypasses && !piece.counted);
         let id = match self.blocks.find(key) {
             Some(id) => id,
@@ -98,7 +97,7 @@ impl Tiers {
                 if let Some(step) = self.write_absent(context, key, piece) {
                     return step;
                 }
-                if self.place_for(context, piece, Moment::WriteMiss).memory != InMemory::Keep {
+                if context.place_for(piece, Moment::WriteMiss).memory != InMemory::Keep {
                     return self.range(context, key, piece, op != Op::Write);
                 }
                 let Some(id) = self.blocks.insert(key) else { return Step::NoRoom };
@@ -113,7 +112,7 @@ impl Tiers {
             }
             None => self.direct(context, id, piece, op),
         };
-        self.forget_if_empty(id);
+        self.forget_if_empty(context, id);
         step
     }
 
@@ -132,7 +131,7 @@ impl Tiers {
         if let Some(step) = self.before_direct(context, id) {
             return step;
         }
-        let keep = self.place_for(context, piece, Moment::WriteMiss).memory == InMemory::Keep;
+        let keep = context.place_for(piece, Moment::WriteMiss).memory == InMemory::Keep;
         if !(keep && op == Op::Write || self.transfers.may_be_loose()) {
             return Step::NoRoom;
         }
@@ -199,13 +198,13 @@ impl Tiers {
         match (*log_bypass, context.log.as_deref_mut()) {
             (LogBypass::Allowed, _) | (_, None) => None,
             // A failed log can note nothing. Under these policies it need not: the store has all data.
-            _ if self.flash.log_failed() && !self.policy.write_back => None,
-            _ if self.flash.is_without_flash(key) => None,
+            _ if context.flash.is_closed() && !context.config.write_policy.write_back => None,
+            _ if context.flash.is_without(key) => None,
             // The superblock that voids what flash holds says that, too.
-            _ if self.flash.log_failed() && self.flash.is_holding() => Some(Step::Parked),
+            _ if context.flash.is_closed() && context.flash.holding => Some(Step::Parked),
             // The log has failed or was given up, and cannot note anything. Clients continue; if the store is also
             // rolled back afterwards, that is a second fault.
-            _ if self.flash.log_failed() => None,
+            _ if context.flash.is_closed() => None,
             (LogBypass::Requested, _) => Some(Step::NoRoom),
             (LogBypass::Forbidden, Some(log)) => {
                 *log_bypass = LogBypass::Requested;
@@ -228,7 +227,7 @@ impl Tiers {
         let careless = context.front.sabotage.is(Bug::DestageOverDirectWrite);
         let overlooked = |id| careless && self.blocks[id].frame().is_none();
         if self.blocks.find(key).is_some_and(|id| !overlooked(id)) {
-            if self.writes_back(key) {
+            if context.writes_back(key) {
                 return self.write_back(context, key, piece, op);
             }
             return self.write_direct(context, key, piece, op);
@@ -309,7 +308,7 @@ impl Tiers {
         };
         match self.blocks[id].transfer() {
             Some(t) => Step::Wait(t),
-            None if self.blocks[id].is_bound() => self.await_void(),
+            None if self.blocks[id].is_bound() => Tiers::await_void(context),
             None => {
                 context.stats.bypassed_log += 1;
                 self.write_direct(context, key, piece, op)
@@ -318,8 +317,8 @@ impl Tiers {
     }
 
     /// The write waits until records are void; if they cannot be declared void, it fails.
-    fn await_void(&self) -> Step {
-        match self.flash.is_holding() {
+    fn await_void(context: &ShardContext<'_>) -> Step {
+        match context.flash.holding {
             true => Step::Parked,
             false => Step::Done(Err(IoError::Device)),
         }
@@ -328,13 +327,13 @@ impl Tiers {
     /// What must happen before a direct write of the block, if anything.
     fn before_direct(&mut self, context: &mut ShardContext<'_>, id: EntryId) -> Option<Step> {
         let e = &self.blocks[id];
-        if self.flash.is_without_flash(e.key()) {
+        if context.flash.is_without(e.key()) {
             self.flash.forget_record(&mut self.blocks, context, id);
             let dirty = self.blocks[id].dirty != 0;
             return dirty.then(|| Step::Wait(leave::destage(self, context, id)));
         }
-        if self.flash.log_failed() && self.blocks[id].is_bound() {
-            return Some(self.await_void());
+        if context.flash.is_closed() && self.blocks[id].is_bound() {
+            return Some(Tiers::await_void(context));
         }
         e.position().is_some().then(|| leave::activate(self, context, id, true))
     }
@@ -347,7 +346,7 @@ impl Tiers {
         id: EntryId,
         urgent: bool,
     ) -> Option<TransferIndex> {
-        if self.flash.logs(self.blocks[id].key()) {
+        if context.flash.logs(self.blocks[id].key()) {
             self.append(context, id, urgent)
         } else {
             Some(leave::destage(self, context, id))
@@ -362,13 +361,13 @@ impl Tiers {
         id: EntryId,
         urgent: bool,
     ) -> Option<TransferIndex> {
-        if self.flash.log_failed() || self.flash.is_hopeless(&self.blocks, context) {
+        if context.flash.is_closed() || self.is_hopeless(context) {
             return None;
         }
         let e = &self.blocks[id];
         let (key, valid, lost) = (e.key(), e.valid, e.lost());
         let mut dirty = e.dirty | e.flash_dirty;
-        if self.policy.write_back && self.owes_sync(context, key) {
+        if context.config.write_policy.write_back && self.owes_sync(context, key) {
             // A power cut may undo what the backing store holds, for example a zeroed range that is not durable yet. A
             // clean record would then disagree with the store, so the record is dirty.
             // Granules beyond the end of the volume do not exist on the store, and stay clean.

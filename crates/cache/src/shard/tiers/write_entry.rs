@@ -33,7 +33,7 @@ pub(super) fn write_entry(
     if let Some(step) = take_in_rest(tiers, context, id, piece, (touched, covered)) {
         return step;
     }
-    let at = tiers.place(Moment::Write);
+    let at = context.place(Moment::Write);
     let transit = at.memory == InMemory::Transit;
     if !tiers.ensure_frame(context, id, piece, Moment::Write) {
         return Step::NoRoom;
@@ -49,7 +49,7 @@ pub(super) fn write_entry(
     if !transit {
         tiers.used(context, id, frame, piece);
     }
-    match fua || (tiers.flash.exists() && at.flash == OnFlash::Now) {
+    match fua || (context.flash.exists() && at.flash == OnFlash::Now) {
         true => persist_write(tiers, context, id, transit),
         false => Step::Done(Ok(())),
     }
@@ -63,7 +63,7 @@ fn in_the_way(
     fua: bool,
 ) -> Option<TransferIndex> {
     let careless = context.front.sabotage.is(Bug::SlotWrittenUnderSpill)
-        && tiers.acknowledge == Acknowledge::Dram
+        && context.config.acknowledge == Acknowledge::Dram
         && !fua;
     let spilling = |t: TransferIndex| matches!(tiers.transfers[t].kind, Kind::Append { .. });
     tiers.blocks[id].transfer().filter(|&t| !(careless && spilling(t)))
@@ -102,7 +102,7 @@ fn take_in_rest(
     }
     let partial_edges = touched & missing != 0;
     if partial_edges
-        || (tiers.partial == Partial::Fill && tiers.blocks.granules().all() & missing != 0)
+        || (context.config.partial == Partial::Fill && tiers.blocks.granules().all() & missing != 0)
     {
         context.stats.read_modify_writes += u64::from(partial_edges);
         return Some(tiers.fetch(context, id, piece, Moment::Write));

@@ -1,0 +1,126 @@
+//! Whether flash takes records, and of which volumes: what the shards and the front share.
+//!
+//! A shard knows what flash holds of its blocks ([`FlashTier`](crate::shard::FlashTier)). What holds for flash as a
+//! whole is here, once: a procedure changes it, and all shards read it.
+
+use forebay_flash::BlockKey;
+
+use crate::volume_set::VolumeSet;
+
+/// Whether the log takes records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum LogState {
+    /// There is no flash tier.
+    Absent,
+    Open,
+    /// The stop has closed it.
+    Closed,
+    /// It has failed, or was given up: it takes no records until the next start.
+    Lost,
+}
+
+/// Whether requests that need room on flash wait only for stores that fail.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Default, Debug)]
+pub(crate) enum Jam {
+    /// No, or no volume is suspended yet.
+    #[default]
+    None,
+    /// Writes that need not go to flash bypass it.
+    Bypassed,
+    /// The jam has lasted too long: nothing is appended, and requests that need room fail, until it ends.
+    Hopeless,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct FlashCondition {
+    log: LogState,
+    /// The log is lost, and writes of blocks with a record wait until records are void.
+    pub holding: bool,
+    /// Volumes that continue without flash until the next start.
+    without: VolumeSet,
+    /// All volumes do.
+    all_without: bool,
+    pub jam: Jam,
+    /// Volumes whose store is known to fail.
+    pub failing: VolumeSet,
+}
+
+impl FlashCondition {
+    /// Flash that takes records; if it does not `exist`, there is none.
+    pub fn new(exists: bool) -> FlashCondition {
+        FlashCondition {
+            log: if exists { LogState::Open } else { LogState::Absent },
+            holding: false,
+            without: VolumeSet::EMPTY,
+            all_without: false,
+            jam: Jam::None,
+            failing: VolumeSet::EMPTY,
+        }
+    }
+
+    /// Whether there is a flash tier.
+    #[inline]
+    pub fn exists(&self) -> bool {
+        self.log != LogState::Absent
+    }
+
+    /// Whether there is a flash tier that takes records.
+    #[inline]
+    pub fn takes_records(&self) -> bool {
+        self.log == LogState::Open
+    }
+
+    /// Whether there is a flash tier that takes no records any more.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        matches!(self.log, LogState::Closed | LogState::Lost)
+    }
+
+    /// Whether the log has failed or was given up, and all parts know it.
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        self.log == LogState::Lost
+    }
+
+    /// The log has failed or was given up.
+    pub fn lose(&mut self) {
+        self.log = LogState::Lost;
+    }
+
+    /// The stop closes a log that is good.
+    pub fn close(&mut self) {
+        if self.log == LogState::Open {
+            self.log = LogState::Closed;
+        }
+    }
+
+    /// Volumes that continue without flash.
+    pub fn without(&self) -> VolumeSet {
+        self.without
+    }
+
+    /// These volumes, of `count`, continue without flash, too.
+    pub fn do_without(&mut self, volumes: VolumeSet, count: usize) {
+        self.without |= volumes;
+        self.all_without = (0..count).all(|volume| self.without.contains(volume));
+    }
+
+    /// Whether all volumes continue without flash.
+    #[inline]
+    pub fn all_without(&self) -> bool {
+        self.all_without
+    }
+
+    /// Whether the block's volume continues without flash.
+    #[inline]
+    pub fn is_without(&self, key: BlockKey) -> bool {
+        self.without.has(key)
+    }
+
+    /// Whether new data of the block's volume is written to flash, if that takes records.
+    #[inline]
+    pub fn logs(&self, key: BlockKey) -> bool {
+        self.exists() && !self.is_without(key)
+    }
+}
