@@ -81,7 +81,7 @@ pub struct Watch {
     /// Pages of cells that the payload of an entry goes to, with its batch.
     expected: HashMap<u64, (u64, Entry)>,
     /// The batches that hold a version of a sector of a volume.
-    versions: HashMap<(u16, u64, WriteId), SmallVec<[u64; 2]>>,
+    versions: HashMap<(Volume, u64, WriteId), SmallVec<[u64; 2]>>,
     /// Versions before this one were there when the life began.
     first_version: WriteId,
     /// What was written to stores and is in no stamp: volume, region of the log, and whether a stamp was
@@ -229,7 +229,7 @@ impl Watch {
             });
         }
         let logged = superblock.bindings.iter().filter(|b| b.logged != 0);
-        let logged = logged.fold(0, |all, b| all | 1_u64.checked_shl(b.index.into()).unwrap_or(0));
+        let logged = logged.fold(0, |all, b| all | 1_u64.checked_shl(b.volume.0).unwrap_or(0));
         let lost = self.zeroings.iter().find(|z| logged >> z.0.0 & 1 == 1);
         if let Some(&(volume, number, _)) = lost {
             self.say(|| {
@@ -330,7 +330,7 @@ impl Watch {
             let at = entry.key.block().0 * block_sectors + g * granule as u64 / SECTOR;
             for (n, sector) in bytes.chunks_exact(SECTOR as usize).enumerate() {
                 let (volume, at) = (entry.key.volume(), at + n as u64);
-                if let Value::Write(id) = value_of(sector, volume.into(), at)
+                if let Value::Write(id) = value_of(sector, volume.0, at)
                     && id >= self.first_version
                 {
                     self.versions.entry((volume, at, id)).or_default().push(sequence);
@@ -379,7 +379,7 @@ impl Watch {
             if id < self.first_version || sector == held {
                 continue;
             }
-            let batches = self.versions.get(&(volume.0 as u16, at, id));
+            let batches = self.versions.get(&(volume, at, id));
             let batches = batches.map_or(&[][..], SmallVec::as_slice);
             if past && batches.is_empty() {
                 if noted {
@@ -496,11 +496,11 @@ impl Watch {
         for (&sequence, batch) in &self.batches {
             newest.extend(batch.entries.iter().map(|e| (e.key, (sequence, e.dirty & e.valid))));
         }
-        let owed = |&(v, at, id): &(u16, u64, WriteId), batches: &[u64]| {
+        let owed = |&(v, at, id): &(Volume, u64, WriteId), batches: &[u64]| {
             let key = BlockKey::new(v, at / sectors);
             let &(last, dirty) = newest.get(&key)?;
             let bit = dirty >> (at % sectors * SECTOR / granule) & 1;
-            let counts = u32::from(v) == volume.0 && bit == 1 && last <= stamp.complete;
+            let counts = v == volume && bit == 1 && last <= stamp.complete;
             (counts && batches.contains(&last)).then_some((at, (last, id)))
         };
         let complete = self.versions.iter().filter_map(|(key, batches)| owed(key, batches));

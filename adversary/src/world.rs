@@ -297,7 +297,7 @@ impl World {
     pub fn store_stamps(&self) -> Vec<StoreStamp> {
         let store = |(index, h): (usize, &Header)| {
             let Header { number, stamp, dirty, released, .. } = *h;
-            StoreStamp { index: index as u16, number, stamp, whole: !dirty, released }
+            StoreStamp { volume: Volume(index as u32), number, stamp, whole: !dirty, released }
         };
         self.headers.iter().enumerate().map(store).collect()
     }

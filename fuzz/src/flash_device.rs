@@ -1,5 +1,6 @@
 //! A log on a flash device in memory, for what a device looks like.
 
+use forebay_block::Volume;
 use forebay_effect::{Effect, Frame, Place, Segment};
 use forebay_flash::fuzz::GEOMETRY;
 use forebay_flash::{Append, BlockKey, Event, Log, Options, Start};
@@ -13,7 +14,7 @@ pub fn image(records: u64) -> Vec<u8> {
     drive(&mut log, &mut device);
     for ticket in 0..records {
         let (valid, frame) = (GEOMETRY.full_mask(), Frame((ticket % 8) as u32));
-        let key = BlockKey::new(1, ticket % 5);
+        let key = BlockKey::new(Volume(1), ticket % 5);
         log.append(Append { ticket, key, valid, dirty: valid, frame, urgent: true });
         drive(&mut log, &mut device);
     }

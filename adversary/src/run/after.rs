@@ -372,7 +372,7 @@ impl Runner<'_> {
     /// Recovery has found the volumes that the superblock was to name.
     fn check_bindings(&self) -> Result<(), String> {
         let Found::Log(report) = &self.world.found else { return Ok(()) };
-        let named = report.bindings.iter().map(|b| Binding::new(b.index, b.uuid, b.generation));
+        let named = report.bindings.iter().map(|b| Binding::new(b.volume, b.uuid, b.generation));
         match named.eq(super::bindings(self.scenario.bindings)) {
             true => self.check_seals(&report.bindings),
             false => Err(format!("the superblock names other volumes: {:?}", report.bindings)),

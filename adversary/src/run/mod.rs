@@ -9,6 +9,7 @@ mod older;
 mod others;
 mod outages;
 
+use forebay_block::Volume;
 use std::collections::BTreeMap;
 
 use forebay_cache::{CacheConfig, Open};
@@ -330,6 +331,6 @@ impl<'a> Runner<'a> {
 
 /// The volumes that a superblock names.
 fn bindings(count: u16) -> Vec<Binding> {
-    let binding = |index| Binding::new(index, [index as u8; 16], index.into());
+    let binding = |n: u16| Binding::new(Volume(n.into()), [n as u8; 16], n.into());
     (0..count).map(binding).collect()
 }

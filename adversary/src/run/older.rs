@@ -135,7 +135,7 @@ impl Runner<'_> {
         let Copy { device: Device::Backing(v), header, .. } = copy else { return false };
         let flash = self.world.executor.devices().durable(Device::Flash);
         let Some(superblock) = self.superblock(flash) else { return false };
-        let bound = superblock.bindings.iter().find(|b| u32::from(b.index) == v.0);
+        let bound = superblock.bindings.iter().find(|b| b.volume == *v);
         header.dirty
             && bound.is_some_and(|b| header.number < b.stamp)
             && superblock.tail_batch <= header.stamp.complete + 1
@@ -188,7 +188,7 @@ impl Runner<'_> {
         let flash = self.world.executor.devices().contents(Device::Flash);
         let superblock = self.superblock(flash).unwrap_or_default();
         let mut bindings = superblock.bindings.iter();
-        bindings.any(|b| usize::from(b.index) == volume && number < b.stamp)
+        bindings.any(|b| b.volume.index() == volume && number < b.stamp)
     }
 
     /// Copies of a life are of no use in the next: its epoch is another, which an engine looks at first.
@@ -207,13 +207,13 @@ impl Runner<'_> {
     }
 
     /// A start was refused because a device is older: it is right, and the newer one comes back.
-    pub(super) fn older_refused(&mut self, volume: u16, which: Older) -> Result<(), String> {
+    pub(super) fn older_refused(&mut self, volume: Volume, which: Older) -> Result<(), String> {
         let attack = self.older.attack.take();
         let attack = attack
             .ok_or_else(|| format!("{which} of volume {volume} was refused, but is the newest"))?;
         let name = match (attack.device, which) {
             (Device::Flash, Older::Flash) => "older flash refused",
-            (Device::Backing(v), Older::Store) if v.0 == u32::from(volume) => "older store refused",
+            (Device::Backing(v), Older::Store) if v == volume => "older store refused",
             other => return Err(format!("{which} of volume {volume} was refused: {other:?}")),
         };
         let smaller = !Share::from_config(&self.world.config).holds_all(self.share);
@@ -261,10 +261,10 @@ impl Runner<'_> {
         let dirty = self.world.cache.config().write_policy.write_back
             || self.world.cache.dirty_blocks() > 0;
         for (v, header) in self.world.headers.iter_mut().enumerate() {
-            let bound = report.bindings.iter().find(|b| usize::from(b.index) == v);
+            let bound = report.bindings.iter().find(|b| b.volume.index() == v);
             header.number = header.number.max(bound.map_or(0, |b| b.stamp)) + 1;
             (header.dirty, header.older, header.released) = (dirty, false, false);
-            if report.outdated.contains(&(v as u16, Older::Flash)) {
+            if report.outdated.contains(&(Volume(v as u32), Older::Flash)) {
                 header.stamp = now;
             }
         }
@@ -276,8 +276,8 @@ impl Runner<'_> {
     }
 
     /// A store gets what it lacks, unless the power goes meanwhile.
-    fn complete(&mut self, attack: Attack, completing: &[u16]) -> Result<Accepted, String> {
-        if !matches!(attack.device, Device::Backing(v) if completing == [v.0 as u16]) {
+    fn complete(&mut self, attack: Attack, completing: &[Volume]) -> Result<Accepted, String> {
+        if !matches!(attack.device, Device::Backing(v) if completing == [v]) {
             return Err(format!("{completing:?} are completed, of {:?}", attack.device));
         }
         self.world.cache.destage();
@@ -315,15 +315,15 @@ impl Runner<'_> {
         Ok(Accepted::GoesOn)
     }
 
-    fn judge(&mut self, attack: &Attack, outdated: &[(u16, Older)]) -> Result<Accepted, String> {
-        let told: Vec<u16> = outdated.iter().map(|o| o.0).collect();
+    fn judge(&mut self, attack: &Attack, outdated: &[(Volume, Older)]) -> Result<Accepted, String> {
+        let told: Vec<Volume> = outdated.iter().map(|o| o.0).collect();
         match attack.device {
             Device::Flash if outdated.iter().any(|o| o.1 == Older::Flash) => {
                 // The stores are the whole truth, and what clients find.
                 self.seen.stats.add("older flash dropped", 1);
                 Ok(Accepted::GoesOn)
             }
-            Device::Backing(v) if told == [v.0 as u16] && outdated[0].1 == Older::Store => {
+            Device::Backing(v) if told == [v] && outdated[0].1 == Older::Store => {
                 let device = attack.device;
                 let image = self.world.executor.devices().durable(device).to_vec();
                 let sectors = self.oracles[v.0 as usize].sectors();
@@ -368,8 +368,8 @@ impl Runner<'_> {
     fn seal_headers(&mut self, patience: u32) -> Result<bool, String> {
         let headers = self.world.headers.iter().enumerate();
         let seal = |(index, h): (usize, &Header)| {
-            let (index, stamp) = (index as u16, h.number);
-            Sealed { index, seal: [0; SEAL_BYTES], distrust: false, stamp }
+            let (volume, stamp) = (Volume(index as u32), h.number);
+            Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp }
         };
         let sealed = headers.map(seal).collect();
         self.seal(sealed, patience)

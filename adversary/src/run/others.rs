@@ -22,13 +22,13 @@ pub(super) const TURNS_MAX: u32 = 100_000;
 #[derive(Clone, Debug)]
 pub(super) struct Others {
     /// Volumes whose stores the next start is to take for changed.
-    changed: Vec<u16>,
+    changed: Vec<Volume>,
     /// Some of those have dirty data for certain.
     dirty: bool,
     /// Some of those have none for certain.
     clean: bool,
     /// The seals that the next start must find, if that is known.
-    pub seals: Option<Vec<(u16, Seal)>>,
+    pub seals: Option<Vec<(Volume, Seal)>>,
     /// A start was refused for the changes.
     pub refused: bool,
     /// How the stores were before the changes, and what was admissible, for who puts them back.
@@ -82,7 +82,7 @@ impl Runner<'_> {
             // Where something dirty is newer than what others write, either may be found in the end.
             self.write_past(v, certain);
             if !released[v] {
-                self.others.changed.push(v as u16);
+                self.others.changed.push(Volume(v as u32));
                 self.others.dirty |= dirty[v];
                 self.others.clean &= certain;
             }
@@ -106,7 +106,7 @@ impl Runner<'_> {
         let mut volumes = Vec::new();
         for (v, &distrust) in released.iter().enumerate() {
             let seal = [1 + self.choices.choose(250) as u8; SEAL_BYTES];
-            volumes.push(Sealed { index: v as u16, seal, distrust, stamp: 0 });
+            volumes.push(Sealed { volume: Volume(v as u32), seal, distrust, stamp: 0 });
         }
         self.tell(|| {
             format!("--- seal {:?}", volumes.iter().map(|v| v.distrust).collect::<Vec<_>>())
@@ -115,7 +115,7 @@ impl Runner<'_> {
     }
 
     pub(super) fn seal(&mut self, volumes: Vec<Sealed>, patience: u32) -> Result<bool, String> {
-        let seals = volumes.iter().map(|v| (v.index, v.seal)).collect();
+        let seals = volumes.iter().map(|v| (v.volume, v.seal)).collect();
         self.others.seals = None;
         self.world.cache.seal(volumes);
         self.world.run();
@@ -189,11 +189,11 @@ impl Runner<'_> {
     pub(super) fn check_seals(&self, bindings: &[Binding]) -> Result<(), String> {
         let Some(seals) = &self.others.seals else { return Ok(()) };
         for binding in bindings {
-            let expected = seals.iter().find(|s| s.0 == binding.index).map(|s| s.1);
+            let expected = seals.iter().find(|s| s.0 == binding.volume).map(|s| s.1);
             if binding.seal != expected.unwrap_or([0; SEAL_BYTES]) {
                 return Err(format!(
                     "volume {} was sealed with {expected:?}, and is found with {:?}",
-                    binding.index, binding.seal
+                    binding.volume, binding.seal
                 ));
             }
         }
@@ -204,8 +204,8 @@ impl Runner<'_> {
     pub(super) fn accepted(&mut self) -> Result<(), String> {
         if self.others.drops {
             self.settle("the dropping of what is clean")?;
-            let all = (0..self.oracles.len() as u16).map(|index| Sealed {
-                index,
+            let all = (0..self.oracles.len() as u32).map(|n| Sealed {
+                volume: Volume(n),
                 seal: [0; SEAL_BYTES],
                 distrust: true,
                 stamp: 0,
@@ -226,7 +226,7 @@ impl Runner<'_> {
 
     /// A start was refused because of what others wrote: the operator puts the stores back, or has
     /// what is dirty written over them.
-    pub(super) fn refused_to_start(&mut self, volume: u16) -> Result<(), String> {
+    pub(super) fn refused_to_start(&mut self, volume: Volume) -> Result<(), String> {
         if !self.others.changed.contains(&volume) {
             return Err(format!("volume {volume} was refused as changed, but was not changed"));
         }
@@ -307,13 +307,13 @@ impl Runner<'_> {
         if self.choices.choose(2) == 1 {
             let v = self.choices.choose(self.oracles.len() as u64) as usize;
             self.write_past(v, true);
-            self.others.changed.push(v as u16);
+            self.others.changed.push(Volume(v as u32));
             self.fork_now()?;
-            let (index, seal) = (v as u16, [0; SEAL_BYTES]);
-            let distrust = vec![Sealed { index, seal, distrust: true, stamp: 0 }];
+            let (volume, seal) = (Volume(v as u32), [0; SEAL_BYTES]);
+            let distrust = vec![Sealed { volume, seal, distrust: true, stamp: 0 }];
             let seals = self.others.seals.take();
             self.seal(distrust, TURNS_MAX)?;
-            let changed = |seal: (u16, Seal)| match usize::from(seal.0) == v {
+            let changed = |seal: (Volume, Seal)| match seal.0 == volume {
                 true => (seal.0, [0; SEAL_BYTES]),
                 false => seal,
             };
@@ -322,8 +322,9 @@ impl Runner<'_> {
             self.seen.stats.add("stores taken over live", 1);
             self.fork_now()?;
         }
-        let zeroes = |index| Sealed { index, seal: [0; SEAL_BYTES], distrust: false, stamp: 0 };
-        self.seal((0..self.oracles.len() as u16).map(zeroes).collect(), TURNS_MAX)?;
+        let zeroes = |volume| Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp: 0 };
+        let volumes = (0..self.oracles.len() as u32).map(Volume);
+        self.seal(volumes.map(zeroes).collect(), TURNS_MAX)?;
         Ok(())
     }
 

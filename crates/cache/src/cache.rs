@@ -135,14 +135,14 @@ impl Cache {
     /// After the start, with more than [`VOLUMES_MAX`] volumes, a size that is no multiple of 512, or a priority of 0.
     pub fn attach(&mut self, volume: VolumeConfig) -> Volume {
         self.assert_new("attach");
-        assert!(self.world.front.volumes.len() < VOLUMES_MAX, "too many volumes");
+        assert!(self.world.volumes.len() < VOLUMES_MAX, "too many volumes");
         assert!(volume.size_bytes.is_multiple_of(512), "a volume's size must be a multiple of 512");
         assert!(volume.priority > 0, "a volume's priority must be at least 1");
         for shard in &mut self.world.shards {
             shard.add_volume(volume.priority);
         }
         self.stores.attach();
-        self.world.front.attach(volume)
+        self.world.volumes.attach(volume, self.world.front.capacity())
     }
 
     /// For a driver without bytes: effects have no memory operands, and the cache requests no checksums. All data
@@ -152,7 +152,7 @@ impl Cache {
     /// After the start.
     pub fn without_bytes(&mut self) {
         self.assert_new("without_bytes");
-        self.world.front.without_bytes = true;
+        self.world.mode.without_bytes = true;
         self.world.effects.leave_out_segments();
         self.world.log.iter_mut().for_each(Log::without_bytes);
     }
@@ -165,7 +165,7 @@ impl Cache {
     /// After the start.
     pub fn without_time(&mut self) {
         self.assert_new("without_time");
-        self.world.front.instant = true;
+        self.world.mode.instant = true;
         self.world.effects.leave_out_copies();
     }
 
@@ -217,14 +217,14 @@ impl Cache {
             return;
         }
         let admitted = match self.world.state {
-            CacheState::Ready => self.world.front.admit(id, &request),
+            CacheState::Ready => self.world.admit(id, &request),
             _ => Err(IoError::Shutdown),
         };
         match admitted {
             Err(e) => self.world.effects.push(Effect::Reply { request: id, result: Err(e) }),
             Ok(request) if op.modifies() && self.suspended(volume).is_some() => {
                 self.world.front.requests[request].error = self.suspended(volume);
-                self.world.front.reply(request, &mut self.world.effects);
+                self.world.reply(request);
             }
             Ok(request) if self.world.is_held(op) => self.world.hold(request),
             Ok(request) if op == Op::Flush => self.world.begin_flush(request),
@@ -274,7 +274,7 @@ impl Cache {
                 log.handle_completion(token.index, result);
             }
             Owner::Front => {
-                self.world.front.handle_sync(token.index as u16, result, &mut self.world.effects);
+                self.world.handle_sync(Volume(token.index), result);
             }
         }
         if self.has_work() {
@@ -434,8 +434,8 @@ impl Cache {
         if !takes {
             return self.world.notices.push(Notice::Sealed(Err(IoError::Invalid)));
         }
-        let stamped = volumes.iter().filter(|v| v.stamp != 0).map(|v| v.index);
-        let stamped: Vec<u16> = stamped.collect();
+        let stamped = volumes.iter().filter(|v| v.stamp != 0).map(|v| v.volume);
+        let stamped: Vec<Volume> = stamped.collect();
         self.sealer.begin(&mut self.world, volumes);
         // The headers that go with it are written.
         self.stamps.sealed(&self.world, stamped);
@@ -455,7 +455,7 @@ impl Cache {
     /// After the start.
     pub fn keep_stamps(&mut self, volume: Volume) {
         self.assert_new("keep_stamps");
-        self.stamps.keep(volume, self.world.front.volumes.len());
+        self.stamps.keep(volume, self.world.volumes.len());
     }
 
     /// Orders new stamps for stores that have changed since their last stamp, or whose log has.

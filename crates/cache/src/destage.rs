@@ -2,7 +2,7 @@
 //! go to the backing stores. An operator asks for it, or a change of policy, a stop or pass-through
 //! needs it.
 
-use forebay_block::{Op, Request, Volume};
+use forebay_block::{Op, Request};
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::Log;
 use forebay_flash::sabotage::Bug;
@@ -80,7 +80,7 @@ impl Destages {
     pub fn begin(&mut self, world: &mut World, cleaner: &mut Cleaner, stores: &mut Stores) {
         forgive(cleaner, stores);
         flush_all(world);
-        self.under_way = Some(Destage::new(world.front.volumes.len()));
+        self.under_way = Some(Destage::new(world.volumes.len()));
     }
 
     /// Begins to destage the dirty records on flash.
@@ -102,7 +102,7 @@ impl Destages {
         let Some(destage) = &mut self.under_way else { return };
         if !cleaner.is_owed(from)
             || cleaner.is_wanted_clean(to)
-            || world.front.sabotage.is(Bug::DestageLosesSight)
+            || world.mode.sabotage.is(Bug::DestageLosesSight)
         {
             return;
         }
@@ -142,7 +142,7 @@ impl Destages {
         let Some(destage) = &mut self.under_way else { return (any, None) };
         if !destage.cleaning && destage.flushes_left == 0 && world.state != CacheState::Flushing {
             // All flushed: now the regions.
-            let owed = world.front.volumes.iter().any(|v| v.owed > 0);
+            let owed = world.volumes.iter().any(|(_, v)| v.owed > 0);
             let lost = world.flash.is_lost() && !is_salvaged(world) && owed;
             let cut = world.hurry && world.state != CacheState::Destaging;
             if !lost && !cut {
@@ -210,10 +210,9 @@ fn forgive(cleaner: &mut Cleaner, stores: &mut Stores) {
 }
 
 fn flush_all(world: &mut World) {
-    for volume in 0..world.front.volumes.len() {
-        let v = Volume(volume as u32);
-        let flush = Request::new(world.now, v, Op::Flush, 0, 0);
-        let flush = world.front.admit(INTERNAL, &flush);
+    for volume in world.volumes.numbers() {
+        let flush = Request::new(world.now, volume, Op::Flush, 0, 0);
+        let flush = world.admit(INTERNAL, &flush);
         world.begin_flush(flush.expect("a flush of an attached volume"));
     }
 }

@@ -103,7 +103,7 @@ impl FlashCondition {
     /// These volumes, of `count`, continue without flash, too.
     pub fn do_without(&mut self, volumes: VolumeSet, count: usize) {
         self.without |= volumes;
-        self.all_without = (0..count).all(|volume| self.without.contains(volume));
+        self.all_without = self.without.len() as usize == count;
     }
 
     /// Whether all volumes continue without flash.

@@ -3,7 +3,7 @@
 //! A flush makes the dirty blocks of a volume durable, round by round. Requests that arrive during
 //! a round join the next one.
 
-use forebay_block::{Flags, Op};
+use forebay_block::{Flags, Op, Volume};
 use forebay_flash::sabotage::Bug;
 
 use crate::front::{INTERNAL, RequestStage};
@@ -25,33 +25,31 @@ impl World {
         if !self.config.write_policy.write_back {
             return self.make_durable(request);
         }
-        let flushing = &mut self.front.volumes[usize::from(volume)].flushing;
+        let flushing = &mut self.volumes[volume].flushing;
         flushing.next.push(request);
         if flushing.active.is_empty() {
             self.begin_flush_round(volume);
         }
     }
 
-    fn begin_flush_round(&mut self, volume: u16) {
-        let v = usize::from(volume);
-        let flushing = &mut self.front.volumes[v].flushing;
+    fn begin_flush_round(&mut self, volume: Volume) {
+        let flushing = &mut self.volumes[volume].flushing;
         core::mem::swap(&mut flushing.active, &mut flushing.next);
         (flushing.shards_left, flushing.failed) = (self.shards.len() as u32, false);
         for shard in &mut self.shards {
-            flush::begin(&mut shard.tiers, v);
+            flush::begin(&mut shard.tiers, volume);
         }
-        self.front.flushing.insert(usize::from(volume));
+        self.volumes.flushing.insert(volume);
         self.step_flushes();
     }
 
     pub fn step_flushes(&mut self) -> bool {
         let mut any = false;
-        for v in self.front.flushing.iter() {
-            let volume = v as u16;
+        for volume in self.volumes.flushing.iter() {
             for n in 0..self.shards.len() {
                 let tiers = &mut self.shards[n].tiers;
-                let state = flush::step(tiers, &mut around!(self), v, FLUSH_BLOCKS);
-                let flushing = &mut self.front.volumes[v].flushing;
+                let state = flush::step(tiers, &mut around!(self), volume, FLUSH_BLOCKS);
+                let flushing = &mut self.volumes[volume].flushing;
                 match state {
                     FlushState::Done { failed } => {
                         flushing.shards_left -= 1;
@@ -62,7 +60,7 @@ impl World {
                     FlushState::Idle | FlushState::Waiting => {}
                 }
             }
-            if self.front.volumes[v].flushing.shards_left == 0 {
+            if self.volumes[volume].flushing.shards_left == 0 {
                 self.end_flush_round(volume);
                 any = true;
             }
@@ -70,10 +68,9 @@ impl World {
         any
     }
 
-    fn end_flush_round(&mut self, volume: u16) {
-        let v = usize::from(volume);
-        self.front.flushing.remove(v);
-        let flushing = &mut self.front.volumes[v].flushing;
+    fn end_flush_round(&mut self, volume: Volume) {
+        self.volumes.flushing.remove(volume);
+        let flushing = &mut self.volumes[volume].flushing;
         let failed = flushing.failed;
         let mut active = core::mem::take(&mut flushing.active);
         for request in active.drain(..) {
@@ -84,13 +81,13 @@ impl World {
                     self.front.requests[request].error = None;
                     self.repeat_last_stage(request);
                 } else {
-                    self.front.reply(request, &mut self.effects);
+                    self.reply(request);
                 }
             } else {
                 self.make_durable(request);
             }
         }
-        let flushing = &mut self.front.volumes[v].flushing;
+        let flushing = &mut self.volumes[volume].flushing;
         flushing.active = active;
         if !flushing.next.is_empty() {
             self.begin_flush_round(volume);
@@ -107,7 +104,7 @@ impl World {
         if r.again && r.error.is_none() {
             return self.repeat_last_stage(request);
         }
-        self.front.reply(request, &mut self.effects);
+        self.reply(request);
     }
 
     /// The last stage of a request that promises durability.
@@ -115,21 +112,20 @@ impl World {
         let r = &mut self.front.requests[request];
         r.stage = RequestStage::Syncing;
         let volume = r.volume;
-        let v = usize::from(volume);
         // Of a log that has failed nothing is needed where all is on the store.
-        let without = self.flash.without().contains(v)
-            || self.flash.is_lost() && !self.front.volumes[v].is_dirty();
+        let without = self.flash.without().contains(volume)
+            || self.flash.is_lost() && !self.volumes[volume].is_dirty();
         let logs = self.config.write_policy.write_back && !without;
         if let Some(log) = self.log.as_mut().filter(|_| logs) {
             self.front.requests[request].outstanding += 1;
             log.sync(Ticket::Request(request).encode());
         }
-        if self.front.owes_sync(volume) && !self.front.sabotage.is(Bug::BackingSyncSkipped) {
+        if self.volumes[volume].owes_sync() && !self.mode.sabotage.is(Bug::BackingSyncSkipped) {
             self.front.requests[request].outstanding += 1;
-            self.front.sync(volume, SyncWaiter::Request(request), &mut self.effects);
+            self.volumes.sync(volume, SyncWaiter::Request(request), &mut self.effects);
         }
         if self.front.requests[request].outstanding == 0 {
-            self.front.reply(request, &mut self.effects);
+            self.reply(request);
         }
     }
 

@@ -10,8 +10,9 @@
 //! A store is late in comparison with the slowest of the other stores, by the time that a round of
 //! writes takes. The time of syncs is not compared.
 
+use crate::per_volume::PerVolume;
 use crate::volume_set::VolumeSet;
-use forebay_block::Nanos;
+use forebay_block::{Nanos, Volume};
 
 /// Writes in a round: about as many as a store has in flight.
 const ROUND: u32 = 16;
@@ -31,8 +32,8 @@ const PERIOD: Nanos = Nanos(5_000_000_000);
 pub(crate) struct Late {
     /// Volumes whose stores are late.
     volumes: VolumeSet,
-    /// By volume: nanoseconds for a round of writes, smoothed over the last destages, if there were any.
-    pace: Vec<Option<u64>>,
+    /// Nanoseconds for a round of writes, smoothed over the last destages, if there were any.
+    pace: PerVolume<Option<u64>>,
     /// The time of the next attempt if few blocks are dirty.
     try_at: Nanos,
     /// No attempt is made before this time.
@@ -53,21 +54,21 @@ impl Late {
 
     /// The time from which a volume's store is late if it has not ended the `writes` that began at
     /// `since`; earlier if a request `waits` for room. `None` if nothing is known of other stores.
-    pub fn due(&self, volume: usize, since: Nanos, writes: u32, waits: bool) -> Option<Nanos> {
+    pub fn due(&self, volume: Volume, since: Nanos, writes: u32, waits: bool) -> Option<Nanos> {
         let least = if waits { LEAST_WAITED } else { LEAST };
         let time = self.slowest_but(volume)?.saturating_mul(TIMES).max(least.0);
         Some(since.saturating_add(Nanos(time.saturating_mul(rounds(writes)))))
     }
 
     /// The time of the slowest other store that is not late.
-    fn slowest_but(&self, volume: usize) -> Option<u64> {
-        let others = self.pace.iter().enumerate().filter(|&(other, _)| other != volume);
+    fn slowest_but(&self, volume: Volume) -> Option<u64> {
+        let others = self.pace.iter().filter(|&(other, _)| other != volume);
         let others = others.filter(|&(other, _)| !self.volumes.contains(other));
         others.filter_map(|(_, pace)| *pace).max()
     }
 
     /// A volume's store has ended `writes` that began at `since`. True if it was late and no longer is.
-    pub fn note(&mut self, volume: usize, since: Nanos, writes: u32, now: Nanos) -> bool {
+    pub fn note(&mut self, volume: Volume, since: Nanos, writes: u32, now: Nanos) -> bool {
         let last = now.saturating_sub(since).0 / rounds(writes);
         // The limit is half of that for becoming late, and only other stores count. Otherwise a slow store would
         // become late and recover again and again.
@@ -136,39 +137,58 @@ mod tests {
     #[test]
     fn nobody_is_late_before_others_are_known() {
         let mut late = three();
-        assert_eq!(late.due(0, Nanos(0), 1, false), None);
-        late.note(0, Nanos(0), 100, Nanos(700 * MS));
-        assert_eq!(late.due(0, Nanos(0), 1, false), None, "its own pace is none of another");
-        assert_eq!(late.due(1, Nanos(0), 1, false), Some(Nanos(1600 * MS)), "16 times 100 ms");
-        assert_eq!(late.due(1, Nanos(0), 16, true), Some(Nanos(3200 * MS)), "for each 16 writes");
+        assert_eq!(late.due(Volume(0), Nanos(0), 1, false), None);
+        late.note(Volume(0), Nanos(0), 100, Nanos(700 * MS));
+        assert_eq!(
+            late.due(Volume(0), Nanos(0), 1, false),
+            None,
+            "its own pace is none of another"
+        );
+        assert_eq!(
+            late.due(Volume(1), Nanos(0), 1, false),
+            Some(Nanos(1600 * MS)),
+            "16 times 100 ms"
+        );
+        assert_eq!(
+            late.due(Volume(1), Nanos(0), 16, true),
+            Some(Nanos(3200 * MS)),
+            "for each 16 writes"
+        );
     }
 
     #[test]
     fn a_store_is_late_compared_with_the_slowest_other_one_that_is_not_late() {
         let mut late = three();
-        late.note(1, Nanos(0), 1, Nanos(MS));
-        late.note(2, Nanos(0), 1, Nanos(50 * MS));
-        assert_eq!(late.due(0, Nanos(7), 2, false), Some(Nanos(7 + 800 * MS)));
-        assert!(late.add(VolumeSet::only(2), Nanos(0)) && !late.add(VolumeSet::only(2), Nanos(0)));
-        assert_eq!(late.due(0, Nanos(7), 2, false), Some(Nanos(7 + 250 * MS)), "at least 250 ms");
-        assert_eq!(late.due(0, Nanos(7), 2, true), Some(Nanos(7 + 50 * MS)), "or 50");
+        late.note(Volume(1), Nanos(0), 1, Nanos(MS));
+        late.note(Volume(2), Nanos(0), 1, Nanos(50 * MS));
+        assert_eq!(late.due(Volume(0), Nanos(7), 2, false), Some(Nanos(7 + 800 * MS)));
+        assert!(
+            late.add(VolumeSet::only(Volume(2)), Nanos(0))
+                && !late.add(VolumeSet::only(Volume(2)), Nanos(0))
+        );
+        assert_eq!(
+            late.due(Volume(0), Nanos(7), 2, false),
+            Some(Nanos(7 + 250 * MS)),
+            "at least 250 ms"
+        );
+        assert_eq!(late.due(Volume(0), Nanos(7), 2, true), Some(Nanos(7 + 50 * MS)), "or 50");
     }
 
     #[test]
     fn a_late_store_recovers_when_it_takes_less_than_eight_times_as_long_as_others() {
         let mut late = three();
-        late.note(1, Nanos(0), 1, Nanos(100 * MS));
-        late.add(VolumeSet::only(0), Nanos(0));
-        assert!(!late.note(0, Nanos(0), 1, Nanos(800 * MS)));
-        assert!(late.note(0, Nanos(0), 1, Nanos(799 * MS)));
+        late.note(Volume(1), Nanos(0), 1, Nanos(100 * MS));
+        late.add(VolumeSet::only(Volume(0)), Nanos(0));
+        assert!(!late.note(Volume(0), Nanos(0), 1, Nanos(800 * MS)));
+        assert!(late.note(Volume(0), Nanos(0), 1, Nanos(799 * MS)));
         assert_eq!((late.volumes(), late.timeout()), (VolumeSet::EMPTY, None));
-        assert!(!late.note(0, Nanos(0), 1, Nanos(1)), "it was not late");
+        assert!(!late.note(Volume(0), Nanos(0), 1, Nanos(1)), "it was not late");
     }
 
     #[test]
     fn after_a_failure_a_late_store_is_left_alone_for_a_while() {
         let mut late = three();
-        late.add(VolumeSet::only(0), Nanos(0));
+        late.add(VolumeSet::only(Volume(0)), Nanos(0));
         assert!(!late.pauses(Nanos(0)) && late.is_time(PERIOD) && !late.is_time(PERIOD));
         late.pause(PERIOD);
         assert!(late.pauses(PERIOD) && !late.pauses(Nanos(PERIOD.0 + PAUSE.0)));

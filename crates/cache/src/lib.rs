@@ -19,6 +19,7 @@ mod load;
 mod machine;
 mod notice;
 mod pass_through;
+mod per_volume;
 mod place;
 mod policy;
 mod published;
@@ -36,6 +37,7 @@ mod switch;
 mod ticket;
 mod volume;
 mod volume_set;
+mod volumes;
 mod world;
 
 pub use allocation::{Held, Holdings};

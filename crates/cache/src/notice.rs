@@ -53,7 +53,7 @@ pub enum Open {
     Recover {
         /// Volumes whose backing stores others have written since: their clean records are dropped,
         /// and if any are dirty the start is refused ([`LogError::Changed`]).
-        changed: Vec<u16>,
+        changed: Vec<Volume>,
         /// Whether seals stay as they are because the caller is about to replace them.
         sealed: bool,
         /// The stamps of the stores that keep one. They reveal an older copy of a store or of the

@@ -155,7 +155,7 @@ impl PassThrough {
             return self.fail(world);
         };
         self.stage = Stage::Voiding(clean);
-        log.void(clean.iter().map(|v| v as u16), Ticket::PassThrough.encode());
+        log.void(clean.iter(), Ticket::PassThrough.encode());
     }
 
     /// The volumes' records are durably void, or could not be declared void.
@@ -188,7 +188,7 @@ impl PassThrough {
 
     /// The records of these volumes on flash will never count again.
     fn continue_without_flash(&mut self, world: &mut World, volumes: VolumeSet) {
-        world.flash.do_without(volumes, world.front.volumes.len());
+        world.flash.do_without(volumes, world.volumes.len());
         world.stats.passed_through += u64::from(volumes.len());
         world.call_starved();
         self.stage = Stage::Dropping { shard: 0, entry: EntryId::FIRST };
@@ -276,9 +276,9 @@ impl PassThrough {
 /// Volumes that have no dirty records and still use flash.
 fn without_dirty_records(world: &World) -> VolumeSet {
     let mut clean = VolumeSet::EMPTY;
-    for (v, volume) in world.front.volumes.iter().enumerate() {
-        let whole = volume.owed == 0 && !world.front.has_failed(v);
-        clean.insert_if(v, whole && !world.flash.without().contains(v));
+    for (volume, v) in world.volumes.iter() {
+        let whole = v.owed == 0 && !v.sync_failed();
+        clean.insert_if(volume, whole && !world.flash.without().contains(volume));
     }
     clean
 }

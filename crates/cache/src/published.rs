@@ -10,19 +10,20 @@ use forebay_block::{Nanos, Op, Volume};
 use forebay_effect::Frame;
 use forebay_flash::BlockKey;
 
+use crate::cache::VOLUMES_MAX;
 use crate::world::{CacheState, World};
 
 /// The key under which a block would be published; `None` if there is no such block in any volume.
 #[inline]
 pub(crate) fn key_of(volume: Volume, block: u64) -> Option<BlockKey> {
-    let index = u16::try_from(volume.0).ok()?;
-    (block < BlockKey::BLOCKS_MAX).then(|| BlockKey::new(index, block))
+    let exists = volume.index() < VOLUMES_MAX && block < BlockKey::BLOCKS_MAX;
+    exists.then(|| BlockKey::new(volume, block))
 }
 
 /// Publishes the block of this byte, if all of it is in memory and in the volume, and nothing is in flight.
 pub(crate) fn publish(world: &mut World, volume: Volume, offset: u64) -> Option<(BlockKey, Frame)> {
     let size = world.config.block_size;
-    let v = world.front.volumes.get(volume.0 as usize)?;
+    let v = world.volumes.get(volume)?;
     let end = (offset - size.within(offset)).checked_add(size.bytes())?;
     if world.state != CacheState::Ready || end > v.size {
         return None;
@@ -43,10 +44,10 @@ pub(crate) fn note_hit(
         return;
     }
     // The block has left since, or leaves: the replacement policy knows nothing of it.
-    let Some(v) = world.front.volumes.get_mut(volume.0 as usize) else { return };
+    let Some(v) = world.volumes.get_mut(volume) else { return };
     v.stats.reads += 1;
     v.stats.read_bytes += length;
     v.stats.read_hits.tier1 += 1;
-    v.is_streaming(Op::Read, (offset, length), world.front.bypass);
+    v.is_streaming(Op::Read, (offset, length), world.config.bypass);
     world.shards[0].count_request();
 }

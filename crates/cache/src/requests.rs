@@ -5,7 +5,7 @@
 //! needs, the return of its pieces or a place in its shard, and is called when that is available.
 //! So the cost of a turn does not depend on how many requests wait.
 
-use forebay_block::Op;
+use forebay_block::{Op, Volume};
 use forebay_effect::IoError;
 use forebay_flash::BlockKey;
 
@@ -77,7 +77,7 @@ impl World {
     /// Hands the next blocks of a request to their shards.
     pub fn advance(&mut self, stores: &mut Stores, request: RequestIndex) {
         let zeroes = zeroes(self.front.requests[request].op);
-        if zeroes && !self.front.may_zero(request) {
+        if zeroes && !self.front.may_zero(&mut self.volumes, request) {
             self.stats.waits_zeroing += 1;
             return;
         }
@@ -111,7 +111,7 @@ impl World {
     /// of them, and whose runs are open.
     fn hand_out(&mut self, request: RequestIndex, last_shard: &mut Option<usize>) -> Halt {
         let r = &self.front.requests[request];
-        let (modifies, zeroes, volume) = (r.op.modifies(), zeroes(r.op), usize::from(r.volume));
+        let (modifies, zeroes, volume) = (r.op.modifies(), zeroes(r.op), r.volume);
         let mut left = self.config.step_blocks;
         while left > 0 && !self.front.requests[request].is_at_end() {
             left -= 1;
@@ -120,7 +120,7 @@ impl World {
             }
             let (n, piece) = self.next_piece(request);
             let length = u64::from(piece.length);
-            let key = BlockKey::new(volume as u16, piece.block);
+            let key = BlockKey::new(volume, piece.block);
             if modifies && self.flash.holding && self.shards[n].awaits_void(key) {
                 self.stats.waits_void += 1;
                 return Halt::AwaitsVoid;
@@ -140,7 +140,7 @@ impl World {
                     let further = if zeroes { self.zero_further(request, n, left) } else { 0 };
                     left -= further;
                     if modifies {
-                        self.front.volumes[volume].pieces += 1 + further;
+                        self.volumes[volume].pieces += 1 + further;
                     }
                 }
                 Evaluated::Done(result) => {
@@ -223,8 +223,8 @@ impl World {
 
     /// Whether another modifying piece has to wait for the volume's share.
     #[inline]
-    pub fn is_over_share(&self, volume: usize) -> bool {
-        let (v, share) = (&self.front.volumes[volume], self.front.shares.share);
+    pub fn is_over_share(&self, volume: Volume) -> bool {
+        let (v, share) = (&self.volumes[volume], self.volumes.shares.share);
         v.owed + u64::from(v.pieces) >= share
             && self.config.write_policy.write_back
             && self.state == CacheState::Ready
@@ -233,17 +233,17 @@ impl World {
 
     /// Holds the rest of a request until its volume has fewer dirty blocks than its share.
     pub fn hold_for_share(&mut self, request: RequestIndex) {
-        let volume = usize::from(self.front.requests[request].volume);
-        self.front.requests.push_back(&mut self.front.volumes[volume].held, request);
-        self.front.shares.held += 1;
+        let volume = self.front.requests[request].volume;
+        self.front.requests.push_back(&mut self.volumes[volume].held, request);
+        self.volumes.shares.held += 1;
         self.stats.waits_share += 1;
     }
 
     /// The first request that waits for the volume's share continues.
-    pub fn release_one(&mut self, volume: usize) -> bool {
-        let held = &mut self.front.volumes[volume].held;
+    pub fn release_one(&mut self, volume: Volume) -> bool {
+        let held = &mut self.volumes[volume].held;
         let Some(request) = self.front.requests.pop_front(held) else { return false };
-        self.front.shares.held -= 1;
+        self.volumes.shares.held -= 1;
         if self.is_held(self.front.requests[request].op) {
             self.hold(request);
         } else {
@@ -253,15 +253,15 @@ impl World {
     }
 
     /// Ends all requests that wait for the volume's share of flash with an error.
-    pub fn refuse_held(&mut self, volume: usize, error: IoError) {
-        let mut held = core::mem::replace(&mut self.front.volumes[volume].held, Fifo::EMPTY);
+    pub fn refuse_held(&mut self, volume: Volume, error: IoError) {
+        let mut held = core::mem::replace(&mut self.volumes[volume].held, Fifo::EMPTY);
         while let Some(request) = self.front.requests.pop_front(&mut held) {
-            self.front.shares.held -= 1;
+            self.volumes.shares.held -= 1;
             let r = &mut self.front.requests[request];
             (r.error, r.cursor) = (Some(error), r.end);
             // Its pieces in progress end first.
             if r.outstanding == 0 {
-                self.front.reply(request, &mut self.effects);
+                self.reply(request);
             }
         }
     }

@@ -88,7 +88,7 @@ impl Sealer {
                 sealing.stage = Stage::Dropping { shard: 0, entry: EntryId::FIRST };
                 // Others may write to the stores, and the log has noted that.
                 for sealed in &sealing.volumes {
-                    if let Some(of) = world.front.volumes.get_mut(usize::from(sealed.index)) {
+                    if let Some(of) = world.volumes.get_mut(sealed.volume) {
                         of.log_bypass = LogBypass::Allowed;
                     }
                 }
@@ -128,7 +128,7 @@ impl Sealer {
         };
         let mut dropped = VolumeSet::EMPTY;
         for volume in volumes.iter().filter(|v| v.distrust) {
-            dropped.insert(usize::from(volume.index));
+            dropped.insert(volume.volume);
         }
         if world.state != CacheState::Ready || dropped.is_empty() || shard == world.shards.len() {
             // A stopped cache serves no requests, so nothing needs to be dropped from its index.

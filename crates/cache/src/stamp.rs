@@ -19,6 +19,7 @@ use forebay_block::Volume;
 use forebay_flash::{Layout, Stamp};
 
 use crate::notice::Notice;
+use crate::per_volume::PerVolume;
 use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World};
@@ -28,14 +29,14 @@ use crate::world::{CacheState, World};
 pub(crate) struct Stamps {
     /// Volumes whose stores keep a stamp.
     kept: VolumeSet,
-    /// By volume: its newest stamp.
-    newest: Vec<Stamp>,
-    /// By volume: direct writes that had ended when the newest stamp was ordered.
-    direct_writes: Vec<u64>,
+    /// The newest stamp of each.
+    newest: PerVolume<Stamp>,
+    /// Direct writes that had ended when the newest stamp was ordered.
+    direct_writes: PerVolume<u64>,
     /// Volumes that have durably received dirty records since a stamp was ordered.
     taken_over: VolumeSet,
-    /// By volume: the stamp that is being written.
-    pending: Vec<Option<Pending>>,
+    /// The stamp that is being written.
+    pending: PerVolume<Option<Pending>>,
     /// Volumes with a stamp in progress.
     under_way: VolumeSet,
     /// Volumes whose stamps in progress release them from the log.
@@ -66,7 +67,7 @@ struct Pending {
 #[derive(Debug)]
 pub(crate) struct Stamped {
     /// The durable stamps: volume, number, and whether nothing bypasses the log.
-    pub noted: Vec<(u16, u64, bool)>,
+    pub noted: Vec<(Volume, u64, bool)>,
     /// The volumes that the stores' headers release from the log, when all expected answers have
     /// arrived.
     pub released: Option<VolumeSet>,
@@ -75,8 +76,8 @@ pub(crate) struct Stamped {
 impl Stamps {
     /// The store of this volume keeps a stamp.
     pub fn keep(&mut self, volume: Volume, count: usize) {
-        assert!((volume.0 as usize) < count, "stamps of a volume that is not attached");
-        self.kept.insert(volume.0 as usize);
+        assert!(volume.index() < count, "stamps of a volume that is not attached");
+        self.kept.insert(volume);
         self.newest.resize(count, Stamp::default());
         self.direct_writes.resize(count, 0);
         self.pending.resize(count, None);
@@ -88,7 +89,7 @@ impl Stamps {
         let mut volumes = VolumeSet::EMPTY;
         for v in self.kept.iter() {
             let changed = self.newest[v].seen < seen
-                || self.direct_writes[v] != world.front.volumes[v].direct_done()
+                || self.direct_writes[v] != world.volumes[v].direct_done()
                 || self.taken_over.contains(v);
             volumes.insert_if(v, changed);
         }
@@ -120,7 +121,7 @@ impl Stamps {
 
     /// The volumes whose stamp in progress covers received dirty records.
     pub fn settling(&self) -> VolumeSet {
-        let says = |v: &usize| self.pending[*v].is_some_and(|pending| pending.taken_over);
+        let says = |v: &Volume| self.pending[*v].is_some_and(|pending| pending.taken_over);
         self.under_way.iter().filter(says).collect()
     }
 
@@ -130,29 +131,29 @@ impl Stamps {
         let mut noted = Vec::with_capacity(numbers.len());
         let mut releasing = VolumeSet::EMPTY;
         for &(volume, number) in numbers {
-            let v = volume.0 as usize;
-            let this = VolumeSet::only(v);
-            let pending = self.pending[v].take().expect("no stamp of the volume was requested");
+            let this = VolumeSet::only(volume);
+            let pending =
+                self.pending[volume].take().expect("no stamp of the volume was requested");
             let releases = self.releasing & this;
             releasing |= releases;
             self.under_way &= !this;
             self.releasing &= !this;
             if number == 0 {
                 self.failed |= this;
-                self.taken_over.insert_if(v, pending.taken_over);
+                self.taken_over.insert_if(volume, pending.taken_over);
                 continue;
             }
-            self.newest[v] = pending.stamp;
-            self.direct_writes[v] = pending.direct_writes;
+            self.newest[volume] = pending.stamp;
+            self.direct_writes[volume] = pending.direct_writes;
             self.released |= releases;
-            let of = &mut world.front.volumes[v];
+            let of = &mut world.volumes[volume];
             let logged = of.log_bypass == LogBypass::Allowed
                 && pending.settled.is_some()
                 && of.direct_settled() == pending.settled;
             if logged {
                 of.log_bypass = LogBypass::Forbidden;
             }
-            noted.push((volume.0 as u16, number, logged));
+            noted.push((volume, number, logged));
         }
         let over = !releasing.is_empty() && self.releasing.is_empty();
         Stamped { noted, released: over.then(|| core::mem::take(&mut self.released)) }
@@ -167,7 +168,7 @@ impl Stamps {
 
     /// Volumes whose stamp has not seen that batch of the log.
     pub fn unseen(&self, volumes: VolumeSet, batch: u64) -> VolumeSet {
-        let unseen = |v: &usize| self.newest[*v].seen < batch;
+        let unseen = |v: &Volume| self.newest[*v].seen < batch;
         (volumes & self.kept).iter().filter(unseen).collect()
     }
 
@@ -182,8 +183,8 @@ impl Stamps {
     }
 
     /// The store of the volume is an older copy to be completed.
-    pub fn begin_completing(&mut self, volume: u16) {
-        self.completing.insert(usize::from(volume));
+    pub fn begin_completing(&mut self, volume: Volume) {
+        self.completing.insert(volume);
     }
 
     /// Whether stores are being completed.
@@ -208,13 +209,13 @@ impl Stamps {
     }
 
     /// A seal has reported durable stamps to the log; they cover all received records.
-    pub fn sealed(&mut self, world: &World, volumes: Vec<u16>) {
+    pub fn sealed(&mut self, world: &World, volumes: Vec<Volume>) {
         let stamp = world.stamp_now(false);
         let kept = self.kept;
-        for v in volumes.into_iter().map(usize::from).filter(|&v| kept.contains(v)) {
+        for v in volumes.into_iter().filter(|&v| kept.contains(v)) {
             self.taken_over.remove(v);
             self.newest[v] = stamp;
-            self.direct_writes[v] = world.front.volumes[v].direct_done();
+            self.direct_writes[v] = world.volumes[v].direct_done();
         }
     }
 
@@ -243,7 +244,7 @@ impl Stamps {
         let logs = world.config.write_policy.write_back
             && world.log.as_ref().is_some_and(|log| log.layout() == Layout::Log);
         for v in volumes.iter() {
-            let of = &world.front.volumes[v];
+            let of = &world.volumes[v];
             let settles = logs && !self.completing.contains(v);
             self.pending[v] = Some(Pending {
                 stamp,
@@ -258,7 +259,7 @@ impl Stamps {
         if release {
             self.releasing |= volumes;
         }
-        let stamps = volumes.iter().map(|v| (Volume(v as u32), stamp)).collect();
+        let stamps = volumes.iter().map(|volume| (volume, stamp)).collect();
         world.notices.push(Notice::Stamp { stamps, release });
         world.stats.stamps += u64::from(volumes.len());
         true

@@ -1,5 +1,6 @@
 //! The start: the cache takes over what recovery found, then accepts requests.
 
+use forebay_block::Volume;
 use forebay_effect::Outcome;
 use forebay_flash::{BlockKey, Log, LogError, Older, Record, RecoveryReport};
 
@@ -14,7 +15,7 @@ use crate::world::{CacheState, World, around};
 #[derive(Debug, Default)]
 pub(crate) struct Startup {
     /// Volumes whose backing stores others have written.
-    changed: Vec<u16>,
+    changed: Vec<Volume>,
     /// Volumes whose stores lack data that no valid record holds.
     incomplete: VolumeSet,
     /// All records have a place, or must be disowned.
@@ -27,7 +28,7 @@ pub(crate) struct Startup {
 
 impl Startup {
     /// The start begins; others have written to these volumes.
-    pub fn begin(&mut self, changed: Vec<u16>) {
+    pub fn begin(&mut self, changed: Vec<Volume>) {
         self.changed = changed;
     }
 
@@ -39,12 +40,12 @@ impl Startup {
 
     /// A record found by recovery.
     pub fn recovered(&mut self, world: &mut World, r: &Record) {
-        let known = usize::from(r.key.volume()) < world.front.volumes.len();
+        let known = world.volumes.get(r.key.volume()).is_some();
         let offset = world.config.block_size.offset_of(r.key.block());
         let n = world.shard_of(r.key.volume(), offset);
         if known && r.dirty != 0 && world.state != CacheState::Failed {
             let volume = r.key.volume();
-            let size = world.front.volumes[usize::from(volume)].size;
+            let size = world.volumes[volume].size;
             let granules = world.shards[n].tiers.blocks.granules();
             if let Some(within) = granules.beyond(&around!(world), r.key, r.dirty) {
                 let offset = offset + within;
@@ -58,7 +59,7 @@ impl Startup {
                 // An older record may have been on the store, and the store lacks it.
                 let owed = shard.recovery.dirty(&shard.tiers.blocks, r.key);
                 let missing = owed & !(r.valid | r.dirty) != 0;
-                self.incomplete.insert_if(usize::from(r.key.volume()), missing);
+                self.incomplete.insert_if(r.key.volume(), missing);
                 dirty |= owed & r.valid;
             }
             let record =
@@ -66,8 +67,7 @@ impl Startup {
             shard.recovery.record(&mut shard.tiers, &mut around!(world), r.key, record);
         } else {
             // A record that nobody remembers must not stay on flash.
-            let (stored, expected) =
-                (u64::from(r.key.volume()) + 1, world.front.volumes.len() as u64);
+            let (stored, expected) = (u64::from(r.key.volume().0) + 1, world.volumes.len() as u64);
             refuse(world, LogError::Geometry { what: "volumes", stored, expected });
         }
     }
@@ -78,7 +78,7 @@ impl Startup {
         let n = world.shard_of(key.volume(), world.config.block_size.offset_of(key.block()));
         let shard = &mut world.shards[n];
         let missing = shard.recovery.dirty(&shard.tiers.blocks, key) != 0;
-        self.incomplete.insert_if(usize::from(key.volume()), missing);
+        self.incomplete.insert_if(key.volume(), missing);
         shard.recovery.tombstone(&mut shard.tiers, &mut around!(world), key);
     }
 
@@ -109,7 +109,7 @@ impl Startup {
         settle_outdated(world);
         self.settle_completing(world, stamps);
         for volume in core::mem::take(&mut self.changed) {
-            let of = world.front.volumes.get(usize::from(volume));
+            let of = world.volumes.get(volume);
             let blocks = of.map_or(0, |v| v.stats.dirty_blocks);
             if blocks > 0 {
                 refuse(world, LogError::Changed { volume, blocks });
@@ -122,7 +122,7 @@ impl Startup {
     /// made before the store is complete.
     fn settle_completing(&mut self, world: &mut World, stamps: &mut Stamps) {
         for volume in world.log.as_ref().map_or(&[][..], Log::completing).to_vec() {
-            if self.incomplete.contains(usize::from(volume)) || !self.disowned.is_empty() {
+            if self.incomplete.contains(volume) || !self.disowned.is_empty() {
                 refuse(world, LogError::Older { volume, which: Older::Store });
             }
             stamps.begin_completing(volume);
@@ -170,9 +170,9 @@ fn settle_outdated(world: &mut World) {
     let outdated = world.log.as_ref().map_or(&[][..], Log::outdated).to_vec();
     let mut dropped = VolumeSet::EMPTY;
     for (volume, which) in outdated {
-        match world.front.volumes.get(usize::from(volume)) {
+        match world.volumes.get(volume) {
             Some(v) if v.stats.dirty_blocks > 0 => refuse(world, LogError::Older { volume, which }),
-            Some(_) => dropped.insert(usize::from(volume)),
+            Some(_) => dropped.insert(volume),
             None => {}
         }
     }

@@ -132,14 +132,14 @@ impl Stop {
     fn close(&mut self, world: &mut World) {
         // After a failed sync, a store may have lost writes. Clean records of them must not be trusted at the next
         // start, so the log is left as after a crash.
-        let lost = world.front.sync_failures > 0;
+        let lost = world.volumes.sync_failures > 0;
         // If all volumes are without flash, the records of the failed log are void already.
         let without_flash = world.flash.all_without();
         world.flash.close();
         match &mut world.log {
             Some(log) if !lost && !without_flash => {
                 world.state = CacheState::Closing;
-                let clean = world.front.volumes.iter().all(|v| v.stats.dirty_blocks == 0);
+                let clean = world.volumes.iter().all(|(_, v)| v.stats.dirty_blocks == 0);
                 if self.target == StopTarget::Stores && self.result.is_ok() && clean {
                     // The stores are the whole truth: no record may be destaged again
                     // at the next start. The stop continues when that is durable.

@@ -22,9 +22,9 @@ use forebay_effect::IoError;
 use crate::cleaner::{Cleaner, FAILURES_MAX, Work, destage_oldest, oldest_for_late};
 use crate::flash_condition::Jam;
 use crate::late::Late;
+use crate::per_volume::PerVolume;
 use crate::shard::{Tiers, apart};
 use crate::stamp::Stamps;
-use crate::volume::VolumeState;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, Turn, World, around};
 
@@ -52,7 +52,7 @@ impl Shares {
 
     /// Notes that `volume` now has `blocks` dirty blocks on flash.
     #[inline]
-    pub fn note_dirty(&mut self, volume: usize, blocks: u64) {
+    pub fn note_dirty(&mut self, volume: Volume, blocks: u64) {
         let crowded = blocks >= self.share - self.share / 4;
         self.crowded.remove(volume);
         self.crowded.insert_if(volume, crowded);
@@ -81,8 +81,7 @@ impl StoreHealth {
 /// The state of the stores.
 #[derive(Debug, Default)]
 pub(crate) struct Stores {
-    /// By volume.
-    health: Vec<StoreHealth>,
+    health: PerVolume<StoreHealth>,
     /// Volumes that are suspended.
     suspended: VolumeSet,
     /// When stores that are known to fail are tried again.
@@ -118,7 +117,7 @@ impl Stores {
     pub fn late_at(
         &self,
         world: &World,
-        volume: usize,
+        volume: Volume,
         since: Nanos,
         writes: u32,
     ) -> Option<Nanos> {
@@ -126,7 +125,7 @@ impl Stores {
     }
 
     /// Notes that a volume's store has completed `writes` writes, which a cleaning began at `since`.
-    pub fn note_pace(&mut self, world: &mut World, volume: usize, since: Nanos, writes: u32) {
+    pub fn note_pace(&mut self, world: &mut World, volume: Volume, since: Nanos, writes: u32) {
         if self.late.note(volume, since, writes, world.now) {
             self.pin(world);
         }
@@ -155,7 +154,7 @@ impl Stores {
         let busy = cleaner.has_late() || !may_tend(world) || self.late.pauses(world.now);
         let may = !late.is_empty() && !busy && world.shards.iter().all(apart::has_frames);
         let Some(most) = world.dirty_blocks_max().filter(|_| may) else { return false };
-        let volumes = || world.front.volumes.iter().enumerate().filter(|&(n, _)| late.contains(n));
+        let volumes = || world.volumes.iter().filter(|&(n, _)| late.contains(n));
         let owed: u64 = volumes().map(|(_, v)| v.owed).sum();
         let all = self.late.is_time(world.now) || world.somebody_waits() || owed > most / 4;
         let least = if all { 0 } else { most / LATE_SHARE };
@@ -188,14 +187,14 @@ impl Stores {
 
     /// The error of the volume's store, if the volume is suspended.
     pub fn suspended(&self, volume: Volume) -> Option<IoError> {
-        let health = self.health.get(volume.0 as usize)?;
-        self.suspended.contains(volume.0 as usize).then_some(health.error)
+        let health = self.health.get(volume)?;
+        self.suspended.contains(volume).then_some(health.error)
     }
 
     /// Whether [`Stores::take_turn`] may find work. `stops`: a destage or stop is in progress.
     #[inline]
     pub fn has_work(&self, world: &World, stops: impl FnOnce() -> bool) -> bool {
-        let shares = &world.front.shares;
+        let shares = &world.volumes.shares;
         shares.held > 0
             || !(shares.crowded & !world.flash.failing & !self.late()).is_empty()
             || !world.flash.failing.is_empty() && (world.hurry || stops())
@@ -210,13 +209,14 @@ impl Stores {
         stamps: &mut Stamps,
     ) -> Turn {
         let mut any = false;
-        let volumes = if world.front.shares.held > 0 { world.front.volumes.len() } else { 0 };
-        for volume in 0..volumes {
-            if !world.is_over_share(volume) {
-                any |= world.release_one(volume);
+        if world.volumes.shares.held > 0 {
+            for volume in world.volumes.numbers() {
+                if !world.is_over_share(volume) {
+                    any |= world.release_one(volume);
+                }
             }
         }
-        let shares = &world.front.shares;
+        let shares = &world.volumes.shares;
         if shares.held > 0 && !(world.flash.failing & shares.crowded).is_empty() {
             self.consider_suspending(world);
         }
@@ -224,7 +224,7 @@ impl Stores {
             any |= self.tend_late(world, cleaner, stamps);
         }
         let apart = world.flash.failing | self.late();
-        let crowded = !(world.front.shares.crowded & !apart).is_empty();
+        let crowded = !(world.volumes.shares.crowded & !apart).is_empty();
         // The destages of probes are not counted.
         let probes = self.probing.len() as usize;
         if crowded && cleaner.destages() <= probes && world.state == CacheState::Ready {
@@ -265,14 +265,14 @@ impl Stores {
 
     /// Volumes whose store has failed too often in a row.
     fn hopeless(&self) -> VolumeSet {
-        let stores = self.health.iter().enumerate();
+        let stores = self.health.iter();
         let hopeless = stores.filter(|(_, health)| health.failures >= FAILURES_MAX);
         hopeless.map(|(n, _)| n).collect()
     }
 
     /// A destage begins: earlier failures do not count.
     pub fn forgive(&mut self) {
-        self.health.iter_mut().for_each(|health| health.failures = 0);
+        self.health.iter_mut().for_each(|(_, health)| health.failures = 0);
     }
 
     /// Whether the log has room to carry on the records of failing stores: if nothing else were
@@ -285,8 +285,8 @@ impl Stores {
     pub fn may_carry(&self, world: &World, more: VolumeSet) -> bool {
         let Some(most) = world.dirty_blocks_max() else { return false };
         let carried = world.flash.failing | self.late() | more;
-        let carried_on = |&(n, _): &(usize, _)| carried.contains(n);
-        let volumes = world.front.volumes.iter().enumerate().filter(carried_on);
+        let carried_on = |&(n, _): &(Volume, _)| carried.contains(n);
+        let volumes = world.volumes.iter().filter(carried_on);
         let owed: u64 = volumes.map(|(_, v)| v.owed).sum();
         let regions = world.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
         !carried.is_empty() && owed * 4 <= most * 3 && self.in_vain <= regions
@@ -323,7 +323,7 @@ impl Stores {
         if !(failed & self.late()).is_empty() {
             self.late.pause(world.now);
         }
-        for (n, health) in self.health.iter_mut().enumerate() {
+        for (n, health) in self.health.iter_mut() {
             if failed.contains(n) {
                 health.failures += 1;
                 health.failing_since.get_or_insert(world.now);
@@ -363,17 +363,17 @@ impl Stores {
         let jam = self.stuck >= FAILURES_MAX || !self.may_carry_failing(world);
         let hopeless = self.time_jam(world, jam);
         let mut fresh = VolumeSet::EMPTY;
-        for (n, (volume, health)) in world.front.volumes.iter().zip(&self.health).enumerate() {
+        for (n, health) in self.health.iter() {
             let failing = world.flash.failing.contains(n);
-            let crowded = world.front.shares.crowded.contains(n);
-            let waited_for = hopeless || crowded && !volume.held.is_empty();
+            let crowded = world.volumes.shares.crowded.contains(n);
+            let waited_for = hopeless || crowded && !world.volumes[n].held.is_empty();
             let long = world.hurry || limit != Nanos(0) && health.fails_for(limit, world.now);
             fresh.insert_if(n, failing && waited_for && long);
         }
         let suspended = self.suspended | fresh;
         world.stats.suspensions += u64::from(suspended != self.suspended);
         self.suspended = suspended;
-        for (volume, health) in self.health.iter().enumerate() {
+        for (volume, health) in self.health.iter() {
             if fresh.contains(volume) {
                 world.refuse_held(volume, health.error);
             }
@@ -417,8 +417,7 @@ impl Stores {
     }
 
     fn timeout_of_late(&self, world: &World) -> Option<Nanos> {
-        let volumes = world.front.volumes.iter().enumerate();
-        let owes = volumes.filter(|&(n, _)| self.late().contains(n)).any(|(_, v)| v.owed > 0);
+        let owes = self.late().iter().any(|volume| world.volumes[volume].owed > 0);
         self.late.timeout().filter(|&at| owes && may_tend(world) && at > world.now)
     }
 
@@ -427,12 +426,11 @@ impl Stores {
             return None;
         }
         let limit = world.config.give_up_after;
-        let waited_for = world.flash.failing & world.front.shares.crowded & !self.suspended;
-        let waits = |&(n, (v, _)): &(usize, (&VolumeState, &StoreHealth))| {
-            waited_for.contains(n) && !v.held.is_empty() && limit != Nanos(0)
-        };
-        let volumes = world.front.volumes.iter().zip(&self.health).enumerate().filter(waits);
-        let ends = volumes.filter_map(|(_, (_, h))| Some(h.failing_since?.saturating_add(limit)));
+        let waited_for = world.flash.failing & world.volumes.shares.crowded & !self.suspended;
+        let waits = |&volume: &Volume| limit != Nanos(0) && !world.volumes[volume].held.is_empty();
+        let since = |volume| self.health[volume].failing_since;
+        let ends = waited_for.iter().filter(waits).filter_map(since);
+        let ends = ends.map(|since| since.saturating_add(limit));
         let jam = self.jam_since.filter(|_| limit != Nanos(0));
         // Once the jam is hopeless, the waiting pieces have failed and there is nothing left to wait for.
         let jam = jam.map(|since| since.saturating_add(limit)).filter(|&end| end > world.now);
@@ -456,7 +454,7 @@ impl Stores {
         self.probe_at = Nanos(0);
         self.suspended = VolumeSet::EMPTY;
         self.jam_since = None;
-        for health in &mut self.health {
+        for (_, health) in self.health.iter_mut() {
             health.failing_since = health.failing_since.map(|_| world.now);
         }
         self.consider_suspending(world);

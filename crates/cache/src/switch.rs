@@ -92,7 +92,7 @@ impl Switch {
     /// found dirty records.
     pub fn settle(&mut self, world: &mut World) {
         let to = (world.config.write_policy, world.config.acknowledge);
-        let dirty = world.front.dirty_blocks > 0;
+        let dirty = world.volumes.dirty_blocks > 0;
         if to.0.write_back || !dirty {
             return;
         }
@@ -155,11 +155,11 @@ impl Switch {
                 self.set(world, change);
             }
             Stage::Last => {
-                let dirty = world.front.dirty_blocks > 0 || appends_dirty(world);
+                let dirty = world.volumes.dirty_blocks > 0 || appends_dirty(world);
                 match (result, &mut world.log) {
                     (Err(e), _) => self.end(world, Err(e)),
                     // A sync proves nothing once one before it has failed.
-                    _ if world.front.sync_failures > 0 || change.again == AGAIN_MAX => {
+                    _ if world.volumes.sync_failures > 0 || change.again == AGAIN_MAX => {
                         self.end(world, Err(IoError::Device));
                     }
                     _ if dirty => {
@@ -233,9 +233,9 @@ fn appends_dirty(world: &World) -> bool {
 
 /// Whether a request that may make blocks dirty, or a flush, is in flight.
 fn is_modified(world: &World) -> bool {
-    let front = &world.front;
-    let waiting = front.held_count + front.shares.held + front.zeroings_waiting;
-    front.modifying > waiting || front.volumes.iter().any(|v| v.pieces > 0)
+    let World { front, volumes, .. } = world;
+    let waiting = front.held_count + volumes.shares.held + front.zeroings_waiting;
+    front.modifying > waiting || volumes.iter().any(|(_, v)| v.pieces > 0)
 }
 
 #[cfg(test)]
@@ -266,9 +266,9 @@ mod tests {
             cache.handle_request(id, Request::new(Nanos(1), Volume(0), Op::Trim, 0, 1 << 16));
         }
         // The first is stopped half-way, by its volume's share; the second has the same blocks.
-        cache.world.front.shares.share = 0;
+        cache.world.volumes.shares.share = 0;
         complete_all(&mut cache);
-        assert_eq!((cache.world.front.shares.held, cache.world.front.zeroings_waiting), (1, 1));
+        assert_eq!((cache.world.volumes.shares.held, cache.world.front.zeroings_waiting), (1, 1));
         cache.set_policy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
         complete_all(&mut cache);
         assert_eq!(cache.poll_notice(), Some(Notice::PolicySet(Ok(()))));

@@ -2,6 +2,7 @@
 
 use core::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, BitXor, Not};
 
+use forebay_block::Volume;
 use forebay_flash::BlockKey;
 
 use crate::cache::VOLUMES_MAX;
@@ -19,14 +20,8 @@ impl VolumeSet {
 
     /// The set of one volume; empty if the number is too large.
     #[inline]
-    pub fn only(volume: usize) -> VolumeSet {
-        VolumeSet(if volume < VOLUMES_MAX { 1 << volume } else { 0 })
-    }
-
-    /// The volume of a block.
-    #[inline]
-    pub fn volume_of(key: BlockKey) -> VolumeSet {
-        VolumeSet::only(usize::from(key.volume()))
+    pub fn only(volume: Volume) -> VolumeSet {
+        VolumeSet(if volume.index() < VOLUMES_MAX { 1 << volume.0 } else { 0 })
     }
 
     #[inline]
@@ -36,31 +31,31 @@ impl VolumeSet {
 
     /// Whether it has the volume.
     #[inline]
-    pub fn contains(self, volume: usize) -> bool {
+    pub fn contains(self, volume: Volume) -> bool {
         !(self & VolumeSet::only(volume)).is_empty()
     }
 
     /// Whether it has the volume of a block.
     #[inline]
     pub fn has(self, key: BlockKey) -> bool {
-        self.contains(usize::from(key.volume()))
+        self.contains(key.volume())
     }
 
     #[inline]
-    pub fn insert(&mut self, volume: usize) {
+    pub fn insert(&mut self, volume: Volume) {
         *self |= VolumeSet::only(volume);
     }
 
     /// Inserts the volume if the condition is true.
     #[inline]
-    pub fn insert_if(&mut self, volume: usize, so: bool) {
+    pub fn insert_if(&mut self, volume: Volume, so: bool) {
         if so {
             self.insert(volume);
         }
     }
 
     #[inline]
-    pub fn remove(&mut self, volume: usize) {
+    pub fn remove(&mut self, volume: Volume) {
         *self &= !VolumeSet::only(volume);
     }
 
@@ -70,12 +65,12 @@ impl VolumeSet {
     }
 
     /// The volume with the lowest number.
-    pub fn first(self) -> Option<usize> {
-        (self.0 != 0).then_some(self.0.trailing_zeros() as usize)
+    pub fn first(self) -> Option<Volume> {
+        (self.0 != 0).then_some(Volume(self.0.trailing_zeros()))
     }
 
-    /// The numbers of the volumes, ascending.
-    pub fn iter(self) -> impl Iterator<Item = usize> + use<> {
+    /// The volumes, by ascending number.
+    pub fn iter(self) -> impl Iterator<Item = Volume> + use<> {
         let mut left = self;
         core::iter::from_fn(move || {
             let next = left.first()?;
@@ -90,8 +85,8 @@ impl VolumeSet {
     }
 }
 
-impl FromIterator<usize> for VolumeSet {
-    fn from_iter<I: IntoIterator<Item = usize>>(volumes: I) -> VolumeSet {
+impl FromIterator<Volume> for VolumeSet {
+    fn from_iter<I: IntoIterator<Item = Volume>>(volumes: I) -> VolumeSet {
         volumes.into_iter().fold(VolumeSet::EMPTY, |all, volume| all | VolumeSet::only(volume))
     }
 }
@@ -146,19 +141,22 @@ impl BitAndAssign for VolumeSet {
 mod tests {
     use super::*;
 
+    fn of<const N: usize>(volumes: [u32; N]) -> VolumeSet {
+        volumes.map(Volume).into_iter().collect()
+    }
+
     #[test]
     fn a_set_has_what_was_inserted_up_to_the_last_volume() {
-        let mut set: VolumeSet = [0, 5, VOLUMES_MAX - 1].into_iter().collect();
-        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 5, 63]);
-        assert!(
-            set.contains(63) && !set.contains(4) && !set.contains(64) && !set.contains(1 << 30)
-        );
-        assert!(set.has(BlockKey::new(5, 7)) && !set.has(BlockKey::new(6, 7)));
-        set.remove(5);
-        set.insert_if(6, false);
-        set.insert_if(7, true);
-        assert_eq!((set.len(), set.first()), (3, Some(0)));
-        assert_eq!(set & !VolumeSet::only(0), [7, 63].into_iter().collect());
+        let mut set = of([0, 5, VOLUMES_MAX as u32 - 1]);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 5, 63].map(Volume));
+        assert!(set.contains(Volume(63)));
+        assert!(![4, 64, 1 << 30].into_iter().any(|volume| set.contains(Volume(volume))));
+        assert!(set.has(BlockKey::new(Volume(5), 7)) && !set.has(BlockKey::new(Volume(6), 7)));
+        set.remove(Volume(5));
+        set.insert_if(Volume(6), false);
+        set.insert_if(Volume(7), true);
+        assert_eq!((set.len(), set.first()), (3, Some(Volume(0))));
+        assert_eq!(set & !of([0]), of([7, 63]));
         assert!(VolumeSet::EMPTY.first().is_none() && (set & !set).is_empty());
     }
 }

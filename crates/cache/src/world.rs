@@ -4,18 +4,22 @@
 //! Each procedure, such as a cleaning, a destage or a change of policy, has a type with private state.
 //! It borrows the world for the length of a call.
 
-use forebay_block::{Nanos, Op, Volume};
-use forebay_effect::{EffectQueue, Frame, Outcome};
+use forebay_block::{Nanos, Op, Request, Volume};
+use forebay_effect::{EffectQueue, Frame, IoError, Outcome, RequestId};
+use forebay_flash::sabotage::{Bug, Sabotage};
 use forebay_flash::{BlockKey, Log, Options, Stamp};
 
 use crate::budget::CallBudget;
 use crate::config::CacheConfig;
 use crate::flash_condition::{FlashCondition, Jam};
 use crate::front::Front;
+use crate::load::Loads;
 use crate::notice::Notice;
 use crate::shard::{Shard, owed};
+use crate::slab::RequestIndex;
 use crate::stats::CacheStats;
-use crate::volume::LogBypass;
+use crate::volume::{LogBypass, SyncWaiter};
+use crate::volumes::Volumes;
 
 /// The state of the cache between its start and its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +46,11 @@ pub(crate) enum CacheState {
 /// See the module.
 pub(crate) struct World {
     pub config: CacheConfig,
+    pub mode: Mode,
     pub front: Front,
+    pub volumes: Volumes,
+    /// The latency of reads, if admission depends on it.
+    pub loads: Option<Loads>,
     pub shards: Vec<Shard>,
     pub log: Option<Log>,
     pub flash: FlashCondition,
@@ -62,6 +70,16 @@ pub(crate) struct World {
     /// When an interval of hit ratios ends, for policies that have intervals. It ends with the first call after
     /// that time; nothing waits for the end, so it needs no timeout.
     interval_ends: Nanos,
+}
+
+/// How a driver runs the cache: it says so before the start.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Mode {
+    /// Stores and flash take no time ([`Cache::without_time`](crate::Cache::without_time)).
+    pub instant: bool,
+    /// There are no bytes ([`Cache::without_bytes`](crate::Cache::without_bytes)).
+    pub without_bytes: bool,
+    pub sabotage: Sabotage,
 }
 
 /// Which procedures hold modifying requests and flushes back.
@@ -102,7 +120,10 @@ macro_rules! around {
         $crate::shard::ShardContext {
             config: &$world.config,
             flash: &$world.flash,
+            mode: &$world.mode,
             front: &mut $world.front,
+            volumes: &mut $world.volumes,
+            loads: &mut $world.loads,
             log: $world.log.as_mut(),
             effects: &mut $world.effects,
             stats: &mut $world.stats,
@@ -117,7 +138,13 @@ impl World {
     /// The world of a cache without volumes that is not started.
     pub fn new(config: CacheConfig) -> World {
         World {
+            mode: Mode::default(),
             front: Front::new(&config),
+            volumes: Volumes::new(config.extent_shift),
+            loads: config
+                .flash
+                .as_ref()
+                .and_then(|f| f.admission.kind().goes_by_load().then(Loads::default)),
             shards: (0..config.shards).map(|n| Shard::new(&config, n)).collect(),
             log: config.flash.as_ref().map(|f| {
                 let mut options = Options { frames: config.frames(), ..Options::default() };
@@ -174,11 +201,10 @@ impl World {
     /// The shard and key of a byte at any offset: nothing has checked it yet.
     pub fn place_of(&self, volume: Volume, offset: u64) -> (usize, BlockKey) {
         let block = (offset >> self.config.block_size.shift()) & (BlockKey::BLOCKS_MAX - 1);
-        let volume = volume.0 as u16;
         (self.shard_of(volume, offset), BlockKey::new(volume, block))
     }
 
-    pub fn shard_of(&self, volume: u16, offset: u64) -> usize {
+    pub fn shard_of(&self, volume: Volume, offset: u64) -> usize {
         shard_of(self.shards.len(), self.config.extent_shift, volume, offset)
     }
 
@@ -191,20 +217,20 @@ impl World {
         }
         let size = self.config.block_size;
         let start = size.within(offset);
-        let v = self.front.volumes.get_mut(volume.0 as usize)?;
+        let v = self.volumes.get_mut(volume)?;
         let fits = length > 0 && length <= size.bytes() - start && (offset | length) & 511 == 0;
         if !fits || v.size < length || offset > v.size - length {
             return None;
         }
-        let key = BlockKey::new(volume.0 as u16, size.index_of(offset).0);
-        let n = shard_of(self.shards.len(), self.config.extent_shift, volume.0 as u16, offset);
+        let key = BlockKey::new(volume, size.index_of(offset).0);
+        let n = shard_of(self.shards.len(), self.config.extent_shift, volume, offset);
         let frame = self.shards[n].tiers.read_hit(key, start as u32, length as u32)?;
         v.stats.reads += 1;
         v.stats.read_bytes += length;
         v.stats.read_hits.tier1 += 1;
         self.shards[0].count_request();
         // A hit is served whether or not it is streaming; the call lets the stream continue after it.
-        v.is_streaming(Op::Read, (offset, length), self.front.bypass);
+        v.is_streaming(Op::Read, (offset, length), self.config.bypass);
         Some((frame, start as u32))
     }
 
@@ -217,7 +243,7 @@ impl World {
     /// At a start: takes over from the log whether it has noted a bypass, volume by volume.
     pub fn take_log_bypasses(&mut self) {
         for binding in self.log.as_ref().map_or(&[][..], Log::bindings) {
-            let volume = self.front.volumes.get_mut(usize::from(binding.index));
+            let volume = self.volumes.get_mut(binding.volume);
             if let Some(volume) = volume.filter(|_| binding.logged != 0) {
                 volume.log_bypass = LogBypass::Forbidden;
             }
@@ -225,9 +251,9 @@ impl World {
     }
 
     /// The log has noted that data of the volume may bypass it, or cannot note that.
-    pub fn log_bypass_noted(&mut self, volume: u16, result: Outcome) {
+    pub fn log_bypass_noted(&mut self, volume: Volume, result: Outcome) {
         let log_bypass = if result.is_ok() { LogBypass::Allowed } else { LogBypass::Forbidden };
-        self.front.volumes[usize::from(volume)].log_bypass = log_bypass;
+        self.volumes[volume].log_bypass = log_bypass;
         self.call_starved();
     }
 
@@ -241,6 +267,37 @@ impl World {
     pub fn is_held(&self, op: Op) -> bool {
         let Holds { switch, destage } = self.holds;
         op != Op::Read && (switch || destage) || op == Op::Flush && self.flash.holding
+    }
+
+    /// Registers a request; `Err` is the reply to send at once.
+    pub fn admit(&mut self, id: RequestId, request: &Request) -> Result<RequestIndex, IoError> {
+        self.front.admit(&mut self.volumes, self.config.bypass, id, request)
+    }
+
+    /// `count` pieces of a request came back.
+    pub fn pieces_done(&mut self, request: RequestIndex, count: u32, result: Outcome) {
+        self.front.pieces_done(&mut self.volumes, request, count, result);
+    }
+
+    /// Answers a request and forgets it.
+    pub fn reply(&mut self, request: RequestIndex) {
+        self.front.reply(&mut self.volumes, request, &mut self.effects);
+    }
+
+    /// The sync of a volume ended.
+    pub fn handle_sync(&mut self, volume: Volume, result: Outcome) {
+        let result = if self.mode.sabotage.is(Bug::SyncFailureIgnored) { Ok(()) } else { result };
+        let mut waiters = self.volumes.end_sync(volume, result);
+        let failed = self.volumes[volume].sync_failed();
+        let for_requests = if failed { Err(IoError::Device) } else { Ok(()) };
+        for waiter in waiters.drain(..) {
+            match waiter {
+                SyncWaiter::Request(request) => self.pieces_done(request, 1, for_requests),
+                other => self.volumes.synced.push((volume, other, result)),
+            }
+        }
+        self.volumes[volume].keep_waiters(waiters);
+        self.volumes.issue_sync(volume, &mut self.effects);
     }
 
     /// Waiting pieces that need room try again.
@@ -257,11 +314,11 @@ impl World {
 
     /// All volumes are attached: each gets its share of flash.
     pub fn divide_flash(&mut self) {
-        if self.front.volumes.len() < 2 {
+        if self.volumes.len() < 2 {
             return;
         }
         let Some(blocks) = self.dirty_blocks_max() else { return };
-        self.front.shares.share = (blocks / 2).max(1);
+        self.volumes.shares.share = (blocks / 2).max(1);
     }
 
     /// Most blocks that can be dirty on flash at once, while others enter and leave.
@@ -293,11 +350,11 @@ impl World {
 
 /// Which of `n` shards a byte of a volume belongs to.
 #[inline]
-fn shard_of(n: usize, extent_shift: u32, volume: u16, offset: u64) -> usize {
+fn shard_of(n: usize, extent_shift: u32, volume: Volume, offset: u64) -> usize {
     if n == 1 {
         return 0;
     }
-    let x = (offset >> extent_shift) ^ (u64::from(volume) << 48);
+    let x = (offset >> extent_shift) ^ (u64::from(volume.0) << 48);
     let hash = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     ((u128::from(hash) * n as u128) >> 64) as usize
 }

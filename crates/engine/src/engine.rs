@@ -167,7 +167,7 @@ impl Engine {
     fn refused(&self, error: LogError, path: PathBuf) -> EngineError {
         match error {
             LogError::BeyondVolume { volume, offset, size } => {
-                let volume = self.stores.lock(volume.into()).name.clone();
+                let volume = self.stores.lock(volume.index()).name.clone();
                 EngineError::Shrunk { volume, size, offset, path }
             }
             LogError::Changed { volume, blocks } => self.changed(volume, blocks, path),
@@ -272,11 +272,11 @@ impl Engine {
         let mut stores = self.stores.lock_all();
         for (number, store) in stores.iter_mut().enumerate() {
             let dirty = marks_dirty && !store.read_only;
-            let bound = bindings.iter().find(|b| usize::from(b.index) == number);
+            let bound = bindings.iter().find(|b| b.volume.index() == number);
             store.older = false;
             store.write_header(|header| {
                 header.outdo(bound.map_or(0, |b| b.stamp));
-                if outdated.contains(&(number as u16, Older::Flash)) {
+                if outdated.contains(&(Volume(number as u32), Older::Flash)) {
                     // What it has seen is gone, and owed to nobody.
                     header.stamp = now;
                 }
@@ -296,7 +296,7 @@ impl Engine {
     fn take_report(&mut self, report: Option<Box<RecoveryReport>>) {
         let stores = self.stores.lock_all();
         for &(volume, which) in report.iter().flat_map(|r| &r.outdated) {
-            let store = &stores[usize::from(volume)];
+            let store = &stores[volume.index()];
             let (volume, path) = (store.name.clone(), store.path.clone());
             self.notices.push(EngineNotice::Older { volume, path, which });
         }
@@ -305,9 +305,9 @@ impl Engine {
     }
 
     /// Why a start with a store that others have used is refused.
-    fn changed(&self, number: u16, blocks: u64, flash: PathBuf) -> EngineError {
+    fn changed(&self, volume: Volume, blocks: u64, flash: PathBuf) -> EngineError {
         let stores = self.stores.lock_all();
-        let store = &stores[usize::from(number)];
+        let store = &stores[volume.index()];
         let (volume, path) = (store.name.clone(), store.path.clone());
         EngineError::Changed { volume, path, flash, blocks }
     }

@@ -54,7 +54,7 @@ pub(crate) struct Opened {
 /// How the flash tier must be started, and the number of each volume.
 struct Decision {
     start: Open,
-    numbers: Vec<usize>,
+    numbers: Vec<Volume>,
 }
 
 /// Opens the devices in the configuration.
@@ -182,8 +182,8 @@ fn check(
     let stores = by_number(stores, &numbers);
     let volumes = describe(&config, &stores, &numbers);
     if let Open::Recover { changed, .. } = &start {
-        notices.extend(changed.iter().map(|&number| {
-            let store = &stores[usize::from(number)];
+        notices.extend(changed.iter().map(|&volume| {
+            let store = &stores[volume.index()];
             let released = store.header.is_some_and(|header| header.released);
             EngineNotice::Changed { volume: store.name.clone(), path: store.path.clone(), released }
         }));
@@ -192,11 +192,11 @@ fn check(
 }
 
 /// The stores in the order of their volumes' numbers.
-fn by_number(stores: Vec<Store>, numbers: &[usize]) -> Vec<Store> {
+fn by_number(stores: Vec<Store>, numbers: &[Volume]) -> Vec<Store> {
     let mut slots: Vec<Option<Store>> = Vec::new();
     slots.resize_with(numbers.len(), || None);
     for (store, &number) in stores.into_iter().zip(numbers) {
-        slots[number] = Some(store);
+        slots[number.index()] = Some(store);
     }
     slots.into_iter().flatten().collect()
 }
@@ -343,12 +343,12 @@ fn assemble(
     Ok(Opened { shared, stores, volumes, notices, flash_path, start })
 }
 
-fn describe(config: &Config, stores: &[Store], numbers: &[usize]) -> Vec<VolumeDescription> {
-    let describe = |(volume, &number): (&forebay_config::Volume, &usize)| VolumeDescription {
+fn describe(config: &Config, stores: &[Store], numbers: &[Volume]) -> Vec<VolumeDescription> {
+    let describe = |(volume, &number): (&forebay_config::Volume, &Volume)| VolumeDescription {
         name: volume.name.clone(),
-        volume: Volume(number as u32),
-        size_bytes: stores[number].size_bytes,
-        read_only: stores[number].read_only,
+        volume: number,
+        size_bytes: stores[number.index()].size_bytes,
+        read_only: stores[number.index()].read_only,
     };
     config.volume.iter().zip(numbers).map(describe).collect()
 }
@@ -384,7 +384,7 @@ fn decide(
     flash: &mut Option<FlashTier>,
     stores: &[Store],
 ) -> Result<Decision, EngineError> {
-    let in_order = || (0..stores.len()).collect();
+    let in_order = || (0..stores.len() as u32).map(Volume).collect();
     let Some(tier) = flash else {
         nothing_elsewhere(stores, [0; 16], options)?;
         return Ok(Decision { start: Open::RECOVER, numbers: in_order() });
@@ -428,7 +428,7 @@ fn decide(
     }
     nothing_elsewhere(stores, uuid, options)?;
     let binding = |(index, store): (usize, &Store)| {
-        Binding::new(index as u16, store.uuid, store.header.map_or(0, |h| h.generation))
+        Binding::new(Volume(index as u32), store.uuid, store.header.map_or(0, |h| h.generation))
     };
     let bindings = stores.iter().enumerate().map(binding).collect();
     let start = Open::Format { uuid: random_uuid()?, bindings };
@@ -492,21 +492,21 @@ fn check_epochs(superblock: &Superblock, stores: &[Store]) -> Result<(), EngineE
 fn changed(
     superblock: &Superblock,
     stores: &[Store],
-    numbers: &[usize],
+    numbers: &[Volume],
     options: &EngineOptions,
-) -> Result<Vec<u16>, EngineError> {
+) -> Result<Vec<Volume>, EngineError> {
     let mut changed = Vec::new();
     if options.drop_clean {
         return Ok(changed);
     }
     for (store, &number) in stores.iter().zip(numbers) {
         let mut bindings = superblock.bindings.iter();
-        let bound = bindings.find(|b| usize::from(b.index) == number);
+        let bound = bindings.find(|b| b.volume == number);
         let (seal, noted) = bound.map_or_else(Default::default, |b| (b.seal, b.stamp));
         // What looks otherwise because it is older is reported as that.
-        let older = store.stamp(number as u16, superblock.uuid).is_some_and(|s| s.number < noted);
+        let older = store.stamp(number, superblock.uuid).is_some_and(|s| s.number < noted);
         if !older && store.is_changed(&seal)? {
-            changed.push(number as u16);
+            changed.push(number);
         }
     }
     Ok(changed)
@@ -520,8 +520,8 @@ fn mark_older(stores: &mut [Store], decision: &Decision, flash: Option<&FlashTie
         return;
     };
     for (store, &number) in stores.iter_mut().zip(&decision.numbers) {
-        let stamp = stamps.iter().find(|s| usize::from(s.index) == number).map(|s| s.number);
-        let bound = superblock.bindings.iter().find(|b| usize::from(b.index) == number);
+        let stamp = stamps.iter().find(|s| s.volume == number).map(|s| s.number);
+        let bound = superblock.bindings.iter().find(|b| b.volume == number);
         store.older = stamp.zip(bound).is_some_and(|(stamp, bound)| stamp < bound.stamp);
     }
 }
@@ -531,11 +531,11 @@ fn mark_older(stores: &mut [Store], decision: &Decision, flash: Option<&FlashTie
 fn stamps(
     superblock: &Superblock,
     stores: &[Store],
-    numbers: &[usize],
+    numbers: &[Volume],
     options: &EngineOptions,
 ) -> Vec<StoreStamp> {
-    let stamp = |(store, &number): (&Store, &usize)| {
-        let mut stamp = store.stamp(number as u16, superblock.uuid)?;
+    let stamp = |(store, &number): (&Store, &Volume)| {
+        let mut stamp = store.stamp(number, superblock.uuid)?;
         if options.drop_clean {
             stamp.number = u64::MAX;
         }
@@ -545,16 +545,16 @@ fn stamps(
 }
 
 /// The number of each store in the flash tier's table, or the mismatch.
-fn numbers(superblock: &Superblock, stores: &[Store]) -> Result<Vec<usize>, String> {
-    let bound: BTreeMap<[u8; 16], usize> =
-        superblock.bindings.iter().map(|b| (b.uuid, usize::from(b.index))).collect();
+fn numbers(superblock: &Superblock, stores: &[Store]) -> Result<Vec<Volume>, String> {
+    let bound: BTreeMap<[u8; 16], Volume> =
+        superblock.bindings.iter().map(|b| (b.uuid, b.volume)).collect();
     let mut numbers = Vec::new();
     for store in stores {
         let foreign = store
             .header
             .is_some_and(|h| store.known && h.generation > 0 && h.flash_uuid != superblock.uuid);
         match bound.get(&store.uuid) {
-            Some(&number) if !foreign && number < stores.len() => numbers.push(number),
+            Some(&number) if !foreign && number.index() < stores.len() => numbers.push(number),
             Some(_) => {
                 return Err(format!("volume {} has since been used with another tier", store.name));
             }
@@ -587,7 +587,7 @@ fn announce(
     };
     for (number, store) in stores.iter_mut().enumerate() {
         // What says that others have used a store stays until the tier knows.
-        let keeps = sealed || changed.contains(&(number as u16));
+        let keeps = sealed || changed.contains(&Volume(number as u32));
         store.write_header(|header| {
             // What another tier held was found to be nothing, or given up.
             header.dirty &= header.flash_uuid == tier;

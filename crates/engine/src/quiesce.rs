@@ -272,7 +272,7 @@ impl Engine {
             notes.push(Some(note));
             let (seal, stamp) = (note.seal(), store.stamp_number());
             let distrust = left == StoreState::Released;
-            sealed.push(Sealed { index: number as u16, seal, distrust, stamp });
+            sealed.push(Sealed { volume: Volume(number as u32), seal, distrust, stamp });
         }
         drop(stores);
         if self.has_flash {
@@ -346,10 +346,10 @@ impl Engine {
                 note.times = store.times()?;
             }
         }
-        let numbers = 0..stores.len() as u16;
+        let volumes = (0..stores.len() as u32).map(Volume);
         drop(stores);
-        let open = |index| Sealed { index, seal: [0; SEAL_BYTES], distrust: false, stamp: 0 };
-        let withdrawn = self.seal(numbers.map(open).collect()).map_err(failed("resuming clients"));
+        let open = |volume| Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp: 0 };
+        let withdrawn = self.seal(volumes.map(open).collect()).map_err(failed("resuming clients"));
         // A log that has failed forgets no note. If it has one, the next start finds the store changed, and
         // drops what is clean; nothing becomes dirty there any more.
         withdrawn.or_else(
@@ -399,7 +399,7 @@ fn for_each_store<T: Send>(
 
 /// The note that the cached data of a volume no longer counts.
 fn void(volume: Volume) -> Sealed {
-    Sealed { index: volume.0 as u16, seal: [0; SEAL_BYTES], distrust: true, stamp: 0 }
+    Sealed { volume, seal: [0; SEAL_BYTES], distrust: true, stamp: 0 }
 }
 
 /// The error of an order of which a part has failed.

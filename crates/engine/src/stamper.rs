@@ -52,15 +52,15 @@ impl Engine {
             return Ok(());
         }
         let core = self.shared.lock();
-        let dirty = |&v: &u16| core.cache.volume_stats(Volume(v.into())).map(|s| s.dirty_blocks);
-        let blocks: Vec<u64> = completing.iter().map(|v| dirty(v).unwrap_or(0)).collect();
+        let dirty = |&volume: &Volume| core.cache.volume_stats(volume).map(|s| s.dirty_blocks);
+        let blocks: Vec<u64> = completing.iter().map(|volume| dirty(volume).unwrap_or(0)).collect();
         drop(core);
         let mut orders = self.orders();
         self.destage_during(&mut orders, "completing an older copy of a store", meanwhile)?;
         drop(orders);
         let stores = self.stores.lock_all();
         for (volume, blocks) in completing.into_iter().zip(blocks) {
-            let store = &stores[usize::from(volume)];
+            let store = &stores[volume.index()];
             let (volume, path) = (store.name.clone(), store.path.clone());
             self.notices.push(EngineNotice::Completed { volume, path, blocks });
         }
@@ -75,9 +75,9 @@ impl Engine {
     }
 
     /// Why a start with an older copy is refused.
-    pub(crate) fn older(&self, number: u16, which: Older, flash: PathBuf) -> EngineError {
+    pub(crate) fn older(&self, volume: Volume, which: Older, flash: PathBuf) -> EngineError {
         let stores = self.stores.lock_all();
-        let store = &stores[usize::from(number)];
+        let store = &stores[volume.index()];
         let (volume, path) = (store.name.clone(), store.path.clone());
         match which {
             Older::Store => EngineError::OlderStore { volume, path, flash },

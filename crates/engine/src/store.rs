@@ -203,12 +203,12 @@ impl Store {
         self.header.filter(|_| self.keeps_stamps()).map_or(0, |header| header.stamp_number)
     }
 
-    /// The stamp of the store as volume `index`, for a start with this flash tier, if it keeps one.
-    pub fn stamp(&self, index: u16, flash_uuid: [u8; 16]) -> Option<StoreStamp> {
+    /// The stamp of the store as this volume, for a start with this flash tier, if it keeps one.
+    pub fn stamp(&self, volume: forebay_block::Volume, flash_uuid: [u8; 16]) -> Option<StoreStamp> {
         let known = self.header.filter(|_| self.known && self.keeps_stamps());
         let BackingHeader { stamp_number: number, stamp, dirty, released, .. } =
             known.filter(|h| h.flash_uuid == flash_uuid)?;
-        Some(StoreStamp { index, number, stamp, whole: !dirty, released })
+        Some(StoreStamp { volume, number, stamp, whole: !dirty, released })
     }
 
     /// The fingerprint of the first `size` bytes of the volume.

@@ -17,6 +17,7 @@ use crate::format::superblock::{SECOND_COPIES_AT, Superblock};
 use crate::log::{Kind, Log, Phase, SUPERBLOCK_BUFFER, token};
 use crate::sabotage::Bug;
 use crate::types::{Binding, Event, RecoveryReport, Sealed};
+use forebay_block::Volume;
 use forebay_effect::{Device, Effect, IoError, Outcome, Place, Segment, Token};
 use std::collections::VecDeque;
 
@@ -87,7 +88,7 @@ enum Mark {
     Clean(u64),
     Bound(u64),
     /// A note that data of this volume bypass the log.
-    Bypass(u16),
+    Bypass(Volume),
 }
 
 /// The contents of the superblock, and how much of it is on flash. Versions count the states of the
@@ -224,14 +225,17 @@ impl Log {
         let last = self.batches.next_sequence - 1;
         for volume in volumes {
             let mut bindings = self.superblock.contents.bindings.iter_mut();
-            let Some(binding) = bindings.find(|b| b.index == volume.index) else { continue };
+            let Some(binding) = bindings.find(|b| b.volume == volume.volume) else { continue };
             binding.seal = volume.seal;
             binding.stamp = binding.stamp.max(volume.stamp);
             // Others may write to the store now.
             binding.logged = 0;
             if volume.distrust {
-                let waits =
-                    self.queue.items.iter().any(|q| q.valid != 0 && q.key.volume() == volume.index);
+                let waits = self
+                    .queue
+                    .items
+                    .iter()
+                    .any(|q| q.valid != 0 && q.key.volume() == volume.volume);
                 assert!(!waits, "records of a distrusted volume are waiting to be written");
                 binding.distrusted = last;
             }
@@ -245,9 +249,9 @@ impl Log {
         }
     }
 
-    pub(crate) fn request_bypass_note(&mut self, volume: u16) {
+    pub(crate) fn request_bypass_note(&mut self, volume: Volume) {
         let mut bindings = self.superblock.contents.bindings.iter_mut();
-        bindings.find(|b| b.index == volume).into_iter().for_each(|b| b.logged = 0);
+        bindings.find(|b| b.volume == volume).into_iter().for_each(|b| b.logged = 0);
         let version = self.superblock.touch();
         self.superblock.marks.push_back((version, Mark::Bypass(volume)));
     }

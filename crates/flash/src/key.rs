@@ -1,7 +1,7 @@
 //! The log's key of a block, and its position on flash.
 
 use core::fmt;
-use forebay_block::BlockIndex;
+use forebay_block::{BlockIndex, Volume};
 
 /// A block of a bound volume, packed: the volume's index in the flash tier's table of bound
 /// volumes (16 bits) and the block's number within it (48 bits).
@@ -9,9 +9,10 @@ use forebay_block::BlockIndex;
 /// The order is volume first, then block.
 ///
 /// ```
+/// use forebay_block::Volume;
 /// use forebay_flash::BlockKey;
-/// let key = BlockKey::new(3, 77);
-/// assert_eq!((key.volume(), key.block().0), (3, 77));
+/// let key = BlockKey::new(Volume(3), 77);
+/// assert_eq!((key.volume(), key.block().0), (Volume(3), 77));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BlockKey(pub u64);
@@ -20,17 +21,19 @@ impl BlockKey {
     /// One more than the largest block number.
     pub const BLOCKS_MAX: u64 = 1 << 48;
 
-    /// Block number `block` of the volume with index `volume`.
+    /// Block number `block` of a volume.
     ///
     /// # Panics
-    /// If `block` needs more than 48 bits; volumes are checked for size when they are bound.
-    pub const fn new(volume: u16, block: u64) -> Self {
+    /// If `block` needs more than 48 bits; volumes are checked for size when they are bound. If the volume's number
+    /// needs more than 16.
+    pub const fn new(volume: Volume, block: u64) -> Self {
+        assert!(volume.0 <= u16::MAX as u32, "a volume's number needs more than 16 bits");
         assert!(block < Self::BLOCKS_MAX, "a block number needs more than 48 bits");
-        Self((volume as u64) << 48 | block)
+        Self((volume.0 as u64) << 48 | block)
     }
-    /// The volume's index in the table of bound volumes.
-    pub const fn volume(self) -> u16 {
-        (self.0 >> 48) as u16
+    /// The volume.
+    pub const fn volume(self) -> Volume {
+        Volume((self.0 >> 48) as u32)
     }
     /// The block's number within the volume.
     pub const fn block(self) -> BlockIndex {
@@ -65,16 +68,16 @@ mod tests {
 
     #[test]
     fn a_key_gives_back_what_it_was_made_of() {
-        for (volume, block) in [(0, 0), (1, 1), (u16::MAX, BlockKey::BLOCKS_MAX - 1), (7, 1 << 40)]
-        {
-            let key = BlockKey::new(volume, block);
-            assert_eq!((key.volume(), key.block().0), (volume, block));
+        let last = u16::MAX.into();
+        for (volume, block) in [(0, 0), (1, 1), (last, BlockKey::BLOCKS_MAX - 1), (7, 1 << 40)] {
+            let key = BlockKey::new(Volume(volume), block);
+            assert_eq!((key.volume(), key.block().0), (Volume(volume), block));
         }
     }
 
     #[test]
     #[should_panic(expected = "48 bits")]
     fn a_block_number_that_would_run_into_the_volume_is_refused() {
-        let _ = BlockKey::new(0, 1 << 48);
+        let _ = BlockKey::new(Volume(0), 1 << 48);
     }
 }

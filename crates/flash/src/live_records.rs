@@ -156,10 +156,11 @@ impl LiveRecords {
 mod tests {
     use super::*;
     use crate::format::batch::Kind;
+    use forebay_block::Volume;
     use std::collections::BTreeMap;
 
     fn entry(block: u64, cell: u32, checksum: u32) -> Entry {
-        let key = BlockKey::new(0, block);
+        let key = BlockKey::new(Volume(0), block);
         Entry { key, kind: Kind::Data, valid: 1, dirty: 0, offset: 0, cell, checksum }
     }
 
@@ -178,7 +179,7 @@ mod tests {
                 let (block, cell) = (x >> 33 & 0x7f, (x >> 45) as u32 % cells);
                 plain.retain(|_, record| record.0 != block);
                 if x >> 60 < 4 {
-                    live.remove(BlockKey::new(0, block));
+                    live.remove(BlockKey::new(Volume(0), block));
                 } else {
                     plain.retain(|_, record| record.1 != cell);
                     plain.insert(order, (block, cell));
@@ -191,7 +192,7 @@ mod tests {
                     assert!(is.eq(plain.iter().map(|(order, record)| (*order, *record))));
                     for block in 0..128 {
                         let of = plain.values().find(|record| record.0 == block);
-                        let found = live.get(BlockKey::new(0, block)).map(|f| f.entry.cell);
+                        let found = live.get(BlockKey::new(Volume(0), block)).map(|f| f.entry.cell);
                         assert_eq!(found, of.map(|record| record.1));
                     }
                     assert_eq!(live.free().count() + plain.len(), cells as usize);

@@ -244,10 +244,11 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_block::Volume;
 
     fn entry(block: u64, valid: u16, dirty: u16) -> Entry {
         let kind = if valid == 0 { EntryKind::Tombstone } else { EntryKind::Data };
-        let key = BlockKey::new(0, block);
+        let key = BlockKey::new(Volume(0), block);
         Entry { key, kind, valid, dirty, offset: 0, cell: 0, checksum: 0 }
     }
 

@@ -33,6 +33,7 @@ use crate::types::{
     Event, Layout, LogError, OnDamage, Options, Recovering, RecoveryReport, SEAL_BYTES,
 };
 use crate::walk::{Verify, Window};
+use forebay_block::Volume;
 use forebay_effect::{Device, Effect, Outcome};
 
 /// Region headers read at once.
@@ -75,14 +76,14 @@ pub(crate) struct Recovery {
     /// Write nothing, verify everything.
     pub check: bool,
     /// Volumes whose backing stores were changed without the log.
-    changed: Vec<u16>,
+    changed: Vec<Volume>,
     /// Seals stay.
     sealed: bool,
     /// The stamps of stores.
     stores: Vec<StoreStamp>,
     /// Volumes whose store is an older copy that may be completed, and the newest batch that each
     /// has.
-    incomplete: Vec<(u16, u64)>,
+    incomplete: Vec<(Volume, u64)>,
     /// By volume: clean records of batches up to this one do not count.
     distrusted: Vec<u64>,
     /// By volume: no records of batches up to this one count.
@@ -195,18 +196,18 @@ impl Recovery {
     }
 
     /// Whether only the dirty granules of a record count.
-    pub fn distrusts(&self, volume: u16, sequence: u64) -> bool {
-        self.distrusted.get(usize::from(volume)).is_some_and(|&until| sequence <= until)
+    pub fn distrusts(&self, volume: Volume, sequence: u64) -> bool {
+        self.distrusted.get(volume.index()).is_some_and(|&until| sequence <= until)
     }
 
     /// If the volume's store may be completed: the batch after which it lacks the dirty records.
-    pub fn lacks(&self, volume: u16) -> Option<u64> {
+    pub fn lacks(&self, volume: Volume) -> Option<u64> {
         self.incomplete.iter().find(|i| i.0 == volume).map(|i| i.1)
     }
 
     /// Whether the dirty granules of a record do not count either.
-    pub fn voids(&self, volume: u16, sequence: u64) -> bool {
-        self.voided.get(usize::from(volume)).is_some_and(|&until| sequence <= until)
+    pub fn voids(&self, volume: Volume, sequence: u64) -> bool {
+        self.voided.get(volume.index()).is_some_and(|&until| sequence <= until)
     }
 
     /// Takes over what a valid header knows.
@@ -220,7 +221,7 @@ impl Log {
     pub(crate) fn begin_recovery(
         &mut self,
         check: bool,
-        changed: Vec<u16>,
+        changed: Vec<Volume>,
         sealed: bool,
         stores: Vec<StoreStamp>,
     ) {
@@ -420,22 +421,22 @@ impl Log {
         r.any_epoch = self.sabotage.is(Bug::EpochsForgotten);
         (r.region, r.expected, r.known) = (s.tail_region, s.tail_batch, s.synced);
         for binding in &s.bindings {
-            let volume = usize::from(binding.index);
+            let volume = binding.volume.index();
             if r.distrusted.len() <= volume {
                 r.distrusted.resize(volume + 1, 0);
                 r.voided.resize(volume + 1, 0);
             }
-            let store = r.stores.iter().find(|store| store.index == binding.index);
+            let store = r.stores.iter().find(|store| store.volume == binding.volume);
             let released = store.is_some_and(|store| store.is_released(&s));
-            if released && !r.changed.contains(&binding.index) {
-                r.changed.push(binding.index);
+            if released && !r.changed.contains(&binding.volume) {
+                r.changed.push(binding.volume);
             }
             r.voided[volume] = if released { u64::MAX } else { binding.voided };
-            let changed = r.changed.contains(&binding.index);
+            let changed = r.changed.contains(&binding.volume);
             r.distrusted[volume] = if changed { u64::MAX } else { binding.distrusted };
         }
         let incomplete = r.stores.iter().filter(|store| store.lacks_records_only(&s));
-        r.incomplete = incomplete.map(|store| (store.index, store.stamp.complete)).collect();
+        r.incomplete = incomplete.map(|store| (store.volume, store.stamp.complete)).collect();
         r.superblock = s;
         Ok(())
     }
@@ -570,12 +571,12 @@ impl Log {
         c.clean = false;
         c.clean_before = c.clean_before.min(end);
         for binding in &mut c.bindings {
-            let changed = r.changed.contains(&binding.index);
+            let changed = r.changed.contains(&binding.volume);
             binding.distrusted = if changed { end } else { binding.distrusted.min(end) };
             if changed {
                 binding.logged = 0;
             }
-            binding.voided = r.voided[usize::from(binding.index)].min(end);
+            binding.voided = r.voided[binding.volume.index()].min(end);
             if !r.sealed {
                 binding.seal = [0; SEAL_BYTES];
             }

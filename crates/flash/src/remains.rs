@@ -15,6 +15,7 @@
 use crate::log::{Kind, Log, token};
 use crate::sabotage::Bug;
 use crate::types::Event;
+use forebay_block::Volume;
 use forebay_effect::{Device, Effect, IoError, Outcome};
 
 /// See the module.
@@ -72,13 +73,13 @@ impl Log {
     ///
     /// # Panics
     /// Before a salvage has succeeded, or while another call is unanswered.
-    pub fn void(&mut self, volumes: impl Iterator<Item = u16>, ticket: u64) {
+    pub fn void(&mut self, volumes: impl Iterator<Item = Volume>, ticket: u64) {
         assert!(self.remains.salvaged, "void requires a successful salvage");
         assert!(self.remains.step == Step::Idle, "an earlier call is still unanswered");
         let last = self.batches.next_sequence - 1;
         let bindings = &mut self.superblock.contents.bindings;
         for volume in volumes {
-            for binding in bindings.iter_mut().filter(|b| b.index == volume) {
+            for binding in bindings.iter_mut().filter(|b| b.volume == volume) {
                 (binding.distrusted, binding.voided) = (last, last);
                 (binding.seal, binding.logged) = ([0; crate::types::SEAL_BYTES], 0);
             }

@@ -26,6 +26,7 @@ use crate::format::superblock::Superblock;
 use crate::log::{Log, Phase};
 use crate::types::{Binding, Event, Layout, LogError, RecoveryReport};
 use core::fmt;
+use forebay_block::Volume;
 
 /// The contents of a store's newest stamp; zeroes for none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -53,8 +54,8 @@ impl Stamp {
 /// A store at a start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoreStamp {
-    /// The volume's index in [`BlockKey`](crate::BlockKey).
-    pub index: u16,
+    /// The volume.
+    pub volume: Volume,
     /// The number of its newest stamp; a higher number was written later.
     pub number: u64,
     /// The contents of that stamp.
@@ -103,7 +104,7 @@ impl StoreStamp {
     /// Whether it is an older copy that lacks only records that the log holds: since its stamp no
     /// record has left the log or was declared clean, and nothing has bypassed the log.
     pub(crate) fn lacks_records_only(&self, superblock: &Superblock) -> bool {
-        let bound = superblock.bindings.iter().find(|b| b.index == self.index);
+        let bound = superblock.bindings.iter().find(|b| b.volume == self.volume);
         let Some(&Binding { stamp, logged, .. }) = bound else { return false };
         superblock.layout == Layout::Log.number()
             && !self.whole
@@ -116,7 +117,7 @@ impl StoreStamp {
 
     /// Whether it is released and not an older copy.
     pub(crate) fn is_released(&self, superblock: &Superblock) -> bool {
-        let bound = superblock.bindings.iter().find(|b| b.index == self.index);
+        let bound = superblock.bindings.iter().find(|b| b.volume == self.volume);
         self.released && bound.is_none_or(|b| self.number >= b.stamp)
     }
 
@@ -180,16 +181,16 @@ impl Log {
         sequence <= self.commit.durable_sequence
     }
 
-    /// These stamps (index of the volume, number) are durable on their stores. The log has noted
+    /// These stamps (volume, number) are durable on their stores. The log has noted
     /// them when the next superblock is durable. `logged`: when this stamp was ordered, all data
     /// that had gone to the store past the log were durable there, and none have since.
-    pub fn note_stamps(&mut self, numbers: &[(u16, u64, bool)]) {
+    pub fn note_stamps(&mut self, numbers: &[(Volume, u64, bool)]) {
         if self.error().is_some() || numbers.is_empty() {
             return;
         }
-        for &(index, number, logged) in numbers {
+        for &(volume, number, logged) in numbers {
             let mut bindings = self.superblock.contents.bindings.iter_mut();
-            let Some(binding) = bindings.find(|b| b.index == index) else { continue };
+            let Some(binding) = bindings.find(|b| b.volume == volume) else { continue };
             binding.stamp = binding.stamp.max(number);
             if logged && binding.logged == 0 {
                 binding.logged = number;
@@ -206,7 +207,7 @@ impl Log {
     /// may.
     ///
     /// [`Event::BypassNoted`]: crate::Event::BypassNoted
-    pub fn note_bypass(&mut self, volume: u16) {
+    pub fn note_bypass(&mut self, volume: Volume) {
         if let Some(error) = self.refusal() {
             self.events.push_back(Event::BypassNoted { volume, result: Err(error) });
             return;
@@ -216,13 +217,13 @@ impl Log {
     }
 
     /// Volumes whose store is an older copy that is to be completed; until `Ready`.
-    pub fn completing(&self) -> &[u16] {
+    pub fn completing(&self) -> &[Volume] {
         self.opening().map_or(&[], |report| &report.completing)
     }
 
     /// Volumes whose store, or whose log, recovery found to be an older copy, and of which no clean
     /// record counts; until `Ready`.
-    pub fn outdated(&self) -> &[(u16, Older)] {
+    pub fn outdated(&self) -> &[(Volume, Older)] {
         self.opening().map_or(&[], |report| &report.outdated)
     }
 }
@@ -240,13 +241,13 @@ pub(crate) fn judge(
     // What one store has seen and the log lacks, it lacks for all.
     let flash = stores.iter().any(|store| store.has_seen_more(end, superblock.generation));
     if flash {
-        let judged = |b: &&Binding| stores.iter().any(|store| store.index == b.index);
+        let judged = |b: &&Binding| stores.iter().any(|store| store.volume == b.volume);
         let others = superblock.bindings.iter().filter(|b| !judged(b));
-        outdated.extend(others.map(|b| (b.index, Older::Flash)));
+        outdated.extend(others.map(|b| (b.volume, Older::Flash)));
     }
     for store in stores {
-        let volume = store.index;
-        let noted = superblock.bindings.iter().find(|b| b.index == volume).map_or(0, |b| b.stamp);
+        let volume = store.volume;
+        let noted = superblock.bindings.iter().find(|b| b.volume == volume).map_or(0, |b| b.stamp);
         match store.judge(noted, flash) {
             Verdict::Fits => {}
             Verdict::Distrust(which) => outdated.push((volume, which)),
@@ -265,7 +266,7 @@ mod tests {
 
     fn store(number: u64, seen: u64, generation: u64, whole: bool) -> StoreStamp {
         let stamp = Stamp { complete: 0, seen, generation };
-        StoreStamp { index: 0, number, stamp, whole, released: false }
+        StoreStamp { volume: Volume(0), number, stamp, whole, released: false }
     }
 
     #[test]

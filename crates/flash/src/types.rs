@@ -3,6 +3,7 @@
 use crate::key::{BlockKey, Position};
 use crate::stamp::{Older, StoreStamp};
 use core::fmt;
+use forebay_block::Volume;
 use forebay_effect::{Frame, IoError, Outcome};
 
 /// How records are placed on flash. Stored in the superblock, and derived from the geometry; the
@@ -87,8 +88,8 @@ impl Default for Options {
 /// A volume bound to the flash tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Binding {
-    /// The volume's index in [`BlockKey`].
-    pub index: u16,
+    /// The volume.
+    pub volume: Volume,
     /// UUID of the backing store.
     pub uuid: [u8; 16],
     /// The backing store's generation when it was last attached.
@@ -111,9 +112,9 @@ pub struct Binding {
 
 impl Binding {
     /// A volume whose records all count and that is not sealed.
-    pub const fn new(index: u16, uuid: [u8; 16], generation: u64) -> Binding {
+    pub const fn new(volume: Volume, uuid: [u8; 16], generation: u64) -> Binding {
         let (distrusted, voided, seal) = (0, 0, [0; SEAL_BYTES]);
-        Binding { index, uuid, generation, distrusted, voided, seal, stamp: 0, logged: 0 }
+        Binding { volume, uuid, generation, distrusted, voided, seal, stamp: 0, logged: 0 }
     }
 }
 
@@ -128,8 +129,8 @@ pub type Seal = [u8; SEAL_BYTES];
 /// [`Log::seal`]: crate::Log::seal
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sealed {
-    /// The volume's index in [`BlockKey`].
-    pub index: u16,
+    /// The volume.
+    pub volume: Volume,
     /// The fingerprint of its backing store; all zeroes for none.
     pub seal: Seal,
     /// Whether all its records so far stop counting.
@@ -152,7 +153,7 @@ pub enum Start {
     Recover {
         /// Volumes whose backing stores were changed without the log: their clean records are
         /// returned as tombstones, and never count again.
-        changed: Vec<u16>,
+        changed: Vec<Volume>,
         /// Whether seals stay as they are, because the caller is about to replace them.
         sealed: bool,
         /// The stamps of those stores that keep one.
@@ -324,8 +325,8 @@ pub enum Event {
     },
     /// Data of the volume may bypass the log from now on: this is durably noted.
     BypassNoted {
-        /// The volume's index in [`BlockKey`].
-        volume: u16,
+        /// The volume.
+        volume: Volume,
         /// How it ended.
         result: Outcome,
     },
@@ -455,9 +456,9 @@ pub struct RecoveryReport {
     pub tombstones: u64,
     /// Volumes whose store or log was an older copy of itself; the store was complete, and no clean
     /// record of the volume counts.
-    pub outdated: Vec<(u16, Older)>,
+    pub outdated: Vec<(Volume, Older)>,
     /// Volumes whose store is an older copy of itself that lacks only records that are dirty here.
-    pub completing: Vec<u16>,
+    pub completing: Vec<Volume>,
     /// Clean records that are not trusted because their extent was open for direct writes, or
     /// because the backing store was changed without the log.
     pub distrusted: u64,
@@ -509,7 +510,7 @@ pub enum LogError {
     /// A dirty record is past the end of its volume.
     BeyondVolume {
         /// The volume.
-        volume: u16,
+        volume: Volume,
         /// The record's first byte.
         offset: u64,
         /// The volume's bytes.
@@ -518,14 +519,14 @@ pub enum LogError {
     /// A backing store was changed without the log, and there is newer data for it.
     Changed {
         /// The volume.
-        volume: u16,
+        volume: Volume,
         /// Its dirty blocks.
         blocks: u64,
     },
     /// The log or a backing store is an older copy of itself, and using it would lose data.
     Older {
         /// The volume.
-        volume: u16,
+        volume: Volume,
         /// Which.
         which: Older,
     },

@@ -173,6 +173,7 @@ fn bucket(first: BlockKey) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_block::Volume;
     use std::collections::VecDeque;
 
     /// Against lists that are searched: whatever comes and goes, extents leave in the order in
@@ -188,7 +189,11 @@ mod tests {
             let grows = ticket / 5_000 % 2 == 0;
             if x >> 40 & 3 != 0 || grows {
                 let first = (x >> 45) % 3_000;
-                waiting.enqueue(BlockKey::new(0, first), BlockKey::new(0, first + 1), ticket);
+                waiting.enqueue(
+                    BlockKey::new(Volume(0), first),
+                    BlockKey::new(Volume(0), first + 1),
+                    ticket,
+                );
                 match oracle.iter_mut().find(|g| g.0 == first) {
                     Some(group) => {
                         group.1.push(ticket);

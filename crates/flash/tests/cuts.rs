@@ -2,6 +2,7 @@
 //! what comes back is a prefix, what was dropped stays dropped, and no value goes back.
 
 use crate::common::{Flash, Rig, Rng, key, options, tiny};
+use forebay_block::Volume;
 use forebay_effect::Frame;
 use forebay_flash::{Append, Binding, DirectoryCounts, Event, Geometry, Options, Start};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -425,7 +426,7 @@ fn the_same_holds_for_other_geometries() {
 /// with every fate of every write at risk, and then a third recovery.
 #[test]
 fn two_cuts_anywhere_leave_a_superblock_and_what_was_acknowledged() {
-    let binding = |generation| Binding::new(1, [9; 16], generation);
+    let binding = |generation| Binding::new(Volume(1), [9; 16], generation);
     let mut cuts = 0;
     for first in 0.. {
         let mut rig = Rig::formatted(tiny(), options());

@@ -1,6 +1,7 @@
 //! The format, byte for byte, and its decoders against arbitrary bytes.
 
 use crate::common::{Rig, key, options, tiny};
+use forebay_block::Volume;
 use forebay_flash::format::FormatError;
 use forebay_flash::format::batch::{BatchHeader, Entry, Kind, entries_max};
 use forebay_flash::format::directory::{Contents, DirectoryHeader};
@@ -34,14 +35,14 @@ fn superblock() -> Superblock {
             EpochStart { first_batch: 1, epoch: 2 },
             EpochStart { first_batch: 0x20, epoch: 0x12 },
         ],
-        active: vec![BlockKey::new(7, 8)],
+        active: vec![BlockKey::new(Volume(7), 8)],
         bindings: vec![Binding {
             distrusted: 0x18,
             seal: [0xCD; 32],
             stamp: 0x19,
             voided: 0x1A,
             logged: 0x1B,
-            ..Binding::new(7, [0xAB; 16], 0x17)
+            ..Binding::new(Volume(7), [0xAB; 16], 0x17)
         }],
     }
 }
@@ -71,11 +72,18 @@ fn batch() -> (BatchHeader, [Entry; 3]) {
         pages: 2,
     };
     let (kind, valid, dirty) = (Kind::Tombstone, 0, 0);
-    let dead =
-        Entry { key: BlockKey::new(1, 2), kind, valid, dirty, offset: 0, cell: 0, checksum: 0 };
+    let dead = Entry {
+        key: BlockKey::new(Volume(1), 2),
+        kind,
+        valid,
+        dirty,
+        offset: 0,
+        cell: 0,
+        checksum: 0,
+    };
     let (kind, valid, dirty) = (Kind::Data, 0x83, 0x81);
     let data = Entry {
-        key: BlockKey::new(3, 4),
+        key: BlockKey::new(Volume(3), 4),
         kind,
         valid,
         dirty,
@@ -83,7 +91,7 @@ fn batch() -> (BatchHeader, [Entry; 3]) {
         cell: 0,
         checksum: 0xAABBCCDD,
     };
-    let key = BlockKey::new(5, 6);
+    let key = BlockKey::new(Volume(5), 6);
     let lost =
         Entry { key, kind: Kind::Lost, valid: 0, dirty: 0x90, offset: 0, cell: 0, checksum: 0 };
     (header, [dead, data, lost])
@@ -205,7 +213,8 @@ fn a_superblock_of_version_1_is_read_as_one_that_was_never_sealed() {
         "  c0 17000000000000000000000000000000",
     ];
     let page = page_of(&lines);
-    let old = Superblock { bindings: vec![Binding::new(7, [0xAB; 16], 0x17)], ..superblock() };
+    let old =
+        Superblock { bindings: vec![Binding::new(Volume(7), [0xAB; 16], 0x17)], ..superblock() };
     assert_eq!(Superblock::decode(&page), Ok(old));
 }
 

@@ -1,13 +1,14 @@
 //! Seals, and records that cease to count because others have written the backing store.
 
 use crate::common::{Rig, Rng, key, options, tiny};
+use forebay_block::Volume;
 use forebay_effect::Frame;
 use forebay_flash::{Append, BlockKey, Event, Geometry, RecoveryReport, Sealed, Start};
 
 /// Volumes 1 and 2 are bound; the former is that of [`key`].
 fn bound(geometry: Geometry) -> Rig {
     let mut rig = Rig::formatted(geometry, options());
-    let binding = |index| forebay_flash::Binding::new(index, [index as u8; 16], 1);
+    let binding = |n: u8| forebay_flash::Binding::new(Volume(n.into()), [n; 16], 1);
     rig.log.bind(vec![binding(1), binding(2)], 0);
     rig.settle();
     rig
@@ -22,8 +23,8 @@ fn append(rig: &mut Rig, ticket: u64, key: BlockKey, dirty: bool) {
     rig.settle();
 }
 
-fn note(index: u16, seal: u8, distrust: bool) -> Sealed {
-    Sealed { index, seal: [seal; 32], distrust, stamp: 0 }
+fn note(volume: u32, seal: u8, distrust: bool) -> Sealed {
+    Sealed { volume: Volume(volume), seal: [seal; 32], distrust, stamp: 0 }
 }
 
 /// What a start gives: blocks of records, whether dirty, and the report.
@@ -50,7 +51,7 @@ fn layouts() -> [Geometry; 2] {
 }
 
 fn other(block: u64) -> BlockKey {
-    BlockKey::new(2, block)
+    BlockKey::new(Volume(2), block)
 }
 
 #[test]
@@ -124,8 +125,10 @@ fn a_store_that_others_wrote_costs_its_clean_records_for_good_and_no_dirty_one()
         rig.log.stop();
         rig.settle();
         let expected = vec![(key(2), true), (other(3), false)];
-        let (found, _, after) =
-            start(&rig, Start::Recover { changed: vec![1], sealed: false, stores: Vec::new() });
+        let (found, _, after) = start(
+            &rig,
+            Start::Recover { changed: vec![Volume(1)], sealed: false, stores: Vec::new() },
+        );
         assert_eq!(found, expected);
         assert_eq!(start(&after, Start::RECOVER).0, expected);
         // As long as the start was not made durable, nothing has changed.

@@ -373,7 +373,7 @@ impl Simulation {
     // ---- time ----
 
     fn start(&mut self, volumes: usize) -> Result<(), SimulateError> {
-        let binding = |n: usize| Binding::new(n as u16, [n as u8 + 1; 16], 1);
+        let binding = |n: usize| Binding::new(Volume(n as u32), [n as u8 + 1; 16], 1);
         let bindings = (0..volumes).map(binding).collect();
         self.cache.start(self.now, Open::Format { uuid: [0xfb; 16], bindings });
         self.execute();

@@ -15,7 +15,7 @@ use crate::pass_through::Others;
 use crate::shard::{Forgotten, Shard};
 use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
-use crate::world::{CacheState, Turn, around};
+use crate::world::{CacheState, Turn, World, around};
 
 /// Number of events of the log to prefetch beyond the current one.
 const EVENTS_AHEAD: usize = 8;
@@ -24,7 +24,7 @@ impl Cache {
     /// Whether a turn of [`Cache::take_turn`] would find anything to do.
     #[inline]
     pub(super) fn has_work(&self) -> bool {
-        let front = &self.world.front;
+        let World { front, volumes, .. } = &self.world;
         self.world.log.as_ref().is_some_and(Log::has_events)
             || self.world.forgetting.is_some()
             || self.has_lost_log()
@@ -32,8 +32,8 @@ impl Cache {
             || self.startup.must_settle(&self.world)
             || !front.finished.is_empty()
             || self.world.may_resume()
-            || !self.world.front.flushing.is_empty()
-            || !front.synced.is_empty()
+            || !volumes.flushing.is_empty()
+            || !volumes.synced.is_empty()
             || self.has_cleaning()
             || self.stores.has_work(&self.world, || self.may_stop())
             || self.switch.is_under_way()
@@ -85,10 +85,10 @@ impl Cache {
         if self.world.may_resume() {
             any |= self.world.resume(&mut self.stores);
         }
-        if !self.world.front.flushing.is_empty() {
+        if !self.world.volumes.flushing.is_empty() {
             any |= self.world.step_flushes();
         }
-        if !self.world.front.synced.is_empty() {
+        if !self.world.volumes.synced.is_empty() {
             self.handle_syncs();
             any = true;
         }
@@ -173,8 +173,8 @@ impl Cache {
             shard.tiers.evict_from_flash(&mut around!(world));
         }
         world.notices.push(Notice::Ready(report));
-        for volume in 0..world.front.volumes.len() as u16 {
-            world.front.sync(volume, SyncWaiter::Start, &mut world.effects);
+        for volume in world.volumes.numbers() {
+            world.volumes.sync(volume, SyncWaiter::Start, &mut world.effects);
         }
     }
 
@@ -192,7 +192,7 @@ impl Cache {
             self.handle_event(event);
         }
         self.startup.settle(&mut self.world, &mut self.stamps);
-        self.world.front.issue_syncs(&mut self.world.effects);
+        self.world.volumes.issue_syncs(&mut self.world.effects);
         any
     }
 
@@ -266,7 +266,7 @@ impl Cache {
             Event::BypassNoted { volume, result } => self.world.log_bypass_noted(volume, result),
             Event::RegionFreed { region } => self.world.forgetting = Some(region),
             Event::Retire { extent, first } => {
-                self.world.front.sync_together(first.volume(), SyncWaiter::Retire(extent));
+                self.world.volumes.sync_together(first.volume(), SyncWaiter::Retire(extent));
             }
             Event::CleanMarked { ticket, result } => self.handle_clean_mark(ticket, result),
             Event::Bound { ticket, result } => self.handle_note(ticket, result),
@@ -349,7 +349,7 @@ impl Cache {
             Ticket::Request(request) => {
                 let again = result.is_err() && self.world.may_repeat(request);
                 self.world.front.requests[request].again |= again;
-                self.world.front.pieces_done(request, 1, if again { Ok(()) } else { result });
+                self.world.pieces_done(request, 1, if again { Ok(()) } else { result });
             }
             other @ (Ticket::Transfer { .. }
             | Ticket::Mapping { .. }
@@ -405,7 +405,7 @@ impl Cache {
     }
 
     fn handle_syncs(&mut self) {
-        while let Some((volume, waiter, result)) = self.world.front.synced.pop() {
+        while let Some((volume, waiter, result)) = self.world.volumes.synced.pop() {
             match waiter {
                 SyncWaiter::Cleaner => self.cleaner.synced(),
                 SyncWaiter::Apart => self.cleaner.synced_apart(volume),
@@ -413,7 +413,7 @@ impl Cache {
                     let log = self.world.log.as_mut().expect("only a log retires extents");
                     match result {
                         // A sync proves nothing once an earlier one has failed.
-                        Ok(()) if !self.world.front.has_failed(usize::from(volume)) => {
+                        Ok(()) if !self.world.volumes[volume].sync_failed() => {
                             log.extent_released(extent)
                         }
                         // The mark must stay, and requests that wait for its place must not wait for ever.

@@ -29,7 +29,7 @@ impl Cache {
     /// Gives this cache a bug.
     #[doc(hidden)]
     pub fn sabotage(&mut self, sabotage: forebay_flash::sabotage::Sabotage) {
-        self.world.front.sabotage = sabotage;
+        self.world.mode.sabotage = sabotage;
         if let Some(log) = &mut self.world.log {
             log.sabotage(sabotage);
         }
@@ -51,8 +51,8 @@ impl Cache {
     /// store.
     pub fn has_room_for(&self, volume: Volume) -> bool {
         let places = self.world.config.requests_max;
-        let volumes = &self.world.front.volumes;
-        let taken = volumes.get(volume.0 as usize).map_or(0, |v| v.requests);
+        let volumes = &self.world.volumes;
+        let taken = volumes.get(volume).map_or(0, |v| v.requests);
         self.has_room() && (volumes.len() < 2 || taken < (places - places / 4).max(1))
     }
 
@@ -83,27 +83,27 @@ impl Cache {
 
     /// Counters of a volume.
     pub fn volume_stats(&self, volume: Volume) -> Option<&VolumeStats> {
-        self.world.front.volumes.get(volume.0 as usize).map(|v| &v.stats)
+        self.world.volumes.get(volume).map(|v| &v.stats)
     }
 
     /// Number of volumes.
     pub fn volume_count(&self) -> usize {
-        self.world.front.volumes.len()
+        self.world.volumes.len()
     }
 
     /// The error of the last write, the last read, or any sync of a volume's backing store, if it
     /// failed.
     pub fn backing_failure(&self, volume: Volume) -> Option<IoError> {
-        let at = volume.0 as usize;
-        let Failing { read, write } = self.world.front.volumes.get(at)?.failing;
-        let failed = self.world.front.has_failed(at).then_some(IoError::Device);
+        let state = self.world.volumes.get(volume)?;
+        let Failing { read, write } = state.failing;
+        let failed = state.sync_failed().then_some(IoError::Device);
         write.or(read).or(failed)
     }
 
     /// The error of the last failed operation on a volume's backing store;
     /// [`VolumeStats::backing_errors`] counts them.
     pub fn last_backing_failure(&self, volume: Volume) -> Option<IoError> {
-        self.world.front.volumes.get(volume.0 as usize)?.last_failure
+        self.world.volumes.get(volume)?.last_failure
     }
 
     /// Blocks whose newest data cannot be read from flash: some of those that a destage or a
@@ -111,13 +111,13 @@ impl Cache {
     /// holds fail; the rest of such a block, and all other blocks, are intact.
     pub fn unreadable(&self) -> impl Iterator<Item = (Volume, u64)> + '_ {
         let all = self.world.unreadable();
-        all.map(|key| (Volume(key.volume().into()), key.block().0))
+        all.map(|key| (key.volume(), key.block().0))
     }
 
     /// Whether the volume's store has failed so often in a row that other volumes do not wait for
     /// it.
     pub fn is_known_to_fail(&self, volume: Volume) -> bool {
-        self.world.flash.failing.contains(volume.0 as usize)
+        self.world.flash.failing.contains(volume)
     }
 
     /// The error of the volume's store, if the volume is suspended.
@@ -134,13 +134,13 @@ impl Cache {
     /// Most blocks that each volume may have dirty on flash; `None` with a single volume, or
     /// without flash.
     pub fn dirty_share(&self) -> Option<u64> {
-        Some(self.world.front.shares.share).filter(|&share| share != u64::MAX)
+        Some(self.world.volumes.shares.share).filter(|&share| share != u64::MAX)
     }
 
     /// Whether the volume bypasses the failed flash tier until the next start: it is cached in
     /// memory only, and written through.
     pub fn passes_through(&self, volume: Volume) -> bool {
-        self.world.flash.without().contains(volume.0 as usize)
+        self.world.flash.without().contains(volume)
     }
 
     /// Whether nothing is written to flash until the next start: flash has failed, or a dirty record that
@@ -189,11 +189,11 @@ impl Cache {
         s += &format!("\nrunning {running:?}, blocked {blocked:?}, finished {finished:?}");
         s += &format!(
             "\n{:?}, destage {:?}, switch {:?}",
-            (&self.stores, &self.world.front.shares),
+            (&self.stores, &self.world.volumes.shares),
             self.destages,
             self.switch
         );
-        for v in &self.world.front.volumes {
+        for (_, v) in self.world.volumes.iter() {
             s += &format!("\n{v:?}");
         }
         for shard in &self.world.shards {
@@ -269,7 +269,7 @@ impl Cache {
 
     /// Dirty blocks of all volumes.
     pub fn dirty_blocks(&self) -> u64 {
-        self.world.front.dirty_blocks
+        self.world.volumes.dirty_blocks
     }
 
     /// Why the policy that the cache was built with is not in force: blocks that were dirty at the
@@ -338,7 +338,7 @@ impl Cache {
     pub fn poll_withdrawn(&mut self) -> Option<Frame> {
         let mut shards = self.world.shards.iter_mut();
         let withdrawn = shards.find_map(|shard| shard.tiers.blocks.poll_withdrawn());
-        withdrawn.filter(|_| !self.world.front.sabotage.is(Bug::NotWithdrawn))
+        withdrawn.filter(|_| !self.world.mode.sabotage.is(Bug::NotWithdrawn))
     }
 
     /// A read of one published block was answered at this time: it counts as a hit at that time.

@@ -2,12 +2,13 @@
 //! but does not wait for. When they have ended, the stores are synced, and then the destaged
 //! records are clean, as at the end of a cleaning. No cleaning writes to such a volume before that.
 
-use forebay_block::Nanos;
+use forebay_block::{Nanos, Volume};
 use forebay_effect::IoError;
 use forebay_flash::sabotage::Bug;
 
 use super::{Cleaner, Phase, Surroundings, Work, Writing};
 use crate::cache::VOLUMES_MAX;
+use crate::per_volume::PerVolume;
 use crate::shard::apart;
 use crate::volume::SyncWaiter;
 use crate::volume_set::VolumeSet;
@@ -42,7 +43,7 @@ pub(super) struct ApartVolumes {
     /// The error of the last failed write.
     error: IoError,
     /// By volume.
-    begun: [Begun; VOLUMES_MAX],
+    begun: PerVolume<Begun>,
 }
 
 impl ApartVolumes {
@@ -55,7 +56,7 @@ impl ApartVolumes {
             failed: VolumeSet::EMPTY,
             unsynced: VolumeSet::EMPTY,
             error: IoError::Device,
-            begun: [Begun::default(); VOLUMES_MAX],
+            begun: PerVolume::filled(Begun::default(), VOLUMES_MAX),
         }
     }
 
@@ -66,15 +67,15 @@ impl ApartVolumes {
     }
 
     /// A cleaning continues without a volume.
-    fn add(&mut self, volume: usize, begun: Begun) {
+    fn add(&mut self, volume: Volume, begun: Begun) {
         self.writing.insert(volume);
         self.begun[volume] = begun;
     }
 
     /// A volume is synced, or its sync has failed.
-    pub fn note_synced(&mut self, volume: u16) {
-        self.syncing.remove(usize::from(volume));
-        self.synced.insert(usize::from(volume));
+    pub fn note_synced(&mut self, volume: Volume) {
+        self.syncing.remove(volume);
+        self.synced.insert(volume);
     }
 
     /// One turn; returns whether it did anything.
@@ -86,12 +87,12 @@ impl ApartVolumes {
             }
             any = true;
             self.writing.remove(volume);
-            let careless = s.world.front.sabotage.is(Bug::ApartUnsynced);
+            let careless = s.world.mode.sabotage.is(Bug::ApartUnsynced);
             if self.begun[volume].writes == 0 || careless {
                 self.synced.insert(volume);
             } else {
                 self.syncing.insert(volume);
-                s.world.front.sync(volume as u16, SyncWaiter::Apart, &mut s.world.effects);
+                s.world.volumes.sync(volume, SyncWaiter::Apart, &mut s.world.effects);
             }
         }
         if self.settling.is_empty() && !self.synced.is_empty() {
@@ -120,7 +121,7 @@ impl ApartVolumes {
         for volume in self.settling.iter() {
             // Data written before a failed sync may be lost although a later sync succeeded.
             let failures = self.begun[volume].sync_failures;
-            self.unsynced |= world.front.failed_since(failures) & VolumeSet::only(volume);
+            self.unsynced |= world.volumes.failed_since(failures) & VolumeSet::only(volume);
         }
         if self.failed.is_empty() {
             self.error = IoError::Device;
@@ -153,7 +154,7 @@ impl ApartVolumes {
 }
 
 /// Whether writes of a cleaning to the volume are in flight.
-fn is_writing(world: &World, volume: usize) -> bool {
+fn is_writing(world: &World, volume: Volume) -> bool {
     world.shards.iter().any(|shard| apart::is_writing(shard, volume))
 }
 
@@ -182,7 +183,7 @@ pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool
     let Phase::Writing(Writing { since, shards, .. }) = active.phase else { return false };
     let (work, sync_failures) = (active.work, active.sync_failures);
     let untaken = active.failed | active.skipped;
-    if is_whole(s) || s.world.flash.is_lost() || s.world.front.volumes.len() < 2 {
+    if is_whole(s) || s.world.flash.is_lost() || s.world.volumes.len() < 2 {
         cleaner.late_at = None;
         return false;
     }
@@ -208,7 +209,7 @@ pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool
     }
     // Stores are late only in comparison with others: if all are slow, none is.
     let late = (s.stores.late() | awaited).len() as usize;
-    if !known || late == s.world.front.volumes.len() {
+    if !known || late == s.world.volumes.len() {
         return false;
     }
     if due.is_some_and(|due| due > s.world.now) {
@@ -244,6 +245,6 @@ pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool
 }
 
 /// Writes to the volume that the cleaning has begun.
-fn begun(world: &World, volume: usize) -> u32 {
+fn begun(world: &World, volume: Volume) -> u32 {
     world.shards.iter().map(|shard| apart::begun(shard, volume)).sum()
 }

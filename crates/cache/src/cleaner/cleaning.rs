@@ -2,6 +2,7 @@
 //! made durable, destaged and synced, or its mappings are moved, or its remaining records are
 //! carried on.
 
+use forebay_block::Volume;
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{Layout, MoveRoom};
@@ -73,7 +74,7 @@ impl Cleaner {
         let Some(active) = &mut self.active else { return };
         let mut awaited = VolumeSet::EMPTY;
         let (skipped, late) = (active.skipped | active.failed, s.stores.late());
-        let several = s.world.front.volumes.len() > 1;
+        let several = s.world.volumes.len() > 1;
         for shard in &mut s.world.shards {
             awaited |= shard.destager.chosen_volumes() & !skipped;
             shard.destager.begin(skipped, several, late);
@@ -84,7 +85,7 @@ impl Cleaner {
     /// The log has stopped: nothing more is cleaned, and the current cleaning ends early. Returns
     /// whether none of its writes can reach a store any more.
     pub fn cut(&mut self, world: &mut World) -> bool {
-        if world.front.sabotage.is(Bug::CleansAfterStop) {
+        if world.mode.sabotage.is(Bug::CleansAfterStop) {
             return true;
         }
         self.forget();
@@ -141,7 +142,7 @@ impl Cleaner {
         let may = may && !(apart && whole);
 
         let room = self.moves_next().map_or(MoveRoom::Never, |r| room_for_moves(s.world, r));
-        if !may || self.begin(s.world.front.sync_failures, wanted, room).is_none() {
+        if !may || self.begin(s.world.volumes.sync_failures, wanted, room).is_none() {
             return false;
         }
         if !self.begin_moving(s.world) {
@@ -202,13 +203,13 @@ impl Cleaner {
     /// Syncs the stores that were written to; without any, the cleaning continues at once.
     fn begin_syncing(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let active = self.active.as_mut().expect("a cleaning has written");
-        if s.world.front.sabotage.is(Bug::RegionFreedBeforeSync) {
+        if s.world.mode.sabotage.is(Bug::RegionFreedBeforeSync) {
             active.volumes = VolumeSet::EMPTY;
         }
         let volumes = active.volumes;
         active.phase = Phase::Syncing { left: volumes.len() };
         for volume in volumes.iter() {
-            s.world.front.sync(volume as u16, SyncWaiter::Cleaner, &mut s.world.effects);
+            s.world.volumes.sync(volume, SyncWaiter::Cleaner, &mut s.world.effects);
         }
         if volumes.is_empty() { self.begin_settling(s) } else { Turn::Something }
     }
@@ -217,24 +218,24 @@ impl Cleaner {
     fn begin_settling(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let active = self.active.as_mut().expect("a cleaning has synced its stores");
         // Data written before a failed sync may be gone though a later one succeeded.
-        let failed = s.world.front.failed_since(active.sync_failures);
+        let failed = s.world.volumes.failed_since(active.sync_failures);
         active.phase = Phase::Settling { failed };
         self.step_settling(s, failed).or(true)
     }
 
     /// A store that was written apart is synced, or its sync has failed.
-    pub fn synced_apart(&mut self, volume: u16) {
+    pub fn synced_apart(&mut self, volume: Volume) {
         self.apart.note_synced(volume);
     }
 
     /// Begins to choose the records to destage.
     fn begin_choosing(&mut self, s: &mut Surroundings<'_>) {
         let Some(active) = &mut self.active else { return };
-        let (target, dirty) = (active.work.target(), s.world.front.dirty_blocks > 0);
+        let (target, dirty) = (active.work.target(), s.world.volumes.dirty_blocks > 0);
         active.whole = s.destages.is_cleaning();
         active.skipped = s.stores.to_skip(s.world, active.work, active.whole);
         // An older version must not reach a store after a newer one.
-        if !s.world.front.sabotage.is(Bug::ApartOvertaken) {
+        if !s.world.mode.sabotage.is(Bug::ApartOvertaken) {
             active.skipped |= self.apart.volumes();
         }
         for shard in &mut s.world.shards {
@@ -463,7 +464,7 @@ fn abandon_chosen(world: &mut World) {
 /// Whether another region may be cleaned: not after the log has stopped.
 fn may_clean(world: &World) -> bool {
     !matches!(world.state, CacheState::Ending | CacheState::Stopped | CacheState::Failed)
-        || world.front.sabotage.is(Bug::CleansAfterStop)
+        || world.mode.sabotage.is(Bug::CleansAfterStop)
 }
 
 fn holds_unreadable(world: &World, region: u32) -> bool {

@@ -6,6 +6,7 @@
 
 use core::ops;
 
+use forebay_block::Volume;
 use forebay_effect::{Effect, Place};
 use forebay_flash::{BlockKey, Position};
 
@@ -16,7 +17,7 @@ use super::granules::Granules;
 use super::index::Index;
 use crate::allocation::Held;
 use crate::config::CacheConfig;
-use crate::front::Front;
+use crate::volumes::Volumes;
 
 /// A record on flash, as described by its block's entry.
 #[derive(Clone, Copy, Debug)]
@@ -267,18 +268,18 @@ impl Blocks {
 
     /// Updates the volume's gauge of dirty blocks after a change to the entry.
     #[inline]
-    pub fn count_dirty(&self, id: EntryId, was: bool, front: &mut Front) {
+    pub fn count_dirty(&self, id: EntryId, was: bool, volumes: &mut Volumes) {
         let e = &self.index[id];
-        let stats = &mut front.volumes[usize::from(e.key().volume())].stats;
+        let stats = &mut volumes[e.key().volume()].stats;
         match (was, e.is_dirty()) {
             (false, true) => {
                 stats.dirty_blocks += 1;
                 stats.dirty_blocks_max = stats.dirty_blocks_max.max(stats.dirty_blocks);
-                front.dirty_blocks += 1;
+                volumes.dirty_blocks += 1;
             }
             (true, false) => {
                 stats.dirty_blocks -= 1;
-                front.dirty_blocks -= 1;
+                volumes.dirty_blocks -= 1;
             }
             _ => {}
         }
@@ -291,7 +292,7 @@ impl Blocks {
         if !e.has(IN_DIRTY_LIST) {
             e.set(IN_DIRTY_LIST);
             let frame = e.frame().expect("dirty granules are in a frame");
-            self.frames.push_dirty(frame, usize::from(e.key().volume()));
+            self.frames.push_dirty(frame, e.key().volume());
         }
     }
 
@@ -302,7 +303,7 @@ impl Blocks {
         if e.has(IN_DIRTY_LIST) {
             e.clear(IN_DIRTY_LIST);
             let frame = e.frame().expect("dirty granules are in a frame");
-            self.frames.remove_dirty(frame, usize::from(e.key().volume()));
+            self.frames.remove_dirty(frame, e.key().volume());
         }
     }
 
@@ -316,17 +317,17 @@ impl Blocks {
     }
 
     /// Marks the volume's blocks that are dirty now, for a flush.
-    pub fn mark_dirty(&mut self, volume: usize) {
+    pub fn mark_dirty(&mut self, volume: Volume) {
         self.frames.mark_dirty(volume);
     }
 
     /// Removes all marks of the volume.
-    pub fn unmark_dirty(&mut self, volume: usize) {
+    pub fn unmark_dirty(&mut self, volume: Volume) {
         self.frames.unmark_dirty(volume);
     }
 
     /// The volume's marked block that has been dirty longest.
-    pub fn oldest_marked(&self, volume: usize) -> Option<EntryId> {
+    pub fn oldest_marked(&self, volume: Volume) -> Option<EntryId> {
         self.frames.oldest_marked(volume)
     }
 

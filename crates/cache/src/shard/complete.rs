@@ -30,8 +30,7 @@ impl Shard {
             kind,
             Kind::FlashRead { .. } | Kind::DestageRead { .. } | Kind::CarryRead { .. }
         ) {
-            let volume = usize::from(self.tiers.transfers[t].key.volume());
-            let volume = &mut context.front.volumes[volume];
+            let volume = &mut context.volumes[self.tiers.transfers[t].key.volume()];
             let reads = matches!(kind, Kind::Fetch | Kind::FetchLine | Kind::DirectRead { .. });
             let last = if reads { &mut volume.failing.read } else { &mut volume.failing.write };
             *last = result.err();
@@ -40,10 +39,10 @@ impl Shard {
         }
         match kind {
             Kind::Fetch | Kind::FetchLine | Kind::DirectRead { .. } => {
-                context.front.read_ends(Source::Store, context.now);
+                context.read_ends(Source::Store);
             }
             Kind::FlashRead { .. } | Kind::DestageRead { .. } | Kind::CarryRead { .. } => {
-                context.front.read_ends(Source::Flash, context.now);
+                context.read_ends(Source::Flash);
             }
             _ => {}
         }
@@ -69,17 +68,17 @@ impl Shard {
             Kind::DirectZero { request } => {
                 direct::count_direct(self, context, t);
                 self.finish(context, t, |_, _, _| {});
-                context.front.pieces_done(request, 1, result);
+                context.pieces_done(request, 1, result);
             }
             Kind::Range { request, pieces, .. } => {
                 direct::count_direct(self, context, t);
                 self.tiers.transfers.release_range(t);
                 self.finish(context, t, |_, _, _| {});
-                context.front.pieces_done(request, pieces, result);
+                context.pieces_done(request, pieces, result);
             }
             Kind::DirectRead { request, pieces } => {
                 self.finish(context, t, |_, _, _| {});
-                context.front.pieces_done(request, pieces, result);
+                context.pieces_done(request, pieces, result);
             }
             Kind::Append { .. } | Kind::Carry { .. } | Kind::Activate { .. } => {
                 unreachable!("the log reports the end of {kind:?}")
@@ -188,7 +187,7 @@ impl Shard {
         let Some(id) = here else {
             return self.flash_read_ended(context, t, Ok(false));
         };
-        if context.front.without_bytes {
+        if context.mode.without_bytes {
             return self.flash_read_ended(context, t, Ok(true));
         }
         let e = &self.tiers.blocks[id];
@@ -214,7 +213,7 @@ impl Shard {
         else {
             unreachable!("{kind:?} needs no checksum")
         };
-        let believed = context.front.sabotage.is(Bug::ChecksumIgnoredOnRead);
+        let believed = context.mode.sabotage.is(Bug::ChecksumIgnoredOnRead);
         // Events of the log may have been handled since the checksum was requested.
         let end = match self.tiers.blocks.find_at(key, position) {
             None => Ok(false),
@@ -318,14 +317,14 @@ impl Shard {
         self.finish(context, t, |tiers, context, id| {
             let was = tiers.blocks[id].is_dirty();
             tiers.blocks[id].dirty &= !dirty;
-            tiers.blocks.count_dirty(id, was, context.front);
+            tiers.blocks.count_dirty(id, was, context.volumes);
             let e = &tiers.blocks[id];
             if let (Some(old), true) = (e.position(), e.flash_dirty != 0) {
                 let log = context.log.as_deref().expect("a record needs a log");
                 moved = Some((log.region_of(old), log.region_of(position)));
             }
             let mut to = FlashRecord { position, checksum, valid, dirty };
-            if context.front.sabotage.is(Bug::StaleReferenceRead)
+            if context.mode.sabotage.is(Bug::StaleReferenceRead)
                 && let Some(old) = tiers.blocks[id].position()
             {
                 (to.position, to.checksum) = (old, tiers.blocks.record(id).checksum);

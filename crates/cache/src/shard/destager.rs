@@ -17,18 +17,20 @@ pub(crate) mod owed;
 mod sorting;
 mod stretch;
 
+use forebay_block::Volume;
 use forebay_effect::{IoError, Outcome, Segment};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
 use self::sorting::Sorting;
+use super::ShardContext;
 use super::entry::{DESTAGED, EntryId, UNREADABLE};
 use super::flash_tier::IfEvicted;
 use super::tiers::Tiers;
 use super::transfer::Kind;
-use super::{ShardContext, volume_index};
 use crate::cache::VOLUMES_MAX;
 use crate::config::CacheConfig;
+use crate::per_volume::PerVolume;
 use crate::slab::{Slab, StretchIndex, TransferIndex};
 use crate::volume_set::VolumeSet;
 use apart::ApartWrites;
@@ -68,7 +70,7 @@ pub(crate) struct Job {
 
 impl Job {
     /// A volume's share of all places, or of all frames.
-    fn part_of(&self, volume: usize, all: u32) -> u32 {
+    fn part_of(&self, volume: Volume, all: u32) -> u32 {
         match () {
             () if self.late.contains(volume) => all / 2,
             () if self.several => all - all / 4,
@@ -132,7 +134,7 @@ pub(crate) struct Destager {
 /// The chosen records of one volume: those before `at` have been looked at.
 #[derive(Clone, Copy, Debug)]
 struct Part {
-    volume: usize,
+    volume: Volume,
     at: usize,
     end: usize,
 }
@@ -141,10 +143,10 @@ struct Part {
 #[derive(Debug)]
 struct Writes {
     all: u32,
-    /// By volume: its writes in flight, their bounce frames, and the writes that the job has begun.
-    in_flight: [u32; VOLUMES_MAX],
-    frames: [u32; VOLUMES_MAX],
-    begun: [u32; VOLUMES_MAX],
+    /// The writes of each volume in flight, their bounce frames, and the writes that the job has begun.
+    in_flight: PerVolume<u32>,
+    frames: PerVolume<u32>,
+    begun: PerVolume<u32>,
     /// Writes in flight that still read records from flash.
     reading: u32,
 }
@@ -165,9 +167,9 @@ impl Destager {
             depth,
             writes: Writes {
                 all: 0,
-                in_flight: [0; VOLUMES_MAX],
-                frames: [0; VOLUMES_MAX],
-                begun: [0; VOLUMES_MAX],
+                in_flight: PerVolume::filled(0, VOLUMES_MAX),
+                frames: PerVolume::filled(0, VOLUMES_MAX),
+                begun: PerVolume::filled(0, VOLUMES_MAX),
                 reading: 0,
             },
             apart: ApartWrites::new(region_pages),
@@ -225,9 +227,9 @@ impl Destager {
         assert!(self.job.is_none(), "one cleaning job at a time");
         self.busy.clear();
         self.parts.clear();
-        self.writes.begun = [0; VOLUMES_MAX];
+        self.writes.begun.fill(0);
         for (at, (key, _)) in self.chosen.iter().enumerate() {
-            let volume = volume_index(*key);
+            let volume = key.volume();
             match self.parts.last_mut() {
                 Some(part) if part.volume == volume => part.end = at + 1,
                 // The records are sorted by address, so a volume has one part.
@@ -280,7 +282,9 @@ impl Destager {
 
     /// The volumes of what was chosen.
     pub fn chosen_volumes(&self) -> VolumeSet {
-        self.chosen.iter().fold(VolumeSet::EMPTY, |all, (key, _)| all | VolumeSet::volume_of(*key))
+        self.chosen
+            .iter()
+            .fold(VolumeSet::EMPTY, |all, (key, _)| all | VolumeSet::only(key.volume()))
     }
 
     /// No more of the chosen records are begun.
@@ -339,14 +343,14 @@ impl Destager {
 
     /// Whether another write to the volume may begin. Of several none takes all places or frames: else the first that
     /// is slow would leave nothing to the others.
-    fn may_begin(&self, tiers: &Tiers, job: &Job, volume: usize) -> bool {
+    fn may_begin(&self, tiers: &Tiers, job: &Job, volume: Volume) -> bool {
         let depth = job.part_of(volume, self.depth()).max(1);
         let frames = job.part_of(volume, self.frames(tiers)).max(1);
         self.writes.in_flight[volume] < depth && self.writes.frames[volume] < frames
     }
 
     /// Bounce frames that the next write to the volume may take.
-    fn frames_for(&self, tiers: &Tiers, job: &Job, volume: usize) -> usize {
+    fn frames_for(&self, tiers: &Tiers, job: &Job, volume: Volume) -> usize {
         let own = self.writes.frames[volume] as usize;
         let most = job.part_of(volume, self.frames(tiers)).max(1) as usize;
         tiers.transfers.bounces_free().min(most.saturating_sub(own))
@@ -354,7 +358,8 @@ impl Destager {
 
     /// Bounce frames, but for those of writes that the job does not wait for.
     fn frames(&self, tiers: &Tiers) -> u32 {
-        let apart = self.apart.numbers().map(|volume| self.writes.frames[volume]).sum::<u32>();
+        let apart =
+            self.apart.volumes().iter().map(|volume| self.writes.frames[volume]).sum::<u32>();
         (tiers.transfers.bounces() as u32).saturating_sub(apart)
     }
 
@@ -399,7 +404,7 @@ impl Destager {
             if self.apart.has(key) {
                 self.apart.note_failed(key, error);
             } else if let Some(job) = &mut self.job {
-                job.failed_volumes |= VolumeSet::volume_of(key);
+                job.failed_volumes |= VolumeSet::only(key.volume());
                 job.error = Some(error);
             }
         }
@@ -409,25 +414,25 @@ impl Destager {
     /// A write begins.
     fn write_begins(&mut self, key: BlockKey) {
         self.writes.all += 1;
-        self.writes.in_flight[volume_index(key)] += 1;
+        self.writes.in_flight[key.volume()] += 1;
         self.apart.in_flight += u32::from(self.apart.has(key));
     }
 
     /// A record is read into a bounce frame.
     fn frame_taken(&mut self, key: BlockKey) {
-        self.writes.frames[volume_index(key)] += 1;
+        self.writes.frames[key.volume()] += 1;
         self.writes.reading += 1;
     }
 
     /// A record's transfer ends; its bounce frame, if any, is free.
     pub fn record_ends(&mut self, tiers: &Tiers, t: TransferIndex) {
         let transfer = &tiers.transfers[t];
-        self.writes.frames[volume_index(transfer.key)] -= u32::from(transfer.bounce.is_some());
+        self.writes.frames[transfer.key.volume()] -= u32::from(transfer.bounce.is_some());
     }
 
     fn write_ended(&mut self, key: BlockKey) {
         self.writes.all -= 1;
-        self.writes.in_flight[volume_index(key)] -= 1;
+        self.writes.in_flight[key.volume()] -= 1;
         self.apart.in_flight -= u32::from(self.apart.has(key));
     }
 }
@@ -453,7 +458,7 @@ fn settle_destaged(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryI
                 tiers.flash.count_record(&tiers.blocks, context, id, region, false);
             }
             tiers.blocks[id].flash_dirty = left;
-            tiers.blocks.count_dirty(id, was, context.front);
+            tiers.blocks.count_dirty(id, was, context.volumes);
             tiers.flash.update_residence(&tiers.blocks, id, IfEvicted::Leaves);
         }
     }
@@ -467,12 +472,12 @@ pub(super) fn note_destaged(tiers: &mut Tiers, context: &mut ShardContext<'_>, t
     // Unless a newer record has taken its place: then nothing is owed for this one.
     let Some(id) = tiers.blocks.find_at(key, position) else { return };
     tiers.blocks[id].set(DESTAGED);
-    if context.front.sabotage.is(Bug::DirtyForgottenBeforeSync) {
+    if context.mode.sabotage.is(Bug::DirtyForgottenBeforeSync) {
         let was = tiers.blocks[id].is_dirty();
         let log = context.log.as_deref().expect("a record needs a log");
         let region = log.region_of(position);
         tiers.flash.count_record(&tiers.blocks, context, id, region, false);
         tiers.blocks[id].flash_dirty = 0;
-        tiers.blocks.count_dirty(id, was, context.front);
+        tiers.blocks.count_dirty(id, was, context.volumes);
     }
 }

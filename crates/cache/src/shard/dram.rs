@@ -145,7 +145,7 @@ impl Dram {
         self.told += 1;
         if let Some(positions) = &mut self.positions {
             let offset = key.block().0 << self.block_shift;
-            positions.access(Volume(key.volume().into()), offset, hit);
+            positions.access(key.volume(), offset, hit);
         }
     }
 
@@ -222,7 +222,7 @@ impl Dram {
     /// A block enters, at the position of the hint if there are positions.
     #[inline]
     fn enter(&mut self, frame: u32, key: BlockKey, hint: impl Fn(&Positions, Volume, u64) -> Hint) {
-        let (volume, offset) = (Volume(key.volume().into()), key.block().0 << self.block_shift);
+        let (volume, offset) = (key.volume(), key.block().0 << self.block_shift);
         let hint = match &self.positions {
             None => Hint { volume, ..Hint::default() },
             Some(positions) => hint(positions, volume, offset),

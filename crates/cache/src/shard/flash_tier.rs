@@ -164,7 +164,7 @@ impl FlashTier {
             match &mut self.replacement {
                 // The log already knows that a record that is being forgotten is void.
                 Some(flash) if !flash.is_unmapping(id) => {
-                    let careless = context.front.sabotage.is(Bug::ChosenCellsUsedAgain);
+                    let careless = context.mode.sabotage.is(Bug::ChosenCellsUsedAgain);
                     match self.holding_cells && !careless {
                         true => self.held_cells.push(old),
                         false => {
@@ -198,7 +198,7 @@ impl FlashTier {
                 self.name_unreadable(blocks, e.key());
             }
         }
-        blocks.count_dirty(id, was_dirty, context.front);
+        blocks.count_dirty(id, was_dirty, context.volumes);
         // A block that was evicted on its way to flash stays evicted.
         let gone = blocks[id].has(LEAVING) && self.has_given_way(id);
         let stays = to.is_some() && !gone;
@@ -220,11 +220,11 @@ impl FlashTier {
             return;
         }
         self.regions.count_dirty(region, comes);
-        let volume = usize::from(e.key().volume());
-        let owed = &mut context.front.volumes[volume].owed;
+        let volume = e.key().volume();
+        let owed = &mut context.volumes[volume].owed;
         *owed = if comes { *owed + 1 } else { *owed - 1 };
         let owed = *owed;
-        context.front.shares.note_dirty(volume, owed);
+        context.volumes.shares.note_dirty(volume, owed);
     }
 
     // ---- admission ----
@@ -232,7 +232,7 @@ impl FlashTier {
     /// The inputs of an admission policy, apart from the block.
     pub fn offer(&self, context: &ShardContext<'_>) -> Offer {
         let written = context.log.as_deref().map_or(0, |log| log.stats().bytes_written());
-        let (second, flash, stores) = context.front.loads.map_or((0, 0, 0), |loads| loads.last());
+        let (second, flash, stores) = context.loads.map_or((0, 0, 0), |loads| loads.last());
         Offer { now: context.now.0, written, size: self.size, second, flash, stores }
     }
 

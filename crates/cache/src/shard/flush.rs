@@ -6,6 +6,8 @@ use super::blocks::Blocks;
 use super::entry::{EntryId, FLUSHING, WANTS_APPEND};
 use super::tiers::{Tiers, leave};
 use super::transfer::Kind;
+use crate::per_volume::PerVolume;
+use forebay_block::Volume;
 
 /// The state of a shard's part of a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +33,7 @@ struct Flush {
 
 /// The current flush of each volume.
 #[derive(Debug, Default)]
-pub(crate) struct Flushes(Vec<Flush>);
+pub(crate) struct Flushes(PerVolume<Flush>);
 
 impl Flushes {
     pub fn add_volume(&mut self) {
@@ -39,21 +41,21 @@ impl Flushes {
     }
 
     /// A flush of the volume begins; its blocks are marked.
-    pub fn begin(&mut self, volume: usize) {
+    pub fn begin(&mut self, volume: Volume) {
         self.0[volume] = Flush { active: true, waiting: 0, failed: false };
     }
 
-    pub fn is_active(&self, volume: usize) -> bool {
+    pub fn is_active(&self, volume: Volume) -> bool {
         self.0[volume].active
     }
 
     /// It waits for one more block.
-    pub fn wait_for_one(&mut self, volume: usize) {
+    pub fn wait_for_one(&mut self, volume: Volume) {
         self.0[volume].waiting += 1;
     }
 
     /// A block cannot be handed on.
-    pub fn fail(&mut self, volume: usize) {
+    pub fn fail(&mut self, volume: Volume) {
         self.0[volume].failed = true;
     }
 
@@ -61,14 +63,14 @@ impl Flushes {
     pub fn covered(&mut self, blocks: &mut Blocks, id: EntryId, ok: bool) {
         if blocks[id].has(FLUSHING) {
             blocks[id].clear(FLUSHING);
-            let flush = &mut self.0[usize::from(blocks[id].key().volume())];
+            let flush = &mut self.0[blocks[id].key().volume()];
             flush.waiting -= 1;
             flush.failed |= !ok;
         }
     }
 
     /// Its state once nothing more can be started: it ends when no block is left to wait for.
-    pub fn end(&mut self, volume: usize) -> FlushState {
+    pub fn end(&mut self, volume: Volume) -> FlushState {
         let flush = &mut self.0[volume];
         if flush.waiting > 0 {
             return FlushState::Waiting;
@@ -79,7 +81,7 @@ impl Flushes {
 }
 
 /// A flush of the volume begins: what is dirty in DRAM until now must leave it.
-pub(crate) fn begin(tiers: &mut Tiers, volume: usize) {
+pub(crate) fn begin(tiers: &mut Tiers, volume: Volume) {
     tiers.blocks.mark_dirty(volume);
     tiers.flushes.begin(volume);
 }
@@ -89,7 +91,7 @@ pub(crate) fn begin(tiers: &mut Tiers, volume: usize) {
 pub(crate) fn step(
     tiers: &mut Tiers,
     context: &mut ShardContext<'_>,
-    volume: usize,
+    volume: Volume,
     budget: u32,
 ) -> FlushState {
     if !tiers.flushes.is_active(volume) {

@@ -1,9 +1,11 @@
 //! DRAM frames: which are free, which block owns each of the others, and which are dirty, in the
 //! order in which they became dirty.
 
+use forebay_block::Volume;
 use forebay_replacement::{Links, List};
 
 use super::entry::EntryId;
+use crate::per_volume::PerVolume;
 
 /// A frame of DRAM, by the driver's number.
 pub(crate) use forebay_effect::Frame;
@@ -31,8 +33,7 @@ pub(crate) struct Frames {
     /// Neighbours in a list: of the free frames, or of a volume's dirty ones.
     links: Links,
     free: List,
-    /// By volume.
-    dirty: Vec<Dirty>,
+    dirty: PerVolume<Dirty>,
 }
 
 impl Frames {
@@ -44,7 +45,7 @@ impl Frames {
             owners: vec![EntryId::NONE; count as usize].into(),
             links,
             free,
-            dirty: vec![CLEAN; volumes],
+            dirty: PerVolume::filled(CLEAN, volumes),
         }
     }
 
@@ -93,12 +94,12 @@ impl Frames {
     }
 
     /// Appends a frame to its volume's dirty list.
-    pub fn push_dirty(&mut self, frame: Frame, volume: usize) {
+    pub fn push_dirty(&mut self, frame: Frame, volume: Volume) {
         let local = self.local(frame);
         self.links.push_front(&mut self.dirty[volume].list, local);
     }
 
-    pub fn remove_dirty(&mut self, frame: Frame, volume: usize) {
+    pub fn remove_dirty(&mut self, frame: Frame, volume: Volume) {
         let local = self.local(frame);
         let dirty = &mut self.dirty[volume];
         if dirty.marked == local {
@@ -108,18 +109,18 @@ impl Frames {
     }
 
     /// Marks the frames that are in the volume's dirty list now.
-    pub fn mark_dirty(&mut self, volume: usize) {
+    pub fn mark_dirty(&mut self, volume: Volume) {
         let dirty = &mut self.dirty[volume];
         dirty.marked = dirty.list.front().unwrap_or(NO_FRAME);
     }
 
     /// Removes all marks of the volume.
-    pub fn unmark_dirty(&mut self, volume: usize) {
+    pub fn unmark_dirty(&mut self, volume: Volume) {
         self.dirty[volume].marked = NO_FRAME;
     }
 
     /// The entry that has been longest in the volume's dirty list, if it is marked.
-    pub fn oldest_marked(&self, volume: usize) -> Option<EntryId> {
+    pub fn oldest_marked(&self, volume: Volume) -> Option<EntryId> {
         let Dirty { list, marked } = self.dirty[volume];
         list.back().filter(|_| marked != NO_FRAME).map(|oldest| self.owner(oldest))
     }
@@ -153,27 +154,27 @@ mod tests {
             let frame = taken[(x >> 40) as usize % taken.len()];
             match (x >> 33) % 64 {
                 0 => {
-                    frames.mark_dirty(0);
+                    frames.mark_dirty(Volume(0));
                     until = dirtyings;
                 }
                 1 => {
-                    frames.unmark_dirty(0);
+                    frames.unmark_dirty(Volume(0));
                     until = 0;
                 }
                 _ => match model.iter().position(|m| m.1 == frame) {
                     Some(at) => {
                         model.remove(at);
-                        frames.remove_dirty(frame, 0);
+                        frames.remove_dirty(frame, Volume(0));
                     }
                     None => {
                         dirtyings += 1;
                         model.push((dirtyings, frame));
-                        frames.push_dirty(frame, 0);
+                        frames.push_dirty(frame, Volume(0));
                     }
                 },
             }
             let oldest = model.first().filter(|m| m.0 <= until).map(|m| EntryId::new(m.1.0));
-            assert_eq!(frames.oldest_marked(0), oldest);
+            assert_eq!(frames.oldest_marked(Volume(0)), oldest);
             marked += u32::from(oldest.is_some());
         }
         assert!(marked > 10_000, "{marked}");

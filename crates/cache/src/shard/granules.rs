@@ -91,7 +91,7 @@ impl Granules {
     /// Bytes of a block that lie within its volume.
     #[inline]
     pub fn bytes_within(self, context: &ShardContext<'_>, key: BlockKey) -> u32 {
-        let size = context.front.volumes[usize::from(key.volume())].size;
+        let size = context.volumes[key.volume()].size;
         size.saturating_sub(self.start_of(key)).min(u64::from(self.block_size())) as u32
     }
 

@@ -359,9 +359,10 @@ impl core::ops::IndexMut<EntryId> for Index {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_block::Volume;
 
     fn key(n: u64) -> BlockKey {
-        BlockKey::new(1, n)
+        BlockKey::new(Volume(1), n)
     }
 
     #[test]

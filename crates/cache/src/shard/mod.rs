@@ -39,18 +39,20 @@ mod transfers;
 mod waiting;
 
 use forebay_block::Nanos;
-use forebay_effect::EffectQueue;
+use forebay_effect::{EffectQueue, Outcome};
 use forebay_flash::{BlockKey, Log, Position};
 
 use crate::budget::CallBudget;
-use crate::cache::VOLUMES_MAX;
 use crate::config::CacheConfig;
 use crate::flash_condition::FlashCondition;
 use crate::front::Front;
+use crate::load::{Loads, Source};
 use crate::place::{Moment, Placement, place, place_bypassed};
-use crate::slab::Key;
+use crate::slab::{Key, RequestIndex};
 use crate::stats::CacheStats;
 use crate::volume_set::VolumeSet;
+use crate::volumes::Volumes;
+use crate::world::Mode;
 pub(crate) use blocks::FlashRecord;
 use destager::Destager;
 pub(crate) use destager::{CarryState, JobState, Target};
@@ -68,7 +70,10 @@ use waiting::Waiting;
 pub(crate) struct ShardContext<'a> {
     pub config: &'a CacheConfig,
     pub flash: &'a FlashCondition,
+    pub mode: &'a Mode,
     pub front: &'a mut Front,
+    pub volumes: &'a mut Volumes,
+    pub loads: &'a mut Option<Loads>,
     pub log: Option<&'a mut Log>,
     pub effects: &'a mut EffectQueue,
     pub stats: &'a mut CacheStats,
@@ -91,22 +96,29 @@ impl ShardContext<'_> {
         }
     }
 
+    /// `count` pieces of a request came back.
+    pub fn pieces_done(&mut self, request: RequestIndex, count: u32, result: Outcome) {
+        self.front.pieces_done(self.volumes, request, count, result);
+    }
+
+    /// A read begins.
+    pub fn read_begins(&mut self, source: Source) {
+        if let Some(loads) = self.loads {
+            loads.begin(source, self.now);
+        }
+    }
+
+    /// A read ends.
+    pub fn read_ends(&mut self, source: Source) {
+        if let Some(loads) = self.loads {
+            loads.end(source, self.now);
+        }
+    }
+
     /// Whether writes of the block end in the cache.
     pub fn writes_back(&self, key: BlockKey) -> bool {
         self.config.write_policy.write_back && !self.flash.is_without(key)
     }
-}
-
-/// The number of a block's volume, as an index of arrays with an element for each volume.
-///
-/// # Panics
-/// If no cache can have the volume. Requests are checked when they arrive, and recovery refuses records of volumes
-/// that are not attached, so that no such key reaches a shard. Counted as another volume's, its writes would be
-/// hidden in the state of that volume.
-fn volume_index(key: BlockKey) -> usize {
-    let volume = usize::from(key.volume());
-    assert!(volume < VOLUMES_MAX, "{key:?} is a block of no volume");
-    volume
 }
 
 /// See the module.
@@ -268,23 +280,5 @@ impl Shard {
         }
         self.tiers.room = true;
         (end < self.tiers.blocks.capacity()).then_some(EntryId::new(end))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_volume_has_an_index_of_its_own() {
-        for volume in 0..VOLUMES_MAX as u16 {
-            assert_eq!(volume_index(BlockKey::new(volume, 7)), usize::from(volume));
-        }
-    }
-
-    #[test]
-    #[should_panic(expected = "is a block of no volume")]
-    fn a_key_of_no_volume_is_not_counted_as_another_volumes() {
-        volume_index(BlockKey::new(VOLUMES_MAX as u16, 7));
     }
 }

@@ -75,7 +75,7 @@ impl Shard {
         let step = self.tiers.evaluate(context, &mut piece);
         let starved = matches!(step, Step::NoRoom);
         if let Evaluated::Done(result) = self.settle_piece(context, piece, step, Some(waiter)) {
-            context.front.pieces_done(piece.request, 1, result);
+            context.pieces_done(piece.request, 1, result);
             return true;
         }
         !starved
@@ -183,7 +183,7 @@ impl Shard {
     /// or not the region had any of this shard; otherwise the next region would not be requested.
     pub fn region_forgotten(&mut self, context: &ShardContext<'_>) {
         self.tiers.room |=
-            self.waits_for_an_entry() && !context.front.sabotage.is(Bug::EntryWaiterForgotten);
+            self.waits_for_an_entry() && !context.mode.sabotage.is(Bug::EntryWaiterForgotten);
     }
 
     /// Fails the modifying pieces that wait for room, except those that can bypass flash.
@@ -197,17 +197,17 @@ impl Shard {
             let request = self.waiting.piece(w).request;
             let r = &context.front.requests[request];
             if r.op.modifies() {
-                let volume = usize::from(r.volume);
+                let volume = r.volume;
                 if !self.try_again(context, w) {
                     // It is back in the list of starved pieces, alone; that list is emptied again.
                     self.waiting.take_starved();
-                    if context.front.volumes[volume].log_bypass == LogBypass::Requested {
+                    if context.volumes[volume].log_bypass == LogBypass::Requested {
                         // It may bypass flash as soon as the log has noted that.
                         self.waiting.push_back(&mut others, w);
                         continue;
                     }
                     self.waiting.remove(w);
-                    context.front.pieces_done(request, 1, Err(IoError::Device));
+                    context.pieces_done(request, 1, Err(IoError::Device));
                 }
             } else {
                 self.waiting.push_back(&mut others, w);

@@ -95,6 +95,7 @@ impl Recovery {
 
 #[cfg(test)]
 mod tests {
+    use forebay_block::Volume;
     use forebay_flash::{BlockKey, Position};
 
     use crate::cache::Cache;
@@ -137,7 +138,7 @@ mod tests {
     /// Recovery gives a clean record of a block, at a page of the log.
     fn find(cache: &mut Cache, block: u64, page: u32) {
         let first = cache.world.log.as_ref().expect("a log").geometry().first_region_page();
-        let (key, position) = (BlockKey::new(0, block), Position(first + page));
+        let (key, position) = (BlockKey::new(Volume(0), block), Position(first + page));
         let shard = &mut cache.world.shards[0];
         let record = FlashRecord { position, checksum: 0, valid: 1, dirty: 0 };
         shard.recovery.record(&mut shard.tiers, &mut around!(cache.world), key, record);
@@ -152,21 +153,21 @@ mod tests {
         assert_eq!((homeless, left), (0, Vec::new()));
         let first = cache.world.log.as_ref().expect("a log").geometry().first_region_page();
         let shard = &cache.world.shards[0];
-        let id = shard.tiers.blocks.find(BlockKey::new(0, block))?;
+        let id = shard.tiers.blocks.find(BlockKey::new(Volume(0), block))?;
         shard.tiers.blocks[id].position().map(|position| position.0 - first)
     }
 
     fn forget(cache: &mut Cache, block: u64) {
         let shard = &mut cache.world.shards[0];
         let context = &mut around!(cache.world);
-        shard.recovery.tombstone(&mut shard.tiers, context, BlockKey::new(0, block));
+        shard.recovery.tombstone(&mut shard.tiers, context, BlockKey::new(Volume(0), block));
     }
 
     #[test]
     fn what_an_older_store_lacks_has_to_be_in_the_newest_record_of_the_block() {
         let find = |start: &mut Startup, cache: &mut Cache, page, (valid, dirty)| {
             let first = cache.world.log.as_ref().expect("a log").geometry().first_region_page();
-            let (key, position) = (BlockKey::new(0, 3), Position(first + page));
+            let (key, position) = (BlockKey::new(Volume(0), 3), Position(first + page));
             let (checksum, sequence, adds) = (0, u64::from(page), true);
             start.recovered(
                 &mut cache.world,
@@ -175,7 +176,7 @@ mod tests {
         };
         let owed = |cache: &Cache| {
             let shard = &cache.world.shards[0];
-            shard.recovery.dirty(&shard.tiers.blocks, BlockKey::new(0, 3))
+            shard.recovery.dirty(&shard.tiers.blocks, BlockKey::new(Volume(0), 3))
         };
         // The masks of the newest record, and what is owed for it, if it has all.
         for (newest, all) in [
@@ -193,7 +194,7 @@ mod tests {
         for (dirty, voids) in [(0, false), (1, true)] {
             let (mut start, mut cache) = (Startup::default(), small());
             find(&mut start, &mut cache, 1, (1, dirty));
-            start.recovered_tombstone(&mut cache.world, BlockKey::new(0, 3));
+            start.recovered_tombstone(&mut cache.world, BlockKey::new(Volume(0), 3));
             assert_eq!(!start.incomplete().is_empty(), voids);
         }
     }

@@ -266,7 +266,7 @@ impl Tiers {
         if self.blocks[id].transfer().is_some() && self.is_in_transit(id) {
             let was_dirty = self.blocks[id].is_dirty();
             self.blocks[id].dirty = 0;
-            self.blocks.count_dirty(id, was_dirty, context.front);
+            self.blocks.count_dirty(id, was_dirty, context.volumes);
             self.release_frame(id);
         }
     }
@@ -320,7 +320,7 @@ impl Tiers {
     ) {
         self.keep_if_in_transit(context, id, frame, piece);
         self.rescue(context, id, frame);
-        let again = context.front.sabotage.is(Bug::PolicyToldTwice);
+        let again = context.mode.sabotage.is(Bug::PolicyToldTwice);
         self.dram.used(self.blocks.local(frame), self.blocks[id].key(), piece, again);
     }
 
@@ -394,7 +394,7 @@ impl Tiers {
     }
 
     fn evict_one(&mut self, context: &mut ShardContext<'_>, incoming: Option<BlockKey>) {
-        let endless = context.front.sabotage.is(Bug::HandDoesNotEnd);
+        let endless = context.mode.sabotage.is(Bug::HandDoesNotEnd);
         let local = self.dram.evict(incoming, endless);
         let id = self.blocks.owner(local);
         self.prefetch_victims();
@@ -433,7 +433,7 @@ impl Tiers {
 
     /// Whether the backing store may still lose its data of the block.
     fn owes_sync(&self, context: &ShardContext<'_>, key: BlockKey) -> bool {
-        context.front.owes_sync_at(key.volume(), self.blocks.granules().start_of(key))
+        context.volumes.owes_sync_at(key.volume(), self.blocks.granules().start_of(key))
     }
 
     /// The block cannot leave: it counts as resident again.

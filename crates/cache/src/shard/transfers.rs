@@ -75,8 +75,8 @@ impl ops::IndexMut<TransferIndex> for Transfers {
 }
 
 /// The backing store of a volume.
-pub(super) fn backing(volume: u16) -> Device {
-    Device::Backing(Volume(volume.into()))
+pub(super) fn backing(volume: Volume) -> Device {
+    Device::Backing(volume)
 }
 
 impl Transfers {
@@ -233,7 +233,7 @@ impl Transfers {
         let effect = Effect::Read { token: self.token(t), device: Device::Flash, offset, length };
         let segments = granules.payload(into, e.flash_valid, Some(page));
         context.effects.push_with(effect, segments);
-        context.front.read_begins(Source::Flash, context.now);
+        context.read_begins(Source::Flash);
     }
 
     /// Writes the next run of granules of a destage in parts; false if none is left.
@@ -265,7 +265,7 @@ impl Transfers {
         let length = length.min((end - start) as u32 - offset);
         let key = self[t].key;
         let (token, device) = (self.token(t), backing(key.volume()));
-        let stats = &mut context.front.volumes[usize::from(key.volume())].stats;
+        let stats = &mut context.volumes[key.volume()].stats;
         stats.backing_write_bytes += u64::from(length);
         let effect = Effect::Write { token, device, offset: start + u64::from(offset), length };
         let place = Place::Frame { frame, offset };
@@ -356,7 +356,7 @@ impl Transfers {
         count: u32,
     ) -> u32 {
         let Some(open) = self.runs.open(Way::Direct) else { return 0 };
-        let careless = context.front.sabotage.is(Bug::TrimPassesCachedBlocks);
+        let careless = context.mode.sabotage.is(Bug::TrimPassesCachedBlocks);
         if !blocks.is_extent_empty(key) && !careless {
             return 0;
         }
@@ -371,7 +371,7 @@ impl Transfers {
                 *pieces += more;
                 t.count += more;
                 t.end += u64::from(more) << blocks.granules().block_shift();
-                let stats = &mut context.front.volumes[usize::from(key.volume())].stats;
+                let stats = &mut context.volumes[key.volume()].stats;
                 stats.write_hits.miss += u64::from(more);
                 more
             }
@@ -395,11 +395,11 @@ impl Transfers {
         let t = &self[run];
         let (token, device) = (self.token(run), backing(t.key.volume()));
         let (offset, length) = (t.start, t.end - t.start);
-        let stats = &mut context.front.volumes[usize::from(t.key.volume())].stats;
+        let stats = &mut context.volumes[t.key.volume()].stats;
         let effect = match t.kind {
             Kind::Fetch | Kind::FetchLine | Kind::DirectRead { .. } => {
                 stats.backing_read_bytes += length;
-                context.front.read_begins(Source::Store, context.now);
+                context.read_begins(Source::Store);
                 Effect::Read { token, device, offset, length: length as u32 }
             }
             Kind::DirectWrite { .. } | Kind::Destage { .. } | Kind::Range { zero: false, .. } => {

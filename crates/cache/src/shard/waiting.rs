@@ -124,7 +124,7 @@ impl Waiting {
         while let Some(w) = self.waiters.pop_front(&mut all) {
             if which(&self.waiters[w]) {
                 let piece = self.remove(w);
-                context.front.pieces_done(piece.request, 1, result);
+                context.pieces_done(piece.request, 1, result);
             } else {
                 self.waiters.push_back(list, w);
             }

@@ -97,7 +97,7 @@ pub(crate) struct Report {
 #[derive(Serialize, JsonSchema)]
 struct Bound {
     /// The volume's number in the tier's records.
-    index: u16,
+    index: u32,
     /// UUID of the volume's backing store.
     uuid: String,
 }
@@ -163,7 +163,7 @@ fn report(device: &Path) -> Result<Report, CliError> {
         volumes: superblock
             .bindings
             .iter()
-            .map(|b| Bound { index: b.index, uuid: hex(&b.uuid) })
+            .map(|b| Bound { index: b.volume.0, uuid: hex(&b.uuid) })
             .collect(),
         errors: errors(&check),
     })
@@ -174,7 +174,7 @@ fn errors(check: &CheckReport) -> Vec<Damage> {
     let failure = check.failure.iter().map(|error| Damage::Failure { message: error.to_string() });
     let batches = damage.batches.iter().map(|&(first, last)| Damage::Batches { first, last });
     let blocks = check.unreadable.iter().map(|found| Damage::Block {
-        volume: found.key.volume(),
+        volume: found.key.volume().0,
         block: found.key.block().0,
         page: found.position.0,
         state: match found.loss {
@@ -206,7 +206,7 @@ enum Damage {
     /// A record's data fails its checksum.
     Block {
         /// The volume's number in the tier's records.
-        volume: u16,
+        volume: u32,
         /// The block's number in the volume.
         block: u64,
         /// The page of the record.

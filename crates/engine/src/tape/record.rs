@@ -281,13 +281,22 @@ impl Record {
     }
 }
 
+/// A volume in 16 bits, as in the keys of blocks.
+fn write_volume(volume: Volume, out: &mut impl Write) -> io::Result<()> {
+    out.write_all(&(volume.0 as u16).to_le_bytes())
+}
+
+fn read_volume(input: &mut impl Read) -> io::Result<Volume> {
+    Ok(Volume(u16::from_le_bytes(read_array(input)?).into()))
+}
+
 fn write_open(open: &Open, out: &mut impl Write) -> io::Result<()> {
     let (uuid, bindings) = match open {
         Open::Format { uuid, bindings } => (uuid, bindings),
         Open::Recover { changed, sealed, stores } => {
             out.write_all(&[0, (*sealed).into()])?;
             out.write_all(&(changed.len() as u32).to_le_bytes())?;
-            changed.iter().try_for_each(|volume| out.write_all(&volume.to_le_bytes()))?;
+            changed.iter().try_for_each(|&volume| write_volume(volume, out))?;
             out.write_all(&(stores.len() as u32).to_le_bytes())?;
             return stores.iter().try_for_each(|store| write_store(store, out));
         }
@@ -296,7 +305,7 @@ fn write_open(open: &Open, out: &mut impl Write) -> io::Result<()> {
     out.write_all(uuid)?;
     out.write_all(&(bindings.len() as u32).to_le_bytes())?;
     for binding in bindings {
-        out.write_all(&u32::from(binding.index).to_le_bytes())?;
+        out.write_all(&binding.volume.0.to_le_bytes())?;
         out.write_all(&binding.uuid)?;
         out.write_all(&binding.generation.to_le_bytes())?;
     }
@@ -306,7 +315,7 @@ fn write_open(open: &Open, out: &mut impl Write) -> io::Result<()> {
 fn read_open(input: &mut impl Read, index: u64) -> Result<Open, TapeError> {
     if read_u8(input)? == 0 {
         let sealed = read_u8(input)? != 0;
-        let changed = (0..read_u32(input)?).map(|_| read_array(input).map(u16::from_le_bytes));
+        let changed = (0..read_u32(input)?).map(|_| read_volume(input));
         let changed = changed.collect::<io::Result<_>>()?;
         let stores = (0..read_u32(input)?).map(|_| read_store(input));
         let stores = stores.collect::<io::Result<_>>()?;
@@ -315,10 +324,12 @@ fn read_open(input: &mut impl Read, index: u64) -> Result<Open, TapeError> {
     let uuid = read_array(input)?;
     let mut bindings = Vec::new();
     for _ in 0..read_u32(input)? {
-        let number = read_u32(input)?;
-        let number = number.try_into().map_err(|_| TapeError::Damaged(index, "a binding"))?;
+        let volume = Volume(read_u32(input)?);
+        if volume.0 > u16::MAX.into() {
+            return Err(TapeError::Damaged(index, "a binding"));
+        }
         let (uuid, generation) = (read_array(input)?, read_u64(input)?);
-        bindings.push(Binding::new(number, uuid, generation));
+        bindings.push(Binding::new(volume, uuid, generation));
     }
     Ok(Open::Format { uuid, bindings })
 }
@@ -327,7 +338,7 @@ fn write_seals(volumes: &[Sealed], out: &mut impl Write) -> io::Result<()> {
     out.write_all(&[13])?;
     out.write_all(&(volumes.len() as u32).to_le_bytes())?;
     for volume in volumes {
-        out.write_all(&volume.index.to_le_bytes())?;
+        write_volume(volume.volume, out)?;
         out.write_all(&volume.seal)?;
         out.write_all(&[volume.distrust.into()])?;
         out.write_all(&volume.stamp.to_le_bytes())?;
@@ -336,27 +347,27 @@ fn write_seals(volumes: &[Sealed], out: &mut impl Write) -> io::Result<()> {
 }
 
 fn write_store(store: &StoreStamp, out: &mut impl Write) -> io::Result<()> {
-    let StoreStamp { index, number, stamp, whole, released } = *store;
-    out.write_all(&index.to_le_bytes())?;
+    let StoreStamp { volume, number, stamp, whole, released } = *store;
+    write_volume(volume, out)?;
     out.write_all(&[whole.into(), released.into()])?;
     write_u64(&[number, stamp.complete, stamp.seen, stamp.generation], out)
 }
 
 fn read_store(input: &mut impl Read) -> io::Result<StoreStamp> {
-    let index = u16::from_le_bytes(read_array(input)?);
+    let volume = read_volume(input)?;
     let (whole, released) = (read_u8(input)? != 0, read_u8(input)? != 0);
     let number = read_u64(input)?;
     let (complete, seen, generation) = (read_u64(input)?, read_u64(input)?, read_u64(input)?);
     let stamp = Stamp { complete, seen, generation };
-    Ok(StoreStamp { index, number, stamp, whole, released })
+    Ok(StoreStamp { volume, number, stamp, whole, released })
 }
 
 fn read_seals(input: &mut impl Read) -> io::Result<Vec<Sealed>> {
     let mut volumes = Vec::new();
     for _ in 0..read_u32(input)? {
-        let (index, seal) = (u16::from_le_bytes(read_array(input)?), read_array(input)?);
+        let (volume, seal) = (read_volume(input)?, read_array(input)?);
         let distrust = read_u8(input)? != 0;
-        volumes.push(Sealed { index, seal, distrust, stamp: read_u64(input)? });
+        volumes.push(Sealed { volume, seal, distrust, stamp: read_u64(input)? });
     }
     Ok(volumes)
 }

@@ -150,7 +150,7 @@ impl<R: Read> Player<R> {
     fn check(&self, record: &Record) -> Result<(), &'static str> {
         let cache = &self.cache;
         let count = cache.volume_count();
-        let attached = |volume: Volume| (volume.0 as usize) < count;
+        let attached = |volume: Volume| volume.index() < count;
         let fault = match record {
             Record::Attach(_) if self.started || count >= VOLUMES_MAX => {
                 "more volumes than the cache supports"
@@ -158,7 +158,7 @@ impl<R: Read> Player<R> {
             Record::Attach(v) if v.priority == 0 => "a priority",
             Record::Attach(v) if !v.size_bytes.is_multiple_of(512) => "an invalid volume size",
             Record::KeepStamps(_) | Record::Start(..) if self.started => "a second start",
-            Record::Seal(volumes) if volumes.iter().any(|v| usize::from(v.index) >= count) => {
+            Record::Seal(volumes) if volumes.iter().any(|v| !attached(v.volume)) => {
                 "a seal of an unknown volume"
             }
             Record::KeepStamps(volume) if !attached(*volume) => "stamps of an unknown volume",

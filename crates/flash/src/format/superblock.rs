@@ -36,6 +36,7 @@ use crate::epochs::{EPOCHS_MAX, EpochStart};
 use crate::geometry::Geometry;
 use crate::key::BlockKey;
 use crate::types::Binding;
+use forebay_block::Volume;
 
 /// Magic number of a superblock.
 pub const MAGIC: [u8; 8] = *b"FOREBAY\n";
@@ -147,7 +148,7 @@ impl Superblock {
             at += ACTIVE_BYTES;
         }
         for binding in &self.bindings {
-            put(bytes, at, &binding.index.to_le_bytes());
+            put(bytes, at, &(binding.volume.0 as u16).to_le_bytes());
             put(bytes, at + 8, &binding.uuid);
             put(bytes, at + 24, &binding.generation.to_le_bytes());
             put(bytes, at + 32, &binding.distrusted.to_le_bytes());
@@ -229,8 +230,9 @@ impl Superblock {
             bindings: (0..bindings)
                 .map(|n| &bytes[bindings_at + n * binding_bytes..][..binding_bytes])
                 .map(|bytes| {
-                    let (index, generation) = (u16_at(bytes, 0), u64_at(bytes, 24));
-                    let binding = Binding::new(index, array_at(bytes, 8), generation);
+                    let volume = Volume(u16_at(bytes, 0).into());
+                    let generation = u64_at(bytes, 24);
+                    let binding = Binding::new(volume, array_at(bytes, 8), generation);
                     if !sealable {
                         return Ok(binding);
                     }

@@ -2,6 +2,7 @@
 //! power cut in any subset of its sectors.
 #![allow(dead_code)]
 
+use forebay_block::Volume;
 use forebay_effect::{Device, Effect, Frame, IoError, Owner, Place, Segment, Token};
 use forebay_flash::{Append, BlockKey, Event, Geometry, Log, Options, Position, Record, Start};
 
@@ -420,5 +421,5 @@ pub fn content(key: BlockKey, version: u64, out: &mut [u8]) {
 }
 
 pub fn key(block: u64) -> BlockKey {
-    BlockKey::new(1, block)
+    BlockKey::new(Volume(1), block)
 }

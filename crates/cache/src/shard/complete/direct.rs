@@ -44,7 +44,7 @@ pub(super) fn destaged(
             tiers.blocks.unlist_dirty(id);
             tiers.blocks[id].dirty = 0;
             context.stats.destaged += 1;
-            tiers.blocks.count_dirty(id, was, context.front);
+            tiers.blocks.count_dirty(id, was, context.volumes);
         } else {
             tiers.blocks.relist_dirty(id);
             if tiers.blocks[id].has(LEAVING) {
@@ -65,7 +65,7 @@ pub(super) fn destaged(
 /// A transfer to the backing store that bypassed the log has ended, successfully or not.
 pub(super) fn count_direct(shard: &Shard, context: &mut ShardContext<'_>, t: TransferIndex) {
     let Transfer { key, start, end, .. } = shard.tiers.transfers[t];
-    context.front.direct_written(key.volume(), start, end);
+    context.volumes.direct_written(key.volume(), start, end);
 }
 
 /// A request's bytes are on the backing store, or could not be written.
@@ -102,5 +102,5 @@ pub(super) fn direct_written(
         tiers.blocks[id].valid |= covered;
         tiers.rescue(context, id, frame);
     });
-    context.front.pieces_done(request, pieces, result);
+    context.pieces_done(request, pieces, result);
 }

@@ -2,12 +2,13 @@
 //! these writes have ended and the store is synced, their records are clean. Until then no job
 //! writes to such a volume: an older version must not reach a store after a newer one.
 
+use forebay_block::Volume;
 use forebay_effect::IoError;
 use forebay_flash::{BlockKey, Position};
 
 use super::settle_destaged;
 use crate::shard::transfer::Kind;
-use crate::shard::{Shard, ShardContext, volume_index};
+use crate::shard::{Shard, ShardContext};
 use crate::volume_set::VolumeSet;
 
 /// The position of no record.
@@ -48,14 +49,14 @@ impl ApartWrites {
         self.volumes.has(key)
     }
 
-    /// Their numbers.
-    pub fn numbers(&self) -> impl Iterator<Item = usize> + use<> {
-        self.volumes.iter()
+    /// The volumes that are apart.
+    pub fn volumes(&self) -> VolumeSet {
+        self.volumes
     }
 
     /// A write to the block's volume has failed.
     pub fn note_failed(&mut self, key: BlockKey, error: IoError) {
-        self.failed |= VolumeSet::volume_of(key);
+        self.failed |= VolumeSet::only(key.volume());
         self.error = error;
     }
 }
@@ -71,10 +72,9 @@ pub(crate) fn awaited(shard: &Shard) -> Option<VolumeSet> {
         .destager
         .busy
         .iter()
-        .map(|&at| VolumeSet::volume_of(shard.destager.chosen[at as usize].0));
-    let written: VolumeSet = (0..shard.destager.writes.in_flight.len())
-        .filter(|&volume| shard.destager.writes.in_flight[volume] > 0)
-        .collect();
+        .map(|&at| VolumeSet::only(shard.destager.chosen[at as usize].0.volume()));
+    let in_flight = shard.destager.writes.in_flight.iter();
+    let written: VolumeSet = in_flight.filter(|&(_, &n)| n > 0).map(|(volume, _)| volume).collect();
     Some(busy.fold(left | written & !shard.destager.apart.volumes, |all, volume| all | volume))
 }
 
@@ -85,12 +85,12 @@ pub(crate) fn has_frames(shard: &Shard) -> bool {
 }
 
 /// Writes to the volume that the job has begun.
-pub(crate) fn begun(shard: &Shard, volume: usize) -> u32 {
+pub(crate) fn begun(shard: &Shard, volume: Volume) -> u32 {
     shard.destager.writes.begun[volume]
 }
 
 /// Whether writes of the volume are in flight.
-pub(crate) fn is_writing(shard: &Shard, volume: usize) -> bool {
+pub(crate) fn is_writing(shard: &Shard, volume: Volume) -> bool {
     shard.destager.writes.in_flight[volume] > 0
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn part(shard: &mut Shard, volumes: VolumeSet) {
     job.volumes &= !volumes;
     let of = |key: BlockKey| volumes.has(key);
     let looked_at = |at: usize, key: BlockKey| {
-        let part = destager.parts.iter().find(|part| part.volume == volume_index(key));
+        let part = destager.parts.iter().find(|part| part.volume == key.volume());
         part.is_none_or(|part| at < part.at)
     };
     let chosen = destager.chosen.iter().enumerate().map(|(at, (key, _))| (at, *key));
@@ -137,7 +137,7 @@ pub(crate) fn part(shard: &mut Shard, volumes: VolumeSet) {
             tiers.transfers[t].kind = Kind::DestageRecord { rest, from, position: NOWHERE };
         }
     }
-    let in_flight = destager.writes.in_flight.iter().enumerate();
+    let in_flight = destager.writes.in_flight.iter();
     let moved = in_flight.filter(|(volume, _)| volumes.contains(*volume)).map(|(_, n)| n);
     destager.apart.in_flight += moved.sum::<u32>();
 }

@@ -209,7 +209,7 @@ impl Destager {
                 }
                 let Some(id) = tiers.flash.walk(&tiers.blocks) else { break };
                 let e = &tiers.blocks[id];
-                let reinsertable = is_reinsertable(e, context.front.sabotage);
+                let reinsertable = is_reinsertable(e, context.mode.sabotage);
                 if let (true, Some(uses)) = (reinsertable, tiers.flash.worth(id)) {
                     let position = e.position().expect("an entry of a region has a record");
                     let rank = if tiers.flash.takes_hottest() { u8::MAX - uses } else { 0 };
@@ -258,7 +258,7 @@ impl Destager {
             && let Some(Hot { position, key, .. }) = self.carrying.hot.pop()
         {
             let id = tiers.blocks.find_at(key, position);
-            let sabotage = context.front.sabotage;
+            let sabotage = context.mode.sabotage;
             if let Some(id) = id.filter(|&id| is_reinsertable(&tiers.blocks[id], sabotage)) {
                 self.carry(tiers, context, id, position);
             }
@@ -340,7 +340,7 @@ impl Destager {
         self.carrying.reads -= 1;
         let key = tiers.transfers[t].key;
         // A newer record may have entered a batch while this one was read.
-        let careless = context.front.sabotage.is(Bug::ReinsertedOverNewer);
+        let careless = context.mode.sabotage.is(Bug::ReinsertedOverNewer);
         let comes_before = |&id: &EntryId| careless || comes_before(tiers, context, id, Some(t));
         let id = tiers.blocks.find(key).filter(comes_before);
         if let (Ok(true), Some(id)) = (end, id) {

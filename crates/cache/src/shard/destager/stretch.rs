@@ -11,12 +11,12 @@ use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
 use super::{Destager, Job, Part, is_owed};
+use crate::shard::ShardContext;
 use crate::shard::entry::{EntryId, WANTS_APPEND};
 use crate::shard::frames::Frame;
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::Kind;
 use crate::shard::transfers::backing;
-use crate::shard::{ShardContext, volume_index};
 use crate::slab::{StretchIndex, TransferIndex};
 use crate::volume_set::VolumeSet;
 
@@ -88,12 +88,12 @@ impl Destager {
         };
         if taken == 0 {
             // Other volumes may need no frames.
-            self.starved |= VolumeSet::volume_of(key);
+            self.starved |= VolumeSet::only(key.volume());
             return part.is_some();
         }
         self.advance(job, part, taken);
-        self.writes.begun[volume_index(key)] += 1;
-        job.volumes |= VolumeSet::volume_of(key);
+        self.writes.begun[key.volume()] += 1;
+        job.volumes |= VolumeSet::only(key.volume());
         true
     }
 
@@ -142,7 +142,7 @@ impl Destager {
         let most = STRETCH_BLOCKS_MAX
             .min((STRETCH_BYTES_MAX >> tiers.blocks.granules().block_shift()).max(1));
         let first = self.chosen[at].0;
-        let frames = self.frames_for(tiers, job, volume_index(first));
+        let frames = self.frames_for(tiers, job, first.volume());
         let mut reads = 0;
         for (n, &(key, position)) in self.chosen[at..].iter().take(most).enumerate() {
             let follows =
@@ -363,7 +363,7 @@ impl Destager {
             let place = Place::Frame { frame: *from, offset: 0 };
             segments.push(Segment { place, length: (t.end - t.start) as u32 });
             let (end, next) = (t.end, t.next);
-            let careless = context.front.sabotage.is(Bug::GapWrittenOver);
+            let careless = context.mode.sabotage.is(Bug::GapWrittenOver);
             if next == TransferIndex::NONE || (tiers.transfers[next].start != end && !careless) {
                 break;
             }
@@ -373,7 +373,7 @@ impl Destager {
         let t = &tiers.transfers[first];
         let (token, device) = (tiers.transfers.token(first), backing(t.key.volume()));
         let (offset, length) = (t.start, segments.iter().map(|s| s.length).sum::<u32>());
-        let stats = &mut context.front.volumes[usize::from(t.key.volume())].stats;
+        let stats = &mut context.volumes[t.key.volume()].stats;
         stats.backing_write_bytes += u64::from(length);
         let effect = Effect::Write { token, device, offset, length };
         context.effects.push_slice(effect, &segments);
@@ -390,7 +390,7 @@ impl Destager {
         (id, appending): (EntryId, bool),
     ) -> usize {
         let key = tiers.blocks[id].key();
-        let frames = self.frames_for(tiers, job, volume_index(key));
+        let frames = self.frames_for(tiers, job, key.volume());
         match frame_of_record(tiers, id, appending) {
             Some(frame) => {
                 let t = start_record(tiers, context, id, appending, Some(frame));

@@ -304,6 +304,8 @@ impl FlashTier {
 
 #[cfg(test)]
 mod tests {
+    use forebay_block::Volume;
+
     use crate::cache::Cache;
     use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
     use crate::shard::FlashRecord;
@@ -343,7 +345,7 @@ mod tests {
     #[test]
     fn an_entry_that_is_gone_leaves_nothing_in_the_order_of_the_cells() {
         let (mut cache, first) = in_slots(Parameters::new(Kind::Arc));
-        let key = BlockKey::new(0, 3);
+        let key = BlockKey::new(Volume(0), 3);
         let shard = &mut cache.world.shards[0];
         let tiers = &mut shard.tiers;
         let record = FlashRecord { position: first, checksum: 0, valid: 1, dirty: 0 };
@@ -364,7 +366,7 @@ mod tests {
         // Method: a record is being forgotten that took the place of another. The answer for that
         // one comes late, and must not count for this: it is not durable yet that this is gone.
         let (mut cache, older) = in_slots(Parameters::default());
-        let (key, newer) = (BlockKey::new(0, 3), Position(older.0 + 1));
+        let (key, newer) = (BlockKey::new(Volume(0), 3), Position(older.0 + 1));
         let shard = &mut cache.world.shards[0];
         let record = FlashRecord { position: newer, checksum: 0, valid: 1, dirty: 0 };
         shard.recovery.record(&mut shard.tiers, &mut around!(cache.world), key, record);

@@ -119,7 +119,7 @@ impl FlashTier {
             later: core::mem::take(&mut self.moves_scratch),
         });
         self.regions.begin_walk(region);
-        if context.front.sabotage.is(Bug::MappingLeftBehind) {
+        if context.mode.sabotage.is(Bug::MappingLeftBehind) {
             self.regions.walk(blocks);
         }
     }
@@ -140,7 +140,7 @@ impl FlashTier {
             self.moves = None;
             return MoveState::Failed;
         }
-        let careless = context.front.sabotage.is(Bug::MappingLeftBehind);
+        let careless = context.mode.sabotage.is(Bug::MappingLeftBehind);
         let log = context.log.as_deref_mut().expect("a region needs a log");
         // A newer record was being written when the others moved.
         for n in (0..moves.later.len()).rev() {

@@ -412,6 +412,7 @@ impl core::fmt::Display for FlashReplacement {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_block::Volume;
 
     #[test]
     fn clean_copies_give_way_first_then_the_coldest_then_dirty_copies() {
@@ -423,7 +424,7 @@ mod tests {
         );
         flash.gives_up = true;
         let put = |flash: &mut FlashReplacement, n: u32, to| {
-            flash.put(EntryId::new(n), BlockKey::new(0, n.into()), to);
+            flash.put(EntryId::new(n), BlockKey::new(Volume(0), n.into()), to);
         };
         for (id, residence) in [
             (0, Residence::DirtyCopy),
@@ -453,7 +454,7 @@ mod tests {
             &Parameters::new(ReplacementKind::Lru),
         );
         flash.gives_up = true;
-        let key = |id: u32| BlockKey::new(0, id.into());
+        let key = |id: u32| BlockKey::new(Volume(0), id.into());
         for (id, residence) in [
             (0, Residence::DirtyCopy),
             (1, Residence::FlashOnly),
@@ -482,7 +483,11 @@ mod tests {
             let mut flash =
                 FlashReplacement::new(blocks, blocks, None, &Parameters::new(ReplacementKind::Lru));
             for id in 0..blocks {
-                flash.put(EntryId::new(id), BlockKey::new(0, id.into()), Residence::FlashOnly);
+                flash.put(
+                    EntryId::new(id),
+                    BlockKey::new(Volume(0), id.into()),
+                    Residence::FlashOnly,
+                );
             }
             let looked_at: Vec<_> = flash.coldest().collect();
             let next: Vec<_> = (0..ahead).map(|_| flash.evict(|_| true).unwrap().0).collect();

@@ -127,10 +127,11 @@ impl Returns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_block::Volume;
     use std::collections::HashMap;
 
     fn key(n: u64) -> BlockKey {
-        BlockKey::new(0, n)
+        BlockKey::new(Volume(0), n)
     }
 
     /// Blocks that are drawn from a set are evicted and return. Compared with the times at which each was evicted.

@@ -66,7 +66,7 @@ pub(super) fn leaves_around(
     {
         return false;
     }
-    let volume = &context.front.volumes[usize::from(key.volume())];
+    let volume = &context.volumes[key.volume()];
     if volume.failing.write.is_some() || volume.sync_failed() {
         return false;
     }
@@ -97,8 +97,8 @@ pub(super) fn goes_around(
     piece: &mut Piece,
 ) -> bool {
     let asked = filters_written(tiers, context) && context.config.acknowledge == Acknowledge::Flash;
-    let volume = &context.front.volumes[usize::from(key.volume())];
-    let most = context.front.bypass.dirty_blocks;
+    let volume = &context.volumes[key.volume()];
+    let most = context.config.bypass.dirty_blocks;
     let full = most != 0 && volume.bypass && volume.stats.dirty_blocks >= most;
     let bypasses = full || context.front.requests[piece.request].bypass;
     let pulled = context.config.write_policy.write_back
@@ -111,7 +111,7 @@ pub(super) fn goes_around(
     if dirty || !tiers.may_bypass_log(context, key) {
         return false;
     }
-    let volume = &context.front.volumes[usize::from(key.volume())];
+    let volume = &context.volumes[key.volume()];
     if volume.failing.write.is_some() || volume.sync_failed() {
         // Flash takes what a store that fails does not.
         return false;

@@ -16,10 +16,10 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
     if e.dirty != 0 {
         if admit::leaves_around(tiers, context, id) {
             context.stats.destaged_around += 1;
-            let volume = usize::from(tiers.blocks[id].key().volume());
+            let volume = tiers.blocks[id].key().volume();
             let before = tiers.transfers.open_run(Way::Out);
             if before != Some(destage(tiers, context, id)) {
-                context.front.volumes[volume].direct_begins();
+                context.volumes[volume].direct_begins();
             }
         } else if tiers.persist(context, id, false).is_none() {
             tiers.readmit(id);
@@ -42,7 +42,7 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
     let waits = !e.has(MARKED)
         && !context.writes_back(e.key())
         && context.log.as_deref().is_some_and(|log| !log.has_mark(e.key()))
-        && context.front.volumes.iter().any(|v| v.failing.write.is_some() || v.sync_failed());
+        && context.volumes.iter().any(|(_, v)| v.failing.write.is_some() || v.sync_failed());
     let takes = at.flash != OnFlash::Never
         && !(owes && (waits || tiers.is_in_transit(id)))
         && context.flash.takes_records()

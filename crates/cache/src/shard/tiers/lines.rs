@@ -87,7 +87,7 @@ pub(in crate::shard) fn fetch_lines(tiers: &mut Tiers, context: &mut ShardContex
 }
 
 fn fetch_line(tiers: &mut Tiers, context: &mut ShardContext<'_>, first: BlockKey) {
-    let volume = &context.front.volumes[usize::from(first.volume())];
+    let volume = &context.volumes[first.volume()];
     if volume.failing.read.is_some()
         || !context.flash.takes_records()
         || context.flash.is_without(first)
@@ -99,7 +99,7 @@ fn fetch_line(tiers: &mut Tiers, context: &mut ShardContext<'_>, first: BlockKey
         if end <= start {
             return;
         }
-        let careless = context.front.sabotage.is(Bug::LineOverWrites);
+        let careless = context.mode.sabotage.is(Bug::LineOverWrites);
         let written = tiers.transfers.waiting_range(key).is_some() && !careless;
         if tiers.blocks.find(key).is_some() || written {
             continue;

@@ -100,10 +100,10 @@ fn look_after_leaving(tiers: &mut Tiers) {
 /// Stores with unsynced writes are synced, so that popular blocks that were written recently may
 /// enter flash.
 fn sync_stores(context: &mut ShardContext<'_>) {
-    for volume in 0..context.front.volumes.len() {
-        let v = &context.front.volumes[volume];
+    for volume in context.volumes.numbers() {
+        let v = &context.volumes[volume];
         if v.owes_sync() && !v.sync_failed() && v.failing.write.is_none() {
-            context.front.sync(volume as u16, SyncWaiter::Queues, context.effects);
+            context.volumes.sync(volume, SyncWaiter::Queues, context.effects);
         }
     }
 }
@@ -115,7 +115,7 @@ fn evict(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) {
 }
 
 fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> Promotion {
-    let volume = &context.front.volumes[usize::from(key.volume())];
+    let volume = &context.volumes[key.volume()];
     let fails =
         volume.failing.read.is_some() || volume.failing.write.is_some() || volume.sync_failed();
     let takes = context.flash.takes_records() && context.flash.logs(key);
@@ -128,7 +128,7 @@ fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> 
     }
     if tiers.owes_sync(context, key) {
         // A power cut could undo what the store holds, and a clean record would then disagree with it.
-        let volume = &context.front.volumes[usize::from(key.volume())];
+        let volume = &context.volumes[key.volume()];
         return if volume.is_syncing() { Promotion::NotYet } else { Promotion::Skipped };
     }
     if let Some(id) = tiers.blocks.find(key) {

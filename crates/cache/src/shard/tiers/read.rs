@@ -5,7 +5,6 @@ use forebay_effect::{Effect, IoError, Place, Segment};
 use forebay_flash::BlockKey;
 
 use super::{Step, Tiers, queues};
-use crate::front::Front;
 use crate::load::Source;
 use crate::place::{InMemory, Moment, Relation};
 use crate::shard::Piece;
@@ -168,7 +167,7 @@ impl Tiers {
         let range = self.blocks.granules().range_within(context, key);
         let (start, length) = (range.0, (range.1 - range.0) as u32);
         if e.valid == 0 && self.is_instant(context, piece) {
-            let stats = &mut context.front.volumes[usize::from(key.volume())].stats;
+            let stats = &mut context.volumes[key.volume()].stats;
             stats.backing_read_bytes += u64::from(length);
             return self.came_at_once(context, id, self.blocks.granules().all());
         }
@@ -184,13 +183,13 @@ impl Tiers {
         let Some(bounce) = self.transfers.take_bounce() else { return Step::NoRoom };
         let t = self.transfers.start_on(&mut self.blocks, id, Kind::Fetch, range);
         self.transfers[t].bounce = Some(bounce);
-        let stats = &mut context.front.volumes[usize::from(key.volume())].stats;
+        let stats = &mut context.volumes[key.volume()].stats;
         stats.backing_read_bytes += u64::from(length);
         let (token, device) = (self.transfers.token(t), backing(key.volume()));
         let place = Place::Frame { frame: bounce, offset: 0 };
         let effect = Effect::Read { token, device, offset: start, length };
         context.effects.push_slice(effect, &[Segment { place, length }]);
-        context.front.read_begins(Source::Store, context.now);
+        context.read_begins(Source::Store);
         Step::Wait(t)
     }
 
@@ -300,16 +299,14 @@ impl Tiers {
     /// nothing relevant can happen before it would have ended: the piece is a whole read request,
     /// and the only request.
     fn is_instant(&self, context: &ShardContext<'_>, piece: &Piece) -> bool {
-        let alone = |front: &Front| {
-            let r = &front.requests[piece.request];
-            r.op == Op::Read && r.end - r.offset == u64::from(piece.length)
-        };
-        context.front.instant
+        let r = &context.front.requests[piece.request];
+        let whole = r.op == Op::Read && r.end - r.offset == u64::from(piece.length);
+        context.mode.instant
             && context.config.relation == Relation::Exclusive
             // A dirty copy may be evicted and destaged during the transfer.
             && !self.flash.gives_copies_up()
             && context.front.requests.in_use() == 1
-            && alone(context.front)
+            && whole
     }
 
     /// Whether neither the log nor a region being forgotten will remove records soon.
@@ -355,7 +352,7 @@ impl Tiers {
         }
         queues::note_access(self, context, piece, found);
         let volume = context.front.requests[piece.request].volume;
-        let stats = &mut context.front.volumes[usize::from(volume)].stats;
+        let stats = &mut context.volumes[volume].stats;
         let hits = if write { &mut stats.write_hits } else { &mut stats.read_hits };
         match found {
             Found::Tier1 => hits.tier1 += 1,

@@ -159,7 +159,7 @@ impl Tiers {
         if op != Op::Write {
             let t =
                 self.transfers.start_on(&mut self.blocks, id, Kind::DirectZero { request }, range);
-            let volume = &mut context.front.volumes[usize::from(key.volume())];
+            let volume = &mut context.volumes[key.volume()];
             volume.direct_begins();
             let stats = &mut volume.stats;
             stats.backing_zero_bytes += u64::from(piece.length);
@@ -180,7 +180,7 @@ impl Tiers {
             _ => false,
         });
         if before != Some(t) {
-            context.front.volumes[usize::from(key.volume())].direct_begins();
+            context.volumes[key.volume()].direct_begins();
         }
         self.blocks[id].set_transfer(Some(t));
         Step::Joined
@@ -194,7 +194,7 @@ impl Tiers {
         key: BlockKey,
     ) -> Option<Step> {
         let volume = key.volume();
-        let log_bypass = &mut context.front.volumes[usize::from(volume)].log_bypass;
+        let log_bypass = &mut context.volumes[volume].log_bypass;
         match (*log_bypass, context.log.as_deref_mut()) {
             (LogBypass::Allowed, _) | (_, None) => None,
             // A failed log can note nothing. Under these policies it need not: the store has all data.
@@ -224,7 +224,7 @@ impl Tiers {
         piece: &mut Piece,
         op: Op,
     ) -> Step {
-        let careless = context.front.sabotage.is(Bug::DestageOverDirectWrite);
+        let careless = context.mode.sabotage.is(Bug::DestageOverDirectWrite);
         let overlooked = |id| careless && self.blocks[id].frame().is_none();
         if self.blocks.find(key).is_some_and(|id| !overlooked(id)) {
             if context.writes_back(key) {
@@ -283,7 +283,7 @@ impl Tiers {
         });
         if before != Some(t) {
             self.transfers.hold_range(t);
-            context.front.volumes[usize::from(key.volume())].direct_begins();
+            context.volumes[key.volume()].direct_begins();
             context.stats.range_zeroes += u64::from(zero);
         }
         Step::Joined
@@ -373,7 +373,7 @@ impl Tiers {
             // Granules beyond the end of the volume do not exist on the store, and stay clean.
             dirty = valid & self.blocks.granules().within(context, key) | lost;
         }
-        if context.front.sabotage.is(Bug::PartialHidesOlder) {
+        if context.mode.sabotage.is(Bug::PartialHidesOlder) {
             dirty &= valid;
         }
         let e = &self.blocks[id];

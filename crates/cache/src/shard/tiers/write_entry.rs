@@ -44,7 +44,7 @@ pub(super) fn write_entry(
     let e = &mut tiers.blocks[id];
     e.valid |= touched;
     e.dirty |= touched;
-    tiers.blocks.count_dirty(id, was_dirty, context.front);
+    tiers.blocks.count_dirty(id, was_dirty, context.volumes);
     tiers.blocks.list_dirty(id);
     if !transit {
         tiers.used(context, id, frame, piece);
@@ -62,7 +62,7 @@ fn in_the_way(
     id: EntryId,
     fua: bool,
 ) -> Option<TransferIndex> {
-    let careless = context.front.sabotage.is(Bug::SlotWrittenUnderSpill)
+    let careless = context.mode.sabotage.is(Bug::SlotWrittenUnderSpill)
         && context.config.acknowledge == Acknowledge::Dram
         && !fua;
     let spilling = |t: TransferIndex| matches!(tiers.transfers[t].kind, Kind::Append { .. });
@@ -95,7 +95,7 @@ fn take_in_rest(
         return Some(Step::Done(Err(IoError::Corrupt)));
     }
     let missing = !e.valid & !covered & !lost;
-    let hides = context.front.sabotage.is(Bug::PartialHidesOlder);
+    let hides = context.mode.sabotage.is(Bug::PartialHidesOlder);
     if e.flash_valid & missing != 0 && !hides {
         // A newer record replaces the older as a whole: take in what only that one holds.
         return Some(tiers.read_flash(context, id, piece, Moment::Write));
@@ -123,7 +123,7 @@ fn fill_frame(
     if op == Op::Write {
         let from = tiers.request_place(context, piece);
         context.effects.push(Effect::Copy { from, to, length: piece.length });
-    } else if !context.front.sabotage.is(Bug::TrimLeavesOldData) {
+    } else if !context.mode.sabotage.is(Bug::TrimLeavesOldData) {
         context.effects.push(Effect::Zero { to, length: piece.length });
     }
     let whole = covered == tiers.blocks.granules().all();
@@ -155,10 +155,10 @@ fn persist_write(
         }
         context.stats.written_in_transit += u64::from(under_way.is_some());
     }
-    if transit && context.front.sabotage.is(Bug::TransitFrameReusedEarly) {
+    if transit && context.mode.sabotage.is(Bug::TransitFrameReusedEarly) {
         tiers.give_frame_away(context, id);
     }
-    if transit && context.front.sabotage.is(Bug::TransitAnsweredEarly) {
+    if transit && context.mode.sabotage.is(Bug::TransitAnsweredEarly) {
         return Step::Done(Ok(()));
     }
     under_way.map_or(Step::Done(Err(IoError::Device)), Step::Applied)

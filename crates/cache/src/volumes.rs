@@ -1,0 +1,146 @@
+//! The volumes, and the syncs of their stores.
+//!
+//! A sync covers only writes that had completed when it was issued; all that wait meanwhile share the next one.
+
+use core::ops::{Index, IndexMut};
+
+use forebay_block::Volume;
+use forebay_effect::{Device, Effect, EffectQueue, Outcome, Owner, Token};
+
+use crate::config::VolumeConfig;
+use crate::per_volume::PerVolume;
+use crate::stores::Shares;
+use crate::volume::{SyncWaiter, VolumeState};
+use crate::volume_set::VolumeSet;
+
+/// All attached volumes, by number.
+#[derive(Debug)]
+pub(crate) struct Volumes {
+    list: PerVolume<VolumeState>,
+    pub shares: Shares,
+    /// Volumes with a flush in progress.
+    pub flushing: VolumeSet,
+    /// Blocks that are newer than the backing store, of all volumes.
+    pub dirty_blocks: u64,
+    /// Failed syncs, of any volume: data written before a failed sync may be lost, whatever a later
+    /// sync reports.
+    pub sync_failures: u64,
+    /// Waiters other than requests whose sync has ended.
+    pub synced: Vec<(Volume, SyncWaiter, Outcome)>,
+    /// Volumes for which [`Volumes::issue_syncs`] will request a sync.
+    due: VolumeSet,
+    /// log2 of the bytes of an extent.
+    extent_shift: u32,
+}
+
+impl Index<Volume> for Volumes {
+    type Output = VolumeState;
+    #[inline]
+    fn index(&self, volume: Volume) -> &VolumeState {
+        &self.list[volume]
+    }
+}
+
+impl IndexMut<Volume> for Volumes {
+    #[inline]
+    fn index_mut(&mut self, volume: Volume) -> &mut VolumeState {
+        &mut self.list[volume]
+    }
+}
+
+impl Volumes {
+    /// None yet; extents have `1 << extent_shift` bytes.
+    pub fn new(extent_shift: u32) -> Volumes {
+        Volumes {
+            list: PerVolume::EMPTY,
+            shares: Shares::new(),
+            flushing: VolumeSet::EMPTY,
+            dirty_blocks: 0,
+            sync_failures: 0,
+            synced: Vec::new(),
+            due: VolumeSet::EMPTY,
+            extent_shift,
+        }
+    }
+
+    /// Adds a volume that has at most `requests_max` requests at a time.
+    pub fn attach(&mut self, config: VolumeConfig, requests_max: usize) -> Volume {
+        self.list.push(VolumeState::new(config, requests_max))
+    }
+
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Their numbers.
+    pub fn numbers(&self) -> impl Iterator<Item = Volume> + use<> {
+        self.list.volumes()
+    }
+
+    /// Each with its number.
+    pub fn iter(&self) -> impl Iterator<Item = (Volume, &VolumeState)> {
+        self.list.iter()
+    }
+
+    #[inline]
+    pub fn get(&self, volume: Volume) -> Option<&VolumeState> {
+        self.list.get(volume)
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, volume: Volume) -> Option<&mut VolumeState> {
+        self.list.get_mut(volume)
+    }
+
+    /// A write or zeroing of bytes of the backing store that bypassed the log has
+    /// completed.
+    pub fn direct_written(&mut self, volume: Volume, start: u64, end: u64) {
+        let shift = self.extent_shift;
+        self[volume].direct_written(start, end, shift);
+    }
+
+    /// Whether completed direct writes to the extent of a byte are not yet durable. It may also return true when there
+    /// are none.
+    pub fn owes_sync_at(&self, volume: Volume, offset: u64) -> bool {
+        self[volume].owes_sync_at(offset >> self.extent_shift)
+    }
+
+    /// Like [`Volumes::sync`], but [`Volumes::issue_syncs`] requests the sync together with others.
+    pub fn sync_together(&mut self, volume: Volume, waiter: SyncWaiter) {
+        self[volume].wait_for_sync(waiter);
+        self.due.insert(volume);
+    }
+
+    pub fn issue_syncs(&mut self, effects: &mut EffectQueue) {
+        while let Some(volume) = self.due.first() {
+            self.due.remove(volume);
+            self.issue_sync(volume, effects);
+        }
+    }
+
+    /// Notifies `waiter` when everything that has completed on the volume's backing store until now
+    /// is durable.
+    pub fn sync(&mut self, volume: Volume, waiter: SyncWaiter, effects: &mut EffectQueue) {
+        self[volume].wait_for_sync(waiter);
+        self.issue_sync(volume, effects);
+    }
+
+    /// The next sync of the volume begins, if one is wanted and none is in progress.
+    pub fn issue_sync(&mut self, volume: Volume, effects: &mut EffectQueue) {
+        if self[volume].begin_sync() {
+            let token = Token { owner: Owner::Front, index: volume.0 };
+            effects.push(Effect::Sync { token, device: Device::Backing(volume) });
+        }
+    }
+
+    /// The volume's sync has ended; returns its waiters, in a list to be returned with
+    /// [`VolumeState::keep_waiters`].
+    pub fn end_sync(&mut self, volume: Volume, result: Outcome) -> Vec<SyncWaiter> {
+        self.list[volume].end_sync(result, &mut self.sync_failures)
+    }
+
+    /// The volumes whose sync has failed since the count of failures was `count`.
+    pub fn failed_since(&self, count: u64) -> VolumeSet {
+        self.iter().filter(|(_, v)| v.sync_failed_since(count)).map(|(volume, _)| volume).collect()
+    }
+}
