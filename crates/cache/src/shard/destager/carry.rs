@@ -131,7 +131,7 @@ impl Destager {
 
     /// Continues carrying on the remaining records of the region.
     pub fn carry_step(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>) -> CarryState {
-        if context.flash.is_closed() {
+        if context.flash.is_lost() {
             return CarryState::Failed;
         }
         let mut left = core::mem::take(&mut self.chosen);
@@ -244,7 +244,7 @@ impl Destager {
         tiers: &mut Tiers,
         context: &mut ShardContext<'_>,
     ) -> CarryState {
-        if context.flash.is_closed() {
+        if context.flash.is_lost() {
             return CarryState::Failed;
         }
         let log = context.log.as_deref().expect("a record needs a log");
