@@ -240,8 +240,8 @@ fn configuration(
         replacement,
         flash: flash.map(|(geometry, spare)| flash_tier(c, limits, n, geometry, spare)),
         shards: size.shards,
-        extent_shift: match c.choose(3) {
-            0 => CacheConfig::EXTENT_SHIFT,
+        stripe_shift: match c.choose(3) {
+            0 => CacheConfig::STRIPE_SHIFT,
             // Requests cross shards, and a volume has extents with and without cached blocks.
             blocks => block.trailing_zeros() + blocks as u32,
         },
@@ -429,7 +429,7 @@ fn relation(
     let legal: Vec<_> = Relation::ALL.into_iter().filter(goes).collect();
     config.relation = given.unwrap_or_else(|| legal[c.choose(legal.len() as u64) as usize]);
     if config.relation.has_lines() {
-        let extent = config.extent_shift - config.block_size.shift();
+        let extent = config.stripe_shift - config.block_size.shift();
         flash.line_blocks = 1 << c.choose(4).min(extent.into());
         flash.admission = AdmissionParameters::default();
     }

@@ -280,7 +280,7 @@ impl Case {
                 written: Default::default(),
             }),
             shards: 1,
-            extent_shift: CacheConfig::EXTENT_SHIFT,
+            stripe_shift: CacheConfig::STRIPE_SHIFT,
             requests_max: 8,
             waiters_max: 16,
             step_blocks: CacheConfig::STEP_BLOCKS,

@@ -66,7 +66,7 @@ impl Holdings {
             holdings.push(Held::Data, end);
             return holdings;
         }
-        let (block, extent) = (world.config.block_size.shift(), world.config.extent_shift);
+        let (block, extent) = (world.config.block_size.shift(), world.config.stripe_shift);
         let mut at = offset;
         for _ in 0..LOOKUPS_MAX {
             if at >= end {
@@ -74,7 +74,7 @@ impl Holdings {
             }
             let (shard, key) = world.place_of(volume, at);
             let blocks = &world.shards[shard].tiers.blocks;
-            let (held, shift) = match blocks.is_extent_empty(key) {
+            let (held, shift) = match blocks.is_stripe_empty(key) {
                 true => (Held::Nothing, extent),
                 false => (blocks.held(key), block),
             };

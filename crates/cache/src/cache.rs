@@ -47,7 +47,7 @@
 //! # Which part has what
 //!
 //! The *front* has volumes, requests in flight, flushes and syncs. *Shards* have the index, DRAM
-//! frames and the state of each block; a block belongs to the shard that the hash of its extent selects.
+//! frames and the state of each block; a block belongs to the shard that the hash of its stripe selects.
 //! The *log* has everything on flash. These parts do not call each other directly, but through the *world*
 //! (`world.rs`), which has them all, or through the shards' `ShardContext`. *Procedures*, such as a cleaning, a
 //! destage or a change of policy, have private state, and borrow the world for the length of a call.

@@ -44,15 +44,15 @@ pub struct CacheConfig {
     pub flash: Option<FlashConfig>,
     /// Number of shards, 1 to 64.
     pub shards: u8,
-    /// log2 of the bytes of an extent, which is at least a block. An extent belongs to one shard,
+    /// log2 of the bytes of a stripe, which is at least a block. A stripe belongs to one shard,
     /// and a trim handles it as a whole if none of it is cached.
-    pub extent_shift: u32,
+    pub stripe_shift: u32,
     /// Most requests in flight; a driver holds back more.
     pub requests_max: u32,
     /// Transfers that can be in progress in a shard on blocks without a frame; at least one.
     pub transfers_spare: u32,
     /// Pieces of requests, of one block each, that can wait at once; at least the blocks of the
-    /// largest request that touches one extent.
+    /// largest request that touches one stripe.
     pub waiters_max: u32,
     /// Blocks of a request that are handed out in one step before other requests get their turn; at
     /// least 1.
@@ -103,7 +103,7 @@ pub struct FlashConfig {
     /// cells](forebay_replacement::Tier::Slots).
     pub cells: Parameters,
     /// Blocks of a line, which the relations [that have lines](Relation::has_lines) bring to flash
-    /// together: a power of two, at most the blocks of an extent; 1 disables lines.
+    /// together: a power of two, at most the blocks of a stripe; 1 disables lines.
     pub line_blocks: u32,
     /// Which blocks may enter flash.
     pub admission: AdmissionParameters,
@@ -244,8 +244,8 @@ impl CacheConfig {
         self.flash.as_ref().map_or(Written::Ask, |flash| flash.written)
     }
 
-    /// Default [`extent_shift`](Self::extent_shift): 1 MiB.
-    pub const EXTENT_SHIFT: u32 = 20;
+    /// Default [`stripe_shift`](Self::stripe_shift): 1 MiB.
+    pub const STRIPE_SHIFT: u32 = 20;
     /// Default [`transfers_spare`](Self::transfers_spare).
     pub const TRANSFERS_SPARE: u32 = 1024;
     /// Most frames, bounce frames and spare transfers of a shard together: each may have a transfer
@@ -277,7 +277,7 @@ impl CacheConfig {
             replacement: Parameters::new(ReplacementKind::Lru),
             flash: None,
             shards: 1,
-            extent_shift: CacheConfig::EXTENT_SHIFT,
+            stripe_shift: CacheConfig::STRIPE_SHIFT,
             requests_max: 1024,
             transfers_spare: CacheConfig::TRANSFERS_SPARE,
             waiters_max: 16 * 1024,

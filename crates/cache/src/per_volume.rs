@@ -56,7 +56,7 @@ impl<T> PerVolume<T> {
 }
 
 impl<T: Clone> PerVolume<T> {
-    /// The same element for each of `count` volumes.
+    /// Every one of `count` volumes gets this element.
     pub fn filled(element: T, count: usize) -> PerVolume<T> {
         PerVolume(vec![element; count])
     }

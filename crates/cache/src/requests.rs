@@ -180,14 +180,14 @@ impl World {
     }
 
     /// Hands out the next blocks of a zeroing request that are zeroed as a range with the previous
-    /// one: at most `blocks`, and none beyond the extent, so that they belong to the same shard. An
-    /// extent of which nothing is cached costs two steps, not one for each block.
+    /// one: at most `blocks`, and none beyond the stripe, so that they belong to the same shard. An
+    /// stripe of which nothing is cached costs two steps, not one for each block.
     fn zero_further(&mut self, request: RequestIndex, shard: usize, blocks: u32) -> u32 {
         let size = self.config.block_size;
         let r = &self.front.requests[request];
-        let shift = self.config.extent_shift;
-        let extent_end = (((r.cursor - 1) >> shift) + 1) << shift;
-        let bytes = r.end.min(extent_end).saturating_sub(r.cursor);
+        let shift = self.config.stripe_shift;
+        let stripe_end = (((r.cursor - 1) >> shift) + 1) << shift;
+        let bytes = r.end.min(stripe_end).saturating_sub(r.cursor);
         let blocks = u64::from(blocks).min(bytes >> size.shift()) as u32;
         if blocks == 0 {
             return 0;

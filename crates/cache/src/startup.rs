@@ -84,15 +84,15 @@ impl Startup {
 
     /// Whether recovery has returned all records and they have not been settled.
     #[inline]
-    pub fn must_settle(&self, world: &World) -> bool {
+    pub fn must_place_records(&self, world: &World) -> bool {
         let starting = world.state == CacheState::Starting && !self.settled;
         starting && world.log.as_ref().is_some_and(Log::is_opening)
     }
 
     /// Called when recovery has returned all records, and before the log has written anything: each
     /// record must have a place in the index or be disowned.
-    pub fn settle(&mut self, world: &mut World, stamps: &mut Stamps) {
-        if !self.must_settle(world) {
+    pub fn place_records(&mut self, world: &mut World, stamps: &mut Stamps) {
+        if !self.must_place_records(world) {
             return;
         }
         self.settled = true;
@@ -106,8 +106,8 @@ impl Startup {
         if blocks > 0 {
             refuse(world, LogError::NoPlace { blocks });
         }
-        settle_outdated(world);
-        self.settle_completing(world, stamps);
+        drop_outdated(world);
+        self.check_completing(world, stamps);
         for volume in core::mem::take(&mut self.changed) {
             let of = world.volumes.get(volume);
             let blocks = of.map_or(0, |v| v.stats.dirty_blocks);
@@ -120,7 +120,7 @@ impl Startup {
     /// An older store is completed only if the newest records hold all the data that it lacks. It
     /// is not completed if records have to be disowned: that takes room in the log, and no room is
     /// made before the store is complete.
-    fn settle_completing(&mut self, world: &mut World, stamps: &mut Stamps) {
+    fn check_completing(&mut self, world: &mut World, stamps: &mut Stamps) {
         for volume in world.log.as_ref().map_or(&[][..], Log::completing).to_vec() {
             if self.incomplete.contains(volume) || !self.disowned.is_empty() {
                 refuse(world, LogError::Older { volume, which: Older::Store });
@@ -166,7 +166,7 @@ impl Startup {
 
 /// Volumes of which no clean record counts, because the store or the log is an older copy of
 /// itself: none of their records may be dirty. Recovery returns records before it knows this.
-fn settle_outdated(world: &mut World) {
+fn drop_outdated(world: &mut World) {
     let outdated = world.log.as_ref().map_or(&[][..], Log::outdated).to_vec();
     let mut dropped = VolumeSet::EMPTY;
     for (volume, which) in outdated {

@@ -90,7 +90,7 @@ impl Switch {
 
     /// At the start: whether the wanted policy can take effect at once. It may not if recovery
     /// found dirty records.
-    pub fn settle(&mut self, world: &mut World) {
+    pub fn begin_at_start(&mut self, world: &mut World) {
         let to = (world.config.write_policy, world.config.acknowledge);
         let dirty = world.volumes.dirty_blocks > 0;
         if to.0.write_back || !dirty {

@@ -55,7 +55,7 @@ pub(crate) struct Failing {
     pub write: Option<IoError>,
 }
 
-/// Extents for which the last direct write is remembered.
+/// Stripes for which the last direct write is remembered.
 const PLACES: u64 = 4096;
 
 /// An attached volume.
@@ -74,7 +74,7 @@ pub(crate) struct VolumeState {
     /// Direct writes begun.
     direct_begun: u64,
     pub log_bypass: LogBypass,
-    /// The number of the last direct write to each extent. Extents that are [`PLACES`] apart share
+    /// The number of the last direct write to each stripe. Stripes that are [`PLACES`] apart share
     /// one, so it may be too high.
     direct_last: Box<[u64]>,
     /// A sync has failed: data that it should have covered may be lost, so no later sync counts as
@@ -177,10 +177,10 @@ impl VolumeState {
         self.direct_begun += 1;
     }
 
-    /// A direct write to these bytes has completed; extents have `1 << extent_shift` bytes.
-    pub fn direct_written(&mut self, start: u64, end: u64, extent_shift: u32) {
+    /// A direct write to these bytes has completed; stripes have `1 << stripe_shift` bytes.
+    pub fn direct_written(&mut self, start: u64, end: u64, stripe_shift: u32) {
         self.direct_done += 1;
-        let (first, last) = (start >> extent_shift, end.saturating_sub(1) >> extent_shift);
+        let (first, last) = (start >> stripe_shift, end.saturating_sub(1) >> stripe_shift);
         for place in first..=last.min(first + PLACES - 1) {
             self.direct_last[(place % PLACES) as usize] = self.direct_done;
         }
@@ -191,9 +191,9 @@ impl VolumeState {
         self.direct_done > self.direct_durable
     }
 
-    /// Whether completed direct writes to the extent are not yet durable. It may return true when there are none.
-    pub fn owes_sync_at(&self, extent: u64) -> bool {
-        self.direct_last[(extent % PLACES) as usize] > self.direct_durable
+    /// Whether completed direct writes to the stripe are not yet durable. It may return true when there are none.
+    pub fn owes_sync_at(&self, stripe: u64) -> bool {
+        self.direct_last[(stripe % PLACES) as usize] > self.direct_durable
     }
 
     /// Whether a sync is in progress.

@@ -29,8 +29,8 @@ pub(crate) struct Volumes {
     pub synced: Vec<(Volume, SyncWaiter, Outcome)>,
     /// Volumes for which [`Volumes::issue_syncs`] will request a sync.
     due: VolumeSet,
-    /// log2 of the bytes of an extent.
-    extent_shift: u32,
+    /// log2 of the bytes of a stripe.
+    stripe_shift: u32,
 }
 
 impl Index<Volume> for Volumes {
@@ -49,8 +49,8 @@ impl IndexMut<Volume> for Volumes {
 }
 
 impl Volumes {
-    /// None yet; extents have `1 << extent_shift` bytes.
-    pub fn new(extent_shift: u32) -> Volumes {
+    /// None yet; stripes have `1 << stripe_shift` bytes.
+    pub fn new(stripe_shift: u32) -> Volumes {
         Volumes {
             list: PerVolume::EMPTY,
             shares: Shares::new(),
@@ -59,7 +59,7 @@ impl Volumes {
             sync_failures: 0,
             synced: Vec::new(),
             due: VolumeSet::EMPTY,
-            extent_shift,
+            stripe_shift,
         }
     }
 
@@ -95,14 +95,14 @@ impl Volumes {
     /// A write or zeroing of bytes of the backing store that bypassed the log has
     /// completed.
     pub fn direct_written(&mut self, volume: Volume, start: u64, end: u64) {
-        let shift = self.extent_shift;
+        let shift = self.stripe_shift;
         self[volume].direct_written(start, end, shift);
     }
 
-    /// Whether completed direct writes to the extent of a byte are not yet durable. It may also return true when there
+    /// Whether completed direct writes to the stripe of a byte are not yet durable. It may also return true when there
     /// are none.
     pub fn owes_sync_at(&self, volume: Volume, offset: u64) -> bool {
-        self[volume].owes_sync_at(offset >> self.extent_shift)
+        self[volume].owes_sync_at(offset >> self.stripe_shift)
     }
 
     /// Like [`Volumes::sync`], but [`Volumes::issue_syncs`] requests the sync together with others.

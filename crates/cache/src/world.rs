@@ -140,7 +140,7 @@ impl World {
         World {
             mode: Mode::default(),
             front: Front::new(&config),
-            volumes: Volumes::new(config.extent_shift),
+            volumes: Volumes::new(config.stripe_shift),
             loads: config
                 .flash
                 .as_ref()
@@ -205,7 +205,7 @@ impl World {
     }
 
     pub fn shard_of(&self, volume: Volume, offset: u64) -> usize {
-        shard_of(self.shards.len(), self.config.extent_shift, volume, offset)
+        shard_of(self.shards.len(), self.config.stripe_shift, volume, offset)
     }
 
     /// A read of one block that is in memory: returns the frame and the offset of the data in it.
@@ -223,7 +223,7 @@ impl World {
             return None;
         }
         let key = BlockKey::new(volume, size.index_of(offset).0);
-        let n = shard_of(self.shards.len(), self.config.extent_shift, volume, offset);
+        let n = shard_of(self.shards.len(), self.config.stripe_shift, volume, offset);
         let frame = self.shards[n].tiers.read_hit(key, start as u32, length as u32)?;
         v.stats.reads += 1;
         v.stats.read_bytes += length;
@@ -350,11 +350,11 @@ impl World {
 
 /// Which of `n` shards a byte of a volume belongs to.
 #[inline]
-fn shard_of(n: usize, extent_shift: u32, volume: Volume, offset: u64) -> usize {
+fn shard_of(n: usize, stripe_shift: u32, volume: Volume, offset: u64) -> usize {
     if n == 1 {
         return 0;
     }
-    let x = (offset >> extent_shift) ^ (u64::from(volume.0) << 48);
+    let x = (offset >> stripe_shift) ^ (u64::from(volume.0) << 48);
     let hash = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     ((u128::from(hash) * n as u128) >> 64) as usize
 }

@@ -88,7 +88,7 @@ fn destages_that_wait_for_busy_blocks_ask_for_no_call_before_that_is_over() {
     (geometry.regions, geometry.active_extents_max) = (12, 20);
     // Two destages go on at a time, and a call has one step for both.
     let config =
-        CacheConfig { shards: 2, extent_shift: 16, dram_blocks: 8, call_steps: 1, ..config };
+        CacheConfig { shards: 2, stripe_shift: 16, dram_blocks: 8, call_steps: 1, ..config };
     let mut d = Driver::new(config);
     let complete = |d: &mut Driver, held: &[Option<Token>]| {
         let may = |e: &Effect| !is_flash_read(e) || !held.contains(&e.token());
@@ -360,7 +360,7 @@ fn a_durable_mark_is_good_for_one_step() {
     // marked for that it is read, and stays. When the extent has left the table of two, the block is
     // written and evicted: its extent must be marked again before its record is appended.
     let config = with_flash(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
-    let mut d = Driver::new(CacheConfig { extent_shift: 16, ..config });
+    let mut d = Driver::new(CacheConfig { stripe_shift: 16, ..config });
     let read = |d: &mut Driver, block| {
         d.read(block);
         d.settle();
@@ -456,7 +456,7 @@ fn behind_the_end_of_a_volume_a_frame_holds_zeroes() {
 fn records_of_a_zeroed_range_are_dirty_wherever_in_it_until_it_is_durable() {
     // The range goes past the log, over three extents: a power cut may yet undo it.
     let config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Dram);
-    let mut d = Driver::new(CacheConfig { extent_shift: 16, ..config });
+    let mut d = Driver::new(CacheConfig { stripe_shift: 16, ..config });
     d.request(Op::Flush, Flags::NONE, 0, 0);
     d.settle();
     let zeroing = d.request(Op::WriteZeroes, Flags::NONE, 0, 40 * BLOCK);

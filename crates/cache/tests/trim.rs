@@ -245,9 +245,9 @@ fn requests_without_a_place_go_on_in_turn_when_there_is_one() {
 }
 
 /// Random requests, trims among them, and completions; the effects.
-fn walk(policy: WritePolicy, extent_shift: u32, seed: u64) -> (Vec<String>, String) {
+fn walk(policy: WritePolicy, stripe_shift: u32, seed: u64) -> (Vec<String>, String) {
     let steps = CacheConfig { step_blocks: 24, request_blocks_max: 60, ..config(policy) };
-    walk_with(CacheConfig { extent_shift, ..steps }, seed)
+    walk_with(CacheConfig { stripe_shift, ..steps }, seed)
 }
 
 /// Random requests and completions on a cache of any configuration; the effects.
@@ -285,9 +285,9 @@ fn extents_taken_as_one_are_zeroed_as_if_block_by_block() {
         for seed in 0..12 {
             // In extents of a block nothing is taken as one.
             let one_by_one = walk(policy, 12, seed);
-            for extent_shift in [14, 16, 20] {
-                let taken = walk(policy, extent_shift, seed);
-                assert!(taken == one_by_one, "{policy:?}, seed {seed}, shift {extent_shift}");
+            for stripe_shift in [14, 16, 20] {
+                let taken = walk(policy, stripe_shift, seed);
+                assert!(taken == one_by_one, "{policy:?}, seed {seed}, shift {stripe_shift}");
             }
         }
     }

@@ -71,7 +71,7 @@ fn real(config: &Config, requests: &[Request], backend: Backend) -> Counters {
         }
     }
     drop(session);
-    engine.settle();
+    engine.wait_until_idle();
     let counters = engine.counters();
     engine.stop(StopMode::Destage, |_| {}).unwrap();
     counters

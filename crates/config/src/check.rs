@@ -217,7 +217,7 @@ fn check_replacement(flash: &Flash, problems: &mut Problems) {
     }
 }
 
-/// A line lies in one extent of the cache.
+/// A line lies in one stripe of the cache.
 const LINE_MAX: u64 = 1 << 20;
 
 /// How many active extents there is room for in a superblock of 16 pages, with those of 64 volumes.

@@ -242,7 +242,7 @@ impl Engine {
 
     /// Waits until all work for the requests so far has ended, including background work. Dirty
     /// data stays dirty.
-    pub fn settle(&self) {
+    pub fn wait_until_idle(&self) {
         while !self.shared.lock().is_idle() {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }

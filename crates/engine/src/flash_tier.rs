@@ -62,7 +62,7 @@ impl FlashTier {
     ///
     /// # Errors
     /// If the configured page size is one that the device cannot write.
-    pub fn settle(&self, config: &Config, format: bool) -> Result<Config, EngineError> {
+    pub fn complete(&self, config: &Config, format: bool) -> Result<Config, EngineError> {
         let mut config = config.clone();
         let Some(flash) = &mut config.flash else { return Ok(config) };
         let found = match &self.found {

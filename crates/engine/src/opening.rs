@@ -152,8 +152,8 @@ fn check(
     OpenDevices { mut stores, mut flash }: OpenDevices,
 ) -> Result<Checked, EngineError> {
     let mut notices = Vec::new();
-    let settled = flash.as_ref().map(|tier| tier.settle(config, options.format)).transpose()?;
-    let config = settled.unwrap_or_else(|| config.clone());
+    let completed = flash.as_ref().map(|tier| tier.complete(config, options.format)).transpose()?;
+    let config = completed.unwrap_or_else(|| config.clone());
     let mut machine = cache_config(&config, flash.as_ref().map(|f| f.bytes))?;
     forebay_setup::check_bookkeeping(&machine)?;
     if let (Some(tier), Some(flash)) = (&mut flash, &machine.flash)

@@ -242,7 +242,7 @@ impl Engine {
         &self,
         left: StoreState,
     ) -> Result<Vec<Option<SealContents>>, EngineError> {
-        self.settle_stamps()?;
+        self.end_stamping()?;
         let stamp = self.shared.lock().cache.stamp_now(left != StoreState::Dirty);
         let mut stores = self.stores.lock_all();
         let passes_through = self.pass_through(&stores);
@@ -297,7 +297,7 @@ impl Engine {
     /// From now on no stamps are written until requests continue. Data that was destaged but not
     /// stamped yet is stamped now: else the cleaner would order a stamp after the note. (If this
     /// fails, the note will fail too.)
-    fn settle_stamps(&self) -> Result<(), EngineError> {
+    fn end_stamping(&self) -> Result<(), EngineError> {
         let mut core = self.shared.lock_anyway();
         core.noted = true;
         let life = core.life;

@@ -119,7 +119,7 @@ struct Entry {
 impl Entry {
     /// Copies lent data into the buffer, which receives the rest.
     #[cold]
-    fn settle(&mut self) {
+    fn copy_loans(&mut self) {
         self.borrows = false;
         let mut target = self.memory.pointer;
         for loan in self.lent.drain(..) {
@@ -266,7 +266,7 @@ unsafe impl Requests for Table {
     fn data(&mut self, request: RequestId) -> MemorySlice {
         let entry = self.entry_mut(request);
         if entry.borrows {
-            entry.settle();
+            entry.copy_loans();
         }
         entry.memory
     }
@@ -290,7 +290,7 @@ unsafe impl Requests for Table {
     fn reply(&mut self, request: RequestId, result: Outcome) {
         let mut entry = self.entries[request.0 as usize].take().expect("the request is in flight");
         if entry.lent_bytes != entry.request.length && !entry.lent.is_empty() {
-            entry.settle();
+            entry.copy_loans();
         }
         self.free.push(request.0 as u32);
         let mailbox = &mut self.sessions[entry.session as usize];

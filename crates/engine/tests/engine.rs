@@ -643,7 +643,7 @@ fn a_destage_that_waits_only_for_time_ends() {
     let refused = submit_one(&mut session, request(Op::Write, 0, 1, 1), 2);
     assert!(refused.result.is_err(), "writes are acknowledged from flash");
     drop(session);
-    engine.settle();
+    engine.wait_until_idle();
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let result = engine.destage(|_| {});

@@ -183,7 +183,7 @@ struct Batch {
 #[derive(Default)]
 struct Forming {
     /// Its place among the batches.
-    slot: usize,
+    index: usize,
     /// From what is carried, not from the queue.
     carried: bool,
     region: u32,
@@ -350,13 +350,13 @@ impl Log {
         let epoch = self.superblock.contents.epoch;
         let (region_sequence, page, opens_region) =
             self.regions.take(pages, sequence, &self.uuid, epoch);
-        let slot = self.batches.free.pop().expect("a batch is free");
-        self.batches.order.push_back(slot);
-        let mut entries = core::mem::take(&mut self.batches.all[slot].entries);
+        let index = self.batches.free.pop().expect("a batch is free");
+        self.batches.order.push_back(index);
+        let mut entries = core::mem::take(&mut self.batches.all[index].entries);
         entries.clear();
         self.take_notes(fill.count, &mut entries);
         let mut forming = Forming {
-            slot,
+            index,
             carried,
             region: (region_sequence % u64::from(self.geometry.regions)) as u32,
             header_page: page + u32::from(opens_region),
@@ -368,7 +368,7 @@ impl Log {
             self.take_record(&mut forming);
         }
         let Forming { entries, sums_missing, unsummed, last_serial, .. } = forming;
-        self.batches.all[slot] = Batch {
+        self.batches.all[index] = Batch {
             state: State::Summing,
             sequence,
             page,
@@ -390,8 +390,8 @@ impl Log {
             self.mark_clean(sequence, ticket);
         }
         match sums_missing {
-            0 if unsummed => self.batches.unsummed.push_back(slot),
-            0 => self.write_batch(slot),
+            0 if unsummed => self.batches.unsummed.push_back(index),
+            0 => self.write_batch(index),
             _ => {}
         }
     }
@@ -442,34 +442,34 @@ impl Log {
             }
             _ => self.cells.payload_seed(item.key, self.cells.position(cell)),
         };
-        let name = (batch.slot as u32) << 16 | batch.entries.len() as u32;
+        let name = (batch.index as u32) << 16 | batch.entries.len() as u32;
         let effect = Effect::Checksum { token: token(Kind::Checksum, name), seed };
         self.effects.push_slice(effect, &self.segments);
     }
 
     /// A payload's checksum is known; returns whether it was the last one missing.
-    pub(crate) fn checksum_done(&mut self, slot: usize, entry: usize, value: u32) -> bool {
-        let batch = &mut self.batches.all[slot];
+    pub(crate) fn checksum_done(&mut self, index: usize, entry: usize, value: u32) -> bool {
+        let batch = &mut self.batches.all[index];
         assert!(batch.state == State::Summing, "no checksum of this batch is missing");
         batch.entries[entry].entry.checksum = value;
         batch.sums_missing -= 1;
         let last = batch.sums_missing == 0;
         if last {
-            self.write_batch(slot);
+            self.write_batch(index);
         }
         last
     }
 
     /// Issues the write. The headers are encoded when the driver asks for them.
-    pub(crate) fn write_batch(&mut self, slot: usize) {
+    pub(crate) fn write_batch(&mut self, index: usize) {
         if self.error.is_some() {
-            self.batches.all[slot].state = State::Failed;
+            self.batches.all[index].state = State::Failed;
             return self.resolve_batches();
         }
-        let batch = &mut self.batches.all[slot];
+        let batch = &mut self.batches.all[index];
         batch.state = State::Writing;
         (batch.synced, batch.generation) = (self.commit.durable_sequence, self.superblock.known());
-        let buffer = BATCH_BUFFERS + slot;
+        let buffer = BATCH_BUFFERS + index;
         self.segments.clear();
         let headers = 1 + u32::from(batch.opens_region);
         let first = if batch.opens_region { 0 } else { self.geometry.page_size };
@@ -488,21 +488,21 @@ impl Log {
         let (page, pages) = (batch.page, batch.pages + u32::from(batch.opens_region));
         self.stats.header_pages += u64::from(headers);
         self.stats.payload_pages += u64::from(batch.pages - 1);
-        self.batches.all[slot].writes = 1;
-        self.push_write(token(Kind::Batch, slot as u32), page, pages);
+        self.batches.all[index].writes = 1;
+        self.push_write(token(Kind::Batch, index as u32), page, pages);
         if self.geometry.has_slots() {
-            self.write_cells(slot);
+            self.write_cells(index);
         }
     }
 
     /// Issues the writes of a batch's payloads to their cells.
-    fn write_cells(&mut self, slot: usize) {
+    fn write_cells(&mut self, index: usize) {
         let cell_pages = self.geometry.block_pages();
         // The run being collected: its first page and its pages.
         let mut run = (0, 0);
         self.segments.clear();
-        for n in 0..self.batches.all[slot].entries.len() {
-            let e = &self.batches.all[slot].entries[n];
+        for n in 0..self.batches.all[index].entries.len() {
+            let e = &self.batches.all[index].entries[n];
             if !e.has_payload() {
                 continue;
             }
@@ -511,7 +511,7 @@ impl Log {
             let pages = self.geometry.payload_pages(valid);
             let full = run.1 + pages > self.geometry.batch_pages_max;
             if run.1 > 0 && (page != run.0 + run.1 || full) {
-                self.write_run(slot, n, run);
+                self.write_run(index, n, run);
                 run = (page, 0);
             }
             if run.1 == 0 {
@@ -529,21 +529,21 @@ impl Log {
             }
         }
         if run.1 > 0 {
-            let n = self.batches.all[slot].entries.len();
-            self.write_run(slot, n, run);
+            let n = self.batches.all[index].entries.len();
+            self.write_run(index, n, run);
         }
     }
 
-    fn write_run(&mut self, slot: usize, n: usize, (page, pages): (u32, u32)) {
-        self.batches.all[slot].writes += 1;
+    fn write_run(&mut self, index: usize, n: usize, (page, pages): (u32, u32)) {
+        self.batches.all[index].writes += 1;
         self.stats.payload_pages += u64::from(pages);
-        self.push_write(token(Kind::Payload, (slot as u32) << 16 | n as u32), page, pages);
+        self.push_write(token(Kind::Payload, (index as u32) << 16 | n as u32), page, pages);
         self.segments.clear();
     }
 
     /// Ensures that a batch's buffer holds the headers of the current write.
-    pub(crate) fn encode_headers(&mut self, slot: usize) {
-        let Some(batch) = self.batches.all.get_mut(slot) else { return };
+    pub(crate) fn encode_headers(&mut self, index: usize) {
+        let Some(batch) = self.batches.all.get_mut(index) else { return };
         let wanted = matches!(batch.state, State::Writing | State::Failing);
         if !wanted || core::mem::replace(&mut batch.encoded, true) {
             return;
@@ -551,7 +551,7 @@ impl Log {
         let (synced, generation) = (batch.synced, batch.generation);
         let epoch = self.superblock.contents.epoch;
         let page_size = self.geometry.page_size as usize;
-        let buffer = &mut self.buffers[BATCH_BUFFERS + slot];
+        let buffer = &mut self.buffers[BATCH_BUFFERS + index];
         let (region_page, batch_page) = buffer.split_at_mut(page_size);
         if batch.opens_region {
             RegionHeader {
@@ -580,8 +580,8 @@ impl Log {
     }
 
     /// A batch's write has ended.
-    pub(crate) fn batch_written(&mut self, slot: usize, result: Outcome) {
-        let batch = &mut self.batches.all[slot];
+    pub(crate) fn batch_written(&mut self, index: usize, result: Outcome) {
+        let batch = &mut self.batches.all[index];
         assert!(
             batch.writes > 0 && matches!(batch.state, State::Writing | State::Failing),
             "this batch is not being written"

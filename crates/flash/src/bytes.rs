@@ -28,8 +28,8 @@ impl Log {
     /// Without bytes: issues the write of a batch at the point where, with bytes, its last checksum
     /// arrives.
     pub(crate) fn write_unsummed(&mut self) {
-        if let Some(slot) = self.batches.unsummed.pop_front() {
-            self.write_batch(slot);
+        if let Some(index) = self.batches.unsummed.pop_front() {
+            self.write_batch(index);
         }
     }
 

@@ -508,8 +508,8 @@ impl Log {
         let buffer = buffer.0 as usize;
         if buffer == self.directory_buffer() {
             self.encode_directory();
-        } else if let Some(slot) = buffer.checked_sub(BATCH_BUFFERS) {
-            self.encode_headers(slot);
+        } else if let Some(index) = buffer.checked_sub(BATCH_BUFFERS) {
+            self.encode_headers(index);
         }
         &mut self.buffers[buffer]
     }

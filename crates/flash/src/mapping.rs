@@ -155,7 +155,7 @@ impl Log {
     /// Requests the next payload.
     fn verify_next(&mut self, r: &mut Recovery) {
         if r.mapped.tail_todo.is_empty() && !r.mapped.settled {
-            self.settle_tail(r);
+            self.apply_tail(r);
         }
         let m = &r.mapped;
         let entry = match (m.tail_todo.front(), m.live_todo.front()) {
@@ -192,7 +192,7 @@ impl Log {
     }
 
     /// The tail's payloads are verified: its entries that count are applied.
-    fn settle_tail(&mut self, r: &mut Recovery) {
+    fn apply_tail(&mut self, r: &mut Recovery) {
         let count = r.mapped.whole_batches();
         let dropped = r.mapped.tail.len() - count;
         r.report.batches_dropped += dropped as u64;

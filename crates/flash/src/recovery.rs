@@ -558,7 +558,7 @@ impl Log {
             return self.refuse(error);
         }
         r.changed.extend(report.outdated.iter().map(|o| o.0));
-        self.settle_regions(tail, head, end);
+        self.add_unread_regions(tail, head, end);
         self.batches.next_sequence = end + 1;
         self.commit.complete_sequence = end;
         // What was read is durable: it was synced before. Where payloads lie in cells that has to
@@ -587,7 +587,7 @@ impl Log {
     }
 
     /// Fills in the regions in use that the walk has not read.
-    fn settle_regions(&mut self, tail: u64, head: u64, end: u64) {
+    fn add_unread_regions(&mut self, tail: u64, head: u64, end: u64) {
         self.regions.continue_at(tail, head);
         let mut first_batch = end + 1;
         for sequence in (tail..head).rev() {

@@ -61,7 +61,7 @@ impl WriteOnlyStack {
             }
             self.times.count_older_than_all();
             let now = self.times.record(Seat::InLine);
-            self.settle();
+            self.check_due();
             return (Reuse::COLD, now);
         }
         let seat = self.times.remove(time);
@@ -89,13 +89,13 @@ impl WriteOnlyStack {
                 (position, self.times.record(Seat::Fixed { position, slack }))
             }
         };
-        self.settle();
+        self.check_due();
         (Reuse::at(now.0), now.1)
     }
 
     /// Looks at the fixed blocks that may have no slack left, from the top down: one that comes in line
     /// adds to the slack of those below it only.
-    fn settle(&mut self) {
+    fn check_due(&mut self) {
         if !self.times.any_due() {
             return;
         }

@@ -83,7 +83,7 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
         replacement: replacement(&config.replacement)?,
         flash,
         shards,
-        extent_shift: CacheConfig::EXTENT_SHIFT,
+        stripe_shift: CacheConfig::STRIPE_SHIFT,
         requests_max: config.workers.requests_max,
         waiters_max: WAITERS_MAX,
         step_blocks: CacheConfig::STEP_BLOCKS,

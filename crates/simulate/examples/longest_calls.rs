@@ -64,7 +64,7 @@ fn run(layout: &str, policy: &str, (count, mib, blocks): (u64, u64, u64)) -> Vec
     for request in requests(count, blocks) {
         simulation.add(&request).expect("the simulation runs");
     }
-    simulation.settle_all().expect("the simulation ends");
+    simulation.run_until_idle().expect("the simulation ends");
     simulation.take_calls()
 }
 

@@ -334,8 +334,8 @@ impl Simulation {
     ///
     /// # Errors
     /// If the cache stops answering.
-    pub fn settle_all(&mut self) -> Result<(), SimulateError> {
-        self.settle();
+    pub fn run_until_idle(&mut self) -> Result<(), SimulateError> {
+        self.run_all();
         if !self.is_busy() && !self.is_stopped() { Ok(()) } else { Err(self.stuck()) }
     }
 
@@ -364,7 +364,7 @@ impl Simulation {
     /// # Errors
     /// If the cache stops answering.
     pub fn finish(mut self) -> Result<SimulationResult, SimulateError> {
-        self.settle_all()?;
+        self.run_until_idle()?;
         let mut result = self.result();
         result.after_outages = self.destage()?;
         Ok(result)
@@ -377,7 +377,7 @@ impl Simulation {
         let bindings = (0..volumes).map(binding).collect();
         self.cache.start(self.now, Open::Format { uuid: [0xfb; 16], bindings });
         self.execute();
-        self.settle();
+        self.run_all();
         while let Some(notice) = self.cache.poll_notice() {
             if let Notice::Failed(error) = notice {
                 return Err(SimulateError::Flash(error));
@@ -438,7 +438,7 @@ impl Simulation {
         }
         self.hand_in(request, state);
         if matches!(self.pacing, Pacing::Quiesced | Pacing::Untimed) {
-            self.settle();
+            self.run_all();
             if self.in_flight.len() != self.free.len() {
                 return Err(self.stuck());
             }
@@ -513,7 +513,7 @@ impl Simulation {
 
     /// Lets everything happen that is under way; where stores fail, which are tried again and again, only until
     /// all requests are answered.
-    fn settle(&mut self) {
+    fn run_all(&mut self) {
         let all = self.outages.is_empty();
         let goes_on = |s: &Self| all || !s.cache.is_ready() || s.is_busy();
         while goes_on(self) && self.step() {}

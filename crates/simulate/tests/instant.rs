@@ -47,7 +47,7 @@ fn counted(scenario: &Scenario, requests: &[Request], pacing: Pacing) -> String 
     let options = Options { pacing, assume_flush, ..Options::default() };
     let mut simulation = Simulation::new(scenario, &options).unwrap();
     simulation.add_all(requests.iter().copied()).unwrap();
-    simulation.settle_all().unwrap();
+    simulation.run_until_idle().unwrap();
     let cache = simulation.cache();
     let (mut stats, mut log) = (*cache.stats(), cache.log_stats().copied());
     if requests.iter().any(|r| r.length > 4096) {

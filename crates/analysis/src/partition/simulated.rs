@@ -262,7 +262,7 @@ impl Running {
 
     /// Waits for the end; how long it all took, in seconds.
     fn finish(&mut self, tallies: &mut [Tally]) -> Result<f64, BoxError> {
-        self.timed.settle_all()?;
+        self.timed.run_until_idle()?;
         self.take(tallies);
         Ok(self.timed.answered_at().as_secs_f64())
     }

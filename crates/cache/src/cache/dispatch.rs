@@ -29,7 +29,7 @@ impl Cache {
             || self.world.forgetting.is_some()
             || self.has_lost_log()
             || self.pass_through.has_work()
-            || self.startup.must_settle(&self.world)
+            || self.startup.must_place_records(&self.world)
             || !front.finished.is_empty()
             || self.world.may_resume()
             || !volumes.flushing.is_empty()
@@ -168,7 +168,7 @@ impl Cache {
         let world = &mut self.world;
         world.state = CacheState::Ready;
         world.take_log_bypasses();
-        self.switch.settle(world);
+        self.switch.begin_at_start(world);
         for shard in &mut world.shards {
             shard.tiers.evict_from_flash(&mut around!(world));
         }
@@ -191,7 +191,7 @@ impl Cache {
             self.look_ahead();
             self.handle_event(event);
         }
-        self.startup.settle(&mut self.world, &mut self.stamps);
+        self.startup.place_records(&mut self.world, &mut self.stamps);
         self.world.volumes.issue_syncs(&mut self.world.effects);
         any
     }

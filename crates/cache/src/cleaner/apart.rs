@@ -103,7 +103,7 @@ impl ApartVolumes {
             s.stamps.note_taken_over(self.settling & !self.unsynced);
         }
         if !self.settling.is_empty() {
-            any |= self.settle(s);
+            any |= self.mark_clean(s);
         }
         any
     }
@@ -128,11 +128,11 @@ impl ApartVolumes {
         }
     }
 
-    fn settle(&mut self, s: &mut Surroundings<'_>) -> bool {
+    fn mark_clean(&mut self, s: &mut Surroundings<'_>) -> bool {
         let (volumes, synced) = (self.settling, !self.unsynced);
         for n in 0..s.world.shards.len() {
             let context = &mut around!(s.world);
-            if !apart::settle(&mut s.world.shards[n], context, volumes, synced) {
+            if !apart::mark_clean(&mut s.world.shards[n], context, volumes, synced) {
                 return false;
             }
         }

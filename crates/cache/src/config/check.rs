@@ -24,8 +24,8 @@ impl CacheConfig {
         refuse_unless(self.call_steps >= 1, ConfigError::CallSteps)?;
         let requests_most = u32::MAX - VOLUMES_MAX as u32;
         refuse_unless(self.requests_max <= requests_most, ConfigError::RequestsMax)?;
-        let extents = self.block_size.shift()..=63;
-        refuse_unless(extents.contains(&self.extent_shift), ConfigError::ExtentShift)?;
+        let stripes = self.block_size.shift()..=63;
+        refuse_unless(stripes.contains(&self.stripe_shift), ConfigError::StripeShift)?;
         let slots = self.flash.as_ref().is_some_and(|f| f.geometry.has_slots());
         refuse_unless(!slots || self.shards == 1, ConfigError::SlotsShards)?;
         let (relation, combination) = (self.relation, Combination::from_config(self));
@@ -63,8 +63,8 @@ impl CacheConfig {
         let blocks = 1..=flash.entries_max;
         refuse_unless(!slots || blocks.contains(&flash.blocks), ConfigError::FlashBlocks)?;
 
-        let extent = 1 << (self.extent_shift - self.block_size.shift());
-        let line = flash.line_blocks.is_power_of_two() && u64::from(flash.line_blocks) <= extent;
+        let stripe = 1 << (self.stripe_shift - self.block_size.shift());
+        let line = flash.line_blocks.is_power_of_two() && u64::from(flash.line_blocks) <= stripe;
         refuse_unless(line, ConfigError::LineBlocks { blocks: flash.line_blocks })?;
         let reads_most = if slots { FlashConfig::SLOTS_READINGS_MAX } else { u8::MAX };
         let reads = 1..=reads_most;
@@ -90,8 +90,8 @@ pub enum ConfigError {
     CallSteps,
     /// More requests than can be numbered.
     RequestsMax,
-    /// An extent is shorter than a block, or longer than any volume.
-    ExtentShift,
+    /// A stripe is shorter than a block, or longer than any volume.
+    StripeShift,
     /// The slots layout has one shard.
     SlotsShards,
     /// The policies do not go together.
@@ -130,7 +130,7 @@ pub enum ConfigError {
     },
     /// Slots layout: replacement has no block, or more than there are cells.
     FlashBlocks,
-    /// A line is no power of two of blocks, or longer than an extent.
+    /// A line is no power of two of blocks, or longer than a stripe.
     LineBlocks {
         /// The blocks of the line.
         blocks: u32,
@@ -156,7 +156,7 @@ impl fmt::Display for ConfigError {
                 let most = u32::MAX - VOLUMES_MAX as u32;
                 write!(f, "requests_max must be at most {most}")
             }
-            ConfigError::ExtentShift => f.write_str("an extent must be at least one block"),
+            ConfigError::StripeShift => f.write_str("a stripe must be at least one block"),
             ConfigError::SlotsShards => f.write_str("the slots layout supports only one shard"),
             ConfigError::Combination { relation, why } => write!(f, "{relation}: {why}"),
             ConfigError::DramBlocks => f.write_str("each shard needs at least one DRAM block"),
@@ -183,7 +183,7 @@ impl fmt::Display for ConfigError {
             ConfigError::LineBlocks { blocks } => write!(
                 f,
                 "{blocks} blocks is not a valid line size: the number of blocks in a line must be \
-                 a power of two, and a line must fit in one extent"
+                 a power of two, and a line must fit in one stripe"
             ),
             ConfigError::PromoteAfter => write!(
                 f,
@@ -222,7 +222,7 @@ mod tests {
         refuses(ConfigError::Shards, |c| c.shards = 65);
         refuses(ConfigError::StepBlocks, |c| c.step_blocks = c.request_blocks_max + 1);
         refuses(ConfigError::CallSteps, |c| c.call_steps = 0);
-        refuses(ConfigError::ExtentShift, |c| c.extent_shift = c.block_size.shift() - 1);
+        refuses(ConfigError::StripeShift, |c| c.stripe_shift = c.block_size.shift() - 1);
         refuses(ConfigError::DramBlocks, |c| c.dram_blocks = 0);
         refuses(ConfigError::SpareFrames, |c| c.spare_frames = 0);
         refuses(ConfigError::BounceFrames, |c| c.bounce_frames = 0);
@@ -329,7 +329,7 @@ mod tests {
                     2 => c.bounce_frames = any,
                     3 => c.transfers_spare = any,
                     4 => c.shards = few as u8,
-                    5 => c.extent_shift = few,
+                    5 => c.stripe_shift = few,
                     6 => c.requests_max = few_or_all,
                     7 => c.waiters_max = few,
                     8 => c.step_blocks = any,

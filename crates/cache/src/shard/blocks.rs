@@ -60,7 +60,7 @@ impl Blocks {
         Blocks {
             index: Index::new(
                 entries,
-                config.extent_shift - config.block_size.shift(),
+                config.stripe_shift - config.block_size.shift(),
                 config.flash.is_some(),
             ),
             frames,
@@ -134,9 +134,9 @@ impl Blocks {
         self.index.remove(id);
     }
 
-    /// Whether no block of the extent of `key` is known for certain.
-    pub fn is_extent_empty(&self, key: BlockKey) -> bool {
-        self.index.is_extent_empty(key)
+    /// Whether no block of the stripe of `key` is known for certain.
+    pub fn is_stripe_empty(&self, key: BlockKey) -> bool {
+        self.index.is_stripe_empty(key)
     }
 
     /// The data held of a block.

@@ -139,10 +139,10 @@ impl Shard {
         }
         for i in 0..blocks {
             if let Some(id) = self.tiers.blocks.find(BlockKey(key.0 + i)) {
-                leave::settle(&mut self.tiers, context, id);
+                leave::take_next_step(&mut self.tiers, context, id);
             }
             let Tiers { flash, blocks, transfers, .. } = &mut self.tiers;
-            flash.settle(blocks, transfers, context, BlockKey(key.0 + i));
+            flash.transfer_ended(blocks, transfers, context, BlockKey(key.0 + i));
         }
     }
 

@@ -315,7 +315,7 @@ impl Destager {
                 continue;
             }
             if let Some(id) = tiers.blocks.find(key) {
-                settle_destaged(tiers, context, id, !failed.has(key));
+                end_record(tiers, context, id, !failed.has(key));
             }
         }
         self.job = None;
@@ -444,7 +444,7 @@ fn is_owed(tiers: &Tiers, job: &Job, id: EntryId, position: Position) -> bool {
     e.owed() != 0 && !tried && e.position() == Some(position)
 }
 
-fn settle_destaged(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId, synced: bool) {
+fn end_record(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId, synced: bool) {
     if tiers.blocks[id].has(DESTAGED) {
         tiers.blocks[id].clear(DESTAGED);
         if synced {

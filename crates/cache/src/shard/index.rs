@@ -26,12 +26,12 @@ pub(crate) struct Index {
     tag_shift: u32,
     /// The entry found last: one step looks a block up several times.
     last: Cell<EntryId>,
-    /// Blocks in the index by extent. Extents with the same place are counted together: 0 means
-    /// that no block of an extent is in the index; a higher count means nothing for a single
-    /// extent.
-    extents: Box<[u32]>,
-    /// log2 of the blocks of an extent.
-    extent_shift: u32,
+    /// Blocks in the index by stripe. Stripes with the same place are counted together: 0 means
+    /// that no block of a stripe is in the index; a higher count means nothing for a single
+    /// stripe.
+    stripes: Box<[u32]>,
+    /// log2 of the blocks of a stripe.
+    stripe_shift: u32,
     /// A bit for each entry: the newest version of the block is known to be all zeroes.
     zeroed: Box<[u64]>,
     /// Frames that are no longer published: at most as many as the driver has published since it
@@ -39,7 +39,7 @@ pub(crate) struct Index {
     withdrawn: Vec<Frame>,
 }
 
-/// Entries for each count of an extent, and the smallest number of counts.
+/// Entries for each count of a stripe, and the smallest number of counts.
 /// Most blocks of an index.
 pub(crate) const ENTRIES_MAX: u32 = (1 << 31) - 1;
 
@@ -73,9 +73,9 @@ fn mix(key: u64) -> u64 {
 }
 
 impl Index {
-    /// An index for at most `capacity` blocks, with `1 << extent_shift` blocks in an extent, which
+    /// An index for at most `capacity` blocks, with `1 << stripe_shift` blocks in a stripe, which
     /// may have records on flash.
-    pub fn new(capacity: u32, extent_shift: u32, records: bool) -> Self {
+    pub fn new(capacity: u32, stripe_shift: u32, records: bool) -> Self {
         assert!((1..=ENTRIES_MAX).contains(&capacity), "index capacity out of range");
         let next = |id| if id + 1 < capacity { EntryId::new(id + 1) } else { EntryId::NONE };
         let entries: Vec<_> = (0..capacity).map(|id| Entry::vacant(next(id))).collect();
@@ -84,7 +84,7 @@ impl Index {
         // The largest entry number must never fill all bits: that is the empty bucket.
         let tag_shift = 32 - (capacity + 1).leading_zeros();
         let counts = (capacity / ENTRIES_PER_COUNT).max(COUNTS_MIN) as usize;
-        let extents = vec![0; counts].into_boxed_slice();
+        let stripes = vec![0; counts].into_boxed_slice();
         Index {
             entries,
             records: records.into(),
@@ -93,8 +93,8 @@ impl Index {
             len: 0,
             tag_shift,
             last: Cell::new(EntryId::FIRST),
-            extents,
-            extent_shift,
+            stripes,
+            stripe_shift,
             zeroed: vec![0; capacity.div_ceil(64) as usize].into_boxed_slice(),
             withdrawn: Vec::new(),
         }
@@ -135,14 +135,14 @@ impl Index {
         }
     }
 
-    /// Whether it is certain that no block of the extent of `key` is in the index.
-    pub fn is_extent_empty(&self, key: BlockKey) -> bool {
-        self.extents[self.extent_place(key)] == 0
+    /// Whether it is certain that no block of the stripe of `key` is in the index.
+    pub fn is_stripe_empty(&self, key: BlockKey) -> bool {
+        self.stripes[self.stripe_place(key)] == 0
     }
 
-    fn extent_place(&self, key: BlockKey) -> usize {
-        let hash = mix(key.0 >> self.extent_shift);
-        ((u128::from(hash) * self.extents.len() as u128) >> 64) as usize
+    fn stripe_place(&self, key: BlockKey) -> usize {
+        let hash = mix(key.0 >> self.stripe_shift);
+        ((u128::from(hash) * self.stripes.len() as u128) >> 64) as usize
     }
 
     fn home(&self, hash: u64) -> usize {
@@ -176,7 +176,7 @@ impl Index {
 
     /// Bytes of memory held.
     pub fn memory_bytes(&self) -> u64 {
-        let tables = (self.buckets.len() + self.extents.len() + 2 * self.zeroed.len()) * 4;
+        let tables = (self.buckets.len() + self.stripes.len() + 2 * self.zeroed.len()) * 4;
         let withdrawn = self.withdrawn.capacity() * size_of::<Frame>();
         let entries =
             self.entries.len() * size_of::<Entry>() + size_of_val(&*self.records) + withdrawn;
@@ -288,8 +288,8 @@ impl Index {
         }
         self.buckets[i] = bucket;
         self.last.set(id);
-        let extent = self.extent_place(key);
-        self.extents[extent] += 1;
+        let stripe = self.stripe_place(key);
+        self.stripes[stripe] += 1;
         Some(id)
     }
 
@@ -331,8 +331,8 @@ impl Index {
             }
         }
         self.buckets[hole] = EMPTY;
-        let extent = self.extent_place(self.entries[id.number() as usize].key());
-        self.extents[extent] -= 1;
+        let stripe = self.stripe_place(self.entries[id.number() as usize].key());
+        self.stripes[stripe] -= 1;
         self.entries[id.number() as usize] = Entry::vacant(self.free);
         self.free = id;
         self.len -= 1;
@@ -402,13 +402,13 @@ mod tests {
     }
 
     #[test]
-    fn an_extent_counts_as_empty_only_without_its_last_block() {
+    fn a_stripe_counts_as_empty_only_without_its_last_block() {
         let mut index = Index::new(97, 4, true);
         let ids: Vec<_> = (16..32).map(|n| index.insert(key(n)).expect("room")).collect();
         for id in ids {
-            assert!((16..32).all(|n| !index.is_extent_empty(key(n))));
+            assert!((16..32).all(|n| !index.is_stripe_empty(key(n))));
             index.remove(id);
         }
-        assert!((0..256).all(|n| index.is_extent_empty(key(n))));
+        assert!((0..256).all(|n| index.is_stripe_empty(key(n))));
     }
 }

@@ -62,7 +62,7 @@ impl Shard {
         }
         let mut piece = piece;
         let step = self.tiers.evaluate(context, &mut piece);
-        self.settle_piece(context, piece, step, None)
+        self.end_or_wait(context, piece, step, None)
     }
 
     /// Evaluates a waiter again; false if it returned to the list of starved pieces.
@@ -74,14 +74,14 @@ impl Shard {
         let mut piece = self.waiting.piece(waiter);
         let step = self.tiers.evaluate(context, &mut piece);
         let starved = matches!(step, Step::NoRoom);
-        if let Evaluated::Done(result) = self.settle_piece(context, piece, step, Some(waiter)) {
+        if let Evaluated::Done(result) = self.end_or_wait(context, piece, step, Some(waiter)) {
             context.pieces_done(piece.request, 1, result);
             return true;
         }
         !starved
     }
 
-    fn settle_piece(
+    fn end_or_wait(
         &mut self,
         context: &mut ShardContext<'_>,
         piece: Piece,

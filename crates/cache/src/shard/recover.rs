@@ -145,7 +145,7 @@ mod tests {
     }
 
     /// Recovery ends; the page of the block's record.
-    fn settle(cache: &mut Cache, block: u64) -> Option<u32> {
+    fn place(cache: &mut Cache, block: u64) -> Option<u32> {
         let mut left = Vec::new();
         let shard = &mut cache.world.shards[0];
         let context = &mut around!(cache.world);
@@ -205,7 +205,7 @@ mod tests {
         (0..5).for_each(|block| find(&mut cache, block, 1 + block as u32));
         assert_eq!(cache.world.stats.recovered_spilled, 1);
         forget(&mut cache, 0);
-        assert_eq!(settle(&mut cache, 4), Some(5));
+        assert_eq!(place(&mut cache, 4), Some(5));
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
         (0..5).for_each(|block| find(&mut cache, block, 1 + block as u32));
         forget(&mut cache, 0);
         find(&mut cache, 4, 9);
-        assert_eq!(settle(&mut cache, 4), Some(9));
+        assert_eq!(place(&mut cache, 4), Some(9));
     }
 
     #[test]
@@ -223,6 +223,6 @@ mod tests {
         (0..5).for_each(|block| find(&mut cache, block, 1 + block as u32));
         forget(&mut cache, 4);
         forget(&mut cache, 0);
-        assert_eq!(settle(&mut cache, 4), None);
+        assert_eq!(place(&mut cache, 4), None);
     }
 }

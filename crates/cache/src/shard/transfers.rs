@@ -346,7 +346,7 @@ impl Transfers {
 
     /// Extends the open run, if it zeroes for `request` and ends where `key` begins, by as many of
     /// `count` whole blocks as are known to have neither an entry nor another range. They are in
-    /// one extent. Returns their number: each of them would have joined the run.
+    /// one stripe. Returns their number: each of them would have joined the run.
     pub fn zero_further(
         &mut self,
         blocks: &Blocks,
@@ -357,7 +357,7 @@ impl Transfers {
     ) -> u32 {
         let Some(open) = self.runs.open(Way::Direct) else { return 0 };
         let careless = context.mode.sabotage.is(Bug::TrimPassesCachedBlocks);
-        if !blocks.is_extent_empty(key) && !careless {
+        if !blocks.is_stripe_empty(key) && !careless {
             return 0;
         }
         let next = self.ranges.get(self.range_place(key.0));

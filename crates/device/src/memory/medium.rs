@@ -250,13 +250,13 @@ impl Medium {
     ) {
         let unsynced = std::mem::take(&mut self.unsynced);
         decide(self, &unsynced, in_flight, style, choices, counts);
-        self.settle();
+        self.show_durable();
         self.unsynced = unsynced;
         self.unsynced.clear();
     }
 
     /// Reads see the durable contents.
-    fn settle(&mut self) {
+    fn show_durable(&mut self) {
         for range in self.changes.since(self.same) {
             self.current[range.clone()].copy_from_slice(&self.durable[range]);
         }
@@ -279,7 +279,7 @@ impl Medium {
         copy.unsynced.clear();
         copy.take_durable(self);
         decide(copy, &self.unsynced, in_flight, style, choices, counts);
-        copy.settle();
+        copy.show_durable();
     }
 
     fn take_durable(&mut self, from: &Medium) {

@@ -29,21 +29,21 @@ impl Log {
         if self.sabotage.is(Bug::BatchesSwapped) {
             let all = &self.batches.all;
             let order = self.batches.order.make_contiguous();
-            order.sort_by_key(|&slot| all[slot].state != State::Written);
+            order.sort_by_key(|&index| all[index].state != State::Written);
         }
-        while let Some(&slot) = self.batches.order.front() {
-            match self.batches.all[slot].state {
+        while let Some(&index) = self.batches.order.front() {
+            match self.batches.all[index].state {
                 State::Written | State::Failed => {}
                 State::Free | State::Summing | State::Writing | State::Failing => break,
             }
-            self.resolve_batch(slot);
+            self.resolve_batch(index);
             self.batches.order.pop_front();
-            self.batches.free.push(slot);
+            self.batches.free.push(index);
         }
     }
 
-    fn resolve_batch(&mut self, slot: usize) {
-        let batch = &mut self.batches.all[slot];
+    fn resolve_batch(&mut self, index: usize) {
+        let batch = &mut self.batches.all[index];
         batch.state = State::Free;
         let entries = core::mem::take(&mut batch.entries);
         let last_serial = batch.last_serial;
@@ -73,7 +73,7 @@ impl Log {
             let all = entries.iter().map(|e| e.entry);
             self.take_down(resolved.region_sequence, resolved.sequence, all);
         }
-        self.batches.all[slot].entries = entries;
+        self.batches.all[index].entries = entries;
     }
 
     fn count_entry(&mut self, e: &InBatch, carried: bool) {

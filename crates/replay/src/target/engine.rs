@@ -79,7 +79,7 @@ impl EngineHost {
     pub fn cache(&self) -> (CacheResult, Components) {
         if self.one_at_a_time {
             // The work behind the last request is part of what it did.
-            self.engine.settle();
+            self.engine.wait_until_idle();
         }
         let status = self.engine.status();
         let total = status.total;

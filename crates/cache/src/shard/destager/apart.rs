@@ -6,7 +6,7 @@ use forebay_block::Volume;
 use forebay_effect::IoError;
 use forebay_flash::{BlockKey, Position};
 
-use super::settle_destaged;
+use super::end_record;
 use crate::shard::transfer::Kind;
 use crate::shard::{Shard, ShardContext};
 use crate::volume_set::VolumeSet;
@@ -145,7 +145,7 @@ pub(crate) fn part(shard: &mut Shard, volumes: VolumeSet) {
 /// All writes of these volumes have ended, and the records destaged to the `synced` ones are clean.
 /// Stops at the budget of the call; returns whether everything was done. Call it with the same
 /// volumes until then.
-pub(crate) fn settle(
+pub(crate) fn mark_clean(
     shard: &mut Shard,
     context: &mut ShardContext<'_>,
     volumes: VolumeSet,
@@ -165,7 +165,7 @@ pub(crate) fn settle(
         }
         destager.apart.keys.swap_remove(destager.apart.at);
         if let Some(id) = tiers.blocks.find(key) {
-            settle_destaged(tiers, context, id, synced.has(key));
+            end_record(tiers, context, id, synced.has(key));
         }
     }
     destager.apart.at = 0;

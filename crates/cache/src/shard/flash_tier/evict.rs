@@ -236,7 +236,7 @@ impl FlashTier {
     /// A transfer of the block has ended: updates its accounting on flash, and the room that it may
     /// have taken there.
     #[inline]
-    pub fn settle(
+    pub fn transfer_ended(
         &mut self,
         blocks: &Blocks,
         transfers: &Transfers,

@@ -133,7 +133,11 @@ pub(super) fn activate(
 
 /// The pending step of a block without a transfer: to the log for a flush, out of DRAM, or out of
 /// the index.
-pub(in crate::shard) fn settle(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId) {
+pub(in crate::shard) fn take_next_step(
+    tiers: &mut Tiers,
+    context: &mut ShardContext<'_>,
+    id: EntryId,
+) {
     if tiers.blocks[id].transfer().is_some() {
         return;
     }

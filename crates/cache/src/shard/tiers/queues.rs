@@ -84,7 +84,7 @@ fn take_steps(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
         }
     }
     tiers.transfers.close_runs(context);
-    settle(tiers, context);
+    end_round(tiers, context);
 }
 
 /// A block that was to leave flash stays if it was used meanwhile, or if its store failed.
@@ -164,7 +164,7 @@ fn rests(tiers: &Tiers, id: EntryId) -> bool {
 
 /// Blocks that were to enter flash, and are neither there nor in flight any more, become candidates
 /// again. The round ends when nothing is in transit.
-fn settle(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
+fn end_round(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
     for _ in 0..STEPS {
         let Some(queues) = &mut tiers.flash.queues else { return };
         let Some(key) = queues.oldest_entering() else {

@@ -325,7 +325,7 @@ impl Tiers {
         e.valid |= came & !e.lost();
         let key = e.key();
         self.room = true;
-        self.flash.settle(&self.blocks, &self.transfers, context, key);
+        self.flash.transfer_ended(&self.blocks, &self.transfers, context, key);
         Step::Again
     }
 
