@@ -52,3 +52,4 @@ pub use place::Relation;
 pub use policy::{Acknowledge, Partial, WritePolicy};
 pub use stats::{CacheStats, Hits, VolumeStats};
 pub use stop::StopTarget;
+pub use stores::PROBE_PERIOD;
