@@ -69,12 +69,7 @@ fn check(wanted: u64, available: u64) -> Result<(), SetupError> {
     if wanted <= available {
         return Ok(());
     }
-    Err(SetupError::Unsupported(format!(
-        "the metadata of this cache takes {} MiB of memory, but the system has only {} MiB available: \
-         reduce cache.dram or flash.size, or increase cache.block_size",
-        wanted >> 20,
-        available >> 20
-    )))
+    Err(SetupError::Memory { needed: wanted, available })
 }
 
 /// Bytes that the system says it could give without swapping; nothing where it does not say.

@@ -26,7 +26,7 @@ fn errors() -> Vec<EngineError> {
     let (volume, path, what) = (text, path, text);
     let changed = || E::Changed { volume: volume(), path: path(), flash: path(), blocks: 3 };
     let mut errors = vec![
-        E::Setup(SetupError::Unsupported(text())),
+        E::Setup(SetupError::DramTooLarge),
         E::Volumes { configured: 0, most: 9 },
         E::PageSize { path: path(), least: 4096 },
         E::NoFlashToAcknowledge,
