@@ -41,7 +41,8 @@ pub use allocation::{Held, Holdings};
 pub use cache::{Cache, Sought, VOLUMES_MAX};
 pub use combination::{Combination, FlashCombination};
 pub use config::{
-    Bypass, CacheConfig, ConfigError, FlashConfig, LogReplacement, VolumeConfig, Written,
+    Bypass, CacheConfig, ConfigError, FlashConfig, FlashLayout, LogReplacement, SlotsConfig,
+    VolumeConfig, Written,
 };
 pub use forebay_replacement::{
     AdmissionKind, AdmissionParameters, Kind as ReplacementKind,

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use forebay_block::{BlockSize, BlockSizeError};
 use forebay_cache::{
-    Acknowledge, Bypass, CacheConfig, Combination, ConfigError, FlashConfig, LogReplacement,
-    Partial, Relation, ReplacementParameters, WritePolicy, Written,
+    Acknowledge, Bypass, CacheConfig, Combination, ConfigError, FlashConfig, FlashLayout,
+    LogReplacement, Partial, Relation, ReplacementParameters, SlotsConfig, WritePolicy, Written,
 };
 use forebay_config as words;
 use forebay_config::Config;
@@ -184,10 +184,6 @@ fn bypass(bypass: &words::Bypass, block_size: BlockSize) -> Bypass {
     }
 }
 
-fn has_slots(flash: &FlashConfig) -> bool {
-    flash.geometry.has_slots()
-}
-
 /// Why a cache cannot be built, in the words of the configuration file. The cache has `memory` blocks in memory.
 fn refusal(error: ConfigError, cache: &CacheConfig, memory: u64) -> SetupError {
     match error {
@@ -201,7 +197,7 @@ fn refusal(error: ConfigError, cache: &CacheConfig, memory: u64) -> SetupError {
                 per_shard,
                 block_size: cache.block_size,
                 shards: memory.div_ceil(per_shard.into()),
-                slots: cache.flash.as_ref().is_some_and(has_slots),
+                slots: cache.flash.as_ref().is_some_and(|flash| flash.slots().is_some()),
             }
         }
         other => SetupError::Machine(other),
@@ -287,27 +283,13 @@ fn flash_config(
     let entries = pages / u64::from(geometry.block_pages());
     check_blocks(entries, FLASH)?;
     let entries = entries as u32;
-    let replacement = match flash.replacement {
-        Some(words::FlashReplacement::SecondChance) => LogReplacement::SecondChance,
-        Some(words::FlashReplacement::Fifo) => LogReplacement::Fifo,
-        Some(words::FlashReplacement::Popularity) => LogReplacement::Popularity,
-        _ => LogReplacement::Frequency,
-    };
-    let cells = flash.cells().map_err(|(_, error)| SetupError::Parameter(error))?;
     let mut flash = FlashConfig {
         geometry,
+        layout: layout(flash)?,
         entries_max: entries,
-        blocks: entries,
         regions_reserved: flash.regions_reserved.min(geometry.regions.saturating_sub(3)).max(1),
         recovery_chunk_pages: Options::RECOVERY_CHUNK_PAGES,
-        replacement,
-        cells,
         promote_after: flash.promote_after as u8,
-        promote_dirty_after: match flash.layout() {
-            words::FlashLayout::Log => 1,
-            words::FlashLayout::Slots => flash.promote_dirty_after.unwrap_or(2) as u8,
-        },
-        give_up_copies: flash.give_up_copies,
         line_blocks: (flash.line_size.map_or(LINE, |line| line.bytes()) / block_size.bytes())
             as u32,
         queues,
@@ -318,11 +300,32 @@ fn flash_config(
     Ok(flash)
 }
 
+/// The layout, with its own parameters; the number of blocks is left to [`count_cells`].
+fn layout(flash: &words::Flash) -> Result<FlashLayout, SetupError> {
+    match flash.layout() {
+        words::FlashLayout::Log => Ok(FlashLayout::Log {
+            replacement: match flash.replacement {
+                Some(words::FlashReplacement::SecondChance) => LogReplacement::SecondChance,
+                Some(words::FlashReplacement::Fifo) => LogReplacement::Fifo,
+                Some(words::FlashReplacement::Popularity) => LogReplacement::Popularity,
+                _ => LogReplacement::Frequency,
+            },
+        }),
+        words::FlashLayout::Slots => Ok(FlashLayout::Slots(SlotsConfig {
+            blocks: 0,
+            cells: flash.cells().map_err(|(_, error)| SetupError::Parameter(error))?,
+            promote_dirty_after: flash.promote_dirty_after.unwrap_or(2) as u8,
+            give_up_copies: flash.give_up_copies,
+        })),
+    }
+}
+
 /// In the slots layout: how many blocks flash holds, by its geometry.
 pub fn count_cells(flash: &mut FlashConfig) {
     let cells = flash.geometry.slots;
-    if cells != 0 {
-        (flash.entries_max, flash.blocks) = (cells, cells - spare_cells(cells));
+    if let Some(slots) = flash.slots_mut() {
+        slots.blocks = cells - spare_cells(cells);
+        flash.entries_max = cells;
     }
 }
 
@@ -428,7 +431,7 @@ mod tests {
         let text = format!("{TWO_TIERS}\nlayout = 'slots'");
         let flash = cache_config(&config(&text), Some(256 << 20)).unwrap().flash.unwrap();
         assert_eq!(flash.entries_max, flash.geometry.slots);
-        assert!(flash.blocks < flash.entries_max && flash.blocks > 60_000, "{flash:?}");
+        assert!(flash.blocks() < flash.entries_max && flash.blocks() > 60_000, "{flash:?}");
         let text = format!("{text}\n[workers]\nshards = 2");
         let error = cache_config(&config(&text), Some(256 << 20)).unwrap_err();
         assert!(error.to_string().contains("shards = 1"), "{error}");
