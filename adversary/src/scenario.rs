@@ -3,8 +3,8 @@
 use forebay_block::BlockSize;
 use forebay_cache::{
     Acknowledge, AdmissionKind, AdmissionParameters, Bypass, CacheConfig, Combination,
-    FlashCombination, FlashConfig, LogReplacement, Partial, QueueParameters, Relation,
-    ReplacementKind, ReplacementParameters, Tier, VolumeConfig, WritePolicy, Written,
+    FlashCombination, FlashConfig, FlashLayout, LogReplacement, Partial, QueueParameters, Relation,
+    ReplacementKind, ReplacementParameters, SlotsConfig, Tier, VolumeConfig, WritePolicy, Written,
 };
 use forebay_device::choices::Choices;
 use forebay_flash::Geometry;
@@ -278,24 +278,22 @@ fn flash_tier(
             0 => geometry.regions * geometry.region_pages,
             cells => cells,
         },
-        blocks: geometry.slots - spare,
         regions_reserved: 1,
         recovery_chunk_pages: [64, 64, 64, 1, 2, 3][c.choose(6) as usize],
-        replacement: LogReplacement::ALL[if limits.slots { 0 } else { c.choose(4) as usize }],
-        cells: match limits.slots {
-            true => replacement(c, Tier::Slots),
-            false => ReplacementParameters::default(),
+        // (In slots, most by what is drawn already.)
+        layout: match limits.slots {
+            true => FlashLayout::Slots(SlotsConfig {
+                blocks: geometry.slots - spare,
+                cells: replacement(c, Tier::Slots),
+                promote_dirty_after: 1 + (geometry.slots / 8 % 3) as u8,
+                give_up_copies: geometry.slots.is_multiple_of(2),
+            }),
+            false => FlashLayout::Log { replacement: LogReplacement::ALL[c.choose(4) as usize] },
         },
-        // (In slots, this and the next by what is drawn already.)
         promote_after: match limits.slots {
             true => [1, 1, 1, 2, 1, 3, 2, 1][geometry.slots as usize % 8],
             false => 1 + c.choose(3) as u8,
         },
-        promote_dirty_after: match limits.slots {
-            true => 1 + (geometry.slots / 8 % 3) as u8,
-            false => 1,
-        },
-        give_up_copies: limits.slots && geometry.slots.is_multiple_of(2),
         admission: admission(c),
         line_blocks: 1,
         queues: Default::default(),

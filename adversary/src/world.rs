@@ -257,7 +257,8 @@ impl World {
             return None;
         }
         let config = self.cache.config();
-        let cells = config.flash.as_ref().map(|flash| flash.cells).unwrap_or_default();
+        let slots = config.flash.as_ref().and_then(|flash| flash.slots());
+        let cells = slots.map(|slots| slots.cells).unwrap_or_default();
         let bounds = [config.replacement, cells]
             .map(|policy| policy.get("hand_steps_max").map_or(OTHERS_MAX, u64::from));
         let endless = took.iter().zip(bounds).any(|(&took, bound)| took > bound);

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 
 use forebay_cache::{
     Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, Combination, FlashCombination,
-    FlashConfig, Partial, QueueParameters, Relation, ReplacementKind, ReplacementParameters,
-    VolumeConfig, WritePolicy, Written,
+    FlashConfig, FlashLayout, LogReplacement, Partial, QueueParameters, Relation, ReplacementKind,
+    ReplacementParameters, SlotsConfig, VolumeConfig, WritePolicy, Written,
 };
 use forebay_flash::Geometry;
 
@@ -262,19 +262,23 @@ impl Case {
             replacement: ReplacementParameters::new(ReplacementKind::Lru),
             flash: flash.then_some(FlashConfig {
                 geometry,
+                layout: match slots {
+                    true => FlashLayout::Slots(SlotsConfig {
+                        blocks: 2,
+                        cells: Default::default(),
+                        promote_dirty_after: 2,
+                        give_up_copies: acknowledge == forebay_cache::Acknowledge::Flash,
+                    }),
+                    false => FlashLayout::Log { replacement: LogReplacement::Frequency },
+                },
                 entries_max: if slots { 4 } else { geometry.regions * geometry.region_pages },
-                blocks: 2,
                 regions_reserved: 1,
                 recovery_chunk_pages: 1,
-                replacement: forebay_cache::LogReplacement::Frequency,
-                cells: Default::default(),
                 admission: AdmissionParameters::new(admission),
                 promote_after: match acknowledge {
                     Acknowledge::Dram if slots => 2,
                     _ => 1,
                 },
-                promote_dirty_after: if slots { 2 } else { 1 },
-                give_up_copies: slots && acknowledge == forebay_cache::Acknowledge::Flash,
                 line_blocks: if relation.has_lines() { 2 } else { 1 },
                 queues: QueueParameters { interval: 1, share: 50, history: 200, half_life: 1 },
                 written: Default::default(),

@@ -35,7 +35,7 @@ impl Combination {
     /// The combination in a cache's parameters.
     pub fn from_config(config: &CacheConfig) -> Combination {
         let flash = config.flash.as_ref().map(|flash| FlashCombination {
-            slots: flash.geometry.has_slots(),
+            slots: flash.slots().is_some(),
             admission: flash.admission.kind(),
             written: flash.written,
         });

@@ -87,21 +87,15 @@ pub struct Bypass {
 pub struct FlashConfig {
     /// Geometry of the log.
     pub geometry: Geometry,
+    /// The layout, which must be that of the geometry, with the parameters that only it has.
+    pub layout: FlashLayout,
     /// Blocks the index can hold on flash; the log is reclaimed early when it is full. In the
     /// slots layout: all cells.
     pub entries_max: u32,
-    /// Slots layout: blocks on flash by the accounting of the replacement policy, fewer than there
-    /// are cells; the other cells are for records in flight. Unused in the log layout.
-    pub blocks: u32,
     /// Regions kept free for writing while others are reclaimed.
     pub regions_reserved: u32,
     /// Most pages that recovery reads at once when it verifies payloads.
     pub recovery_chunk_pages: u32,
-    /// Log layout: which records of a region are inserted again when it is reclaimed.
-    pub replacement: LogReplacement,
-    /// Slots layout: the policy that chooses which block is evicted; it must [order
-    /// cells](forebay_replacement::Tier::Slots).
-    pub cells: Parameters,
     /// Blocks of a line, which the relations [that have lines](Relation::has_lines) bring to flash
     /// together: a power of two, at most the blocks of a stripe; 1 disables lines.
     pub line_blocks: u32,
@@ -115,18 +109,62 @@ pub struct FlashConfig {
     /// slots layout at most [`SLOTS_READINGS_MAX`](FlashConfig::SLOTS_READINGS_MAX). Until then it
     /// is read from flash each time.
     pub promote_after: u8,
-    /// `promote_after` for a block with a dirty record, if larger and [in
-    /// effect](CacheConfig::dirty_waits), while many of the blocks that leave flash return, and for
-    /// a while after (`returns.rs`): such a record stays when the block moves to DRAM.
-    pub promote_dirty_after: u8,
-    /// Slots layout: dirty records of blocks that are also in DRAM are evicted early while many of
-    /// the blocks that leave flash return (`returns.rs`).
-    pub give_up_copies: bool,
 }
 
 impl FlashConfig {
     /// The most reads from flash that the slots layout counts.
     pub const SLOTS_READINGS_MAX: u8 = 31;
+
+    /// The parameters of the slots layout, if that is the layout.
+    pub fn slots(&self) -> Option<&SlotsConfig> {
+        match &self.layout {
+            FlashLayout::Log { .. } => None,
+            FlashLayout::Slots(slots) => Some(slots),
+        }
+    }
+
+    /// As [`slots`](FlashConfig::slots), to be changed.
+    pub fn slots_mut(&mut self) -> Option<&mut SlotsConfig> {
+        match &mut self.layout {
+            FlashLayout::Log { .. } => None,
+            FlashLayout::Slots(slots) => Some(slots),
+        }
+    }
+
+    /// Blocks on flash by the accounting of replacement: in the log layout, all that the index can hold.
+    pub fn blocks(&self) -> u32 {
+        self.slots().map_or(self.entries_max, |slots| slots.blocks)
+    }
+}
+
+/// How the flash tier stores blocks.
+#[derive(Clone, Copy, Debug)]
+pub enum FlashLayout {
+    /// Records follow one another in a log, which is reclaimed region by region.
+    Log {
+        /// Which records of a region are inserted again when it is reclaimed.
+        replacement: LogReplacement,
+    },
+    /// Each block has a cell, and is evicted alone.
+    Slots(SlotsConfig),
+}
+
+/// The parameters of the slots layout.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotsConfig {
+    /// Blocks on flash by the accounting of the replacement policy, fewer than there are cells; the
+    /// other cells are for records in flight.
+    pub blocks: u32,
+    /// The policy that chooses which block is evicted; it must [order
+    /// cells](forebay_replacement::Tier::Slots).
+    pub cells: Parameters,
+    /// [`promote_after`](FlashConfig::promote_after) for a block with a dirty record, if larger and
+    /// [in effect](CacheConfig::dirty_waits), while many of the blocks that leave flash return, and
+    /// for a while after (`returns.rs`): such a record stays when the block moves to DRAM.
+    pub promote_dirty_after: u8,
+    /// Dirty records of blocks that are also in DRAM are evicted early while many of the blocks that
+    /// leave flash return (`returns.rs`).
+    pub give_up_copies: bool,
 }
 
 /// Which dirty blocks may enter flash if flash does not hold the block and, under write-back
@@ -226,16 +264,16 @@ impl CacheConfig {
         total / n + u32::from(u32::from(shard) < total % n)
     }
 
-    /// Whether [`promote_dirty_after`](FlashConfig::promote_dirty_after) is in effect: in the slots
+    /// Whether [`promote_dirty_after`](SlotsConfig::promote_dirty_after) is in effect: in the slots
     /// layout, under the relation exclusive, with at most a quarter as many blocks in DRAM as on
     /// flash, as configured. A block that is read from flash is remembered as long as flash
     /// remembers it, not as long as both tiers do, so the cost grows with the size of DRAM.
     pub fn dirty_waits(&self) -> bool {
-        let in_slots = self.flash.as_ref().filter(|flash| flash.geometry.has_slots());
+        let Some(flash) = &self.flash else { return false };
         self.relation == Relation::Exclusive
-            && in_slots.is_some_and(|flash| {
-                flash.promote_dirty_after > flash.promote_after
-                    && self.dram_blocks <= flash.blocks / 4
+            && flash.slots().is_some_and(|slots| {
+                slots.promote_dirty_after > flash.promote_after
+                    && self.dram_blocks <= slots.blocks / 4
             })
     }
 

@@ -44,7 +44,8 @@ pub use allocation::{Held, Holdings};
 pub use cache::{Cache, Sought, VOLUMES_MAX};
 pub use combination::{Combination, FlashCombination};
 pub use config::{
-    Bypass, CacheConfig, ConfigError, FlashConfig, LogReplacement, VolumeConfig, Written,
+    Bypass, CacheConfig, ConfigError, FlashConfig, FlashLayout, LogReplacement, SlotsConfig,
+    VolumeConfig, Written,
 };
 pub use forebay_replacement::{
     AdmissionKind, AdmissionParameters, Kind as ReplacementKind,
@@ -55,3 +56,4 @@ pub use place::Relation;
 pub use policy::{Acknowledge, Partial, WritePolicy};
 pub use stats::{CacheStats, Hits, VolumeStats};
 pub use stop::StopTarget;
+pub use stores::PROBE_PERIOD;

@@ -29,7 +29,7 @@ use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, Turn, World, around};
 
 /// Time between probes of stores that are known to fail.
-const PROBE_PERIOD: Nanos = Nanos(5_000_000_000);
+pub const PROBE_PERIOD: Nanos = Nanos(5_000_000_000);
 
 /// A late store is destaged to continuously when more than this fraction of flash is dirty for it.
 const LATE_SHARE: u64 = 8;

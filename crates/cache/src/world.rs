@@ -324,8 +324,8 @@ impl World {
     /// Most blocks that can be dirty on flash at once, while others enter and leave.
     pub fn dirty_blocks_max(&self) -> Option<u64> {
         let flash = self.config.flash.as_ref()?;
-        if flash.geometry.has_slots() {
-            return Some(flash.blocks.into());
+        if let Some(slots) = flash.slots() {
+            return Some(slots.blocks.into());
         }
         // Without the region being filled, and what is kept for carrying.
         let regions = u64::from(flash.geometry.regions - 1 - flash.geometry.regions_kept());

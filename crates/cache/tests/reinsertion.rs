@@ -6,12 +6,14 @@
 
 use crate::driver::*;
 use forebay_block::{Flags, Op, Volume};
-use forebay_cache::{Acknowledge, CacheConfig, CacheStats, LogReplacement, WritePolicy};
+use forebay_cache::{
+    Acknowledge, CacheConfig, CacheStats, FlashLayout, LogReplacement, WritePolicy,
+};
 
 fn with(replacement: LogReplacement, promote_after: u8, write_policy: WritePolicy) -> Driver {
     let mut config = with_flash(write_policy, Acknowledge::Dram);
     let flash = config.flash.as_mut().expect("there is flash");
-    (flash.replacement, flash.promote_after) = (replacement, promote_after);
+    (flash.layout, flash.promote_after) = (FlashLayout::Log { replacement }, promote_after);
     Driver::new(CacheConfig { bounce_frames: 8, spare_frames: 8, ..config })
 }
 

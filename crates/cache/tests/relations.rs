@@ -7,8 +7,8 @@
 use crate::driver::*;
 use forebay_block::{Flags, Op, Volume};
 use forebay_cache::{
-    Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, QueueParameters, Relation,
-    StopTarget, WritePolicy,
+    Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, FlashLayout, QueueParameters,
+    Relation, SlotsConfig, StopTarget, WritePolicy,
 };
 use forebay_effect::IoError;
 
@@ -240,7 +240,13 @@ fn with_queues_and_frames(interval: u32, dram: u32, spare_frames: u32) -> Driver
     let mut config = with_flash(BACK_FLASH.0, BACK_FLASH.1);
     let flash = config.flash.as_mut().expect("there is flash");
     (flash.geometry.slots, flash.geometry.directory_pages) = (8, 0);
-    (flash.entries_max, flash.blocks) = (8, 6);
+    flash.entries_max = 8;
+    flash.layout = FlashLayout::Slots(SlotsConfig {
+        blocks: 6,
+        cells: Default::default(),
+        promote_dirty_after: 1,
+        give_up_copies: true,
+    });
     flash.queues = QueueParameters { interval, share: 50, history: 100, half_life: 0 };
     let relation = Relation::Etica;
     let config =

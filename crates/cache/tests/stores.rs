@@ -2,7 +2,9 @@
 
 use crate::driver::{BLOCK, Driver, is_sync, is_write, with_flash};
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
-use forebay_cache::{Acknowledge, CacheConfig, FlashConfig, WritePolicy};
+use forebay_cache::{
+    Acknowledge, CacheConfig, FlashConfig, FlashLayout, LogReplacement, WritePolicy,
+};
 use forebay_effect::{Device, Effect, IoError, RequestId};
 use forebay_flash::Geometry;
 
@@ -275,16 +277,12 @@ fn requests_larger_than_flash_go_on_beside_a_store_that_takes_nothing() {
         give_up_after: Nanos(60 * SECOND),
         flash: Some(FlashConfig {
             geometry,
+            layout: FlashLayout::Log { replacement: LogReplacement::Frequency },
             entries_max: 4096,
-            blocks: 4096,
             regions_reserved: 1,
             recovery_chunk_pages: 64,
-            replacement: forebay_cache::LogReplacement::Frequency,
-            cells: Default::default(),
             admission: forebay_cache::AdmissionParameters::default(),
             promote_after: 1,
-            promote_dirty_after: 1,
-            give_up_copies: true,
             line_blocks: 1,
             queues: Default::default(),
             written: Default::default(),

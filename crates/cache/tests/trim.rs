@@ -2,7 +2,8 @@
 
 use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_cache::{
-    Acknowledge, Cache, CacheConfig, FlashConfig, Notice, Open, VolumeConfig, WritePolicy,
+    Acknowledge, Cache, CacheConfig, FlashConfig, FlashLayout, LogReplacement, Notice, Open,
+    VolumeConfig, WritePolicy,
 };
 use forebay_effect::{Effect, RequestId, Segment, Token};
 use forebay_flash::Geometry;
@@ -171,16 +172,12 @@ fn nothing_of_a_block_is_owed_behind_the_end_of_its_volume() {
     };
     let flash = FlashConfig {
         geometry,
+        layout: FlashLayout::Log { replacement: LogReplacement::Frequency },
         entries_max: 48,
-        blocks: 0,
         regions_reserved: 1,
         recovery_chunk_pages: 64,
-        replacement: forebay_cache::LogReplacement::Frequency,
-        cells: Default::default(),
         admission: forebay_cache::AdmissionParameters::default(),
         promote_after: 1,
-        promote_dirty_after: 1,
-        give_up_copies: true,
         line_blocks: 1,
         queues: Default::default(),
         written: Default::default(),

@@ -25,7 +25,7 @@ impl Tier {
         let flash = config.flash.as_mut().expect("a tier with flash");
         flash.geometry.region_pages = 48;
         flash.geometry.regions = 8;
-        (flash.entries_max, flash.blocks) = (blocks, blocks);
+        flash.entries_max = blocks;
         let config = CacheConfig { give_up_after: Nanos(60 * SECOND), ..config };
         Tier { d: Driver::with_volumes(config, 1024 * BLOCK), bad: Vec::new(), spoils: false }
     }

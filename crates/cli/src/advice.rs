@@ -1,15 +1,19 @@
 //! What to tell a user whose question has no answer: the words of the command line for the errors
-//! of the analysis, and what to do next.
+//! of the analysis, and what to do next. `engine` has the advice for the errors of the engine.
+
+pub mod engine;
 
 use std::any::Any;
 use std::io::ErrorKind;
 
 use forebay_analysis::AnalysisError;
 use forebay_config::Size;
+use forebay_engine::EngineError;
 use forebay_names::nearest;
 use forebay_plan::{Budget, PlanError};
 use forebay_replay::ReplayError;
 use forebay_report::Unit;
+use forebay_serve::ServeError;
 use forebay_trace::TraceError;
 
 use crate::error::{CliError, chain};
@@ -27,6 +31,9 @@ const OMIT_FORMAT: &str = "leave out --format, which names the format to read";
 // `From<T> for T`.
 impl<E: std::error::Error + 'static> From<E> for CliError {
     fn from(error: E) -> Self {
+        if let Some(error) = of_engine(&error) {
+            return CliError::failed(engine::explain(error));
+        }
         let what = chain(&error);
         match (&error as &dyn Any).downcast_ref::<AnalysisError>() {
             Some(AnalysisError::Trace(TraceError::OtherFormat { .. })) => {
@@ -37,6 +44,14 @@ impl<E: std::error::Error + 'static> From<E> for CliError {
             Some(error) => advised(error, what),
             None => CliError::failed(what),
         }
+    }
+}
+
+/// The engine's error, whichever command ran the engine.
+fn of_engine(error: &dyn Any) -> Option<&EngineError> {
+    match (error.downcast_ref::<ServeError>(), error.downcast_ref::<ReplayError>()) {
+        (Some(ServeError::Engine(error)), _) | (_, Some(ReplayError::Engine(error))) => Some(error),
+        _ => error.downcast_ref(),
     }
 }
 

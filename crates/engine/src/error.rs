@@ -1,4 +1,7 @@
 //! The errors of an engine.
+//!
+//! Each says what happened, and what was or was not changed on the devices. What to do about it depends on the
+//! program that embeds the engine, which knows its own flags and commands: the program adds that.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,6 +11,7 @@ use forebay_device::nbd::NbdError;
 use forebay_device::{ArenaError, UnknownBackend};
 use forebay_effect::IoError;
 use forebay_flash::{GeometryError, LogError};
+use forebay_setup::SetupError;
 
 use crate::backing_header::{EpochError, HeaderError};
 
@@ -15,9 +19,40 @@ use crate::backing_header::{EpochError, HeaderError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The configuration needs a feature that this version does not have.
-    #[error("{0}")]
-    Unsupported(String),
+    /// No machine can be built from the configuration.
+    #[error(transparent)]
+    Setup(SetupError),
+    /// No volume is configured, or too many are.
+    #[error("a cache has 1 to {most} volumes, not {configured}")]
+    Volumes {
+        /// Number of configured volumes.
+        configured: usize,
+        /// The most that a cache can have.
+        most: usize,
+    },
+    /// The flash device cannot write pages as small as configured.
+    #[error(
+        "flash.page_size: {} is written in units of {least} bytes; nothing was written. Set \
+         page_size to at least {least}, or omit it", path.display()
+    )]
+    PageSize {
+        /// The flash tier.
+        path: PathBuf,
+        /// Bytes of the smallest page that the device can write.
+        least: u32,
+    },
+    /// Writes were to be acknowledged on flash, but there is no flash tier.
+    #[error(
+        "acknowledge = \"flash\" is not possible, because this cache has no flash tier; the write \
+         policy is unchanged. Use acknowledge = \"dram\""
+    )]
+    NoFlashToAcknowledge,
+    /// The new write policy would keep dirty data while a quiesce keeps the stores complete.
+    #[error(
+        "cannot switch to a write policy that keeps dirty data while a quiesce holds back clients; \
+         the write policy is unchanged"
+    )]
+    Quiesced,
     /// The caller stopped the start.
     #[error("the start was stopped before the cache was ready; the data on flash is unchanged")]
     StartEnded,
@@ -71,7 +106,7 @@ pub enum EngineError {
         source: io::Error,
     },
     /// The backing store does not match the configuration.
-    #[error("volume {volume}: {} cannot be used: {error}; nothing was written. {}", path.display(), advice(error))]
+    #[error("volume {volume}: {} cannot be used: {error}; nothing was written", path.display())]
     Header {
         /// Name of the volume.
         volume: String,
@@ -109,9 +144,7 @@ pub enum EngineError {
     /// The flash tier holds blocks of another size.
     #[error(
         "{}: the flash tier was formatted with block_size = {found}, but the configuration says \
-         {wanted}; nothing was written. Set block_size in [cache] back to {found}; or, to change \
-         the block size, serve with {found}, stop with --destage and start with \
-         --format", path.display()
+         {wanted}; nothing was written", path.display()
     )]
     BlockSize {
         /// The flash tier.
@@ -124,14 +157,9 @@ pub enum EngineError {
     /// The store has a header, but the configured layout has none.
     #[error(
         "volume {volume}: {} was set up with layout = \"{found}\"{}, but the configuration says \
-         \"{wanted}\"; nothing was written. Set layout = \"{found}\", or {}",
+         \"{wanted}\"; nothing was written",
         path.display(),
-        if *dirty { " and has newer data on a flash tier" } else { "" },
-        if *dirty {
-            "give up the newer data and the header with --format --discard-dirty-data"
-        } else {
-            "start with --format to invalidate the header"
-        }
+        if *dirty { " and has newer data on a flash tier" } else { "" }
     )]
     OtherLayout {
         /// Name of the volume.
@@ -149,16 +177,9 @@ pub enum EngineError {
     #[error(
         "volume {volume}: {} was {was} bytes long when Forebay last used it and is now {is} bytes \
          long; its header (layout = \"tail\") is at byte {at}, at the old end{}; nothing was \
-         written. {}",
+         written",
         path.display(),
-        if *dirty { ", and says that a flash tier may hold newer data" } else { "" },
-        if *dirty {
-            "Restore the old size and stop with --destage before you enlarge it; or give up the \
-             newer data with --format --discard-dirty-data"
-        } else {
-            "To use the new size, start once with --format: it writes a new header at the end and \
-             does not change the data"
-        }
+        if *dirty { ", and says that a flash tier may hold newer data" } else { "" }
     )]
     Grown {
         /// Name of the volume.
@@ -177,9 +198,8 @@ pub enum EngineError {
     /// The end of the store has no header, and it is unknown whether there is one elsewhere.
     #[error(
         "volume {volume}: {} holds data and has no header at its end, where layout = \"tail\" \
-         keeps it; nothing was written. If Forebay has never used this store, start once with \
-         --format: it writes the header and does not change the data before the last MiB. If \
-         Forebay has used it, its size has changed since: restore the old size", path.display()
+         keeps it; nothing was written. Either Forebay has never used this store, or the store's \
+         size has changed since", path.display()
     )]
     NoTail {
         /// Name of the volume.
@@ -190,9 +210,7 @@ pub enum EngineError {
     /// Others have written to a store for which there is newer data.
     #[error(
         "volume {volume}: {} has been used without Forebay since the last stop or quiesce, and the \
-         flash tier {} holds {blocks} dirty blocks for it; no data was changed. Restore the store \
-         to its former contents; or start with --drop-clean to write the dirty blocks over its \
-         present contents, or with --format --discard-dirty-data to give the dirty blocks up",
+         flash tier {} holds {blocks} dirty blocks for it; no data was changed",
         path.display(), flash.display()
     )]
     Changed {
@@ -207,8 +225,7 @@ pub enum EngineError {
     },
     /// A store without a header was to be released.
     #[error(
-        "{} has no Forebay header in which to record the release; nothing was written. With layout \
-         = \"none\", give --config too: Forebay then records the release on the flash tier",
+        "{} has no Forebay header in which to record the release; nothing was written",
         path.display()
     )]
     NoHeaderToRelease {
@@ -217,9 +234,7 @@ pub enum EngineError {
     },
     /// A store with newer data elsewhere was to be released.
     #[error(
-        "{} has newer data on its flash tier, or was not stopped cleanly; nothing was written. \
-         Destage that data first: run `forebay flash recover`, or serve the store and stop with \
-         --destage",
+        "{} has newer data on its flash tier, or was not stopped cleanly; nothing was written",
         path.display()
     )]
     DirtyRelease {
@@ -244,7 +259,7 @@ pub enum EngineError {
     #[error("the flash tier: {0}")]
     FlashNote(IoError),
     /// Clients are held back and could not be resumed.
-    #[error("{0}; client requests are still held back. Try `forebay ctl resume` again")]
+    #[error("{0}; client requests are still held back")]
     StillQuiesced(Box<EngineError>),
     /// A stop could not resume clients.
     #[error(
@@ -255,8 +270,7 @@ pub enum EngineError {
     /// A volume has become too small for its dirty data.
     #[error(
         "volume {volume} has {size} bytes, but the flash tier {} holds newer data for byte \
-         {offset}; no data was changed. Restore the former size, stop with --destage, then shrink \
-         the store", path.display()
+         {offset}; no data was changed", path.display()
     )]
     Shrunk {
         /// Name of the volume.
@@ -323,8 +337,7 @@ pub enum EngineError {
     /// The store's newest data may be on a flash tier that is not configured.
     #[error(
         "volume {volume}: {} has newer data on a flash tier that is not in this configuration; \
-         nothing was written. Configure that tier again, or give the data up with \
-         --discard-dirty-data", path.display()
+         nothing was written", path.display()
     )]
     DirtyElsewhere {
         /// Name of the volume.
@@ -335,9 +348,7 @@ pub enum EngineError {
     /// One store is a copy of another: a flash tier could not distinguish them.
     #[error(
         "volumes {one} and {other}: one backing store is a copy of the other, including its \
-         header; nothing was written. If you want to use both, start once with --format: it gives \
-         {other} a new identity and formats the flash tier (refused while the tier holds dirty \
-         data)"
+         header; nothing was written"
     )]
     Twins {
         /// Name of a volume.
@@ -355,11 +366,11 @@ pub enum EngineError {
     )]
     FlashFailed,
     /// A stop is near.
-    #[error("the server is stopping")]
+    #[error("the cache is stopping")]
     Stopping,
     /// DRAM cannot have this size while the server runs.
     #[error(
-        "this server can use {least} to {most} bytes of DRAM, not {bytes}. The upper limit is the \
+        "this cache can use {least} to {most} bytes of DRAM, not {bytes}. The upper limit is the \
          `cache.dram` that it started with; to raise it, change `cache.dram` and restart"
     )]
     DramSize {
@@ -372,8 +383,7 @@ pub enum EngineError {
     },
     /// The flash tier belongs to other stores.
     #[error(
-        "the flash tier {} belongs to other backing stores ({what}); nothing was written. Serve it \
-         with its own stores, or format it with --format (refused while it holds dirty data)",
+        "the flash tier {} belongs to other backing stores ({what}); nothing was written",
         path.display()
     )]
     Bound {
@@ -385,8 +395,7 @@ pub enum EngineError {
     /// The flash tier belongs to other stores, and holds dirty data.
     #[error(
         "the flash tier {} belongs to other backing stores ({what}) and holds dirty data for them; \
-         nothing was written. Serve it with its own stores and stop with --destage, or give the \
-         data up with --discard-dirty-data", path.display()
+         nothing was written", path.display()
     )]
     Foreign {
         /// The flash tier.
@@ -395,11 +404,7 @@ pub enum EngineError {
         what: String,
     },
     /// Flash tier and store were not last used together.
-    #[error(
-        "volume {volume}: {error}; nothing was written. Restore the store and the flash tier that \
-         belong together, or format the flash tier with --format (data that only the tier holds is \
-         lost; add --discard-dirty-data if it holds dirty data)"
-    )]
+    #[error("volume {volume}: {error}; nothing was written")]
     Epoch {
         /// Name of the volume.
         volume: String,
@@ -410,8 +415,7 @@ pub enum EngineError {
     #[error(
         "volume {volume}: {} is an older copy (a snapshot or a stale mirror) of the store that the \
          flash tier {} was last used with, and lacks data that was destaged to that store; no data \
-         was changed. Restore the newer store; or use this copy: --drop-clean writes the dirty \
-         blocks on flash over it, and --format --discard-dirty-data gives those blocks up",
+         was changed",
         path.display(), flash.display()
     )]
     OlderStore {
@@ -426,9 +430,7 @@ pub enum EngineError {
     #[error(
         "volume {volume}: the flash tier {} is an older copy (a snapshot or a stale mirror) of the \
          tier that {} was last used with; its data for the volume may be older than the data on \
-         the store, and newer data may be missing; no data was changed. Restore the newer tier; \
-         or, with --format --discard-dirty-data, serve the stores as they are, without the data \
-         that only the flash tier held",
+         the store, and newer data may be missing; no data was changed",
         flash.display(), path.display()
     )]
     OlderFlash {
@@ -441,9 +443,7 @@ pub enum EngineError {
     },
     /// A flash tier with dirty data was to be formatted.
     #[error(
-        "the flash tier {} holds {blocks} dirty blocks; nothing was written. Serve it as it is and \
-         stop with --destage, or give the data up with --discard-dirty-data",
-        path.display()
+        "the flash tier {} holds {blocks} dirty blocks; nothing was written", path.display()
     )]
     DirtyFlash {
         /// The flash tier.
@@ -453,8 +453,7 @@ pub enum EngineError {
     },
     /// The flash device holds other data.
     #[error(
-        "{} holds data that is not a Forebay flash tier; nothing was written. Name another device, \
-         or start with --format to overwrite it", path.display()
+        "{} holds data that is not a Forebay flash tier; nothing was written", path.display()
     )]
     NotFlash {
         /// The device.
@@ -509,18 +508,5 @@ fn listed(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-fn advice(error: &HeaderError) -> &'static str {
-    match error {
-        HeaderError::Foreign => {
-            "To keep the data, use layout = \"none\" (no header) or \"tail\" (the last MiB must be \
-             free); to overwrite it, start with --format"
-        }
-        HeaderError::Damaged => {
-            "If Forebay has never used this store, use layout = \"none\" or \"tail\". If it has, \
-             and the flash tier holds no newer data, --format writes a new header and keeps the \
-             data"
-        }
-        HeaderError::Inside(_) => "Restore its former size",
-        HeaderError::Newer(_) => "Use a newer forebay",
-    }
-}
+#[cfg(test)]
+mod tests;

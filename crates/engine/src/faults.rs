@@ -1,9 +1,10 @@
 //! Messages that operators get without asking.
 
-use std::fmt::Display;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use forebay_block::Volume;
+use forebay_cache::PROBE_PERIOD;
 
 use crate::engine::Engine;
 use crate::options::VolumeDescription;
@@ -22,6 +23,91 @@ pub struct Reported {
     suspended: Vec<bool>,
     jammed: bool,
     lasting: Vec<String>,
+}
+
+/// What an operator should be told of, or that it has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Fault {
+    /// What became of an order, in words.
+    News(String),
+    /// Operations on a backing store failed.
+    Failing {
+        /// Name of the volume.
+        volume: String,
+        /// Operations that failed since the last message.
+        operations: u64,
+        /// Why the last of them failed.
+        why: String,
+    },
+    /// Writes to a volume fail at once, because its backing store has failed for too long. The store is tried again
+    /// every [`PROBE_PERIOD`], and by [`Engine::retry_stores`].
+    Suspended {
+        /// Name of the volume.
+        volume: String,
+        /// Why its backing store fails.
+        why: String,
+    },
+    /// Writes to a volume fail, because the session with the NBD server of its backing store has ended.
+    Disconnected {
+        /// Name of the volume.
+        volume: String,
+        /// Why the session ended.
+        why: String,
+    },
+    /// A backing store that was suspended accepts writes again.
+    Resumed {
+        /// Name of the volume.
+        volume: String,
+    },
+    /// Flash is full of dirty blocks that cannot be destaged.
+    Jammed {
+        /// Names of the volumes whose backing stores fail.
+        failing: Vec<String>,
+    },
+    /// Flash has room again.
+    Unjammed,
+    /// A fault that lasts until the next start, or until a client repairs it, in words.
+    Lasting(String),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::News(words) | Fault::Lasting(words) => f.write_str(words),
+            Fault::Failing { volume, operations: 1, why } => write!(
+                f,
+                "an operation on the backing store of volume {volume} failed because {why}"
+            ),
+            Fault::Failing { volume, operations, why } => write!(
+                f,
+                "{operations} operations on the backing store of volume {volume} failed, the last \
+                 one because {why}"
+            ),
+            Fault::Suspended { volume, why } => write!(
+                f,
+                "writes to volume {volume} fail: its backing store has failed for longer than \
+                 flush.give_up_after ({why}). Dirty data is kept. Forebay retries every {} seconds",
+                PROBE_PERIOD.0 / 1_000_000_000
+            ),
+            Fault::Disconnected { volume, why } => write!(
+                f,
+                "writes to volume {volume} fail: {why}. Dirty data is kept. Forebay does not \
+                 reconnect: restart the server once its NBD server is back"
+            ),
+            Fault::Resumed { volume } => {
+                write!(f, "the backing store of volume {volume} accepts writes again")
+            }
+            Fault::Jammed { failing } => write!(
+                f,
+                "flash is full of dirty blocks of failing backing stores (volumes {}): on all \
+                 volumes, writes to blocks that flash holds fail until one of these stores accepts \
+                 writes again",
+                failing.join(", ")
+            ),
+            Fault::Unjammed => f.write_str("flash has room for writes to all volumes again"),
+        }
+    }
 }
 
 /// How often a message about a lasting fault is repeated: less and less often.
@@ -46,24 +132,11 @@ impl Repeats {
     }
 }
 
-/// What to say of `new` operations on a store that failed, the last one with `failure`.
-fn failed(volume: &str, new: u64, failure: impl Display) -> String {
-    match new {
-        1 => {
-            format!("an operation on the backing store of volume {volume} failed because {failure}")
-        }
-        _ => format!(
-            "{new} operations on the backing store of volume {volume} failed, the last one \
-             because {failure}"
-        ),
-    }
-}
-
 impl Engine {
     /// Messages for an operator who has not asked: present failures, and those since the last call
     /// with `reported`, which is updated.
-    pub fn faults(&self, reported: &mut Reported) -> Vec<String> {
-        let mut faults = self.take_news();
+    pub fn faults(&self, reported: &mut Reported) -> Vec<Fault> {
+        let mut faults: Vec<Fault> = self.take_news().into_iter().map(Fault::News).collect();
         let core = self.shared.lock_anyway();
         reported.errors.resize(self.volumes().len(), (0, Repeats::default()));
         for (volume, (reported, repeats)) in self.volumes().iter().zip(&mut reported.errors) {
@@ -73,26 +146,21 @@ impl Engine {
                 && repeats.allow(Instant::now())
             {
                 let why = self.stores.why(volume.volume, failure);
-                faults.push(failed(&volume.name, errors - *reported, why));
+                let operations = errors - *reported;
+                faults.push(Fault::Failing { volume: volume.name.clone(), operations, why });
                 *reported = errors;
             }
         }
         reported.suspended.resize(self.volumes().len(), false);
         for (volume, reported) in self.volumes().iter().zip(&mut reported.suspended) {
-            let (name, suspended) = (&volume.name, core.cache.suspended(volume.volume));
+            let suspended = core.cache.suspended(volume.volume);
             if suspended.is_some() != *reported {
                 let session_failure = self.stores.session_failure(volume.volume);
+                let volume = volume.name.clone();
                 faults.push(match (suspended, session_failure) {
-                    (Some(_), Some(why)) => format!(
-                        "writes to volume {name} fail: {why}. Dirty data is kept. Forebay does not \
-                         reconnect: restart the server once its NBD server is back"
-                    ),
-                    (Some(why), None) => format!(
-                        "writes to volume {name} fail: its backing store has failed for longer than \
-                         flush.give_up_after ({why}). Dirty data is kept. Forebay retries every five \
-                         seconds, and on `forebay ctl resume`"
-                    ),
-                    (None, _) => format!("the backing store of volume {name} accepts writes again"),
+                    (Some(_), Some(why)) => Fault::Disconnected { volume, why },
+                    (Some(why), None) => Fault::Suspended { volume, why: why.to_string() },
+                    (None, _) => Fault::Resumed { volume },
                 });
                 *reported = suspended.is_some();
             }
@@ -100,15 +168,10 @@ impl Engine {
         if core.cache.is_jammed() != reported.jammed {
             reported.jammed = !reported.jammed;
             let fails = |v: &&VolumeDescription| core.cache.is_known_to_fail(v.volume);
-            let failing = self.volumes().iter().filter(fails).map(|v| v.name.as_str());
-            let failing = failing.collect::<Vec<_>>().join(", ");
+            let failing = self.volumes().iter().filter(fails).map(|v| v.name.clone()).collect();
             faults.push(match reported.jammed {
-                true => format!(
-                    "flash is full of dirty blocks of failing backing stores (volumes {failing}): \
-                     on all volumes, writes to blocks that flash holds fail until one of these \
-                     stores accepts writes again"
-                ),
-                false => "flash has room for writes to all volumes again".to_owned(),
+                true => Fault::Jammed { failing },
+                false => Fault::Unjammed,
             });
         }
         let given_up = status::given_up(&core.cache, self.volumes());
@@ -116,8 +179,8 @@ impl Engine {
         let lasting = given_up.into_iter().chain(self.unreadable());
         for fault in lasting {
             if !reported.lasting.contains(&fault) {
-                faults.push(fault.clone());
-                reported.lasting.push(fault);
+                reported.lasting.push(fault.clone());
+                faults.push(Fault::Lasting(fault));
             }
         }
         faults
@@ -149,7 +212,10 @@ mod tests {
 
     #[test]
     fn one_failed_operation_is_no_plural() {
-        let said = |new| failed("a", new, "the device is full");
+        let said = |operations| {
+            let (volume, why) = ("a".to_owned(), "the device is full".to_owned());
+            Fault::Failing { volume, operations, why }.to_string()
+        };
         let says = "operation on the backing store of volume a failed because the device is full";
         assert_eq!(said(1), format!("an {says}"));
         assert!(said(2).starts_with("2 operations on "), "{}", said(2));

@@ -71,11 +71,7 @@ impl FlashTier {
         };
         let least = self.target.as_ref().map_or(1, |target| target.capabilities().logical_block);
         if flash.page_size.is_some_and(|page| page.bytes() < u64::from(least)) {
-            return Err(EngineError::Unsupported(format!(
-                "flash.page_size: {} is written in units of {least} bytes; nothing was written. \
-                 Set page_size to at least {least}, or omit it",
-                self.path.display()
-            )));
+            return Err(EngineError::PageSize { path: self.path.clone(), least });
         }
         let layout = found.and_then(|superblock| match superblock.layout {
             n if n == Layout::Log.number() => Some(FlashLayout::Log),

@@ -57,13 +57,13 @@ mod translate;
 mod waiting;
 pub mod watch;
 
-pub use backing_header::BackingHeader;
+pub use backing_header::{BackingHeader, EpochError, HeaderError};
 pub use buffers::BufferPool;
 pub use check::{CheckReport, Loss, Unreadable, check_flash};
 pub use clock::Clock;
 pub use engine::{Counters, Engine};
 pub use error::EngineError;
-pub use faults::Reported;
+pub use faults::{Fault, Reported};
 pub use forebay_flash::format::VERSION as FLASH_FORMAT;
 pub use notice::EngineNotice;
 pub use options::{EngineOptions, StopMode, VolumeDescription};

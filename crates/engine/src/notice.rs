@@ -73,7 +73,7 @@ impl fmt::Display for EngineNotice {
                 f,
                 "{}: the flash tier keeps the size it was formatted with ({formatted} bytes in \
                  use); the configured size ({configured} bytes) takes effect when you format the \
-                 tier again with --format",
+                 tier again",
                 path.display()
             ),
             EngineNotice::Changed { volume, path, released } => write!(

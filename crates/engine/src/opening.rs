@@ -107,9 +107,8 @@ fn open_devices(
     missing: &mut Vec<PathBuf>,
 ) -> Result<OpenDevices, EngineError> {
     if config.volume.is_empty() || config.volume.len() > VOLUMES_MAX {
-        let message =
-            format!("a cache has 1 to {VOLUMES_MAX} volumes, not {}", config.volume.len());
-        return Err(EngineError::Unsupported(message));
+        let configured = config.volume.len();
+        return Err(EngineError::Volumes { configured, most: VOLUMES_MAX });
     }
     // Bad words are refused before any device is opened.
     cache_config(config, None)?;

@@ -132,9 +132,7 @@ impl Engine {
         let acknowledge = acknowledge.unwrap_or(orders.acknowledge);
         let (machine, acknowledges) = forebay_setup::policy(policy, acknowledge)?;
         if machine.write_back && acknowledge == words::Acknowledge::Flash && !self.has_flash {
-            let message = "acknowledge = \"flash\" is not possible, because this server has no \
-                           flash tier; the write policy is unchanged. Use acknowledge = \"dram\"";
-            return Err(EngineError::Unsupported(message.to_owned()));
+            return Err(EngineError::NoFlashToAcknowledge);
         }
         let all = Combination::from_config(self.shared.lock().cache.config());
         let changed = Combination { policy: machine, acknowledge: acknowledges, ..all };
@@ -176,9 +174,7 @@ impl Engine {
         }
         if self.shared.lock().quiesced.is_some() {
             // Copies of the stores that are made meanwhile must say that they are complete.
-            let message = "cannot switch to a write policy that keeps dirty data while a quiesce holds \
-                           back clients; first end the quiesce with `forebay ctl quiesce --resume`";
-            return Err(EngineError::Unsupported(message.to_owned()));
+            return Err(EngineError::Quiesced);
         }
         if orders.marks_dirty {
             return Ok(());

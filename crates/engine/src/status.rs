@@ -1,7 +1,7 @@
 //! The status of a running cache, with the same fields as a simulation's result.
 
 use forebay_block::Volume;
-use forebay_cache::{Cache, CacheStats, VolumeStats};
+use forebay_cache::{Cache, CacheStats, PROBE_PERIOD, VolumeStats};
 use forebay_device::ExecutorStats;
 use forebay_effect::{Device, IoError};
 use forebay_flash::{Geometry, LogStats};
@@ -168,6 +168,9 @@ pub struct Backing {
     pub errors: u64,
 }
 
+// The documentation of `suspended` names this time.
+const _: () = assert!(PROBE_PERIOD.0 == 5_000_000_000);
+
 /// One volume.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct VolumeStatus {
@@ -182,7 +185,7 @@ pub struct VolumeStatus {
     pub backing_failure: Option<String>,
     /// Whether writes to the volume fail immediately, because earlier writes waited for a failing backing
     /// store for `flush.give_up_after`. The suspension ends when the store accepts an operation again.
-    /// Forebay retries every five seconds, and on `forebay ctl resume`.
+    /// Forebay retries every five seconds, and when an operator resumes requests.
     pub suspended: bool,
     /// Whether the volume continues without the failed flash tier until the next start: cached in memory
     /// only, with write-through.

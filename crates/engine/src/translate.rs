@@ -19,7 +19,7 @@ impl From<SetupError> for EngineError {
     fn from(error: SetupError) -> Self {
         match error {
             SetupError::Geometry { path, error } => EngineError::Geometry { path, error },
-            other => EngineError::Unsupported(other.to_string()),
+            other => EngineError::Setup(other),
         }
     }
 }

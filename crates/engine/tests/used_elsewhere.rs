@@ -178,9 +178,6 @@ fn dirty_data_for_a_store_that_others_wrote_are_refused_and_kept() {
         for _ in 0..2 {
             let refused = bench.try_open().unwrap_err();
             assert!(matches!(refused, EngineError::Changed { blocks: 1.., .. }), "{refused}");
-            for way in ["--drop-clean", "--discard-dirty-data", "former contents"] {
-                assert!(refused.to_string().contains(way), "{refused}");
-            }
         }
         if layout != "none" {
             // (A refused start writes the header.) Put back as it was, it is welcome.
@@ -346,7 +343,7 @@ fn what_others_wrote_during_a_quiesce_is_served_after_it() {
                 engine.resume().unwrap();
                 assert_eq!(read(&engine, block), 9, "{layout} {flash:?} {block}");
                 let news = news();
-                assert!(news.len() == 1 && news[0].contains("volumes: a;"), "{news:?}");
+                assert!(news.len() == 1 && news[0].to_string().contains("volumes: a;"), "{news:?}");
                 write(&engine, 3, 2);
             }
             engine.kill();

@@ -569,7 +569,7 @@ impl fmt::Display for LogError {
             LogError::NewerFormat { found, supported } => write!(
                 f,
                 "the flash tier has format {found}, but this version reads formats up to \
-                 {supported}; nothing was written: use a newer forebay"
+                 {supported}; nothing was written"
             ),
             LogError::Geometry { what, stored, expected } => write!(
                 f,
@@ -594,8 +594,7 @@ impl fmt::Display for LogError {
             LogError::NoPlace { blocks } => write!(
                 f,
                 "the flash tier holds {blocks} more dirty blocks than fit in this run's index; \
-                 nothing was written. Start with the memory size and the number of shards of the \
-                 previous run, and destage first"
+                 nothing was written"
             ),
             LogError::Layout(n) => {
                 write!(f, "the flash tier has an unknown layout ({n}); nothing was written")
@@ -603,17 +602,15 @@ impl fmt::Display for LogError {
             LogError::OtherLayout { stored, expected } => write!(
                 f,
                 "the flash tier was formatted with layout \"{}\", but this run uses \"{}\"; \
-                 nothing was written. Set `layout` in [flash] back, or destage the dirty blocks \
-                 (`forebay flash recover`) and format the tier again",
+                 nothing was written",
                 Layout::name(*stored),
                 Layout::name(*expected)
             ),
             LogError::Damaged(report) => write!(
                 f,
                 "the flash tier is damaged: {} durable batches lost, {} records unreadable, {} \
-                 misdirected; nothing was written. It is not served because the lost contents are \
-                 unknown: start with --format to give up its data (if any of the data is dirty, \
-                 --format says so and also requires --discard-dirty-data)",
+                 misdirected; nothing was written. It is not used because the lost contents are \
+                 unknown",
                 report.damage.batches_lost(),
                 report.damage.payloads.len(),
                 report.damage.misplaced.len()

@@ -19,5 +19,5 @@ pub use error::ServeError;
 pub use nbd::Stopped;
 pub use record::{RecordOptions, Recorded};
 pub use reload::Reload;
-pub use server::{Ready, Reported, Server, usual_stop};
+pub use server::{Explain, Ready, Reported, Server, usual_stop};
 pub use signals::StopSignals;

@@ -10,7 +10,7 @@ use forebay_config::{Acknowledge, Config};
 use forebay_engine::Engine;
 
 use crate::nbd::Limits;
-use crate::server::{Server, usual_stop};
+use crate::server::{Explain, Server, usual_stop};
 use crate::signals::StopSignals;
 
 /// Keys that the engine applies, which may take a while: dirty data may have to be destaged.
@@ -77,8 +77,9 @@ impl Server {
         }
         let engine = self.engine.clone();
         let thread = std::thread::Builder::new().name("forebay-reload".into());
+        let explain = self.explain;
         let rest = thread.spawn(move || {
-            let lines = apply(&engine, policy, dram);
+            let lines = apply(&engine, policy, dram, explain);
             drop(engine);
             StopSignals::wake();
             lines
@@ -93,18 +94,19 @@ fn apply(
     engine: &Arc<Engine>,
     policy: Option<(forebay_config::WritePolicy, Acknowledge)>,
     dram: Option<forebay_config::Size>,
+    explain: Explain,
 ) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some((policy, acknowledge)) = policy {
         lines.push(match engine.set_policy(policy, Some(acknowledge)) {
             Ok(()) => format!("cache.write_policy is now {policy}"),
-            Err(error) => format!("cache.write_policy was not changed: {error}"),
+            Err(error) => format!("cache.write_policy was not changed: {}", explain(&error)),
         });
     }
     if let Some(dram) = dram {
         lines.push(match engine.set_dram_bytes(dram.bytes()) {
             Ok(()) => format!("cache.dram is now {dram}"),
-            Err(error) => format!("cache.dram was not changed: {error}"),
+            Err(error) => format!("cache.dram was not changed: {}", explain(&error)),
         });
     }
     lines

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_config::{Config, OnStop};
-use forebay_engine::{Engine, EngineOptions, Recovering, StopMode};
+use forebay_engine::{Engine, EngineError, EngineOptions, Recovering, StopMode};
 use serde::Serialize;
 
 use crate::control::{ControlServer, StopRequest, Views};
@@ -22,10 +22,15 @@ pub struct Server {
     control: ControlServer,
     pub(crate) stop: Arc<StopRequest>,
     recording: Option<RecordingView>,
+    pub(crate) explain: Explain,
     /// The configuration as far as it is in force; what the engine changes on its own is the engine's to
     /// say.
     pub(crate) running: Mutex<Config>,
 }
+
+/// What operators read of an engine's error: the fact, and what to do about it in the words of the program that
+/// serves.
+pub type Explain = fn(&EngineError) -> String;
 
 /// What a server says once clients are welcome.
 #[derive(Clone, Debug, Serialize)]
@@ -43,7 +48,6 @@ pub struct Ready {
 /// What [`Server::faults`] has reported.
 #[derive(Clone, Debug, Default)]
 pub struct Reported {
-    engine: forebay_engine::Reported,
     nbd: NbdReported,
     recording: bool,
 }
@@ -58,7 +62,8 @@ pub fn usual_stop(config: &Config) -> StopMode {
 
 impl Server {
     /// Listens, opens the cache, saying ten times a second how far recovery is until told to give up,
-    /// and serves. Operators are answered from the first moment, clients when the cache is ready.
+    /// and serves. Operators are answered from the first moment, clients when the cache is ready. What fails
+    /// then, `explain` explains to them.
     ///
     /// # Errors
     /// If an address is taken, the recording cannot be created, or the engine cannot be opened. They are tried
@@ -67,6 +72,7 @@ impl Server {
         config: &Config,
         options: EngineOptions,
         record: Option<&RecordOptions>,
+        explain: Explain,
         progress: &mut dyn FnMut(&Recovering) -> ControlFlow<()>,
     ) -> Result<Server, ServeError> {
         let serve = &config.serve;
@@ -114,9 +120,9 @@ impl Server {
         };
         let recorded = recording.as_ref().map(Recording::view);
         let nbd = NbdServer::start(engine.clone(), nbd, recording, serve, connections_max)?;
-        control.serve(&engine, Views { nbd: nbd.view(), recording: recorded.clone() });
+        control.serve(&engine, Views { nbd: nbd.view(), recording: recorded.clone(), explain });
         let running = Mutex::new(config.clone());
-        Ok(Server { engine, nbd, control, stop, recording: recorded, running })
+        Ok(Server { engine, nbd, control, stop, recording: recorded, explain, running })
     }
 
     /// What there is to say once it runs.
@@ -129,9 +135,8 @@ impl Server {
         }
     }
 
-    /// What the start has to say to an operator.
+    /// What the start has to say to an operator, apart from the engine's [`notices`](Engine::notices).
     pub fn notices(&self) -> Vec<String> {
-        let of_engine = self.engine.notices().iter().map(ToString::to_string);
         let wanted = self.running.lock().unwrap_or_else(PoisonError::into_inner).serve.connections;
         let most = self.nbd.connections_max();
         let few = (most < wanted).then(|| {
@@ -140,7 +145,7 @@ impl Server {
                  than serve.connections = {wanted}"
             )
         });
-        of_engine.chain(few).collect()
+        few.into_iter().collect()
     }
 
     /// The engine.
@@ -148,10 +153,10 @@ impl Server {
         &self.engine
     }
 
-    /// What an operator who is not asking should be told of, since `reported` was made.
+    /// What an operator who is not asking should be told of, since `reported` was made, apart from the engine's
+    /// [`faults`](Engine::faults).
     pub fn faults(&self, reported: &mut Reported) -> Vec<String> {
-        let mut faults = self.engine.faults(&mut reported.engine);
-        faults.extend(self.nbd.faults(&mut reported.nbd));
+        let mut faults = self.nbd.faults(&mut reported.nbd);
         let failure = self.recording.as_ref().and_then(RecordingView::failure);
         if let (Some(failure), false) = (failure, reported.recording) {
             faults.push(failure.to_owned());
@@ -195,7 +200,7 @@ impl Server {
             std::thread::sleep(std::time::Duration::from_millis(5));
         };
         let ended = engine.stop_unless(mode, progress);
-        let told = ended.as_ref().map(|&left| left).map_err(ToString::to_string);
+        let told = ended.as_ref().map(|&left| left).map_err(self.explain);
         self.control.stopped(told);
         // (It answers clients that wait for that.)
         drop(self.control);

@@ -30,7 +30,8 @@ fn exported() -> BTreeMap<String, Described> {
     );
     let config = Config::from_toml(&config).unwrap();
     let go_on = &mut |_: &forebay_engine::Recovering| ControlFlow::Continue(());
-    let server = Server::start(&config, EngineOptions::default(), None, go_on).unwrap();
+    let explain = |error: &forebay_engine::EngineError| error.to_string();
+    let server = Server::start(&config, EngineOptions::default(), None, explain, go_on).unwrap();
     let reply = control::ask(&config.serve.control, None, "GET", "/metrics").unwrap();
     assert_eq!(reply.code, 200);
     server.stop(StopMode::Destage, |_| std::ops::ControlFlow::Continue(())).unwrap();

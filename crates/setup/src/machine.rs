@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use forebay_block::BlockSize;
+use forebay_block::{BlockSize, BlockSizeError};
 use forebay_cache::{
-    Acknowledge, Bypass, CacheConfig, Combination, ConfigError, FlashConfig, LogReplacement,
-    Partial, Relation, ReplacementParameters, WritePolicy, Written,
+    Acknowledge, Bypass, CacheConfig, Combination, ConfigError, FlashConfig, FlashLayout,
+    LogReplacement, Partial, Relation, ReplacementParameters, SlotsConfig, WritePolicy, Written,
 };
 use forebay_config as words;
 use forebay_config::Config;
@@ -29,9 +29,85 @@ const WAITERS_MAX: u32 = 64 << 10;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// It asks for what this version does not have.
+    /// Blocks cannot have this size.
+    #[error(transparent)]
+    BlockSize(#[from] BlockSizeError),
+    /// DRAM has more blocks than can be numbered.
+    #[error("cache.dram is too large")]
+    DramTooLarge,
+    /// A tier has more blocks than the index has room for.
+    #[error(
+        "{what} is too large: a cache holds at most {BLOCKS_MAX} blocks; reduce it, or increase \
+         cache.block_size"
+    )]
+    TooManyBlocks {
+        /// What gives the tier its size.
+        what: &'static str,
+    },
+    /// A shard has more blocks in memory than it can transfer at the same time.
+    #[error(
+        "cache.dram is too large: a shard holds at most {per_shard} blocks in memory, which is less \
+         than {limit} with blocks of {block}{one}; increase cache.block_size, or {layout}`shards` \
+         in [workers] to {shards} or more",
+        limit = words::Size((u64::from(*per_shard) * block_size.bytes()).next_multiple_of(1 << 30)),
+        block = words::Size(block_size.bytes()),
+        // More shards are no way out in slots.
+        one = if *slots { "; the flash layout \"slots\" supports one shard" } else { "" },
+        layout = if *slots { "set flash.layout = \"log\" and " } else { "set " }
+    )]
+    Transfers {
+        /// Blocks in memory that a shard can have at most.
+        per_shard: u32,
+        /// The size of a block.
+        block_size: BlockSize,
+        /// Number of shards that would be enough.
+        shards: u64,
+        /// Whether flash has the slots layout.
+        slots: bool,
+    },
+    /// The slots layout has one shard.
+    #[error(
+        "the flash layout \"slots\" supports only one shard: set `shards = 1` in [workers], or \
+         flash.layout = \"log\""
+    )]
+    SlotsShards,
+    /// The policies do not go together.
+    #[error("cache.relation = \"{relation}\": {why}")]
+    Combination {
+        /// The relation of the tiers.
+        relation: Relation,
+        /// What is missing.
+        why: &'static str,
+    },
+    /// The machine refuses its parameters for another reason.
+    #[error("no cache can have this configuration: {0}")]
+    Machine(ConfigError),
+    /// Keys of a section are out of range.
+    #[error("{}", named(section, wrong))]
+    Keys {
+        /// The section.
+        section: &'static str,
+        /// Each key, with what is wrong.
+        wrong: Vec<(&'static str, String)>,
+    },
+    /// A replacement policy cannot have a parameter.
     #[error("{0}")]
-    Unsupported(String),
+    Parameter(ParameterError),
+    /// This version has no such write policy.
+    #[error("this version does not support the write policy \"{0}\"")]
+    WritePolicy(words::WritePolicy),
+    /// The system has too little memory for the bookkeeping.
+    #[error(
+        "the metadata of this cache takes {} MiB of memory, but the system has only {} MiB \
+         available: reduce cache.dram or flash.size, or increase cache.block_size",
+        needed >> 20, available >> 20
+    )]
+    Memory {
+        /// Bytes of bookkeeping.
+        needed: u64,
+        /// Bytes that the system has available.
+        available: u64,
+    },
     /// The flash tier cannot be divided as asked.
     #[error("the flash tier {} cannot be used: {error}; nothing was written", path.display())]
     Geometry {
@@ -49,10 +125,9 @@ pub enum SetupError {
 /// If the file asks for something that this version does not have, or the flash tier is too
 /// small.
 pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheConfig, SetupError> {
-    let block_size = BlockSize::new(config.cache.block_size.bytes())
-        .map_err(|e| SetupError::Unsupported(e.to_string()))?;
-    let dram_blocks = u32::try_from(config.cache.dram_blocks())
-        .map_err(|_| SetupError::Unsupported("cache.dram is too large".to_owned()))?;
+    let block_size = BlockSize::new(config.cache.block_size.bytes())?;
+    let dram_blocks =
+        u32::try_from(config.cache.dram_blocks()).map_err(|_| SetupError::DramTooLarge)?;
     // One lock protects all shards, so more than one would only cost time unless asked for.
     let shards = config.workers.shards.clamp(1, 64) as u8;
     let flash = match (&config.flash, flash_bytes) {
@@ -97,7 +172,7 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
     let known = flash_bytes.is_some() || config.flash.is_none();
     let relation = if known { cache.relation } else { Relation::Exclusive };
     let checked = CacheConfig { relation, ..cache.clone() };
-    checked.check().map_err(|error| refusal(&error, &cache, memory))?;
+    checked.check().map_err(|error| refusal(error, &cache, memory))?;
     Ok(cache)
 }
 
@@ -109,53 +184,36 @@ fn bypass(bypass: &words::Bypass, block_size: BlockSize) -> Bypass {
     }
 }
 
-fn has_slots(flash: &FlashConfig) -> bool {
-    flash.geometry.has_slots()
-}
-
 /// Why a cache cannot be built, in the words of the configuration file. The cache has `memory` blocks in memory.
-fn refusal(error: &ConfigError, cache: &CacheConfig, memory: u64) -> SetupError {
-    SetupError::Unsupported(match error {
-        ConfigError::Combination { relation, why } => {
-            format!("cache.relation = \"{relation}\": {why}")
-        }
+fn refusal(error: ConfigError, cache: &CacheConfig, memory: u64) -> SetupError {
+    match error {
+        ConfigError::Combination { relation, why } => SetupError::Combination { relation, why },
         // Each would need an index of all cells, and would replace by a list of its own.
-        ConfigError::SlotsShards => "the flash layout \"slots\" supports only one shard: set \
-                                     `shards = 1` in [workers], or flash.layout = \"log\""
-            .to_owned(),
-        ConfigError::Transfers { .. } => too_many_transfers(cache, memory),
-        other => format!("no cache can have this configuration: {other}"),
-    })
+        ConfigError::SlotsShards => SetupError::SlotsShards,
+        ConfigError::Transfers { .. } => {
+            let per_shard =
+                CacheConfig::TRANSFERS_MAX - BOUNCE_FRAMES_PER_SHARD - cache.transfers_spare;
+            SetupError::Transfers {
+                per_shard,
+                block_size: cache.block_size,
+                shards: memory.div_ceil(per_shard.into()),
+                slots: cache.flash.as_ref().is_some_and(|flash| flash.slots().is_some()),
+            }
+        }
+        other => SetupError::Machine(other),
+    }
 }
 
-/// A shard has more blocks in memory than it can transfer at the same time.
-fn too_many_transfers(cache: &CacheConfig, memory: u64) -> String {
-    let block = cache.block_size.bytes();
-    let per_shard = CacheConfig::TRANSFERS_MAX - BOUNCE_FRAMES_PER_SHARD - cache.transfers_spare;
-    let limit = words::Size((u64::from(per_shard) * block).next_multiple_of(1 << 30));
-    // More shards are no way out in slots.
-    let (layout, shards) = match cache.flash.as_ref().is_some_and(has_slots) {
-        true => {
-            ("set flash.layout = \"log\" and ", "; the flash layout \"slots\" supports one shard")
-        }
-        false => ("set ", ""),
-    };
-    format!(
-        "cache.dram is too large: a shard holds at most {per_shard} blocks in memory, which is less \
-         than {limit} with blocks of {}{shards}; increase cache.block_size, or {layout}`shards` in \
-         [workers] to {} or more",
-        words::Size(block),
-        memory.div_ceil(per_shard.into())
-    )
+/// What is wrong with keys of a section.
+fn named(section: &str, wrong: &[(&str, String)]) -> String {
+    let wrong = wrong.iter().map(|(key, why)| format!("{section}.{key} {why}"));
+    wrong.collect::<Vec<_>>().join("; ")
 }
 
 /// Refuses more blocks than an index has room for, of whatever tier.
-fn check_blocks(blocks: u64, what: &str) -> Result<(), SetupError> {
+fn check_blocks(blocks: u64, what: &'static str) -> Result<(), SetupError> {
     match blocks > BLOCKS_MAX {
-        true => Err(SetupError::Unsupported(format!(
-            "{what} is too large: a cache holds at most {BLOCKS_MAX} blocks; reduce it, or increase \
-             cache.block_size"
-        ))),
+        true => Err(SetupError::TooManyBlocks { what }),
         false => Ok(()),
     }
 }
@@ -217,40 +275,21 @@ fn flash_config(
         words::Written::Enter => Written::Enter,
         words::Written::Avoid => Written::Avoid,
     };
-    let admission = admission.parameters().map_err(|wrong| {
-        let wrong = wrong.iter().map(|(key, why)| format!("admission.{key} {why}"));
-        SetupError::Unsupported(wrong.collect::<Vec<_>>().join("; "))
-    })?;
-    let queues = etica.parameters().map_err(|wrong| {
-        let wrong = wrong.iter().map(|(key, why)| format!("etica.{key} {why}"));
-        SetupError::Unsupported(wrong.collect::<Vec<_>>().join("; "))
-    })?;
+    let keys = |section| move |wrong| SetupError::Keys { section, wrong };
+    let admission = admission.parameters().map_err(keys("admission"))?;
+    let queues = etica.parameters().map_err(keys("etica"))?;
     let geometry = geometry(flash, bytes, block_size)?;
     let pages = u64::from(geometry.regions) * u64::from(geometry.region_pages - 1);
     let entries = pages / u64::from(geometry.block_pages());
     check_blocks(entries, FLASH)?;
     let entries = entries as u32;
-    let replacement = match flash.replacement {
-        Some(words::FlashReplacement::SecondChance) => LogReplacement::SecondChance,
-        Some(words::FlashReplacement::Fifo) => LogReplacement::Fifo,
-        Some(words::FlashReplacement::Popularity) => LogReplacement::Popularity,
-        _ => LogReplacement::Frequency,
-    };
-    let cells = flash.cells().map_err(|(_, error)| SetupError::Unsupported(error.to_string()))?;
     let mut flash = FlashConfig {
         geometry,
+        layout: layout(flash)?,
         entries_max: entries,
-        blocks: entries,
         regions_reserved: flash.regions_reserved.min(geometry.regions.saturating_sub(3)).max(1),
         recovery_chunk_pages: Options::RECOVERY_CHUNK_PAGES,
-        replacement,
-        cells,
         promote_after: flash.promote_after as u8,
-        promote_dirty_after: match flash.layout() {
-            words::FlashLayout::Log => 1,
-            words::FlashLayout::Slots => flash.promote_dirty_after.unwrap_or(2) as u8,
-        },
-        give_up_copies: flash.give_up_copies,
         line_blocks: (flash.line_size.map_or(LINE, |line| line.bytes()) / block_size.bytes())
             as u32,
         queues,
@@ -261,11 +300,32 @@ fn flash_config(
     Ok(flash)
 }
 
+/// The layout, with its own parameters; the number of blocks is left to [`count_cells`].
+fn layout(flash: &words::Flash) -> Result<FlashLayout, SetupError> {
+    match flash.layout() {
+        words::FlashLayout::Log => Ok(FlashLayout::Log {
+            replacement: match flash.replacement {
+                Some(words::FlashReplacement::SecondChance) => LogReplacement::SecondChance,
+                Some(words::FlashReplacement::Fifo) => LogReplacement::Fifo,
+                Some(words::FlashReplacement::Popularity) => LogReplacement::Popularity,
+                _ => LogReplacement::Frequency,
+            },
+        }),
+        words::FlashLayout::Slots => Ok(FlashLayout::Slots(SlotsConfig {
+            blocks: 0,
+            cells: flash.cells().map_err(|(_, error)| SetupError::Parameter(error))?,
+            promote_dirty_after: flash.promote_dirty_after.unwrap_or(2) as u8,
+            give_up_copies: flash.give_up_copies,
+        })),
+    }
+}
+
 /// In the slots layout: how many blocks flash holds, by its geometry.
 pub fn count_cells(flash: &mut FlashConfig) {
     let cells = flash.geometry.slots;
-    if cells != 0 {
-        (flash.entries_max, flash.blocks) = (cells, cells - spare_cells(cells));
+    if let Some(slots) = flash.slots_mut() {
+        slots.blocks = cells - spare_cells(cells);
+        flash.entries_max = cells;
     }
 }
 
@@ -299,9 +359,7 @@ fn relation(relation: words::Relation) -> Relation {
 /// With the reason.
 pub fn check_combination(combination: &Combination) -> Result<(), SetupError> {
     let relation = combination.relation;
-    combination
-        .check()
-        .map_err(|why| SetupError::Unsupported(format!("cache.relation = \"{relation}\": {why}")))
+    combination.check().map_err(|why| SetupError::Combination { relation, why })
 }
 
 /// A write policy and an acknowledgement, in the machine's words.
@@ -340,16 +398,11 @@ const WRITE_POLICIES: [(words::WritePolicy, WritePolicy); 5] = [
 
 fn write_policy(policy: words::WritePolicy) -> Result<WritePolicy, SetupError> {
     let known = WRITE_POLICIES.iter().find(|(word, _)| *word == policy);
-    known.map(|(_, machine)| *machine).ok_or_else(|| not_here("write policy", &policy))
+    known.map(|(_, machine)| *machine).ok_or(SetupError::WritePolicy(policy))
 }
 
 fn replacement(section: &words::Replacement) -> Result<ReplacementParameters, SetupError> {
-    let refused = |(_, error): (&str, ParameterError)| SetupError::Unsupported(error.to_string());
-    section.parameters().map_err(refused)
-}
-
-fn not_here(kind: &str, value: &impl std::fmt::Display) -> SetupError {
-    SetupError::Unsupported(format!("this version does not support the {kind} \"{value}\""))
+    section.parameters().map_err(|(_, error)| SetupError::Parameter(error))
 }
 
 #[cfg(test)]
@@ -378,7 +431,7 @@ mod tests {
         let text = format!("{TWO_TIERS}\nlayout = 'slots'");
         let flash = cache_config(&config(&text), Some(256 << 20)).unwrap().flash.unwrap();
         assert_eq!(flash.entries_max, flash.geometry.slots);
-        assert!(flash.blocks < flash.entries_max && flash.blocks > 60_000, "{flash:?}");
+        assert!(flash.blocks() < flash.entries_max && flash.blocks() > 60_000, "{flash:?}");
         let text = format!("{text}\n[workers]\nshards = 2");
         let error = cache_config(&config(&text), Some(256 << 20)).unwrap_err();
         assert!(error.to_string().contains("shards = 1"), "{error}");

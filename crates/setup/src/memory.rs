@@ -24,15 +24,15 @@ const BYTES_IN_SLOTS: u64 = 58;
 pub fn bookkeeping_bytes(cache: &CacheConfig) -> u64 {
     let memory = u64::from(cache.dram_blocks) + u64::from(cache.spare_frames);
     let flash = cache.flash.as_ref().map_or(0, |flash| {
-        let each = match flash.geometry.slots {
-            0 => BYTES_IN_LOG,
-            _ => BYTES_IN_SLOTS + bytes_of_policy(&flash.cells),
+        let each = match flash.slots() {
+            None => BYTES_IN_LOG,
+            Some(slots) => BYTES_IN_SLOTS + bytes_of_policy(&slots.cells),
         };
         u64::from(flash.entries_max) * (each + bytes_of_admission(&flash.admission))
     });
-    let record = cache.flash.as_ref().map_or(0, |flash| match flash.geometry.slots {
-        0 => BYTES_OF_RECORD,
-        _ => BYTES_OF_CELL + bytes_of_policy(&flash.cells),
+    let record = cache.flash.as_ref().map_or(0, |flash| match flash.slots() {
+        None => BYTES_OF_RECORD,
+        Some(slots) => BYTES_OF_CELL + bytes_of_policy(&slots.cells),
     });
     let published = BYTES_OF_PUBLISHED;
     memory * (BYTES_IN_MEMORY + published + record + bytes_of_policy(&cache.replacement)) + flash
@@ -69,12 +69,7 @@ fn check(wanted: u64, available: u64) -> Result<(), SetupError> {
     if wanted <= available {
         return Ok(());
     }
-    Err(SetupError::Unsupported(format!(
-        "the metadata of this cache takes {} MiB of memory, but the system has only {} MiB available: \
-         reduce cache.dram or flash.size, or increase cache.block_size",
-        wanted >> 20,
-        available >> 20
-    )))
+    Err(SetupError::Memory { needed: wanted, available })
 }
 
 /// Bytes that the system says it could give without swapping; nothing where it does not say.

@@ -199,7 +199,7 @@ impl Simulation {
             assumed_page_bytes: scenario.assumed_page_bytes,
             capacity: Capacity {
                 tier1: scenario.cache.dram_blocks,
-                tier2: scenario.cache.flash.as_ref().map_or(0, |flash| flash.blocks),
+                tier2: scenario.cache.flash.as_ref().map_or(0, |flash| flash.blocks()),
             },
             waiting: scenario.volumes.iter().map(|_| VecDeque::new()).collect(),
             waiting_count: 0,

@@ -103,7 +103,10 @@ fn compare(requests: &[Request], dram_blocks: u32, what: &str) {
                 if let Some(flash) = &mut scenario.cache.flash {
                     flash.admission = AdmissionParameters::new(admission);
                     let cells: Vec<_> = policies().filter(|k| k.orders(Tier::Slots)).collect();
-                    flash.cells = ReplacementParameters::new(cells[(n + 3) % cells.len()]);
+                    let cells = ReplacementParameters::new(cells[(n + 3) % cells.len()]);
+                    if let Some(slots) = flash.slots_mut() {
+                        slots.cells = cells;
+                    }
                 }
                 let [long, short] = [Pacing::Quiesced, Pacing::Untimed]
                     .map(|pacing| counted(&scenario, requests, pacing));

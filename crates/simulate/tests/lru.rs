@@ -91,7 +91,7 @@ fn in_slots_both_tiers_together_hit_exactly_as_lru_of_their_sum() {
                 [(64u32, "4MiB"), (1000, "16MiB"), (1000, "64MiB"), (5000, "64MiB")]
             {
                 let scenario = scenario_with(blocks, Some(size), policy, "layout = 'slots'");
-                let flash = u64::from(scenario.cache.flash.as_ref().unwrap().blocks);
+                let flash = u64::from(scenario.cache.flash.as_ref().unwrap().blocks());
                 let result = untimed(&scenario, &requests);
                 let hits = result.run.cache.unwrap().hits;
                 let both = lru_hits(&distances, u64::from(blocks) + flash).sum();
@@ -186,7 +186,7 @@ fn in_slots_dirty_copies_give_way_where_hits_depend_on_it_and_nowhere_else() {
         let run = |requests: &[Request]| {
             let keys = "layout = 'slots'\ngive_up_copies = true";
             let scenario = scenario_with(1000, Some("16MiB"), &policy, keys);
-            let flash = scenario.cache.flash.as_ref().unwrap().blocks;
+            let flash = scenario.cache.flash.as_ref().unwrap().blocks();
             assert!(flash < 4400 && flash + 1000 > 4400, "{flash}");
             untimed(&scenario, requests)
         };

@@ -98,8 +98,8 @@ fn compare(requests: &[Request], memory: u32, size: &str, (kind, promote_after):
     scenario.cache.spare_frames = 2048;
     let parameters = Parameters::new(kind);
     let flash = scenario.cache.flash.as_mut().expect("there is flash");
-    flash.cells = parameters;
-    let sizes = (memory as usize, flash.blocks as usize);
+    flash.slots_mut().expect("the slots layout").cells = parameters;
+    let sizes = (memory as usize, flash.blocks() as usize);
     let mut naive = Naive::new(sizes, &parameters, flash.promote_after);
     requests.iter().for_each(|r| naive.access((r.offset / 4096) as u32, r.op == Op::Write));
     let options = Options { pacing: Pacing::Untimed, ..Options::default() };

@@ -177,11 +177,12 @@ impl Simulator<'_> {
         scenario.cache.spare_frames = u32::try_from(SPARE_FRAMES_PER_BLOCK * batch)?;
         if let Some(tier) = &mut scenario.cache.flash {
             let flash = u32::try_from(flash)?;
-            assert!(tier.blocks >= flash, "the flash tier holds fewer blocks than its share");
+            assert!(tier.blocks() >= flash, "the flash tier holds fewer blocks than its share");
             let spare = (SPARE_CELLS_PER_BLOCK * batch).max(SPARE_CELLS_MIN);
             let cells = flash + u32::try_from(spare)?;
             let cells = cells.min(tier.geometry.slots);
-            (tier.geometry.slots, tier.entries_max, tier.blocks) = (cells, cells, flash);
+            (tier.geometry.slots, tier.entries_max) = (cells, cells);
+            tier.slots_mut().expect("the slots layout").blocks = flash;
         }
         Ok(scenario)
     }

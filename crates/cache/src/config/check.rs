@@ -26,7 +26,7 @@ impl CacheConfig {
         refuse_unless(self.requests_max <= requests_most, ConfigError::RequestsMax)?;
         let stripes = self.block_size.shift()..=63;
         refuse_unless(stripes.contains(&self.stripe_shift), ConfigError::StripeShift)?;
-        let slots = self.flash.as_ref().is_some_and(|f| f.geometry.has_slots());
+        let slots = self.flash.as_ref().is_some_and(|f| f.slots().is_some());
         refuse_unless(!slots || self.shards == 1, ConfigError::SlotsShards)?;
         let (relation, combination) = (self.relation, Combination::from_config(self));
         combination.check().map_err(|why| ConfigError::Combination { relation, why })?;
@@ -49,7 +49,8 @@ impl CacheConfig {
     fn check_flash(&self, flash: &FlashConfig) -> Result<(), ConfigError> {
         let geometry = &flash.geometry;
         geometry.validate().map_err(ConfigError::Geometry)?;
-        let slots = geometry.has_slots();
+        let slots = flash.slots();
+        refuse_unless(geometry.has_slots() == slots.is_some(), ConfigError::Layout)?;
         let same = u64::from(geometry.block_size) == self.block_size.bytes();
         refuse_unless(same, ConfigError::FlashBlockSize { block_size: self.block_size })?;
 
@@ -61,16 +62,19 @@ impl CacheConfig {
         let fit = entries <= u64::from(Self::ENTRIES_MAX);
         refuse_unless(fit, ConfigError::EntriesMax { entries })?;
         let blocks = 1..=flash.entries_max;
-        refuse_unless(!slots || blocks.contains(&flash.blocks), ConfigError::FlashBlocks)?;
+        let accounted = slots.is_none_or(|slots| blocks.contains(&slots.blocks));
+        refuse_unless(accounted, ConfigError::FlashBlocks)?;
 
         let stripe = 1 << (self.stripe_shift - self.block_size.shift());
         let line = flash.line_blocks.is_power_of_two() && u64::from(flash.line_blocks) <= stripe;
         refuse_unless(line, ConfigError::LineBlocks { blocks: flash.line_blocks })?;
-        let reads_most = if slots { FlashConfig::SLOTS_READINGS_MAX } else { u8::MAX };
+        let reads_most = slots.map_or(u8::MAX, |_| FlashConfig::SLOTS_READINGS_MAX);
         let reads = 1..=reads_most;
         refuse_unless(reads.contains(&flash.promote_after), ConfigError::PromoteAfter)?;
-        let orders = flash.cells.kind().orders(Tier::Slots);
-        refuse_unless(!slots || orders, ConfigError::Cells { policy: flash.cells.kind().name() })
+        slots.map_or(Ok(()), |slots| {
+            let kind = slots.cells.kind();
+            refuse_unless(kind.orders(Tier::Slots), ConfigError::Cells { policy: kind.name() })
+        })
     }
 }
 
@@ -116,6 +120,8 @@ pub enum ConfigError {
     },
     /// The geometry of the flash tier.
     Geometry(GeometryError),
+    /// The layout of the flash tier is not that of its geometry.
+    Layout,
     /// Blocks on flash have another size.
     FlashBlockSize {
         /// The size of the cache's blocks.
@@ -168,6 +174,9 @@ impl fmt::Display for ConfigError {
                 write!(f, "{transfers} transfers exceed the {most} that can be numbered")
             }
             ConfigError::Geometry(error) => error.fmt(f),
+            ConfigError::Layout => {
+                f.write_str("the flash tier must have the layout of its geometry")
+            }
             ConfigError::FlashBlockSize { block_size } => {
                 let bytes = block_size.bytes();
                 write!(f, "a block on flash must have {bytes} bytes, like every block")
@@ -200,7 +209,7 @@ impl core::error::Error for ConfigError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{LogReplacement, VolumeConfig, Written};
+    use crate::config::{FlashLayout, LogReplacement, SlotsConfig, VolumeConfig, Written};
     use crate::policy::Acknowledge;
     use crate::{Cache, Open};
     use forebay_block::Nanos;
@@ -243,8 +252,10 @@ mod tests {
         refuses(log, ConfigError::LineBlocks { blocks: 512 }, |f| f.line_blocks = 512);
         refuses(log, ConfigError::PromoteAfter, |f| f.promote_after = 0);
         refuses(slots, ConfigError::PromoteAfter, |f| f.promote_after = 32);
-        refuses(slots, ConfigError::FlashBlocks, |f| f.blocks = 0);
-        refuses(slots, ConfigError::FlashBlocks, |f| f.blocks = f.entries_max + 1);
+        refuses(slots, ConfigError::FlashBlocks, |f| slots_of(f).blocks = 0);
+        refuses(slots, ConfigError::FlashBlocks, |f| slots_of(f).blocks = 41);
+        refuses(slots, ConfigError::Layout, |f| f.geometry.slots = 0);
+        refuses(log, ConfigError::Layout, |f| f.geometry.slots = 40);
         let block_size = BlockSize::KIB_4;
         refuses(log, ConfigError::FlashBlockSize { block_size }, |f| f.geometry.block_size = 8192);
         let entries = u64::from(u32::MAX) + 25;
@@ -258,6 +269,10 @@ mod tests {
         let relation = Relation::Inclusive;
         let error = CacheConfig { relation, ..good.clone() }.check().unwrap_err();
         assert!(error.to_string().contains("needs flash"), "{error}");
+    }
+
+    fn slots_of(flash: &mut FlashConfig) -> &mut SlotsConfig {
+        flash.slots_mut().expect("the slots layout")
     }
 
     /// Small, and with a flash tier in either layout, unless `layout` is 2.
@@ -276,18 +291,23 @@ mod tests {
             inflight_batches_max: 1,
             active_extents_max: 2,
         };
-        let flash = FlashConfig {
-            geometry,
-            entries_max: 40,
+        let slots = SlotsConfig {
             blocks: 36,
-            regions_reserved: 1,
-            recovery_chunk_pages: 64,
-            replacement: LogReplacement::Frequency,
             cells: Parameters::default(),
-            admission: AdmissionParameters::default(),
-            promote_after: 1,
             promote_dirty_after: 1,
             give_up_copies: true,
+        };
+        let flash = FlashConfig {
+            geometry,
+            layout: match geometry.has_slots() {
+                true => FlashLayout::Slots(slots),
+                false => FlashLayout::Log { replacement: LogReplacement::Frequency },
+            },
+            entries_max: 40,
+            regions_reserved: 1,
+            recovery_chunk_pages: 64,
+            admission: AdmissionParameters::default(),
+            promote_after: 1,
             line_blocks: 1,
             queues: QueueParameters::default(),
             written: Written::Ask,
@@ -344,14 +364,25 @@ mod tests {
                         let Some(flash) = &mut c.flash else { continue };
                         match n {
                             16 => flash.entries_max = any,
-                            17 => flash.blocks = any,
+                            17 => _ = flash.slots_mut().map(|slots| slots.blocks = any),
                             18 => flash.regions_reserved = any,
                             19 => flash.recovery_chunk_pages = any,
                             20 => flash.line_blocks = any,
                             21 => flash.promote_after = any as u8,
-                            22 => flash.promote_dirty_after = any as u8,
-                            23 => flash.cells = Parameters::new(Kind::ALL[draw(Kind::ALL.len())]),
-                            24 => flash.replacement = LogReplacement::ALL[draw(4)],
+                            22 => {
+                                let after = any as u8;
+                                _ = flash
+                                    .slots_mut()
+                                    .map(|slots| slots.promote_dirty_after = after);
+                            }
+                            23 => {
+                                let cells = Parameters::new(Kind::ALL[draw(Kind::ALL.len())]);
+                                _ = flash.slots_mut().map(|slots| slots.cells = cells);
+                            }
+                            24 => {
+                                let replacement = LogReplacement::ALL[draw(4)];
+                                flash.layout = FlashLayout::Log { replacement };
+                            }
                             25 => {
                                 let kind = AdmissionKind::ALL[draw(AdmissionKind::ALL.len())];
                                 flash.admission = AdmissionParameters::new(kind);

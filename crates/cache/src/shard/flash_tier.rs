@@ -15,7 +15,7 @@ use super::blocks::{Blocks, FlashRecord};
 use super::entry::{DOUBTFUL, Entry, EntryId, LEAVING, UNREADABLE};
 use super::regions::RegionLists;
 use super::{ShardContext, UNREADABLE_MAX};
-use crate::config::{CacheConfig, LogReplacement};
+use crate::config::{CacheConfig, FlashLayout, LogReplacement};
 use crate::slab::Key;
 use crate::volume_set::VolumeSet;
 use forebay_replacement::{Offer, Popularity, Queues};
@@ -71,10 +71,13 @@ impl FlashTier {
         let config = config.flash.as_ref();
         let queues = config.filter(|_| has_queues).map(|flash| {
             assert!(replacement.is_some(), "queues evict single blocks");
-            Queues::new(flash.blocks, flash.entries_max, flash.queues)
+            Queues::new(flash.blocks(), flash.entries_max, flash.queues)
         });
         let in_log = config.is_some() && replacement.is_none();
-        let policy = config.map_or(LogReplacement::Fifo, |f| f.replacement);
+        let policy = match config.map(|f| f.layout) {
+            Some(FlashLayout::Log { replacement }) => replacement,
+            _ => LogReplacement::Fifo,
+        };
         let by_popularity = in_log && policy == LogReplacement::Popularity;
         FlashTier {
             shard,
@@ -88,8 +91,8 @@ impl FlashTier {
             policy,
             promote_after: config.map_or(1, |f| f.promote_after),
             promote_dirty_after: config
-                .filter(|_| dirty_waits)
-                .map_or(1, |f| f.promote_dirty_after),
+                .and_then(|f| f.slots().filter(|_| dirty_waits))
+                .map_or(1, |slots| slots.promote_dirty_after),
             replacement,
             queues: queues.map(Box::new),
             holding_cells: false,

@@ -99,7 +99,7 @@ mod tests {
     use forebay_flash::{BlockKey, Position};
 
     use crate::cache::Cache;
-    use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
+    use crate::config::{CacheConfig, FlashConfig, FlashLayout, LogReplacement, VolumeConfig};
     use crate::shard::FlashRecord;
     use crate::startup::Startup;
     use crate::world::around;
@@ -110,16 +110,12 @@ mod tests {
         let geometry = Geometry::for_device(64 << 20, 4096).expect("a device of that size");
         let flash = FlashConfig {
             geometry,
+            layout: FlashLayout::Log { replacement: LogReplacement::Frequency },
             entries_max: 1,
-            blocks: 1,
             regions_reserved: 1,
             recovery_chunk_pages: 1,
-            replacement: crate::config::LogReplacement::Frequency,
-            cells: Default::default(),
             admission: crate::AdmissionParameters::default(),
             promote_after: 1,
-            promote_dirty_after: 1,
-            give_up_copies: true,
             line_blocks: 1,
             queues: Default::default(),
             written: Default::default(),

@@ -80,18 +80,20 @@ impl Tiers {
         let base = |total: u32| (0..shard).map(|before| config.share(before, total)).sum::<u32>();
         let working = config.dram_blocks + config.spare_frames;
         let (frames, bounce) = (share(working), share(config.bounce_frames));
-        let in_slots = config.flash.as_ref().filter(|f| f.geometry.has_slots());
+        let all = config.flash.as_ref().map_or(0, |f| f.entries_max);
+        let in_slots = config.flash.as_ref().and_then(|f| f.slots());
         let on_flash = match in_slots {
             // Any shard may have all cells beyond the accounting.
-            Some(f) => share(f.blocks) + (f.entries_max - f.blocks),
-            None => share(config.flash.as_ref().map_or(0, |f| f.entries_max)),
+            Some(slots) => share(slots.blocks) + (all - slots.blocks),
+            None => share(all),
         };
         let entries = on_flash + frames + 1;
-        let replacement = in_slots.map(|f| {
-            let counts = f.give_up_copies || config.dirty_waits();
+        let replacement = in_slots.map(|slots| {
+            let counts = slots.give_up_copies || config.dirty_waits();
             let returns = counts.then(|| Returns::new(frames));
-            let mut flash = FlashReplacement::new(share(f.blocks), entries, returns, &f.cells);
-            flash.gives_up = f.give_up_copies;
+            let blocks = share(slots.blocks);
+            let mut flash = FlashReplacement::new(blocks, entries, returns, &slots.cells);
+            flash.gives_up = slots.give_up_copies;
             flash
         });
         let bounce = Frames::new(working + base(config.bounce_frames), bounce, 0);

@@ -4,7 +4,8 @@
 
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{
-    Acknowledge, Cache, CacheConfig, CacheStats, FlashConfig, Open, VolumeConfig, WritePolicy,
+    Acknowledge, Cache, CacheConfig, CacheStats, FlashConfig, FlashLayout, LogReplacement, Open,
+    VolumeConfig, WritePolicy,
 };
 use forebay_effect::{Device, Effect, Outcome, Place, RequestId, Segment, Token};
 use forebay_flash::Geometry;
@@ -167,16 +168,12 @@ pub fn with_flash(write_policy: WritePolicy, acknowledge: Acknowledge) -> CacheC
         acknowledge,
         flash: Some(FlashConfig {
             geometry,
+            layout: FlashLayout::Log { replacement: LogReplacement::Frequency },
             entries_max: 48,
-            blocks: 48,
             regions_reserved: 1,
             recovery_chunk_pages: 64,
-            replacement: forebay_cache::LogReplacement::Frequency,
-            cells: Default::default(),
             admission: forebay_cache::AdmissionParameters::default(),
             promote_after: 1,
-            promote_dirty_after: 1,
-            give_up_copies: true,
             line_blocks: 1,
             queues: Default::default(),
             written: Default::default(),

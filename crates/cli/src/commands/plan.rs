@@ -389,9 +389,10 @@ fn choose(
 ) -> Result<(), CliError> {
     let question = args.question(catalogue, combinations)?;
     question.check().map_err(|error| match (error, &args.config) {
-        (error @ AnalysisError::NoFlash, Some(file)) => CliError::usage(
-            error.to_string().replace("the configuration", &file.display().to_string()),
-        ),
+        (AnalysisError::NoFlash, Some(file)) => CliError::usage(format_args!(
+            "{} has no [flash] section for the second tier",
+            file.display()
+        )),
         (error, _) => error.into(),
     })?;
     let workload = question.measure(ctx)?;

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use forebay_config::{Config, ConfigError, OnStop};
 use forebay_engine::{EngineError, EngineOptions, StopMode};
-use forebay_serve::{RecordOptions, Recorded, Reported, ServeError, Server, StopSignals, Stopped};
+use forebay_serve::{RecordOptions, Recorded, ServeError, Server, StopSignals, Stopped};
 use forebay_trace::{SampleSpec, Sampler};
 
+use crate::advice::engine::{Flags, explain, explain_fault, explain_notice};
 use crate::args::rate;
 use crate::context::Context;
 use crate::error::CliError;
@@ -89,6 +90,9 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let mut notify = Notify::new(ctx);
     let server = start(&config, options, record.as_ref(), &signals, &mut notify, ctx)?;
     let Some(server) = server else { return Ok(()) };
+    for notice in server.engine().notices() {
+        ctx.note(explain_notice(notice, &Flags::SERVE));
+    }
     for notice in server.notices() {
         ctx.note(notice);
     }
@@ -96,18 +100,21 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     line.push(b'\n');
     write_stdout(&line)?;
     notify.ready(format_args!("serving {}", server.ready().exports.join(", ")));
-    let mut reported = Reported::default();
+    let (mut of_engine, mut of_server) = Default::default();
     let mut reloads = Reloads::default();
     while !is_told_to_stop(&signals, ctx) && server.stop_requested().is_none() {
         signals.wait(LOOK_PERIOD);
         reloads.look(&signals, &source, &server, ctx);
-        for fault in server.faults(&mut reported) {
+        for fault in server.engine().faults(&mut of_engine) {
+            ctx.note(explain_fault(&fault));
+        }
+        for fault in server.faults(&mut of_server) {
             ctx.note(fault);
         }
         match server.engine().end_overdue_quiesce() {
             Ok(false) => {}
             Ok(true) => ctx.note("the quiesce reached its time limit, so requests continue"),
-            Err(error) => ctx.note(error),
+            Err(error) => ctx.note(explain(&error)),
         }
     }
     let mode = server.stop_requested().unwrap_or_else(|| server.usual_stop());
@@ -266,7 +273,7 @@ fn start(
     ctx: &Context,
 ) -> Result<Option<Server>, CliError> {
     let mut said = Instant::now();
-    let started = Server::start(config, options, record, &mut |recovering| {
+    let started = Server::start(config, options, record, explain, &mut |recovering| {
         notify.progress(recovering);
         if said.elapsed() >= PROGRESS_PERIOD {
             said = Instant::now();

@@ -20,6 +20,7 @@ use crate::error::ServeError;
 use crate::listener::Listener;
 use crate::nbd::{NbdStatus, NbdView};
 use crate::record::{RecordingStatus, RecordingView};
+use crate::server::Explain;
 use crate::signals::StopSignals;
 
 /// A stop that was asked for over the control address.
@@ -89,6 +90,8 @@ pub(crate) struct Views {
     pub nbd: NbdView,
     /// The recording, if there is one.
     pub recording: Option<RecordingView>,
+    /// What operators read of an engine's error.
+    pub explain: Explain,
 }
 
 struct Shared {
@@ -347,22 +350,22 @@ impl Shared {
                 let body = metrics(&status(engine, views));
                 Answer { code: 200, body, kind: "text/plain; version=0.0.4" }
             }
-            "/destage" if post => done(engine.destage(|_| {}), engine),
+            "/destage" if post => done(engine.destage(|_| {}), engine, views),
             "/quiesce" if post => with(order::quiesce(&asked.query), |limit| {
-                done(engine.quiesce(limit, |_| {}), engine)
+                done(engine.quiesce(limit, |_| {}), engine, views)
             }),
             "/resume" if post => {
                 engine.retry_stores();
-                done(engine.resume(), engine)
+                done(engine.resume(), engine, views)
             }
             "/set" if post => with(order::set(&asked.query), |(policy, acknowledge)| {
-                set_policy(policy, acknowledge, engine)
+                set_policy((policy, acknowledge), engine, views)
             }),
             "/resize" if post => with(order::resize(&asked.query), |bytes| {
-                done(engine.set_dram_bytes(bytes), engine)
+                done(engine.set_dram_bytes(bytes), engine, views)
             }),
             "/invalidate" if post => {
-                with(order::invalidate(&asked.query), |name| invalidate(&name, engine))
+                with(order::invalidate(&asked.query), |name| invalidate(&name, engine, views))
             }
             "/status" | "/metrics" | "/destage" | "/quiesce" | "/resume" | "/stop" | "/set"
             | "/resize" | "/invalidate" => Answer::error(
@@ -407,9 +410,13 @@ fn with<T>(asked: Result<T, Answer>, carry_out: impl FnOnce(T) -> Answer) -> Ans
 }
 
 /// Changes the write policy, and says what holds then.
-fn set_policy(policy: WritePolicy, acknowledge: Option<Acknowledge>, engine: &Engine) -> Answer {
+fn set_policy(
+    (policy, acknowledge): (WritePolicy, Option<Acknowledge>),
+    engine: &Engine,
+    views: &Views,
+) -> Answer {
     if let Err(error) = engine.set_policy(policy, acknowledge) {
-        return done(Err(error), engine);
+        return done(Err(error), engine, views);
     }
     let status = engine.status();
     let answer = serde_json::json!({
@@ -421,20 +428,20 @@ fn set_policy(policy: WritePolicy, acknowledge: Option<Acknowledge>, engine: &En
 }
 
 /// Drops what is cached of a volume.
-fn invalidate(name: &str, engine: &Engine) -> Answer {
+fn invalidate(name: &str, engine: &Engine, views: &Views) -> Answer {
     match engine.volumes().iter().find(|v| v.name == name) {
-        Some(found) => done(engine.invalidate(&[found.volume]), engine),
+        Some(found) => done(engine.invalidate(&[found.volume]), engine, views),
         None => Answer::error(404, &format!("there is no volume `{name}`")),
     }
 }
 
-fn done(result: Result<(), EngineError>, engine: &Engine) -> Answer {
+fn done(result: Result<(), EngineError>, engine: &Engine, views: &Views) -> Answer {
     match result {
         Ok(()) => {
             let dirty_blocks = engine.status().total.dirty_blocks;
             Answer::json(200, json(&serde_json::json!({ "dirty_blocks": dirty_blocks })))
         }
-        Err(e) => Answer::error(500, &e.to_string()),
+        Err(error) => Answer::error(500, &(views.explain)(&error)),
     }
 }
 

@@ -307,7 +307,7 @@ mod tests {
     use forebay_block::Volume;
 
     use crate::cache::Cache;
-    use crate::config::{CacheConfig, FlashConfig, VolumeConfig};
+    use crate::config::{CacheConfig, FlashConfig, FlashLayout, SlotsConfig, VolumeConfig};
     use crate::shard::FlashRecord;
     use crate::shard::tiers::Tiers;
     use crate::world::around;
@@ -320,18 +320,15 @@ mod tests {
         let bytes = 64 << 20;
         let geometry = Geometry::for_device(bytes, 4096).and_then(|g| g.in_slots(bytes, None));
         let geometry = geometry.expect("a device of that size");
+        let slots = SlotsConfig { blocks: 4, cells, promote_dirty_after: 1, give_up_copies: true };
         let flash = FlashConfig {
             geometry,
+            layout: FlashLayout::Slots(slots),
             entries_max: 8,
-            blocks: 4,
             regions_reserved: 1,
             recovery_chunk_pages: 1,
-            replacement: crate::config::LogReplacement::Frequency,
-            cells,
             admission: crate::AdmissionParameters::default(),
             promote_after: 1,
-            promote_dirty_after: 1,
-            give_up_copies: true,
             line_blocks: 1,
             queues: Default::default(),
             written: Default::default(),

@@ -6,11 +6,11 @@
 //! that returns* is an average over the last of them. Two things follow.
 //!
 //! - While the share is high, and for a while after, a block with a dirty record moves to memory
-//!   only at a later read ([`promote_dirty_after`](crate::FlashConfig::promote_dirty_after)); until
+//!   only at a later read ([`promote_dirty_after`](crate::SlotsConfig::promote_dirty_after)); until
 //!   then it is read from flash. It takes effect for a while, because copies stay long once they exist,
 //!   and the next turn of a loop may be far.
 //! - While the share is high, dirty copies are evicted before blocks that only flash holds
-//!   ([`give_up_copies`](crate::FlashConfig::give_up_copies)). That costs a write to the backing
+//!   ([`give_up_copies`](crate::SlotsConfig::give_up_copies)). That costs a write to the backing
 //!   store, and one to flash when the block leaves memory.
 //!
 //! The table has two places for each block of memory, found by a hash of the block's key; a block

@@ -17,6 +17,7 @@ use forebay_replay::{
 };
 use forebay_serve::usual_stop;
 
+use crate::advice::engine::{Flags, explain_for, explain_notice};
 use crate::args::load_config;
 use crate::context::Context;
 use crate::error::CliError;
@@ -234,9 +235,12 @@ impl Opened {
             one_at_a_time: args.quiesce,
             ..EngineOptions::default()
         };
-        let host = EngineHost::open(&config, options).map_err(as_named_here)?;
+        let host = EngineHost::open(&config, options).map_err(|error| match error {
+            ReplayError::Engine(error) => CliError::failed(explain_for(&error, &Flags::REPLAY)),
+            error => error.into(),
+        })?;
         for notice in host.engine().notices() {
-            ctx.note(notice);
+            ctx.note(explain_notice(notice, &Flags::REPLAY));
         }
         if let Some(found) = host.engine().recovery().filter(|found| found.records > 0) {
             ctx.note(format_args!(
@@ -305,12 +309,6 @@ fn missing(error: ReplayError, targets: &[String]) -> CliError {
         Some(_) => CliError::from(error).next("give --create SIZE to create a file of that size"),
         None => error.into(),
     }
-}
-
-/// The engine speaks of flags by the names that `forebay serve` has for them; here `--format` is
-/// a trace's.
-fn as_named_here(error: ReplayError) -> CliError {
-    CliError::failed(error.to_string().replace("--format", "--format-devices"))
 }
 
 /// Whether the workload writes, trims or zeroes.

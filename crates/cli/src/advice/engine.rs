@@ -1,0 +1,393 @@
+//! What to do about an error of the engine, in the words of the command line. The engine says what happened; it
+//! knows neither flags nor commands.
+
+use forebay_engine::{EngineError, EngineNotice, Fault, HeaderError};
+use forebay_flash::LogError;
+
+/// What the flags of `forebay serve` are called in the command that ran the engine.
+pub struct Flags {
+    /// Formats the devices.
+    format: &'static str,
+    /// Drops what flash holds of changed stores, once its dirty blocks are destaged.
+    drop_clean: &'static str,
+}
+
+impl Flags {
+    pub const SERVE: Flags = Flags { format: "--format", drop_clean: "--drop-clean" };
+    /// Here, `--format` is the format of the trace.
+    pub const REPLAY: Flags =
+        Flags { format: "--format-devices", drop_clean: "`forebay serve --drop-clean`" };
+}
+
+/// An error as users of `forebay serve` and `forebay ctl` read it: the fact, and then the advice.
+pub fn explain(error: &EngineError) -> String {
+    explain_for(error, &Flags::SERVE)
+}
+
+/// As [`explain`], for the command with these flags.
+pub fn explain_for(error: &EngineError, flags: &Flags) -> String {
+    match advice(error, flags) {
+        Some(advice) => format!("{error}. {advice}"),
+        None => error.to_string(),
+    }
+}
+
+/// A notice, and what to do about it.
+pub fn explain_notice(notice: &EngineNotice, flags: &Flags) -> String {
+    match notice {
+        EngineNotice::FlashSize { .. } => format!("{notice} with {}", flags.format),
+        _ => notice.to_string(),
+    }
+}
+
+/// A fault, and what to do about it.
+pub fn explain_fault(fault: &Fault) -> String {
+    match fault {
+        Fault::Suspended { .. } => format!("{fault}, and on `forebay ctl resume`"),
+        _ => fault.to_string(),
+    }
+}
+
+/// What to do about an error, if the error itself does not say it. Lints keep the list complete, as the compiler
+/// cannot: other versions of the engine may have more errors.
+#[deny(clippy::wildcard_enum_match_arm, clippy::match_wildcard_for_single_variants)]
+fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
+    use EngineError as E;
+    let Flags { format, drop_clean } = flags;
+    Some(match error {
+        E::Header { error, .. } => return of_header(error, flags),
+        E::BlockSize { found, .. } => format!(
+            "Set block_size in [cache] back to {found}; or, to change the block size, serve with \
+             {found}, stop with --destage and start with {format}"
+        ),
+        E::OtherLayout { found, dirty, .. } => match dirty {
+            false => {
+                format!("Set layout = \"{found}\", or start with {format} to invalidate the header")
+            }
+            true => format!(
+                "Set layout = \"{found}\", or give up the newer data and the header with {format} \
+                 --discard-dirty-data"
+            ),
+        },
+        E::Grown { dirty, .. } => match dirty {
+            false => format!(
+                "To use the new size, start once with {format}: it writes a new header at the end \
+                 and does not change the data"
+            ),
+            true => format!(
+                "Restore the old size and stop with --destage before you enlarge it; or give up \
+                 the newer data with {format} --discard-dirty-data"
+            ),
+        },
+        E::NoTail { .. } => format!(
+            "If Forebay has never used this store, start once with {format}: it writes the header \
+             and does not change the data before the last MiB. If Forebay has used it, restore \
+             the old size"
+        ),
+        E::Changed { .. } => format!(
+            "Restore the store to its former contents; or start with {drop_clean} to write the \
+             dirty blocks over its present contents, or with {format} --discard-dirty-data to \
+             give the dirty blocks up"
+        ),
+        E::NoHeaderToRelease { .. } => "With layout = \"none\", give --config too: Forebay then \
+                                        records the release on the flash tier"
+            .to_owned(),
+        E::DirtyRelease { .. } => "Destage that data first: run `forebay flash recover`, or serve \
+                                   the store and stop with --destage"
+            .to_owned(),
+        E::Quiesced => "First end the quiesce with `forebay ctl quiesce --resume`".to_owned(),
+        E::StillQuiesced(error) => {
+            let first = advice(error, flags).map_or_else(String::new, |first| first + ". ");
+            format!("{first}Try `forebay ctl resume` again")
+        }
+        E::Shrunk { .. } => {
+            "Restore the former size, stop with --destage, then shrink the store".to_owned()
+        }
+        E::DirtyElsewhere { .. } => {
+            "Configure that tier again, or give the data up with --discard-dirty-data".to_owned()
+        }
+        E::Twins { other, .. } => format!(
+            "If you want to use both, start once with {format}: it gives {other} a new identity \
+             and formats the flash tier (refused while the tier holds dirty data)"
+        ),
+        E::Bound { .. } => format!(
+            "Serve it with its own stores, or format it with {format} (refused while it holds \
+             dirty data)"
+        ),
+        E::Foreign { .. } => "Serve it with its own stores and stop with --destage, or give the \
+                              data up with --discard-dirty-data"
+            .to_owned(),
+        E::Epoch { .. } => format!(
+            "Restore the store and the flash tier that belong together, or format the flash tier \
+             with {format} (data that only the tier holds is lost; add --discard-dirty-data if it \
+             holds dirty data)"
+        ),
+        E::OlderStore { .. } => format!(
+            "Restore the newer store; or use this copy: {drop_clean} writes the dirty blocks on \
+             flash over it, and {format} --discard-dirty-data gives those blocks up"
+        ),
+        E::OlderFlash { .. } => format!(
+            "Restore the newer tier; or, with {format} --discard-dirty-data, serve the stores as \
+             they are, without the data that only the flash tier held"
+        ),
+        E::DirtyFlash { .. } => "Serve it as it is and stop with --destage, or give the data up \
+                                 with --discard-dirty-data"
+            .to_owned(),
+        E::NotFlash { .. } => {
+            format!("Name another device, or start with {format} to overwrite it")
+        }
+        E::Flash { error, .. } => return of_log(error, flags),
+        E::Missing { error, .. } | E::Order { error, .. } | E::HeldRefused(error) => {
+            return advice(error, flags);
+        }
+        // Their own words say what to change in the configuration.
+        E::Setup(_)
+        | E::Volumes { .. }
+        | E::PageSize { .. }
+        | E::NoFlashToAcknowledge
+        | E::Absent { .. }
+        | E::NoHeader { .. }
+        | E::DirtyReadOnly { .. }
+        | E::Layout { .. }
+        | E::DramSize { .. } => return None,
+        // There is nothing to do, or it depends on the cause.
+        E::StartEnded
+        | E::Open(_)
+        | E::Nbd(_)
+        | E::Io { .. }
+        | E::NoStore { .. }
+        | E::Unsealed(_)
+        | E::FlashNote(_)
+        | E::TooSmall { .. }
+        | E::FlashTooSmall { .. }
+        | E::FlashCut { .. }
+        | E::Switching
+        | E::FlashFailed
+        | E::Stopping
+        | E::NoFlashTier { .. }
+        | E::Geometry { .. }
+        | E::Arena(_)
+        | E::System(..)
+        | E::Backend(_)
+        | E::Destage { .. } => return None,
+        _ => return None,
+    })
+}
+
+#[deny(clippy::wildcard_enum_match_arm, clippy::match_wildcard_for_single_variants)]
+fn of_header(error: &HeaderError, Flags { format, .. }: &Flags) -> Option<String> {
+    Some(match error {
+        HeaderError::Foreign => format!(
+            "To keep the data, use layout = \"none\" (no header) or \"tail\" (the last MiB must be \
+             free); to overwrite it, start with {format}"
+        ),
+        HeaderError::Damaged => format!(
+            "If Forebay has never used this store, use layout = \"none\" or \"tail\". If it has, \
+             and the flash tier holds no newer data, {format} writes a new header and keeps the \
+             data"
+        ),
+        HeaderError::Inside(_) => "Restore its former size".to_owned(),
+        HeaderError::Newer(_) => "Use a newer forebay".to_owned(),
+        _ => return None,
+    })
+}
+
+#[deny(clippy::wildcard_enum_match_arm, clippy::match_wildcard_for_single_variants)]
+fn of_log(error: &LogError, Flags { format, .. }: &Flags) -> Option<String> {
+    Some(match error {
+        LogError::NewerFormat { .. } => "Use a newer forebay".to_owned(),
+        LogError::NoPlace { .. } => "Start with the memory size and the number of shards of the \
+                                     previous run, and destage first"
+            .to_owned(),
+        LogError::OtherLayout { .. } => "Set `layout` in [flash] back, or destage the dirty \
+                                         blocks (`forebay flash recover`) and format the tier again"
+            .to_owned(),
+        LogError::Damaged(_) => format!(
+            "Start with {format} to give up its data (if any of the data is dirty, {format} says \
+             so and also requires --discard-dirty-data)"
+        ),
+        LogError::NotALog
+        | LogError::SuperblockDamaged
+        | LogError::SuperblockStale { .. }
+        | LogError::Geometry { .. }
+        | LogError::BeyondVolume { .. }
+        | LogError::Changed { .. }
+        | LogError::Older { .. }
+        | LogError::Layout(_)
+        | LogError::Io(_) => return None,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use forebay_engine::EpochError;
+
+    use super::*;
+
+    fn path() -> PathBuf {
+        "/dev/x".into()
+    }
+
+    fn text() -> String {
+        "x".to_owned()
+    }
+
+    fn header(error: HeaderError) -> EngineError {
+        EngineError::Header { volume: text(), path: path(), error }
+    }
+
+    fn log(error: LogError) -> EngineError {
+        EngineError::Flash { path: path(), error }
+    }
+
+    fn bound() -> EngineError {
+        EngineError::Bound { path: path(), what: text() }
+    }
+
+    /// Every error with advice, and how the advice ends.
+    fn advised() -> Vec<(EngineError, &'static str)> {
+        use EngineError as E;
+        let (volume, path) = (text, path);
+        let other = |dirty| E::OtherLayout {
+            volume: text(),
+            path: path(),
+            found: "tail".to_owned(),
+            wanted: text(),
+            dirty,
+        };
+        let grown = |dirty| E::Grown { volume: text(), path: path(), at: 1, was: 2, is: 3, dirty };
+        let epoch = EpochError::StoreOlder { flash: 2, store: 1 };
+        let damaged = LogError::Damaged(Box::default());
+        vec![
+            (header(HeaderError::Foreign), "to overwrite it, start with --format"),
+            (header(HeaderError::Damaged), "--format writes a new header and keeps the data"),
+            (header(HeaderError::Inside(1)), "Restore its former size"),
+            (header(HeaderError::Newer(9)), "Use a newer forebay"),
+            (
+                E::BlockSize { path: path(), found: 4096, wanted: 8192 },
+                "serve with 4096, stop with --destage and start with --format",
+            ),
+            (
+                other(false),
+                "Set layout = \"tail\", or start with --format to invalidate the header",
+            ),
+            (other(true), "the newer data and the header with --format --discard-dirty-data"),
+            (
+                grown(false),
+                "start once with --format: it writes a new header at the end and does \
+                            not change the data",
+            ),
+            (grown(true), "or give up the newer data with --format --discard-dirty-data"),
+            (E::NoTail { volume: volume(), path: path() }, "restore the old size"),
+            (
+                E::Changed { volume: volume(), path: path(), flash: path(), blocks: 3 },
+                "or start with --drop-clean to write the dirty blocks over its present contents, \
+                 or with --format --discard-dirty-data to give the dirty blocks up",
+            ),
+            (E::NoHeaderToRelease { path: path() }, "the release on the flash tier"),
+            (E::DirtyRelease { path: path() }, "or serve the store and stop with --destage"),
+            (E::Quiesced, "First end the quiesce with `forebay ctl quiesce --resume`"),
+            (
+                E::StillQuiesced(Box::new(E::FlashFailed)),
+                "held back. Try `forebay ctl resume` again",
+            ),
+            (
+                E::Shrunk { volume: volume(), size: 1, offset: 2, path: path() },
+                "stop with --destage, then shrink the store",
+            ),
+            (
+                E::DirtyElsewhere { volume: volume(), path: path() },
+                "or give the data up with --discard-dirty-data",
+            ),
+            (
+                E::Twins { one: volume(), other: volume() },
+                "start once with --format: it gives x a new identity and formats the flash tier \
+                 (refused while the tier holds dirty data)",
+            ),
+            (bound(), "or format it with --format (refused while it holds dirty data)"),
+            (
+                E::Foreign { path: path(), what: text() },
+                "stop with --destage, or give the data up with --discard-dirty-data",
+            ),
+            (
+                E::Epoch { volume: volume(), error: epoch },
+                "is lost; add --discard-dirty-data if it holds dirty data)",
+            ),
+            (
+                E::OlderStore { volume: volume(), path: path(), flash: path() },
+                "--drop-clean writes the dirty blocks on flash over it, and --format \
+                 --discard-dirty-data gives those blocks up",
+            ),
+            (
+                E::OlderFlash { volume: volume(), path: path(), flash: path() },
+                "with --format --discard-dirty-data, serve the stores as they are, without the \
+                 data that only the flash tier held",
+            ),
+            (
+                E::DirtyFlash { path: path(), blocks: 3 },
+                "stop with --destage, or give the data up with --discard-dirty-data",
+            ),
+            (E::NotFlash { path: path() }, "or start with --format to overwrite it"),
+            (log(LogError::NewerFormat { found: 9, supported: 1 }), "Use a newer forebay"),
+            (log(LogError::NoPlace { blocks: 1 }), "of the previous run, and destage first"),
+            (
+                log(LogError::OtherLayout { stored: 0, expected: 1 }),
+                "(`forebay flash recover`) and format the tier again",
+            ),
+            (log(damaged), "--format says so and also requires --discard-dirty-data)"),
+            (E::HeldRefused(Box::new(bound())), "(refused while it holds dirty data)"),
+            (
+                E::Order { what: "the quiesce", error: Box::new(bound()) },
+                "(refused while it holds dirty data)",
+            ),
+            (
+                E::Missing { error: Box::new(bound()), missing: vec![path()] },
+                "do not exist: /dev/x. Serve it with its own stores, or format it with --format \
+                 (refused while it holds dirty data)",
+            ),
+        ]
+    }
+
+    #[test]
+    fn an_error_ends_in_the_advice_of_the_command_that_ran_the_engine() {
+        for (error, end) in advised() {
+            let fact = error.to_string();
+            let said = explain(&error);
+            assert!(said.starts_with(&format!("{fact}. ")) && said.ends_with(end), "{said}");
+            let replayed = explain_for(&error, &Flags::REPLAY);
+            assert_eq!(
+                replayed,
+                said.replace("--format", "--format-devices")
+                    .replace("--drop-clean", "`forebay serve --drop-clean`")
+            );
+        }
+    }
+
+    #[test]
+    fn an_error_without_advice_is_said_as_it_is() {
+        for error in [EngineError::Stopping, EngineError::NoFlashToAcknowledge] {
+            assert_eq!(explain(&error), error.to_string());
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_engine_has_its_advice_through_any_command() {
+        use crate::error::CliError;
+        let said = format!("forebay: {}", explain(&bound()));
+        assert_eq!(CliError::from(bound()).to_string(), said);
+        assert_eq!(CliError::from(forebay_serve::ServeError::Engine(bound())).to_string(), said);
+        assert_eq!(CliError::from(forebay_replay::ReplayError::Engine(bound())).to_string(), said);
+    }
+
+    #[test]
+    fn a_notice_and_a_fault_end_in_what_to_do() {
+        let size = EngineNotice::FlashSize { path: path(), formatted: 1, configured: 2 };
+        let said = explain_notice(&size, &Flags::SERVE);
+        assert!(said.ends_with("when you format the tier again with --format"), "{said}");
+        let said = explain_fault(&Fault::Suspended { volume: text(), why: text() });
+        assert!(said.ends_with("Forebay retries every 5 seconds, and on `forebay ctl resume`"));
+    }
+}

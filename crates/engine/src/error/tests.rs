@@ -1,0 +1,160 @@
+//! Every error says facts. The flags and commands of a program are that program's to name: an embedder has others.
+
+use forebay_block::Volume;
+use std::collections::BTreeSet;
+
+use forebay_flash::Older;
+
+use super::*;
+use crate::faults::Fault;
+use crate::notice::EngineNotice;
+
+fn path() -> PathBuf {
+    "/dev/x".into()
+}
+
+fn text() -> String {
+    "x".to_owned()
+}
+
+fn io() -> io::Error {
+    io::ErrorKind::NotFound.into()
+}
+
+/// At least one error of each variant.
+fn errors() -> Vec<EngineError> {
+    use EngineError as E;
+    let (volume, path, what) = (text, path, text);
+    let changed = || E::Changed { volume: volume(), path: path(), flash: path(), blocks: 3 };
+    let mut errors = vec![
+        E::Setup(SetupError::DramTooLarge),
+        E::Volumes { configured: 0, most: 9 },
+        E::PageSize { path: path(), least: 4096 },
+        E::NoFlashToAcknowledge,
+        E::Quiesced,
+        E::StartEnded,
+        E::Open(OpenError::Io { action: "open", path: path(), source: io() }),
+        E::Absent { what: what(), path: path() },
+        E::Nbd(NbdError::Socket { address: text(), action: "connect", source: io() }),
+        E::NoHeader { volume: volume(), path: path() },
+        E::DirtyReadOnly { volume: volume(), path: path() },
+        E::Io { action: "read", path: path(), source: io() },
+        E::NoStore { path: path(), error: HeaderError::Foreign },
+        E::Layout { volume: volume(), path: path(), found: text(), wanted: text() },
+        E::BlockSize { path: path(), found: 4096, wanted: 8192 },
+        E::NoTail { volume: volume(), path: path() },
+        changed(),
+        E::NoHeaderToRelease { path: path() },
+        E::DirtyRelease { path: path() },
+        E::Unsealed(text()),
+        E::Order { what: "the quiesce", error: Box::new(changed()) },
+        E::FlashNote(IoError::Invalid),
+        E::StillQuiesced(Box::new(changed())),
+        E::HeldRefused(Box::new(changed())),
+        E::Shrunk { volume: volume(), size: 1, offset: 2, path: path() },
+        E::TooSmall { volume: volume(), path: path(), size: 1, needed: 2 },
+        E::FlashTooSmall { path: path(), size: 1, needed: 2 },
+        E::FlashCut { path: path(), size: 1, needed: 2 },
+        E::Missing { error: Box::new(changed()), missing: vec![path()] },
+        E::DirtyElsewhere { volume: volume(), path: path() },
+        E::Twins { one: volume(), other: volume() },
+        E::Switching,
+        E::FlashFailed,
+        E::Stopping,
+        E::DramSize { bytes: 1, least: 2, most: 3 },
+        E::Bound { path: path(), what: what() },
+        E::Foreign { path: path(), what: what() },
+        E::Epoch { volume: volume(), error: EpochError::StoreOlder { flash: 2, store: 1 } },
+        E::Epoch { volume: volume(), error: EpochError::FlashOlder { flash: 1, store: 2 } },
+        E::OlderStore { volume: volume(), path: path(), flash: path() },
+        E::OlderFlash { volume: volume(), path: path(), flash: path() },
+        E::DirtyFlash { path: path(), blocks: 3 },
+        E::NotFlash { path: path() },
+        E::NoFlashTier { path: path(), holds: "is empty" },
+        E::Geometry { path: path(), error: GeometryError::DeviceTooSmall { size: 1, needed: 2 } },
+        E::Arena(ArenaError::TooLarge { count: 1, frame_bytes: 4096 }),
+        E::System("start a thread", io()),
+        E::Backend(UnknownBackend(text())),
+        E::Destage { what: "the stop", why: text(), left: text() },
+    ];
+    for dirty in [false, true] {
+        let (volume, path) = (volume(), path());
+        let (found, wanted) = (text(), text());
+        errors.push(E::OtherLayout { volume, path, found, wanted, dirty });
+        let (volume, path) = (text(), self::path());
+        errors.push(E::Grown { volume, path, at: 1, was: 2, is: 3, dirty });
+    }
+    for error in
+        [HeaderError::Foreign, HeaderError::Damaged, HeaderError::Inside(1), HeaderError::Newer(9)]
+    {
+        errors.push(E::Header { volume: volume(), path: path(), error });
+    }
+    errors.extend(log_errors().into_iter().map(|error| E::Flash { path: path(), error }));
+    errors
+}
+
+fn log_errors() -> Vec<LogError> {
+    vec![
+        LogError::NotALog,
+        LogError::SuperblockDamaged,
+        LogError::SuperblockStale { found: 1, known: 2 },
+        LogError::NewerFormat { found: 9, supported: 1 },
+        LogError::Geometry { what: "x", stored: 1, expected: 2 },
+        LogError::BeyondVolume { volume: Volume(1), offset: 2, size: 1 },
+        LogError::Changed { volume: Volume(1), blocks: 1 },
+        LogError::Older { volume: Volume(1), which: Older::Flash },
+        LogError::NoPlace { blocks: 1 },
+        LogError::Layout(9),
+        LogError::OtherLayout { stored: 0, expected: 1 },
+        LogError::Damaged(Box::default()),
+        LogError::Io(IoError::Invalid),
+    ]
+}
+
+/// The name of the variant of a value, or of a line that declares one.
+fn name(text: &str) -> String {
+    text.trim_start().chars().take_while(|c| c.is_alphanumeric()).collect()
+}
+
+/// The variants of `kind` that `source` declares.
+fn declared(source: &str, kind: &str) -> BTreeSet<String> {
+    let body = source.split_once(&format!("pub enum {kind} {{\n")).unwrap().1;
+    let lines = body.split_once("\n}\n").unwrap().0.lines();
+    let is_variant = |line: &&str| {
+        line.strip_prefix("    ").is_some_and(|rest| rest.starts_with(|c: char| c.is_uppercase()))
+    };
+    lines.filter(is_variant).map(name).collect()
+}
+
+fn assert_has_no_flags(text: &str) {
+    for word in ["--", "forebay ctl", "forebay flash", "forebay serve"] {
+        assert!(!text.contains(word), "`{word}` is of the command line: {text}");
+    }
+}
+
+#[test]
+fn no_error_names_a_flag_or_a_command() {
+    let errors = errors();
+    let shown: BTreeSet<_> = errors.iter().map(|error| name(&format!("{error:?}"))).collect();
+    assert_eq!(shown, declared(include_str!("../error.rs"), "EngineError"));
+    let of_log: BTreeSet<_> = log_errors().iter().map(|e| name(&format!("{e:?}"))).collect();
+    assert_eq!(of_log, declared(include_str!("../../../flash/src/types.rs"), "LogError"));
+    errors.iter().for_each(|error| assert_has_no_flags(&error.to_string()));
+}
+
+#[test]
+fn no_notice_and_no_fault_names_a_flag_or_a_command() {
+    let (volume, why) = (text, text);
+    let size = EngineNotice::FlashSize { path: path(), formatted: 1, configured: 2 };
+    assert_has_no_flags(&size.to_string());
+    for fault in [
+        Fault::Failing { volume: volume(), operations: 2, why: why() },
+        Fault::Suspended { volume: volume(), why: why() },
+        Fault::Disconnected { volume: volume(), why: why() },
+        Fault::Resumed { volume: volume() },
+        Fault::Jammed { failing: vec![volume()] },
+        Fault::Unjammed,
+    ] {
+        assert_has_no_flags(&fault.to_string());
+    }
+}
