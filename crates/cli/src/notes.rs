@@ -40,7 +40,7 @@ pub fn words(note: &Note) -> String {
         }
         Note::Resumed(path) => format!("{}: using the result in the --resume file", path.display()),
         Note::WithoutData(n) => {
-            format!("ignored {} trims and flushes", count(*n))
+            format!("ignored trims and flushes: {}", count(*n))
         }
         Note::WithoutHash(n) => {
             format!("{} block accesses have no hash; their data counts as unique", count(*n))

@@ -118,7 +118,9 @@ pub fn check_files<'a, 'b>(
 
 /// Refuses a file that [`write_file`] could not write.
 pub fn check_file(path: &Path) -> Result<(), CliError> {
-    let failed = |error| CliError::file("cannot write", path, error).kept("nothing was started");
+    let failed = |error: std::io::Error| {
+        CliError::file("cannot write", path, error).kept("nothing was started")
+    };
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(missing) = directory.filter(|parent| !parent.exists()) {
         let what = format!(
@@ -132,7 +134,7 @@ pub fn check_file(path: &Path) -> Result<(), CliError> {
         Ok(found) if found.is_dir() => Err(failed(std::io::ErrorKind::IsADirectory.into())),
         // A pipe may be opened once only.
         Ok(found) if !found.is_file() => Ok(()),
-        _ => temporary(path).map(|_| ()).map_err(failed),
+        _ => temporary(path).map(|_| ()).map_err(|error| failed(error.kind().into())),
     }
 }
 
@@ -149,7 +151,8 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
     if path.metadata().is_ok_and(|m| !m.is_file()) {
         return std::fs::write(path, bytes).map_err(failed);
     }
-    let mut file = temporary(path).map_err(failed)?;
+    // The error of the system names the temporary file, which users never see.
+    let mut file = temporary(path).map_err(|error| failed(error.kind().into()))?;
     file.write_all(bytes).map_err(failed)?;
     file.persist(path).map_err(|e| failed(e.error))?;
     Ok(())

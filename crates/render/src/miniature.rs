@@ -65,7 +65,7 @@ fn print(answer: &Answer, out: &mut dyn Write) -> std::io::Result<()> {
         .number("of reads", |p| cell(p, |r| r.read_miss_ratio))
         .number("of writes", |p| cell(p, |r| r.write_miss_ratio))
         .number_if(has_flash, "hits in memory", |p| cell(p, |r| r.tier1_hit_ratio))
-        .number_if(has_flash, "hits in flash", |p| cell(p, |r| r.tier2_hit_ratio));
+        .number_if(has_flash, "hits on flash", |p| cell(p, |r| r.tier2_hit_ratio));
     write_table(&table.table(), out)
 }
 

@@ -591,9 +591,10 @@ def _distance(seen: Seen, likeness: Mapping[str, Any]) -> float:
 
 def text(document: Mapping[str, Any]) -> str:
     """The document as text."""
+    flash = document["flash_bytes"]
+    second = f"a second tier of {flash / 2**20:.1f} MiB" if flash else "no second tier"
     lines = [
-        f"{document['trace']}: memory of {document['dram_bytes'] / 2**20:.1f} MiB, "
-        f"a second tier of {document['flash_bytes'] / 2**20:.1f} MiB, "
+        f"{document['trace']}: memory of {document['dram_bytes'] / 2**20:.1f} MiB, {second}, "
         f"{document['footprint_bytes'] / 2**20:.1f} MiB of distinct data"
     ]
     for one in document["advice"]:

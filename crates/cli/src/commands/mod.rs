@@ -30,6 +30,7 @@ mod trace;
 mod unknown;
 
 use std::ffi::OsString;
+use std::io::Write;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
@@ -110,7 +111,15 @@ pub fn parse() -> Result<Cli, CliError> {
             let words = words.map(|word| word.to_string_lossy().into_owned());
             Err(unknown::command(&description(), words.take_while(|word| word != name), name))
         }
-        _ => error.exit(),
+        _ if error.use_stderr() => error.exit(),
+        _ => {
+            // clap does not say if it cannot write its help.
+            error
+                .print()
+                .and_then(|()| std::io::stdout().flush())
+                .map_err(CliError::writing_stdout)?;
+            std::process::exit(0)
+        }
     })
 }
 

@@ -134,6 +134,17 @@ pub enum OpenError {
         /// The kernel's error.
         source: io::Error,
     },
+    /// The directory of a file that is to be created is not there.
+    #[error(
+        "cannot create {0}: the directory {1} does not exist; create it (`mkdir -p {1}`)",
+        path.display(), directory.display()
+    )]
+    NoDirectory {
+        /// The file.
+        path: PathBuf,
+        /// Its directory.
+        directory: PathBuf,
+    },
     /// A device that is not there. No file takes its place.
     #[error(
         "there is no device {}; check its name, and that it is connected. Forebay does not create \
@@ -404,7 +415,16 @@ fn create(options: &OpenOptions) -> Result<Option<locks::Made>, OpenError> {
     let file = match new.open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
-        Err(error) => return Err(failed("create", path, error)),
+        Err(error) => {
+            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let missing = directory.filter(|parent| !parent.exists());
+            return Err(match missing {
+                Some(directory) => {
+                    OpenError::NoDirectory { path: path.clone(), directory: directory.to_owned() }
+                }
+                None => failed("create", path, error),
+            });
+        }
     };
     let sized = file.set_len(size).and_then(|()| {
         if !options.allocate {

@@ -146,6 +146,19 @@ pub struct Args {
 }
 
 impl Args {
+    /// Refuses sizes of less than a block, such as a number without a unit.
+    pub fn check_sizes(&self) -> Result<(), CliError> {
+        let block = self.block_size;
+        match self.at.iter().find(|size| size.bytes() < block.bytes()) {
+            Some(size) => {
+                let what = format_args!("--at {size} is smaller than a block of {block}");
+                let error = CliError::usage(what).kept("nothing was read");
+                Err(error.next("give sizes with a unit, such as 10MiB"))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The sizes that the user asked for, in blocks.
     pub fn at(&self) -> Vec<u64> {
         self.at.iter().map(|size| size.bytes() >> self.block_size.shift()).collect()
