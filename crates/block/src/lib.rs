@@ -6,10 +6,12 @@
 //! so that they cannot be mixed up. This crate has no dependencies and does no I/O.
 
 mod content;
+mod per_volume;
 mod request;
 mod units;
 
 pub use content::{Content, ContentRun};
+pub use per_volume::PerVolume;
 pub use request::{Flags, Op, Request, RequestColumns};
 pub use units::{BlockAddr, BlockIndex, BlockSize, BlockSizeError, Nanos, Volume};
 

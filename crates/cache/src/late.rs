@@ -10,9 +10,8 @@
 //! A store is late in comparison with the slowest of the other stores, by the time that a round of
 //! writes takes. The time of syncs is not compared.
 
-use crate::per_volume::PerVolume;
 use crate::volume_set::VolumeSet;
-use forebay_block::{Nanos, Volume};
+use forebay_block::{Nanos, PerVolume, Volume};
 
 /// Writes in a round: about as many as a store has in flight.
 const ROUND: u32 = 16;

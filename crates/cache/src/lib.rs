@@ -19,7 +19,6 @@ mod load;
 mod machine;
 mod notice;
 mod pass_through;
-mod per_volume;
 mod place;
 mod policy;
 mod published;

@@ -15,11 +15,10 @@
 //! stores get their stamps before a cleaning for them begins, so that no other cleaning waits for
 //! it.
 
-use forebay_block::Volume;
+use forebay_block::{PerVolume, Volume};
 use forebay_flash::{Layout, Stamp};
 
 use crate::notice::Notice;
-use crate::per_volume::PerVolume;
 use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World};

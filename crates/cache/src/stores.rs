@@ -16,13 +16,12 @@
 //!   fail too, until it ends. A jam that ends sooner fails no request, however long ago a store
 //!   began to fail.
 
-use forebay_block::{Nanos, Volume};
+use forebay_block::{Nanos, PerVolume, Volume};
 use forebay_effect::IoError;
 
 use crate::cleaner::{Cleaner, FAILURES_MAX, Work, destage_oldest, oldest_for_late};
 use crate::flash_condition::Jam;
 use crate::late::Late;
-use crate::per_volume::PerVolume;
 use crate::shard::{Tiers, apart};
 use crate::stamp::Stamps;
 use crate::volume_set::VolumeSet;

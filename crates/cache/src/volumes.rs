@@ -4,11 +4,10 @@
 
 use core::ops::{Index, IndexMut};
 
-use forebay_block::Volume;
+use forebay_block::{PerVolume, Volume};
 use forebay_effect::{Device, Effect, EffectQueue, Outcome, Owner, Token};
 
 use crate::config::VolumeConfig;
-use crate::per_volume::PerVolume;
 use crate::stores::Shares;
 use crate::volume::{SyncWaiter, VolumeState};
 use crate::volume_set::VolumeSet;

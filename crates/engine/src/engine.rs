@@ -167,7 +167,7 @@ impl Engine {
     fn refused(&self, error: LogError, path: PathBuf) -> EngineError {
         match error {
             LogError::BeyondVolume { volume, offset, size } => {
-                let volume = self.stores.lock(volume.index()).name.clone();
+                let volume = self.stores.lock(volume).name.clone();
                 EngineError::Shrunk { volume, size, offset, path }
             }
             LogError::Changed { volume, blocks } => self.changed(volume, blocks, path),
@@ -270,13 +270,15 @@ impl Engine {
         let outdated = report.map_or(&[][..], |r| &r.outdated);
         let marks_dirty = self.orders().marks_dirty;
         let mut stores = self.stores.lock_all();
-        for (number, store) in stores.iter_mut().enumerate() {
-            let dirty = marks_dirty && !store.read_only;
-            let bound = bindings.iter().find(|b| b.volume.index() == number);
+        let passes_through = self.pass_through(&stores);
+        for (volume, store) in stores.iter_mut() {
+            let released = passes_through[volume];
+            let dirty = marks_dirty && !store.read_only && !released;
+            let bound = bindings.iter().find(|b| b.volume == volume);
             store.older = false;
             store.write_header(|header| {
                 header.outdo(bound.map_or(0, |b| b.stamp));
-                if outdated.contains(&(Volume(number as u32), Older::Flash)) {
+                if outdated.contains(&(volume, Older::Flash)) {
                     // What it has seen is gone, and owed to nobody.
                     header.stamp = now;
                 }
@@ -285,7 +287,8 @@ impl Engine {
                 header.flash_epoch = epoch;
                 header.generation += 1;
                 header.dirty = dirty;
-                (header.opening, header.released) = (false, false);
+                // A flash tier that has failed since it was opened owes it nothing any more.
+                (header.opening, header.released) = (false, released);
                 header.fingerprint = [0; 16];
             })?;
         }
@@ -296,7 +299,7 @@ impl Engine {
     fn take_report(&mut self, report: Option<Box<RecoveryReport>>) {
         let stores = self.stores.lock_all();
         for &(volume, which) in report.iter().flat_map(|r| &r.outdated) {
-            let store = &stores[volume.index()];
+            let store = &stores[volume];
             let (volume, path) = (store.name.clone(), store.path.clone());
             self.notices.push(EngineNotice::Older { volume, path, which });
         }
@@ -307,7 +310,7 @@ impl Engine {
     /// Why a start with a store that others have used is refused.
     fn changed(&self, volume: Volume, blocks: u64, flash: PathBuf) -> EngineError {
         let stores = self.stores.lock_all();
-        let store = &stores[volume.index()];
+        let store = &stores[volume];
         let (volume, path) = (store.name.clone(), store.path.clone());
         EngineError::Changed { volume, path, flash, blocks }
     }

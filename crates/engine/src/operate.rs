@@ -5,6 +5,7 @@
 //! cuts short what an order waits for, and lets no other begin. Threads take the engine's locks in
 //! this sequence: the orders, the stores by number, the core.
 
+use forebay_block::PerVolume;
 use std::ops::ControlFlow;
 use std::sync::{MutexGuard, PoisonError};
 
@@ -29,7 +30,7 @@ pub(crate) struct Orders {
     pub acknowledge: words::Acknowledge,
     /// The stores as a quiesce has left them, by volume. While there are any, headers and flash may
     /// note that the stores are complete, so the notes are withdrawn before clients continue.
-    pub notes: Option<Vec<Option<SealContents>>>,
+    pub notes: Option<PerVolume<Option<SealContents>>>,
     /// Why a stop could not end a quiesce.
     pub unresumed: Option<EngineError>,
 }
@@ -181,8 +182,8 @@ impl Engine {
         }
         let mut stores = self.stores.lock_all();
         let passes_through = self.pass_through(&stores);
-        for (store, passes_through) in stores.iter_mut().zip(passes_through) {
-            if !store.read_only && !passes_through {
+        for (volume, store) in stores.iter_mut() {
+            if !store.read_only && !passes_through[volume] {
                 store.write_header(|header| header.dirty = true)?;
             }
         }

@@ -8,10 +8,10 @@
 //! store that differs from its note (`Store::is_changed`) drops the tier's data for it.
 
 use std::ops::ControlFlow;
-use std::sync::{MutexGuard, TryLockError};
+use std::sync::TryLockError;
 use std::time::{Duration, Instant};
 
-use forebay_block::Volume;
+use forebay_block::{PerVolume, Volume};
 use forebay_cache::Notice;
 use forebay_effect::Outcome;
 use forebay_flash::{SEAL_BYTES, Sealed};
@@ -23,6 +23,7 @@ use crate::fingerprint::{Fingerprint, SealContents};
 use crate::operate::Orders;
 use crate::shared::CoreGuard;
 use crate::store::Store;
+use crate::stores::LockedStores;
 
 /// Time between two checks whether the machine is quiet.
 const QUIET_POLL_PERIOD: Duration = Duration::from_millis(2);
@@ -80,7 +81,7 @@ impl Engine {
     /// Notes that the stores are complete.
     fn note(&self, orders: &mut Orders) -> Result<(), EngineError> {
         // Should it fail, some stores have a note already.
-        orders.notes.get_or_insert_with(|| vec![None; self.volumes().len()]);
+        orders.notes.get_or_insert_with(|| PerVolume::filled(None, self.volumes().len()));
         let noted = self.note_stores(StoreState::Whole).map_err(failed("the quiesce"))?;
         orders.notes = Some(noted);
         Ok(())
@@ -149,14 +150,14 @@ impl Engine {
         let Some(notes) = &mut orders.notes else { return Ok(()) };
         let stores = self.stores.lock_all();
         let passes_through = self.pass_through(&stores);
-        let compared = for_each_store(&stores, |number, store| {
+        let compared = for_each_store(&stores, |volume, store| {
             // The header of a volume that passes through may have been written meanwhile.
-            let times = !passes_through[number];
-            notes[number].map_or(Ok(false), |note| store.differs(&note, times))
+            let times = !passes_through[volume];
+            notes[volume].map_or(Ok(false), |note| store.differs(&note, times))
         });
         drop(stores);
         let volumes = |is: fn(&Result<bool, EngineError>) -> bool| -> Vec<_> {
-            self.volumes().iter().filter(|v| is(&compared[v.volume.0 as usize])).collect()
+            self.volumes().iter().filter(|v| is(&compared[v.volume])).collect()
         };
         // What cannot be read may have changed.
         let dropped = volumes(|differs| !matches!(differs, Ok(false)));
@@ -166,7 +167,7 @@ impl Engine {
         let what = "dropping the cached data of stores that other programs may have changed";
         self.seal(dropped.iter().map(|v| void(v.volume)).collect()).map_err(failed(what))?;
         // Until clients continue, nothing of them is cached that could be out of date.
-        dropped.iter().for_each(|v| notes[v.volume.0 as usize] = None);
+        dropped.iter().for_each(|v| notes[v.volume] = None);
         for (these, which) in [
             (
                 "during the quiesce, other programs changed the backing stores of these volumes",
@@ -241,15 +242,15 @@ impl Engine {
     pub(crate) fn note_stores(
         &self,
         left: StoreState,
-    ) -> Result<Vec<Option<SealContents>>, EngineError> {
+    ) -> Result<PerVolume<Option<SealContents>>, EngineError> {
         self.end_stamping()?;
         let stamp = self.shared.lock().cache.stamp_now(left != StoreState::Dirty);
         let mut stores = self.stores.lock_all();
         let passes_through = self.pass_through(&stores);
         let prints = self.fingerprints(&stores)?;
         let mut sealed = Vec::new();
-        let mut notes = Vec::new();
-        for (number, (store, print)) in stores.iter_mut().zip(prints).enumerate() {
+        let mut notes = PerVolume::EMPTY;
+        for ((volume, store), print) in stores.iter_mut().zip(prints) {
             let size = store.size_bytes;
             // Without flash, no later run has anything cached that could be out of date.
             let noted = print.filter(|_| self.has_flash).map_or([0; 16], Fingerprint::bytes);
@@ -258,7 +259,7 @@ impl Engine {
                     (header.dirty, header.opening) = (false, false);
                 }
                 // What flash holds of a volume that passes through is void, whatever becomes of flash.
-                header.released = left == StoreState::Released || passes_through[number];
+                header.released = left == StoreState::Released || passes_through[volume];
                 header.fingerprint = noted;
                 header.data_bytes = size;
                 header.put_stamp(stamp);
@@ -272,7 +273,7 @@ impl Engine {
             notes.push(Some(note));
             let (seal, stamp) = (note.seal(), store.stamp_number());
             let distrust = left == StoreState::Released;
-            sealed.push(Sealed { volume: Volume(number as u32), seal, distrust, stamp });
+            sealed.push(Sealed { volume, seal, distrust, stamp });
         }
         drop(stores);
         if self.has_flash {
@@ -285,12 +286,12 @@ impl Engine {
     /// in memory after a quiesce.
     fn fingerprints(
         &self,
-        stores: &[MutexGuard<'_, Store>],
-    ) -> Result<Vec<Option<Fingerprint>>, EngineError> {
+        stores: &LockedStores<'_>,
+    ) -> Result<PerVolume<Option<Fingerprint>>, EngineError> {
         let quiesces = self.shared.lock().quiesced.is_some();
         match self.has_flash || quiesces {
             true => fingerprints(stores).into_iter().map(|print| print.map(Some)).collect(),
-            false => Ok(vec![None; stores.len()]),
+            false => Ok(PerVolume::filled(None, stores.len())),
         }
     }
 
@@ -327,26 +328,26 @@ impl Engine {
         if core.life == life { Ok(core) } else { Err(EngineError::Stopping) }
     }
 
-    /// By volume: whether it bypasses flash. A volume that begins to do so after the answer releases
+    /// Which volumes bypass flash. A volume that begins to do so after the answer releases
     /// its store after what is written to `stores`, all of them, under these locks.
-    pub(crate) fn pass_through(&self, _stores: &[MutexGuard<'_, Store>]) -> Vec<bool> {
+    pub(crate) fn pass_through(&self, stores: &LockedStores<'_>) -> PerVolume<bool> {
         let core = self.shared.lock();
-        self.volumes().iter().map(|v| core.cache.passes_through(v.volume)).collect()
+        stores.volumes().map(|volume| core.cache.passes_through(volume)).collect()
     }
 
     /// The stores are about to be written again.
     fn withdraw_notes(&self, orders: &mut Orders) -> Result<(), EngineError> {
         let mut stores = self.stores.lock_all();
         let passes_through = self.pass_through(&stores);
-        for (number, store) in stores.iter_mut().enumerate() {
-            let dirty = orders.marks_dirty && !store.read_only && !passes_through[number];
+        for (volume, store) in stores.iter_mut() {
+            let dirty = orders.marks_dirty && !store.read_only && !passes_through[volume];
             store.write_header(|header| (header.dirty, header.fingerprint) = (dirty, [0; 16]))?;
             // Should this be tried again, the file's new times are no sign of others.
-            if let Some(note) = orders.notes.as_mut().and_then(|notes| notes[number].as_mut()) {
+            if let Some(note) = orders.notes.as_mut().and_then(|notes| notes[volume].as_mut()) {
                 note.times = store.times()?;
             }
         }
-        let volumes = (0..stores.len() as u32).map(Volume);
+        let volumes = stores.volumes();
         drop(stores);
         let open = |volume| Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp: 0 };
         let withdrawn = self.seal(volumes.map(open).collect()).map_err(failed("resuming clients"));
@@ -379,19 +380,19 @@ impl Engine {
 }
 
 /// The fingerprints of all stores, taken in parallel.
-fn fingerprints(stores: &[MutexGuard<'_, Store>]) -> Vec<Result<Fingerprint, EngineError>> {
+fn fingerprints(stores: &LockedStores<'_>) -> PerVolume<Result<Fingerprint, EngineError>> {
     for_each_store(stores, |_, store| store.fingerprint(store.size_bytes))
 }
 
 /// Calls `what` for each store, with its number, in parallel.
 fn for_each_store<T: Send>(
-    stores: &[MutexGuard<'_, Store>],
-    what: impl Fn(usize, &Store) -> T + Sync,
-) -> Vec<T> {
+    stores: &LockedStores<'_>,
+    what: impl Fn(Volume, &Store) -> T + Sync,
+) -> PerVolume<T> {
     let what = &what;
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (stores.iter().map(|store| &**store).enumerate())
-            .map(|(number, store)| scope.spawn(move || what(number, store)))
+        let threads: Vec<_> = (stores.iter().map(|(volume, store)| (volume, &**store)))
+            .map(|(volume, store)| scope.spawn(move || what(volume, store)))
             .collect();
         threads.into_iter().map(|thread| thread.join().expect("reading does not panic")).collect()
     })

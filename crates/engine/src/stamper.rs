@@ -32,7 +32,7 @@ impl Engine {
     ) -> Result<(), EngineError> {
         let every = Duration::from_nanos(config.flush.stamp_every.nanos().0);
         let stores = self.stores.clone();
-        let any = stores.lock_all().iter().any(|store| store.keeps_stamps());
+        let any = stores.lock_all().iter().any(|(_, store)| store.keeps_stamps());
         if !any || !self.has_flash || one_at_a_time {
             return Ok(());
         }
@@ -60,7 +60,7 @@ impl Engine {
         drop(orders);
         let stores = self.stores.lock_all();
         for (volume, blocks) in completing.into_iter().zip(blocks) {
-            let store = &stores[volume.index()];
+            let store = &stores[volume];
             let (volume, path) = (store.name.clone(), store.path.clone());
             self.notices.push(EngineNotice::Completed { volume, path, blocks });
         }
@@ -77,7 +77,7 @@ impl Engine {
     /// Why a start with an older copy is refused.
     pub(crate) fn older(&self, volume: Volume, which: Older, flash: PathBuf) -> EngineError {
         let stores = self.stores.lock_all();
-        let store = &stores[volume.index()];
+        let store = &stores[volume];
         let (volume, path) = (store.name.clone(), store.path.clone());
         match which {
             Older::Store => EngineError::OlderStore { volume, path, flash },
@@ -94,9 +94,9 @@ fn start(
     every: Duration,
 ) -> std::io::Result<JoinHandle<()>> {
     let mut writers = Vec::new();
-    for number in 0..stores.len() {
-        let keeps = stores.lock(number).keeps_stamps();
-        let start = || Writer::start(number, shared.clone(), stores.clone());
+    for volume in stores.volumes() {
+        let keeps = stores.lock(volume).keeps_stamps();
+        let start = || Writer::start(volume, shared.clone(), stores.clone());
         writers.push(keeps.then(start).transpose()?);
     }
     let name = std::thread::Builder::new().name("forebay-stamper".into());
@@ -139,24 +139,24 @@ struct Writer {
 }
 
 impl Writer {
-    fn start(number: usize, shared: Arc<Shared>, stores: Arc<Stores>) -> std::io::Result<Writer> {
+    fn start(volume: Volume, shared: Arc<Shared>, stores: Arc<Stores>) -> std::io::Result<Writer> {
         let (orders, ordered) = channel();
-        let name = std::thread::Builder::new().name(format!("forebay-stamp-{number}"));
-        let thread = name.spawn(move || write_ordered(number, &ordered, &shared, &stores))?;
+        let name = std::thread::Builder::new().name(format!("forebay-stamp-{volume}"));
+        let thread = name.spawn(move || write_ordered(volume, &ordered, &shared, &stores))?;
         Ok(Writer { orders, thread })
     }
 }
 
 /// Writes the ordered stamps, until no more can follow.
 fn write_ordered(
-    number: usize,
+    volume: Volume,
     ordered: &Receiver<(Stamp, bool)>,
     shared: &Shared,
     stores: &Stores,
 ) {
     for (stamp, release) in ordered {
-        let written = write(&mut stores.lock(number), stamp, release);
-        let stamped = vec![(Volume(number as u32), written)];
+        let written = write(&mut stores.lock(volume), stamp, release);
+        let stamped = vec![(volume, written)];
         shared.with_core(|core, now| core.stamped(now, stamped));
     }
 }

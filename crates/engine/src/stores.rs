@@ -3,17 +3,20 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use forebay_block::Volume;
+use forebay_block::{PerVolume, Volume};
 use forebay_device::nbd::Export;
 use forebay_effect::IoError;
 
 use crate::store::Store;
 
-/// By volume.
+/// All stores, locked.
+pub(crate) type LockedStores<'a> = PerVolume<MutexGuard<'a, Store>>;
+
+/// The stores of the volumes.
 pub(crate) struct Stores {
-    stores: Vec<Mutex<Store>>,
+    stores: PerVolume<Mutex<Store>>,
     /// The exports among them, for what needs no lock.
-    exports: Vec<Option<Arc<Export>>>,
+    exports: PerVolume<Option<Arc<Export>>>,
 }
 
 impl Stores {
@@ -22,18 +25,19 @@ impl Stores {
         Stores { stores: stores.into_iter().map(Mutex::new).collect(), exports }
     }
 
-    pub fn len(&self) -> usize {
-        self.stores.len()
+    /// All volumes.
+    pub fn volumes(&self) -> impl Iterator<Item = Volume> + use<> {
+        self.stores.volumes()
     }
 
     /// The store of a volume.
-    pub fn lock(&self, volume: usize) -> MutexGuard<'_, Store> {
+    pub fn lock(&self, volume: Volume) -> MutexGuard<'_, Store> {
         self.stores[volume].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All of them.
-    pub fn lock_all(&self) -> Vec<MutexGuard<'_, Store>> {
-        (0..self.len()).map(|volume| self.lock(volume)).collect()
+    pub fn lock_all(&self) -> LockedStores<'_> {
+        self.stores.volumes().map(|volume| self.lock(volume)).collect()
     }
 
     /// Why operations on a store fail, the last one with `error`. If the session with its NBD server
@@ -44,6 +48,6 @@ impl Stores {
 
     /// Why the session with a store's NBD server has ended, if it has.
     pub fn session_failure(&self, volume: Volume) -> Option<String> {
-        self.exports[volume.0 as usize].as_ref()?.failure()
+        self.exports[volume].as_ref()?.failure()
     }
 }

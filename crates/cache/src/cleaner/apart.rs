@@ -2,13 +2,12 @@
 //! but does not wait for. When they have ended, the stores are synced, and then the destaged
 //! records are clean, as at the end of a cleaning. No cleaning writes to such a volume before that.
 
-use forebay_block::{Nanos, Volume};
+use forebay_block::{Nanos, PerVolume, Volume};
 use forebay_effect::IoError;
 use forebay_flash::sabotage::Bug;
 
 use super::{Cleaner, Phase, Surroundings, Work, Writing};
 use crate::cache::VOLUMES_MAX;
-use crate::per_volume::PerVolume;
 use crate::shard::apart;
 use crate::volume::SyncWaiter;
 use crate::volume_set::VolumeSet;

@@ -17,7 +17,7 @@ pub(crate) mod owed;
 mod sorting;
 mod stretch;
 
-use forebay_block::Volume;
+use forebay_block::{PerVolume, Volume};
 use forebay_effect::{IoError, Outcome, Segment};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
@@ -30,7 +30,6 @@ use super::tiers::Tiers;
 use super::transfer::Kind;
 use crate::cache::VOLUMES_MAX;
 use crate::config::CacheConfig;
-use crate::per_volume::PerVolume;
 use crate::slab::{Slab, StretchIndex, TransferIndex};
 use crate::volume_set::VolumeSet;
 use apart::ApartWrites;

@@ -6,8 +6,7 @@ use super::blocks::Blocks;
 use super::entry::{EntryId, FLUSHING, WANTS_APPEND};
 use super::tiers::{Tiers, leave};
 use super::transfer::Kind;
-use crate::per_volume::PerVolume;
-use forebay_block::Volume;
+use forebay_block::{PerVolume, Volume};
 
 /// The state of a shard's part of a flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

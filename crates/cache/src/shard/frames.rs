@@ -1,11 +1,10 @@
 //! DRAM frames: which are free, which block owns each of the others, and which are dirty, in the
 //! order in which they became dirty.
 
-use forebay_block::Volume;
+use forebay_block::{PerVolume, Volume};
 use forebay_replacement::{Links, List};
 
 use super::entry::EntryId;
-use crate::per_volume::PerVolume;
 
 /// A frame of DRAM, by the driver's number.
 pub(crate) use forebay_effect::Frame;

@@ -2,16 +2,15 @@
 
 use core::ops::{Index, IndexMut};
 
-use forebay_block::Volume;
+use crate::Volume;
 
 /// An element for each volume. Only a [`Volume`] indexes it.
 ///
 /// # Panics
-/// Indexing with a volume that has no element panics. Requests are checked when they arrive, and recovery refuses
-/// records of volumes that are not attached, so that no such volume gets this far. Counted as another volume's, its
-/// writes would be hidden in the state of that volume.
-#[derive(Clone, Debug)]
-pub(crate) struct PerVolume<T>(Vec<T>);
+/// Indexing with a volume that has no element panics: counted as another volume's, its data would be
+/// hidden in the state of that volume.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PerVolume<T>(Vec<T>);
 
 impl<T> PerVolume<T> {
     /// No volume is attached.
@@ -23,8 +22,14 @@ impl<T> PerVolume<T> {
         Volume(self.0.len() as u32 - 1)
     }
 
+    /// Number of volumes.
     pub fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// Whether there is no volume.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The volumes, by ascending number.
@@ -69,6 +74,23 @@ impl<T: Clone> PerVolume<T> {
     /// Sets every element.
     pub fn fill(&mut self, element: T) {
         self.0.fill(element);
+    }
+}
+
+/// In the order of the volumes' numbers.
+impl<T> FromIterator<T> for PerVolume<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(elements: I) -> PerVolume<T> {
+        PerVolume(elements.into_iter().collect())
+    }
+}
+
+/// In the order of the volumes' numbers.
+impl<T> IntoIterator for PerVolume<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
     }
 }
 
