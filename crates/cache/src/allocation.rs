@@ -28,7 +28,7 @@
 //! zeroes at some time between question and answer, as for any read.
 //!
 //! The machine keeps no state about a question. One answer looks at a bounded number of blocks
-//! ([`LOOKUPS_MAX`]); an extent of which nothing is cached counts as one.
+//! ([`LOOKUPS_MAX`]); a stripe of which nothing is cached counts as one.
 
 use forebay_block::{Content, ContentRun, SECTOR_BYTES, Volume};
 
@@ -53,7 +53,7 @@ pub struct Holdings {
     runs: Vec<(Held, u64)>,
 }
 
-/// Most blocks, or extents of which nothing is cached, that one answer looks at.
+/// Most blocks, or stripes of which nothing is cached, that one answer looks at.
 pub const LOOKUPS_MAX: u32 = 512;
 
 impl Holdings {
@@ -66,7 +66,7 @@ impl Holdings {
             holdings.push(Held::Data, end);
             return holdings;
         }
-        let (block, extent) = (world.config.block_size.shift(), world.config.stripe_shift);
+        let (block, stripe) = (world.config.block_size.shift(), world.config.stripe_shift);
         let mut at = offset;
         for _ in 0..LOOKUPS_MAX {
             if at >= end {
@@ -75,7 +75,7 @@ impl Holdings {
             let (shard, key) = world.place_of(volume, at);
             let blocks = &world.shards[shard].tiers.blocks;
             let (held, shift) = match blocks.is_stripe_empty(key) {
-                true => (Held::Nothing, extent),
+                true => (Held::Nothing, stripe),
                 false => (blocks.held(key), block),
             };
             at = (((at >> shift) + 1) << shift).min(end);
@@ -215,7 +215,7 @@ mod tests {
         let runs = [(Held::Data, 8192), (Held::Zeroes, 12288), (Held::Data, 16384)];
         assert_eq!(resolved(&runs, 2, &[]), (vec![run(Data, 4096), run(Zeroes, 4096)], 12288));
         assert_eq!(resolved(&runs, 1, &[]), (vec![run(Data, 4096)], 8192));
-        // An extent that is the last of its kind, and continues in the next block that is held.
+        // A stripe that is the last of its kind, and continues in the next block that is held.
         let runs = [(Held::Nothing, 8192), (Held::Data, 16384)];
         assert_eq!(resolved(&runs, 1, &[]), (vec![run(Data, 12288)], 16384));
     }

@@ -46,7 +46,7 @@
 //!
 //! # Which part has what
 //!
-//! The *front* has volumes, requests in flight, flushes and syncs. *Shards* have the index, DRAM
+//! The *front* has the requests in flight, and the *volumes* have their flushes and syncs. *Shards* have the index, DRAM
 //! frames and the state of each block; a block belongs to the shard that the hash of its stripe selects.
 //! The *log* has everything on flash. These parts do not call each other directly, but through the *world*
 //! (`world.rs`), which has them all, or through the shards' `ShardContext`. *Procedures*, such as a cleaning, a
@@ -82,7 +82,7 @@ use crate::stop::{Stop, StopTarget};
 use crate::stores::Stores;
 use crate::switch::Switch;
 use crate::volume_set::VolumeSet;
-use crate::world::{CacheState, World, around};
+use crate::world::{CacheState, World, shard_context};
 
 /// Most volumes of one cache.
 pub const VOLUMES_MAX: usize = 64;
@@ -237,8 +237,8 @@ impl Cache {
 
     /// Answers a read of one block in memory without effects. Returns the frame, and the byte in it
     /// where the data begins; the driver takes it from there at once, instead of performing a copy
-    /// and a reply effect. Returns `None`, and changes nothing, for any other read: hand that in with
-    /// [`handle_request`](Cache::handle_request).
+    /// and a reply effect. Returns `None` for any other read, after which only the time has passed: hand that in
+    /// with [`handle_request`](Cache::handle_request).
     ///
     /// # Panics
     /// Without [`Cache::has_room`].
@@ -262,9 +262,9 @@ impl Cache {
         self.world.begin_call(now);
         match token.owner {
             Owner::Shard(n) => {
-                let mut around = around!(self.world);
+                let mut context = shard_context!(self.world);
                 self.world.shards[usize::from(n)].handle_completion(
-                    &mut around,
+                    &mut context,
                     TransferIndex::new(token.index),
                     result,
                 );
@@ -286,9 +286,9 @@ impl Cache {
     pub fn handle_checksum(&mut self, token: Token, value: u32) {
         match token.owner {
             Owner::Shard(n) => {
-                let mut around = around!(self.world);
+                let mut context = shard_context!(self.world);
                 let t = TransferIndex::new(token.index);
-                self.world.shards[usize::from(n)].handle_checksum(&mut around, t, value);
+                self.world.shards[usize::from(n)].handle_checksum(&mut context, t, value);
             }
             Owner::Log => {
                 let log = self.world.log.as_mut().expect("a checksum without a log");

@@ -36,14 +36,12 @@ pub(crate) enum Jam {
 pub(crate) struct FlashCondition {
     log: LogState,
     /// The log is lost, and writes of blocks with a record wait until records are void.
-    pub holding: bool,
+    pub awaits_void: bool,
     /// Volumes that continue without flash until the next start.
     without: VolumeSet,
     /// All volumes do.
     all_without: bool,
-    pub jam: Jam,
-    /// Volumes whose store is known to fail.
-    pub failing: VolumeSet,
+    jam: Jam,
 }
 
 impl FlashCondition {
@@ -51,11 +49,10 @@ impl FlashCondition {
     pub fn new(exists: bool) -> FlashCondition {
         FlashCondition {
             log: if exists { LogState::Open } else { LogState::Absent },
-            holding: false,
+            awaits_void: false,
             without: VolumeSet::EMPTY,
             all_without: false,
             jam: Jam::None,
-            failing: VolumeSet::EMPTY,
         }
     }
 
@@ -93,6 +90,18 @@ impl FlashCondition {
         if self.log == LogState::Open {
             self.log = LogState::Closed;
         }
+    }
+
+    /// Whether requests that need room on flash wait only for stores that fail.
+    #[inline]
+    pub fn jam(&self) -> Jam {
+        self.jam
+    }
+
+    /// Sets that; returns whether it is new. [`World::set_jam`](crate::world::World::set_jam) also calls
+    /// the pieces that wait.
+    pub fn set_jam(&mut self, jam: Jam) -> bool {
+        core::mem::replace(&mut self.jam, jam) != jam
     }
 
     /// Volumes that continue without flash.

@@ -11,7 +11,7 @@ use crate::shard::flush::{self, FlushState};
 use crate::slab::RequestIndex;
 use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
-use crate::world::{World, around};
+use crate::world::{World, shard_context};
 
 /// Blocks of a flush that a shard starts in one turn.
 const FLUSH_BLOCKS: u32 = 64;
@@ -48,7 +48,7 @@ impl World {
         for volume in self.volumes.flushing.iter() {
             for n in 0..self.shards.len() {
                 let tiers = &mut self.shards[n].tiers;
-                let state = flush::step(tiers, &mut around!(self), volume, FLUSH_BLOCKS);
+                let state = flush::step(tiers, &mut shard_context!(self), volume, FLUSH_BLOCKS);
                 let flushing = &mut self.volumes[volume].flushing;
                 match state {
                     FlushState::Done { failed } => {
@@ -131,7 +131,7 @@ impl World {
 
     /// Whether a request that the log could not make durable waits instead of failing.
     pub fn may_repeat(&self, request: RequestIndex) -> bool {
-        self.flash.holding && self.front.requests[request].id != INTERNAL
+        self.flash.awaits_void && self.front.requests[request].id != INTERNAL
     }
 
     /// The request waits until volumes bypass flash, if they may; then it repeats its last stage.
@@ -141,7 +141,7 @@ impl World {
         let op = r.op;
         self.stats.waits_void += 1;
         match op {
-            _ if self.flash.holding => self.hold(request),
+            _ if self.flash.awaits_void => self.hold(request),
             Op::Flush => self.begin_flush(request),
             _ => self.front.run(request),
         }

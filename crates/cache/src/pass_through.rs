@@ -26,7 +26,7 @@ use crate::stamp::Stamps;
 use crate::stores::Stores;
 use crate::ticket::Ticket;
 use crate::volume_set::VolumeSet;
-use crate::world::{CacheState, World, around, sooner};
+use crate::world::{CacheState, World, shard_context, sooner};
 
 /// Pause after a failed attempt; it doubles up to the last value.
 const PAUSE_FIRST: Nanos = Nanos(5_000_000_000);
@@ -81,7 +81,7 @@ impl PassThrough {
     pub fn begin(&mut self, world: &mut World) {
         if world.state == CacheState::Ready && !world.hurry {
             self.stage = Stage::Settling;
-            world.flash.holding = true;
+            world.flash.awaits_void = true;
             let limit = world.config.give_up_after;
             self.until = (limit != Nanos(0)).then(|| world.now.saturating_add(limit));
         }
@@ -213,7 +213,7 @@ impl PassThrough {
             }
             return true;
         }
-        let next = world.shards[shard].drop_void(&mut around!(world), entry, ENTRIES);
+        let next = world.shards[shard].drop_void(&mut shard_context!(world), entry, ENTRIES);
         self.stage = match next {
             Some(entry) => Stage::Dropping { shard, entry },
             None => Stage::Dropping { shard: shard + 1, entry: EntryId::FIRST },
@@ -236,12 +236,12 @@ impl PassThrough {
     /// Requests that waited continue, or fail if they still cannot.
     fn let_go(&mut self, world: &mut World) {
         self.until = None;
-        if !core::mem::take(&mut world.flash.holding) {
+        if !core::mem::take(&mut world.flash.awaits_void) {
             return;
         }
         world.call_starved();
         for n in 0..world.shards.len() {
-            world.shards[n].release_parked(&mut around!(world));
+            world.shards[n].release_parked(&mut shard_context!(world));
         }
         if !world.is_held(Op::Write) {
             world.release_held();

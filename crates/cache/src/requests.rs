@@ -13,7 +13,7 @@ use crate::shard::Piece;
 use crate::shard::{Evaluated, Tiers};
 use crate::slab::{Fifo, RequestIndex};
 use crate::stores::Stores;
-use crate::world::{CacheState, World, around};
+use crate::world::{CacheState, World, shard_context};
 
 /// Why a request hands out no more blocks in this step.
 enum Halt {
@@ -84,7 +84,7 @@ impl World {
         let mut last_shard = None;
         let halt = self.hand_out(request, &mut last_shard);
         if let Some(n) = last_shard {
-            self.shards[n].close_runs(&mut around!(self));
+            self.shards[n].close_runs(&mut shard_context!(self));
         }
         let r = &self.front.requests[request];
         debug_assert!(r.outstanding <= self.config.request_blocks_max);
@@ -121,18 +121,18 @@ impl World {
             let (n, piece) = self.next_piece(request);
             let length = u64::from(piece.length);
             let key = BlockKey::new(volume, piece.block);
-            if modifies && self.flash.holding && self.shards[n].awaits_void(key) {
+            if modifies && self.flash.awaits_void && self.shards[n].awaits_void(key) {
                 self.stats.waits_void += 1;
                 return Halt::AwaitsVoid;
             }
             self.front.requests[request].outstanding += 1;
-            let mut around = around!(self);
+            let mut context = shard_context!(self);
             if let Some(last) = last_shard.replace(n)
                 && last != n
             {
-                self.shards[last].close_runs(&mut around);
+                self.shards[last].close_runs(&mut context);
             }
-            let access = self.shards[n].access(&mut around, piece);
+            let access = self.shards[n].access(&mut context, piece);
             let r = &mut self.front.requests[request];
             match access {
                 Evaluated::Pending => {
@@ -180,7 +180,7 @@ impl World {
     }
 
     /// Hands out the next blocks of a zeroing request that are zeroed as a range with the previous
-    /// one: at most `blocks`, and none beyond the stripe, so that they belong to the same shard. An
+    /// one: at most `blocks`, and none beyond the stripe, so that they belong to the same shard. A
     /// stripe of which nothing is cached costs two steps, not one for each block.
     fn zero_further(&mut self, request: RequestIndex, shard: usize, blocks: u32) -> u32 {
         let size = self.config.block_size;
@@ -194,7 +194,7 @@ impl World {
         }
         let key = BlockKey::new(r.volume, size.index_of(r.cursor).0);
         let Tiers { transfers, blocks: known, .. } = &mut self.shards[shard].tiers;
-        let more = transfers.zero_further(known, &mut around!(self), key, request, blocks);
+        let more = transfers.zero_further(known, &mut shard_context!(self), key, request, blocks);
         let r = &mut self.front.requests[request];
         r.outstanding += more;
         r.cursor += u64::from(more) << size.shift();
@@ -234,16 +234,16 @@ impl World {
     /// Holds the rest of a request until its volume has fewer dirty blocks than its share.
     pub fn hold_for_share(&mut self, request: RequestIndex) {
         let volume = self.front.requests[request].volume;
-        self.front.requests.push_back(&mut self.volumes[volume].held, request);
-        self.volumes.shares.held += 1;
+        self.front.requests.push_back(&mut self.volumes[volume].share_waiters, request);
+        self.volumes.shares.waiting += 1;
         self.stats.waits_share += 1;
     }
 
     /// The first request that waits for the volume's share continues.
     pub fn release_one(&mut self, volume: Volume) -> bool {
-        let held = &mut self.volumes[volume].held;
+        let held = &mut self.volumes[volume].share_waiters;
         let Some(request) = self.front.requests.pop_front(held) else { return false };
-        self.volumes.shares.held -= 1;
+        self.volumes.shares.waiting -= 1;
         if self.is_held(self.front.requests[request].op) {
             self.hold(request);
         } else {
@@ -254,9 +254,9 @@ impl World {
 
     /// Ends all requests that wait for the volume's share of flash with an error.
     pub fn refuse_held(&mut self, volume: Volume, error: IoError) {
-        let mut held = core::mem::replace(&mut self.volumes[volume].held, Fifo::EMPTY);
+        let mut held = core::mem::replace(&mut self.volumes[volume].share_waiters, Fifo::EMPTY);
         while let Some(request) = self.front.requests.pop_front(&mut held) {
-            self.volumes.shares.held -= 1;
+            self.volumes.shares.waiting -= 1;
             let r = &mut self.front.requests[request];
             (r.error, r.cursor) = (Some(error), r.end);
             // Its pieces in progress end first.

@@ -17,7 +17,7 @@ use crate::shard::{EntryId, Shard};
 use crate::ticket::Ticket;
 use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
-use crate::world::{CacheState, World, around};
+use crate::world::{CacheState, World, shard_context};
 
 /// Entries of a shard's index that one turn looks at.
 const ENTRIES: u32 = 4096;
@@ -138,7 +138,8 @@ impl Sealer {
         if !idle {
             return false;
         }
-        let next = world.shards[shard].drop_clean(&mut around!(world), dropped, entry, ENTRIES);
+        let next =
+            world.shards[shard].drop_clean(&mut shard_context!(world), dropped, entry, ENTRIES);
         *stage = match next {
             Some(entry) => Stage::Dropping { shard, entry },
             None => Stage::Dropping { shard: shard + 1, entry: EntryId::FIRST },

@@ -9,7 +9,7 @@ use crate::shard::{EntryId, FlashRecord};
 use crate::stamp::Stamps;
 use crate::ticket::Ticket;
 use crate::volume_set::VolumeSet;
-use crate::world::{CacheState, World, around};
+use crate::world::{CacheState, World, shard_context};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ impl Startup {
             let volume = r.key.volume();
             let size = world.volumes[volume].size;
             let granules = world.shards[n].tiers.blocks.granules();
-            if let Some(within) = granules.beyond(&around!(world), r.key, r.dirty) {
+            if let Some(within) = granules.beyond(&shard_context!(world), r.key, r.dirty) {
                 let offset = offset + within;
                 return refuse(world, LogError::BeyondVolume { volume, offset, size });
             }
@@ -64,7 +64,7 @@ impl Startup {
             }
             let record =
                 FlashRecord { position: r.position, checksum: r.checksum, valid: r.valid, dirty };
-            shard.recovery.record(&mut shard.tiers, &mut around!(world), r.key, record);
+            shard.recovery.record(&mut shard.tiers, &mut shard_context!(world), r.key, record);
         } else {
             // A record that nobody remembers must not stay on flash.
             let (stored, expected) = (u64::from(r.key.volume().0) + 1, world.volumes.len() as u64);
@@ -79,7 +79,7 @@ impl Startup {
         let shard = &mut world.shards[n];
         let missing = shard.recovery.dirty(&shard.tiers.blocks, key) != 0;
         self.incomplete.insert_if(key.volume(), missing);
-        shard.recovery.tombstone(&mut shard.tiers, &mut around!(world), key);
+        shard.recovery.tombstone(&mut shard.tiers, &mut shard_context!(world), key);
     }
 
     /// Whether recovery has returned all records and they have not been settled.
@@ -99,8 +99,8 @@ impl Startup {
         let mut left = core::mem::take(&mut self.disowned);
         let mut blocks = 0;
         for shard in &mut world.shards {
-            let around = &mut around!(world);
-            blocks += shard.recovery.place_spilled(&mut shard.tiers, around, &mut left);
+            let context = &mut shard_context!(world);
+            blocks += shard.recovery.place_spilled(&mut shard.tiers, context, &mut left);
         }
         self.disowned = left;
         if blocks > 0 {
@@ -180,7 +180,7 @@ fn drop_outdated(world: &mut World) {
         return;
     }
     for n in 0..world.shards.len() {
-        world.shards[n].drop_clean(&mut around!(world), dropped, EntryId::FIRST, u32::MAX);
+        world.shards[n].drop_clean(&mut shard_context!(world), dropped, EntryId::FIRST, u32::MAX);
     }
 }
 

@@ -25,38 +25,13 @@ use crate::late::Late;
 use crate::shard::{Tiers, apart};
 use crate::stamp::Stamps;
 use crate::volume_set::VolumeSet;
-use crate::world::{CacheState, Turn, World, around};
+use crate::world::{CacheState, Turn, World, shard_context};
 
 /// Time between probes of stores that are known to fail.
 pub const PROBE_PERIOD: Nanos = Nanos(5_000_000_000);
 
 /// A late store is destaged to continuously when more than this fraction of flash is dirty for it.
 const LATE_SHARE: u64 = 8;
-
-/// The volumes' shares of flash, and the requests that wait for them.
-#[derive(Debug)]
-pub(crate) struct Shares {
-    /// Most blocks of a volume that may be dirty on flash; all if it is the only one.
-    pub share: u64,
-    /// Volumes at three quarters of their share.
-    pub crowded: VolumeSet,
-    /// Requests that wait for their volume's share.
-    pub held: u32,
-}
-
-impl Shares {
-    pub fn new() -> Shares {
-        Shares { share: u64::MAX, crowded: VolumeSet::EMPTY, held: 0 }
-    }
-
-    /// Notes that `volume` now has `blocks` dirty blocks on flash.
-    #[inline]
-    pub fn note_dirty(&mut self, volume: Volume, blocks: u64) {
-        let crowded = blocks >= self.share - self.share / 4;
-        self.crowded.remove(volume);
-        self.crowded.insert_if(volume, crowded);
-    }
-}
 
 /// The results of destages to a volume's store.
 #[derive(Clone, Copy, Debug)]
@@ -139,17 +114,17 @@ impl Stores {
 
     /// Dirty records of failing or late stores are not evicted from flash.
     fn pin(&mut self, world: &mut World) {
-        let pinned = world.flash.failing | self.late();
+        let pinned = world.volumes.failing | self.late();
         for shard in &mut world.shards {
             let Tiers { flash, blocks, transfers, .. } = &mut shard.tiers;
-            flash.pin(blocks, transfers, &mut around!(world), pinned);
+            flash.pin(blocks, transfers, &mut shard_context!(world), pinned);
         }
     }
 
     /// Orders a cleaning for late stores, if many blocks of one are dirty or if it is time; or
     /// first the stamps that this cleaning would wait for. Returns whether it orders anything.
     fn tend_late(&mut self, world: &mut World, cleaner: &mut Cleaner, stamps: &mut Stamps) -> bool {
-        let late = self.late() & !world.flash.failing & !cleaner.apart();
+        let late = self.late() & !world.volumes.failing & !cleaner.apart();
         let busy = cleaner.has_late() || !may_tend(world) || self.late.pauses(world.now);
         let may = !late.is_empty() && !busy && world.shards.iter().all(apart::has_frames);
         let Some(most) = world.dirty_blocks_max().filter(|_| may) else { return false };
@@ -194,9 +169,9 @@ impl Stores {
     #[inline]
     pub fn has_work(&self, world: &World, stops: impl FnOnce() -> bool) -> bool {
         let shares = &world.volumes.shares;
-        shares.held > 0
-            || !(shares.crowded & !world.flash.failing & !self.late()).is_empty()
-            || !world.flash.failing.is_empty() && (world.hurry || stops())
+        shares.waiting > 0
+            || !(shares.crowded & !world.volumes.failing & !self.late()).is_empty()
+            || !world.volumes.failing.is_empty() && (world.hurry || stops())
             || !self.late().is_empty()
     }
 
@@ -208,7 +183,7 @@ impl Stores {
         stamps: &mut Stamps,
     ) -> Turn {
         let mut any = false;
-        if world.volumes.shares.held > 0 {
+        if world.volumes.shares.waiting > 0 {
             for volume in world.volumes.numbers() {
                 if !world.is_over_share(volume) {
                     any |= world.release_one(volume);
@@ -216,13 +191,13 @@ impl Stores {
             }
         }
         let shares = &world.volumes.shares;
-        if shares.held > 0 && !(world.flash.failing & shares.crowded).is_empty() {
+        if shares.waiting > 0 && !(world.volumes.failing & shares.crowded).is_empty() {
             self.consider_suspending(world);
         }
         if !self.late().is_empty() {
             any |= self.tend_late(world, cleaner, stamps);
         }
-        let apart = world.flash.failing | self.late();
+        let apart = world.volumes.failing | self.late();
         let crowded = !(world.volumes.shares.crowded & !apart).is_empty();
         // The destages of probes are not counted.
         let probes = self.probing.len() as usize;
@@ -239,7 +214,7 @@ impl Stores {
     fn stops_in_vain(&self, world: &World, cleaner: &Cleaner) -> bool {
         let stopping = world.hurry || world.state != CacheState::Ready;
         stopping
-            && !world.flash.failing.is_empty()
+            && !world.volumes.failing.is_empty()
             && !world.flash.is_lost()
             && cleaner.is_idle()
             && world.somebody_waits_in_vain()
@@ -249,9 +224,9 @@ impl Stores {
     pub fn to_skip(&self, world: &World, work: Work, destage: bool) -> VolumeSet {
         // A stop waits for late stores.
         let late = if world.state == CacheState::Ready { self.late() } else { VolumeSet::EMPTY };
-        let known = (world.flash.failing | late) & !self.probing;
+        let known = (world.volumes.failing | late) & !self.probing;
         match work {
-            Work::Late(_) => !self.late() | world.flash.failing,
+            Work::Late(_) => !self.late() | world.volumes.failing,
             // A destage tries each store again, until that has failed as often as it takes.
             Work::Destage(_) if destage => self.hopeless(),
             Work::Destage(_) => known,
@@ -283,7 +258,7 @@ impl Stores {
     /// Like [`Stores::may_carry_failing`], if the stores of `more` accepted no writes either.
     pub fn may_carry(&self, world: &World, more: VolumeSet) -> bool {
         let Some(most) = world.dirty_blocks_max() else { return false };
-        let carried = world.flash.failing | self.late() | more;
+        let carried = world.volumes.failing | self.late() | more;
         let carried_on = |&(n, _): &(Volume, _)| carried.contains(n);
         let volumes = world.volumes.iter().filter(carried_on);
         let owed: u64 = volumes.map(|(_, v)| v.owed).sum();
@@ -328,22 +303,22 @@ impl Stores {
                 health.failing_since.get_or_insert(world.now);
                 health.error = error;
                 if health.failures >= FAILURES_MAX {
-                    if world.flash.failing.is_empty() {
+                    if world.volumes.failing.is_empty() {
                         self.probe_at = world.now.saturating_add(PROBE_PERIOD);
                     }
-                    world.flash.failing.insert(n);
+                    world.volumes.failing.insert(n);
                 }
             } else if written.contains(n)
-                && (health.failures > 0 || world.flash.failing.contains(n))
+                && (health.failures > 0 || world.volumes.failing.contains(n))
             {
                 *health = StoreHealth::GOOD;
-                world.stats.stores_recovered += u64::from(world.flash.failing.contains(n));
-                world.flash.failing.remove(n);
+                world.stats.stores_recovered += u64::from(world.volumes.failing.contains(n));
+                world.volumes.failing.remove(n);
                 self.suspended.remove(n);
             }
         }
         self.pin(world);
-        if world.flash.failing.is_empty() {
+        if world.volumes.failing.is_empty() {
             self.jam_since = None;
             world.set_jam(Jam::None);
         }
@@ -352,7 +327,7 @@ impl Stores {
     /// Suspends volumes that have been waited for long enough.
     pub fn consider_suspending(&mut self, world: &mut World) {
         let limit = world.config.give_up_after;
-        if world.flash.failing.is_empty()
+        if world.volumes.failing.is_empty()
             || world.state != CacheState::Ready
             || world.flash.is_lost()
         {
@@ -363,9 +338,9 @@ impl Stores {
         let hopeless = self.time_jam(world, jam);
         let mut fresh = VolumeSet::EMPTY;
         for (n, health) in self.health.iter() {
-            let failing = world.flash.failing.contains(n);
+            let failing = world.volumes.failing.contains(n);
             let crowded = world.volumes.shares.crowded.contains(n);
-            let waited_for = hopeless || crowded && !world.volumes[n].held.is_empty();
+            let waited_for = hopeless || crowded && !world.volumes[n].share_waiters.is_empty();
             let long = world.hurry || limit != Nanos(0) && health.fails_for(limit, world.now);
             fresh.insert_if(n, failing && waited_for && long);
         }
@@ -390,7 +365,7 @@ impl Stores {
         }
         for n in 0..world.shards.len() {
             if hopeless {
-                world.shards[n].refuse_starved(&mut around!(world));
+                world.shards[n].refuse_starved(&mut shard_context!(world));
             }
         }
     }
@@ -410,7 +385,7 @@ impl Stores {
     #[inline]
     pub fn timeout(&self, world: &World) -> Option<Nanos> {
         let failing =
-            if world.flash.failing.is_empty() { None } else { self.timeout_of_failing(world) };
+            if world.volumes.failing.is_empty() { None } else { self.timeout_of_failing(world) };
         let late = if self.late().is_empty() { None } else { self.timeout_of_late(world) };
         [failing, late].into_iter().flatten().min()
     }
@@ -425,8 +400,9 @@ impl Stores {
             return None;
         }
         let limit = world.config.give_up_after;
-        let waited_for = world.flash.failing & world.volumes.shares.crowded & !self.suspended;
-        let waits = |&volume: &Volume| limit != Nanos(0) && !world.volumes[volume].held.is_empty();
+        let waited_for = world.volumes.failing & world.volumes.shares.crowded & !self.suspended;
+        let waits =
+            |&volume: &Volume| limit != Nanos(0) && !world.volumes[volume].share_waiters.is_empty();
         let since = |volume| self.health[volume].failing_since;
         let ends = waited_for.iter().filter(waits).filter_map(since);
         let ends = ends.map(|since| since.saturating_add(limit));
@@ -438,7 +414,7 @@ impl Stores {
 
     /// The time may have come; `destage`: a destage of everything is in progress.
     pub fn handle_timeout(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
-        if !world.flash.failing.is_empty() && world.state == CacheState::Ready {
+        if !world.volumes.failing.is_empty() && world.state == CacheState::Ready {
             self.consider_suspending(world);
             if self.probe_at <= world.now {
                 self.probe(world, cleaner, destage);
@@ -462,7 +438,7 @@ impl Stores {
 
     /// The next cleaning tries all stores; begins one if needed.
     fn probe(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
-        if world.flash.failing.is_empty() {
+        if world.volumes.failing.is_empty() {
             return;
         }
         self.probe_at = world.now.saturating_add(PROBE_PERIOD);
@@ -470,9 +446,9 @@ impl Stores {
             // That tries them all.
             return;
         }
-        self.probing = world.flash.failing;
+        self.probing = world.volumes.failing;
         world.stats.probes += 1;
-        for volume in world.flash.failing.iter() {
+        for volume in world.volumes.failing.iter() {
             destage_oldest(world, cleaner, !VolumeSet::only(volume));
         }
     }

@@ -234,7 +234,7 @@ fn appends_dirty(world: &World) -> bool {
 /// Whether a request that may make blocks dirty, or a flush, is in flight.
 fn is_modified(world: &World) -> bool {
     let World { front, volumes, .. } = world;
-    let waiting = front.held_count + volumes.shares.held + front.zeroings_waiting;
+    let waiting = front.held_count + volumes.shares.waiting + front.zeroings_waiting;
     front.modifying > waiting || volumes.iter().any(|(_, v)| v.pieces > 0)
 }
 
@@ -268,7 +268,10 @@ mod tests {
         // The first is stopped half-way, by its volume's share; the second has the same blocks.
         cache.world.volumes.shares.share = 0;
         complete_all(&mut cache);
-        assert_eq!((cache.world.volumes.shares.held, cache.world.front.zeroings_waiting), (1, 1));
+        assert_eq!(
+            (cache.world.volumes.shares.waiting, cache.world.front.zeroings_waiting),
+            (1, 1)
+        );
         cache.set_policy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
         complete_all(&mut cache);
         assert_eq!(cache.poll_notice(), Some(Notice::PolicySet(Ok(()))));

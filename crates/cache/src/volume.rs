@@ -48,7 +48,7 @@ pub(crate) struct Flushing {
 
 /// The errors of the last operations on a backing store, if they failed.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Failing {
+pub(crate) struct LastErrors {
     /// The error of the last read.
     pub read: Option<IoError>,
     /// The error of the last write or sync.
@@ -80,17 +80,17 @@ pub(crate) struct VolumeState {
     /// A sync has failed: data that it should have covered may be lost, so no later sync counts as
     /// having made it durable.
     sync_failed: bool,
-    /// The front's count of failed syncs when this volume's last one failed.
+    /// The count of failed syncs when this volume's last one failed.
     failed_at: u64,
     /// How the last operations on the backing store failed, if they did.
-    pub failing: Failing,
+    pub last_errors: LastErrors,
     /// The error of the last failed read, write or sync.
     pub last_failure: Option<IoError>,
     syncing: Syncing,
     pub flushing: Flushing,
     pub stats: VolumeStats,
     /// Requests that wait for the volume's share of flash.
-    pub held: Fifo<RequestIndex>,
+    pub share_waiters: Fifo<RequestIndex>,
     /// Trims and zeroings of more than one step that hand out blocks, and those that wait because
     /// they overlap one of them.
     pub zeroings: Vec<RequestIndex>,
@@ -134,7 +134,7 @@ impl VolumeState {
             direct_last: vec![1; PLACES as usize].into_boxed_slice(),
             sync_failed: false,
             failed_at: 0,
-            failing: Failing::default(),
+            last_errors: LastErrors::default(),
             last_failure: None,
             syncing: Syncing {
                 in_flight: None,
@@ -147,7 +147,7 @@ impl VolumeState {
                 ..Flushing::default()
             },
             stats: VolumeStats::default(),
-            held: Fifo::EMPTY,
+            share_waiters: Fifo::EMPTY,
             zeroings: Vec::with_capacity(requests_max),
             zeroings_waiting: Fifo::EMPTY,
             owed: 0,
@@ -230,7 +230,7 @@ impl VolumeState {
                 *failures += 1;
                 self.failed_at = *failures;
                 self.stats.backing_errors += 1;
-                (self.failing.write, self.last_failure) = (Some(error), Some(error));
+                (self.last_errors.write, self.last_failure) = (Some(error), Some(error));
             }
         }
         core::mem::take(&mut self.syncing.riding)

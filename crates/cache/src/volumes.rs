@@ -8,15 +8,41 @@ use forebay_block::{PerVolume, Volume};
 use forebay_effect::{Device, Effect, EffectQueue, Outcome, Owner, Token};
 
 use crate::config::VolumeConfig;
-use crate::stores::Shares;
 use crate::volume::{SyncWaiter, VolumeState};
 use crate::volume_set::VolumeSet;
+
+/// The volumes' shares of flash, and the requests that wait for them.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    /// Most blocks of a volume that may be dirty on flash; all if it is the only one.
+    pub share: u64,
+    /// Volumes at three quarters of their share.
+    pub crowded: VolumeSet,
+    /// Requests that wait for their volume's share.
+    pub waiting: u32,
+}
+
+impl Shares {
+    pub fn new() -> Shares {
+        Shares { share: u64::MAX, crowded: VolumeSet::EMPTY, waiting: 0 }
+    }
+
+    /// Notes that `volume` now has `blocks` dirty blocks on flash.
+    #[inline]
+    pub fn note_dirty(&mut self, volume: Volume, blocks: u64) {
+        let crowded = blocks >= self.share - self.share / 4;
+        self.crowded.remove(volume);
+        self.crowded.insert_if(volume, crowded);
+    }
+}
 
 /// All attached volumes, by number.
 #[derive(Debug)]
 pub(crate) struct Volumes {
     list: PerVolume<VolumeState>,
     pub shares: Shares,
+    /// Volumes whose store is known to fail.
+    pub failing: VolumeSet,
     /// Volumes with a flush in progress.
     pub flushing: VolumeSet,
     /// Blocks that are newer than the backing store, of all volumes.
@@ -53,6 +79,7 @@ impl Volumes {
         Volumes {
             list: PerVolume::EMPTY,
             shares: Shares::new(),
+            failing: VolumeSet::EMPTY,
             flushing: VolumeSet::EMPTY,
             dirty_blocks: 0,
             sync_failures: 0,

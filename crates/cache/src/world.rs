@@ -115,7 +115,7 @@ impl From<bool> for Turn {
 }
 
 /// Splits a world into the parts that shards see and the shards.
-macro_rules! around {
+macro_rules! shard_context {
     ($world:expr) => {
         $crate::shard::ShardContext {
             config: &$world.config,
@@ -132,7 +132,7 @@ macro_rules! around {
         }
     };
 }
-pub(crate) use around;
+pub(crate) use shard_context;
 
 impl World {
     /// The world of a cache without volumes that is not started.
@@ -201,6 +201,7 @@ impl World {
     /// The shard and key of a byte at any offset: nothing has checked it yet.
     pub fn place_of(&self, volume: Volume, offset: u64) -> (usize, BlockKey) {
         let block = (offset >> self.config.block_size.shift()) & (BlockKey::BLOCKS_MAX - 1);
+        let volume = Volume(volume.0 & u32::from(u16::MAX));
         (self.shard_of(volume, offset), BlockKey::new(volume, block))
     }
 
@@ -266,7 +267,7 @@ impl World {
     #[inline]
     pub fn is_held(&self, op: Op) -> bool {
         let Holds { switch, destage } = self.holds;
-        op != Op::Read && (switch || destage) || op == Op::Flush && self.flash.holding
+        op != Op::Read && (switch || destage) || op == Op::Flush && self.flash.awaits_void
     }
 
     /// Registers a request; `Err` is the reply to send at once.
@@ -307,7 +308,7 @@ impl World {
 
     /// Notes whether only failing stores can make room.
     pub fn set_jam(&mut self, jam: Jam) {
-        if core::mem::replace(&mut self.flash.jam, jam) != jam {
+        if self.flash.set_jam(jam) {
             self.call_starved();
         }
     }

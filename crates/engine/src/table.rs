@@ -194,7 +194,8 @@ impl Table {
     /// Enters a request.
     ///
     /// # Panics
-    /// If the buffer is missing or too small: the machine would get memory of others.
+    /// If the buffer is missing or too small: the machine would get memory of others. If a read or
+    /// write has 4 GiB or more: the machine counts places in the buffer with 32 bits.
     pub fn enter(&mut self, session: u32, request: Submission, arrived: Nanos) -> RequestId {
         let memory = match &request.buffer {
             Some(buffer) => MemorySlice { pointer: buffer.pointer(), length: buffer.len() },
@@ -202,6 +203,7 @@ impl Table {
         };
         if matches!(request.op, Op::Read | Op::Write) {
             assert!(memory.length as u64 >= request.length, "a request without enough memory");
+            assert!(request.length <= u32::MAX.into(), "a read or write of 4 GiB or more");
         }
         let mailbox = &mut self.sessions[session as usize];
         mailbox.in_flight += 1;

@@ -112,7 +112,11 @@ pub struct Binding {
 
 impl Binding {
     /// A volume whose records all count and that is not sealed.
+    ///
+    /// # Panics
+    /// If the volume's number needs more than 16 bits.
     pub const fn new(volume: Volume, uuid: [u8; 16], generation: u64) -> Binding {
+        assert!(volume.0 <= u16::MAX as u32, "a volume's number needs more than 16 bits");
         let (distrusted, voided, seal) = (0, 0, [0; SEAL_BYTES]);
         Binding { volume, uuid, generation, distrusted, voided, seal, stamp: 0, logged: 0 }
     }

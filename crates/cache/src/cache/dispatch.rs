@@ -15,7 +15,7 @@ use crate::pass_through::Others;
 use crate::shard::{Forgotten, Shard};
 use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
-use crate::world::{CacheState, Turn, World, around};
+use crate::world::{CacheState, Turn, World, shard_context};
 
 /// Number of events of the log to prefetch beyond the current one.
 const EVENTS_AHEAD: usize = 8;
@@ -67,6 +67,16 @@ impl Cache {
 
     /// One turn of all pending work; true if it did anything.
     pub(super) fn take_turn(&mut self) -> bool {
+        let due = self.has_work();
+        let any = self.take_all_turns();
+        debug_assert!(
+            due || !any,
+            "work that `has_work` does not see would wait for the next call"
+        );
+        any
+    }
+
+    fn take_all_turns(&mut self) -> bool {
         let mut any = self.has_lost_log();
         if any {
             // This precedes the events of failed appends: the pieces concerned may wait now instead of failing.
@@ -79,7 +89,7 @@ impl Cache {
         }
         for n in 0..self.world.shards.len() {
             if self.world.shards[n].may_serve() {
-                any |= self.world.shards[n].serve_starved(&mut around!(self.world));
+                any |= self.world.shards[n].serve_starved(&mut shard_context!(self.world));
             }
         }
         if self.world.may_resume() {
@@ -170,7 +180,7 @@ impl Cache {
         world.take_log_bypasses();
         self.switch.begin_at_start(world);
         for shard in &mut world.shards {
-            shard.tiers.evict_from_flash(&mut around!(world));
+            shard.tiers.evict_from_flash(&mut shard_context!(world));
         }
         world.notices.push(Notice::Ready(report));
         for volume in world.volumes.numbers() {
@@ -202,7 +212,7 @@ impl Cache {
         let world = &mut self.world;
         let Some(region) = world.forgetting else { return true };
         for n in 0..world.shards.len() {
-            match world.shards[n].forget_region(&mut around!(world), region) {
+            match world.shards[n].forget_region(&mut shard_context!(world), region) {
                 Forgotten::All => {}
                 Forgotten::Some => {
                     *any = true;
@@ -214,7 +224,7 @@ impl Cache {
         *any = true;
         world.forgetting = None;
         for n in 0..world.shards.len() {
-            world.shards[n].region_forgotten(&around!(world));
+            world.shards[n].region_forgotten(&shard_context!(world));
         }
         if let Some(log) = &mut world.log {
             log.region_forgotten(region);
@@ -280,23 +290,27 @@ impl Cache {
         match event {
             Event::Appended { ticket, position, checksum } => {
                 let (n, t) = Ticket::transfer(ticket);
-                let moved =
-                    self.world.shards[n].appended(&mut around!(self.world), t, position, checksum);
+                let moved = self.world.shards[n].appended(
+                    &mut shard_context!(self.world),
+                    t,
+                    position,
+                    checksum,
+                );
                 if let Some((from, to)) = moved {
                     self.destages.follow(&mut self.world, &mut self.cleaner, (from, to));
                 }
             }
             Event::AppendFailed { ticket, error } => {
                 let (n, t) = Ticket::transfer(ticket);
-                self.world.shards[n].append_failed(&mut around!(self.world), t, error);
+                self.world.shards[n].append_failed(&mut shard_context!(self.world), t, error);
             }
             Event::AppendRefused { ticket } => {
                 let (n, t) = Ticket::transfer(ticket);
-                self.world.shards[n].append_refused(&mut around!(self.world), t);
+                self.world.shards[n].append_refused(&mut shard_context!(self.world), t);
             }
             Event::Active { ticket, result } => {
                 let (n, t) = Ticket::transfer(ticket);
-                self.world.shards[n].activated(&mut around!(self.world), t, result);
+                self.world.shards[n].activated(&mut shard_context!(self.world), t, result);
             }
             Event::Moved { ticket, key, position, from, region, result } => {
                 self.cleaner.note_moved(from, region);
@@ -308,7 +322,7 @@ impl Cache {
                 let n = self
                     .world
                     .shard_of(key.volume(), self.world.config.block_size.offset_of(key.block()));
-                self.world.shards[n].unmapped(&mut around!(self.world), key, position);
+                self.world.shards[n].unmapped(&mut shard_context!(self.world), key, position);
             }
             other => unreachable!("{other:?} does not refer to a record"),
         }
@@ -446,7 +460,7 @@ impl Cache {
     fn lose_log(&mut self) {
         let world = &mut self.world;
         world.flash.lose();
-        world.flash.jam = Jam::None;
+        world.set_jam(Jam::None);
         world.call_starved();
         self.destages.fail(IoError::Device);
         self.cleaner.forget();

@@ -14,7 +14,7 @@ use crate::front::Front;
 use crate::published;
 use crate::shard::{EntryId, Shard};
 use crate::stats::{CacheStats, VolumeStats};
-use crate::volume::Failing;
+use crate::volume::LastErrors;
 use crate::world::{CacheState, sooner};
 
 /// The likely place of a block in the index ([`Cache::prefetch_entry`]).
@@ -95,7 +95,7 @@ impl Cache {
     /// failed.
     pub fn backing_failure(&self, volume: Volume) -> Option<IoError> {
         let state = self.world.volumes.get(volume)?;
-        let Failing { read, write } = state.failing;
+        let LastErrors { read, write } = state.last_errors;
         let failed = state.sync_failed().then_some(IoError::Device);
         write.or(read).or(failed)
     }
@@ -117,7 +117,7 @@ impl Cache {
     /// Whether the volume's store has failed so often in a row that other volumes do not wait for
     /// it.
     pub fn is_known_to_fail(&self, volume: Volume) -> bool {
-        self.world.flash.failing.contains(volume)
+        self.world.volumes.failing.contains(volume)
     }
 
     /// The error of the volume's store, if the volume is suspended.
@@ -128,7 +128,7 @@ impl Cache {
     /// Whether flash has had no room for so long, because stores fail, that requests that need room
     /// fail.
     pub fn is_jammed(&self) -> bool {
-        self.world.flash.jam == Jam::Hopeless
+        self.world.flash.jam() == Jam::Hopeless
     }
 
     /// Most blocks that each volume may have dirty on flash; `None` with a single volume, or

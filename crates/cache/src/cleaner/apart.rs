@@ -11,7 +11,7 @@ use crate::cache::VOLUMES_MAX;
 use crate::shard::apart;
 use crate::volume::SyncWaiter;
 use crate::volume_set::VolumeSet;
-use crate::world::{CacheState, World, around};
+use crate::world::{CacheState, World, shard_context};
 
 /// Time after a refusal until a cleaning asks again whether it may leave late stores out.
 const ASK_AGAIN: Nanos = Nanos(100_000_000);
@@ -23,7 +23,7 @@ struct Begun {
     since: Nanos,
     /// Its writes to the volume.
     writes: u32,
-    /// The front's count of failed syncs when the cleaning began.
+    /// The count of failed syncs when the cleaning began.
     sync_failures: u64,
 }
 
@@ -130,7 +130,7 @@ impl ApartVolumes {
     fn mark_clean(&mut self, s: &mut Surroundings<'_>) -> bool {
         let (volumes, synced) = (self.settling, !self.unsynced);
         for n in 0..s.world.shards.len() {
-            let context = &mut around!(s.world);
+            let context = &mut shard_context!(s.world);
             if !apart::mark_clean(&mut s.world.shards[n], context, volumes, synced) {
                 return false;
             }

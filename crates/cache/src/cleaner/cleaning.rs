@@ -17,7 +17,7 @@ use crate::stores::Stores;
 use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
 use crate::volume_set::VolumeSet;
-use crate::world::{CacheState, Turn, World, around};
+use crate::world::{CacheState, Turn, World, shard_context};
 
 /// The objects that a cleaning needs during one call.
 pub(crate) struct Surroundings<'a> {
@@ -178,8 +178,8 @@ impl Cleaner {
                 continue;
             }
             let shard = &mut s.world.shards[n];
-            let state = shard.destager.step(&mut shard.tiers, &mut around!(s.world));
-            shard.close_runs(&mut around!(s.world));
+            let state = shard.destager.step(&mut shard.tiers, &mut shard_context!(s.world));
+            shard.close_runs(&mut shard_context!(s.world));
             let JobState::Written { volumes, error, unreadable, failed } = state else {
                 continue;
             };
@@ -250,7 +250,7 @@ impl Cleaner {
             return false;
         };
         for shard in &mut world.shards {
-            if !shard.destager.choose_step(&mut shard.tiers, &mut around!(world)) {
+            if !shard.destager.choose_step(&mut shard.tiers, &mut shard_context!(world)) {
                 return false;
             }
         }
@@ -268,7 +268,7 @@ impl Cleaner {
     /// clean.
     fn step_settling(&mut self, s: &mut Surroundings<'_>, failed: VolumeSet) -> Turn {
         for shard in &mut s.world.shards {
-            if !shard.destager.end(&mut shard.tiers, &mut around!(s.world), failed) {
+            if !shard.destager.end(&mut shard.tiers, &mut shard_context!(s.world), failed) {
                 return Turn::Nothing;
             }
         }
@@ -317,14 +317,14 @@ impl Cleaner {
     /// The region is given back when the stamps of the stores say that they have all of its data.
     fn step_releasing(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
         // A failing store's stamp must not delay the other volumes.
-        let wanted = s.stamps.owed() & !s.world.flash.failing;
+        let wanted = s.stamps.owed() & !s.world.volumes.failing;
         let failed = s.stamps.take_failed(wanted);
         if !failed.is_empty() {
             s.stores.note_cleaned(s.world, VolumeSet::EMPTY, failed, IoError::Device);
             return self.leave_region(s, Err(IoError::Device), false);
         }
         // A cleaning whose stores need no stamp does not wait for the stamps of others.
-        let settling = s.stamps.settling() & !s.world.flash.failing;
+        let settling = s.stamps.settling() & !s.world.volumes.failing;
         if wanted.is_empty() && settling.is_empty() {
             self.release_region(s, region);
             return Turn::Something;
@@ -358,7 +358,7 @@ impl Cleaner {
         let (work, skipped) = (active.work, active.skipped);
         let owes = self.note_owed(s);
         // A store that is known to fail must not delay the others.
-        let known = (failed & !s.world.flash.failing).is_empty();
+        let known = (failed & !s.world.volumes.failing).is_empty();
         let mut result = written;
         if let Work::Reclaim(region) = work
             && owes
@@ -368,7 +368,7 @@ impl Cleaner {
             }
             // Records of skipped stores are still dirty, so this cleaning does not succeed.
             let untried = !skipped.is_empty() && !holds_unreadable(s.world, region);
-            if untried && written.is_ok() && !(skipped & !s.world.flash.failing).is_empty() {
+            if untried && written.is_ok() && !(skipped & !s.world.volumes.failing).is_empty() {
                 return self.postpone(s);
             }
             result = written.and(Err(if untried { self.error } else { IoError::Corrupt }));
@@ -457,7 +457,7 @@ impl Cleaner {
 /// The chosen records will not be cleaned.
 fn abandon_chosen(world: &mut World) {
     for shard in &mut world.shards {
-        shard.destager.abandon(&mut shard.tiers, &mut around!(world));
+        shard.destager.abandon(&mut shard.tiers, &mut shard_context!(world));
     }
 }
 

@@ -73,7 +73,7 @@ pub(super) struct Cleaning {
     pub skipped: VolumeSet,
     /// It is part of a destage of everything.
     pub whole: bool,
-    /// The front's count of failed syncs when the cleaning began.
+    /// The count of failed syncs when the cleaning began.
     pub sync_failures: u64,
     /// It began during the pause after a failure, so its success does not reset `failures`.
     pub paused: bool,

@@ -9,7 +9,7 @@ use super::{Cleaner, FAILURES_MAX, Phase, Surroundings, Work};
 use crate::shard::owed::{self, Owed};
 use crate::shard::{CarryState, MoveState, Shard};
 use crate::volume_set::VolumeSet;
-use crate::world::{CacheState, Turn, World, around};
+use crate::world::{CacheState, Turn, World, shard_context};
 
 /// Most unreadable records of a region that are given up as lost to make room.
 const LOST_MAX: u64 = 16;
@@ -32,7 +32,7 @@ impl Cleaner {
         let mut done = true;
         for n in 0..s.world.shards.len() {
             let shard = &mut s.world.shards[n];
-            match shard.destager.carry_step(&mut shard.tiers, &mut around!(s.world)) {
+            match shard.destager.carry_step(&mut shard.tiers, &mut shard_context!(s.world)) {
                 CarryState::Done => {}
                 CarryState::Busy => done = false,
                 CarryState::Unreadable => {
@@ -88,7 +88,8 @@ impl Cleaner {
         (n, pages): (usize, u32),
     ) -> Turn {
         let shard = &mut s.world.shards[n];
-        let taken = shard.destager.reinsert_choose_step(&mut shard.tiers, &mut around!(s.world));
+        let taken =
+            shard.destager.reinsert_choose_step(&mut shard.tiers, &mut shard_context!(s.world));
         let Some(taken) = taken else { return Turn::Nothing };
         if n + 1 < s.world.shards.len() {
             self.pick(s.world, region, (n + 1, pages - taken));
@@ -105,7 +106,7 @@ impl Cleaner {
         let mut done = true;
         for n in 0..s.world.shards.len() {
             let shard = &mut s.world.shards[n];
-            match shard.destager.reinsert_step(&mut shard.tiers, &mut around!(s.world)) {
+            match shard.destager.reinsert_step(&mut shard.tiers, &mut shard_context!(s.world)) {
                 CarryState::Failed => {
                     self.active = None;
                     return Turn::Something;
@@ -210,7 +211,7 @@ impl Cleaner {
         }
         active.phase = Phase::Moving { region, failed: false };
         for shard in &mut world.shards {
-            shard.tiers.flash.move_begin(&shard.tiers.blocks, &around!(world), region);
+            shard.tiers.flash.move_begin(&shard.tiers.blocks, &shard_context!(world), region);
         }
         true
     }
@@ -220,7 +221,7 @@ impl Cleaner {
         let Phase::Moving { region, failed } = &mut active.phase else { return false };
         let (mut done, mut given) = (true, false);
         for shard in &mut s.world.shards {
-            match shard.tiers.flash.move_step(&shard.tiers.blocks, &mut around!(s.world)) {
+            match shard.tiers.flash.move_step(&shard.tiers.blocks, &mut shard_context!(s.world)) {
                 MoveState::Busy | MoveState::More => done = false,
                 MoveState::Given => (done, given) = (false, true),
                 MoveState::Done => {}

@@ -32,7 +32,8 @@ impl Shard {
         ) {
             let volume = &mut context.volumes[self.tiers.transfers[t].key.volume()];
             let reads = matches!(kind, Kind::Fetch | Kind::FetchLine | Kind::DirectRead { .. });
-            let last = if reads { &mut volume.failing.read } else { &mut volume.failing.write };
+            let last =
+                if reads { &mut volume.last_errors.read } else { &mut volume.last_errors.write };
             *last = result.err();
             volume.last_failure = result.err().or(volume.last_failure);
             volume.stats.backing_errors += u64::from(result.is_err());
@@ -345,7 +346,10 @@ impl Shard {
     ) {
         context.stats.transfer_errors += 1;
         assert!(context.flash.is_closed(), "a log that takes records has refused one");
-        if context.flash.holding {
+        if matches!(self.tiers.transfers[t].kind, Kind::Carry { .. }) {
+            self.destager.carry_refused(&self.tiers, t);
+        }
+        if context.flash.awaits_void {
             self.waiting.park_applied(&mut self.tiers.transfers[t].waiters);
         } else {
             self.waiting.end_applied(&mut self.tiers.transfers[t].waiters, context, Err(error));
@@ -385,7 +389,7 @@ impl Shard {
         if let Err(e) = result {
             context.stats.transfer_errors += 1;
             assert!(context.flash.is_closed(), "a log that takes records has marked nothing");
-            if context.flash.holding {
+            if context.flash.awaits_void {
                 self.finish(context, t, |_, _, _| {});
             } else {
                 self.finish_failed(context, t, e);

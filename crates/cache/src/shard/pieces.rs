@@ -116,7 +116,7 @@ impl Shard {
                 return Evaluated::Pending;
             }
             Step::NoRoom => {
-                if self.tiers.is_stuck(context) && !context.flash.holding {
+                if self.tiers.is_stuck(context) && !context.flash.awaits_void {
                     // No transfer is in progress and no block can leave: the piece fails, rather than wait for
                     // ever.
                     if let Some(w) = waiter {

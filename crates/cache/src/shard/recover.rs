@@ -102,7 +102,7 @@ mod tests {
     use crate::config::{CacheConfig, FlashConfig, FlashLayout, LogReplacement, VolumeConfig};
     use crate::shard::FlashRecord;
     use crate::startup::Startup;
-    use crate::world::around;
+    use crate::world::shard_context;
     use forebay_flash::{Geometry, Record};
 
     /// A cache over flash whose index holds four blocks.
@@ -137,14 +137,14 @@ mod tests {
         let (key, position) = (BlockKey::new(Volume(0), block), Position(first + page));
         let shard = &mut cache.world.shards[0];
         let record = FlashRecord { position, checksum: 0, valid: 1, dirty: 0 };
-        shard.recovery.record(&mut shard.tiers, &mut around!(cache.world), key, record);
+        shard.recovery.record(&mut shard.tiers, &mut shard_context!(cache.world), key, record);
     }
 
     /// Recovery ends; the page of the block's record.
     fn place(cache: &mut Cache, block: u64) -> Option<u32> {
         let mut left = Vec::new();
         let shard = &mut cache.world.shards[0];
-        let context = &mut around!(cache.world);
+        let context = &mut shard_context!(cache.world);
         let homeless = shard.recovery.place_spilled(&mut shard.tiers, context, &mut left);
         assert_eq!((homeless, left), (0, Vec::new()));
         let first = cache.world.log.as_ref().expect("a log").geometry().first_region_page();
@@ -155,7 +155,7 @@ mod tests {
 
     fn forget(cache: &mut Cache, block: u64) {
         let shard = &mut cache.world.shards[0];
-        let context = &mut around!(cache.world);
+        let context = &mut shard_context!(cache.world);
         shard.recovery.tombstone(&mut shard.tiers, context, BlockKey::new(Volume(0), block));
     }
 

@@ -159,12 +159,12 @@ impl Tiers {
 
     /// Whether the log or the index has no room, and only failing stores can make any.
     pub fn is_jammed(&self, context: &ShardContext<'_>) -> bool {
-        context.flash.jam != Jam::None && self.is_short(context)
+        context.flash.jam() != Jam::None && self.is_short(context)
     }
 
     /// Whether that has lasted too long.
     pub fn is_hopeless(&self, context: &ShardContext<'_>) -> bool {
-        context.flash.jam == Jam::Hopeless && self.is_short(context)
+        context.flash.jam() == Jam::Hopeless && self.is_short(context)
     }
 
     fn is_short(&self, context: &ShardContext<'_>) -> bool {
@@ -175,7 +175,7 @@ impl Tiers {
     /// store works.
     pub fn may_bypass_log(&self, context: &ShardContext<'_>, key: BlockKey) -> bool {
         let free = |id| self.blocks[id].transfer().is_none() && !self.blocks[id].is_bound();
-        !context.flash.failing.has(key) && self.blocks.find(key).is_none_or(free)
+        !context.volumes.failing.has(key) && self.blocks.find(key).is_none_or(free)
     }
 
     fn request_place(&self, context: &ShardContext<'_>, piece: &Piece) -> Place {

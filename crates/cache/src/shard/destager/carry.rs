@@ -84,6 +84,8 @@ pub(super) struct Carrying {
     unread: bool,
     /// Records that are being read.
     reads: u32,
+    /// The log takes no records any more: it has failed, or a stop has closed it.
+    refused: bool,
 }
 
 impl Carrying {
@@ -100,6 +102,7 @@ impl Carrying {
             blocks: Vec::new(),
             unread: false,
             reads: 0,
+            refused: false,
         }
     }
 
@@ -127,11 +130,12 @@ impl Destager {
         left.reverse();
         self.chosen = left;
         (self.carrying.unread, self.carrying.again) = (false, false);
+        self.carrying.refused = false;
     }
 
     /// Continues carrying on the remaining records of the region.
     pub fn carry_step(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>) -> CarryState {
-        if context.flash.is_lost() {
+        if context.flash.is_lost() || self.carrying.refused {
             return CarryState::Failed;
         }
         let mut left = core::mem::take(&mut self.chosen);
@@ -244,7 +248,7 @@ impl Destager {
         tiers: &mut Tiers,
         context: &mut ShardContext<'_>,
     ) -> CarryState {
-        if context.flash.is_lost() {
+        if context.flash.is_lost() || self.carrying.refused {
             return CarryState::Failed;
         }
         let log = context.log.as_deref().expect("a record needs a log");
@@ -274,6 +278,13 @@ impl Destager {
             context.log.as_deref_mut().expect("a record needs a log").close_carried();
         }
         CarryState::Busy
+    }
+
+    /// The log takes no records any more.
+    pub fn carry_refused(&mut self, tiers: &Tiers, t: TransferIndex) {
+        let key = tiers.transfers[t].key;
+        self.carrying.blocks.retain(|&carried| carried != key);
+        self.carrying.refused = true;
     }
 
     /// The log has no room to spare for a record, nor for any other that was to be inserted again.

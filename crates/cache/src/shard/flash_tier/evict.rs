@@ -310,7 +310,7 @@ mod tests {
     use crate::config::{CacheConfig, FlashConfig, FlashLayout, SlotsConfig, VolumeConfig};
     use crate::shard::FlashRecord;
     use crate::shard::tiers::Tiers;
-    use crate::world::around;
+    use crate::world::shard_context;
     use forebay_flash::Geometry;
     use forebay_flash::{BlockKey, Position};
     use forebay_replacement::{Kind, Parameters};
@@ -346,15 +346,15 @@ mod tests {
         let shard = &mut cache.world.shards[0];
         let tiers = &mut shard.tiers;
         let record = FlashRecord { position: first, checksum: 0, valid: 1, dirty: 0 };
-        shard.recovery.record(tiers, &mut around!(cache.world), key, record);
+        shard.recovery.record(tiers, &mut shard_context!(cache.world), key, record);
         let id = tiers.blocks.find(key).expect("it has just been found");
         let ordered = |tiers: &Tiers| tiers.flash.replacement.as_ref().expect("slots").ordered();
         assert_eq!(ordered(tiers), 1);
         // It comes to memory, which it leaves without a record.
         tiers.flash.set_aside(&tiers.blocks, id);
-        tiers.flash.set_record(&mut tiers.blocks, &mut around!(cache.world), id, None);
+        tiers.flash.set_record(&mut tiers.blocks, &mut shard_context!(cache.world), id, None);
         assert_eq!(ordered(tiers), 1, "it may come back");
-        tiers.forget_if_empty(&around!(cache.world), id);
+        tiers.forget_if_empty(&shard_context!(cache.world), id);
         assert_eq!((tiers.blocks.find(key), ordered(tiers)), (None, 0));
     }
 
@@ -366,12 +366,12 @@ mod tests {
         let (key, newer) = (BlockKey::new(Volume(0), 3), Position(older.0 + 1));
         let shard = &mut cache.world.shards[0];
         let record = FlashRecord { position: newer, checksum: 0, valid: 1, dirty: 0 };
-        shard.recovery.record(&mut shard.tiers, &mut around!(cache.world), key, record);
+        shard.recovery.record(&mut shard.tiers, &mut shard_context!(cache.world), key, record);
         let id = shard.tiers.blocks.find(key).expect("it has just been found");
         shard.tiers.flash.replacement.as_mut().expect("the slots layout").set_unmapping(id, true);
-        shard.unmapped(&mut around!(cache.world), key, older);
+        shard.unmapped(&mut shard_context!(cache.world), key, older);
         assert_eq!(shard.tiers.blocks[id].position(), Some(newer));
-        shard.unmapped(&mut around!(cache.world), key, newer);
+        shard.unmapped(&mut shard_context!(cache.world), key, newer);
         assert_eq!(shard.tiers.blocks.find(key), None);
     }
 }

@@ -67,7 +67,7 @@ pub(super) fn leaves_around(
         return false;
     }
     let volume = &context.volumes[key.volume()];
-    if volume.failing.write.is_some() || volume.sync_failed() {
+    if volume.last_errors.write.is_some() || volume.sync_failed() {
         return false;
     }
     let frame = tiers.blocks.local(frame);
@@ -112,7 +112,7 @@ pub(super) fn goes_around(
         return false;
     }
     let volume = &context.volumes[key.volume()];
-    if volume.failing.write.is_some() || volume.sync_failed() {
+    if volume.last_errors.write.is_some() || volume.sync_failed() {
         // Flash takes what a store that fails does not.
         return false;
     }

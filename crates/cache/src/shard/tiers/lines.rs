@@ -88,7 +88,7 @@ pub(in crate::shard) fn fetch_lines(tiers: &mut Tiers, context: &mut ShardContex
 
 fn fetch_line(tiers: &mut Tiers, context: &mut ShardContext<'_>, first: BlockKey) {
     let volume = &context.volumes[first.volume()];
-    if volume.failing.read.is_some()
+    if volume.last_errors.read.is_some()
         || !context.flash.takes_records()
         || context.flash.is_without(first)
     {

@@ -102,7 +102,7 @@ fn look_after_leaving(tiers: &mut Tiers) {
 fn sync_stores(context: &mut ShardContext<'_>) {
     for volume in context.volumes.numbers() {
         let v = &context.volumes[volume];
-        if v.owes_sync() && !v.sync_failed() && v.failing.write.is_none() {
+        if v.owes_sync() && !v.sync_failed() && v.last_errors.write.is_none() {
             context.volumes.sync(volume, SyncWaiter::Queues, context.effects);
         }
     }
@@ -116,8 +116,9 @@ fn evict(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) {
 
 fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> Promotion {
     let volume = &context.volumes[key.volume()];
-    let fails =
-        volume.failing.read.is_some() || volume.failing.write.is_some() || volume.sync_failed();
+    let fails = volume.last_errors.read.is_some()
+        || volume.last_errors.write.is_some()
+        || volume.sync_failed();
     let takes = context.flash.takes_records() && context.flash.logs(key);
     if fails || !takes || tiers.is_jammed(context) {
         return Promotion::Skipped;

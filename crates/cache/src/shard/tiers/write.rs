@@ -201,7 +201,7 @@ impl Tiers {
             _ if context.flash.is_closed() && !context.config.write_policy.write_back => None,
             _ if context.flash.is_without(key) => None,
             // The superblock that voids what flash holds says that, too.
-            _ if context.flash.is_closed() && context.flash.holding => Some(Step::Parked),
+            _ if context.flash.is_closed() && context.flash.awaits_void => Some(Step::Parked),
             // The log has failed or was given up, and cannot note anything. Clients continue; if the store is also
             // rolled back afterwards, that is a second fault.
             _ if context.flash.is_closed() => None,
@@ -318,7 +318,7 @@ impl Tiers {
 
     /// The write waits until records are void; if they cannot be declared void, it fails.
     fn await_void(context: &ShardContext<'_>) -> Step {
-        match context.flash.holding {
+        match context.flash.awaits_void {
             true => Step::Parked,
             false => Step::Done(Err(IoError::Device)),
         }
