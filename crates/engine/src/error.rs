@@ -511,7 +511,7 @@ fn listed(paths: &[PathBuf]) -> String {
 
 fn advice(error: &HeaderError) -> &'static str {
     match error {
-        HeaderError::Foreign => {
+        HeaderError::Foreign | HeaderError::Missing => {
             "To keep the data, use layout = \"none\" (no header) or \"tail\" (the last MiB must be \
              free); to overwrite it, start with --format"
         }
