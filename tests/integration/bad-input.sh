@@ -131,4 +131,4 @@ refused 1 'not a Forebay flash tier' "$FOREBAY" flash info disk.img
 refused 1 'cannot open' "$FOREBAY" flash info nowhere.img
 refused 1 'cannot open' "$FOREBAY" backing info nowhere.img
 head -c 4M /dev/urandom >noise.img
-refused 1 'noise.img is not a backing store' "$FOREBAY" backing info noise.img
+refused 1 'noise.img has no Forebay header' "$FOREBAY" backing info noise.img

@@ -141,3 +141,22 @@ fn a_file_with_other_data_is_told_so_without_a_way_to_destroy_it() {
         assert!(!said.contains("--format"), "{said}");
     }
 }
+
+/// A store with layout = "none" holds what clients wrote, or nothing yet where headers would be.
+#[test]
+fn the_inspection_of_a_store_without_a_header_says_where_to_see_what_is_dirty() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, content) in [("data.img", 0xA5), ("blank.img", 0)] {
+        let store = directory.path().join(name);
+        std::fs::write(&store, vec![content; 4 << 20]).unwrap();
+        for command in ["info", "recover"] {
+            let output = crate::common::forebay(&["backing", command, store.to_str().unwrap()]);
+            assert_eq!(output.status.code(), Some(1), "{output:?}");
+            let said = String::from_utf8(output.stderr).unwrap();
+            assert!(said.contains("no Forebay header") && !said.contains("damaged"), "{said}");
+            for part in ["layout = \"none\"", "`forebay flash info`"] {
+                assert!(said.contains(part), "{part}: {said}");
+            }
+        }
+    }
+}

@@ -85,6 +85,9 @@ pub enum HeaderError {
     /// The area holds data that are not a Forebay header.
     #[error("its header area holds data that Forebay did not write")]
     Foreign,
+    /// Nothing is there that a header could have been.
+    #[error("it has no Forebay header")]
+    Missing,
     /// Neither copy verifies.
     #[error("both copies of its header are damaged")]
     Damaged,

@@ -466,7 +466,7 @@ pub fn inspect_backing(path: &Path) -> Result<BackingHeader, EngineError> {
             Err(error) => first_error = Some(first_error.unwrap_or(error)),
         }
     }
-    let error = former_end(&area, size, path)?.or(first_error).unwrap_or(HeaderError::Damaged);
+    let error = former_end(&area, size, path)?.or(first_error).unwrap_or(HeaderError::Missing);
     Err(EngineError::NoStore { path: path.to_owned(), error })
 }
 

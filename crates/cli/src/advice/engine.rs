@@ -177,7 +177,7 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
 #[deny(clippy::wildcard_enum_match_arm, clippy::match_wildcard_for_single_variants)]
 fn of_header(error: &HeaderError, Flags { format, .. }: &Flags) -> Option<String> {
     Some(match error {
-        HeaderError::Foreign => format!(
+        HeaderError::Foreign | HeaderError::Missing => format!(
             "To keep the data, use layout = \"none\" (no header) or \"tail\" (the last MiB must be \
              free); to overwrite it, start with {format}"
         ),
@@ -263,6 +263,7 @@ mod tests {
         let damaged = LogError::Damaged(Box::default());
         vec![
             (header(HeaderError::Foreign), "to overwrite it, start with --format"),
+            (header(HeaderError::Missing), "to overwrite it, start with --format"),
             (header(HeaderError::Damaged), "--format writes a new header and keeps the data"),
             (header(HeaderError::Inside(1)), "Restore its former size"),
             (header(HeaderError::Newer(9)), "Use a newer forebay"),

@@ -4,8 +4,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use forebay_config::Config;
+use forebay_engine::backing_header::HeaderError;
 use forebay_engine::{
-    BackingHeader, Engine, EngineOptions, StopMode, inspect_backing, is_as_left, release_backing,
+    BackingHeader, Engine, EngineError, EngineOptions, StopMode, inspect_backing, is_as_left,
+    release_backing,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -28,7 +30,8 @@ const EXAMPLE_RELEASE: &str = "Example, with the server stopped:
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
     /// Show the store's header: which flash tier the store last used, and whether that tier has
-    /// newer data
+    /// newer data. A store with layout = "none" has no header; `forebay flash info` shows the
+    /// dirty blocks of its flash tier
     #[command(after_help = EXAMPLE)]
     Info(Args),
     /// Replay the store's journal, if there is one
@@ -96,7 +99,7 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
         Command::Recover(args) => (args, true),
         Command::Release(args) => return release(&args, ctx),
     };
-    let header = inspect_backing(&args.device)?;
+    let header = inspect_backing(&args.device).map_err(without_header)?;
     if recover && header.dirty {
         let what = format!("{} has no journal to replay", args.device.display());
         return Err(CliError::failed(what)
@@ -107,6 +110,26 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
         ctx.note("there is no journal to replay, and nothing is dirty");
     }
     emit(&args.device, &header, &args.output)
+}
+
+/// The failure of an inspection: a store whose header cannot be read may have layout = "none".
+fn without_header(error: EngineError) -> CliError {
+    use HeaderError::{Damaged, Foreign, Missing};
+    let (path, error) = match error {
+        EngineError::NoStore { path, error: error @ (Damaged | Foreign | Missing) } => {
+            (path, error)
+        }
+        error => return error.into(),
+    };
+    let what = match error {
+        Damaged => format!("the Forebay header of {} cannot be read: {error}", path.display()),
+        _ => format!("{} has no Forebay header", path.display()),
+    };
+    CliError::failed(what).kept("all data; nothing was written").next(
+        "if the store has layout = \"none\", it never has a header: run `forebay flash info` on its \
+         flash tier (with the server stopped), which shows how many blocks are dirty. Otherwise, \
+         check that this is the device or file of the store",
+    )
 }
 
 fn release(args: &ReleaseArgs, ctx: &Context) -> Result<(), CliError> {

@@ -84,9 +84,13 @@ fn errors() -> Vec<EngineError> {
         let (volume, path) = (text(), self::path());
         errors.push(E::Grown { volume, path, at: 1, was: 2, is: 3, dirty });
     }
-    for error in
-        [HeaderError::Foreign, HeaderError::Damaged, HeaderError::Inside(1), HeaderError::Newer(9)]
-    {
+    for error in [
+        HeaderError::Foreign,
+        HeaderError::Missing,
+        HeaderError::Damaged,
+        HeaderError::Inside(1),
+        HeaderError::Newer(9),
+    ] {
         errors.push(E::Header { volume: volume(), path: path(), error });
     }
     errors.extend(log_errors().into_iter().map(|error| E::Flash { path: path(), error }));

@@ -9,7 +9,7 @@ use forebay_results::{LatencyTotal, Operations};
 /// One metric: name, kind, help, and its value for a volume.
 type Counter = (&'static str, &'static str, &'static str, fn(&Workload) -> u64);
 
-const PER_VOLUME: [Counter; 17] = [
+const PER_VOLUME: [Counter; 19] = [
     ("forebay_reads_total", "counter", "Read requests", |w| w.reads),
     ("forebay_writes_total", "counter", "Write requests", |w| w.writes),
     ("forebay_zeroes_total", "counter", "Trim and write-zeroes requests", |w| w.zeroes),
@@ -19,14 +19,26 @@ const PER_VOLUME: [Counter; 17] = [
     ("forebay_write_bytes_total", "counter", "Bytes that clients wrote", |w| w.write_bytes),
     ("forebay_read_hits_dram_total", "counter", "Blocks read from memory", |w| w.hits.tier1.read),
     ("forebay_read_hits_flash_total", "counter", "Blocks read from flash", |w| w.hits.tier2.read),
+    (
+        "forebay_read_hits_delayed_total",
+        "counter",
+        "Blocks read that another request was already reading from the backing store",
+        |w| w.hits.delayed.read,
+    ),
     ("forebay_read_misses_total", "counter", "Blocks read that missed the cache", |w| {
-        w.misses.read + w.hits.delayed.read
+        w.misses.read
     }),
     ("forebay_write_hits_total", "counter", "Blocks written that hit the cache", |w| {
         w.hits.tier1.write + w.hits.tier2.write
     }),
+    (
+        "forebay_write_hits_delayed_total",
+        "counter",
+        "Blocks written that another request was already reading from the backing store",
+        |w| w.hits.delayed.write,
+    ),
     ("forebay_write_misses_total", "counter", "Blocks written that missed the cache", |w| {
-        w.misses.write + w.hits.delayed.write
+        w.misses.write
     }),
     ("forebay_backing_read_bytes_total", "counter", "Bytes read from the backing store", |w| {
         w.backing.traffic.read_bytes
@@ -311,4 +323,29 @@ fn line(page: &mut String, text: std::fmt::Arguments<'_>) {
 
 fn escape(label: &str) -> String {
     label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_results::{Hits, ReadWrite};
+
+    /// `ctl status` prints these hits and misses: a delayed hit is no miss in either.
+    #[test]
+    fn hits_and_misses_are_those_that_the_status_reports() {
+        let rw = |read, write| ReadWrite { read, write };
+        let hits = Hits { tier1: rw(1, 2), tier2: rw(10, 20), delayed: rw(100, 200) };
+        let workload = Workload { hits, misses: rw(1000, 2000), ..Workload::default() };
+        let value = |wanted: &str| {
+            let counter = PER_VOLUME.iter().find(|(name, ..)| *name == wanted).unwrap();
+            counter.3(&workload)
+        };
+        assert_eq!(value("forebay_read_hits_dram_total"), 1);
+        assert_eq!(value("forebay_read_hits_flash_total"), 10);
+        assert_eq!(value("forebay_read_hits_delayed_total"), 100);
+        assert_eq!(value("forebay_read_misses_total"), 1000);
+        assert_eq!(value("forebay_write_hits_total"), 22);
+        assert_eq!(value("forebay_write_hits_delayed_total"), 200);
+        assert_eq!(value("forebay_write_misses_total"), 2000);
+    }
 }
