@@ -69,10 +69,7 @@ impl Cache {
     pub(super) fn take_turn(&mut self) -> bool {
         let due = self.has_work();
         let any = self.take_all_turns();
-        debug_assert!(
-            due || !any,
-            "work that `has_work` does not see would wait for the next call"
-        );
+        debug_assert!(due || !any, "`has_work` does not see this work");
         any
     }
 
