@@ -336,7 +336,7 @@ fn requests_that_wait_for_room_are_in_the_rows_of_the_time_at_which_they_begin()
 fn overloaded_is_the_store_that_requests_wait_for_and_not_one_that_fails() {
     let mut waits = false;
     for layout in LAYOUTS {
-        let run = |outage| simulate(&shared("write-back", layout), load(40), &with(&[outage]));
+        let run = |outage| simulate(&shared("write-back", layout), load(100), &with(&[outage]));
         let full = run("vm2=full").unwrap();
         waits |= full.volumes[1].latency_us.all.max > 1e6;
         assert_eq!(full.overloaded, [], "{layout}");
