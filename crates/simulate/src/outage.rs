@@ -38,6 +38,11 @@ pub enum Trouble {
 }
 
 impl Trouble {
+    /// Whether operations fail.
+    pub(crate) fn fails(self) -> bool {
+        matches!(self, Trouble::Dead | Trouble::Full)
+    }
+
     /// How an operation ends that begins now.
     pub(crate) fn outcome(self, op: Op) -> Outcome {
         match (self, op) {

@@ -54,11 +54,13 @@ pub struct SimulationResult {
 /// Requests that came faster than they could be answered.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct Overload {
-    /// The busiest device: `flash`, or the name of the volume whose backing store it is.
+    /// The busiest of the devices for which requests waited: `flash`, or the name of the volume whose
+    /// backing store it is.
     pub device: String,
     /// Share of the run during which the device was busy.
     pub busy_share: f64,
-    /// Seconds during which some request had been waiting for more than a second.
+    /// Seconds during which some request that could need this device had been waiting for more than a
+    /// second. Requests to volumes whose store fails during the run (`--outage`) do not count.
     pub seconds: f64,
     /// `seconds` as a share of the run.
     pub share: f64,

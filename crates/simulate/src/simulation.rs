@@ -1,5 +1,6 @@
 //! The run: hands requests to the cache, executes its effects, and moves time on.
 
+mod late;
 mod outcome;
 
 use std::collections::VecDeque;
@@ -21,6 +22,7 @@ use crate::result::{Capacity, SimulationResult};
 use crate::scenario::{Scenario, SimulatedVolume, whole_sectors};
 use crate::series::Series;
 use crate::timing::{FlashDevice, Timing};
+use late::{LATE, Late};
 
 /// Requests that are looked up ahead of the one at hand.
 const LOOK_AHEAD: usize = 16;
@@ -76,33 +78,13 @@ pub struct Simulation {
     waiting_count: usize,
     /// Answers not yet taken, if they are kept.
     answers: Option<Vec<Answer>>,
+    /// Of the requests to volumes whose stores accept everything.
     late: Late,
     /// Nanoseconds that each call to the cache took, if that is measured.
     calls: Option<Vec<u32>>,
     outages: Vec<Outage>,
     /// Set from outside to end the run.
     stop: Option<Arc<AtomicBool>>,
-}
-
-/// For how long requests had been waiting for longer than [`LATE`], at least: of those that overtake
-/// others a part may not be counted.
-#[derive(Clone, Copy, Debug, Default)]
-struct Late {
-    total: Nanos,
-    until: Nanos,
-}
-
-/// A request that takes longer has not waited for its device alone, but for a queue.
-const LATE: Nanos = Nanos(1_000_000_000);
-
-impl Late {
-    fn add(&mut self, arrived: Nanos, answered: Nanos) {
-        let since = arrived.saturating_add(LATE).max(self.until);
-        if answered > since {
-            self.total = self.total.saturating_add(answered.saturating_sub(since));
-            self.until = answered;
-        }
-    }
 }
 
 /// The answer to one request.
@@ -129,6 +111,9 @@ struct VolumeTally {
     name: String,
     size_bytes: u64,
     latency: LatencyRecorder,
+    late: Late,
+    /// Whether its store refuses operations during the run: requests then wait for the store to recover.
+    store_fails: bool,
     flushes_added: u64,
 }
 
@@ -171,10 +156,13 @@ impl Simulation {
             // (There everything is done as on real devices.)
             cache.without_bytes();
         }
+        let fails = |outage: &Outage| outage.trouble.fails();
         let tally = |v: &SimulatedVolume| VolumeTally {
             name: v.name.clone(),
             size_bytes: v.size_bytes,
             latency: LatencyRecorder::default(),
+            late: Late::default(),
+            store_fails: options.outages.iter().any(|o| o.volume == v.name && fails(o)),
             flushes_added: 0,
         };
         let mut simulation = Simulation {
@@ -630,7 +618,10 @@ impl Simulation {
             return self.series.count(None);
         }
         volume.latency.record(state.op, latency);
-        self.late.add(state.arrived, self.now);
+        if latency > LATE && !volume.store_fails {
+            volume.late.add(state.arrived, self.now);
+            self.late.add(state.arrived, self.now);
+        }
         if let Some(answers) = &mut self.answers {
             answers.push(Answer { request: state.number, latency });
         }

@@ -78,12 +78,12 @@ fn destaged(after: &AfterOutages) -> String {
 
 /// A device that could not keep up.
 fn overloaded(device: &Overload) -> String {
-    let name = match device.device.as_str() {
-        "flash" => "flash".to_owned(),
-        volume => format!("the backing store of {volume}"),
+    let (requests, name) = match device.device.as_str() {
+        "flash" => ("requests".to_owned(), "flash".to_owned()),
+        volume => (format!("requests to {volume}"), format!("the backing store of {volume}")),
     };
     format!(
-        "requests waited for over a second during {} of the run, and {name} was busy for {} of the \
+        "{requests} waited for over a second during {} of the run, and {name} was busy for {} of the \
          run, so latencies measure the length of the queue",
         percent(device.share),
         percent(device.busy_share)

@@ -42,20 +42,26 @@ impl Simulation {
         (0..self.volumes.len() as u32).filter_map(|n| self.cache.volume_stats(Volume(n)))
     }
 
-    /// The device that was busiest, if requests waited for longer than they should. Nobody waits for
-    /// a full queue of the run's own making.
+    /// The device that was busiest, of those for which requests waited for longer than they should: flash, or
+    /// the backing store of their volume. A device with a queue is at work all the time, so one that was busy for
+    /// less time than requests waited is not what they waited for; nor is a store that fails. Nobody waits for a
+    /// full queue of the run's own making.
     fn overloaded(&self, duration_s: f64) -> Vec<Overload> {
-        if !matches!(self.pacing, Pacing::OpenLoop { .. }) || self.late.total == Nanos(0) {
+        if !matches!(self.pacing, Pacing::OpenLoop { .. }) {
             return Vec::new();
         }
-        let names = self.volumes.iter().map(|v| v.name.as_str()).chain(["flash"]);
-        let busiest = names.zip(self.timing.busy()).max_by_key(|(_, time)| *time);
-        let share = |time: Nanos| time.as_secs_f64() / duration_s.max(1e-9);
-        let overload = |(device, busy): (&str, Nanos)| Overload {
+        let waited = self.volumes.iter().map(|v| (v.name.as_str(), v.late.total));
+        let waited = waited.chain([("flash", self.late.total)]).zip(self.timing.busy());
+        let busiest = waited
+            .filter(|((_, late), busy)| *late > Nanos(0) && busy >= late)
+            .max_by_key(|(_, busy)| *busy);
+        // (Work that goes on after the last answer counts as busy, too.)
+        let share = |time: Nanos| (time.as_secs_f64() / duration_s.max(1e-9)).min(1.0);
+        let overload = |((device, late), busy): ((&str, Nanos), Nanos)| Overload {
             device: device.to_owned(),
             busy_share: share(busy),
-            seconds: self.late.total.as_secs_f64(),
-            share: share(self.late.total),
+            seconds: late.as_secs_f64(),
+            share: share(late),
         };
         busiest.map(overload).into_iter().collect()
     }
