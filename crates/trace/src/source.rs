@@ -139,6 +139,14 @@ fn explained(path: &Path, error: io::Error) -> io::Error {
     if error.kind() != io::ErrorKind::NotFound || !partial.exists() {
         return error;
     }
+    if std::fs::metadata(&partial).is_ok_and(|partial| partial.len() == 0) {
+        let text = format!(
+            "{} exists, but is empty: it is still being written, or was cut off before anything \
+             was saved, so that nothing can be recovered",
+            partial.display()
+        );
+        return io::Error::new(io::ErrorKind::NotFound, text);
+    }
     let text = format!(
         "{0} exists: it is still being written, or was cut off. `forebay trace convert {0} -o {1}` \
          recovers its requests",
@@ -270,6 +278,23 @@ mod tests {
             let why = refused(path);
             assert!(!why.contains("synth"), "{why}");
         }
+    }
+
+    #[test]
+    fn an_unfinished_file_is_named_and_an_empty_one_is_not_said_to_be_of_use() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.parquet");
+        let partial = directory.path().join("x.parquet.partial");
+        let refused = || Source::open(&path).err().unwrap().to_string();
+        std::fs::write(&partial, b"PAR1").unwrap();
+        assert!(refused().contains("recovers its requests"), "{}", refused());
+        std::fs::write(&partial, b"").unwrap();
+        let why = refused();
+        assert!(why.contains("nothing can be recovered") && !why.contains("convert"), "{why}");
+        // Nor is a format asked for, if it is given itself.
+        let source = Source::open(&partial).unwrap();
+        let why = crate::formats::detect(&source).err().unwrap().to_string();
+        assert!(why.contains("nothing can be recovered") && !why.contains("--format"), "{why}");
     }
 
     #[test]

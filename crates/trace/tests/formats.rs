@@ -370,7 +370,7 @@ fn a_trace_that_was_cut_off_is_named_where_the_whole_one_is_asked_for() {
     let path = dir.path().join("mine.parquet");
     let gone = open(&path, &OpenOptions::default()).err().unwrap().to_string();
     assert!(!gone.contains("partial"), "{gone}");
-    std::fs::write(dir.path().join("mine.parquet.partial"), "").unwrap();
+    std::fs::write(dir.path().join("mine.parquet.partial"), "PAR1").unwrap();
     let error = open(&path, &OpenOptions::default()).err().unwrap();
     let text = format!("{error} {:?}", std::error::Error::source(&error).map(|e| e.to_string()));
     assert!(text.contains("mine.parquet.partial") && text.contains("trace convert"), "{text}");

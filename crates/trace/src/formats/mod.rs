@@ -25,6 +25,8 @@ pub(crate) mod text;
 mod vscsi;
 
 pub use format::Format;
+use std::io;
+
 use format::Head;
 pub(crate) use params::Params;
 
@@ -95,7 +97,14 @@ pub(crate) fn detect(source: &Source) -> Result<&'static Format> {
         known: names(),
     };
     if source.head.is_empty() {
-        return Err(unknown(": it is empty"));
+        // A recording that was cut off before its first checkpoint may have no bytes; no format would help.
+        return Err(match source.path.extension().is_some_and(|ext| ext == "partial") {
+            true => source.error(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "it is empty: nothing was saved in it, so nothing can be recovered",
+            )),
+            false => unknown(": it is empty"),
+        });
     }
     let head = Head::new(&source.head, source.head_is_all());
     let best = FORMATS.iter().map(|f| ((f.detect)(&head), f)).max_by_key(|(score, _)| *score);
