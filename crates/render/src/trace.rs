@@ -28,10 +28,11 @@ impl Shown for Info<'_> {
         #[derive(Serialize, Deserialize)]
         struct Row<'a> {
             feature: &'a str,
-            value: f64,
+            value: Option<f64>,
         }
         let features = self.info.features.0.iter();
-        Columns::from_rows(features.map(|&(ref feature, value)| Row { feature, value }))
+        let value = |value: f64| (!value.is_nan()).then_some(value);
+        Columns::from_rows(features.map(|(feature, v)| Row { feature, value: value(*v) }))
     }
 
     fn page(&self) -> Report {
@@ -111,7 +112,7 @@ fn print(info: &TraceInfo, out: &mut dyn Write) -> std::io::Result<()> {
     let table = percents.into_iter().fold(table, |table, (heading, p)| {
         table.number(heading, |(d, (prefix, _))| {
             let name = format!("{prefix}{}_p{p}", d.name);
-            d.unit.show(info.features.get(&name).unwrap_or(0.0))
+            info.features.get(&name).map_or_else(|| "-".into(), |value| d.unit.show(value))
         })
     });
     write_table(&table.table(), out)?;

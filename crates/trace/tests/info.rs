@@ -81,10 +81,25 @@ fn a_small_trace_is_counted_as_by_hand() {
 }
 
 #[test]
+fn what_a_trace_has_none_of_has_no_size_and_no_time() {
+    let i = info(&[request(0, 0, Op::Read, 0, 4096)]);
+    for name in ["iat_avg", "iat_p50", "write_size_avg", "write_page_popularity_p99", "jd_p0"] {
+        assert_eq!(i.features.get(name), None, "{name}");
+    }
+    for (name, value) in [("size_avg", 4096.0), ("write_wss", 0.0), ("write_wss_split", 0.0)] {
+        assert_eq!(i.features.get(name), Some(value), "{name}");
+    }
+    let written = serde_json::to_value(&i).unwrap();
+    assert!(written["features"]["iat_avg"].is_null(), "{written}");
+    assert_eq!(written["features"]["size_avg"], 4096.0);
+}
+
+#[test]
 fn an_empty_trace_has_zeroes_only() {
     let i = info(&[]);
     assert_eq!((i.requests, i.volumes, i.duration_s, i.epoch_unix_s), (0, 0, 0.0, None));
-    assert!(i.features.0.iter().all(|(name, v)| *v == 0.0 || panic!("{name} is {v}")));
+    let zero = |v: f64| v == 0.0 || v.is_nan();
+    assert!(i.features.0.iter().all(|(name, v)| zero(*v) || panic!("{name} is {v}")));
 }
 
 proptest! {

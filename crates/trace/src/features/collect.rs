@@ -242,7 +242,8 @@ impl Collector {
         let mut table = Table::default();
         table.singles(&self.all, &self.reads, &self.writes, &info);
         table.single("range", self.max_end.saturating_sub(self.min_offset) as f64);
-        table.single("min_offset", if self.max_end == 0 { 0.0 } else { self.min_offset as f64 });
+        let is_known = self.max_end > 0;
+        table.single("min_offset", if is_known { self.min_offset as f64 } else { UNDEFINED });
         table.distributions("", &self.all, &popularity.all);
         table.distributions("read_", &self.reads, &popularity.read);
         table.distributions("write_", &self.writes, &popularity.write);
@@ -301,6 +302,9 @@ impl OpState {
     }
 }
 
+/// A figure of nothing, such as the mean size of no requests.
+const UNDEFINED: f64 = f64::NAN;
+
 /// The features, as they are written down.
 #[derive(Default)]
 struct Table(Vec<(String, f64)>);
@@ -329,7 +333,7 @@ impl Table {
             self.single(format!("read_{name}"), read as f64);
             self.single(format!("write_{name}"), write as f64);
             let short = name.trim_end_matches("_count").trim_end_matches("_byte");
-            let split = if all == 0 { 0.0 } else { write as f64 / all as f64 };
+            let split = if all == 0 { UNDEFINED } else { write as f64 / all as f64 };
             self.single(format!("write_{short}_split"), split);
         }
     }
@@ -344,11 +348,14 @@ impl Table {
             ("iat", &state.gap_us, 1.0),
         ] {
             let percents = [0, 1].into_iter().chain((5..=95).step_by(5)).chain([99, 100]);
+            let defined = |value: f64| {
+                if distribution.is_empty() { UNDEFINED } else { value / divisor }
+            };
             for p in percents {
-                let value = distribution.quantile(f64::from(p) / 100.0) / divisor;
-                self.single(format!("{op}{name}_p{p}"), value);
+                let value = distribution.quantile(f64::from(p) / 100.0);
+                self.single(format!("{op}{name}_p{p}"), defined(value));
             }
-            self.single(format!("{op}{name}_avg"), distribution.mean() / divisor);
+            self.single(format!("{op}{name}_avg"), defined(distribution.mean()));
         }
     }
 }

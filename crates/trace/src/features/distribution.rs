@@ -73,6 +73,11 @@ impl Distribution {
         }
     }
 
+    /// Whether there are no numbers.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     /// Their mean; 0 if there are none.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum / self.count as f64 }

@@ -122,13 +122,15 @@ pub struct VolumeUse {
 /// (of the same operation) to the beginning of the next; `scan` blocks of a run of requests
 /// without a jump; `iat` inter-arrival time in µs; `page_popularity` a block's share of all
 /// accesses (of the operation).
+///
+/// A figure of nothing, such as the mean size of no requests, is NaN here and null when written down.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Features(pub Vec<(String, f64)>);
 
 impl Features {
-    /// The feature of this name.
+    /// The feature of this name, if there is one and it is defined.
     pub fn get(&self, name: &str) -> Option<f64> {
-        self.0.iter().find(|(n, _)| n == name).map(|(_, v)| *v)
+        self.0.iter().find(|(n, v)| n == name && !v.is_nan()).map(|(_, v)| *v)
     }
 }
 
