@@ -33,6 +33,9 @@ impl Choices<'_> {
             if let Some(table) = self.choices_table(plan, backing) {
                 section = section.table(table.caption(format!("In front of {backing}")));
             }
+            if let Some(reason) = self.mean_above_p99(plan, backing) {
+                section = section.text(format!("In front of {backing}: {reason}"));
+            }
         }
         for backing in self.answer.basis.backings() {
             let best = plan.choices.iter().find(|c| c.purchase.backing == backing);

@@ -5,7 +5,9 @@ use std::io::Write;
 
 use forebay_analysis::Columns;
 use forebay_analysis::plan::{Answer, Basis, Front};
-use forebay_plan::{Choice, HitCounts, JudgedBy, Metadata, Method, Plan, Purchase, fastest};
+use forebay_plan::{
+    Choice, HitCounts, JudgedBy, Metadata, Method, Plan, Purchase, WritePolicy, fastest,
+};
 use forebay_report::{Report, Table, Unit};
 use serde::Serialize;
 
@@ -54,6 +56,9 @@ impl Shown for Choices<'_> {
                 let table = self.choices_table(plan, backing);
                 if let Some(table) = table {
                     writeln!(out, "\nIn front of {backing}:\n{}", table.to_text().trim_end())?;
+                }
+                if let Some(reason) = self.mean_above_p99(plan, backing) {
+                    writeln!(out, "{reason}")?;
                 }
                 let best = best_of(plan, backing);
                 if let Some(advice) = best.and_then(advice) {
@@ -116,7 +121,7 @@ impl Choices<'_> {
             .column("buy", |(_, best)| tiers(&best.purchase))
             .number("cost", |(_, best)| Unit::Dollars.show(best.purchase.cost_usd))
             .number("mean latency", |(_, best)| latency(&best.purchase))
-            .number(SINGLE, |(_, best)| Unit::Micros.show(best.baseline.mean_latency_us))
+            .number(SINGLE, |(_, best)| mean(&best.baseline))
             .number("gained", |(_, best)| percent(best.latency_reduction))
             .table()
     }
@@ -182,6 +187,25 @@ impl Choices<'_> {
         judged.map(says).collect()
     }
 
+    /// Why means are above 99th percentiles, if some are by the formulas.
+    pub(super) fn mean_above_p99(&self, plan: &Plan, backing: &str) -> Option<&'static str> {
+        let above = plan.choices.iter().map(|c| &c.purchase).any(|p| {
+            p.backing == backing
+                && p.judged_by == JudgedBy::Analytic
+                && p.mean_latency_us > p.p99_latency_us
+        });
+        above.then_some(match self.answer.basis.options.policy {
+            WritePolicy::WriteBack => {
+                "A mean can be above the p99, because it includes the write-backs of evicted blocks; \
+                 the p99 excludes them, because no client waits for them."
+            }
+            WritePolicy::WriteThrough => {
+                "A mean can be above the p99, because fewer than 1 % of the accesses take most of the \
+                 time."
+            }
+        })
+    }
+
     fn how_judged(&self) -> &'static str {
         match self.answer.judged_by {
             JudgedBy::Analytic => "evaluated by formula",
@@ -206,8 +230,8 @@ impl Choices<'_> {
             match judged(plan) {
                 0 => String::new(),
                 n => format!(
-                    "; the first {} {}, marked * (their p99 is taken over requests; for all \
-                     others, over block accesses)",
+                    "; the first {} {}, marked *, and so are their single tiers (a p99 marked * is \
+                     taken over requests; all others, over block accesses)",
                     if n == 1 { "choice".to_owned() } else { format!("{n} choices") },
                     self.how_judged()
                 ),
@@ -234,7 +258,7 @@ impl Choices<'_> {
                 .number("cost", |c| Unit::Dollars.show(c.purchase.cost_usd))
                 .number("mean latency", |c| latency(&c.purchase))
                 .number("p99", |c| Unit::Micros.show(c.purchase.p99_latency_us) + mark(&c.purchase))
-                .number(SINGLE, |c| Unit::Micros.show(c.baseline.mean_latency_us))
+                .number(SINGLE, |c| mean(&c.baseline))
                 .number("gained", |c| percent(c.latency_reduction))
                 .number("wear", |c| known(c.purchase.endurance_used, times))
                 .number("hits by tier", |c| hits_by_tier(&c.purchase))
@@ -336,9 +360,14 @@ fn judged(plan: &Plan) -> usize {
     judged.map(|p| (&p.backing, tiers(p))).collect::<BTreeSet<_>>().len()
 }
 
+/// `704 µs`, or `704 µs *` where it was not evaluated by formula.
+fn mean(purchase: &Purchase) -> String {
+    Unit::Micros.show(purchase.mean_latency_us) + mark(purchase)
+}
+
 /// `704 µs`, or `704 µs ± 1.5 %` where it was estimated from a sample.
 fn latency(purchase: &Purchase) -> String {
-    let text = Unit::Micros.show(purchase.mean_latency_us) + mark(purchase);
+    let text = mean(purchase);
     match purchase.mean_latency_us_bounds {
         None => text,
         Some(b) => {
