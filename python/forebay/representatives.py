@@ -167,6 +167,9 @@ def _table(source: PathLike | pl.DataFrame) -> pl.DataFrame:
     ['trace', 'wss']
     >>> _table(pl.DataFrame({"wss": [1, 2]}))["trace"].to_list()
     ['1', '2']
+    >>> nothing = pl.Series([None, None], dtype=pl.String)
+    >>> _table(pl.DataFrame({"trace": ["a", "b"], "iat_avg": nothing}))["iat_avg"].dtype
+    Float64
     """
     if not isinstance(source, pl.DataFrame):
         path = Path(source)
@@ -177,7 +180,12 @@ def _table(source: PathLike | pl.DataFrame) -> pl.DataFrame:
             source = read(path)
         except (OSError, pl.exceptions.PolarsError) as error:
             raise ForebayError(f"cannot read {path}: {error}", 1) from error
-    texts = [name for name, kind in source.schema.items() if kind == pl.String]
+    # In a CSV file, a feature that no trace has reads as text.
+    texts = [
+        name
+        for name, kind in source.schema.items()
+        if kind == pl.String and source[name].null_count() < source.height
+    ]
     if texts:
         names = source[texts[0]].cast(pl.String)
     else:

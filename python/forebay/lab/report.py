@@ -100,9 +100,12 @@ def write_fleet(
         pictures.append(draw(cdf, drawn))
         if "plan.class" in ok.columns:
             counts = ok.group_by("plan.class").len("volumes").sort("plan.class")
-            tables.append(_table("What the budget buys best", counts))
+            stores = ", ".join(ok["plan.backing"].drop_nulls().unique().sort())
+            title = f"What the budget buys best, in front of {stores or 'any store'}"
+            tables.append(_table(title, counts))
         features = [c for c in ok.columns if c.startswith("feature.")]
-        whole = ok.filter(pl.all_horizontal(pl.col(features).is_not_null().any()))
+        # A volume whose features are not computed has none; a feature can be undefined for others.
+        whole = ok.filter(pl.any_horizontal(pl.col(features).is_not_null()))
         if whole.height > 2 and features:
             names = whole.with_columns(label.alias("trace")).select("trace", *features)
             groups = representatives(table=names).clusters
