@@ -28,6 +28,11 @@ def test_advice_has_an_answer_with_its_rule_for_each_question(example, capsys):
     assert command([str(example), "--json", "--flash", "0"]) == 0
     asked = [one["question"] for one in json.loads(capsys.readouterr().out)["advice"]]
     assert asked == [advise.QUESTIONS["policy"], advise.QUESTIONS["block_size"]]
+    # They are asked of memory alone, and name what is compared.
+    assert all(text.startswith("With memory alone") for text in asked)
+    assert "lru, arc, s3-fifo or lfu" in asked[0] and "4KiB, 16KiB or 64KiB" in asked[1]
+    assert command([str(example), "--flash", "0"]) == 0
+    assert "no second tier" in capsys.readouterr().out
 
 
 def test_the_shipped_model_beats_always_giving_the_most_frequent_answer():

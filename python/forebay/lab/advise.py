@@ -60,10 +60,18 @@ DRAM, FLASH = ("3%", "8%", "20%", "40%"), ("15%", "40%", "90%")
 #: The memories for which the training asks what enters flash.
 ADMISSION_DRAM = ("3%", "20%")
 
+
+def _or(*names: str) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+#: The trees of the policy and of the block size are trained on caches without flash, whatever its size will be.
 QUESTIONS = {
     "tier": "Does a second tier of this size lower the mean latency by at least 5 %?",
-    "policy": "Which replacement policy has the highest hit ratio, at least 0.01 above that of LRU?",
-    "block_size": "Which block size lowers the mean latency most, and by at least 5 % compared with 4KiB?",
+    "policy": f"With memory alone, which of {_or('lru', *POLICIES)} has the highest hit ratio, at least 0.01 above "
+    "that of lru?",
+    "block_size": f"With memory alone, which block size of {_or('4KiB', *BLOCKS)} lowers the mean latency most, and by "
+    "at least 5 % compared with 4KiB?",
     "admission": "Which admission policy writes least to flash, of those within 2 % of the lowest mean latency?",
 }
 #: Questions that are not asked without a second tier.
@@ -591,10 +599,15 @@ def _distance(seen: Seen, likeness: Mapping[str, Any]) -> float:
 
 def text(document: Mapping[str, Any]) -> str:
     """The document as text."""
+
+    def mib(key: str) -> str:
+        return f"{document[key] / 2**20:.1f} MiB"
+
+    tier = "no second tier"
+    if document["flash_bytes"]:
+        tier = f"in the questions about flash, a second tier of {mib('flash_bytes')}"
     lines = [
-        f"{document['trace']}: memory of {document['dram_bytes'] / 2**20:.1f} MiB, "
-        f"a second tier of {document['flash_bytes'] / 2**20:.1f} MiB, "
-        f"{document['footprint_bytes'] / 2**20:.1f} MiB of distinct data"
+        f"{document['trace']}: {mib('footprint_bytes')} of distinct data; memory of {mib('dram_bytes')}; {tier}"
     ]
     for one in document["advice"]:
         lines.append(
