@@ -38,6 +38,8 @@ def test_a_fleet_has_a_row_for_each_volume_and_goes_on(
         str(out),
         "--budget",
         "20%",
+        "--backing",
+        "SlowHDD",
         "--scheduler",
         scheduler,
         "-q",
@@ -46,10 +48,14 @@ def test_a_fleet_has_a_row_for_each_volume_and_goes_on(
     said = capsys.readouterr().out
     assert "4 files, 0 of them from earlier runs, 1 failed (" in said
     assert "README); 4 volumes" in said, "the one that failed is named"
+    assert "plans in front of SlowHDD\n" in said
     rows = pl.read_parquet(out / "volumes.parquet")
     good = rows.filter(pl.col("status") == "ok")
     assert good.sort("volume")["volume"].to_list()[:2] == ["a", "b"]
     assert good["requests"].sum() == 4000 + 4000 + 200
+    assert good["plan.backing"].drop_nulls().unique().to_list() == ["SlowHDD"]
+    # Without writes, they have no sizes.
+    assert good["feature.write_size_avg"].null_count() >= 2
     assert good["feature.block_req_count"].sum() == 4000 + 4000 + 200
     (failed,) = rows.filter(pl.col("status") != "ok").rows(named=True)
     assert failed["trace"].endswith("README") and "trace format" in failed["error"]
@@ -63,13 +69,19 @@ def test_a_fleet_has_a_row_for_each_volume_and_goes_on(
     assert (
         "4 volumes, 8200 requests, 1 failed files" in (out / "report.html").read_text()
     )
-    again = fleet(traces, out, budget="20%", scheduler=scheduler)
+    plans = {"budget": "20%", "backing": "SlowHDD", "scheduler": scheduler}
+    again = fleet(traces, out, **plans)
     assert (again.files, again.known) == (4, 4) and again.volumes.equals(rows)
     # A file that has changed is looked at again.
     with (traces / "two.csv").open("a") as file:
         file.write("300,r,0,4096,a\n")
-    again = fleet(traces, out, budget="20%", scheduler=scheduler)
+    again = fleet(traces, out, **plans)
     assert (again.files, again.known) == (4, 3)
+    # Without a store, the fastest plan of all stores is taken, and its store is named.
+    again = fleet(traces, out, budget="20%", scheduler=scheduler)
+    (store,) = again.volumes["plan.backing"].drop_nulls().unique()
+    assert f"plans in front of {store}, chosen because" in again.text(out)
+    assert command([str(traces), "-o", str(out), "--backing", "SlowHDD"]) == 2
 
 
 def test_slices_on_workers_merge_to_the_curve_of_one_process(

@@ -58,7 +58,7 @@ def fleet(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="forebay fleet",
         description="Write tables of features, curves and plans of all traces below a directory, with one row per volume.",
-        epilog="Example:  forebay fleet traces -o fleet --budget 5%",
+        epilog="Example:  forebay fleet traces -o fleet --budget 5% --backing SlowHDD",
     )
     parser.add_argument(
         "source", type=Path, metavar="DIR", help="the directory of the traces"
@@ -91,6 +91,12 @@ def fleet(words: Sequence[str] | None = None) -> int:
         metavar="USD",
         help="plan each volume for this budget: dollars, or a percentage",
     )
+    parser.add_argument(
+        "--backing",
+        metavar="DEVICE",
+        help="with --budget: the backing store of the volumes, a device of the catalogue of `forebay plan` "
+        "(default: the store of the fastest plan)",
+    )
     plain = "omit the features of volumes that share a file: those of each volume take another pass over the file"
     arguments.add_flag(parser, "--no-features", plain)
     parser.add_argument(
@@ -122,6 +128,8 @@ def fleet(words: Sequence[str] | None = None) -> int:
 def _fleet(args: argparse.Namespace) -> str:
     from forebay.lab.fleet import fleet as scan
 
+    if args.backing is not None and args.budget is None:
+        raise ForebayError("--backing is for plans, so it requires --budget", 2)
     found = scan(
         args.source,
         args.output,
@@ -129,6 +137,7 @@ def _fleet(args: argparse.Namespace) -> str:
         max_blocks=args.max_blocks,
         points=args.points,
         budget=args.budget,
+        backing=args.backing,
         features=not args.no_features,
         consolidate=args.consolidate,
         partition=args.partition,

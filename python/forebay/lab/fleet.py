@@ -42,6 +42,8 @@ class Scan:
     max_blocks: int
     points: int
     budget: str | None
+    #: The store in front of which it is planned; that of the fastest plan, if not given.
+    backing: str | None
     #: Whether each volume of a file with several gets features, one reading of the file each.
     features: bool
     #: In how many slices its curves are measured, afterwards; here, if not given.
@@ -57,6 +59,8 @@ class Fleet:
     files: int
     known: int
     wall_s: float
+    #: The backing store that was named for the plans.
+    backing: str | None = None
 
     def text(self, directory: Path) -> str:
         bad = self.volumes.filter(pl.col("status") != "ok")
@@ -66,8 +70,21 @@ class Fleet:
         return (
             f"{self.files} files, {self.known} of them from earlier runs, {failed} failed{names}; "
             f"{self.volumes.height - failed} volumes; {duration(self.wall_s)}\n"
+            f"{self._planned()}"
             f"rows: {directory / 'volumes.parquet'}, curves: {directory / 'curves.parquet'}, "
             f"report: {directory / 'report.html'}"
+        )
+
+    def _planned(self) -> str:
+        """In front of which backing stores the plans are, if there are plans."""
+        if "plan.backing" not in self.volumes.columns:
+            return ""
+        stores = self.volumes["plan.backing"].drop_nulls().unique().sort().to_list()
+        if not stores:
+            return ""
+        assumed = ", chosen because it is the fastest: name yours with --backing"
+        return (
+            f"plans in front of {', '.join(stores)}{'' if self.backing else assumed}\n"
         )
 
 
@@ -79,6 +96,7 @@ def fleet(
     max_blocks: int = 65_536,
     points: int = 50,
     budget: str | None = None,
+    backing: str | None = None,
     features: bool = True,
     consolidate: str | None = None,
     partition: str | None = None,
@@ -97,6 +115,8 @@ def fleet(
         max_blocks: Maximum number of blocks to sample for a curve.
         points: Maximum number of points of a curve.
         budget: Budget for each volume: dollars, or a percentage, as in `forebay plan`.
+        backing: Backing store of the plans, as in `forebay plan`; if None, each plan is in front of the store of the
+            catalogue that makes it fastest.
         features: Whether to compute the features of each volume if a file has several volumes; this takes
             another pass over the file for each volume.
         consolidate: Size of a cache for all volumes; the report then says whether they fit together in it.
@@ -133,6 +153,7 @@ def fleet(
                 max_blocks,
                 points,
                 budget,
+                backing,
                 features,
                 slices if os.stat(path).st_size > slice_above else None,
             )
@@ -194,7 +215,7 @@ def fleet(
             what = f"{name} failed, but volumes and curves are in {output}"
             raise ForebayError(f"{what}: {answer.error}", 1)
         (output / f"{name}.json").write_text(answer.document, encoding="utf-8")
-    return Fleet(volumes, curves, len(scans), known, time.monotonic() - begin)
+    return Fleet(volumes, curves, len(scans), known, time.monotonic() - begin, backing)
 
 
 def scan(wanted: Scan) -> Answer:
@@ -229,6 +250,7 @@ def scan(wanted: Scan) -> Answer:
                 row |= rows_of.flat(own_features, "feature.")
         if wanted.budget is not None:
             line = ["plan", wanted.path, *only, "--budget", wanted.budget]
+            line += [] if wanted.backing is None else ["--backing", wanted.backing]
             used.append(plan := _ask(wanted, *line))
             if plan.document is not None:
                 row |= _choice(json.loads(plan.document))
@@ -279,6 +301,7 @@ def _choice(document: dict[str, Any]) -> dict[str, Any]:
     tiers = ", ".join(f"{t['device']} {t['bytes'] >> 20} MiB" for t in choice["tiers"])
     return {
         "plan.tiers": tiers,
+        "plan.backing": choice["backing"],
         "plan.class": choice["class"],
         "plan.cost_usd": choice["cost_usd"],
         "plan.mean_latency_us": choice["mean_latency_us"],
@@ -293,6 +316,7 @@ def _scan_of(
     max_blocks: int,
     points: int,
     budget: str | None,
+    backing: str | None,
     features: bool,
     slices: int | None,
 ) -> Scan:
@@ -300,12 +324,21 @@ def _scan_of(
     # Terabytes are not read for a hash: a file is what its path, size and time of change are.
     curve = [max_blocks, points] if slices is None else None
     text = json.dumps(
-        [path, status.st_size, status.st_mtime_ns, curve, budget, features, binary.hash]
+        [
+            path,
+            status.st_size,
+            status.st_mtime_ns,
+            curve,
+            budget,
+            backing,
+            features,
+            binary.hash,
+        ]
     )
     cell = hashlib.sha256(text.encode()).hexdigest()[:20]
     task = Task(cell, study, binary.path, binary.hash, (), None, False)
     path = os.path.abspath(path)
-    return Scan(task, path, max_blocks, points, budget, features, slices)
+    return Scan(task, path, max_blocks, points, budget, backing, features, slices)
 
 
 def _together(

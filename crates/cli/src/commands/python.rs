@@ -52,7 +52,7 @@ Example:
   $ echo '\"cache.dram\" = [\"1%\", \"10%\"]' >> sizes.toml
   $ forebay study sizes.toml -o sizes";
     Fleet = "fleet", "DIR", "A directory with traces, and options",
-        "Options: -o DIR, --budget N, --consolidate, --partition, --workers N, --scheduler ADDRESS. With the \
+        "Options: -o DIR, --budget N, --backing DEVICE, --consolidate, --partition, --workers N, --scheduler ADDRESS. With the \
 package installed, `forebay fleet --help` describes them; see also docs/studies.md.
 
 Example:
