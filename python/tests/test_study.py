@@ -184,14 +184,21 @@ def test_a_stopped_study_keeps_what_is_done_and_ends_its_commands(
     file.write_text(SWEEP.format(sizes='["1MiB", "2MiB"]', repeats=2))
     program = "import sys; from forebay.lab.commands import study; sys.exit(study())"
     line = [sys.executable, "-c", program, str(file), "-o", str(out), "--workers", "2"]
-    child = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        line, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     while not (out / "cells.jsonl").exists() or len(journal_lines(out)) < 3:
         assert child.poll() is None
         time.sleep(0.05)
-    child.send_signal(stop)
+    if stop == signal.SIGINT:
+        # A terminal sends it to the workers and to the commands, too.
+        os.killpg(child.pid, stop)
+    else:
+        child.send_signal(stop)
     said = child.stderr.read()
     assert child.wait(30) == 1
     assert "cells are kept" in said and "resumes" in said, said
+    assert "Traceback" not in said, said
     done = pl.read_parquet(out / "rows.parquet")
     assert 3 <= done.height < 16 and done["status"].unique().to_list() == ["ok"]
     time.sleep(0.1)

@@ -254,6 +254,7 @@ class Cluster:
                 dashboard_address="127.0.0.1:0",
                 resources={"machine": 1},
                 silence_logs=logging.CRITICAL,
+                preload=["forebay.lab.worker_signals"],
             )
             self._client = Client(self._cluster)
             return
