@@ -146,6 +146,19 @@ pub struct Args {
 }
 
 impl Args {
+    /// Refuses cache sizes that hold no block, such as a number without its unit.
+    pub fn check_sizes(&self) -> Result<(), CliError> {
+        let block = Size(self.block_size.bytes());
+        match self.at.iter().find(|size| size.bytes() < block.bytes()) {
+            Some(size) => {
+                let what = format!("--at {size} is smaller than a block of {block}");
+                let error = CliError::usage(what).kept("nothing was read");
+                Err(error.next("give sizes of at least a block, with their units, such as 64MiB"))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The sizes that the user asked for, in blocks.
     pub fn at(&self) -> Vec<u64> {
         self.at.iter().map(|size| size.bytes() >> self.block_size.shift()).collect()
