@@ -1,6 +1,7 @@
 //! Reading a configuration and finding the lines of what is wrong with it.
 
 use core::ops::Range;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use forebay_names::nearest;
@@ -28,8 +29,15 @@ impl Config {
     /// If the file cannot be read, and as [`from_toml`](Self::from_toml).
     pub fn load(file: &Path) -> Result<Config, ConfigError> {
         let failed = |problems| ConfigError { file: Some(file.to_path_buf()), problems };
-        let text = std::fs::read_to_string(file)
-            .map_err(|e| failed(vec![Problem::new("", format!("cannot be read: {e}"))]))?;
+        let text = std::fs::read_to_string(file).map_err(|e| {
+            let what = match e.kind() {
+                ErrorKind::InvalidData => "is not a text file, so it is no configuration; it may \
+                                           be a trace or a device"
+                    .to_owned(),
+                _ => format!("cannot be read: {e}"),
+            };
+            failed(vec![Problem::new("", what)])
+        })?;
         read(&text).map_err(failed)
     }
 }
