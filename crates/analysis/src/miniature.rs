@@ -2,6 +2,7 @@
 //! sample of the blocks, and stands for one as many times larger (Waldspurger et al., *Cache modeling and
 //! optimization using miniature simulations*, USENIX ATC 2017).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use forebay_block::{BlockSize, Nanos, Op, Request};
@@ -64,7 +65,7 @@ pub struct Answer {
     pub reads: u64,
     /// Accesses that are writes.
     pub writes: u64,
-    /// Estimated number of distinct blocks.
+    /// Number of distinct blocks; an estimate if `sampled_rate` is below 1.
     pub distinct_blocks: u64,
     /// Share of blocks sampled.
     pub sampled_rate: f64,
@@ -179,6 +180,10 @@ impl Question {
         let is_log = flash.is_some_and(|flash| flash.layout() == FlashLayout::Log);
         let bits = if is_log { bits.max(LOG_BITS) } else { bits };
         let requests = sampled(&self.traces, rate, bits, observer)?;
+        let distinct_blocks = match rate < 1.0 {
+            true => survey.blocks,
+            false => distinct(&requests, block_size),
+        };
         let miniature = Miniature {
             config: &self.config,
             volumes: &survey.volumes,
@@ -198,7 +203,7 @@ impl Question {
             accesses: survey.reads + survey.writes,
             reads: survey.reads,
             writes: survey.writes,
-            distinct_blocks: survey.blocks,
+            distinct_blocks,
             sampled_rate: rate,
             points,
         })
@@ -306,6 +311,18 @@ fn sampled(
         return Err(AnalysisError::EmptySample);
     }
     Ok(requests)
+}
+
+/// The number of distinct blocks that requests read or write.
+fn distinct(requests: &[Request], block_size: BlockSize) -> u64 {
+    let accesses = requests
+        .iter()
+        .filter(|r| matches!(r.op, Op::Read | Op::Write | Op::WriteZeroes) && r.length > 0);
+    let blocks = accesses.flat_map(|r| {
+        let last = block_size.index_of(r.offset.saturating_add(r.length) - 1).0;
+        (block_size.index_of(r.offset).0..=last).map(|block| (r.volume, block))
+    });
+    blocks.collect::<HashSet<_>>().len() as u64
 }
 
 /// Sizes of the tiers, in bytes.

@@ -40,7 +40,9 @@ pub fn words(note: &Note) -> String {
         }
         Note::Resumed(path) => format!("{}: using the result in the --resume file", path.display()),
         Note::WithoutData(n) => {
-            format!("ignored trims and flushes: {}", count(*n))
+            // (Their kinds are not counted separately.)
+            let what = if *n == 1 { "trim or flush" } else { "trims and flushes" };
+            format!("ignored {} {what}", count(*n))
         }
         Note::WithoutHash(n) => {
             format!("{} block accesses have no hash; their data counts as unique", count(*n))

@@ -183,7 +183,16 @@ pub fn directory_of(path: &Path) -> &Path {
 fn temporary(path: &Path) -> std::io::Result<tempfile::NamedTempFile> {
     let directory = directory_of(path);
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".forebay-").permissions(permissions()).tempfile_in(directory)
+    let made = builder.prefix(".forebay-").permissions(permissions()).tempfile_in(directory);
+    made.map_err(without_name)
+}
+
+/// The error of the system alone: the name of a temporary file means nothing to the user.
+fn without_name(error: std::io::Error) -> std::io::Error {
+    match error.to_string().split_once(" at path ") {
+        Some((what, _)) => std::io::Error::new(error.kind(), what),
+        None => error,
+    }
 }
 
 /// What an ordinary new file gets (less the umask); temporary files are private by default.
@@ -217,6 +226,16 @@ mod tests {
             let error = at(&path).check([]).unwrap_err().to_string();
             assert!(error.contains(&path.display().to_string()), "{error}");
         }
+    }
+
+    #[test]
+    fn the_name_of_a_temporary_file_is_in_no_message() {
+        let missing = tempfile::Builder::new().prefix(".forebay-").tempfile_in("/nonexistent");
+        let error = missing.unwrap_err();
+        assert!(error.to_string().contains(".forebay-"), "{error}");
+        let error = without_name(error);
+        assert!(!error.to_string().contains(".forebay-"), "{error}");
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
     }
 
     #[test]

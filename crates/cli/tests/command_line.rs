@@ -368,3 +368,24 @@ fn wrong_names_and_places_end_every_command_that_reads_a_trace_before_the_work()
     }
     assert!(!dir.path().join("disk.img").exists());
 }
+
+#[test]
+fn help_that_cannot_be_written_is_a_failure() {
+    for line in [&["help"][..], &["--help"], &["help", "mrc"], &["mrc", "--help"], &["--version"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_forebay")).args(line).stdout(full).output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(1), "{line:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("cannot write to standard output"), "{line:?}: {said}");
+        let whole = Command::new(env!("CARGO_BIN_EXE_forebay")).args(line).output().unwrap();
+        assert!(whole.status.success() && !whole.stdout.is_empty(), "{line:?}");
+    }
+}
+
+#[test]
+fn a_trace_in_the_place_of_a_configuration_is_recognised() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/traces/sqlite-shop.parquet");
+    let said = crate::common::refusal("simulate", &["cache.toml", "--config", trace]);
+    assert!(said.contains("is not a text file") && said.contains("may be a trace"), "{said}");
+}

@@ -403,3 +403,27 @@ fn a_miniature_needs_sizes_that_it_can_have() {
     let piped = common::refusal("mrc", &["-", "--format", "csv", "--config", &config]);
     assert!(piped.contains("only once"), "{piped}");
 }
+
+/// A number whose unit was forgotten is one of bytes.
+#[test]
+fn a_size_that_holds_no_block_is_refused() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/traces/sqlite-shop.parquet");
+    for more in [&[][..], &["--policy", "lru"]] {
+        let said = common::refusal("mrc", &[&[trace, "--at", "8MiB,10"], more].concat());
+        assert!(said.contains("--at 10 B is smaller than a block of 4 KiB"), "{said}");
+    }
+}
+
+/// Both read every block.
+#[test]
+fn a_miniature_of_the_whole_trace_counts_its_blocks() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("cache.toml");
+    std::fs::write(&config, "[cache]\ndram = '4MiB'\n").unwrap();
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/traces/sqlite-shop.parquet");
+    let whole = common::json("mrc", &[trace, "--points", "1"]);
+    let config = config.to_str().unwrap();
+    let line = [trace, "--config", config, "--sample", "1", "--at", "8MiB"];
+    let miniature = common::json("mrc", &line);
+    assert_eq!(miniature["distinct_blocks"], whole["distinct_blocks"]);
+}

@@ -33,7 +33,7 @@ fn synthetic(dir: &tempfile::TempDir, blocks: &str) -> String {
 
 #[test]
 fn lru_has_exactly_the_curve_of_reuse_distances() {
-    let at = "64KiB,100KiB,1MiB,5MiB,20MiB,50MiB,1GiB";
+    let at = "16KiB,100KiB,1MiB,5MiB,20MiB,50MiB,1GiB";
     for block_size in ["4KiB", "16KiB", "512B"] {
         let common = [SQLITE, "--at", at, "--block-size", block_size];
         let answer = json(&[&common[..], &["--policy", "lru", "--points", "6"]].concat());

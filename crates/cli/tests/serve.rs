@@ -84,3 +84,20 @@ fn a_file_that_is_missing_and_has_no_size_is_told_with_the_volume_and_the_key() 
         assert_eq!(files(dir.path()), ["f.toml"]);
     }
 }
+
+#[test]
+fn a_file_without_its_directory_is_told_with_the_command_that_makes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    configure(dir.path(), "nbd = 'unix:nbd.sock'\n");
+    let file = dir.path().join("f.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    for name in ["disk.img", "flash.img"] {
+        std::fs::write(&file, text.replace(name, &format!("no/where/{name}"))).unwrap();
+        let said = refused(dir.path(), &[]);
+        let message = format!(
+            "cannot create no/where/{name}: the directory no/where does not exist; create it (`mkdir -p no/where`)"
+        );
+        assert!(said.contains(&message), "{said}");
+        assert_eq!(files(dir.path()), ["f.toml"]);
+    }
+}

@@ -31,7 +31,9 @@ impl Config {
         let failed = |problems| ConfigError { file: Some(file.to_path_buf()), problems };
         let text = std::fs::read_to_string(file).map_err(|e| {
             let what = match e.kind() {
-                ErrorKind::InvalidData => "is not a text file, so it is no configuration".into(),
+                ErrorKind::InvalidData => "is not a text file, so it is no configuration; it may \
+                                           be a trace or a device"
+                    .to_owned(),
                 _ => format!("cannot be read: {e}"),
             };
             failed(vec![Problem::new("", what)])

@@ -131,11 +131,12 @@ fn of_memory(answer: &Answer, bytes: u64) -> impl Iterator<Item = &Point> {
 
 fn facts(shown: &Miniature<'_>) -> Facts {
     let answer = shown.answer;
+    let about = if answer.sampled_rate < 1.0 { "about " } else { "" };
     let mut facts = vec![
         ("requests", count(answer.requests)),
         ("block accesses", count(answer.accesses)),
         ("of these writes", percent(answer.writes as f64 / answer.accesses as f64)),
-        ("distinct data", format!("about {}", Size(answer.distinct_blocks * answer.block_size))),
+        ("distinct data", format!("{about}{}", Size(answer.distinct_blocks * answer.block_size))),
         ("cache", shown.config.clone()),
     ];
     // Several sizes are in the tables and pictures.

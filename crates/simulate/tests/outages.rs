@@ -334,17 +334,19 @@ fn requests_that_wait_for_room_are_in_the_rows_of_the_time_at_which_they_begin()
 /// run lasts.
 #[test]
 fn overloaded_is_the_store_that_requests_wait_for_and_not_one_that_fails() {
-    let mut waits = false;
     for layout in LAYOUTS {
-        let run = |outage| simulate(&shared("write-back", layout), load(100), &with(&[outage]));
+        // Five times as fast, so that a share of flash is full before its volume is suspended.
+        let fast = |r: Request| Request { time: Nanos(r.time.0 / 5), ..r };
+        let requests = || load(200).into_iter().map(fast);
+        let run = |outage| simulate(&shared("write-back", layout), requests(), &with(&[outage]));
         let full = run("vm2=full").unwrap();
-        waits |= full.volumes[1].latency_us.all.max > 1e6;
+        let longest = full.volumes[1].latency_us.all.max;
+        assert!(longest > 1e6, "{layout}: nothing waits: {longest}");
         assert_eq!(full.overloaded, [], "{layout}");
         let slow = run("vm1=slow:200").unwrap();
         let [device] = &slow.overloaded[..] else { panic!("{layout}: {:?}", slow.overloaded) };
         assert_eq!(device.device, "vm1", "{layout}");
         let shares = [device.busy_share, device.share];
-        assert!(shares.iter().all(|share| (0.25..=1.0).contains(share)), "{layout}: {shares:?}");
+        assert!(shares.iter().all(|share| (0.5..=1.0).contains(share)), "{layout}: {shares:?}");
     }
-    assert!(waits, "requests to a full store do not wait");
 }

@@ -198,6 +198,15 @@ class Seen:
         return reads * (1 - _at(curve, size_bytes)[1]) * weight + 1 - reads
 
 
+def _at_least_a_block(sizes: Sequence[int], block: str = "4KiB") -> list[int] | None:
+    """The sizes at which a cache has a block; in a smaller one, nothing hits.
+
+    >>> _at_least_a_block([100, 16384, 70000], "16KiB")
+    [16384, 70000]
+    """
+    return [size for size in sizes if size >= (number(block) or 0)] or None
+
+
 def _leads(
     gains: Mapping[str, float], names: Sequence[str], least: float
 ) -> dict[str, float]:
@@ -270,7 +279,7 @@ def look(
 
     def curve(distance: str, block: str) -> Curve:
         how = {"request_level": True, "distance": distance, "block_size": block}
-        at = ",".join(map(str, totals))
+        at = _at_least_a_block(totals, block)
         return _curve(run("mrc", trace, points=40, at=at, **how, **options).document)
 
     kinds = ("4KiB", *BLOCKS)
@@ -281,12 +290,12 @@ def look(
         trace,
         policy=",".join(["lru", *POLICIES]),
         sample=None if sample == 1 else sample,
-        at=",".join(map(str, drams)),
+        at=_at_least_a_block(drams),
         points=1,
         **options,
     ).document
     whole = run(
-        "mrc", trace, points=400, at=",".join(map(str, totals)), **options
+        "mrc", trace, points=400, at=_at_least_a_block(totals), **options
     ).document
     with tempfile.TemporaryDirectory(prefix="forebay-advise-") as scratch:
         small = _Miniatures(trace, footprint, options, Path(scratch))

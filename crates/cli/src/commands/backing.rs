@@ -30,8 +30,10 @@ const EXAMPLE_RELEASE: &str = "Example, with the server stopped:
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
     /// Show the store's header: which flash tier the store last used, and whether that tier has
-    /// newer data. A store with layout = "none" has no header; `forebay flash info` shows the
-    /// dirty blocks of its flash tier
+    /// newer data
+    ///
+    /// A store with layout = "none" has no header; `forebay flash info` shows how many blocks of its
+    /// flash tier are dirty.
     #[command(after_help = EXAMPLE)]
     Info(Args),
     /// Replay the store's journal, if there is one

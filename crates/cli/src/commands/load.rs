@@ -45,7 +45,8 @@ pub struct Args {
     #[arg(long, value_name = "N", help_heading = "Pace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub queue_depth: Option<u32>,
-    /// Number of parallel jobs; each job has its own queue and, for NBD, its own connections
+    /// Number of parallel jobs; each job has its own queue and, for NBD, its own connections. With
+    /// --target FILE, one queue holds the requests of all jobs
     #[arg(long, value_name = "N", default_value = "1", help_heading = "Pace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     #[arg(conflicts_with_all = ["rate", "open_loop", "verify", "quiesce"])]

@@ -30,13 +30,14 @@ mod trace;
 mod unknown;
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::IsTerminal;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::context::Context;
 use crate::error::CliError;
+use crate::output::write_stdout;
 
 /// Measures block workloads, sizes cache tiers for them, and runs those caches.
 #[derive(Parser, Debug)]
@@ -111,15 +112,12 @@ pub fn parse() -> Result<Cli, CliError> {
             let words = words.map(|word| word.to_string_lossy().into_owned());
             Err(unknown::command(&description(), words.take_while(|word| word != name), name))
         }
-        _ if error.use_stderr() => error.exit(),
-        _ => {
-            // clap does not say if it cannot write its help.
-            error
-                .print()
-                .and_then(|()| std::io::stdout().flush())
-                .map_err(CliError::writing_stdout)?;
+        // (The parser itself ignores that a page of help could not be written.)
+        _ if !error.use_stderr() && !std::io::stdout().is_terminal() => {
+            write_stdout(error.render().to_string().as_bytes())?;
             std::process::exit(0)
         }
+        _ => error.exit(),
     })
 }
 

@@ -20,7 +20,9 @@ use args::Key;
 /// Computes and prints the curves.
 pub fn run(mut args: Args, ctx: &Context) -> Result<(), CliError> {
     args.output.check(args.traces.traces.iter().chain(&args.config))?;
-    args.check_sizes()?;
+    if args.config.is_none() {
+        args.check_sizes()?;
+    }
     if let Some(config) = &args.config {
         return in_miniature(&args, config, ctx);
     }

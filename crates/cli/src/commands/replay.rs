@@ -93,7 +93,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         return Err(CliError::failed("there are no requests to replay"));
     }
     survey.name_volumes(traces.metadata.volumes.iter().map(|v| v.name.as_str()));
-    let identity = survey.identity(traces.metadata.name.clone());
+    let identity = survey.identity(args.traces.names());
     let placing = PlacementOptions {
         writes: args.target.writes(),
         wrap: args.target.wrap,

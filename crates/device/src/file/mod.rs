@@ -405,6 +405,20 @@ fn failed(action: &'static str, path: &Path, source: io::Error) -> OpenError {
     OpenError::Io { action, path: path.to_owned(), source }
 }
 
+/// What to do if a file cannot be created because its directory does not exist.
+fn without_directory(path: &Path, error: io::Error) -> io::Error {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match parent.filter(|parent| error.kind() == io::ErrorKind::NotFound && !parent.exists()) {
+        Some(parent) => {
+            let parent = parent.display();
+            let text =
+                format!("the directory {parent} does not exist; create it (`mkdir -p {parent}`)");
+            io::Error::new(io::ErrorKind::NotFound, text)
+        }
+        None => error,
+    }
+}
+
 /// Creates the file if that is requested and it does not exist. Returns the created file.
 fn create(options: &OpenOptions) -> Result<Option<locks::Made>, OpenError> {
     let path = &options.path;
@@ -415,16 +429,7 @@ fn create(options: &OpenOptions) -> Result<Option<locks::Made>, OpenError> {
     let file = match new.open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
-        Err(error) => {
-            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            let missing = directory.filter(|parent| !parent.exists());
-            return Err(match missing {
-                Some(directory) => {
-                    OpenError::NoDirectory { path: path.clone(), directory: directory.to_owned() }
-                }
-                None => failed("create", path, error),
-            });
-        }
+        Err(error) => return Err(failed("create", path, without_directory(path, error))),
     };
     let sized = file.set_len(size).and_then(|()| {
         if !options.allocate {

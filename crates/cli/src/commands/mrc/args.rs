@@ -146,14 +146,14 @@ pub struct Args {
 }
 
 impl Args {
-    /// Refuses sizes of less than a block, such as a number without a unit.
+    /// Refuses cache sizes that hold no block, such as a number without its unit.
     pub fn check_sizes(&self) -> Result<(), CliError> {
-        let block = self.block_size;
+        let block = Size(self.block_size.bytes());
         match self.at.iter().find(|size| size.bytes() < block.bytes()) {
             Some(size) => {
-                let what = format_args!("--at {size} is smaller than a block of {block}");
+                let what = format!("--at {size} is smaller than a block of {block}");
                 let error = CliError::usage(what).kept("nothing was read");
-                Err(error.next("give sizes with a unit, such as 10MiB"))
+                Err(error.next("give sizes of at least a block, with their units, such as 64MiB"))
             }
             None => Ok(()),
         }
