@@ -78,7 +78,7 @@ pub struct Simulation {
     waiting_count: usize,
     /// Answers not yet taken, if they are kept.
     answers: Option<Vec<Answer>>,
-    /// Of the requests to volumes whose stores accept everything.
+    /// Counts requests to volumes whose stores accept everything.
     late: Late,
     /// Nanoseconds that each call to the cache took, if that is measured.
     calls: Option<Vec<u32>>,

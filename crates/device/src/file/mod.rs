@@ -405,17 +405,14 @@ fn failed(action: &'static str, path: &Path, source: io::Error) -> OpenError {
     OpenError::Io { action, path: path.to_owned(), source }
 }
 
-/// What to do if a file cannot be created because its directory does not exist.
-fn without_directory(path: &Path, error: io::Error) -> io::Error {
+/// Why a file could not be created.
+fn not_created(path: &Path, source: io::Error) -> OpenError {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    match parent.filter(|parent| error.kind() == io::ErrorKind::NotFound && !parent.exists()) {
-        Some(parent) => {
-            let parent = parent.display();
-            let text =
-                format!("the directory {parent} does not exist; create it (`mkdir -p {parent}`)");
-            io::Error::new(io::ErrorKind::NotFound, text)
+    match parent.filter(|parent| source.kind() == io::ErrorKind::NotFound && !parent.exists()) {
+        Some(directory) => {
+            OpenError::NoDirectory { path: path.to_owned(), directory: directory.to_owned() }
         }
-        None => error,
+        None => failed("create", path, source),
     }
 }
 
@@ -429,7 +426,7 @@ fn create(options: &OpenOptions) -> Result<Option<locks::Made>, OpenError> {
     let file = match new.open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
-        Err(error) => return Err(failed("create", path, without_directory(path, error))),
+        Err(error) => return Err(not_created(path, error)),
     };
     let sized = file.set_len(size).and_then(|()| {
         if !options.allocate {
