@@ -11,6 +11,7 @@ mod cleaner;
 mod combination;
 mod config;
 mod destage;
+mod entry_walk;
 mod flash_condition;
 mod flushes;
 mod front;

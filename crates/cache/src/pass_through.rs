@@ -21,7 +21,7 @@ use forebay_effect::Outcome;
 
 use crate::cleaner::Cleaner;
 use crate::destage::Destages;
-use crate::shard::EntryId;
+use crate::entry_walk::EntryWalk;
 use crate::stamp::Stamps;
 use crate::stores::Stores;
 use crate::ticket::Ticket;
@@ -31,9 +31,6 @@ use crate::world::{CacheState, World, shard_context, sooner};
 /// Pause after a failed attempt; it doubles up to the last value.
 const PAUSE_FIRST: Nanos = Nanos(5_000_000_000);
 const PAUSE_LAST: Nanos = Nanos(320_000_000_000);
-
-/// Entries of a shard's index that one turn looks at.
-const ENTRIES: u32 = 4096;
 
 /// The phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -51,11 +48,8 @@ enum Stage {
     Releasing,
     /// The headers of these volumes' stores, which declare that, are being written.
     Released(VolumeSet),
-    /// The shard's entries from this one on must forget their records.
-    Dropping {
-        shard: usize,
-        entry: EntryId,
-    },
+    /// The entries that the walk has yet to visit must forget their records.
+    Dropping(EntryWalk),
 }
 
 /// The procedures that it controls.
@@ -121,7 +115,7 @@ impl PassThrough {
                 true
             }
             Stage::Releasing => self.order_release(world, others.stamps),
-            Stage::Dropping { shard, entry } => self.drop_void(world, others, shard, entry),
+            Stage::Dropping(walk) => self.drop_void(world, others, walk),
             _ => false,
         }
     }
@@ -191,33 +185,25 @@ impl PassThrough {
         world.flash.do_without(volumes, world.volumes.len());
         world.stats.passed_through += u64::from(volumes.len());
         world.call_starved();
-        self.stage = Stage::Dropping { shard: 0, entry: EntryId::FIRST };
+        self.stage = Stage::Dropping(EntryWalk::START);
         self.let_go(world);
     }
 
     /// One turn of forgetting records.
-    fn drop_void(
-        &mut self,
-        world: &mut World,
-        others: Others<'_>,
-        shard: usize,
-        entry: EntryId,
-    ) -> bool {
-        if shard == world.shards.len() {
-            self.stage = Stage::Idle;
-            if !world.flash.all_without() {
-                self.retry_later(world);
-            } else if !others.destages.is_under_way() {
-                // What was dirty in memory need not stay there.
-                others.destages.begin(world, others.cleaner, others.stores);
+    fn drop_void(&mut self, world: &mut World, others: Others<'_>, walk: EntryWalk) -> bool {
+        let context = &mut shard_context!(world);
+        match walk.step(&mut world.shards, |shard, from, n| shard.drop_void(context, from, n)) {
+            Some(rest) => self.stage = Stage::Dropping(rest),
+            None => {
+                self.stage = Stage::Idle;
+                if !world.flash.all_without() {
+                    self.retry_later(world);
+                } else if !others.destages.is_under_way() {
+                    // What was dirty in memory need not stay there.
+                    others.destages.begin(world, others.cleaner, others.stores);
+                }
             }
-            return true;
         }
-        let next = world.shards[shard].drop_void(&mut shard_context!(world), entry, ENTRIES);
-        self.stage = match next {
-            Some(entry) => Stage::Dropping { shard, entry },
-            None => Stage::Dropping { shard: shard + 1, entry: EntryId::FIRST },
-        };
         true
     }
 

@@ -12,15 +12,13 @@
 use forebay_effect::Outcome;
 use forebay_flash::{Log, Sealed};
 
+use crate::entry_walk::EntryWalk;
 use crate::notice::Notice;
-use crate::shard::{EntryId, Shard};
+use crate::shard::Shard;
 use crate::ticket::Ticket;
 use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World, shard_context};
-
-/// Entries of a shard's index that one turn looks at.
-const ENTRIES: u32 = 4096;
 
 /// The seal in progress, if any.
 #[derive(Debug, Default)]
@@ -42,8 +40,8 @@ enum Stage {
     Marking,
     /// The log takes the note.
     Noting,
-    /// The shard's entries from this one on must be dropped.
-    Dropping { shard: usize, entry: EntryId },
+    /// The entries that the walk has yet to visit must be dropped.
+    Dropping(EntryWalk),
 }
 
 impl Sealer {
@@ -58,7 +56,7 @@ impl Sealer {
         let without_flash = world.flash.all_without();
         match &mut world.log {
             // A start finds nothing that counts, and needs no note.
-            Some(_) if without_flash => stage = Stage::Dropping { shard: 0, entry: EntryId::FIRST },
+            Some(_) if without_flash => stage = Stage::Dropping(EntryWalk::START),
             Some(log) if world.state == CacheState::Stopped => {
                 stage = Stage::Noting;
                 log.seal(&volumes, Ticket::Seal.encode());
@@ -85,7 +83,7 @@ impl Sealer {
         let Some(sealing) = &mut self.sealing else { return };
         match result {
             Ok(()) => {
-                sealing.stage = Stage::Dropping { shard: 0, entry: EntryId::FIRST };
+                sealing.stage = Stage::Dropping(EntryWalk::START);
                 // Others may write to the stores, and the log has noted that.
                 for sealed in &sealing.volumes {
                     if let Some(of) = world.volumes.get_mut(sealed.volume) {
@@ -106,8 +104,8 @@ impl Sealer {
     pub fn take_turn(&mut self, world: &mut World, cleans: bool) -> bool {
         let Some(Sealing { volumes, stage }) = &mut self.sealing else { return false };
         let idle = !cleans && world.shards.iter().all(Shard::is_idle);
-        let (shard, entry) = match *stage {
-            Stage::Dropping { shard, entry } => (shard, entry),
+        let walk = match *stage {
+            Stage::Dropping(walk) => walk,
             Stage::Settling if idle || world.flash.is_lost() => {
                 // The work in the background has ended: the log can mark its records clean.
                 *stage = match &mut world.log {
@@ -115,7 +113,7 @@ impl Sealer {
                         log.clean_before_now(Ticket::Seal.encode());
                         Stage::Marking
                     }
-                    _ => Stage::Dropping { shard: 0, entry: EntryId::FIRST },
+                    _ => Stage::Dropping(EntryWalk::START),
                 };
                 return true;
             }
@@ -130,7 +128,7 @@ impl Sealer {
         for volume in volumes.iter().filter(|v| v.distrust) {
             dropped.insert(volume.volume);
         }
-        if world.state != CacheState::Ready || dropped.is_empty() || shard == world.shards.len() {
+        if world.state != CacheState::Ready || dropped.is_empty() {
             // A stopped cache serves no requests, so nothing needs to be dropped from its index.
             self.end(world, Ok(()));
             return true;
@@ -138,12 +136,11 @@ impl Sealer {
         if !idle {
             return false;
         }
-        let next =
-            world.shards[shard].drop_clean(&mut shard_context!(world), dropped, entry, ENTRIES);
-        *stage = match next {
-            Some(entry) => Stage::Dropping { shard, entry },
-            None => Stage::Dropping { shard: shard + 1, entry: EntryId::FIRST },
-        };
+        let context = &mut shard_context!(world);
+        match walk.step(&mut world.shards, |s, from, n| s.drop_clean(context, dropped, from, n)) {
+            Some(rest) => *stage = Stage::Dropping(rest),
+            None => self.end(world, Ok(())),
+        }
         true
     }
 }

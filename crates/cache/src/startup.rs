@@ -42,7 +42,7 @@ impl Startup {
     pub fn recovered(&mut self, world: &mut World, r: &Record) {
         let known = world.volumes.get(r.key.volume()).is_some();
         let offset = world.config.block_size.offset_of(r.key.block());
-        let n = world.shard_of(r.key.volume(), offset);
+        let n = world.shard_of_key(r.key);
         if known && r.dirty != 0 && world.state != CacheState::Failed {
             let volume = r.key.volume();
             let size = world.volumes[volume].size;
@@ -75,7 +75,7 @@ impl Startup {
     /// Every older record of the block is void: if a store that lacks one is to be completed, its
     /// data exist nowhere.
     pub fn recovered_tombstone(&mut self, world: &mut World, key: BlockKey) {
-        let n = world.shard_of(key.volume(), world.config.block_size.offset_of(key.block()));
+        let n = world.shard_of_key(key);
         let shard = &mut world.shards[n];
         let missing = shard.recovery.dirty(&shard.tiers.blocks, key) != 0;
         self.incomplete.insert_if(key.volume(), missing);

@@ -63,10 +63,8 @@ const PLACES: u64 = 4096;
 pub(crate) struct VolumeState {
     pub size: u64,
     pub read_only: bool,
-    /// Its sequential streams, if they are detected.
+    /// Its sequential streams, if requests may bypass the cache.
     streams: Option<Box<Streams>>,
-    /// Whether any request may bypass the cache.
-    pub bypass: bool,
     /// Completed writes to the backing store that bypassed the log, and how many of them are
     /// durable.
     direct_done: u64,
@@ -104,6 +102,11 @@ pub(crate) struct VolumeState {
 }
 
 impl VolumeState {
+    /// Whether requests may bypass the cache.
+    pub fn may_bypass(&self) -> bool {
+        self.streams.is_some()
+    }
+
     /// Whether a request is part of a sequential stream that bypasses the cache.
     pub fn is_streaming(&mut self, op: Op, (offset, length): (u64, u64), bypass: Bypass) -> bool {
         let least = match op {
@@ -111,10 +114,7 @@ impl VolumeState {
             Op::Write => bypass.writes,
             _ => 0,
         };
-        if least == 0 || !self.bypass {
-            return false;
-        }
-        let streams = self.streams.as_mut().expect("streams are being detected");
+        let Some(streams) = self.streams.as_mut().filter(|_| least != 0) else { return false };
         streams.go_on(op == Op::Write, offset, length) >= least
     }
 
@@ -125,7 +125,6 @@ impl VolumeState {
             read_only: config.read_only,
             // The streams are allocated here, so that requests do not allocate.
             streams: config.bypass.then(Box::default),
-            bypass: config.bypass,
             // What an earlier process wrote may still be in the device's cache: owed a sync.
             direct_done: 1,
             direct_durable: 0,

@@ -205,8 +205,14 @@ impl World {
         (self.shard_of(volume, offset), BlockKey::new(volume, block))
     }
 
+    /// The shard of a byte of a volume.
     pub fn shard_of(&self, volume: Volume, offset: u64) -> usize {
         shard_of(self.shards.len(), self.config.stripe_shift, volume, offset)
+    }
+
+    /// The shard of a block.
+    pub fn shard_of_key(&self, key: BlockKey) -> usize {
+        self.shard_of(key.volume(), self.config.block_size.offset_of(key.block()))
     }
 
     /// A read of one block that is in memory: returns the frame and the offset of the data in it.

@@ -62,16 +62,16 @@ pub(crate) struct Ahead {
 
 impl Recovery {
     /// The last batch of a region whose directory would be accepted if it is correct.
-    fn last_of_full(&self, region: u64) -> Option<u64> {
-        let scan = self.live(region)?;
-        let last = self.live(region + 1)?.first_batch.checked_sub(1)?;
+    fn last_of_full(&self, region_sequence: u64) -> Option<u64> {
+        let scan = self.live(region_sequence)?;
+        let last = self.live(region_sequence + 1)?.first_batch.checked_sub(1)?;
         let owned = self.any_epoch || epochs::accepts(&self.superblock.epochs, last, scan.epoch);
         let whole = scan.first_batch <= last && last <= self.known && owned;
         (scan.directory_pages > 0 && whole).then_some(last)
     }
 
-    fn lane_of(&self, region: u64) -> Option<usize> {
-        let of = |lane: &Lane| matches!(lane, Lane::Reading(r) | Lane::Read(r, _) if *r == region);
+    fn lane_of(&self, region_sequence: u64) -> Option<usize> {
+        let of = |lane: &Lane| matches!(*lane, Lane::Reading(r) | Lane::Read(r, _) if r == region_sequence);
         self.ahead.lanes.iter().position(of)
     }
 }
@@ -80,36 +80,36 @@ impl Log {
     /// Requests the next directories, as many as there are lanes.
     fn read_ahead(&mut self, r: &mut Recovery) {
         let end = r.superblock.tail_region + r.regions();
-        r.ahead.next = r.ahead.next.max(r.region);
+        r.ahead.next = r.ahead.next.max(r.region_sequence);
         for lane in &mut r.ahead.lanes {
             // (Of a region that the walk has jumped over.)
-            if matches!(*lane, Lane::Read(region, _) if region < r.region) {
+            if matches!(*lane, Lane::Read(sequence, _) if sequence < r.region_sequence) {
                 *lane = Lane::Idle;
             }
         }
         while r.ahead.next < end {
             let Some(lane) = r.ahead.lanes.iter().position(|l| *l == Lane::Idle) else { break };
-            let region = r.ahead.next;
+            let region_sequence = r.ahead.next;
             r.ahead.next += 1;
-            if r.last_of_full(region).is_none() {
+            if r.last_of_full(region_sequence).is_none() {
                 continue;
             }
-            let pages = r.live(region).map_or(0, |scan| scan.directory_pages);
+            let pages = r.live(region_sequence).map_or(0, |scan| scan.directory_pages);
             let buffer = r.directory_buffer(lane);
             if self.buffers[buffer].len() < (pages * self.geometry.page_size) as usize {
                 continue;
             }
-            r.ahead.lanes[lane] = Lane::Reading(region);
-            let page = self.page_of(r, region, self.geometry.region_pages - pages);
+            r.ahead.lanes[lane] = Lane::Reading(region_sequence);
+            let page = self.page_of(region_sequence, self.geometry.region_pages - pages);
             self.push_read(buffer, page, pages);
         }
     }
 
     /// A read of a directory has ended.
     pub(crate) fn directory_read(&mut self, r: &mut Recovery, lane: usize, read: bool) {
-        let Lane::Reading(region) = r.ahead.lanes[lane] else { return };
-        r.ahead.lanes[lane] = Lane::Read(region, read);
-        if matches!(r.step, Step::Directory) && r.region == region {
+        let Lane::Reading(region_sequence) = r.ahead.lanes[lane] else { return };
+        r.ahead.lanes[lane] = Lane::Read(region_sequence, read);
+        if matches!(r.step, Step::Directory) && r.region_sequence == region_sequence {
             self.walk(r);
         }
     }
@@ -117,11 +117,11 @@ impl Log {
     /// The walk is at the first batch of a region. Returns whether it must wait for the region's
     /// directory; if not, it may now be past the region.
     pub(crate) fn enter_by_directory(&mut self, r: &mut Recovery) -> bool {
-        if r.ahead.asked == Some(r.region) {
+        if r.ahead.asked == Some(r.region_sequence) {
             return false;
         }
         self.read_ahead(r);
-        let lane = match r.lane_of(r.region) {
+        let lane = match r.lane_of(r.region_sequence) {
             None => return false,
             Some(lane) => lane,
         };
@@ -129,7 +129,7 @@ impl Log {
             r.step = Step::Directory;
             return true;
         };
-        r.ahead.asked = Some(r.region);
+        r.ahead.asked = Some(r.region_sequence);
         r.ahead.known = None;
         r.ahead.lanes[lane] = Lane::Idle;
         let mut contents = core::mem::take(&mut r.ahead.contents);
@@ -154,19 +154,21 @@ impl Log {
         read: bool,
         contents: &mut Contents,
     ) -> Result<DirectoryHeader, Unfit> {
-        let (Some(last), Some(scan), true) = (r.last_of_full(r.region), r.live(r.region), read)
+        let (Some(last), Some(scan), true) =
+            (r.last_of_full(r.region_sequence), r.live(r.region_sequence), read)
         else {
             return Err(Unfit::Torn);
         };
         let length = (scan.directory_pages * self.geometry.page_size) as usize;
         let bytes = &self.buffers[r.directory_buffer(lane)][..length];
-        let page = self.page_of(r, r.region, self.geometry.region_pages - scan.directory_pages);
+        let page =
+            self.page_of(r.region_sequence, self.geometry.region_pages - scan.directory_pages);
         let decoded = DirectoryHeader::decode(bytes, &self.uuid, page, &self.geometry, contents);
         let header = decoded.map_err(|error| match error {
             FormatError::Missing => Unfit::Missing,
             _ => Unfit::Torn,
         })?;
-        let own = (header.region_sequence, header.first_batch) == (r.region, r.expected)
+        let own = (header.region_sequence, header.first_batch) == (r.region_sequence, r.expected)
             && header.epoch == scan.epoch;
         match header.first_batch + contents.batches.len() as u64 == last + 1 {
             _ if !own => Err(Unfit::Stale),
@@ -181,10 +183,10 @@ impl Log {
         for (page, pages, entries) in contents.each(&geometry) {
             let header = BatchHeader {
                 uuid: self.uuid,
-                page: self.page_of(r, r.region, page),
+                page: self.page_of(r.region_sequence, page),
                 epoch: d.epoch,
                 sequence: r.expected,
-                region_sequence: r.region,
+                region_sequence: r.region_sequence,
                 synced: 0,
                 generation: 0,
                 pages,
@@ -194,20 +196,20 @@ impl Log {
             r.page += pages;
             r.expected += 1;
         }
-        r.last_region = Some(r.region);
+        r.last_region = Some(r.region_sequence);
         r.report.directories.believed += 1;
     }
 
     /// When checking: the directory's version of a batch whose header is missing.
     pub(crate) fn batch_from_directory(&self, r: &mut Recovery) -> Option<BatchHeader> {
-        let (pages, from, to) = r.ahead.batch(r.region, r.page, r.expected)?;
-        let scan = r.live(r.region)?;
+        let (pages, from, to) = r.ahead.batch(r.region_sequence, r.page, r.expected)?;
+        let scan = r.live(r.region_sequence)?;
         let header = BatchHeader {
             uuid: self.uuid,
-            page: self.page_of(r, r.region, r.page),
+            page: self.page_of(r.region_sequence, r.page),
             epoch: scan.epoch,
             sequence: r.expected,
-            region_sequence: r.region,
+            region_sequence: r.region_sequence,
             synced: 0,
             generation: 0,
             pages,
@@ -231,19 +233,25 @@ impl Ahead {
     }
 
     /// Pages of the batch, and the place of its entries.
-    fn batch(&self, region: u64, page: u32, sequence: u64) -> Option<(u32, usize, usize)> {
-        let first = self.known.filter(|_| self.asked == Some(region))?;
+    fn batch(&self, region_sequence: u64, page: u32, sequence: u64) -> Option<(u32, usize, usize)> {
+        let first = self.known.filter(|_| self.asked == Some(region_sequence))?;
         let n = usize::try_from(sequence.checked_sub(first)?).ok()?;
         let &(at, pages, from, to) = self.pages.get(n)?;
         (at == page).then_some((pages, from, to))
     }
 
     /// Whether the directory has other entries than this batch's header.
-    pub fn contradicts(&self, region: u64, page: u32, sequence: u64, entries: &[Entry]) -> bool {
-        if self.known.is_none() || self.asked != Some(region) {
+    pub fn contradicts(
+        &self,
+        region_sequence: u64,
+        page: u32,
+        sequence: u64,
+        entries: &[Entry],
+    ) -> bool {
+        if self.known.is_none() || self.asked != Some(region_sequence) {
             return false;
         }
-        match self.batch(region, page, sequence) {
+        match self.batch(region_sequence, page, sequence) {
             Some((_, from, to)) => self.contents.entries[from..to] != *entries,
             None => true,
         }

@@ -19,7 +19,8 @@ use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind};
 use crate::format::region::RegionHeader;
 use crate::geometry::Geometry;
 use crate::key::{BlockKey, Position};
-use crate::log::{BATCH_BUFFERS, Kind, Log, Phase, token};
+use crate::log::{BATCH_BUFFERS, Log, Phase};
+use crate::operation::Operation;
 use crate::sabotage::Bug;
 use crate::types::Event;
 use forebay_effect::{Effect, Frame, IoError, Outcome, Place, Segment};
@@ -358,7 +359,7 @@ impl Log {
         let mut forming = Forming {
             index,
             carried,
-            region: (region_sequence % u64::from(self.geometry.regions)) as u32,
+            region: self.regions.number(region_sequence),
             header_page: page + u32::from(opens_region),
             offset: 1,
             entries,
@@ -442,8 +443,8 @@ impl Log {
             }
             _ => self.cells.payload_seed(item.key, self.cells.position(cell)),
         };
-        let name = (batch.index as u32) << 16 | batch.entries.len() as u32;
-        let effect = Effect::Checksum { token: token(Kind::Checksum, name), seed };
+        let (batch, entry) = (batch.index as u8, batch.entries.len() as u16);
+        let effect = Effect::Checksum { token: Operation::Checksum { batch, entry }.token(), seed };
         self.effects.push_slice(effect, &self.segments);
     }
 
@@ -489,7 +490,7 @@ impl Log {
         self.stats.header_pages += u64::from(headers);
         self.stats.payload_pages += u64::from(batch.pages - 1);
         self.batches.all[index].writes = 1;
-        self.push_write(token(Kind::Batch, index as u32), page, pages);
+        self.push_write(Operation::Batch { batch: index as u8 }, page, pages);
         if self.geometry.has_slots() {
             self.write_cells(index);
         }
@@ -534,10 +535,12 @@ impl Log {
         }
     }
 
+    /// Issues the write of the entries before `n` that no earlier run has.
     fn write_run(&mut self, index: usize, n: usize, (page, pages): (u32, u32)) {
         self.batches.all[index].writes += 1;
         self.stats.payload_pages += u64::from(pages);
-        self.push_write(token(Kind::Payload, (index as u32) << 16 | n as u32), page, pages);
+        let cells = Operation::Cells { batch: index as u8, end: n as u16 };
+        self.push_write(cells, page, pages);
         self.segments.clear();
     }
 

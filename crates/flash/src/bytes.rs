@@ -2,7 +2,8 @@
 
 use crate::geometry::Geometry;
 use crate::log::Log;
-use forebay_effect::{Device, Effect, Frame, MetaBuffer, Place, Segment, Token};
+use crate::operation::Operation;
+use forebay_effect::{Device, Effect, Frame, MetaBuffer, Place, Segment};
 
 /// The valid granules of a frame as runs of bytes.
 pub(crate) fn payload_segments(g: &Geometry, frame: Frame, valid: u16, out: &mut Vec<Segment>) {
@@ -34,14 +35,20 @@ impl Log {
     }
 
     /// Issues a write of the flash device; the segments are in `self.segments`.
-    pub(crate) fn push_write(&mut self, token: Token, page: u32, pages: u32) {
+    pub(crate) fn push_write(&mut self, operation: Operation, page: u32, pages: u32) {
         let page_size = self.geometry.page_size;
         let length = pages * page_size;
         let bytes = || self.segments.iter().map(|s| s.length).sum::<u32>();
         debug_assert!(self.without_bytes || bytes() == length, "{} of {length} bytes", bytes());
         let offset = u64::from(page) * u64::from(page_size);
+        let token = operation.token();
         let effect = Effect::Write { token, device: Device::Flash, offset, length };
         self.effects.push_slice(effect, &self.segments);
+    }
+
+    /// Issues a sync of the flash device.
+    pub(crate) fn push_sync(&mut self, operation: Operation) {
+        self.effects.push(Effect::Sync { token: operation.token(), device: Device::Flash });
     }
 
     /// A run of bytes in a metadata buffer.

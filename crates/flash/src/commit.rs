@@ -14,11 +14,12 @@
 
 use crate::epochs;
 use crate::format::superblock::{SECOND_COPIES_AT, Superblock};
-use crate::log::{Kind, Log, Phase, SUPERBLOCK_BUFFER, token};
+use crate::log::{Log, Phase, SUPERBLOCK_BUFFER};
+use crate::operation::Operation;
 use crate::sabotage::Bug;
 use crate::types::{Binding, Event, RecoveryReport, Sealed};
 use forebay_block::Volume;
-use forebay_effect::{Device, Effect, IoError, Outcome, Place, Segment, Token};
+use forebay_effect::{IoError, Outcome, Place, Segment};
 use std::collections::VecDeque;
 
 /// Which appends are complete, which are durable, and who waits.
@@ -292,7 +293,7 @@ impl Log {
 
     fn write_superblock(&mut self) {
         self.remains.superblock_in_flight = true;
-        self.write_superblock_as(token(Kind::Superblock, 0));
+        self.write_superblock_as(Operation::Superblock);
     }
 
     /// Erases the next second copy of a former tier, whose pages may have had another size. Nothing
@@ -310,21 +311,21 @@ impl Log {
                 self.remains.superblock_in_flight = true;
                 self.segments.clear();
                 self.segments.push(Segment { place: Place::Void, length: page_size });
-                self.push_write(token(Kind::Superblock, 0), page, 1);
+                self.push_write(Operation::Superblock, page, 1);
                 return true;
             }
         }
         false
     }
 
-    pub(crate) fn write_superblock_as(&mut self, token: Token) {
+    pub(crate) fn write_superblock_as(&mut self, operation: Operation) {
         let (copy, pages) = (self.superblock.copy, self.superblock.pages);
         let length = pages * self.geometry.page_size;
         self.segments.clear();
         self.segments.push(Log::meta_segment(SUPERBLOCK_BUFFER, 0, length));
         self.stats.superblock_pages += u64::from(pages);
         let page = copy * self.geometry.superblock_pages;
-        self.push_write(token, page, pages);
+        self.push_write(operation, page, pages);
     }
 
     /// A copy of the superblock was written, or a former one erased.
@@ -377,8 +378,7 @@ impl Log {
             mirrored: s.mirrored,
         };
         self.commit.in_flight = true;
-        let token = token(Kind::Sync, 0);
-        self.effects.push(Effect::Sync { token, device: Device::Flash });
+        self.push_sync(Operation::Sync);
         true
     }
 
@@ -389,14 +389,7 @@ impl Log {
 
     /// A sync has ended.
     pub(crate) fn sync_done(&mut self, result: Outcome) {
-        if self.recovery.is_some() {
-            return self.recovery_step(usize::MAX, result);
-        }
-        if !self.commit.in_flight {
-            // The sync of a recovery that was given up.
-            assert!(matches!(self.phase, Phase::Closed), "no sync is in flight");
-            return;
-        }
+        assert!(self.commit.in_flight, "no sync is in flight");
         self.commit.in_flight = false;
         if let Err(error) = result {
             self.remains.sync_failed = true;
@@ -435,13 +428,12 @@ impl Log {
     fn superblock_durable(&mut self) {
         let s = &mut self.superblock;
         s.durable = s.encoded;
-        s.durable_generation = s.contents.generation;
-        s.copy ^= 1;
+        s.note_durable();
         s.step = Step::Mirroring;
         self.stats.superblock_updates += 1;
         self.stats.regions_reclaimed += s.tail - self.regions.freed;
         for sequence in self.regions.freed..s.tail {
-            let region = self.regions.number(sequence) as u32;
+            let region = self.regions.number(sequence);
             self.events.push_back(Event::RegionFreed { region });
         }
         self.regions.freed = s.tail;

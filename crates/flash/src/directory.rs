@@ -13,7 +13,8 @@
 use crate::format::batch::Entry;
 use crate::format::directory::{Contents, DirectoryHeader, bytes};
 use crate::geometry::Geometry;
-use crate::log::{BATCH_BUFFERS, Kind, Log, token};
+use crate::log::{BATCH_BUFFERS, Log};
+use crate::operation::Operation;
 use forebay_effect::Outcome;
 
 /// The slots layout has no directories: a sync is due after this many entries, about as many as a
@@ -40,7 +41,7 @@ pub(crate) struct Directories {
 /// The region of a directory.
 #[derive(Clone, Copy)]
 struct Named {
-    region: u64,
+    region_sequence: u64,
     epoch: u64,
     first_batch: u64,
 }
@@ -75,7 +76,7 @@ impl Log {
     /// A batch is complete, together with all before it.
     pub(crate) fn take_down(
         &mut self,
-        region: u64,
+        region_sequence: u64,
         sequence: u64,
         entries: impl ExactSizeIterator<Item = Entry>,
     ) {
@@ -89,11 +90,11 @@ impl Log {
         if self.directories.room == 0 {
             return;
         }
-        if self.directories.open.is_none_or(|open| open.region != region) {
+        if self.directories.open.is_none_or(|open| open.region_sequence != region_sequence) {
             self.write_directory();
             let epoch = self.superblock.contents.epoch;
             let d = &mut self.directories;
-            d.open = Some(Named { region, epoch, first_batch: sequence });
+            d.open = Some(Named { region_sequence, epoch, first_batch: sequence });
             d.contents.clear();
             d.overflown = false;
         }
@@ -114,8 +115,9 @@ impl Log {
 
     fn write_directory(&mut self) -> bool {
         let Some(open) = self.directories.open else { return false };
-        let region = &self.regions.all[self.regions.number(open.region)];
-        let sealed = region.sequence == open.region && open.region < self.regions.head;
+        let region = self.regions.place(open.region_sequence);
+        let sealed =
+            region.sequence == open.region_sequence && open.region_sequence < self.regions.head;
         let whole = sealed && region.last_batch <= self.commit.complete_sequence;
         if !whole || self.directories.is_writing() {
             return false;
@@ -130,7 +132,7 @@ impl Log {
         core::mem::swap(&mut d.contents, &mut d.written);
         d.writing = Some(open);
         d.encoded = false;
-        self.regions.directory_under_way = Some(open.region);
+        self.regions.directory_under_way = Some(open.region_sequence);
         let page_size = self.geometry.page_size;
         let used = bytes(d.written.batches.len(), d.written.entries.len()) as u32;
         let pages = used.div_ceil(page_size);
@@ -139,8 +141,8 @@ impl Log {
         self.segments.push(Log::meta_segment(buffer, 0, pages * page_size));
         self.stats.directories += 1;
         self.stats.header_pages += u64::from(pages);
-        let page = self.geometry.directory_start(self.regions.number(open.region) as u32);
-        self.push_write(token(Kind::Directory, 0), page, pages);
+        let page = self.geometry.directory_start(self.regions.number(open.region_sequence));
+        self.push_write(Operation::Directory, page, pages);
         true
     }
 
@@ -157,12 +159,12 @@ impl Log {
         if core::mem::replace(&mut d.encoded, true) {
             return;
         }
-        let number = self.regions.number(named.region) as u32;
+        let number = self.regions.number(named.region_sequence);
         let header = DirectoryHeader {
             uuid: self.uuid,
             page: self.geometry.directory_start(number),
             epoch: named.epoch,
-            region_sequence: named.region,
+            region_sequence: named.region_sequence,
             first_batch: named.first_batch,
         };
         header.encode(&d.written, self.geometry.page_size, &mut self.buffers[buffer]);
@@ -174,7 +176,7 @@ impl Log {
         self.regions.directory_under_way = None;
         match result {
             Ok(()) => {
-                let region = &self.regions.all[self.regions.number(named.region)];
+                let region = self.regions.place(named.region_sequence);
                 self.regions.checkpoint = self.regions.checkpoint.max(region.last_batch);
             }
             Err(error) => self.latch(error),

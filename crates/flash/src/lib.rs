@@ -27,6 +27,7 @@ mod key;
 mod live_records;
 mod log;
 mod mapping;
+mod operation;
 mod probe;
 mod recovery;
 mod regions;

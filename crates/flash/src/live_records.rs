@@ -14,7 +14,7 @@ use crate::key::BlockKey;
 pub(crate) struct Found {
     pub entry: Entry,
     pub sequence: u64,
-    pub region: u64,
+    pub region_sequence: u64,
     pub verified: bool,
     /// Order of application, which is the order of the journal; from 1 on.
     order: u64,
@@ -106,7 +106,7 @@ impl LiveRecords {
     }
 
     /// Inserts a record: older records of its block, or in its cell, no longer count.
-    pub fn put(&mut self, entry: &Entry, sequence: u64, region: u64, verified: bool) {
+    pub fn put(&mut self, entry: &Entry, sequence: u64, region_sequence: u64, verified: bool) {
         self.remove(entry.key);
         // Two owners of a cell there are only if what forgot the first was damaged.
         if let Some(first) = &self.records[entry.cell as usize] {
@@ -117,7 +117,7 @@ impl LiveRecords {
         self.table[place] = entry.cell;
         let order = self.applied;
         self.records[entry.cell as usize] =
-            Some(Found { entry: *entry, sequence, region, verified, order });
+            Some(Found { entry: *entry, sequence, region_sequence, verified, order });
     }
 
     /// The cells with records, in the order of insertion.

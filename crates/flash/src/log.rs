@@ -8,6 +8,7 @@ use crate::commit::{Commit, SuperblockWriter};
 use crate::directory::Directories;
 use crate::geometry::Geometry;
 use crate::key::{BlockKey, Position};
+use crate::operation::Operation;
 use crate::recovery::Recovery;
 use crate::regions::Regions;
 use crate::remains::Remains;
@@ -15,7 +16,7 @@ use crate::sabotage::{Bug, Sabotage};
 use crate::types::{
     Append, Binding, Event, ExtentId, LogStats, Options, Recovering, RecoveryReport, Sealed, Start,
 };
-use forebay_effect::{Effect, EffectQueue, IoError, MetaBuffer, Outcome, Owner, Segment, Token};
+use forebay_effect::{Effect, EffectQueue, IoError, MetaBuffer, Outcome, Segment};
 use std::collections::VecDeque;
 
 /// The flash log of one device.
@@ -94,26 +95,6 @@ pub(crate) enum Phase {
     Closed,
     /// Stopped; the superblock with the seals is being made durable.
     Sealing { version: u64, ticket: u64 },
-}
-
-/// The kind of a token: the upper four bits of its index.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Batch = 0,
-    Checksum = 1,
-    Sync = 2,
-    Superblock = 3,
-    Recovery = 4,
-    /// Payloads of a batch, in cells.
-    Payload = 5,
-    Directory = 6,
-    /// Operations of a log that has latched.
-    Remains = 7,
-}
-
-/// The token for `what` of a kind.
-pub(crate) fn token(kind: Kind, what: u32) -> Token {
-    Token { owner: Owner::Log, index: (kind as u32) << 28 | what }
 }
 
 /// The metadata buffer from which the superblock is written (and into which its first copy is
@@ -427,9 +408,10 @@ impl Log {
 
     /// The answer to an `Effect::Checksum`.
     pub fn handle_checksum(&mut self, index: u32, value: u32) {
-        assert_eq!(index >> 28, Kind::Checksum as u32, "not a token of a checksum");
-        let (batch, entry) = ((index >> 16 & 0xff) as usize, (index & 0xffff) as usize);
-        if self.checksum_done(batch, entry, value) {
+        let Operation::Checksum { batch, entry } = Operation::of(index) else {
+            panic!("{:?} has no checksum", Operation::of(index));
+        };
+        if self.checksum_done(usize::from(batch), usize::from(entry), value) {
             self.pump();
         }
     }
@@ -439,16 +421,17 @@ impl Log {
     /// # Panics
     /// If `index` is of no device effect of this log.
     pub fn handle_completion(&mut self, index: u32, result: Outcome) {
-        let what = index & 0x0fff_ffff;
-        match index >> 28 {
-            k if k == Kind::Batch as u32 => self.batch_written(what as usize, result),
-            k if k == Kind::Payload as u32 => self.batch_written((what >> 16) as usize, result),
-            k if k == Kind::Sync as u32 => self.sync_done(result),
-            k if k == Kind::Superblock as u32 => self.superblock_written(result),
-            k if k == Kind::Directory as u32 => self.directory_written(result),
-            k if k == Kind::Recovery as u32 => self.recovery_step(what as usize, result),
-            k if k == Kind::Remains as u32 => self.remains_done(result),
-            _ => panic!("completion {index:#x} does not belong to a device effect of the log"),
+        match Operation::of(index) {
+            Operation::Batch { batch } | Operation::Cells { batch, .. } => {
+                self.batch_written(usize::from(batch), result);
+            }
+            Operation::Checksum { .. } => panic!("a checksum is not of a device"),
+            Operation::Sync => self.sync_done(result),
+            Operation::Superblock => self.superblock_written(result),
+            Operation::Directory => self.directory_written(result),
+            Operation::RecoveryRead { buffer } => self.recovery_read(usize::from(buffer), result),
+            Operation::RecoverySync => self.recovery_synced(result),
+            Operation::RemainsSuperblock | Operation::RemainsSync => self.remains_done(result),
         }
         self.pump();
     }
@@ -588,7 +571,7 @@ impl Log {
     /// The numbers of the regions in use, oldest first.
     pub fn regions_in_use(&self) -> impl Iterator<Item = u32> + '_ {
         let end = self.regions.head + u64::from(self.regions.open);
-        (self.regions.tail..end).map(|s| self.regions.number(s) as u32)
+        (self.regions.tail..end).map(|s| self.regions.number(s))
     }
 
     /// Whether recovery has returned everything that it found, and the log is about to begin its

@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 /// A batch of the tail.
 struct Walked {
     sequence: u64,
-    region: u64,
+    region_sequence: u64,
     entries: Vec<(Entry, Payload)>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Mapped {
     tail: VecDeque<Walked>,
     live: Option<LiveRecords>,
     /// Newest region with an applied batch.
-    region: Option<u64>,
+    last_region: Option<u64>,
     /// Payloads still to be verified: those of the tail, by batch and entry, then (when checking)
     /// those of the mapping.
     tail_todo: VecDeque<(usize, usize)>,
@@ -66,9 +66,10 @@ impl Mapped {
                 live.remove(entry.key);
                 continue;
             }
-            live.put(entry, batch.sequence, batch.region, *payload == Payload::Whole);
+            let verified = *payload == Payload::Whole;
+            live.put(entry, batch.sequence, batch.region_sequence, verified);
         }
-        self.region = Some(batch.region);
+        self.last_region = Some(batch.region_sequence);
         tombstones
     }
 
@@ -120,8 +121,8 @@ impl Log {
     pub(crate) fn note_batch(&mut self, r: &mut Recovery, header: &BatchHeader) {
         r.mapped.live.get_or_insert_with(|| LiveRecords::new(self.geometry.slots));
         let entries = r.entries.iter().map(|e| (*e, Payload::Unknown)).collect();
-        let (sequence, region) = (header.sequence, r.region);
-        r.mapped.tail.push_back(Walked { sequence, region, entries });
+        let (sequence, region_sequence) = (header.sequence, r.region_sequence);
+        r.mapped.tail.push_back(Walked { sequence, region_sequence, entries });
         self.apply_known(r);
         r.page += header.pages;
         r.expected += 1;
@@ -201,7 +202,7 @@ impl Log {
         while !r.mapped.tail.is_empty() {
             self.apply_next(r);
         }
-        r.last_region = r.mapped.region;
+        r.last_region = r.mapped.last_region;
         r.mapped.settled = true;
         if r.check {
             let unverified = r.mapped.live.as_ref().map(LiveRecords::unverified);
@@ -214,7 +215,8 @@ impl Log {
         let live = core::mem::take(&mut r.mapped).live;
         let mut live = live.unwrap_or_else(|| LiveRecords::new(self.geometry.slots));
         for cell in live.in_order() {
-            let Some(&Found { entry, sequence, region, .. }) = live.in_cell(cell) else { continue };
+            let Some(&found) = live.in_cell(cell) else { continue };
+            let Found { entry, sequence, region_sequence, .. } = found;
             let (key, position) = (entry.key, self.cells.position(entry.cell));
             let clean = sequence <= r.superblock.clean_before || r.voids(key.volume(), sequence);
             let dirty = if clean { 0 } else { entry.dirty };
@@ -230,7 +232,7 @@ impl Log {
             }
             r.report.dirty_in_active += u64::from(active);
             r.report.records += 1;
-            self.cells.set_home(entry.cell, self.regions.number(region) as u32);
+            self.cells.set_home(entry.cell, self.regions.number(region_sequence));
             let (valid, checksum) = (entry.valid, entry.checksum);
             let record = Record { key, position, valid, dirty, checksum, sequence, adds: false };
             self.events.push_back(Event::Recovered(record));
@@ -259,8 +261,8 @@ mod tests {
             let entries = batch.iter().map(|&(block, valid, dirty, whole)| {
                 (entry(block, valid, dirty), if whole { Payload::Whole } else { Payload::Fails })
             });
-            let (sequence, region) = (n as u64 + 1, 0);
-            mapped.tail.push_back(Walked { sequence, region, entries: entries.collect() });
+            let (sequence, entries) = (n as u64 + 1, entries.collect());
+            mapped.tail.push_back(Walked { sequence, region_sequence: 0, entries });
         }
         mapped
     }

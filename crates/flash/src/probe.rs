@@ -12,11 +12,11 @@ use crate::recovery::{Recovery, Step};
 #[derive(Default)]
 pub(crate) struct Probe {
     /// Next page to look at.
-    region: u64,
+    region_sequence: u64,
     page: u32,
     /// Pages requested.
     pages: u32,
-    /// The nearest batch found: region, page, sequence.
+    /// The nearest batch found: region sequence, page, batch sequence.
     found: Option<(u64, u32, u64)>,
     /// Batches found.
     count: u64,
@@ -29,7 +29,7 @@ impl Log {
     /// fail.
     pub(crate) fn begin_probe(&mut self, r: &mut Recovery, held: Option<BatchHeader>) {
         r.probe = Probe {
-            region: r.region,
+            region_sequence: r.region_sequence,
             page: r.page + held.map_or(0, |h| h.pages),
             held: held.is_some(),
             ..Probe::default()
@@ -40,15 +40,15 @@ impl Log {
     /// Requests the next pages, or decides.
     fn probe_on(&mut self, r: &mut Recovery) {
         let end = r.superblock.tail_region + r.regions();
-        while !r.probe_decided() && r.probe.region < end {
+        while !r.probe_decided() && r.probe.region_sequence < end {
             let left = self.geometry.region_pages.saturating_sub(r.probe.page);
-            if left > 0 && r.live(r.probe.region).is_some() {
+            if left > 0 && r.live(r.probe.region_sequence).is_some() {
                 r.probe.pages = r.chunk(left);
                 r.step = Step::Probe;
-                let page = self.page_of(r, r.probe.region, r.probe.page);
+                let page = self.page_of(r.probe.region_sequence, r.probe.page);
                 return self.push_read(r.chunk_buffer(), page, r.probe.pages);
             }
-            r.probe.region += 1;
+            r.probe.region_sequence += 1;
             r.probe.page = 1;
         }
         self.decide(r);
@@ -57,7 +57,7 @@ impl Log {
     /// Searches the pages that were read.
     pub(crate) fn probe_read(&mut self, r: &mut Recovery) {
         let page_size = self.geometry.page_size as usize;
-        let first = self.page_of(r, r.probe.region, r.probe.page);
+        let first = self.page_of(r.probe.region_sequence, r.probe.page);
         let mut at = 0;
         while at < r.probe.pages {
             let bytes = &self.buffers[r.chunk_buffer()][at as usize * page_size..][..page_size];
@@ -67,14 +67,14 @@ impl Log {
             r.spare = entries;
             let page = r.probe.page + at;
             let pages = self.geometry.region_pages;
-            let ahead = header
-                .ok()
-                .filter(|h| h.sequence > r.expected && r.counts(h, r.probe.region, page, pages));
+            let ahead = header.ok().filter(|h| {
+                h.sequence > r.expected && r.counts(h, r.probe.region_sequence, page, pages)
+            });
             at += match ahead {
                 Some(header) => {
                     r.learn(&header);
                     r.probe.count += 1;
-                    r.probe.found.get_or_insert((r.probe.region, page, header.sequence));
+                    r.probe.found.get_or_insert((r.probe.region_sequence, page, header.sequence));
                     header.pages
                 }
                 None => 1,
@@ -95,9 +95,9 @@ impl Log {
             return self.accept_damaged(r);
         }
         match r.probe.found {
-            Some((region, page, sequence)) if r.known >= sequence - 1 => {
+            Some((region_sequence, page, sequence)) if r.known >= sequence - 1 => {
                 r.report.damage.batches.push((missing, sequence - 1));
-                (r.region, r.page, r.expected) = (region, page, sequence);
+                (r.region_sequence, r.page, r.expected) = (region_sequence, page, sequence);
                 self.walk(r);
             }
             _ => {

@@ -23,8 +23,9 @@ use crate::format::batch::{BatchHeader, Entry};
 use crate::format::region::RegionHeader;
 use crate::format::superblock::{Superblock, bindings_max};
 use crate::geometry::Geometry;
-use crate::log::{Kind, Log, Phase, SUPERBLOCK_BUFFER, SUPERBLOCK_OTHER, token};
+use crate::log::{Log, Phase, SUPERBLOCK_BUFFER, SUPERBLOCK_OTHER};
 use crate::mapping::Mapped;
+use crate::operation::Operation;
 use crate::probe::Probe;
 use crate::regions::{Region, Regions};
 use crate::sabotage::Bug;
@@ -41,7 +42,6 @@ const SCANS: u32 = 16;
 
 /// The next use of data that was read.
 pub(crate) enum Step {
-    Sync,
     Superblocks {
         left: u32,
     },
@@ -106,7 +106,7 @@ pub(crate) struct Recovery {
     chunk_pages: u32,
     /// The place of the next expected batch: region sequence, page within the region, batch
     /// sequence.
-    pub region: u64,
+    pub region_sequence: u64,
     pub page: u32,
     pub expected: u64,
     pub window: Window,
@@ -177,9 +177,15 @@ impl Recovery {
         counts.then_some(scan)
     }
 
-    /// Whether a header found in region `region` at its page `page` belongs to a batch that counts.
-    pub fn counts(&self, header: &BatchHeader, region: u64, page: u32, pages: u32) -> bool {
-        header.region_sequence == region
+    /// Whether a header found in region `region_sequence` at its page `page` belongs to a batch that counts.
+    pub fn counts(
+        &self,
+        header: &BatchHeader,
+        region_sequence: u64,
+        page: u32,
+        pages: u32,
+    ) -> bool {
+        header.region_sequence == region_sequence
             && page + header.pages <= pages
             && (self.any_epoch
                 || epochs::accepts(&self.superblock.epochs, header.sequence, header.epoch))
@@ -189,7 +195,7 @@ impl Recovery {
     pub fn progress(&self) -> Recovering {
         let tail = self.superblock.tail_region;
         Recovering {
-            regions_done: if self.live_regions == 0 { 0 } else { self.region - tail },
+            regions_done: if self.live_regions == 0 { 0 } else { self.region_sequence - tail },
             regions: self.live_regions,
             records: self.report.records,
         }
@@ -234,7 +240,7 @@ impl Log {
             incomplete: Vec::new(),
             distrusted: Vec::new(),
             voided: Vec::new(),
-            step: Step::Sync,
+            step: Step::Superblocks { left: 2 },
             superblock: Superblock::default(),
             copies: [None, None],
             copy: 0,
@@ -244,7 +250,7 @@ impl Log {
             lanes: [0; SCANS as usize],
             buffers: self.directory_buffer() + 1,
             chunk_pages: chunk_pages(&self.geometry, &self.options),
-            region: 0,
+            region_sequence: 0,
             page: 1,
             expected: 0,
             window: Window::default(),
@@ -264,18 +270,26 @@ impl Log {
         if check {
             self.read_superblocks(&mut r);
         } else {
-            let token = token(Kind::Sync, 0);
-            self.effects.push(Effect::Sync { token, device: Device::Flash });
+            self.push_sync(Operation::RecoverySync);
         }
         self.recovery = Some(r);
     }
 
-    /// A read or write of recovery has ended.
-    pub(crate) fn recovery_step(&mut self, buffer: usize, result: Outcome) {
+    /// The sync before the first read has ended.
+    pub(crate) fn recovery_synced(&mut self, result: Outcome) {
+        // (There is none if the start was abandoned.)
         let Some(mut r) = self.recovery.take() else { return };
-        if let Some(lane) =
-            buffer.checked_sub(r.directory_buffer(0)).filter(|_| buffer != usize::MAX)
-        {
+        if let Err(error) = result {
+            return self.refuse(LogError::Io(error));
+        }
+        self.read_superblocks(&mut r);
+        self.recovery = Some(r);
+    }
+
+    /// A read of recovery has ended.
+    pub(crate) fn recovery_read(&mut self, buffer: usize, result: Outcome) {
+        let Some(mut r) = self.recovery.take() else { return };
+        if let Some(lane) = buffer.checked_sub(r.directory_buffer(0)) {
             self.directory_read(&mut r, lane, result.is_ok());
             if matches!(self.phase, Phase::Recovering) {
                 self.recovery = Some(r);
@@ -283,14 +297,12 @@ impl Log {
             return;
         }
         if let Err(error) = result {
-            let tolerated = r.check || self.options.on_damage == OnDamage::Report;
-            if matches!(r.step, Step::Sync) || !tolerated {
+            if !r.check && self.options.on_damage != OnDamage::Report {
                 return self.refuse(LogError::Io(error));
             }
             self.buffers[buffer].fill(0);
         }
         match r.step {
-            Step::Sync => self.read_superblocks(&mut r),
             Step::Superblocks { left } => self.superblock_read(&mut r, buffer, left - 1),
             Step::Regions { left } => self.region_read(&mut r, buffer, left - 1),
             Step::Directory => {}
@@ -308,7 +320,7 @@ impl Log {
     pub(crate) fn push_read(&mut self, buffer: usize, page: u32, pages: u32) {
         let length = pages * self.geometry.page_size;
         let offset = u64::from(page) * u64::from(self.geometry.page_size);
-        let token = token(Kind::Recovery, buffer as u32);
+        let token = Operation::RecoveryRead { buffer: buffer as u16 }.token();
         let effect = Effect::Read { token, device: Device::Flash, offset, length };
         self.effects.push_with(effect, [Log::meta_segment(buffer, 0, length)]);
     }
@@ -419,7 +431,7 @@ impl Log {
         r.report.clean = s.clean;
         r.scan = vec![Scan::default(); g.regions as usize];
         r.any_epoch = self.sabotage.is(Bug::EpochsForgotten);
-        (r.region, r.expected, r.known) = (s.tail_region, s.tail_batch, s.synced);
+        (r.region_sequence, r.expected, r.known) = (s.tail_region, s.tail_batch, s.synced);
         for binding in &s.bindings {
             let volume = binding.volume.index();
             if r.distrusted.len() <= volume {
@@ -466,12 +478,12 @@ impl Log {
         if left > 0 {
             return;
         }
-        for sequence in r.region..r.region + r.regions() {
+        for sequence in r.region_sequence..r.region_sequence + r.regions() {
             let Some(&scan) = r.live(sequence) else { continue };
-            r.live_regions = sequence + 1 - r.region;
+            r.live_regions = sequence + 1 - r.region_sequence;
             r.known = r.known.max(scan.synced);
             if !scan.header {
-                let region = (sequence % r.regions()) as u32;
+                let region = self.regions.number(sequence);
                 r.report.damage.repaired.push(self.geometry.region_start(region));
             }
         }
@@ -491,7 +503,6 @@ impl Log {
     fn scan_region(&mut self, r: &mut Recovery, buffer: usize, region: u32) {
         let page = self.geometry.region_start(region);
         let (first, second) = self.buffers[buffer].split_at(self.geometry.page_size as usize);
-        let place = |sequence: u64| (sequence % r.scan.len() as u64) as u32 == region;
         let mut scan = Scan::default();
         let header = RegionHeader::decode(first, &self.uuid, page);
         let batch = BatchHeader::decode(second, &self.uuid, page + 1, &self.geometry, &mut r.spare);
@@ -501,7 +512,7 @@ impl Log {
         if let Ok(h) = header {
             r.generation = r.generation.max(h.generation);
             scan = Scan {
-                present: place(h.sequence),
+                present: self.regions.number(h.sequence) == region,
                 header: true,
                 sequence: h.sequence,
                 epoch: h.epoch,
@@ -513,11 +524,10 @@ impl Log {
                 scan.directory_pages = 0;
             }
         }
-        let batch = BatchHeader::decode(second, &self.uuid, page + 1, &self.geometry, &mut r.spare);
         if let Ok(h) = batch {
             r.generation = r.generation.max(h.generation);
             let newer = (h.region_sequence, h.epoch) > (scan.sequence, scan.epoch);
-            if place(h.region_sequence) && (newer || !scan.present) {
+            if self.regions.number(h.region_sequence) == region && (newer || !scan.present) {
                 scan = Scan {
                     present: true,
                     header: false,
@@ -591,8 +601,7 @@ impl Log {
         self.regions.continue_at(tail, head);
         let mut first_batch = end + 1;
         for sequence in (tail..head).rev() {
-            let number = self.regions.number(sequence);
-            let region = &mut self.regions.all[number];
+            let region = self.regions.place_mut(sequence);
             if region.sequence != sequence || region.first_batch == 0 {
                 *region = Region { sequence, first_batch, ..Region::default() };
             }
@@ -600,8 +609,7 @@ impl Log {
             first_batch = region.first_batch;
         }
         if head > tail {
-            let number = self.regions.number(tail);
-            self.regions.all[number].first_batch = self.superblock.contents.tail_batch;
+            self.regions.place_mut(tail).first_batch = self.superblock.contents.tail_batch;
         }
     }
 }

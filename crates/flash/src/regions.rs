@@ -122,8 +122,18 @@ impl Regions {
     }
 
     /// The region number of a sequence.
-    pub fn number(&self, sequence: u64) -> usize {
-        (sequence % self.all.len() as u64) as usize
+    pub fn number(&self, sequence: u64) -> u32 {
+        (sequence % self.all.len() as u64) as u32
+    }
+
+    /// The state of the region in the place that this sequence has.
+    pub fn place(&self, sequence: u64) -> &Region {
+        &self.all[self.number(sequence) as usize]
+    }
+
+    pub fn place_mut(&mut self, sequence: u64) -> &mut Region {
+        let number = self.number(sequence);
+        &mut self.all[number as usize]
     }
 
     /// The first region that is not in use.
@@ -200,7 +210,7 @@ impl Regions {
         let number = self.number(self.head);
         if opens {
             assert!(self.free() > 0, "a region is opened only when one is free");
-            self.all[number] = Region {
+            *self.place_mut(self.head) = Region {
                 sequence: self.head,
                 first_batch: sequence,
                 last_batch: 0,
@@ -210,15 +220,14 @@ impl Regions {
             self.open = true;
             self.next_page = 0;
         }
-        let page = self.first_page + number as u32 * self.region_pages + self.next_page;
+        let page = self.first_page + number * self.region_pages + self.next_page;
         self.next_page += pages + u32::from(opens);
         (self.head, page, opens)
     }
 
     /// Ends the open region.
     fn seal(&mut self, last_batch: u64) {
-        let number = self.number(self.head);
-        self.all[number].last_batch = last_batch;
+        self.place_mut(self.head).last_batch = last_batch;
         self.pages_skipped += u64::from(self.usable_pages - self.next_page);
         self.open = false;
         self.head += 1;
@@ -234,19 +243,19 @@ impl Regions {
     pub fn release(&mut self, region: u32, complete: u64) {
         let sequence = self.all[region as usize].sequence;
         let asked_for = (self.released..self.reclaiming).contains(&sequence)
-            && self.number(sequence) == region as usize
+            && self.number(sequence) == region
             && !self.all[region as usize].released;
         assert!(asked_for, "region {region} is not being reclaimed");
         self.all[region as usize].released = true;
         self.release_sequence = complete;
-        while self.released < self.reclaiming && self.all[self.number(self.released)].released {
+        while self.released < self.reclaiming && self.place(self.released).released {
             self.released += 1;
         }
     }
 
     /// The cache has forgotten the region, which is the oldest of those freed.
     pub fn forget(&mut self, region: u32) {
-        let oldest = self.tail < self.freed && self.number(self.tail) == region as usize;
+        let oldest = self.tail < self.freed && self.number(self.tail) == region;
         assert!(oldest, "region {region} is not the oldest of those freed");
         self.tail += 1;
     }
@@ -254,7 +263,7 @@ impl Regions {
     /// Sequence of the first batch of the region that the next superblock calls the tail.
     pub fn tail_batch(&self, next_batch: u64) -> u64 {
         if self.tail_wanted < self.end() {
-            self.all[self.number(self.tail_wanted)].first_batch
+            self.place(self.tail_wanted).first_batch
         } else {
             next_batch
         }
@@ -277,19 +286,18 @@ impl Regions {
         }
         if self.reclaiming == self.head {
             let alone = self.asked && self.open && outstanding == 0;
-            let number = self.number(self.head);
-            if !alone || self.all[number].first_batch > complete {
+            if !alone || self.place(self.head).first_batch > complete {
                 return None;
             }
             self.seal(complete);
         }
         let number = self.number(self.reclaiming);
-        if self.all[number].last_batch > complete {
+        if self.place(self.reclaiming).last_batch > complete {
             return None;
         }
         self.asked = false;
         self.reclaiming += 1;
-        Some(number as u32)
+        Some(number)
     }
 }
 

@@ -12,11 +12,12 @@
 //! The superblock is written as usual: over the copy that is not known to be durable, and then over
 //! the other, so that losing either loses nothing.
 
-use crate::log::{Kind, Log, token};
+use crate::log::Log;
+use crate::operation::Operation;
 use crate::sabotage::Bug;
 use crate::types::Event;
 use forebay_block::Volume;
-use forebay_effect::{Device, Effect, IoError, Outcome};
+use forebay_effect::{IoError, Outcome};
 
 /// See the module.
 #[derive(Default)]
@@ -110,7 +111,7 @@ impl Log {
                     return true;
                 }
                 self.encode_superblock();
-                self.write_superblock_as(token(Kind::Remains, 0));
+                self.write_superblock_as(Operation::RemainsSuperblock);
                 true
             }
             _ => false,
@@ -118,7 +119,7 @@ impl Log {
     }
 
     fn push_remains_sync(&mut self) {
-        self.effects.push(Effect::Sync { token: token(Kind::Remains, 1), device: Device::Flash });
+        self.push_sync(Operation::RemainsSync);
     }
 
     /// A requested operation has ended.
@@ -142,7 +143,7 @@ impl Log {
             (Step::Settling(ticket), Ok(())) => {
                 self.superblock.note_durable();
                 self.remains.step = Step::Mirroring(ticket);
-                self.write_superblock_as(token(Kind::Remains, 0));
+                self.write_superblock_as(Operation::RemainsSuperblock);
             }
             (Step::Mirroring(ticket), Ok(())) => {
                 self.remains.step = Step::Mirrored(ticket);

@@ -142,7 +142,7 @@ impl Log {
         let tail = self.regions.tail;
         let kept = self.geometry.layout() == Layout::Log && tail < self.regions.end();
         let first = match kept {
-            true => self.regions.all[self.regions.number(tail)].first_batch,
+            true => self.regions.place(tail).first_batch,
             false => 0,
         };
         Stamp {
@@ -165,7 +165,7 @@ impl Log {
         match next < self.regions.end() {
             // (Its last batches may have failed, with the log.)
             true => {
-                let next = &self.regions.all[self.regions.number(next)];
+                let next = self.regions.place(next);
                 complete.min(next.first_batch.saturating_sub(1))
             }
             false => complete,

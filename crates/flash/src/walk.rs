@@ -14,14 +14,15 @@ const SMALL_BATCH_PAGES: u32 = 8;
 /// The pages in the walk's buffer.
 #[derive(Default)]
 pub(crate) struct Window {
-    region: u64,
+    region_sequence: u64,
     page: u32,
     pages: u32,
 }
 
 impl Window {
-    fn contains(&self, region: u64, page: u32) -> bool {
-        self.region == region && (self.page..self.page + self.pages).contains(&page)
+    fn contains(&self, region_sequence: u64, page: u32) -> bool {
+        self.region_sequence == region_sequence
+            && (self.page..self.page + self.pages).contains(&page)
     }
 }
 
@@ -42,50 +43,51 @@ impl Log {
     /// Checks the header where the next batch is expected; reads it if needed.
     pub(crate) fn walk(&mut self, r: &mut Recovery) {
         loop {
-            let at = (r.region, r.page);
-            if r.live(r.region + 1).is_some_and(|next| next.first_batch == r.expected) {
-                (r.region, r.page) = (r.region + 1, 1);
+            let at = (r.region_sequence, r.page);
+            if r.live(r.region_sequence + 1).is_some_and(|next| next.first_batch == r.expected) {
+                (r.region_sequence, r.page) = (r.region_sequence + 1, 1);
             }
             if r.page == 1 && self.enter_by_directory(r) {
                 return;
             }
-            if (r.region, r.page) == at {
+            if (r.region_sequence, r.page) == at {
                 break;
             }
         }
         let left = self.geometry.region_pages.saturating_sub(r.page);
-        if r.live(r.region).is_none() || left == 0 {
+        if r.live(r.region_sequence).is_none() || left == 0 {
             return self.begin_probe(r, None);
         }
-        if !r.window.contains(r.region, r.page) {
+        if !r.window.contains(r.region_sequence, r.page) {
             let pages = if r.small_batches { r.chunk(left) } else { 1 };
-            r.window = Window { region: r.region, page: r.page, pages };
+            r.window = Window { region_sequence: r.region_sequence, page: r.page, pages };
             r.step = Step::Header;
-            let page = self.page_of(r, r.region, r.page);
+            let page = self.page_of(r.region_sequence, r.page);
             return self.push_read(r.header_buffer(), page, pages);
         }
         self.header_read(r);
     }
 
     /// The device's page number of a page of a region.
-    pub(crate) fn page_of(&self, r: &Recovery, region: u64, page: u32) -> u32 {
-        self.geometry.region_start((region % r.regions()) as u32) + page
+    pub(crate) fn page_of(&self, region_sequence: u64, page: u32) -> u32 {
+        self.geometry.region_start(self.regions.number(region_sequence)) + page
     }
 
     /// A header was read: it is the expected one, or the walk stops here.
     pub(crate) fn header_read(&mut self, r: &mut Recovery) {
-        let page = self.page_of(r, r.region, r.page);
+        let page = self.page_of(r.region_sequence, r.page);
         let page_size = self.geometry.page_size as usize;
         let from = (r.page - r.window.page) as usize * page_size;
         let bytes = &self.buffers[r.header_buffer()][from..from + page_size];
         let found = BatchHeader::decode(bytes, &self.uuid, page, &self.geometry, &mut r.entries);
         let expected = found.ok().filter(|h| {
-            h.sequence == r.expected && r.counts(h, r.region, r.page, self.geometry.region_pages)
+            h.sequence == r.expected
+                && r.counts(h, r.region_sequence, r.page, self.geometry.region_pages)
         });
         let header = match expected {
             Some(header) => {
-                if r.ahead.contradicts(r.region, r.page, r.expected, &r.entries) {
-                    r.report.damage.directories.push(r.region);
+                if r.ahead.contradicts(r.region_sequence, r.page, r.expected, &r.entries) {
+                    r.report.damage.directories.push(r.region_sequence);
                 }
                 header
             }
@@ -116,13 +118,12 @@ impl Log {
 
     /// Notes the region's seeds and first batch.
     pub(crate) fn enter_region(&mut self, r: &Recovery, header: &BatchHeader) {
-        let number = self.regions.number(r.region);
-        let region = &mut self.regions.all[number];
-        if region.sequence != r.region || region.first_batch == 0 {
+        let region = self.regions.place_mut(r.region_sequence);
+        if region.sequence != r.region_sequence || region.first_batch == 0 {
             *region = Region {
-                sequence: r.region,
+                sequence: r.region_sequence,
                 first_batch: header.sequence,
-                seed: region_seed(&self.uuid, r.region, header.epoch),
+                seed: region_seed(&self.uuid, r.region_sequence, header.epoch),
                 ..Region::default()
             };
         }
@@ -146,7 +147,7 @@ impl Log {
         let pages = r.chunk(header.pages - r.verify.page);
         let (start, end) = (r.verify.page * page_size, (r.verify.page + pages) * page_size);
         let bytes = &self.buffers[r.chunk_buffer()];
-        let number = self.regions.number(r.region) as u32;
+        let number = self.regions.number(r.region_sequence);
         let v = &mut r.verify;
         while let Some(entry) = r.entries.get(v.entry) {
             if entry.kind == EntryKind::Data {
@@ -207,7 +208,7 @@ impl Log {
         let entries = core::mem::take(&mut r.entries);
         self.give(r, &header, &entries);
         r.entries = entries;
-        r.last_region = Some(r.region);
+        r.last_region = Some(r.region_sequence);
         r.page += header.pages;
         r.expected += 1;
         self.walk(r);

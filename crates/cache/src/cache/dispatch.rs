@@ -316,9 +316,7 @@ impl Cache {
                 tiers.flash.moved(&mut tiers.blocks, key, position, regions, good);
             }
             Event::Unmapped { key, position } => {
-                let n = self
-                    .world
-                    .shard_of(key.volume(), self.world.config.block_size.offset_of(key.block()));
+                let n = self.world.shard_of_key(key);
                 self.world.shards[n].unmapped(&mut shard_context!(self.world), key, position);
             }
             other => unreachable!("{other:?} does not refer to a record"),

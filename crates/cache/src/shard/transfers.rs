@@ -95,7 +95,7 @@ impl Transfers {
             loose_max,
             bounce,
             runs: Runs::new(),
-            ranges: Vec::with_capacity(64),
+            ranges: Vec::with_capacity(loose_max as usize),
         }
     }
 

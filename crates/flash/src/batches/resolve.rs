@@ -50,7 +50,7 @@ impl Log {
         let resolved = Resolved {
             sequence: batch.sequence,
             region_sequence: batch.region_sequence,
-            region: (batch.region_sequence % u64::from(self.geometry.regions)) as u32,
+            region: self.regions.number(batch.region_sequence),
             header_page: batch.page + u32::from(batch.opens_region),
             carried: batch.carried,
             error: self.error.filter(|_| self.batches.broken),

@@ -99,7 +99,7 @@ pub(super) fn goes_around(
     let asked = filters_written(tiers, context) && context.config.acknowledge == Acknowledge::Flash;
     let volume = &context.volumes[key.volume()];
     let most = context.config.bypass.dirty_blocks;
-    let full = most != 0 && volume.bypass && volume.stats.dirty_blocks >= most;
+    let full = most != 0 && volume.may_bypass() && volume.stats.dirty_blocks >= most;
     let bypasses = full || context.front.requests[piece.request].bypass;
     let pulled = context.config.write_policy.write_back
         && context.place(Moment::WriteMiss).flash == OnFlash::Never;

@@ -1,0 +1,126 @@
+//! Operations: what the log asks devices and the driver to do.
+//!
+//! The token of an effect names the operation, and the answer to the effect repeats the token. Only this file
+//! knows how a token's index is made.
+
+use forebay_effect::{Owner, Token};
+
+/// What an effect of the log does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Operation {
+    /// Writes a batch: its headers, and in the log layout its payloads.
+    Batch { batch: u8 },
+    /// Writes payloads of a batch to consecutive cells: those of the entries before `end` that no
+    /// earlier write of the batch has.
+    Cells { batch: u8, end: u16 },
+    /// Computes the checksum of an entry's payload.
+    Checksum { batch: u8, entry: u16 },
+    /// Makes what is complete durable.
+    Sync,
+    /// Writes a copy of the superblock, or erases one of a former tier.
+    Superblock,
+    /// Writes the directory of a region.
+    Directory,
+    /// Reads into a metadata buffer for recovery.
+    RecoveryRead { buffer: u16 },
+    /// Makes durable what an earlier run has written, before recovery reads.
+    RecoverySync,
+    /// Writes a copy of the superblock of a log that has latched.
+    RemainsSuperblock,
+    /// Makes durable what a latched log has written.
+    RemainsSync,
+}
+
+const BATCH: u32 = 0;
+const CHECKSUM: u32 = 1;
+const SYNC: u32 = 2;
+const SUPERBLOCK: u32 = 3;
+const RECOVERY_READ: u32 = 4;
+const CELLS: u32 = 5;
+const DIRECTORY: u32 = 6;
+const REMAINS_SUPERBLOCK: u32 = 7;
+const REMAINS_SYNC: u32 = 8;
+const RECOVERY_SYNC: u32 = 9;
+
+/// The kind is above the batch, which is above the number of the entry or buffer.
+const KIND_SHIFT: u32 = 24;
+const BATCH_SHIFT: u32 = 16;
+
+impl Operation {
+    /// The token of the operation's effect.
+    #[inline]
+    pub fn token(self) -> Token {
+        let (kind, batch, number) = match self {
+            Operation::Batch { batch } => (BATCH, batch, 0),
+            Operation::Cells { batch, end } => (CELLS, batch, end),
+            Operation::Checksum { batch, entry } => (CHECKSUM, batch, entry),
+            Operation::Sync => (SYNC, 0, 0),
+            Operation::Superblock => (SUPERBLOCK, 0, 0),
+            Operation::Directory => (DIRECTORY, 0, 0),
+            Operation::RecoveryRead { buffer } => (RECOVERY_READ, 0, buffer),
+            Operation::RecoverySync => (RECOVERY_SYNC, 0, 0),
+            Operation::RemainsSuperblock => (REMAINS_SUPERBLOCK, 0, 0),
+            Operation::RemainsSync => (REMAINS_SYNC, 0, 0),
+        };
+        let index = kind << KIND_SHIFT | u32::from(batch) << BATCH_SHIFT | u32::from(number);
+        Token { owner: Owner::Log, index }
+    }
+
+    /// The operation whose token has this index.
+    ///
+    /// # Panics
+    /// If no operation's token has it.
+    #[inline]
+    pub fn of(index: u32) -> Operation {
+        let (batch, number) = ((index >> BATCH_SHIFT) as u8, index as u16);
+        match index >> KIND_SHIFT {
+            BATCH => Operation::Batch { batch },
+            CELLS => Operation::Cells { batch, end: number },
+            CHECKSUM => Operation::Checksum { batch, entry: number },
+            SYNC => Operation::Sync,
+            SUPERBLOCK => Operation::Superblock,
+            DIRECTORY => Operation::Directory,
+            RECOVERY_READ => Operation::RecoveryRead { buffer: number },
+            RECOVERY_SYNC => Operation::RecoverySync,
+            REMAINS_SUPERBLOCK => Operation::RemainsSuperblock,
+            REMAINS_SYNC => Operation::RemainsSync,
+            _ => panic!("{index:#x} is not of a token of the log"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_returns_from_its_token() {
+        let operations = [
+            Operation::Batch { batch: 255 },
+            Operation::Cells { batch: 254, end: u16::MAX },
+            Operation::Cells { batch: 1, end: 0 },
+            Operation::Checksum { batch: 255, entry: u16::MAX },
+            Operation::Checksum { batch: 0, entry: 1 },
+            Operation::Sync,
+            Operation::Superblock,
+            Operation::Directory,
+            Operation::RecoveryRead { buffer: u16::MAX },
+            Operation::RecoverySync,
+            Operation::RemainsSuperblock,
+            Operation::RemainsSync,
+        ];
+        for (n, operation) in operations.into_iter().enumerate() {
+            let token = operation.token();
+            assert_eq!(token.owner, Owner::Log);
+            assert_eq!(Operation::of(token.index), operation);
+            let same = |other: &&Operation| other.token() == token;
+            assert_eq!(operations.iter().filter(same).count(), 1, "operation {n}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "is not of a token of the log")]
+    fn an_index_of_no_operation_is_refused() {
+        let _ = Operation::of(10 << KIND_SHIFT);
+    }
+}
