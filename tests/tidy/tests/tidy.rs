@@ -37,7 +37,9 @@ fn no_file_is_too_long() {
 
 #[test]
 fn the_heart_has_short_files_and_types_in_few_of_them() {
-    none(walls::check(&texts(walls::applies)));
+    let heart = texts(walls::applies);
+    none(walls::check(&heart));
+    none(walls::check_records(&heart));
 }
 
 #[test]

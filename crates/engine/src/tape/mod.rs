@@ -22,4 +22,4 @@ pub use replay::{Replayed, replay};
 /// First bytes of a tape.
 const MAGIC: [u8; 8] = *b"FOREBAYT";
 /// The version written and read.
-const VERSION: u16 = 7;
+const VERSION: u16 = 8;
