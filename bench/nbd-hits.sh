@@ -10,10 +10,14 @@
 # With BEFORE=PATH, another forebay (an older one) takes part as "before".
 #
 # The servers take turns. BENCH_SECONDS (3) per cell; BENCH_ROUNDS (5) rounds, of whose numbers
-# the medians count.
+# the medians count. BENCH_LOADS lists the loads, with commas between them: fio's mode, the
+# size of a request, the queue depth and the number of connections ("randread 4k 16 4").
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${BENCH_SECONDS:-3} rounds=${BENCH_ROUNDS:-5}
+usual="randread 4k 1 1,randread 4k 16 1,randread 4k 16 4,randread 4k 64 4,randread 64k 16 1"
+usual+=",randwrite 4k 16 1,randwrite 4k 16 4"
+IFS=, read -ra loads <<<"${BENCH_LOADS:-$usual}"
 forebay=${FOREBAY:-${CARGO_TARGET_DIR:-$PWD/target}/release/forebay}
 ramserver=${RAMSERVER:-${CARGO_TARGET_DIR:-$PWD/target}/release/ramserver}
 work=$(mktemp -d "${TMPDIR:-/tmp}/forebay-bench-XXXXXX")
@@ -85,8 +89,7 @@ PYTHON
 }
 
 for _ in $(seq "$rounds"); do
-    for load in "randread 4k 1 1" "randread 4k 16 1" "randread 4k 16 4" "randread 4k 64 4" \
-        "randread 64k 16 1" "randwrite 4k 16 1" "randwrite 4k 16 4"; do
+    for load in "${loads[@]}"; do
         for server in "${servers[@]}"; do
             # shellcheck disable=SC2086
             echo "$load $server $(cell "$server" $load)" >>cells

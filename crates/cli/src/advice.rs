@@ -42,7 +42,10 @@ impl<E: std::error::Error + 'static> From<E> for CliError {
             _ if reader_gone(&error) => CliError::writing_stdout(ErrorKind::BrokenPipe.into()),
             _ if is_bad_usage(&error) => CliError::usage(what),
             Some(error) => advised(error, what),
-            None => CliError::failed(what),
+            None => match (&error as &dyn Any).downcast_ref() {
+                Some(error) => of_replay(error, what),
+                None => CliError::failed(what),
+            },
         }
     }
 }
@@ -183,6 +186,27 @@ fn about_measuring(error: &AnalysisError, what: String) -> CliError {
         }
         E::NoRegion { .. } => CliError::failed(what).kept(NOT_MADE).next("raise --rate"),
         _ => CliError::failed(what),
+    }
+}
+
+/// The failure that an error of a replay is; `what` is the error in its own words.
+fn of_replay(error: &ReplayError, what: String) -> CliError {
+    use ReplayError as E;
+    let failure = CliError::failed(what);
+    match error {
+        E::BeyondEnd { .. } => failure
+            .next("use a larger target, or --wrap to move such requests back onto the target"),
+        E::TooManyVolumes { .. } => failure.next(
+            "give a --target for each volume, choose volumes with --volumes, or place all volumes \
+             one after another on the first target with --concatenate",
+        ),
+        E::WritesNotAllowed { .. } => {
+            failure.next("give --write to allow that, or --reads-only to leave writes out")
+        }
+        E::ReadOnly { .. } => {
+            failure.next("use another target, or --reads-only to leave writes out")
+        }
+        _ => failure,
     }
 }
 

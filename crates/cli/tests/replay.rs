@@ -242,7 +242,7 @@ fn nothing_is_written_or_created_without_leave() {
     refused(dir.path(), &to(&["--write"]), 1, &["disk.img", "--create"]);
     let precious = vec![7; 4 << 20];
     std::fs::write(&disk, &precious).unwrap();
-    refused(dir.path(), &to(&[]), 1, &["destroys", "nothing was written"]);
+    refused(dir.path(), &to(&[]), 1, &["would destroy", "nothing was written"]);
     let answer = json(dir.path(), &to(&["--reads-only"]));
     assert_eq!(answer["writes"], 0);
     assert!(answer["adjusted"]["writes_left_out"].as_u64().unwrap() > 100);
@@ -265,7 +265,7 @@ fn what_a_configuration_names_and_is_there_is_overwritten_only_with_leave() {
     let spec = "uniform:blocks=1024,requests=100,write=1";
     let load = ["load", spec, "--config", "f.toml"];
     for command in [&replay[..], &load] {
-        let says = ["destroys the data on disk.img", "nothing was written", "--write"];
+        let says = ["destroy the data on disk.img", "nothing was written", "--write"];
         refused(dir.path(), command, 1, &says);
         assert!(std::fs::read(&disk).unwrap() == precious, "{command:?}");
         json(dir.path(), &[command, &["--reads-only"]].concat());

@@ -50,7 +50,7 @@ pub enum ReplayError {
     /// A request is not on the device.
     #[error(
         "volume {volume} is accessed up to byte {end}, but {target} has only {size} bytes; nothing \
-         was written. Use a larger target, or --wrap to move such requests back onto the target"
+         was written"
     )]
     BeyondEnd {
         /// Name of the volume in the trace.
@@ -64,9 +64,7 @@ pub enum ReplayError {
     },
     /// More volumes than the target has.
     #[error(
-        "the trace has more volumes ({volumes}) than there are targets ({targets}); nothing was \
-         written. Give a --target for each volume, choose volumes with --volumes, or place all volumes one \
-         after another on the first target with --concatenate"
+        "the trace has more volumes ({volumes}) than there are targets ({targets}); nothing was written"
     )]
     TooManyVolumes {
         /// In the trace.
@@ -75,19 +73,13 @@ pub enum ReplayError {
         targets: usize,
     },
     /// Writing was not allowed.
-    #[error(
-        "the workload writes, which destroys the data on {target}; nothing was written. Give \
-         --write to allow that, or --reads-only to leave writes out"
-    )]
+    #[error("the workload writes, which would destroy the data on {target}; nothing was written")]
     WritesNotAllowed {
         /// What would be written to: a volume, a file or a device.
         target: String,
     },
     /// The target cannot be written to.
-    #[error(
-        "the workload writes, but {target} is read-only; nothing was written. Use another target, \
-         or --reads-only to leave writes out"
-    )]
+    #[error("the workload writes, but {target} is read-only; nothing was written")]
     ReadOnly {
         /// The first volume that would be written to.
         target: String,

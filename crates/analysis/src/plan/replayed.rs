@@ -97,19 +97,14 @@ impl Drop for Created {
 
 /// Why the volumes of the traces do not go onto those of the configuration.
 fn misplaced(error: ReplayError) -> BoxError {
-    match error {
-        ReplayError::TooManyVolumes { volumes, targets } => format!(
-            "the traces have {volumes} volumes but the configuration has {targets}; nothing was \
-             written. Add a [[volume]] for each volume of the traces, or read fewer volumes"
-        )
-        .into(),
-        ReplayError::BeyondEnd { volume, end, target, size } => format!(
-            "volume {volume} is accessed up to byte {end}, but [[volume]] {target} has only {size} \
-             bytes; nothing was written. Give that [[volume]] a larger `size`, or a larger device"
-        )
-        .into(),
-        error => error.into(),
-    }
+    let next = match &error {
+        ReplayError::TooManyVolumes { .. } => {
+            "add a [[volume]] for each volume of the traces, or read fewer volumes"
+        }
+        ReplayError::BeyondEnd { .. } => "give that [[volume]] a larger `size`, or a larger device",
+        _ => return error.into(),
+    };
+    format!("{error}; {next}").into()
 }
 
 /// Replays the traces against what a plan buys.
