@@ -204,11 +204,22 @@ impl Activity {
         })
     }
 
-    /// A newer record of the block was appended after everything else so far.
-    pub fn record_appended(&mut self, key: BlockKey) {
-        if let Some(n) = self.find(key) {
-            let (word, bit) = self.bit(n, key);
-            self.stale[word] &= !bit;
+    /// A newer record of the block was appended after everything else so far. Returns whether a
+    /// record of the block was stale.
+    pub fn record_appended(&mut self, key: BlockKey) -> bool {
+        let Some(n) = self.find(key) else { return false };
+        let (word, bit) = self.bit(n, key);
+        let stale = self.stale[word] & bit != 0;
+        self.stale[word] &= !bit;
+        stale
+    }
+
+    /// Appends were withdrawn: the newest that is left has the serial `last`, which no leaving extent need
+    /// wait beyond. (A later append may get the serial of a withdrawn one.)
+    pub fn limit_settling(&mut self, last: u64) {
+        for (serial, n) in &mut self.settling {
+            *serial = last.min(*serial);
+            self.extents[*n as usize].state = State::Flushing(Some(*serial));
         }
     }
 

@@ -39,6 +39,8 @@ pub(crate) struct Queued {
     pub frame: Frame,
     /// It is inserted again only if there is room to spare.
     pub spare: bool,
+    /// A stale record of the block does not need a tombstone if this one is written.
+    pub supersedes_stale: bool,
 }
 
 /// Appends that are not in a batch yet.
@@ -279,9 +281,16 @@ impl Log {
         if self.sabotage.is(Bug::TombstoneForgotten) {
             return;
         }
-        let tombstone =
-            Queued { serial: 0, ticket: None, key, valid: 0, dirty: 0, frame, spare: false };
-        self.queue.push(tombstone);
+        self.queue.push(Queued {
+            serial: 0,
+            ticket: None,
+            key,
+            valid: 0,
+            dirty: 0,
+            frame,
+            spare: false,
+            supersedes_stale: false,
+        });
     }
 
     /// Forms batches as long as there is a reason and room.

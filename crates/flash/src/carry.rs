@@ -22,14 +22,14 @@ impl Queue {
 
     /// Withdraws the waiting appends, and calls `refused` with the ticket of each. Returns the
     /// serial of the first dirty one; `taken` is the serial of the last append that is in a batch.
-    fn take_back(&mut self, taken: u64, mut refused: impl FnMut(u64)) -> u64 {
+    fn take_back(&mut self, taken: u64, mut refused: impl FnMut(u64, &Queued)) -> u64 {
         let mut first = u64::MAX;
         let barrier = self.barriers.back().map_or(0, |b| b.0);
         self.items.retain(|item| {
             match item.ticket {
                 // (What a mark waits for goes its way.)
                 Some(ticket) if item.serial > barrier => {
-                    refused(ticket);
+                    refused(ticket, item);
                     if item.dirty != 0 {
                         first = first.min(item.serial);
                         self.taken_back.push_back(ticket);
@@ -82,6 +82,9 @@ impl Log {
         let refusal = if draining { self.error } else { self.refusal() };
         let Some(queued) = self.admit(&append, refusal) else { return };
         self.activity.record_appended(append.key);
+        // The record that is carried on counts, so none of the block is stale any more.
+        let waiting = self.queue.items.iter_mut().filter(|item| item.key == append.key);
+        waiting.for_each(|item| item.supersedes_stale = false);
         self.queue.carry(queued);
         self.pump();
     }
@@ -134,14 +137,20 @@ impl Log {
     }
 
     /// Withdraws the appends that wait to be written: [`Event::AppendRefused`] follows for each,
-    /// and syncs that cover a dirty one fail. For a caller that has waited too long for room.
+    /// and syncs that cover a dirty one fail. A record that a withdrawn append would have superseded
+    /// is stale again. For a caller that has waited too long for room.
     pub fn take_back(&mut self) {
-        let events = &mut self.events;
+        let (events, activity) = (&mut self.events, &mut self.activity);
         let complete = self.commit.complete_serial.max(self.batches.last_serial());
-        let first = self.queue.take_back(complete, |ticket| {
+        let first = self.queue.take_back(complete, |ticket, item| {
             events.push_back(Event::AppendRefused { ticket });
+            if item.supersedes_stale {
+                // The extent has not left the table: it would have waited for this append.
+                activity.distrust(item.key);
+            }
         });
         let last = self.queue.last_serial;
+        self.activity.limit_settling(last);
         self.commit.tickets.retain_mut(|(serial, ticket)| {
             if *serial >= first {
                 let result = Err(IoError::Device);

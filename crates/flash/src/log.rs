@@ -171,8 +171,8 @@ impl Log {
     /// If a mask has granules that a block does not have, or in the slots layout lost ones ([`Append::dirty`]).
     pub fn append(&mut self, append: Append) {
         let Some(queued) = self.admit(&append, self.refusal()) else { return };
-        self.activity.record_appended(append.key);
-        let serial = self.queue.push(queued);
+        let supersedes_stale = self.activity.record_appended(append.key);
+        let serial = self.queue.push(Queued { supersedes_stale, ..queued });
         if append.urgent {
             self.queue.close_through = serial;
         }
@@ -199,8 +199,16 @@ impl Log {
             self.events.push_back(Event::AppendFailed { ticket, error });
             return None;
         }
-        let (serial, ticket, spare) = (0, Some(ticket), false);
-        Some(Queued { serial, ticket, key, valid, dirty, frame, spare })
+        Some(Queued {
+            serial: 0,
+            ticket: Some(ticket),
+            key,
+            valid,
+            dirty,
+            frame,
+            spare: false,
+            supersedes_stale: false,
+        })
     }
 
     /// Writes the open batch as soon as no batch is being written.

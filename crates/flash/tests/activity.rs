@@ -56,6 +56,7 @@ struct Model {
     distrusted: u64,
     retired: u64,
     clean: u64,
+    taken_back: u64,
 }
 
 const BLOCKS: u64 = 32;
@@ -65,6 +66,10 @@ impl Model {
         while let Some(event) = rig.log.poll_event() {
             match event {
                 Event::Appended { ticket, .. } => self.free_frames.push(ticket as u32),
+                Event::AppendRefused { ticket } => {
+                    self.free_frames.push(ticket as u32);
+                    self.taken_back += 1;
+                }
                 Event::Active { ticket, result } => {
                     result.unwrap();
                     assert!(self.asked.remove(&ticket));
@@ -139,6 +144,7 @@ impl Model {
                     rig.log.region_released(self.reclaiming.remove(0));
                 }
             }
+            13 if rng.one_in(8) => rig.log.take_back(),
             _ => {
                 if rig.under_way() > 0 {
                     rig.complete(rng.below(rig.under_way() as u64) as usize);
@@ -257,6 +263,7 @@ fn run(seed: u64, geometry: Geometry, options: Options, total: &mut Model) {
     total.distrusted += model.distrusted;
     total.retired += model.retired;
     total.clean += model.clean;
+    total.taken_back += model.taken_back;
 }
 
 #[test]
@@ -276,9 +283,59 @@ fn a_trusted_record_always_says_what_the_backing_store_says() {
         ("distrusted", total.distrusted),
         ("retired", total.retired),
         ("warm clean starts", total.clean),
+        ("taken back", total.taken_back),
     ] {
         assert!(count > runs, "{what}: {count}");
     }
+}
+
+#[test]
+fn a_stale_record_stays_stale_if_the_newer_one_is_taken_back() {
+    let mut rig = Rig::formatted(tiny(), options());
+    let append = |rig: &mut Rig, version| {
+        rig.fill(0, key(0), version);
+        let valid = rig.geometry.full_mask();
+        let (ticket, key, frame) = (0, key(0), Frame(0));
+        rig.log.append(Append { ticket, key, valid, dirty: 0, frame, urgent: false });
+    };
+    append(&mut rig, 1);
+    rig.log.close_batch();
+    rig.settle();
+    rig.log.mark_active(key(0), 1);
+    rig.settle();
+    rig.log.direct_done(key(0));
+    // What the direct write wrote is read back, and about to enter flash.
+    append(&mut rig, 2);
+    rig.log.take_back();
+    assert_eq!(rig.settle(), [Event::AppendRefused { ticket: 0 }]);
+    rig.log.stop();
+    rig.settle();
+    let mut next = rig.restart(Start::RECOVER);
+    let events = next.settle();
+    let last = events.iter().rev().find(|e| !matches!(e, Event::Ready(_)));
+    assert_eq!(last, Some(&Event::RecoveredTombstone { key: key(0) }), "{events:?}");
+}
+
+#[test]
+fn extents_leave_the_table_although_appends_were_taken_back() {
+    let mut rig = Rig::formatted(tiny(), options());
+    for (ticket, block) in [(1, 0), (2, 4)] {
+        rig.log.mark_active(key(block), ticket);
+        rig.settle();
+    }
+    rig.log.mark_active(key(8), 3);
+    rig.log.direct_done(key(4));
+    let events = rig.settle();
+    let [Event::Retire { extent, .. }] = events[..] else { panic!("{events:?}") };
+    // Two batches are in flight, so the ninth append waits, and the extent leaves after it.
+    for n in 0..9 {
+        rig.append(n, key(4 + n), 1, false);
+    }
+    rig.log.extent_released(extent);
+    rig.log.take_back();
+    let events = rig.settle();
+    assert!(events.contains(&Event::AppendRefused { ticket: 8 }), "{events:?}");
+    assert!(events.contains(&Event::Active { ticket: 3, result: Ok(()) }), "{events:?}");
 }
 
 #[test]
