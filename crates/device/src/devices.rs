@@ -93,7 +93,8 @@ pub struct Capabilities {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// Not done, try again (`EINTR`, `EAGAIN`, `EBUSY`, `ENOMEM`).
+    /// Not done (`EINTR`, `EAGAIN`, `EBUSY`, `ENOMEM`). All but a sync may be tried again: as the error of a sync,
+    /// it can stand for a failed write of the page cache, which the kernel reports only once.
     #[error("the device was busy")]
     Again,
     /// The medium or the path to it failed (`EIO` and similar); may be temporary.

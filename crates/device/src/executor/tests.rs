@@ -486,11 +486,13 @@ fn what_device_effects_take_is_counted_once_each_by_device_and_kind() {
 
 #[test]
 fn a_failed_sync_is_not_retried() {
-    let mut world = World::new(DeviceOptions::sized(64 << 10));
-    world.executor.devices_mut().fail_at(0, Fault::SyncFailure);
-    let sync = world.script.sync(FLASH);
-    assert_eq!(world.outcomes(), [(sync, Err(IoError::Device))]);
-    assert_eq!(world.executor.devices().operations(), 1);
+    for fault in [Fault::SyncFailure, Fault::Again] {
+        let mut world = World::new(DeviceOptions::sized(64 << 10));
+        world.executor.devices_mut().fail_at(0, fault);
+        let sync = world.script.sync(FLASH);
+        assert_eq!(world.outcomes(), [(sync, Err(IoError::Device))], "{fault:?}");
+        assert_eq!(world.executor.devices().operations(), 1, "{fault:?}");
+    }
 }
 
 #[test]

@@ -182,12 +182,14 @@ impl<D: Devices> Executor<D> {
         let transfer = &mut self.table[index as usize];
         let action = transfer.steps.current().map(|step| step.action);
         let again = match (error, action) {
+            // Whatever the error: the kernel may have dropped what the sync should have covered, and
+            // the next sync would succeed.
+            (_, Some(Action::Sync)) => false,
             (DeviceError::Again, _) => {
                 transfer.again += 1;
                 self.stats.again += 1;
                 transfer.again <= self.limits.again_max
             }
-            (_, Some(Action::Sync)) => false,
             (DeviceError::Unsupported | DeviceError::Invalid, Some(Action::Zero)) => {
                 transfer.steps.write_zeroes_instead();
                 self.stats.zeroes_by_writing += 1;

@@ -362,7 +362,7 @@ impl Target {
             match verb {
                 Verb::Read => libc::preadv64(fd, pieces, count, at) as i64,
                 Verb::Write => libc::pwritev64(fd, pieces, count, at) as i64,
-                Verb::Sync => libc::fdatasync(fd).into(),
+                Verb::Sync => sync_data(fd).into(),
                 Verb::WriteZeroes { punch } => {
                     libc::fallocate64(fd, zeroing_mode(punch), at, length as libc::off64_t).into()
                 }
@@ -372,6 +372,20 @@ impl Target {
             return Err(io::Error::last_os_error().into());
         }
         Ok(if matches!(verb, Verb::Read | Verb::Write) { result as u64 } else { length })
+    }
+}
+
+/// `fdatasync`, once more if a signal interrupted it: that is no report of lost data.
+///
+/// # Safety
+/// As `fdatasync`.
+unsafe fn sync_data(fd: RawFd) -> libc::c_int {
+    loop {
+        // SAFETY: the caller's.
+        let result = unsafe { libc::fdatasync(fd) };
+        if result == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return result;
+        }
     }
 }
 

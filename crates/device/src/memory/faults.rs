@@ -25,7 +25,7 @@ pub enum Fault {
     SyncFailure,
     /// No space is left; part of the write may have landed.
     NoSpace,
-    /// The device is busy (`EAGAIN`); nothing happened.
+    /// The device is busy (`EAGAIN`); nothing happened. For a sync, like [`Fault::SyncFailure`].
     Again,
     /// A transfer ends early, without an error.
     Short,

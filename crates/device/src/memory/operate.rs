@@ -96,7 +96,13 @@ impl MemoryDevices {
             return Err(DeviceError::Gone);
         }
         match pending.fault {
-            Some(Fault::Again) => return Err(DeviceError::Again),
+            Some(Fault::Again) => {
+                // Linux also reports a failed write of its page cache so (`ENOMEM`, `EBUSY`), once.
+                if verb == Verb::Sync {
+                    self.media[index].fail_sync(pending.submitted, &mut self.random);
+                }
+                return Err(DeviceError::Again);
+            }
             Some(Fault::Slow) | None => {}
             Some(fault) => return self.carry_out_badly(index, pending, fault),
         }
