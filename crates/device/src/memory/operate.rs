@@ -99,6 +99,7 @@ impl MemoryDevices {
             Some(Fault::Again) => {
                 // Linux also reports a failed write of its page cache so (`ENOMEM`, `EBUSY`), once.
                 if verb == Verb::Sync {
+                    self.counts.note(Fault::SyncFailure);
                     self.media[index].fail_sync(pending.submitted, &mut self.random);
                 }
                 return Err(DeviceError::Again);
