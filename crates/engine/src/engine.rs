@@ -120,7 +120,10 @@ impl Engine {
             // Until that is done, all notes of how the stores were left stay: if it is cut short, the
             // next start must not trust them either.
             let all: Vec<Volume> = engine.volumes.iter().map(|v| v.volume).collect();
-            engine.invalidate(&all)?;
+            engine.invalidate_watched(&all, |destaging| {
+                let seconds = began.elapsed().as_secs_f64();
+                progress(&Recovering { destaging, seconds, ..Recovering::default() })
+            })?;
         }
         engine.complete(|completing| {
             let seconds = began.elapsed().as_secs_f64();

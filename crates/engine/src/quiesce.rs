@@ -9,6 +9,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::TryLockError;
+use std::thread::{Builder, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use forebay_block::{PerVolume, Volume};
@@ -54,22 +55,27 @@ impl Engine {
         &self,
         orders: &mut Orders,
         limit: Option<Duration>,
-        progress: &mut impl FnMut(u64),
+        mut progress: impl FnMut(u64),
     ) -> Result<(), EngineError> {
+        let mut progress = |dirty| {
+            progress(dirty);
+            ControlFlow::Continue(())
+        };
         let began = self.shared.lock().quiesced;
         if orders.notes.is_some() {
             // The new notes must not cover up what others have changed since the last ones.
             self.drop_changed(orders)?;
         }
         if began.is_none() {
-            self.destage_all(orders, progress)?;
+            self.destage_during(orders, "the destage", &mut progress)?;
         }
         let new = Quiesced { since: Instant::now(), until: None };
         self.shared.lock().quiesced = Some(began.unwrap_or(new));
-        let quiesced = self.hold_all(orders, progress).and_then(|()| self.note(orders));
+        let quiesced = self.hold_all(orders, &mut progress).and_then(|()| self.note(orders));
         // The limit holds even if the quiesce fails and cannot end now.
         if let Some(quiesced) = &mut self.shared.lock().quiesced {
-            quiesced.until = limit.map(|limit| Instant::now() + limit);
+            // (A limit beyond what the clock can say is none.)
+            quiesced.until = limit.and_then(|limit| Instant::now().checked_add(limit));
         }
         if quiesced.is_err() {
             // That clients have to wait is more serious than the error.
@@ -194,13 +200,23 @@ impl Engine {
     /// As [`destage`](Engine::destage), or if the flash tier cannot be written; then nothing was
     /// dropped.
     pub fn invalidate(&self, volumes: &[Volume]) -> Result<(), EngineError> {
+        self.invalidate_watched(volumes, |_| ControlFlow::Continue(()))
+    }
+
+    /// Like [`invalidate`](Engine::invalidate), and reports the number of dirty blocks, until
+    /// `progress` abandons it. Then nothing was dropped.
+    pub(crate) fn invalidate_watched(
+        &self,
+        volumes: &[Volume],
+        progress: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> Result<(), EngineError> {
         let volumes = volumes.iter().map(|&volume| void(volume)).collect();
         let mut orders = self.begin_order()?;
         let what = "dropping cached data";
         if self.shared.lock().quiesced.is_some() {
             return self.seal(volumes).map_err(failed(what));
         }
-        let held = self.hold_all(&mut orders, |_| {});
+        let held = self.hold_all(&mut orders, progress);
         let dropped = held.and_then(|()| self.seal(volumes).map_err(failed(what)));
         self.shared.with_core(|core, now| core.hold(false, now));
         dropped
@@ -210,7 +226,7 @@ impl Engine {
     fn hold_all(
         &self,
         orders: &mut Orders,
-        mut progress: impl FnMut(u64),
+        mut progress: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<(), EngineError> {
         self.shared.with_core(|core, now| core.hold(true, now));
         loop {
@@ -224,18 +240,7 @@ impl Engine {
             drop(core);
             std::thread::sleep(QUIET_POLL_PERIOD);
         }
-        self.destage_all(orders, &mut progress)
-    }
-
-    fn destage_all(
-        &self,
-        orders: &mut Orders,
-        progress: &mut impl FnMut(u64),
-    ) -> Result<(), EngineError> {
-        self.destage_during(orders, "the destage", |dirty| {
-            progress(dirty);
-            ControlFlow::Continue(())
-        })
+        self.destage_during(orders, "the destage", &mut progress)
     }
 
     /// Records how the stores are left; nothing is in progress. Returns the notes, by volume.
@@ -392,9 +397,19 @@ fn for_each_store<T: Send>(
     let what = &what;
     std::thread::scope(|scope| {
         let threads: Vec<_> = (stores.iter().map(|(volume, store)| (volume, &**store)))
-            .map(|(volume, store)| scope.spawn(move || what(volume, store)))
+            .map(|(volume, store)| {
+                let thread = Builder::new();
+                // Where no more threads may be started, this one does it, below.
+                let thread = thread.spawn_scoped(scope, move || what(volume, store)).ok();
+                (volume, store, thread)
+            })
             .collect();
-        threads.into_iter().map(|thread| thread.join().expect("reading does not panic")).collect()
+        let result = |(volume, store, thread): (_, _, Option<ScopedJoinHandle<'_, T>>)| match thread
+        {
+            Some(thread) => thread.join().expect("reading does not panic"),
+            None => what(volume, store),
+        };
+        threads.into_iter().map(result).collect()
     })
 }
 

@@ -68,6 +68,9 @@ pub struct Recovering {
     pub records: u64,
     /// Blocks that are missing from older copies of stores and will be copied to them from flash.
     pub completing: u64,
+    /// With `--drop-clean`: dirty blocks that will be written to the stores before the cached data is
+    /// dropped.
+    pub destaging: u64,
     /// Seconds since the start.
     pub seconds: f64,
 }
@@ -75,7 +78,7 @@ pub struct Recovering {
 impl Recovering {
     pub(crate) fn new(of_log: &forebay_flash::Recovering, seconds: f64) -> Recovering {
         let forebay_flash::Recovering { regions_done, regions, records } = *of_log;
-        Recovering { regions_done, regions, records, completing: 0, seconds }
+        Recovering { regions_done, regions, records, completing: 0, destaging: 0, seconds }
     }
 }
 
@@ -85,6 +88,11 @@ impl std::fmt::Display for Recovering {
             _ if self.completing > 0 => {
                 write!(f, "completing older copies of stores: {} blocks left", self.completing)
             }
+            _ if self.destaging > 0 => write!(
+                f,
+                "writing dirty blocks to the stores before dropping cached data: {} left",
+                self.destaging
+            ),
             0 => write!(f, "opening the flash tier"),
             of => write!(
                 f,

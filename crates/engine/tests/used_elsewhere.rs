@@ -2,8 +2,10 @@
 //! start is refused by name; and stores that were left alone are taken for what they are.
 
 use std::fs::File;
+use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use forebay_block::{Flags, Op, Volume};
 use forebay_config::Config;
@@ -198,6 +200,35 @@ fn dirty_data_for_a_store_that_others_wrote_are_refused_and_kept() {
         let (engine, _) = bench.reopen();
         assert_eq!([0, 5, 700].map(|block| read(&engine, block)), [1, 1, 7], "{layout}");
     }
+}
+
+#[test]
+fn a_start_that_drops_clean_data_says_how_much_is_dirty_and_can_be_abandoned() {
+    let bench = Bench::new("offset", "write-back");
+    let engine = bench.open();
+    fill(&engine, 1);
+    engine.stop(StopMode::Keep, |_| {}).unwrap();
+    let options = || EngineOptions { drop_clean: true, ..EngineOptions::default() };
+    let mut told = 0;
+    let started = Engine::open_watched(&bench.config(), options(), &mut |progress| {
+        told = told.max(progress.destaging);
+        if told > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert!(matches!(started, Err(EngineError::StartEnded)), "{started:?}");
+    assert!(told > 0);
+    let engine = Engine::open(&bench.config(), options()).unwrap();
+    assert!((0..600).all(|block| read(&engine, block) == 1));
+}
+
+#[test]
+fn a_quiesce_without_end_can_have_any_limit() {
+    let bench = Bench::new("offset", "write-back");
+    let engine = bench.open();
+    write(&engine, 0, 1);
+    engine.quiesce(Some(Duration::MAX), |_| {}).unwrap();
+    assert_eq!(engine.status().quiesced.unwrap().left_s, None);
+    engine.resume().unwrap();
+    assert_eq!(read(&engine, 0), 1);
 }
 
 #[test]

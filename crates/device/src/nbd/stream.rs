@@ -1,16 +1,24 @@
 //! Non-blocking sockets of both kinds.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use forebay_nbd::NbdAddress;
-use socket2::Socket;
+use socket2::{Socket, TcpKeepalive};
 
-/// How long a server may take for one step of the handshake.
+/// How long a server may take to accept a connection, and for one step of the handshake.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A TCP server that has been silent for this long is asked whether it is there, then once more after each
+/// `PROBE_PERIOD`.
+const SILENCE: Duration = Duration::from_secs(10);
+const PROBE_PERIOD: Duration = Duration::from_secs(5);
+/// A TCP server whose machine leaves so many of these questions without an answer is gone.
+const PROBES: u32 = 4;
+/// So is one whose machine does not confirm for this long that it has received a request.
+const CONFIRMATION: Duration = Duration::from_secs(30);
 
 /// A connection to a server.
 #[derive(Debug)]
@@ -23,9 +31,14 @@ impl Stream {
         let socket = match address {
             NbdAddress::Unix(path) => Socket::from(UnixStream::connect(path)?),
             NbdAddress::Tcp { host, port } => {
-                let stream = TcpStream::connect((host.as_str(), *port))?;
+                let stream = connect(host, *port)?;
                 stream.set_nodelay(true)?;
-                stream.into()
+                let socket = Socket::from(stream);
+                let keepalive = TcpKeepalive::new().with_time(SILENCE);
+                let keepalive = keepalive.with_interval(PROBE_PERIOD).with_retries(PROBES);
+                socket.set_tcp_keepalive(&keepalive)?;
+                socket.set_tcp_user_timeout(Some(CONFIRMATION))?;
+                socket
             }
         };
         socket.set_read_timeout(Some(PATIENCE))?;
@@ -54,6 +67,18 @@ impl Stream {
     }
 }
 
+/// Connects to the first address of a host that answers.
+fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
 fn may_block(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(bytes) => Ok(Some(bytes)),
@@ -67,5 +92,22 @@ fn may_block(result: io::Result<usize>) -> io::Result<Option<usize>> {
 impl AsRawFd for Stream {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tcp_server_whose_machine_falls_silent_is_noticed() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (host, port) = ("127.0.0.1".to_owned(), listener.local_addr().unwrap().port());
+        let Stream(socket) = Stream::connect(&NbdAddress::Tcp { host, port }).unwrap();
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), SILENCE);
+        assert_eq!(socket.tcp_keepalive_interval().unwrap(), PROBE_PERIOD);
+        assert_eq!(socket.tcp_keepalive_retries().unwrap(), PROBES);
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(CONFIRMATION));
     }
 }

@@ -22,7 +22,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::Instant;
 
 use super::access::Access;
@@ -99,8 +99,7 @@ pub(super) fn run(
 ) -> Result<impl FnOnce() + Send + 'static, ServeError> {
     let system = |e| ServeError::System("serve the control address", e);
     let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_io().enable_time().thread_name("forebay-control-job");
-    let runtime = builder.max_blocking_threads(CONNECTIONS_MAX).build().map_err(system)?;
+    let runtime = builder.enable_io().enable_time().build().map_err(system)?;
     let (socket, file) = {
         let _inside = runtime.enter();
         Socket::new(listener).map_err(system)?
@@ -228,15 +227,17 @@ impl Server {
     }
 
     /// One client: one request, one answer.
-    async fn converse<S>(self: Arc<Self>, stream: S, guest: Arc<Guest>, _room: OwnedSemaphorePermit)
+    async fn converse<S>(self: Arc<Self>, stream: S, guest: Arc<Guest>, room: OwnedSemaphorePermit)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let answered = Arc::new(Notify::new());
+        let room = Arc::new(room);
         let service = service_fn(|request| {
             let (server, guest, answered) = (self.clone(), guest.clone(), answered.clone());
+            let room = room.clone();
             async move {
-                let answer = server.answer(request, &guest).await;
+                let answer = server.answer(request, &guest, room).await;
                 answered.notify_one();
                 Ok::<_, Infallible>(respond(answer))
             }
@@ -260,17 +261,30 @@ impl Server {
                 std::future::pending().await
             }
         };
+        let made_room = async {
+            guest.makes_room.notified().await;
+            if guest.has_asked() {
+                std::future::pending().await
+            }
+        };
         // How a connection ends is its client's business.
         tokio::select! {
             _ = connection => {}
             () = cut_off => {}
             () = stopped => {}
-            () = guest.makes_room.notified() => {}
+            () = made_room => {}
         }
         guest.asked.store(true, Ordering::Relaxed);
     }
 
-    async fn answer(&self, request: Request<Incoming>, guest: &Guest) -> Answer {
+    /// The answer to a request. Whatever becomes of the connection, its `room` is taken until the answer is
+    /// known.
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        guest: &Guest,
+        room: Arc<OwnedSemaphorePermit>,
+    ) -> Answer {
         let (head, body) = request.into_parts();
         if let Err((code, message)) = self.access.check(&head.uri, &head.headers) {
             return Answer::error(code, message);
@@ -295,11 +309,20 @@ impl Server {
         };
         let query = head.uri.query().unwrap_or_default().to_owned();
         let (question, answerer) = (Question { order, path, query }, self.answerer.clone());
-        let job = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            answerer(&question)
+        let (sender, answer) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("forebay-control-job".to_owned());
+        // (Tokio's threads for blocking work panic if none can be started.)
+        let thread = thread.spawn(move || {
+            let _permits = (permit, room);
+            // The client may have gone.
+            let _ = sender.send(answerer(&question));
         });
-        job.await.unwrap_or_else(|_| Answer::error(500, "the server could not build the response"))
+        if thread.is_err() {
+            return Answer::error(503, "the server cannot start a thread; try again later");
+        }
+        answer
+            .await
+            .unwrap_or_else(|_| Answer::error(500, "the server could not build the response"))
     }
 }
 

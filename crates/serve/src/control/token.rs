@@ -137,7 +137,9 @@ fn create(path: &Path) -> io::Result<()> {
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
     // The next token is another one.
     let token = token.split_at(8).1;
-    let linked = writeln!(file, "{token}").and_then(|()| fs::hard_link(&new, path));
+    // A power cut must not leave the name without the contents: no server would start.
+    let written = writeln!(file, "{token}").and_then(|()| file.sync_all());
+    let linked = written.and_then(|()| fs::hard_link(&new, path));
     fs::remove_file(&new)?;
     linked.or_else(|e| if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })
 }
