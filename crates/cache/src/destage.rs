@@ -144,6 +144,7 @@ impl Destages {
             // All flushed: now the regions.
             let owed = world.volumes.iter().any(|(_, v)| v.owed > 0);
             let lost = world.flash.is_lost() && !is_salvaged(world) && owed;
+            // A stop that is near ends a destage, unless the destage is its own.
             let cut = world.hurry && world.state != CacheState::Destaging;
             if !lost && !cut {
                 cleaner.push_all_dirty(world);

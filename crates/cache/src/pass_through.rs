@@ -73,7 +73,7 @@ pub(crate) struct PassThrough {
 impl PassThrough {
     /// The log has failed: no record is written to flash until the next start.
     pub fn begin(&mut self, world: &mut World) {
-        if world.state == CacheState::Ready && !world.hurry {
+        if !world.is_stopping() {
             self.stage = Stage::Settling;
             world.flash.awaits_void = true;
             let limit = world.config.give_up_after;
@@ -93,7 +93,7 @@ impl PassThrough {
         if stage == Stage::Idle {
             return false;
         }
-        if world.state != CacheState::Ready || world.hurry {
+        if world.is_stopping() {
             // A stop does not wait for it.
             (self.stage, self.retry_at) = (Stage::Idle, None);
             self.let_go(world);

@@ -21,7 +21,7 @@ use forebay_flash::{Layout, Stamp};
 use crate::notice::Notice;
 use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
-use crate::world::{CacheState, World};
+use crate::world::World;
 
 /// The state of all stamps.
 #[derive(Clone, Debug, Default)]
@@ -227,13 +227,8 @@ impl Stamps {
         complete: u64,
         release: bool,
     ) -> bool {
-        // Stamps are also ordered while records are being disowned, which may need room.
-        let runs = !matches!(
-            world.state,
-            CacheState::New | CacheState::Starting | CacheState::Stopped | CacheState::Failed
-        );
         let volumes = volumes & self.kept & !self.under_way;
-        if !runs || volumes.is_empty() {
+        if !world.state.may_stamp() || volumes.is_empty() {
             return false;
         }
         let mut stamp = world.stamp_now(false);

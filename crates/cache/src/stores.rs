@@ -212,8 +212,7 @@ impl Stores {
 
     /// Whether a stop waits for room that only stores known to fail can make.
     fn stops_in_vain(&self, world: &World, cleaner: &Cleaner) -> bool {
-        let stopping = world.hurry || world.state != CacheState::Ready;
-        stopping
+        world.is_stopping()
             && !world.volumes.failing.is_empty()
             && !world.flash.is_lost()
             && cleaner.is_idle()
@@ -454,8 +453,7 @@ impl Stores {
     }
 }
 
-/// Whether late stores are destaged to: a stop may need the room too.
+/// Whether late stores are destaged to.
 fn may_tend(world: &World) -> bool {
-    use CacheState::{Destaging, Draining, Flushing, Ready};
-    matches!(world.state, Ready | Draining | Flushing | Destaging) && !world.flash.is_lost()
+    world.state.may_tend_late() && !world.flash.is_lost()
 }

@@ -65,12 +65,10 @@ pub(crate) struct VolumeState {
     pub read_only: bool,
     /// Its sequential streams, if requests may bypass the cache.
     streams: Option<Box<Streams>>,
-    /// Completed writes to the backing store that bypassed the log, and how many of them are
-    /// durable.
+    /// Direct writes begun, how many of them have ended, and how many are durable.
+    direct_begun: u64,
     direct_done: u64,
     direct_durable: u64,
-    /// Direct writes begun.
-    direct_begun: u64,
     pub log_bypass: LogBypass,
     /// The number of the last direct write to each stripe. Stripes that are [`PLACES`] apart share
     /// one, so it may be too high.
@@ -126,9 +124,9 @@ impl VolumeState {
             // The streams are allocated here, so that requests do not allocate.
             streams: config.bypass.then(Box::default),
             // What an earlier process wrote may still be in the device's cache: owed a sync.
+            direct_begun: 1,
             direct_done: 1,
             direct_durable: 0,
-            direct_begun: 1,
             log_bypass: LogBypass::Allowed,
             direct_last: vec![1; PLACES as usize].into_boxed_slice(),
             sync_failed: false,
@@ -176,8 +174,10 @@ impl VolumeState {
         self.direct_begun += 1;
     }
 
-    /// A direct write to these bytes has completed; stripes have `1 << stripe_shift` bytes.
+    /// A direct write to these bytes has ended, successfully or not; stripes have `1 << stripe_shift`
+    /// bytes.
     pub fn direct_written(&mut self, start: u64, end: u64, stripe_shift: u32) {
+        debug_assert!(self.direct_done < self.direct_begun, "a direct write ends that never began");
         self.direct_done += 1;
         let (first, last) = (start >> stripe_shift, end.saturating_sub(1) >> stripe_shift);
         for place in first..=last.min(first + PLACES - 1) {

@@ -24,12 +24,15 @@ use crate::volumes::Volumes;
 /// The state of the cache between its start and its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CacheState {
+    /// Not started.
     New,
+    /// The log is being read.
     Starting,
     /// The log is open; records without a place are being disowned.
     Disowning,
+    /// Requests are served.
     Ready,
-    /// Waiting for requests in flight.
+    /// A stop has begun: waiting for requests in flight.
     Draining,
     /// Flushing the blocks that are dirty in DRAM.
     Flushing,
@@ -39,8 +42,72 @@ pub(crate) enum CacheState {
     Closing,
     /// Nothing is cleaned any more; work that was begun ends.
     Ending,
+    /// The stop has ended.
     Stopped,
+    /// The start has failed.
     Failed,
+}
+
+impl CacheState {
+    /// Whether no new request is served any more: a stop has begun, or the start has failed.
+    #[inline]
+    pub fn is_past_service(self) -> bool {
+        match self {
+            Self::New | Self::Starting | Self::Disowning | Self::Ready => false,
+            Self::Draining
+            | Self::Flushing
+            | Self::Destaging
+            | Self::Closing
+            | Self::Ending
+            | Self::Stopped
+            | Self::Failed => true,
+        }
+    }
+
+    /// Whether the cleaning of a region may begin. (No part asks for one before the log is open.)
+    pub fn may_clean(self) -> bool {
+        match self {
+            Self::New
+            | Self::Starting
+            | Self::Disowning
+            | Self::Ready
+            | Self::Draining
+            | Self::Flushing
+            | Self::Destaging
+            | Self::Closing => true,
+            Self::Ending | Self::Stopped | Self::Failed => false,
+        }
+    }
+
+    /// Whether stamps may be ordered. Disowned records may need room that waits for a stamp, and work that
+    /// was begun may order stamps until the stop has ended.
+    pub fn may_stamp(self) -> bool {
+        match self {
+            Self::Disowning
+            | Self::Ready
+            | Self::Draining
+            | Self::Flushing
+            | Self::Destaging
+            | Self::Closing
+            | Self::Ending => true,
+            Self::New | Self::Starting | Self::Stopped | Self::Failed => false,
+        }
+    }
+
+    /// Whether dirty data may be destaged to late stores apart from other cleanings: while requests need
+    /// the room, or a stop may.
+    pub fn may_tend_late(self) -> bool {
+        match self {
+            Self::Ready | Self::Draining | Self::Flushing | Self::Destaging => true,
+            Self::New
+            | Self::Starting
+            | Self::Disowning
+            | Self::Closing
+            | Self::Ending
+            | Self::Stopped
+            | Self::Failed => false,
+        }
+    }
 }
 
 /// See the module.
@@ -165,6 +232,12 @@ impl World {
             interval_ends: Nanos(u64::MAX),
             config,
         }
+    }
+
+    /// Whether a stop is near or has begun: nothing waits for data that cannot be destaged. A start counts
+    /// too, because it also has to end.
+    pub fn is_stopping(&self) -> bool {
+        self.hurry || self.state != CacheState::Ready
     }
 
     /// A call begins, and its effects are polled afterwards; the time is `now` or later.

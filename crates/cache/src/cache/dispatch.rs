@@ -58,10 +58,8 @@ impl Cache {
     /// Whether a destage or a stop is in progress.
     #[inline]
     pub(super) fn may_stop(&self) -> bool {
-        !matches!(
-            self.world.state,
-            CacheState::New | CacheState::Starting | CacheState::Disowning | CacheState::Ready
-        ) || self.destages.is_under_way()
+        self.world.state.is_past_service()
+            || self.destages.is_under_way()
             || !self.world.front.internal_done.is_empty()
     }
 

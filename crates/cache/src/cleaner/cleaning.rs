@@ -17,7 +17,7 @@ use crate::stores::Stores;
 use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
 use crate::volume_set::VolumeSet;
-use crate::world::{CacheState, Turn, World, shard_context};
+use crate::world::{Turn, World, shard_context};
 
 /// The objects that a cleaning needs during one call.
 pub(crate) struct Surroundings<'a> {
@@ -59,10 +59,9 @@ impl Cleaner {
         if failures.max(unreadable) < FAILURES_MAX || !world.somebody_waits_in_vain() {
             return Turn::Nothing;
         }
-        let stopping = world.hurry || world.state != CacheState::Ready;
         // What can still be destaged first.
         let pinned = unreadable >= FAILURES_MAX && !self.is_destaging();
-        if pinned || (failures >= FAILURES_MAX && stopping) {
+        if pinned || (failures >= FAILURES_MAX && world.is_stopping()) {
             self.retry_at = None;
             return Turn::GiveUp;
         }
@@ -463,8 +462,7 @@ fn abandon_chosen(world: &mut World) {
 
 /// Whether another region may be cleaned: not after the log has stopped.
 fn may_clean(world: &World) -> bool {
-    !matches!(world.state, CacheState::Ending | CacheState::Stopped | CacheState::Failed)
-        || world.mode.sabotage.is(Bug::CleansAfterStop)
+    world.state.may_clean() || world.mode.sabotage.is(Bug::CleansAfterStop)
 }
 
 fn holds_unreadable(world: &World, region: u32) -> bool {

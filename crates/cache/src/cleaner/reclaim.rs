@@ -9,7 +9,7 @@ use super::{Cleaner, FAILURES_MAX, Phase, Surroundings, Work};
 use crate::shard::owed::{self, Owed};
 use crate::shard::{CarryState, MoveState, Shard};
 use crate::volume_set::VolumeSet;
-use crate::world::{CacheState, Turn, World, shard_context};
+use crate::world::{Turn, World, shard_context};
 
 /// Most unreadable records of a region that are given up as lost to make room.
 const LOST_MAX: u64 = 16;
@@ -59,11 +59,7 @@ impl Cleaner {
         let log = s.world.log.as_ref().expect("only a log has regions");
         // A piece that waits for an index entry waits for the region's records to be forgotten.
         let short = s.world.shards.iter().any(Shard::waits_for_an_entry);
-        if log.layout() != Layout::Log
-            || s.world.hurry
-            || s.world.state != CacheState::Ready
-            || short
-        {
+        if log.layout() != Layout::Log || s.world.is_stopping() || short {
             return self.begin_release(s, region);
         }
         let pages = may_reinsert(log.stats(), log.geometry());

@@ -47,6 +47,14 @@ impl Shard {
             }
             _ => {}
         }
+        if kind.is_direct() {
+            if result.is_ok() && direct::goes_on(self, context, t) {
+                return self.close_runs(context);
+            }
+            // Counted before a request learns of the end: a sync that it begins covers the write.
+            let Transfer { key, start, end, .. } = self.tiers.transfers[t];
+            context.volumes.direct_written(key.volume(), start, end);
+        }
         match kind {
             Kind::Fetch => self.fetched(context, t, result),
             Kind::FetchLine => {
@@ -67,12 +75,10 @@ impl Shard {
                 direct::direct_written(self, context, t, (request, pieces, keep), result);
             }
             Kind::DirectZero { request } => {
-                direct::count_direct(self, context, t);
                 self.finish(context, t, |_, _, _| {});
                 context.pieces_done(request, 1, result);
             }
             Kind::Range { request, pieces, .. } => {
-                direct::count_direct(self, context, t);
                 self.tiers.transfers.release_range(t);
                 self.finish(context, t, |_, _, _| {});
                 context.pieces_done(request, pieces, result);

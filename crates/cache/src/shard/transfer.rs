@@ -72,6 +72,27 @@ impl Kind {
         }
     }
 
+    /// Whether a transfer of this kind writes to the backing store bypassing the log. Its volume counts
+    /// these transfers: `Transfers::start` notes each begin, and `Shard::handle_completion` each end.
+    pub fn is_direct(self) -> bool {
+        match self {
+            Kind::Destage { .. }
+            | Kind::DirectWrite { .. }
+            | Kind::DirectZero { .. }
+            | Kind::Range { .. } => true,
+            Kind::Fetch
+            | Kind::FetchLine
+            | Kind::FlashRead { .. }
+            | Kind::Append { .. }
+            | Kind::CarryRead { .. }
+            | Kind::Carry { .. }
+            | Kind::DestageRecord { .. }
+            | Kind::DestageRead { .. }
+            | Kind::DirectRead { .. }
+            | Kind::Activate { .. } => false,
+        }
+    }
+
     /// The direction of transfers that are collected in runs.
     pub fn way(self) -> Way {
         match self {

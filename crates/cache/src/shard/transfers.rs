@@ -105,8 +105,18 @@ impl Transfers {
 
     // ---- start and end ----
 
+    /// Starts a transfer, and counts the begin of a direct write.
     #[inline]
-    pub fn start(&mut self, kind: Kind, key: BlockKey, range: (u64, u64)) -> TransferIndex {
+    pub fn start(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        kind: Kind,
+        key: BlockKey,
+        range: (u64, u64),
+    ) -> TransferIndex {
+        if kind.is_direct() {
+            context.volumes[key.volume()].direct_begins();
+        }
         self.loose += u32::from(kind.is_loose());
         self.under_way.insert(Transfer {
             kind,
@@ -126,11 +136,12 @@ impl Transfers {
     pub fn start_on(
         &mut self,
         blocks: &mut Blocks,
+        context: &mut ShardContext<'_>,
         id: EntryId,
         kind: Kind,
         range: (u64, u64),
     ) -> TransferIndex {
-        let t = self.start(kind, blocks[id].key(), range);
+        let t = self.start(context, kind, blocks[id].key(), range);
         debug_assert!(blocks[id].transfer().is_none(), "two transfers on one block");
         blocks[id].set_transfer(Some(t));
         t
@@ -308,7 +319,7 @@ impl Transfers {
             }
         }
         self.close_run(context, way);
-        let transfer = self.start(kind, key, range);
+        let transfer = self.start(context, kind, key, range);
         let (open, segments) = &mut self.runs.0[way as usize];
         *open = Some(transfer);
         segments.extend(segment);

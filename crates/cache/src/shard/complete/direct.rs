@@ -3,9 +3,22 @@
 use forebay_effect::{Effect, Outcome, Place};
 
 use crate::shard::entry::{FLUSHING, LEAVING, WANTS_APPEND};
+use crate::shard::tiers::Tiers;
 use crate::shard::transfer::{Kind, Transfer};
 use crate::shard::{Shard, ShardContext};
 use crate::slab::{RequestIndex, TransferIndex};
+
+/// A step of a direct write has ended well: continues a destage in parts whose frame has more dirty
+/// granules, or returns false.
+pub(super) fn goes_on(shard: &mut Shard, context: &mut ShardContext<'_>, t: TransferIndex) -> bool {
+    let Tiers { transfers, blocks, .. } = &mut shard.tiers;
+    let Transfer { kind, key, .. } = transfers[t];
+    if !matches!(kind, Kind::Destage { rest } if rest != 0) {
+        return false;
+    }
+    let frame = blocks[blocks.entry_of(key)].frame().expect("a frame is being destaged");
+    transfers.destage_step(blocks, context, t, frame)
+}
 
 /// A frame's dirty granules are on the backing store, or could not be written.
 pub(super) fn destaged(
@@ -14,25 +27,12 @@ pub(super) fn destaged(
     t: TransferIndex,
     result: Outcome,
 ) {
-    if result.is_ok()
-        && matches!(shard.tiers.transfers[t].kind, Kind::Destage { rest } if rest != 0)
-    {
-        let id = shard
-            .tiers
-            .blocks
-            .find(shard.tiers.transfers[t].key)
-            .expect("a busy block has an entry");
-        let frame = shard.tiers.blocks[id].frame().expect("a frame is being destaged");
-        shard.tiers.transfers.destage_step(&shard.tiers.blocks, context, t, frame);
-        return;
-    }
     let key = shard.tiers.transfers[t].key;
     let to_log = context.flash.logs(key) && !context.flash.is_closed();
     if !context.flash.logs(key) {
         // A failed destage of a block that flash can hold instead obstructs no request, so it is not counted.
         shard.tiers.note_destage(result.is_ok());
     }
-    count_direct(shard, context, t);
     shard.waiting.end_applied(&mut shard.tiers.transfers[t].waiters, context, result);
     if let (Err(error), true) = (result, context.flash.is_without(shard.tiers.transfers[t].key)) {
         // Another attempt would only repeat the same write, again and again.
@@ -62,12 +62,6 @@ pub(super) fn destaged(
     });
 }
 
-/// A transfer to the backing store that bypassed the log has ended, successfully or not.
-pub(super) fn count_direct(shard: &Shard, context: &mut ShardContext<'_>, t: TransferIndex) {
-    let Transfer { key, start, end, .. } = shard.tiers.transfers[t];
-    context.volumes.direct_written(key.volume(), start, end);
-}
-
 /// A request's bytes are on the backing store, or could not be written.
 pub(super) fn direct_written(
     shard: &mut Shard,
@@ -77,7 +71,6 @@ pub(super) fn direct_written(
     result: Outcome,
 ) {
     let (start, end) = (shard.tiers.transfers[t].start, shard.tiers.transfers[t].end);
-    count_direct(shard, context, t);
     let r = &context.front.requests[request];
     let (id_of_request, base) = (r.id, r.offset);
     shard.finish(context, t, |tiers, context, id| {
@@ -103,4 +96,51 @@ pub(super) fn direct_written(
         tiers.rescue(context, id, frame);
     });
     context.pieces_done(request, pieces, result);
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_block::{Nanos, Op, Request};
+    use forebay_effect::{Effect, IoError, RequestId};
+
+    use crate::{Cache, CacheConfig, Open, VolumeConfig, WritePolicy};
+
+    /// A run of blocks, two parts of a block, more blocks than memory has, zeroes over blocks with and
+    /// without an entry, and flushes.
+    const REQUESTS: [(Op, u64, u64); 9] = [
+        (Op::Write, 0, 8192),
+        (Op::Write, 8192, 512),
+        (Op::Write, 9216, 512),
+        (Op::Flush, 0, 0),
+        (Op::Write, 1 << 16, 6 * 4096),
+        (Op::WriteZeroes, 8192, 1024),
+        (Op::Trim, 1 << 18, 1 << 16),
+        (Op::Flush, 0, 0),
+        (Op::Flush, 0, 0),
+    ];
+
+    #[test]
+    fn a_direct_write_begins_once_and_ends_once_though_some_of_its_steps_fail() {
+        for policy in [WritePolicy::WRITE_BACK, WritePolicy::WRITE_THROUGH, WritePolicy::READ_ONLY]
+        {
+            let config = CacheConfig { write_policy: policy, ..CacheConfig::dram_only(4) };
+            let mut cache = Cache::new(config);
+            let volume = cache.attach(VolumeConfig::new(1 << 20));
+            cache.start(Nanos(0), Open::RECOVER);
+            let (mut segments, mut writes) = (Vec::new(), 0);
+            for (id, (op, offset, length)) in (0..).zip(REQUESTS) {
+                let request = Request::new(Nanos(1), volume, op, offset, length);
+                cache.handle_request(RequestId(id), request);
+                while let Some(effect) = cache.poll_effect(&mut segments) {
+                    let Some(token) = effect.token() else { continue };
+                    writes += u64::from(matches!(effect, Effect::Write { .. }));
+                    let fails = writes % 3 == 2 && matches!(effect, Effect::Write { .. });
+                    let result = if fails { Err(IoError::Device) } else { Ok(()) };
+                    cache.handle_completion(Nanos(1), token, result);
+                }
+            }
+            let settled = cache.world.volumes[volume].direct_settled();
+            assert!(settled.is_some_and(|begun| begun > 3), "{policy:?}: {settled:?}");
+        }
+    }
 }

@@ -325,8 +325,8 @@ impl Destager {
             false => Kind::CarryRead { position },
         };
         let t = match e.transfer() {
-            None => tiers.transfers.start_on(&mut tiers.blocks, id, kind, (0, 0)),
-            Some(_) => tiers.transfers.start(kind, key, (0, 0)),
+            None => tiers.transfers.start_on(&mut tiers.blocks, context, id, kind, (0, 0)),
+            Some(_) => tiers.transfers.start(context, kind, key, (0, 0)),
         };
         self.carrying.blocks.push(key);
         if lost {

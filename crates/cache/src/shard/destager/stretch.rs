@@ -451,9 +451,9 @@ fn start_record(
         None => Kind::DestageRead { position },
     };
     if appending {
-        tiers.transfers.start(kind, key, range)
+        tiers.transfers.start(context, kind, key, range)
     } else {
-        tiers.transfers.start_on(&mut tiers.blocks, id, kind, range)
+        tiers.transfers.start_on(&mut tiers.blocks, context, id, kind, range)
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Step, Tiers, admit};
 use crate::place::{Moment, OnFlash};
 use crate::shard::ShardContext;
 use crate::shard::entry::{EntryId, LEAVING, MARKED, WANTS_APPEND};
-use crate::shard::transfer::{Kind, Way};
+use crate::shard::transfer::Kind;
 use crate::slab::TransferIndex;
 
 /// Takes the next step out of DRAM for a leaving block without a transfer.
@@ -16,11 +16,7 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
     if e.dirty != 0 {
         if admit::leaves_around(tiers, context, id) {
             context.stats.destaged_around += 1;
-            let volume = tiers.blocks[id].key().volume();
-            let before = tiers.transfers.open_run(Way::Out);
-            if before != Some(destage(tiers, context, id)) {
-                context.volumes[volume].direct_begins();
-            }
+            destage(tiers, context, id);
         } else if tiers.persist(context, id, false).is_none() {
             tiers.readmit(id);
         }
@@ -103,7 +99,8 @@ pub(in crate::shard) fn destage(
         tiers.blocks[id].set_transfer(Some(t));
         return t;
     }
-    let t = tiers.transfers.start_on(&mut tiers.blocks, id, Kind::Destage { rest: dirty }, range);
+    let kind = Kind::Destage { rest: dirty };
+    let t = tiers.transfers.start_on(&mut tiers.blocks, context, id, kind, range);
     tiers.transfers.destage_step(&tiers.blocks, context, t, frame);
     t
 }
@@ -125,7 +122,8 @@ pub(super) fn activate(
         return Step::NoRoom;
     }
     let key = tiers.blocks[id].key();
-    let t = tiers.transfers.start_on(&mut tiers.blocks, id, Kind::Activate { poison }, (0, 0));
+    let kind = Kind::Activate { poison };
+    let t = tiers.transfers.start_on(&mut tiers.blocks, context, id, kind, (0, 0));
     let ticket = tiers.transfers.ticket(t);
     context.log.as_deref_mut().expect("a record needs a log").mark_active(key, ticket);
     Step::Wait(t)

@@ -181,7 +181,7 @@ impl Tiers {
             return Step::Wait(t);
         }
         let Some(bounce) = self.transfers.take_bounce() else { return Step::NoRoom };
-        let t = self.transfers.start_on(&mut self.blocks, id, Kind::Fetch, range);
+        let t = self.transfers.start_on(&mut self.blocks, context, id, Kind::Fetch, range);
         self.transfers[t].bounce = Some(bounce);
         let stats = &mut context.volumes[key.volume()].stats;
         stats.backing_read_bytes += u64::from(length);
@@ -289,7 +289,8 @@ impl Tiers {
         let e = &self.blocks[id];
         let position = e.position().expect("a record to read");
         let target = bounce.or(e.frame()).expect("just ensured");
-        let t = self.transfers.start_on(&mut self.blocks, id, Kind::FlashRead { position }, (0, 0));
+        let kind = Kind::FlashRead { position };
+        let t = self.transfers.start_on(&mut self.blocks, context, id, kind, (0, 0));
         self.transfers[t].bounce = bounce;
         self.transfers.read_record(&self.blocks, context, (id, t), target);
         Step::Wait(t)

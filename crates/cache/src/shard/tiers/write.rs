@@ -157,11 +157,9 @@ impl Tiers {
         let range = (start, start + u64::from(piece.length));
         let request = piece.request;
         if op != Op::Write {
-            let t =
-                self.transfers.start_on(&mut self.blocks, id, Kind::DirectZero { request }, range);
-            let volume = &mut context.volumes[key.volume()];
-            volume.direct_begins();
-            let stats = &mut volume.stats;
+            let kind = Kind::DirectZero { request };
+            let t = self.transfers.start_on(&mut self.blocks, context, id, kind, range);
+            let stats = &mut context.volumes[key.volume()].stats;
             stats.backing_zero_bytes += u64::from(piece.length);
             let punch = context.front.may_punch(request);
             let (token, device) = (self.transfers.token(t), backing(key.volume()));
@@ -170,7 +168,6 @@ impl Tiers {
             return Step::Joined;
         }
         let segment = Segment { place: self.request_place(context, piece), length: piece.length };
-        let before = self.transfers.open_run(Way::Direct);
         let kind = Kind::DirectWrite { request, pieces: 1, keep };
         let t = self.transfers.run(context, key, range, kind, Some(segment), |k| match k {
             Kind::DirectWrite { request: r, pieces, keep: k } if *r == request && *k == keep => {
@@ -179,9 +176,6 @@ impl Tiers {
             }
             _ => false,
         });
-        if before != Some(t) {
-            context.volumes[key.volume()].direct_begins();
-        }
         self.blocks[id].set_transfer(Some(t));
         Step::Joined
     }
@@ -283,7 +277,6 @@ impl Tiers {
         });
         if before != Some(t) {
             self.transfers.hold_range(t);
-            context.volumes[key.volume()].direct_begins();
             context.stats.range_zeroes += u64::from(zero);
         }
         Step::Joined
@@ -379,8 +372,8 @@ impl Tiers {
         let e = &self.blocks[id];
         assert!(dirty & !valid & !lost == 0, "a record would hide dirty granules of an older one");
         let frame = e.frame().expect("a frame to append");
-        let t =
-            self.transfers.start_on(&mut self.blocks, id, Kind::Append { valid, dirty }, (0, 0));
+        let kind = Kind::Append { valid, dirty };
+        let t = self.transfers.start_on(&mut self.blocks, context, id, kind, (0, 0));
         self.blocks.unlist_dirty(id);
         self.blocks[id].clear(WANTS_APPEND);
         let ticket = self.transfers.ticket(t);
