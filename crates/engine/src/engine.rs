@@ -113,9 +113,12 @@ impl Engine {
                 return Err(engine.refused(error, opened.flash_path.unwrap_or_default()));
             }
         }
-        if engine.shared.lock().cache.dirty_blocks() > 0 {
-            engine.orders().marks_dirty = true;
-        }
+        let core = engine.shared.lock();
+        // (If dirty data of an earlier run cannot be destaged, the cache keeps writing back.)
+        let writes_back = core.cache.config().write_policy.write_back;
+        let marks_dirty = writes_back || core.cache.dirty_blocks() > 0;
+        drop(core);
+        engine.orders().marks_dirty |= marks_dirty;
         if options.drop_clean {
             // Until that is done, all notes of how the stores were left stay: if it is cut short, the
             // next start must not trust them either.

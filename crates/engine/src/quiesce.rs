@@ -98,18 +98,24 @@ impl Engine {
     /// # Errors
     /// As [`resume`](Engine::resume).
     pub fn end_overdue_quiesce(&self) -> Result<bool, EngineError> {
-        let core = self.shared.lock();
-        let until = core.quiesced.and_then(|quiesced| quiesced.until);
-        if core.life != Life::Serving || until.is_none_or(|until| until > Instant::now()) {
+        let is_overdue = || {
+            let core = self.shared.lock();
+            let until = core.quiesced.and_then(|quiesced| quiesced.until);
+            core.life == Life::Serving && until.is_some_and(|until| until <= Instant::now())
+        };
+        if !is_overdue() {
             return Ok(false);
         }
-        drop(core);
         let mut orders = match self.orders.try_lock() {
             Ok(orders) => orders,
             Err(TryLockError::Poisoned(orders)) => orders.into_inner(),
             // An order is in progress. The next call comes soon.
             Err(TryLockError::WouldBlock) => return Ok(false),
         };
+        // (An order may have extended it meanwhile.)
+        if !is_overdue() {
+            return Ok(false);
+        }
         self.resume_or_say(&mut orders)?;
         Ok(true)
     }
