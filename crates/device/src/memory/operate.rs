@@ -40,6 +40,9 @@ impl Devices for MemoryDevices {
         let delay = if fault == Some(Fault::Slow) { 1 + self.random.choose(16) } else { 0 };
         if let Some(fault) = fault {
             self.counts.note(fault);
+            if fault == Fault::Again && io.verb == Verb::Sync {
+                self.counts.note(Fault::SyncFailure);
+            }
         }
         let mut memory = self.spare.pop().unwrap_or_default();
         memory.clear();
@@ -99,7 +102,6 @@ impl MemoryDevices {
             Some(Fault::Again) => {
                 // Linux also reports a failed write of its page cache so (`ENOMEM`, `EBUSY`), once.
                 if verb == Verb::Sync {
-                    self.counts.note(Fault::SyncFailure);
                     self.media[index].fail_sync(pending.submitted, &mut self.random);
                 }
                 return Err(DeviceError::Again);
