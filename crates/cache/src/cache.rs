@@ -382,7 +382,7 @@ impl Cache {
         self.world.hurry = true;
         self.destages.cut(&mut self.cleaner);
         self.consider_giving_up();
-        self.stores.consider_suspending(&mut self.world);
+        self.stores.review_failing(&mut self.world);
         self.take_turn();
     }
 

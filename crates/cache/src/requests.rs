@@ -91,7 +91,7 @@ impl World {
         match halt {
             Halt::OverShare => {
                 self.hold_for_share(request);
-                stores.consider_suspending(self);
+                stores.review_failing(self);
             }
             Halt::AwaitsVoid => self.hold(request),
             // A request with many pieces in progress waits for them first.
@@ -250,6 +250,20 @@ impl World {
             self.front.go_on(request);
         }
         true
+    }
+
+    /// Fails what waits for room on flash, of all volumes: appends that are in no batch yet, and pieces of
+    /// requests that cannot bypass flash.
+    pub fn refuse_starved(&mut self) {
+        if self.somebody_waits() {
+            self.stats.jams += 1;
+            if let Some(log) = &mut self.log {
+                log.take_back();
+            }
+        }
+        for n in 0..self.shards.len() {
+            self.shards[n].refuse_starved(&mut shard_context!(self));
+        }
     }
 
     /// Ends all requests that wait for the volume's share of flash with an error.

@@ -192,7 +192,7 @@ impl Stores {
         }
         let shares = &world.volumes.shares;
         if shares.waiting > 0 && !(world.volumes.failing & shares.crowded).is_empty() {
-            self.consider_suspending(world);
+            self.review_failing(world);
         }
         if !self.late().is_empty() {
             any |= self.tend_late(world, cleaner, stamps);
@@ -323,23 +323,53 @@ impl Stores {
         }
     }
 
-    /// Suspends volumes that have been waited for long enough.
-    pub fn consider_suspending(&mut self, world: &mut World) {
-        let limit = world.config.give_up_after;
+    /// Judges again what stores that are known to fail do to requests: whether there is a jam and how long
+    /// it has lasted, and which volumes have been waited for long enough to be suspended. Requests that
+    /// have waited too long fail. Called when a request begins to wait, when a cleaning ends, when time has
+    /// passed, when a stop is near, and when an operator asks for a retry.
+    pub fn review_failing(&mut self, world: &mut World) {
         if world.volumes.failing.is_empty()
             || world.state != CacheState::Ready
             || world.flash.is_lost()
         {
             return;
         }
+        let jam = self.time_jam(world);
+        self.suspend_waited_for(world, jam);
+        let jam = if self.suspended.is_empty() { Jam::None } else { jam };
+        world.set_jam(jam);
+        if jam == Jam::Hopeless {
+            world.refuse_starved();
+        }
+    }
+
+    /// Whether there is a jam, and whether it is hopeless; notes since when requests wait for its end.
+    fn time_jam(&mut self, world: &World) -> Jam {
         // Where nothing can be carried on, all wait for those that fail.
         let jam = self.stuck >= FAILURES_MAX || !self.may_carry_failing(world);
-        let hopeless = self.time_jam(world, jam);
+        let limit = world.config.give_up_after;
+        let waits = jam && world.somebody_waits();
+        let lasts = |since: Nanos| limit != Nanos(0) && world.now >= since.saturating_add(limit);
+        let hopeless = jam && self.jam_since.is_some_and(lasts);
+        let since = self.jam_since.filter(|_| waits || hopeless);
+        self.jam_since = since.or(waits.then_some(world.now));
+        match jam {
+            _ if hopeless || waits && world.hurry => Jam::Hopeless,
+            true => Jam::Bypassed,
+            false => Jam::None,
+        }
+    }
+
+    /// Suspends the volumes whose stores have failed for long enough while requests waited for them: for
+    /// the volume's share or, in a hopeless jam, for room. Requests that wait for their shares fail.
+    fn suspend_waited_for(&mut self, world: &mut World, jam: Jam) {
+        let limit = world.config.give_up_after;
         let mut fresh = VolumeSet::EMPTY;
         for (n, health) in self.health.iter() {
             let failing = world.volumes.failing.contains(n);
             let crowded = world.volumes.shares.crowded.contains(n);
-            let waited_for = hopeless || crowded && !world.volumes[n].share_waiters.is_empty();
+            let waited_for =
+                jam == Jam::Hopeless || crowded && !world.volumes[n].share_waiters.is_empty();
             let long = world.hurry || limit != Nanos(0) && health.fails_for(limit, world.now);
             fresh.insert_if(n, failing && waited_for && long);
         }
@@ -351,33 +381,6 @@ impl Stores {
                 world.refuse_held(volume, health.error);
             }
         }
-        let hopeless = hopeless && !suspended.is_empty();
-        let tells = hopeless && world.somebody_waits();
-        world.stats.jams += u64::from(tells);
-        world.set_jam(match jam && !suspended.is_empty() {
-            _ if hopeless => Jam::Hopeless,
-            true => Jam::Bypassed,
-            false => Jam::None,
-        });
-        if let Some(log) = world.log.as_mut().filter(|_| tells) {
-            log.take_back();
-        }
-        for n in 0..world.shards.len() {
-            if hopeless {
-                world.shards[n].refuse_starved(&mut shard_context!(world));
-            }
-        }
-    }
-
-    /// Updates the time of a jam, if there is one; returns whether it has lasted too long.
-    fn time_jam(&mut self, world: &World, jam: bool) -> bool {
-        let limit = world.config.give_up_after;
-        let waits = jam && world.somebody_waits();
-        let lasts = |since: Nanos| limit != Nanos(0) && world.now >= since.saturating_add(limit);
-        let hopeless = jam && self.jam_since.is_some_and(lasts);
-        let since = self.jam_since.filter(|_| waits || hopeless);
-        self.jam_since = since.or(waits.then_some(world.now));
-        hopeless || waits && world.hurry
     }
 
     /// When the cache has to be called for failing stores.
@@ -414,7 +417,7 @@ impl Stores {
     /// The time may have come; `destage`: a destage of everything is in progress.
     pub fn handle_timeout(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
         if !world.volumes.failing.is_empty() && world.state == CacheState::Ready {
-            self.consider_suspending(world);
+            self.review_failing(world);
             if self.probe_at <= world.now {
                 self.probe(world, cleaner, destage);
             }
@@ -431,7 +434,7 @@ impl Stores {
         for (_, health) in self.health.iter_mut() {
             health.failing_since = health.failing_since.map(|_| world.now);
         }
-        self.consider_suspending(world);
+        self.review_failing(world);
         self.probe(world, cleaner, destage);
     }
 

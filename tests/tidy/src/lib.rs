@@ -7,6 +7,7 @@
 pub mod arrows;
 pub mod bans;
 pub mod comments;
+pub mod items;
 pub mod licences;
 pub mod links;
 pub mod names;

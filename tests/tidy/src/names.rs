@@ -29,13 +29,15 @@ pub fn check(path: &Path, text: &str, sources: &[(PathBuf, String)]) -> Vec<Viol
 /// The last two words of a name with a path.
 fn quoted(code: &str) -> Option<(&str, &str)> {
     let code = code.strip_suffix("()").unwrap_or(code);
-    let word = |part: &str| {
-        let inner = |c: char| c == '_' || c.is_ascii_alphanumeric();
-        part.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic()) && part.chars().all(inner)
-    };
     let (path, item) = code.rsplit_once("::")?;
     let owner = path.rsplit("::").next()?;
-    (word(item) && path.split("::").all(word)).then_some((owner, item))
+    (is_identifier(item) && path.split("::").all(is_identifier)).then_some((owner, item))
+}
+
+/// Whether a word can be the name of an item.
+pub(crate) fn is_identifier(word: &str) -> bool {
+    let inner = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    word.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic()) && word.chars().all(inner)
 }
 
 /// Texts where something of a type may be defined, or the files of a module or a crate.
@@ -72,21 +74,35 @@ fn is_about(line: &str, owner: &str) -> bool {
 
 /// Whether a source defines this: a function, a constant, a type, a field or a variant.
 fn defines(text: &str, item: &str) -> bool {
-    let kinds =
-        ["fn ", "const ", "struct ", "enum ", "trait ", "type ", "static ", "macro_rules! "];
     text.lines().any(|line| {
         let line = visible(line);
-        let bare =
-            ["const fn ", "unsafe fn ", "async fn "].iter().find_map(|k| line.strip_prefix(k));
-        let named = kinds.iter().find_map(|kind| line.strip_prefix(kind));
         let member = |rest: &str| rest.starts_with([':', ',', '(', ' ']) || rest.is_empty();
-        bare.or(named).is_some_and(|rest| is_word(rest, item))
+        declaration(line).is_some_and(|rest| is_word(rest, item))
             || line.strip_prefix(item).is_some_and(member)
     })
 }
 
+/// What follows the keywords of a line that declares an item: its name, and the rest.
+pub(crate) fn declaration(visible: &str) -> Option<&str> {
+    let kinds = [
+        "const fn ",
+        "unsafe fn ",
+        "async fn ",
+        "fn ",
+        "const ",
+        "struct ",
+        "enum ",
+        "trait ",
+        "type ",
+        "static ",
+        "macro_rules! ",
+        "mod ",
+    ];
+    kinds.iter().find_map(|kind| visible.strip_prefix(kind))
+}
+
 /// A line without indentation and visibility.
-fn visible(line: &str) -> &str {
+pub(crate) fn visible(line: &str) -> &str {
     let line = line.trim_start();
     let Some(rest) = line.strip_prefix("pub") else { return line };
     match rest.strip_prefix('(').and_then(|rest| rest.split_once(") ")) {

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use forebay_tidy::{
-    Violation, arrows, bans, comments, licences, links, names, programs, promises, text, tree,
-    walls,
+    Violation, arrows, bans, comments, items, licences, links, names, programs, promises, text,
+    tree, walls,
 };
 
 /// Files of the repository with their texts; bytes that are no UTF-8 are replaced.
@@ -85,6 +85,13 @@ fn names_of_the_source_that_pages_quote_exist() {
     let sources = texts(|path| tree::has_extension(path, &["rs"]));
     let pages = texts(names::applies);
     none(pages.iter().flat_map(|(path, text)| names::check(path, text, &sources)).collect());
+}
+
+#[test]
+fn items_that_the_architecture_names_exist_where_it_says() {
+    let sources = texts(items::applies);
+    let page = std::fs::read_to_string(tree::root().join(items::PAGE)).unwrap();
+    none(items::check(Path::new(items::PAGE), &page, &sources));
 }
 
 #[test]

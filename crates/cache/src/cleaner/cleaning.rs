@@ -428,7 +428,7 @@ impl Cleaner {
         if self.consider_giving_up(s.world) == Turn::GiveUp {
             return Turn::GiveUp;
         }
-        s.stores.consider_suspending(s.world);
+        s.stores.review_failing(s.world);
         Turn::Something
     }
 

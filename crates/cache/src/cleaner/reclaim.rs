@@ -132,7 +132,7 @@ impl Cleaner {
         if let Some(log) = &mut s.world.log {
             log.region_released(region);
         }
-        s.stores.consider_suspending(s.world);
+        s.stores.review_failing(s.world);
     }
 
     /// Begins to carry on the dirty records that the region still holds, or parks the region until a request
@@ -239,7 +239,7 @@ impl Cleaner {
             self.end(Ok(()), s.world.now, false);
             log.region_released(region);
             s.stores.note_reclaimed(true);
-            s.stores.consider_suspending(s.world);
+            s.stores.review_failing(s.world);
             if self.is_wanted_clean(region) {
                 // What was wanted clean has moved meanwhile.
                 self.push_all_dirty(s.world);
