@@ -13,7 +13,7 @@ use forebay_device::nbd::NbdDevices;
 use forebay_device::{Arena, Devices, Doorbell, Executor, RealDevices, Shaped, uring};
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
-use forebay_flash::{Binding, LogError, StoreStamp};
+use forebay_flash::{Binding, FIRST_EPOCH, LogError, StoreStamp};
 use forebay_model::Model;
 use forebay_setup::{available_memory, count_cells};
 
@@ -35,9 +35,6 @@ use crate::watch::Watched;
 /// Memory beyond that of the frames, so that replies can be sent from the frames themselves: this
 /// much can be lent at a time. It is touched only where lent memory is written.
 const LENT_BYTES_MAX: u32 = 8 << 20;
-
-/// The first epoch of a flash tier.
-const FIRST_EPOCH: u64 = 1;
 
 /// The result of [`open`]; the machine is not started yet.
 pub(crate) struct Opened {
@@ -575,7 +572,7 @@ fn announce(
 ) -> Result<(), EngineError> {
     let (tier, epoch) = match (start, flash.map(|f| &f.found)) {
         (Open::Recover { .. }, Some(Found::Tier(superblock))) => {
-            (superblock.uuid, superblock.epoch + 1)
+            (superblock.uuid, superblock.next_epoch())
         }
         (Open::Format { uuid, .. }, _) => (*uuid, FIRST_EPOCH),
         (Open::Recover { .. }, _) => return Ok(()),

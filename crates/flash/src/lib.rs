@@ -40,7 +40,7 @@ mod waiting;
 mod walk;
 
 pub use cells::MoveRoom;
-pub use epochs::EpochStart;
+pub use epochs::{EpochStart, FIRST_EPOCH};
 pub use geometry::{GRANULES_MAX, Geometry, GeometryError, POSITIONS_MAX};
 pub use key::{BlockKey, Position};
 pub use log::Log;

@@ -577,7 +577,7 @@ impl Log {
         self.commit.durable_sequence = if slots { end } else { r.known.min(end) };
         self.superblock.copy = 1 - r.copy;
         let c = &mut self.superblock.contents;
-        c.epoch += 1;
+        c.epoch = c.next_epoch();
         c.clean = false;
         c.clean_before = c.clean_before.min(end);
         for binding in &mut c.bindings {
