@@ -6,7 +6,7 @@
 //! stored ones. The others are limits of this run only.
 
 use crate::format::batch::entries_max;
-use crate::types::Layout;
+use crate::layout::Layout;
 use core::fmt;
 
 /// Most granules in a block: masks are 16 bits wide.

@@ -23,6 +23,7 @@ use crate::format::batch::{BatchHeader, Entry};
 use crate::format::region::RegionHeader;
 use crate::format::superblock::{Superblock, bindings_max};
 use crate::geometry::Geometry;
+use crate::layout::Layout;
 use crate::log::{Log, Phase, SUPERBLOCK_BUFFER, SUPERBLOCK_OTHER};
 use crate::mapping::Mapped;
 use crate::operation::Operation;
@@ -30,9 +31,7 @@ use crate::probe::Probe;
 use crate::regions::{Region, Regions};
 use crate::sabotage::Bug;
 use crate::stamp::{StoreStamp, judge};
-use crate::types::{
-    Event, Layout, LogError, OnDamage, Options, Recovering, RecoveryReport, SEAL_BYTES,
-};
+use crate::types::{Event, LogError, OnDamage, Options, Recovering, RecoveryReport, SEAL_BYTES};
 use crate::walk::{Verify, Window};
 use forebay_block::Volume;
 use forebay_effect::{Device, Effect, Outcome};
