@@ -25,7 +25,7 @@ use crate::flash_tier::FlashTier;
 use crate::notice::EngineNotice;
 use crate::options::{EngineOptions, VolumeDescription};
 use crate::queries::AllocationQueries;
-use crate::recognise::{Found, stored_geometry};
+use crate::recognise::Found;
 use crate::shared::Shared;
 use crate::store::{Backing, Store, random_uuid};
 use crate::tape::Recorder;
@@ -218,7 +218,9 @@ fn take_geometry(
         });
     }
     let configured = flash.geometry.device_bytes();
-    flash.geometry = stored_geometry(superblock, flash.geometry);
+    let geometry = flash.geometry.as_stored(superblock);
+    flash.geometry =
+        geometry.map_err(|error| EngineError::Flash { path: path.to_owned(), error })?;
     count_cells(flash);
     let formatted = flash.geometry.device_bytes();
     let region = flash.geometry.region_pages * flash.geometry.page_size;

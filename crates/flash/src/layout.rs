@@ -21,12 +21,20 @@ impl Layout {
             Layout::Slots => 1,
         }
     }
+    /// The layout with this number in the superblock, if this version knows it.
+    pub const fn from_number(number: u16) -> Option<Layout> {
+        match number {
+            0 => Some(Layout::Log),
+            1 => Some(Layout::Slots),
+            _ => None,
+        }
+    }
     /// The configuration's name of a layout, from the superblock's number; `?` if it is unknown.
     pub const fn name(number: u16) -> &'static str {
-        match number {
-            0 => "log",
-            1 => "slots",
-            _ => "?",
+        match Layout::from_number(number) {
+            Some(Layout::Log) => "log",
+            Some(Layout::Slots) => "slots",
+            None => "?",
         }
     }
 }

@@ -31,8 +31,6 @@ pub struct Options {
     pub reclaims_max: u32,
     /// What recovery does about damage.
     pub on_damage: OnDamage,
-    /// Bytes of the flash device; recovery refuses a log that is larger.
-    pub device_bytes: u64,
     /// Most pages that recovery reads at once when it verifies payloads.
     pub recovery_chunk_pages: u32,
 }
@@ -49,7 +47,6 @@ impl Default for Options {
             reserve_regions: 2,
             reclaims_max: 1,
             on_damage: OnDamage::Refuse,
-            device_bytes: u64::MAX,
             recovery_chunk_pages: Options::RECOVERY_CHUNK_PAGES,
         }
     }
@@ -123,7 +120,10 @@ pub enum Start {
         /// Volumes bound from the start.
         bindings: Vec<Binding>,
     },
-    /// Recover the log on the device and continue after it.
+    /// Recover the log on the device and continue after it. It must have been formatted with this
+    /// run's geometry ([`Geometry::as_stored`]); otherwise it is refused ([`LogError::Geometry`]).
+    ///
+    /// [`Geometry::as_stored`]: crate::Geometry::as_stored
     Recover {
         /// Volumes whose backing stores were changed without the log: their clean records are
         /// returned as tombstones, and never count again.
@@ -472,7 +472,9 @@ pub enum LogError {
         /// Newest version that this program reads.
         supported: u16,
     },
-    /// The stored geometry does not match this run.
+    /// The stored geometry is not that of this run; see [`Geometry::as_stored`].
+    ///
+    /// [`Geometry::as_stored`]: crate::Geometry::as_stored
     Geometry {
         /// Which number.
         what: &'static str,
