@@ -169,7 +169,8 @@ impl Cache {
         self.world.effects.leave_out_copies();
     }
 
-    /// Opens the flash tier, if there is one; [`Notice::Ready`] or [`Notice::Failed`] follows.
+    /// Opens the flash tier, if there is one; [`Notice::Ready`] or [`Notice::Failed`] follows. An
+    /// existing tier must have the [configured geometry](crate::FlashConfig::geometry).
     ///
     /// # Panics
     /// If it was started or stopped before.

@@ -85,7 +85,10 @@ pub struct Bypass {
 /// The parameters of the flash tier.
 #[derive(Clone, Debug)]
 pub struct FlashConfig {
-    /// Geometry of the log.
+    /// Geometry of the log. For an existing tier it must be the one that the tier was formatted
+    /// with, because the cache is built for it: read the tier's superblock and convert the geometry
+    /// ([`Geometry::as_stored`]) before [`Cache::new`](crate::Cache::new). Otherwise the start is
+    /// [refused](forebay_flash::LogError::Geometry).
     pub geometry: Geometry,
     /// The layout, which must be that of the geometry, with the parameters that only it has.
     pub layout: FlashLayout,

@@ -11,6 +11,7 @@ mod positions;
 mod published;
 mod reinsertion;
 mod relations;
+mod stored_geometry;
 mod stores;
 mod trim;
 mod unreadable;

@@ -79,7 +79,9 @@ pub fn check_flash(path: &Path) -> Result<CheckReport, EngineError> {
     let (mut devices, _) = made.map_err(system("set up I/O"))?;
     let run = forebay_flash::Geometry::for_device(target.size(), superblock.block_size)
         .map_err(|error| EngineError::Geometry { path: path.to_owned(), error })?;
-    let geometry = crate::recognise::stored_geometry(&superblock, run);
+    let geometry = run
+        .as_stored(&superblock)
+        .map_err(|error| EngineError::Flash { path: path.to_owned(), error })?;
     let (size, needed) = (target.size(), geometry.device_bytes());
     if size < needed {
         return Err(EngineError::FlashCut { path: path.to_owned(), size, needed });

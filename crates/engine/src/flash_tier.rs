@@ -73,9 +73,9 @@ impl FlashTier {
         if flash.page_size.is_some_and(|page| page.bytes() < u64::from(least)) {
             return Err(EngineError::PageSize { path: self.path.clone(), least });
         }
-        let layout = found.and_then(|superblock| match superblock.layout {
-            n if n == Layout::Log.number() => Some(FlashLayout::Log),
-            n if n == Layout::Slots.number() => Some(FlashLayout::Slots),
+        let layout = found.and_then(|superblock| match Layout::from_number(superblock.layout)? {
+            Layout::Log => Some(FlashLayout::Log),
+            Layout::Slots => Some(FlashLayout::Slots),
             _ => None,
         });
         flash.layout = flash.layout.or(layout);

@@ -13,7 +13,7 @@ use forebay_device::nbd::NbdDevices;
 use forebay_device::{Arena, Devices, Doorbell, Executor, RealDevices, Shaped, uring};
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
-use forebay_flash::{Binding, LogError, StoreStamp};
+use forebay_flash::{Binding, FIRST_EPOCH, LogError, StoreStamp};
 use forebay_model::Model;
 use forebay_setup::{available_memory, count_cells};
 
@@ -25,7 +25,7 @@ use crate::flash_tier::FlashTier;
 use crate::notice::EngineNotice;
 use crate::options::{EngineOptions, VolumeDescription};
 use crate::queries::AllocationQueries;
-use crate::recognise::{Found, stored_geometry};
+use crate::recognise::Found;
 use crate::shared::Shared;
 use crate::store::{Backing, Store, random_uuid};
 use crate::tape::Recorder;
@@ -35,9 +35,6 @@ use crate::watch::Watched;
 /// Memory beyond that of the frames, so that replies can be sent from the frames themselves: this
 /// much can be lent at a time. It is touched only where lent memory is written.
 const LENT_BYTES_MAX: u32 = 8 << 20;
-
-/// The first epoch of a flash tier.
-const FIRST_EPOCH: u64 = 1;
 
 /// The result of [`open`]; the machine is not started yet.
 pub(crate) struct Opened {
@@ -221,7 +218,9 @@ fn take_geometry(
         });
     }
     let configured = flash.geometry.device_bytes();
-    flash.geometry = stored_geometry(superblock, flash.geometry);
+    let geometry = flash.geometry.as_stored(superblock);
+    flash.geometry =
+        geometry.map_err(|error| EngineError::Flash { path: path.to_owned(), error })?;
     count_cells(flash);
     let formatted = flash.geometry.device_bytes();
     let region = flash.geometry.region_pages * flash.geometry.page_size;
@@ -575,7 +574,7 @@ fn announce(
 ) -> Result<(), EngineError> {
     let (tier, epoch) = match (start, flash.map(|f| &f.found)) {
         (Open::Recover { .. }, Some(Found::Tier(superblock))) => {
-            (superblock.uuid, superblock.epoch + 1)
+            (superblock.uuid, superblock.next_epoch())
         }
         (Open::Format { uuid, .. }, _) => (*uuid, FIRST_EPOCH),
         (Open::Recover { .. }, _) => return Ok(()),

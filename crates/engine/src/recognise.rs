@@ -4,10 +4,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use forebay_flash::LogError;
 use forebay_flash::format::FormatError;
-use forebay_flash::format::batch::entries_max;
 use forebay_flash::format::superblock::{SECOND_COPIES_AT, Superblock};
-use forebay_flash::{Geometry, LogError};
 
 use crate::error::EngineError;
 use crate::store::io_error;
@@ -101,26 +100,6 @@ pub(crate) fn recognise(start: &[u8]) -> Found {
         (None, _) if !damaged => Found::Foreign,
         _ => Found::Unusable(LogError::SuperblockDamaged),
     }
-}
-
-/// The geometry of a superblock, with the limits of `run`, and with the superblock's block size:
-/// the running cache is built for it.
-pub(crate) fn stored_geometry(superblock: &Superblock, run: Geometry) -> Geometry {
-    let mut stored = Geometry {
-        page_size: superblock.page_size,
-        region_pages: superblock.region_pages,
-        regions: superblock.regions,
-        slots: superblock.slots,
-        superblock_pages: superblock.superblock_pages,
-        extent_bytes: superblock.extent_bytes,
-        batch_entries_max: run.batch_entries_max.min(entries_max(superblock.page_size)),
-        ..run
-    }
-    .with_directories();
-    // (A batch lies in one region of the log.)
-    let most = if stored.has_slots() { u32::MAX } else { stored.usable_pages().saturating_sub(1) };
-    stored.batch_pages_max = stored.batch_pages_max.max(1 + stored.block_pages()).min(most);
-    stored
 }
 
 #[cfg(test)]

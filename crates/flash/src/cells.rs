@@ -27,9 +27,10 @@
 use crate::format::batch::{Entry, Kind as EntryKind, MOVED};
 use crate::geometry::Geometry;
 use crate::key::{BlockKey, Position};
+use crate::layout::Layout;
 use crate::log::{Log, Phase};
 use crate::sabotage::Bug;
-use crate::types::{Event, Layout, Mapping};
+use crate::types::{Event, Mapping};
 use forebay_effect::IoError;
 use std::collections::VecDeque;
 

@@ -12,7 +12,7 @@
 //! durable and untouched, and between updates both hold the newest version, so that losing either
 //! loses nothing.
 
-use crate::epochs;
+use crate::epochs::{self, FIRST_EPOCH};
 use crate::format::superblock::{SECOND_COPIES_AT, Superblock};
 use crate::log::{Log, Phase, SUPERBLOCK_BUFFER};
 use crate::operation::Operation;
@@ -153,7 +153,7 @@ impl Log {
         let room = crate::format::superblock::bindings_max(g) as usize;
         assert!(bindings.len() <= room, "the superblock holds at most {room} volumes");
         let mut starts = Vec::with_capacity(epochs::EPOCHS_MAX + 1);
-        epochs::begin(&mut starts, 1, 1, 1);
+        epochs::begin(&mut starts, 1, 1, FIRST_EPOCH);
         self.uuid = uuid;
         let cells = g.slots;
         self.cells.begin(&uuid, 0..cells);
@@ -163,7 +163,7 @@ impl Log {
             clean: false,
             uuid,
             generation: 0,
-            epoch: 1,
+            epoch: FIRST_EPOCH,
             block_size: g.block_size,
             page_size: g.page_size,
             region_pages: g.region_pages,

@@ -9,6 +9,11 @@
 /// decides (a region's batches end where the next region's begin).
 pub(crate) const EPOCHS_MAX: usize = 64;
 
+/// The epoch that a format begins. Each later start begins [`Superblock::next_epoch`].
+///
+/// [`Superblock::next_epoch`]: crate::format::superblock::Superblock::next_epoch
+pub const FIRST_EPOCH: u64 = 1;
+
 /// The start of an epoch's batches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EpochStart {

@@ -30,22 +30,25 @@ pub fn decode(bytes: &[u8]) {
     let uuid = bytes.get(24..40).and_then(|b| b.try_into().ok()).unwrap_or([0; 16]);
     let page = bytes.get(20..24).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes);
     let mut entries = Vec::new();
-    let _ = Superblock::decode(bytes);
+    let _ = Superblock::decode(bytes).map(|superblock| GEOMETRY.as_stored(&superblock));
     let _ = RegionHeader::decode(bytes, &uuid, page);
     let _ = BatchHeader::decode(bytes, &uuid, page, &GEOMETRY, &mut entries);
     let _ = DirectoryHeader::decode(bytes, &uuid, page, &GEOMETRY, &mut Contents::default());
 }
 
-/// Checks and recovers a device that holds these bytes (followed by zeroes). Returns the number of
-/// events, which is finite.
+/// Checks and recovers a device that holds these bytes (followed by zeroes), with the geometry that
+/// it stores, if that fits. Returns the number of events, which is finite.
 pub fn recover(bytes: &[u8]) -> usize {
     let mut device = bytes.to_vec();
     device.resize(GEOMETRY.device_bytes() as usize, 0);
-    let on_damage = OnDamage::Report;
-    let options = Options { on_damage, device_bytes: device.len() as u64, ..Options::default() };
+    let copies = [0, 4096].map(|at| Superblock::decode(&device[at..]));
+    let stored = copies.iter().flatten().find_map(|copy| GEOMETRY.as_stored(copy).ok());
+    let fits = |g: &Geometry| g.device_bytes() <= device.len() as u64;
+    let geometry = stored.filter(fits).unwrap_or(GEOMETRY);
+    let options = Options { on_damage: OnDamage::Report, ..Options::default() };
     let mut events = 0;
     for how in [Start::Check, Start::RECOVER] {
-        let mut log = Log::new(GEOMETRY, options);
+        let mut log = Log::new(geometry, options);
         log.start(how);
         events += drive(&mut log, &mut device);
     }

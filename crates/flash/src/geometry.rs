@@ -2,11 +2,13 @@
 //! *slots*, cells of one block each.
 //!
 //! Every number is a parameter, so that tests can use regions of ten pages and wrap within a few
-//! appends. The numbers that shape the format are stored in the superblock, and recovery uses the
-//! stored ones. The others are limits of this run only.
+//! appends. The numbers that shape the format are stored in the superblock, and a run must use the
+//! stored ones ([`Geometry::as_stored`]). The others are limits of this run only.
 
 use crate::format::batch::entries_max;
-use crate::types::Layout;
+use crate::format::superblock::Superblock;
+use crate::layout::Layout;
+use crate::types::LogError;
 use core::fmt;
 
 /// Most granules in a block: masks are 16 bits wide.
@@ -197,6 +199,43 @@ impl Geometry {
         let g = Geometry { region_pages, regions, slots, directory_pages: 0, ..self };
         g.validate()?;
         Ok(g)
+    }
+
+    /// This geometry with the numbers that a superblock stores: the geometry of a run on the log
+    /// that the superblock describes. The limits of this run are kept where they fit the stored
+    /// numbers. If regions keep their shape, so do their directories; otherwise directories are as
+    /// [large](Geometry::with_directories) as the regions need.
+    ///
+    /// The log takes only a geometry that has all stored numbers, so whoever does not know them
+    /// converts first, and builds for the result what depends on them. Whether the result has this
+    /// run's block size and layout, and fits the device, is for the caller to check.
+    ///
+    /// # Errors
+    /// [`LogError::Layout`] if this version does not know the layout, and
+    /// [`LogError::SuperblockDamaged`] if no log can have such numbers.
+    pub fn as_stored(&self, stored: &Superblock) -> Result<Geometry, LogError> {
+        let layout = Layout::from_number(stored.layout);
+        let layout = layout.ok_or(LogError::Layout(stored.layout))?;
+        let Superblock { block_size, page_size, region_pages, .. } = *stored;
+        let Superblock { regions, superblock_pages, slots, extent_bytes, .. } = *stored;
+        let active_extents_max = self.active_extents_max.max(stored.active.len() as u32);
+        let mut g = Geometry { active_extents_max, block_size, page_size, region_pages, ..*self };
+        g = Geometry { regions, superblock_pages, slots, extent_bytes, ..g };
+        let is_valid = |g: &Geometry| g.validate().is_ok() && g.layout() == layout;
+        let shape = |g: &Geometry| (g.block_size, g.page_size, g.region_pages, g.layout());
+        if shape(self) != shape(&g) {
+            g.batch_entries_max = self.batch_entries_max.min(entries_max(page_size));
+            // Nothing is derived from the numbers before they are known to be possible.
+            (g.directory_pages, g.batch_pages_max) = (0, 1 + block_size.div_ceil(page_size.max(1)));
+            if !is_valid(&g) {
+                return Err(LogError::SuperblockDamaged);
+            }
+            g = g.with_directories();
+            // (A batch lies in one region of the log.)
+            let most = if g.has_slots() { u32::MAX } else { g.usable_pages() - 1 };
+            g.batch_pages_max = self.batch_pages_max.max(g.batch_pages_max).min(most);
+        }
+        if is_valid(&g) { Ok(g) } else { Err(LogError::SuperblockDamaged) }
     }
 
     /// How records are placed.

@@ -24,6 +24,7 @@ pub mod format;
 pub mod fuzz;
 mod geometry;
 mod key;
+mod layout;
 mod live_records;
 mod log;
 mod mapping;
@@ -40,12 +41,13 @@ mod waiting;
 mod walk;
 
 pub use cells::MoveRoom;
-pub use epochs::EpochStart;
+pub use epochs::{EpochStart, FIRST_EPOCH};
 pub use geometry::{GRANULES_MAX, Geometry, GeometryError, POSITIONS_MAX};
 pub use key::{BlockKey, Position};
+pub use layout::Layout;
 pub use log::Log;
 pub use stamp::{Older, Stamp, StoreStamp};
 pub use types::{
-    Append, Binding, Damage, DirectoryCounts, Event, ExtentId, Layout, LogError, LogStats, Mapping,
+    Append, Binding, Damage, DirectoryCounts, Event, ExtentId, LogError, LogStats, Mapping,
     OnDamage, Options, Record, Recovering, RecoveryReport, SEAL_BYTES, Seal, Sealed, Start,
 };

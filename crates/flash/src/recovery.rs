@@ -16,23 +16,21 @@
 //! `ahead.rs` for directories) and `probe.rs` implement steps 3 and 4.
 
 use crate::ahead::{Ahead, LANES};
-use crate::cells::Cells;
 use crate::epochs;
 use crate::format::FormatError;
 use crate::format::batch::{BatchHeader, Entry};
 use crate::format::region::RegionHeader;
 use crate::format::superblock::{Superblock, bindings_max};
 use crate::geometry::Geometry;
+use crate::layout::Layout;
 use crate::log::{Log, Phase, SUPERBLOCK_BUFFER, SUPERBLOCK_OTHER};
 use crate::mapping::Mapped;
 use crate::operation::Operation;
 use crate::probe::Probe;
-use crate::regions::{Region, Regions};
+use crate::regions::Region;
 use crate::sabotage::Bug;
 use crate::stamp::{StoreStamp, judge};
-use crate::types::{
-    Event, Layout, LogError, OnDamage, Options, Recovering, RecoveryReport, SEAL_BYTES,
-};
+use crate::types::{Event, LogError, OnDamage, Options, Recovering, RecoveryReport, SEAL_BYTES};
 use crate::walk::{Verify, Window};
 use forebay_block::Volume;
 use forebay_effect::{Device, Effect, Outcome};
@@ -380,50 +378,35 @@ impl Log {
         }
     }
 
-    /// Takes over the stored geometry and tables, if they match this run.
+    /// Takes over the stored tables, if the stored geometry is that of this run.
     fn adopt(&mut self, r: &mut Recovery, s: Superblock) -> Result<(), LogError> {
-        let mut g = self.geometry;
+        let run = &self.geometry;
+        let layout = Layout::from_number(s.layout).ok_or(LogError::Layout(s.layout))?;
+        if layout != run.layout() {
+            let (stored, expected) = (s.layout, run.layout().number());
+            return Err(LogError::OtherLayout { stored, expected });
+        }
         for (what, stored, expected) in [
-            ("block size", s.block_size, g.block_size),
-            ("page size", s.page_size, g.page_size),
-            ("superblock pages", s.superblock_pages, g.superblock_pages),
+            ("block size", s.block_size.into(), run.block_size.into()),
+            ("page size", s.page_size.into(), run.page_size.into()),
+            ("superblock pages", s.superblock_pages.into(), run.superblock_pages.into()),
+            ("region pages", s.region_pages.into(), run.region_pages.into()),
+            ("regions", s.regions.into(), run.regions.into()),
+            ("cells", s.slots.into(), run.slots.into()),
+            ("extent bytes", s.extent_bytes, run.extent_bytes),
         ] {
             if stored != expected {
-                let (stored, expected) = (u64::from(stored), u64::from(expected));
                 return Err(LogError::Geometry { what, stored, expected });
             }
         }
-        if s.layout > Layout::Slots.number() {
-            return Err(LogError::Layout(s.layout));
-        }
-        let expected = g.layout().number();
-        if s.layout != expected {
-            return Err(LogError::OtherLayout { stored: s.layout, expected });
-        }
-        (g.region_pages, g.regions, g.extent_bytes) = (s.region_pages, s.regions, s.extent_bytes);
-        g.slots = s.slots;
-        if g.has_slots() || 2 + g.block_pages() + g.directory_pages > g.region_pages {
-            g.directory_pages = 0;
-        }
-        if !g.has_slots() {
-            g.batch_pages_max = g.batch_pages_max.min(g.region_pages.saturating_sub(1));
-        }
-        g.active_extents_max = g.active_extents_max.max(s.active.len() as u32);
-        if g.validate().is_err() || g.layout().number() != s.layout {
-            return Err(LogError::SuperblockDamaged);
-        }
-        for (what, stored, expected) in [
-            ("bytes", g.device_bytes(), self.options.device_bytes),
-            ("bound volumes", s.bindings.len() as u64, u64::from(bindings_max(&g))),
-        ] {
-            if stored > expected {
-                return Err(LogError::Geometry { what, stored, expected });
-            }
+        // (It differs if more extents are active than this run would have at once.)
+        let g = run.as_stored(&s)?;
+        let (stored, expected) = (s.bindings.len() as u64, u64::from(bindings_max(&g)));
+        if stored > expected {
+            return Err(LogError::Geometry { what: "bound volumes", stored, expected });
         }
         self.geometry = g;
         self.uuid = s.uuid;
-        self.regions = Regions::new(&g, &self.options);
-        self.cells = Cells::new(&g);
         self.cells.begin(&s.uuid, core::iter::empty());
         self.activity = crate::activity::Activity::new(&g, self.options.frames as usize);
         self.activity.load(&s.active);
@@ -577,7 +560,7 @@ impl Log {
         self.commit.durable_sequence = if slots { end } else { r.known.min(end) };
         self.superblock.copy = 1 - r.copy;
         let c = &mut self.superblock.contents;
-        c.epoch += 1;
+        c.epoch = c.next_epoch();
         c.clean = false;
         c.clean_before = c.clean_before.min(end);
         for binding in &mut c.bindings {

@@ -23,8 +23,9 @@
 //! record may be overwritten.
 
 use crate::format::superblock::Superblock;
+use crate::layout::Layout;
 use crate::log::{Log, Phase};
-use crate::types::{Binding, Event, Layout, LogError, RecoveryReport};
+use crate::types::{Binding, Event, LogError, RecoveryReport};
 use core::fmt;
 use forebay_block::Volume;
 

@@ -1,41 +1,11 @@
 //! The inputs and outputs of the log.
 
 use crate::key::{BlockKey, Position};
+use crate::layout::Layout;
 use crate::stamp::{Older, StoreStamp};
 use core::fmt;
 use forebay_block::Volume;
 use forebay_effect::{Frame, IoError, Outcome};
-
-/// How records are placed on flash. Stored in the superblock, and derived from the geometry; the
-/// calls are the same for all layouts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub enum Layout {
-    /// A log of self-describing batches in regions.
-    #[default]
-    Log,
-    /// Payloads in fixed places, *cells* of one block each; the log holds only headers, as a
-    /// journal of the mapping.
-    Slots,
-}
-
-impl Layout {
-    /// Its number in the superblock.
-    pub const fn number(self) -> u16 {
-        match self {
-            Layout::Log => 0,
-            Layout::Slots => 1,
-        }
-    }
-    /// The configuration's name of a layout, from the superblock's number; `?` if it is unknown.
-    pub const fn name(number: u16) -> &'static str {
-        match number {
-            0 => "log",
-            1 => "slots",
-            _ => "?",
-        }
-    }
-}
 
 /// What recovery does when it finds that durable data are missing, and not only [by
 /// name](Damage::is_by_name).
@@ -61,8 +31,6 @@ pub struct Options {
     pub reclaims_max: u32,
     /// What recovery does about damage.
     pub on_damage: OnDamage,
-    /// Bytes of the flash device; recovery refuses a log that is larger.
-    pub device_bytes: u64,
     /// Most pages that recovery reads at once when it verifies payloads.
     pub recovery_chunk_pages: u32,
 }
@@ -79,7 +47,6 @@ impl Default for Options {
             reserve_regions: 2,
             reclaims_max: 1,
             on_damage: OnDamage::Refuse,
-            device_bytes: u64::MAX,
             recovery_chunk_pages: Options::RECOVERY_CHUNK_PAGES,
         }
     }
@@ -153,7 +120,10 @@ pub enum Start {
         /// Volumes bound from the start.
         bindings: Vec<Binding>,
     },
-    /// Recover the log on the device and continue after it.
+    /// Recover the log on the device and continue after it. It must have been formatted with this
+    /// run's geometry ([`Geometry::as_stored`]); otherwise it is refused ([`LogError::Geometry`]).
+    ///
+    /// [`Geometry::as_stored`]: crate::Geometry::as_stored
     Recover {
         /// Volumes whose backing stores were changed without the log: their clean records are
         /// returned as tombstones, and never count again.
@@ -502,7 +472,9 @@ pub enum LogError {
         /// Newest version that this program reads.
         supported: u16,
     },
-    /// The stored geometry does not match this run.
+    /// The stored geometry is not that of this run; see [`Geometry::as_stored`].
+    ///
+    /// [`Geometry::as_stored`]: crate::Geometry::as_stored
     Geometry {
         /// Which number.
         what: &'static str,

@@ -1,7 +1,8 @@
 //! Damage of every kind to every part, and the outcome that `docs/flash-format.md` tables.
 
 use crate::common::{Flash, Rig, Rng, key, options, tiny};
-use forebay_flash::{Damage, Event, LogError, OnDamage, Options, RecoveryReport, Start};
+use forebay_flash::format::superblock::Superblock;
+use forebay_flash::{Damage, Event, Geometry, LogError, OnDamage, Options, RecoveryReport, Start};
 
 const PAGE: usize = 4096;
 
@@ -45,11 +46,11 @@ struct Outcome {
 }
 
 fn start(flash: &Flash, how: Start, on_damage: OnDamage) -> Outcome {
-    let mut rig = Rig::new(
-        tiny(),
-        Options { on_damage, device_bytes: tiny().device_bytes(), ..options() },
-        flash.clone(),
-    );
+    start_as(tiny(), flash, how, on_damage)
+}
+
+fn start_as(run: Geometry, flash: &Flash, how: Start, on_damage: OnDamage) -> Outcome {
+    let mut rig = Rig::new(run, Options { on_damage, ..options() }, flash.clone());
     rig.log.start(how);
     let mut outcome =
         Outcome { blocks: vec![], unreadable: vec![], end: Err(LogError::NotALog), written: 0 };
@@ -371,36 +372,62 @@ fn misdirected_and_foreign_batches_are_not_taken() {
 }
 
 #[test]
-fn another_block_size_is_refused() {
+fn another_geometry_is_refused_by_name_and_converting_it_gives_the_stored_one() {
     let rig = five_batches(false);
-    let geometry = forebay_flash::Geometry { block_size: 2048, ..tiny() };
-    let mut other = Rig::new(geometry, options(), rig.flash.clone());
-    other.log.start(Start::RECOVER);
-    let events = other.settle();
-    let what = "block size";
-    let expected = LogError::Geometry { what, stored: 4096, expected: 2048 };
-    assert_eq!(events, [Event::Failed(expected)]);
-    assert!(other.history.iter().all(|h| h.0 == u64::MAX), "nothing is written");
+    let stored = Superblock::decode(&rig.flash.current).unwrap();
+    let wide = Geometry { region_pages: 20, batch_pages_max: 12, ..tiny() };
+    let slots = Geometry { regions: 6, slots: 10, region_pages: 8, ..tiny() };
+    for (run, what, is, expected) in [
+        (Geometry { block_size: 2048, ..tiny() }, "block size", 4096, 2048),
+        (Geometry { page_size: 8192, ..tiny() }, "page size", 4096, 8192),
+        (Geometry { superblock_pages: 2, ..tiny() }, "superblock pages", 1, 2),
+        (wide, "region pages", 10, 20),
+        (Geometry { regions: 3, ..tiny() }, "regions", 4, 3),
+        (Geometry { regions: 9, ..tiny() }, "regions", 4, 9),
+        (Geometry { extent_bytes: 1 << 20, ..tiny() }, "extent bytes", 4 * 4096, 1 << 20),
+        (slots, "layout", 0, 1),
+    ] {
+        let mut other = Rig::new(run, options(), rig.flash.clone());
+        other.log.start(Start::RECOVER);
+        let refused = match what {
+            "layout" => LogError::OtherLayout { stored: 0, expected: 1 },
+            _ => LogError::Geometry { what, stored: is, expected },
+        };
+        assert_eq!(other.settle(), [Event::Failed(refused)]);
+        assert!(other.history.iter().all(|h| h.0 == u64::MAX), "nothing is written");
+        let converted = run.as_stored(&stored).unwrap();
+        assert_eq!(Geometry { batch_pages_max: 5, ..converted }, tiny(), "{what}");
+        assert!(converted.batch_pages_max < 10, "a batch fits a region");
+        let mut other = Rig::new(converted, options(), rig.flash.clone());
+        other.log.start(Start::RECOVER);
+        assert!(other.settle().iter().any(|event| matches!(event, Event::Ready(_))), "{what}");
+    }
 }
 
 #[test]
-fn the_stored_geometry_wins() {
-    let mut rig = five_batches(false);
-    rig.geometry.regions = 9;
-    rig.geometry.extent_bytes = 1 << 20;
-    rig.geometry.region_pages = 20;
-    let mut again = Rig::new(rig.geometry, options(), rig.flash.clone());
-    again.log.start(Start::RECOVER);
-    assert!(again.settle().iter().any(|event| matches!(event, Event::Ready(_))));
-    assert_eq!((again.log.geometry().regions, again.log.geometry().region_pages), (4, 10));
-    let small = Options { device_bytes: 40 * 4096, ..options() };
-    let mut again = Rig::new(rig.geometry, small, rig.flash.clone());
-    again.log.start(Start::RECOVER);
-    let events = again.settle();
-    assert!(
-        matches!(events[..], [Event::Failed(LogError::Geometry { what: "bytes", .. })]),
-        "{events:?}"
-    );
+fn numbers_that_no_log_can_have_are_refused() {
+    let rig = five_batches(false);
+    let stored = Superblock::decode(&rig.flash.current).unwrap();
+    assert_eq!(tiny().as_stored(&stored), Ok(tiny()));
+    let unknown = Superblock { layout: 2, ..stored.clone() };
+    assert_eq!(tiny().as_stored(&unknown), Err(LogError::Layout(2)));
+    for n in [0, 1, 2, 3, 4096, 4097, 1 << 24, u32::MAX] {
+        for (what, changed) in [
+            ("block size", Superblock { block_size: n, ..stored.clone() }),
+            ("page size", Superblock { page_size: n, ..stored.clone() }),
+            ("superblock pages", Superblock { superblock_pages: n, ..stored.clone() }),
+            ("region pages", Superblock { region_pages: n, ..stored.clone() }),
+            ("regions", Superblock { regions: n, ..stored.clone() }),
+            ("cells", Superblock { slots: n, ..stored.clone() }),
+            ("layout and cells", Superblock { slots: n, layout: 1, ..stored.clone() }),
+            ("extent bytes", Superblock { extent_bytes: n.into(), ..stored.clone() }),
+        ] {
+            match tiny().as_stored(&changed) {
+                Ok(geometry) => assert_eq!(geometry.validate(), Ok(()), "{what} {n}"),
+                Err(error) => assert_eq!(error, LogError::SuperblockDamaged, "{what} {n}"),
+            }
+        }
+    }
 }
 
 #[test]
@@ -422,8 +449,13 @@ fn arbitrary_metadata_with_right_checksums_never_panics() {
                 reseal(&mut flash, page);
             }
         }
+        // As the geometry of the first copy that has one, as a driver would.
+        let copies = [0, PAGE].map(|at| Superblock::decode(&flash.current[at..]));
+        let stored = copies.iter().flatten().find_map(|copy| tiny().as_stored(copy).ok());
+        let fits = |g: &Geometry| g.device_bytes() <= tiny().device_bytes();
+        let run = stored.filter(fits).unwrap_or(tiny());
         for how in [Start::RECOVER, Start::Check] {
-            start(&flash, how, OnDamage::Report);
+            start_as(run, &flash, how, OnDamage::Report);
         }
     }
 }

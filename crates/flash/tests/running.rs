@@ -2,7 +2,7 @@
 
 use crate::common::{Rig, key, options, tiny};
 use forebay_effect::{Frame, IoError};
-use forebay_flash::{Append, Event, Options, Position, Record, Start};
+use forebay_flash::{Append, Event, Position, Record, Start};
 
 fn tickets(events: &[Event]) -> Vec<u64> {
     events
@@ -266,8 +266,7 @@ fn what_is_carried_on_has_room_of_its_own_and_comes_before_what_waits() {
     rig.log.region_released(region);
     hear(&mut rig, &mut appended);
     assert!(appended.contains(&waits), "the region's room is for those who wait");
-    let options = Options { device_bytes: tiny().device_bytes(), ..options() };
-    let mut again = Rig::new(tiny(), options, rig.flash.clone());
+    let mut again = Rig::new(tiny(), options(), rig.flash.clone());
     again.log.start(Start::RECOVER);
     let mut records: Vec<Record> = Vec::new();
     for event in again.settle() {

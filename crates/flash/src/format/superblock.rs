@@ -162,6 +162,11 @@ impl Superblock {
         length
     }
 
+    /// The epoch that the next start begins.
+    pub const fn next_epoch(&self) -> u64 {
+        self.epoch + 1
+    }
+
     /// Offset of the second copy, in bytes.
     pub fn second_copy_at(&self) -> u64 {
         u64::from(self.superblock_pages) * u64::from(self.page_size)

@@ -1,0 +1,113 @@
+//! A flash tier that was formatted with another geometry than the cache is built for.
+
+use crate::driver::{BLOCK, with_flash};
+use forebay_block::{Nanos, Op, Request, Volume};
+use forebay_cache::{
+    Acknowledge, Cache, CacheConfig, Notice, Open, StopTarget, VolumeConfig, WritePolicy,
+};
+use forebay_effect::{Device, Effect, Place, RequestId, Segment};
+use forebay_flash::{Geometry, LogError};
+
+/// A cache whose devices complete everything at once; of the data it keeps what the log writes of
+/// its own.
+struct Run {
+    cache: Cache,
+    flash: Vec<u8>,
+    /// Writes to flash.
+    writes: u64,
+}
+
+impl Run {
+    fn start(geometry: Geometry, flash: Vec<u8>, open: Open) -> Run {
+        let mut config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash);
+        config.flash.as_mut().expect("a tier with flash").geometry = geometry;
+        let mut cache = Cache::new(CacheConfig { shards: 1, ..config });
+        cache.attach(VolumeConfig::new(64 * BLOCK));
+        cache.start(Nanos(0), open);
+        let mut run = Run { cache, flash, writes: 0 };
+        run.settle();
+        run
+    }
+
+    fn write(&mut self, block: u64) {
+        let write = Request::new(Nanos(0), Volume(0), Op::Write, block * BLOCK, BLOCK);
+        self.cache.handle_request(RequestId(block), write);
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        let mut segments = Vec::new();
+        while let Some(effect) = self.cache.poll_effect(&mut segments) {
+            match effect {
+                Effect::Checksum { token, .. } => self.cache.handle_checksum(token, 0),
+                Effect::Read { device: Device::Flash, offset, .. } => {
+                    self.transfer(&segments, offset, true);
+                }
+                Effect::Write { device: Device::Flash, offset, .. } => {
+                    self.transfer(&segments, offset, false);
+                    self.writes += 1;
+                }
+                _ => {}
+            }
+            if let Some(token) = effect.token().filter(|_| effect.is_device()) {
+                self.cache.handle_completion(Nanos(0), token, Ok(()));
+            }
+        }
+    }
+
+    fn transfer(&mut self, segments: &[Segment], offset: u64, is_read: bool) {
+        let mut at = offset as usize;
+        for segment in segments {
+            let n = segment.length as usize;
+            if let Place::Meta { buffer, offset } = segment.place {
+                let meta = &mut self.cache.meta_mut(buffer)[offset as usize..][..n];
+                let flash = &mut self.flash[at..at + n];
+                match is_read {
+                    true => meta.copy_from_slice(flash),
+                    false => flash.copy_from_slice(meta),
+                }
+            }
+            at += n;
+        }
+    }
+
+    fn notices(&mut self) -> Vec<Notice> {
+        std::iter::from_fn(|| self.cache.poll_notice()).collect()
+    }
+}
+
+/// A tier of twelve regions after a clean stop: the first five hold dirty records.
+fn formatted() -> (Geometry, Vec<u8>) {
+    let config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash);
+    let geometry = Geometry { regions: 12, ..config.flash.expect("a tier with flash").geometry };
+    let flash = vec![0; geometry.device_bytes() as usize];
+    let open = Open::Format { uuid: [1; 16], bindings: Vec::new() };
+    let mut run = Run::start(geometry, flash, open);
+    for block in 0..24 {
+        run.write(block);
+    }
+    run.cache.stop(StopTarget::Flash);
+    run.settle();
+    assert_eq!(run.notices().pop(), Some(Notice::Stopped(Ok(()))));
+    let log = run.cache.log_stats().expect("a log");
+    assert_eq!((log.regions_total, log.regions_free), (12, 7), "{log:?}");
+    (geometry, run.flash)
+}
+
+#[test]
+fn a_tier_with_another_geometry_than_the_cache_is_refused_by_name_and_left_as_it_was() {
+    let (geometry, flash) = formatted();
+    let same = Run::start(geometry, flash.clone(), Open::RECOVER).notices();
+    assert!(matches!(same[..], [Notice::Ready(Some(_))]), "{same:?}");
+    for (run, what, stored, expected) in [
+        (Geometry { regions: 4, ..geometry }, "regions", 12, 4),
+        (Geometry { regions: 13, ..geometry }, "regions", 12, 13),
+        (Geometry { region_pages: 24, ..geometry }, "region pages", 12, 24),
+        (Geometry { extent_bytes: 1 << 17, ..geometry }, "extent bytes", 1 << 16, 1 << 17),
+    ] {
+        let mut run = Run::start(run, flash.clone(), Open::RECOVER);
+        let refused = Notice::Failed(LogError::Geometry { what, stored, expected });
+        assert_eq!(run.notices(), [refused]);
+        assert_eq!(run.writes, 0);
+    }
+}
