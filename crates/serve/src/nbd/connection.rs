@@ -435,9 +435,12 @@ impl<'a> Connection<'a> {
         if self.around.stopping.load(Ordering::Acquire) {
             self.transmission.shut_down();
         }
+        // The end of the stream counts only when all requests before it have been taken.
+        let takes_more = self.starved == Starved::No && self.input.has_space();
         let interest = Interest {
-            readable: self.payload.is_some() || self.input.has_space(),
+            readable: self.payload.is_some() || takes_more,
             writable: !self.output.is_empty(),
+            closed: true,
         };
         let quiet = self.session.in_flight() == 0 && !interest.writable && !self.memory.waits();
         if !(quiet && interest.readable && !self.rested) {
@@ -446,6 +449,9 @@ impl<'a> Connection<'a> {
             let ready = wait::either(socket, interest, Some(bell), self.patience())?;
             if ready.bell {
                 self.session.reap(&mut self.done);
+            }
+            if ready.closed {
+                return Ok(Some(End::Socket));
             }
             if !ready.readable {
                 let nothing = !ready.bell && !ready.writable;
@@ -563,7 +569,7 @@ impl<'a> Connection<'a> {
             if self.send().is_err() || (self.session.in_flight() == 0 && self.output.is_empty()) {
                 break;
             }
-            let interest = Interest { readable: false, writable: !self.output.is_empty() };
+            let interest = Interest { writable: !self.output.is_empty(), ..Interest::default() };
             let (socket, bell) = (self.socket.as_raw_fd(), Some(bell.as_raw_fd()));
             match wait::either(socket, interest, bell, Some(REST)) {
                 Ok(ready) if ready.bell => drop(self.session.reap(&mut self.done)),
