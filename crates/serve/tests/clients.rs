@@ -16,6 +16,7 @@ use tempfile::TempDir;
 const READ: u16 = 0;
 const WRITE: u16 = 1;
 const DISCONNECT: u16 = 2;
+const ESHUTDOWN: u32 = 108;
 const KIB: u32 = 1 << 10;
 const MIB: u32 = 1 << 20;
 /// Within this time, whatever a test waits for must have happened.
@@ -121,7 +122,7 @@ impl Client {
 
 #[test]
 fn requests_before_a_disconnect_are_answered_after_a_half_close() {
-    // More reads than the server takes before the client takes replies: the rest, with the goodbye, waits in the
+    // More reads than the server takes before the client takes replies. The others, and the goodbye, wait in the
     // socket or in the server's buffer.
     let served = Served::start("");
     let mut client = Client::connect(&served);
@@ -187,4 +188,47 @@ fn a_stop_ends_a_connection_that_waits_for_memory() {
     assert!(began.elapsed() < SOON);
     assert_eq!(stopped.connections, 3);
     drop(hoarders);
+}
+
+/// Stops the server while a client has requests in flight. Only then, the client takes its replies.
+fn replies_after_a_stop(served: Served, mut client: Client) -> Vec<(u32, u32)> {
+    std::thread::sleep(A_WHILE);
+    let stopping = std::thread::spawn(move || served.stop());
+    std::thread::sleep(A_WHILE);
+    let replies = client.replies();
+    assert_eq!(stopping.join().unwrap().cut_off, 0);
+    replies
+}
+
+#[test]
+fn a_stop_sends_finished_replies_to_a_client_in_the_middle_of_a_payload() {
+    let served = Served::start("");
+    let mut client = Client::connect(&served);
+    (0..10).for_each(|n| client.request(READ, n * u64::from(MIB), MIB));
+    client.request(WRITE, 0, 64 * KIB);
+    client.0.write_all(&[7; 1000]).unwrap();
+    assert_eq!(replies_after_a_stop(served, client), [(MIB, 0); 10]);
+}
+
+#[test]
+fn a_stop_sends_finished_replies_to_a_client_in_the_middle_of_a_header() {
+    let served = Served::start("");
+    let mut client = Client::connect(&served);
+    (0..10).for_each(|n| client.request(READ, n * u64::from(MIB), MIB));
+    client.0.write_all(&0x2560_9513u32.to_be_bytes()).unwrap();
+    assert_eq!(replies_after_a_stop(served, client), [(MIB, 0); 10]);
+}
+
+#[test]
+fn a_stop_answers_all_requests_of_a_client_that_has_sent_more_than_there_is_room_for() {
+    let served = Served::start("");
+    let mut client = Client::connect(&served);
+    (0..40).for_each(|n| client.request(READ, n * u64::from(MIB), MIB));
+    let replies = replies_after_a_stop(served, client);
+    assert_eq!(replies.len(), 40);
+    let done = |&&(length, error): &&(u32, u32)| length == MIB && error == 0;
+    let refused = |&&(length, error): &&(u32, u32)| length == MIB && error == ESHUTDOWN;
+    let (done, refused) =
+        (replies.iter().filter(done).count(), replies.iter().filter(refused).count());
+    assert!(done >= 10 && done + refused == 40, "{done} done, {refused} refused");
 }

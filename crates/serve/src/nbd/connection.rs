@@ -555,13 +555,19 @@ impl<'a> Connection<'a> {
     fn finish(&mut self, end: &End) {
         let stopping = self.around.stopping.load(Ordering::Acquire);
         let polite = match end {
-            End::Closed(CloseReason::EndOfInput) => stopping,
+            // A stop ends the input, wherever the client is.
+            End::Closed(CloseReason::EndOfInput | CloseReason::Truncated(_)) => stopping,
             End::Closed(reason) => reason.is_graceful(),
             End::Socket | End::Full | End::HandshakeTimeout | End::Idle | End::Stalled => false,
         };
         self.submit();
         if !polite {
             return;
+        }
+        if let Some(partial) = self.payload.take() {
+            // The rest will not come.
+            self.memory.keep(partial.buffer);
+            self.release(partial.cost);
         }
         let bell = self.session.bell().clone();
         loop {
