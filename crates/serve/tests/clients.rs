@@ -122,8 +122,8 @@ impl Client {
 
 #[test]
 fn requests_before_a_disconnect_are_answered_after_a_half_close() {
-    // More reads than the server takes before the client takes replies. The others, and the goodbye, wait in the
-    // socket or in the server's buffer.
+    // More reads than the server takes before the client takes replies. The others, and the goodbye, wait in
+    // the socket or in the server's buffer.
     let served = Served::start("");
     let mut client = Client::connect(&served);
     (0..40).for_each(|n| client.request(READ, n * u64::from(MIB), MIB));
@@ -188,6 +188,24 @@ fn a_stop_ends_a_connection_that_waits_for_memory() {
     assert!(began.elapsed() < SOON);
     assert_eq!(stopped.connections, 3);
     drop(hoarders);
+}
+
+#[test]
+fn a_client_that_takes_no_replies_after_its_disconnect_is_idle() {
+    let served = Served::start("idle_timeout = '1s'\n");
+    let mut client = Client::connect(&served);
+    (0..10).for_each(|n| client.request(READ, n * u64::from(MIB), MIB));
+    client.request(DISCONNECT, 0, 0);
+    served.wait_for_connections(0);
+    assert_eq!(served.nbd(&["closed", "idle_timeout"]), 1);
+    // One that takes its replies is not.
+    let mut client = Client::connect(&served);
+    (0..10).for_each(|n| client.request(READ, n * u64::from(MIB), MIB));
+    client.request(DISCONNECT, 0, 0);
+    assert_eq!(client.replies().len(), 10);
+    served.wait_for_connections(0);
+    assert_eq!(served.nbd(&["closed", "idle_timeout"]), 1);
+    served.stop();
 }
 
 /// Stops the server while a client has requests in flight. Only then, the client takes its replies.
