@@ -11,6 +11,8 @@ pub(crate) struct Interest {
     pub readable: bool,
     /// To write to it.
     pub writable: bool,
+    /// To learn that it has failed, or is closed in both directions.
+    pub closed: bool,
 }
 
 /// What [`either`] found.
@@ -20,6 +22,9 @@ pub(crate) struct Ready {
     pub readable: bool,
     /// The socket can be written, or has failed, and that is of interest.
     pub writable: bool,
+    /// The socket has failed or is closed in both directions, and that is of interest, but neither reading nor
+    /// writing is: these would say why.
+    pub closed: bool,
     /// The bell rang.
     pub bell: bool,
 }
@@ -32,10 +37,11 @@ pub(crate) fn either(
     bell: Option<RawFd>,
     time: Option<Duration>,
 ) -> io::Result<Ready> {
-    let Interest { readable, writable } = interest;
+    let Interest { readable, writable, closed } = interest;
     let events = if readable { libc::POLLIN } else { 0 } | if writable { libc::POLLOUT } else { 0 };
-    // A negative descriptor is passed over.
-    let socket = if events == 0 { -1 } else { socket };
+    // A negative descriptor is passed over. Of others, the kernel always reports a failure and the end of both
+    // directions.
+    let socket = if events == 0 && !closed { -1 } else { socket };
     let mut watched = [
         libc::pollfd { fd: socket, events, revents: 0 },
         libc::pollfd { fd: bell.unwrap_or(-1), events: libc::POLLIN, revents: 0 },
@@ -52,6 +58,7 @@ pub(crate) fn either(
             return Ok(Ready {
                 readable: readable && (failed || of_socket & libc::POLLIN != 0),
                 writable: writable && (failed || of_socket & libc::POLLOUT != 0),
+                closed: closed && events == 0 && failed,
                 bell: watched[1].revents != 0,
             });
         }

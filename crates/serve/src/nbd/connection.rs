@@ -179,8 +179,7 @@ impl<'a> Connection<'a> {
     /// Serves a client until it leaves, misbehaves, or the server stops.
     pub fn serve(mut self) -> End {
         let end = self.transmit();
-        self.finish(&end);
-        end
+        self.finish(end)
     }
 
     fn transmit(&mut self) -> End {
@@ -435,9 +434,12 @@ impl<'a> Connection<'a> {
         if self.around.stopping.load(Ordering::Acquire) {
             self.transmission.shut_down();
         }
+        // The end of the stream counts only when all requests before it have been taken.
+        let takes_more = self.starved == Starved::No && self.input.has_space();
         let interest = Interest {
-            readable: self.payload.is_some() || self.input.has_space(),
+            readable: self.payload.is_some() || takes_more,
             writable: !self.output.is_empty(),
+            closed: true,
         };
         let quiet = self.session.in_flight() == 0 && !interest.writable && !self.memory.waits();
         if !(quiet && interest.readable && !self.rested) {
@@ -446,6 +448,9 @@ impl<'a> Connection<'a> {
             let ready = wait::either(socket, interest, Some(bell), self.patience())?;
             if ready.bell {
                 self.session.reap(&mut self.done);
+            }
+            if ready.closed {
+                return Ok(Some(End::Socket));
             }
             if !ready.readable {
                 let nothing = !ready.bell && !ready.writable;
@@ -505,16 +510,20 @@ impl<'a> Connection<'a> {
         if wanted && self.is_overdue() {
             return Some(End::Stalled);
         }
-        let since = self.active.elapsed();
-        let limits = &self.around.limits;
-        let waits_for_client = self.session.in_flight() == 0 && !self.memory.waits();
-        if waits_for_client && limits.idle.is_some_and(|idle| since >= idle) {
+        if self.is_idle() {
             return Some(End::Idle);
         }
-        if (nothing && since >= REST) || wanted {
+        if (nothing && self.active.elapsed() >= REST) || wanted {
             self.rest();
         }
         None
+    }
+
+    /// Whether only its client could do something, and has done nothing for too long.
+    fn is_idle(&self) -> bool {
+        let waits_for_client = self.session.in_flight() == 0 && !self.memory.waits();
+        waits_for_client
+            && self.around.limits.idle.is_some_and(|idle| self.active.elapsed() >= idle)
     }
 
     /// Whether its client takes too long with what it holds.
@@ -545,17 +554,23 @@ impl<'a> Connection<'a> {
         self.rested = true;
     }
 
-    /// Answers what is in flight where the client is still there to hear it.
-    fn finish(&mut self, end: &End) {
+    /// Answers what is in flight where the client is still there to hear it. Returns why the connection ended.
+    fn finish(&mut self, end: End) -> End {
         let stopping = self.around.stopping.load(Ordering::Acquire);
-        let polite = match end {
-            End::Closed(CloseReason::EndOfInput) => stopping,
+        let polite = match &end {
+            // A stop ends the input, wherever the client is.
+            End::Closed(CloseReason::EndOfInput | CloseReason::Truncated(_)) => stopping,
             End::Closed(reason) => reason.is_graceful(),
             End::Socket | End::Full | End::HandshakeTimeout | End::Idle | End::Stalled => false,
         };
         self.submit();
         if !polite {
-            return;
+            return end;
+        }
+        if let Some(partial) = self.payload.take() {
+            // The rest will not come.
+            self.memory.keep(partial.buffer);
+            self.release(partial.cost);
         }
         let bell = self.session.bell().clone();
         loop {
@@ -563,15 +578,17 @@ impl<'a> Connection<'a> {
             if self.send().is_err() || (self.session.in_flight() == 0 && self.output.is_empty()) {
                 break;
             }
-            let interest = Interest { readable: false, writable: !self.output.is_empty() };
+            let interest = Interest { writable: !self.output.is_empty(), ..Interest::default() };
             let (socket, bell) = (self.socket.as_raw_fd(), Some(bell.as_raw_fd()));
             match wait::either(socket, interest, bell, Some(REST)) {
                 Ok(ready) if ready.bell => drop(self.session.reap(&mut self.done)),
-                Ok(_) if self.memory.is_wanted() && self.is_overdue() => break,
+                Ok(_) if self.memory.is_wanted() && self.is_overdue() => return End::Stalled,
+                Ok(ready) if !ready.writable && self.is_idle() => return End::Idle,
                 Ok(_) => {}
                 Err(_) => break,
             }
         }
+        end
     }
 
     fn has_room(&self) -> bool {

@@ -39,7 +39,7 @@ pub(super) fn shake_hands(
                 if stopping.load(Ordering::Relaxed) {
                     handshake.shut_down();
                 }
-                wait(socket, Interest { readable: true, writable: false }, until)?;
+                wait(socket, Interest { readable: true, ..Interest::default() }, until)?;
                 let mut reader = socket;
                 if input.fill(&mut reader, &mut []).map_err(|_| End::Socket)? == (0, 0) {
                     return Err(End::Closed(handshake.end_of_input(left)));
@@ -57,7 +57,7 @@ fn send_all(socket: &Socket, mut bytes: &[u8], until: Instant) -> Result<(), End
         match send(socket, &[io::IoSlice::new(bytes)]) {
             Ok(sent) => bytes = &bytes[sent..],
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                wait(socket, Interest { readable: false, writable: true }, until)?;
+                wait(socket, Interest { writable: true, ..Interest::default() }, until)?;
             }
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return Err(End::Socket),

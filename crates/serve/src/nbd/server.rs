@@ -206,7 +206,7 @@ impl Shared {
 
 fn accept(shared: &Arc<Shared>, listener: &Listener) {
     while !shared.stopping.load(Ordering::Acquire) {
-        let interest = Interest { readable: true, writable: false };
+        let interest = Interest { readable: true, ..Interest::default() };
         let bell = Some(shared.bell.as_raw_fd());
         let Ok(ready) = wait::either(listener.as_raw_fd(), interest, bell, None) else { return };
         if ready.bell || !ready.readable {

@@ -1,0 +1,252 @@
+//! How connections end: clients say goodbye, vanish or take no replies, and the server stops. Everything runs
+//! over real sockets.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::ops::ControlFlow;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use forebay_config::Config;
+use forebay_engine::{EngineError, EngineOptions, Recovering, StopMode};
+use forebay_serve::{Server, Stopped, control};
+use tempfile::TempDir;
+
+const READ: u16 = 0;
+const WRITE: u16 = 1;
+const DISCONNECT: u16 = 2;
+const ESHUTDOWN: u32 = 108;
+const KIB: u32 = 1 << 10;
+const MIB: u32 = 1 << 20;
+/// Within this time, whatever a test waits for must have happened.
+const SOON: Duration = Duration::from_secs(20);
+/// The server has taken what a client sent before.
+const A_WHILE: Duration = Duration::from_millis(300);
+
+/// A server with one volume of 64 MiB and no flash.
+struct Served {
+    server: Server,
+    config: Config,
+    directory: TempDir,
+}
+
+impl Served {
+    /// Starts it, with more lines in its section `[serve]`.
+    fn start(more: &str) -> Served {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        let config = format!(
+            "[cache]\ndram = '16MiB'\nwrite_policy = 'write-back'\n\
+             [[volume]]\nname = 'vm1'\nbacking = '{}'\nsize = '64MiB'\n\
+             [serve]\nnbd = 'unix:{}'\ncontrol = 'unix:{}'\n{more}",
+            path("disk.img"),
+            path("nbd.sock"),
+            path("control.sock"),
+        );
+        let config = Config::from_toml(&config).unwrap();
+        let go_on = &mut |_: &Recovering| ControlFlow::Continue(());
+        let explain = |error: &EngineError| error.to_string();
+        let options = EngineOptions::default();
+        let server = Server::start(&config, options, None, explain, go_on).unwrap();
+        Served { server, config, directory }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("nbd.sock")
+    }
+
+    /// A number in the object `nbd` of the status.
+    fn nbd(&self, keys: &[&str]) -> u64 {
+        let reply = control::ask(&self.config.serve.control, None, "GET", "/status").unwrap();
+        let status: serde_json::Value = serde_json::from_str(&reply.body).unwrap();
+        keys.iter().fold(&status["nbd"], |value, &key| &value[key]).as_u64().unwrap()
+    }
+
+    /// Waits until there are so many connections.
+    fn wait_for_connections(&self, count: u64) {
+        let until = Instant::now() + SOON;
+        while self.nbd(&["connections"]) != count {
+            assert!(Instant::now() < until, "{} connections", self.nbd(&["connections"]));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn stop(self) -> Stopped {
+        self.server.stop(StopMode::Destage, |_| ControlFlow::Continue(())).unwrap()
+    }
+}
+
+/// A client that uses simple replies.
+struct Client(UnixStream);
+
+impl Client {
+    fn connect(served: &Served) -> Client {
+        let mut socket = UnixStream::connect(served.socket()).unwrap();
+        socket.set_read_timeout(Some(SOON)).unwrap();
+        socket.set_write_timeout(Some(SOON)).unwrap();
+        socket.read_exact(&mut [0; 18]).unwrap();
+        // Fixed newstyle without zeroes, then NBD_OPT_EXPORT_NAME.
+        socket.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\x03vm1").unwrap();
+        socket.read_exact(&mut [0; 10]).unwrap();
+        Client(socket)
+    }
+
+    /// Sends the header of a request; its cookie is its length.
+    fn request(&mut self, command: u16, offset: u64, length: u32) {
+        let mut header = 0x2560_9513u32.to_be_bytes().to_vec();
+        header.extend_from_slice(&[0; 2]);
+        header.extend_from_slice(&command.to_be_bytes());
+        header.extend_from_slice(&u64::from(length).to_be_bytes());
+        header.extend_from_slice(&offset.to_be_bytes());
+        header.extend_from_slice(&length.to_be_bytes());
+        self.0.write_all(&header).unwrap();
+    }
+
+    /// Takes replies until the connection ends: the length of each request, and its error.
+    fn replies(&mut self) -> Vec<(u32, u32)> {
+        let mut replies = Vec::new();
+        let mut head = [0; 16];
+        while self.0.read_exact(&mut head).is_ok() {
+            assert_eq!(head[..4], 0x6744_6698u32.to_be_bytes());
+            let error = u32::from_be_bytes(head[4..8].try_into().unwrap());
+            let length = u64::from_be_bytes(head[8..].try_into().unwrap()) as u32;
+            if error == 0 && length >= KIB {
+                self.0.read_exact(&mut vec![0; length as usize]).unwrap();
+            }
+            replies.push((length, error));
+        }
+        replies
+    }
+}
+
+#[test]
+fn requests_before_a_disconnect_are_answered_after_a_half_close() {
+    // More reads than the server takes before the client takes replies. The others, and the goodbye, wait in
+    // the socket or in the server's buffer.
+    let served = Served::start("");
+    let mut client = Client::connect(&served);
+    (0..40).for_each(|n| client.request(READ, n * u64::from(MIB), MIB));
+    for n in 0..10 {
+        client.request(WRITE, n * 512, 512);
+        client.0.write_all(&[7; 512]).unwrap();
+    }
+    client.request(DISCONNECT, 0, 0);
+    client.0.shutdown(Shutdown::Write).unwrap();
+    std::thread::sleep(A_WHILE);
+    let replies = client.replies();
+    let count = |length: u32| replies.iter().filter(|&&reply| reply == (length, 0)).count();
+    assert_eq!((count(MIB), count(512), replies.len()), (40, 10, 50));
+    served.wait_for_connections(0);
+    served.stop();
+}
+
+#[test]
+fn a_client_that_vanishes_is_noticed_while_it_has_no_room() {
+    let served = Served::start("");
+    let mut client = Client::connect(&served);
+    (0..40).for_each(|n| client.request(READ, n * u64::from(MIB), MIB));
+    std::thread::sleep(A_WHILE);
+    assert_eq!(served.nbd(&["connections"]), 1);
+    drop(client);
+    served.wait_for_connections(0);
+    served.stop();
+}
+
+/// Clients that leave no memory for large requests to others, and take no replies.
+fn hoarders(served: &Served) -> Vec<Client> {
+    let mut hoarders: Vec<Client> = (0..2).map(|_| Client::connect(served)).collect();
+    hoarders.iter_mut().for_each(|hoarder| hoarder.request(READ, 0, 32 * MIB));
+    std::thread::sleep(A_WHILE);
+    hoarders
+}
+
+#[test]
+fn a_client_that_vanishes_is_noticed_while_it_waits_for_memory() {
+    let served = Served::start("stall_timeout = '1h'\n");
+    let hoarders = hoarders(&served);
+    let mut client = Client::connect(&served);
+    client.request(READ, 0, 32 * MIB);
+    std::thread::sleep(A_WHILE);
+    assert_eq!(served.nbd(&["request_memory", "waiting"]), 1, "there was memory left");
+    drop(client);
+    served.wait_for_connections(2);
+    drop(hoarders);
+    served.stop();
+}
+
+#[test]
+fn a_stop_ends_a_connection_that_waits_for_memory() {
+    let served = Served::start("stall_timeout = '1h'\n");
+    // The stop comes to this one first, while the others still hold the memory.
+    let mut client = Client::connect(&served);
+    let hoarders = hoarders(&served);
+    client.request(READ, 0, 32 * MIB);
+    std::thread::sleep(A_WHILE);
+    assert_eq!(served.nbd(&["request_memory", "waiting"]), 1, "there was memory left");
+    let (began, stopped) = (Instant::now(), served.stop());
+    assert!(began.elapsed() < SOON);
+    assert_eq!(stopped.connections, 3);
+    drop(hoarders);
+}
+
+#[test]
+fn a_client_that_takes_no_replies_after_its_disconnect_is_idle() {
+    let served = Served::start("idle_timeout = '1s'\n");
+    let mut client = Client::connect(&served);
+    (0..10).for_each(|n| client.request(READ, n * u64::from(MIB), MIB));
+    client.request(DISCONNECT, 0, 0);
+    served.wait_for_connections(0);
+    assert_eq!(served.nbd(&["closed", "idle_timeout"]), 1);
+    // One that takes its replies is not.
+    let mut client = Client::connect(&served);
+    (0..10).for_each(|n| client.request(READ, n * u64::from(MIB), MIB));
+    client.request(DISCONNECT, 0, 0);
+    assert_eq!(client.replies().len(), 10);
+    served.wait_for_connections(0);
+    assert_eq!(served.nbd(&["closed", "idle_timeout"]), 1);
+    served.stop();
+}
+
+/// Stops the server while a client has requests in flight. Only then, the client takes its replies.
+fn replies_after_a_stop(served: Served, mut client: Client) -> Vec<(u32, u32)> {
+    std::thread::sleep(A_WHILE);
+    let stopping = std::thread::spawn(move || served.stop());
+    std::thread::sleep(A_WHILE);
+    let replies = client.replies();
+    assert_eq!(stopping.join().unwrap().cut_off, 0);
+    replies
+}
+
+#[test]
+fn a_stop_sends_finished_replies_to_a_client_in_the_middle_of_a_payload() {
+    let served = Served::start("");
+    let mut client = Client::connect(&served);
+    (0..10).for_each(|n| client.request(READ, n * u64::from(MIB), MIB));
+    client.request(WRITE, 0, 64 * KIB);
+    client.0.write_all(&[7; 1000]).unwrap();
+    assert_eq!(replies_after_a_stop(served, client), [(MIB, 0); 10]);
+}
+
+#[test]
+fn a_stop_sends_finished_replies_to_a_client_in_the_middle_of_a_header() {
+    let served = Served::start("");
+    let mut client = Client::connect(&served);
+    (0..10).for_each(|n| client.request(READ, n * u64::from(MIB), MIB));
+    client.0.write_all(&0x2560_9513u32.to_be_bytes()).unwrap();
+    assert_eq!(replies_after_a_stop(served, client), [(MIB, 0); 10]);
+}
+
+#[test]
+fn a_stop_answers_all_requests_of_a_client_that_has_sent_more_than_there_is_room_for() {
+    let served = Served::start("");
+    let mut client = Client::connect(&served);
+    (0..40).for_each(|n| client.request(READ, n * u64::from(MIB), MIB));
+    let replies = replies_after_a_stop(served, client);
+    assert_eq!(replies.len(), 40);
+    let done = |&&(length, error): &&(u32, u32)| length == MIB && error == 0;
+    let refused = |&&(length, error): &&(u32, u32)| length == MIB && error == ESHUTDOWN;
+    let (done, refused) =
+        (replies.iter().filter(done).count(), replies.iter().filter(refused).count());
+    assert!(done >= 10 && done + refused == 40, "{done} done, {refused} refused");
+}
