@@ -357,6 +357,8 @@ def test_what_makes_no_sense_is_refused(example, tmp_path, capsys):
     for words in (
         [],
         [str(example), "--dram", "much"],
+        [str(example), "--dram", "0"],
+        [str(example), "--dram", "0%"],
         [str(example), "--model", str(tmp_path / "model.json")],
         [str(tmp_path / "missing.csv")],
     ):

@@ -176,7 +176,10 @@ pub enum AnalysisError {
     #[error("the sample contains no block of the trace")]
     EmptySample,
     /// No size of a cache has enough blocks in the sample.
-    #[error("the sample has only {blocks} blocks, too few to simulate a cache of any size")]
+    #[error(
+        "the sample has only {blocks} block{}, too few to simulate a cache of any size",
+        if *blocks == 1 { "" } else { "s" }
+    )]
     SampleTooSmall {
         /// The blocks in it.
         blocks: u64,

@@ -53,6 +53,12 @@ impl TraceArgs {
         Traces { files: self.traces.clone(), options }
     }
 
+    /// As [`source`](Self::source), with zeroings of any length, for work that does not look at each block.
+    pub fn recorded(&self) -> Traces {
+        let Traces { files, options } = self.source();
+        Traces { files, options: OpenOptions { keep_long_zeroing: true, ..options } }
+    }
+
     /// The names of the files, for people.
     pub fn names(&self) -> String {
         self.source().names()

@@ -108,9 +108,11 @@ impl Observer for Context {
     fn note(&self, note: Note) {
         match note {
             // Every reading of the trace comes upon them.
-            Note::Doubt(_) | Note::WithoutOperations(_) | Note::Lull(_) => {
-                self.note_once(&notes::words(&note))
-            }
+            Note::Doubt(_)
+            | Note::WithoutOperations(_)
+            | Note::BadLines(_)
+            | Note::OutOfOrder(_)
+            | Note::Lull(_) => self.note_once(&notes::words(&note)),
             note => Context::note(self, notes::words(&note)),
         }
     }

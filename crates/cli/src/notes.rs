@@ -13,14 +13,15 @@ pub fn words(note: &Note) -> String {
     match note {
         Note::Doubt(doubt) => doubt.clone(),
         Note::WithoutOperations(traces) => without_operations(traces),
+        Note::BadLines(1) => "skipped 1 bad line or record".to_owned(),
         Note::BadLines(n) => format!("skipped {} bad lines or records", count(*n)),
-        Note::OutOfOrder(n) => {
-            let n = count(*n);
-            format!(
-                "{n} requests were out of time order; each was given the time of the request \
-                 before it"
-            )
-        }
+        Note::OutOfOrder(1) => "1 request was out of time order; it was given the time of the \
+                                request before it"
+            .to_owned(),
+        Note::OutOfOrder(n) => format!(
+            "{} requests were out of time order; each was given the time of the request before it",
+            count(*n)
+        ),
         Note::Lull(time) => format!(
             "the files keep their dates, which leaves a gap of {} in which no file has requests; \
              to start all files at the same time, give --start-together",
@@ -44,11 +45,13 @@ pub fn words(note: &Note) -> String {
             let what = if *n == 1 { "trim or flush" } else { "trims and flushes" };
             format!("ignored {} {what}", count(*n))
         }
+        Note::WithoutHash(1) => "1 block access has no hash; its data counts as unique".to_owned(),
         Note::WithoutHash(n) => {
             format!("{} block accesses have no hash; their data counts as unique", count(*n))
         }
         Note::FewSampled(n) => {
-            format!("the sample has only {} blocks, so the result may be inaccurate", count(*n))
+            let blocks = counted(*n, "block");
+            format!("the sample has only {blocks}, so the result may be inaccurate")
         }
         Note::TooSmall { sizes, rate } => too_small(sizes, *rate),
         Note::FlashTooSmall { flash_bytes, reason } => {
@@ -105,5 +108,15 @@ mod tests {
         let says = "a and 1 other trace record no operations: all their requests count as reads";
         assert_eq!(said(&["a", "b"]), says);
         assert!(said(&["a", "b", "c"]).starts_with("a and 2 other traces record "));
+    }
+
+    #[test]
+    fn one_is_not_said_to_be_several() {
+        for note in [Note::BadLines, Note::OutOfOrder, Note::WithoutHash, Note::FewSampled] {
+            let [one, two] = [1, 2].map(|n| words(&note(n)));
+            let plural = ["lines", "requests", "accesses", "blocks"];
+            assert!(plural.iter().any(|word| two.contains(word)), "{two}");
+            assert!(!plural.iter().any(|word| one.contains(word)), "{one}");
+        }
     }
 }

@@ -389,3 +389,21 @@ fn a_trace_in_the_place_of_a_configuration_is_recognised() {
     let said = crate::common::refusal("simulate", &["cache.toml", "--config", trace]);
     assert!(said.contains("is not a text file") && said.contains("may be a trace"), "{said}");
 }
+
+#[test]
+fn an_option_says_what_it_expects_instead_of_a_negative_number() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/traces/sqlite-shop.parquet");
+    for (line, says) in [
+        (&["mrc", trace, "--sample", "-0.1"][..], "is not a rate"),
+        (&["plan", trace, "--budget", "1", "--wear-max", "-1"], "a number above 0"),
+        (&["plan", trace, "--budget", "-1"], "is not a budget"),
+        (&["sample", trace, "--rate", "-0.5", "-o", "s.parquet"], "is not a rate"),
+        (&["simulate", trace, "--config", "c.toml", "--rate", "-1"], "is not a number above 0"),
+        (&["mrc", trace, "--points", "-1"], "2 or more"),
+    ] {
+        let output = forebay(line);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(says), "{line:?}: {said}");
+    }
+}

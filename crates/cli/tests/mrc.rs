@@ -421,7 +421,7 @@ fn a_miniature_of_the_whole_trace_counts_its_blocks() {
     let config = dir.path().join("cache.toml");
     std::fs::write(&config, "[cache]\ndram = '4MiB'\n").unwrap();
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/traces/sqlite-shop.parquet");
-    let whole = common::json("mrc", &[trace, "--points", "1"]);
+    let whole = common::json("mrc", &[trace, "--points", "2"]);
     let config = config.to_str().unwrap();
     let line = [trace, "--config", config, "--sample", "1", "--at", "8MiB"];
     let miniature = common::json("mrc", &line);

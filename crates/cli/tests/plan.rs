@@ -257,7 +257,7 @@ fn the_shortlist_is_simulated_and_comes_first() {
     let answer = json(&[&budget[..], &how].concat());
     assert_eq!(answer["evaluate"], "simulate");
     let simulations = answer["simulations"].as_u64().unwrap();
-    assert!((2..=4).contains(&simulations), "{simulations}");
+    assert!((2..=6).contains(&simulations), "{simulations}");
     let choices = answer["choices"].as_array().unwrap();
     assert_eq!(choices.len(), analytic["choices"].as_array().unwrap().len());
     let by: Vec<&str> = choices.iter().map(|c| c["judged_by"].as_str().unwrap()).collect();
@@ -513,4 +513,38 @@ fn a_mean_above_the_99th_percentile_is_explained() {
     let text = said("write-back");
     assert!(text.contains("it includes the write-backs of evicted blocks"), "{text}");
     assert!(!said("write-through").contains("above the p99"));
+}
+
+#[test]
+fn tiers_in_the_wrong_order_and_metadata_of_no_tier_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    let asked = [&trace, "--budget", "50%", "--backing", "SlowHDD"];
+    let said = refusal(&[&asked[..], &["--tiers", "SlowSSD,FastDRAM"]].concat());
+    assert!(said.contains("SlowSSD before FastDRAM") && said.contains("fastest"), "{said}");
+    let said = refusal(&[&asked[..], &["--metadata", "1,2,3"]].concat());
+    assert!(said.contains("3 numbers for at most 2 tiers"), "{said}");
+    json(&[&asked[..], &["--metadata", "1,2"]].concat());
+    let three = ["--metadata", "1,2,3", "--tiers", "FastDRAM,SlowDRAM,SlowSSD"];
+    json(&[&asked[..], &three, &["--wear-max", "none"]].concat());
+}
+
+#[test]
+fn a_baseline_costs_no_more_than_its_choice_and_notes_come_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let answer = json(&[&trace(&dir), "--budget", "500%", "--wear-max", "none"]);
+    for choice in answer["choices"].as_array().unwrap() {
+        let [bought, single] =
+            [choice, &choice["baseline"]].map(|p| p["cost_usd"].as_f64().unwrap());
+        assert!(single <= bought * (1.0 + 1e-9), "{choice}");
+        assert!(choice["whole_budget"].is_null(), "{choice}");
+    }
+    let late = dir.path().join("late.csv");
+    let mut csv = "time_us,op,offset,length\n9,r,0,4096\n".to_owned();
+    (0..2048).for_each(|n| csv += &format!("{},r,{},1048576\n", n * 2, (n % 8) << 20));
+    std::fs::write(&late, csv).unwrap();
+    let asked = ["plan", late.to_str().unwrap(), "--budget", "50%", "--backing", "SlowHDD"];
+    let output = forebay(&[&asked[..], &["--evaluate", "simulate", "--shortlist", "1"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.matches("out of time order").count(), 1, "{said}");
 }

@@ -205,3 +205,18 @@ fn without_options_the_closest_of_many_is_taken_reduced_and_set_beside_the_plain
     assert!(number(&answer, "/mean_error") <= number(&answer, "/reduction/mean_error_before"));
     assert!(number(&answer, "/rate") >= 0.069 && number(&answer, "/rate") <= 0.1);
 }
+
+#[test]
+fn a_trace_without_reads_and_writes_has_no_sample() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("t.csv"), "time_us,op,offset,length\n0,t,0,4096\n1,f,0,0\n")
+        .unwrap();
+    for more in [&[][..], &["--bits", "4"], &["--samples", "2"]] {
+        let args = [&["sample", "t.csv", "--rate", "0.5", "-o", "s.parquet"], more].concat();
+        let output = forebay(dir.path(), &args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("no reads or writes"), "{said}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no file was written");
+}

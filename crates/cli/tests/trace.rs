@@ -240,3 +240,41 @@ fn a_format_that_the_file_contradicts_is_refused_with_the_option_that_was_meant(
     let message = fails(dir, &["mrc", "a.parquet", "--format", "csv"], 2);
     assert!(message.contains("leave out --format") && !message.contains("--to"), "{message}");
 }
+
+#[test]
+fn long_zeroings_and_impossible_requests_end_soon() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let write = |name: &str, lines: &str| {
+        std::fs::write(dir.join(name), format!("time_ns,volume,op,offset,length\n{lines}"))
+            .unwrap();
+    };
+    write("zero.csv", "0,a,z,0,1099511627776\n1,a,z,0,9223372036854775807\n2,a,r,0,4096\n");
+    let info = json(dir, &["trace", "info", "zero.csv", "--json"]);
+    assert_eq!((&info["trims"], &info["write_zeroes"]), (&2.into(), &0.into()));
+    assert_eq!(json(dir, &["mrc", "zero.csv", "--json"])["accesses"], 1);
+    json(dir, &["sample", "zero.csv", "--rate", "1", "--bits", "0", "-o", "s.parquet", "--json"]);
+    json(dir, &["consolidate", "zero.csv", "--size", "1MiB", "--json"]);
+    let said = fails(dir, &["mrc", "zero.csv", "--points", "1"], 2);
+    assert!(said.contains("2 or more"), "{said}");
+    // They are kept where nobody counts blocks.
+    json(dir, &["trace", "convert", "zero.csv", "-o", "kept.csv", "--json"]);
+    let kept = std::fs::read_to_string(dir.join("kept.csv")).unwrap();
+    assert!(kept.contains("write-zeroes,0,0,1099511627776"), "{kept}");
+    write("large.csv", "0,a,r,0,4294967297\n");
+    let said = fails(dir, &["trace", "info", "large.csv"], 1);
+    assert!(said.contains("expected a read or write of at most 4 GiB"), "{said}");
+}
+
+#[test]
+fn a_conversion_says_what_it_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let lines = "time_us,op,offset,length\n0,t,0,4096\n1,f,0,0\n2,r,0,0\n3,r,0,512\n4,t,0,512\n";
+    std::fs::write(dir.join("a.csv"), lines).unwrap();
+    let output = forebay(dir, &["trace", "convert", "a.csv", "-o", "a.bin"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("left out 2 trims, 1 flush request, 1 request without data"), "{said}");
+    let output = forebay(dir, &["trace", "convert", "a.csv", "-o", "b.csv"]);
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("left out"));
+}

@@ -88,9 +88,13 @@ impl fmt::Display for Size {
         if self.0 < 1024 {
             return write!(f, "{} B", self.0);
         }
-        let exponent = (self.0.ilog2() / 10).min(6);
-        let value = self.0 as f64 / (1u64 << (10 * exponent)) as f64;
-        let unit = UNITS[exponent as usize - 1];
+        let in_units = |exponent: u32| self.0 as f64 / (1u64 << (10 * exponent)) as f64;
+        let mut exponent = self.0.ilog2() / 10;
+        if in_units(exponent) >= 1023.95 {
+            // Rounded to a tenth, it is one of the next unit.
+            exponent = (exponent + 1).min(UNITS.len() as u32);
+        }
+        let (value, unit) = (in_units(exponent), UNITS[exponent as usize - 1]);
         if value.fract() == 0.0 {
             write!(f, "{value} {unit}")
         } else {
@@ -236,6 +240,8 @@ mod tests {
             (1023, "1023 B"),
             (4096, "4 KiB"),
             (3 << 29, "1.5 GiB"),
+            ((1 << 40) - 1, "1.0 TiB"),
+            ((1 << 60) - 4096, "1.0 EiB"),
             (u64::MAX, "16 EiB"),
         ] {
             assert_eq!(Size(bytes).to_string(), text);

@@ -14,7 +14,7 @@ use crate::evaluate::{Analytic, Evaluator};
 use crate::hierarchy::{Hierarchy, WritePolicy};
 use crate::judged_by::JudgedBy;
 use crate::ratio::{HitMiss, Tradeoff};
-use crate::search::{CydoniaOptions, Found, cydonia, exhaustive};
+use crate::search::{CydoniaOptions, Found, cydonia, evaluate, exhaustive};
 use crate::space::Space;
 use crate::wear::{Enduring, SECONDS_PER_DAY, Wear, WearLimit};
 
@@ -108,6 +108,11 @@ pub struct Choice {
     pub purchase: Purchase,
     /// The single tier of the same cost and the same tier-1 device (tables call it "one tier, same cost").
     pub baseline: Purchase,
+    /// The single tier that the whole budget buys, of the same tier-1 device. Where the formulas and a judge
+    /// differ, it may turn out to be faster than the choice. If it is only one unit larger than the baseline,
+    /// the baseline stands for it, so that nobody judges both.
+    #[serde(skip)]
+    pub whole_budget: Purchase,
     /// Latency that the choice saves, as a fraction of the baseline's latency.
     pub latency_reduction: f64,
     /// [Hit-miss ratio](docs/planning-reference.md#when-does-a-second-tier-help) of adding this tier 2 to
@@ -344,7 +349,7 @@ fn choose<H: HitCounts + ?Sized>(
             Method::Cydonia(how) => cydonia(counts, &enduring, how, &mut evaluator)?,
         }
     };
-    let Found { sizes, mean_latency_us, mut baseline_us, evaluations } = found;
+    let Found { sizes, mean_latency_us, baseline_us: mut single_us, evaluations } = found;
     if !mean_latency_us.is_finite()
         && limit.is_some_and(|l| !l.allows(counts, hierarchy, cost, &sizes))
     {
@@ -372,15 +377,27 @@ fn choose<H: HitCounts + ?Sized>(
         }
         _ => None,
     };
-    if !baseline_us.is_finite() {
+    if !single_us.is_finite() {
         // It is compared with, not bought: flash that wears out, too.
         let judged = analytic.mean_latency_us(hierarchy, &single);
-        baseline_us = judged.unwrap_or(f64::INFINITY);
+        single_us = judged.unwrap_or(f64::INFINITY);
     }
+    let same_cost = space.single_tier_for(cost.usd(&hierarchy.tiers, &sizes));
+    let baseline_us = match &same_cost {
+        same_cost if *same_cost == single => single_us,
+        same_cost if *same_cost == sizes => mean_latency_us,
+        same_cost => evaluate(space, evaluator, same_cost)?,
+    };
+    let (whole, whole_us) = match single[0].0 <= same_cost[0].0 + 1 {
+        true => (&same_cost, baseline_us),
+        false => (&single, single_us),
+    };
     let reduction = 1.0 - mean_latency_us / baseline_us;
+    let purchase = |sizes: &[Units], us| purchase(counts, hierarchy, options, sizes, us);
     Ok(Some(Choice {
-        purchase: purchase(counts, space.hierarchy(), options, &sizes, mean_latency_us),
-        baseline: purchase(counts, space.hierarchy(), options, &single[..1], baseline_us),
+        purchase: purchase(&sizes, mean_latency_us),
+        baseline: purchase(&same_cost[..1], baseline_us),
+        whole_budget: purchase(&whole[..1], whole_us),
         latency_reduction: if reduction.is_finite() { reduction } else { 0.0 },
         hit_miss_ratio: measured.and_then(|m| finite(m.ratio())),
         overhead_gain_ratio: Tradeoff::from_hierarchy(space.hierarchy())
@@ -467,6 +484,27 @@ mod tests {
             assert_eq!(choice.baseline.tiers.len(), 1);
         }
         assert_eq!(plan.baseline, plan.choices[0].baseline);
+    }
+
+    #[test]
+    fn the_baseline_costs_no_more_than_the_choice_and_one_unit_more_would() {
+        let (c, cost) = (Catalogue::default(), CostModel::default());
+        // A loop of 10 MiB: two tiers that hold it cost a seventh of what the budget allows.
+        let counts =
+            Steps { reads: 3000, writes: 0, at: vec![(10 * 256, 2000, 0)], footprint: 10 * 256 };
+        let tiers = ["FastDRAM", "SlowSSD"].map(String::from).to_vec();
+        let of = [Combination { tiers, backing: "SlowHDD".into() }];
+        for budget_usd in [0.02, 0.07] {
+            let choice = &plan(&counts, &c, &of, budget_usd, &options()).unwrap().choices[0];
+            let unit_usd =
+                cost.unit_usd(0, c.device("FastDRAM").unwrap(), c.device("FastDRAM").unwrap());
+            let [bought, single] = [&choice.purchase, &choice.baseline].map(|p| p.cost_usd);
+            assert!(single <= bought && bought < single + unit_usd, "{bought} {single}");
+            let whole = choice.whole_budget.cost_usd;
+            assert!(whole <= budget_usd && budget_usd < whole + 2.0 * unit_usd);
+            let reduction = 1.0 - choice.purchase.mean_latency_us / choice.baseline.mean_latency_us;
+            assert!((choice.latency_reduction - reduction).abs() < 1e-9 && reduction > 0.0);
+        }
     }
 
     #[test]

@@ -135,7 +135,8 @@ fn promising<H: HitCounts + ?Sized>(counts: &H, space: &Space<'_>) -> Vec<HitMis
     sizes
 }
 
-fn evaluate(
+/// The mean latency of tiers of these sizes, in microseconds.
+pub(crate) fn evaluate(
     space: &Space<'_>,
     evaluator: &mut dyn Evaluator,
     sizes: &[Units],

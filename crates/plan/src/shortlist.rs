@@ -54,7 +54,8 @@ pub type Judge<'a> = dyn FnMut(&Hierarchy, &[Units]) -> Result<Option<Judged>, B
 
 /// Has the first `shortlist` caches among the choices of `plan` and their single tiers judged, and puts those
 /// first that came out best. Choices that differ only in a tier that is not bought are one cache: they are
-/// judged together. A single tier that turns out the better buy takes the choice's place. What, by the
+/// judged together. A single tier that turns out to be faster, be it of the same cost or of the whole budget,
+/// takes the choice's place. What, by the
 /// judge, wears out faster than [`PlanOptions::wear_max`] stands behind what lasts. What could not be judged and
 /// what was not on the shortlist stands behind that, by the formulas as before. Returns how many purchases were
 /// judged.
@@ -77,7 +78,11 @@ pub fn judge_shortlist(
         let bought = choice.purchase.bought(catalogue, options)?;
         let is_shortlisted = shortlisted.contains(&bought);
         let is_judged = is_shortlisted || shortlisted.len() < shortlist;
-        let purchases = [bought.clone(), choice.baseline.bought(catalogue, options)?];
+        let purchases = [
+            bought.clone(),
+            choice.baseline.bought(catalogue, options)?,
+            choice.whole_budget.bought(catalogue, options)?,
+        ];
         for (hierarchy, sizes) in purchases.into_iter().filter(|_| is_judged) {
             let seen = known.iter().find(|k| (&k.hierarchy, &k.sizes) == (&hierarchy, &sizes));
             if let Some(seen) = seen {
@@ -91,7 +96,7 @@ pub fn judge_shortlist(
             found.push(judgement.clone());
             known.push(judgement);
         }
-        let Ok([of_purchase, of_baseline]) = <[Judgement; 2]>::try_from(found) else {
+        let Ok([of_purchase, of_baseline, of_whole]) = <[Judgement; 3]>::try_from(found) else {
             // Half a judgement compares nothing.
             rest.push(choice);
             continue;
@@ -101,8 +106,14 @@ pub fn judge_shortlist(
         }
         of_purchase.enter(&mut choice.purchase, &options.cost, judged_by);
         of_baseline.enter(&mut choice.baseline, &options.cost, judged_by);
+        of_whole.enter(&mut choice.whole_budget, &options.cost, judged_by);
+        let [bought, same_cost, whole] = [&choice.purchase, &choice.baseline, &choice.whole_budget]
+            .map(|purchase| purchase.mean_latency_us);
+        if whole < bought && whole < same_cost {
+            choice.baseline = choice.whole_budget.clone();
+        }
         let single = choice.baseline.mean_latency_us;
-        if single < choice.purchase.mean_latency_us {
+        if single < bought {
             buy_single(&mut choice);
         }
         let reduction = 1.0 - choice.purchase.mean_latency_us / single;
@@ -118,7 +129,7 @@ pub fn judge_shortlist(
     Ok(count)
 }
 
-/// Puts the single tier of the same cost in the place of what was chosen, whose other tiers are then not bought.
+/// Puts the baseline in the place of what was chosen, whose other tiers are then not bought.
 fn buy_single(choice: &mut Choice) {
     let none = choice.purchase.tiers.drain(1..).map(|tier| crate::Tier { bytes: 0, ..tier });
     let tiers: Vec<_> = none.collect();
@@ -194,7 +205,7 @@ mod tests {
         };
         let count =
             judge_shortlist(&mut after, &c, &options, (3, JudgedBy::Simulate), &mut judge).unwrap();
-        assert!((4..=6).contains(&count), "a single tier is judged once: {count}");
+        assert!((4..=9).contains(&count), "a single tier is judged once: {count}");
         let names = |p: &Plan| -> Vec<Vec<crate::Tier>> {
             p.choices.iter().map(|c| c.purchase.tiers.clone()).collect()
         };
@@ -244,6 +255,35 @@ mod tests {
         assert!(["FastDRAM", "SlowDRAM"].iter().all(|name| asked.iter().any(|a| a.0 == *name)));
         assert_eq!(first_tiers(&plan, 1), ["SlowDRAM"], "the judge's best comes first");
         assert!(plan.choices.iter().all(|c| c.purchase.judged_by == JudgedBy::Simulate));
+    }
+
+    #[test]
+    fn a_single_tier_of_the_whole_budget_that_is_faster_is_bought_instead() {
+        // A loop of 10 MiB, which two tiers hold for a fraction of the budget.
+        let at = vec![(10 * 256, 2000, 0)];
+        let counts = Steps { reads: 3000, writes: 0, at, footprint: 10 * 256 };
+        let (c, options) = (Catalogue::default(), PlanOptions::default());
+        let tiers = ["FastDRAM", "SlowSSD"].map(String::from).to_vec();
+        let combinations = [Combination { tiers, backing: "SlowHDD".into() }];
+        let before = plan(&counts, &c, &combinations, 0.07, &options).unwrap();
+        let [choice] = &before.choices[..] else { panic!("one combination") };
+        assert!(choice.baseline.cost_usd < choice.whole_budget.cost_usd);
+        let larger = Units(choice.whole_budget.tiers[0].bytes >> 20);
+        for (whole_us, bought) in [(50.0, &choice.whole_budget), (200.0, &choice.purchase)] {
+            let mut judge = |_: &Hierarchy, sizes: &[Units]| {
+                let us = if sizes.len() > 1 { 100.0 } else { 900.0 };
+                Ok(judged(if sizes == [larger] { whole_us } else { us }))
+            };
+            let mut after = before.clone();
+            judge_shortlist(&mut after, &c, &options, (1, JudgedBy::Simulate), &mut judge).unwrap();
+            let first = &after.choices[0];
+            assert_eq!(first.purchase.cost_usd, bought.cost_usd);
+            assert_eq!(first.purchase.mean_latency_us, f64::min(whole_us, 100.0));
+            assert!(first.baseline.cost_usd <= first.purchase.cost_usd);
+            let single_us = first.baseline.mean_latency_us;
+            let reduction = 1.0 - first.purchase.mean_latency_us / single_us;
+            assert!((first.latency_reduction - reduction).abs() < 1e-9);
+        }
     }
 
     #[test]

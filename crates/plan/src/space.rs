@@ -91,10 +91,15 @@ impl<'a> Space<'a> {
         Units(CostModel::affordable(self.budget_usd, self.unit_usd[0]).min(self.useful))
     }
 
-    /// The baseline: all the money for tier 1.
+    /// The single tier that the whole budget buys: all the money for tier 1.
     pub fn single_tier(&self) -> Vec<Units> {
+        self.single_tier_for(self.budget_usd)
+    }
+
+    /// The largest single tier that costs at most `usd`, if that much is useful.
+    pub fn single_tier_for(&self, usd: f64) -> Vec<Units> {
         let mut sizes = vec![Units(0); self.hierarchy.tiers.len()];
-        sizes[0] = self.tier1_max();
+        sizes[0] = Units(CostModel::affordable(usd, self.unit_usd[0]).min(self.useful));
         sizes
     }
 

@@ -160,7 +160,7 @@ fn one_two_five(low: f64, high: f64) -> Vec<f64> {
 }
 
 fn binary(value: f64) -> String {
-    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let (mut v, mut unit) = (value, 0);
     while v.abs() >= 1023.5 && unit + 1 < UNITS.len() {
         v /= 1024.0;

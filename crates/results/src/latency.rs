@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 /// Latencies above this count as this: 18 minutes.
 const LATENCY_NS_MAX: u64 = 1 << 40;
-/// Significant decimal digits of percentiles and mean; the maximum is exact.
+/// Significant decimal digits of percentiles; the mean and the maximum are exact.
 const DIGITS: u8 = 3;
 
 /// A distribution of latencies, in microseconds; all 0 when there were none.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Latency {
-    /// The mean.
+    /// The exact mean.
     pub mean: f64,
     /// The median.
     pub p50: f64,
@@ -30,21 +30,25 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// What a histogram of nanoseconds holds.
-    pub fn from_histogram<T: Counter>(histogram: &Histogram<T>) -> Latency {
+    /// What a histogram of nanoseconds holds, of latencies whose sum and maximum are known exactly.
+    pub fn from_histogram<T: Counter>(
+        histogram: &Histogram<T>,
+        sum_ns: u64,
+        max_ns: u64,
+    ) -> Latency {
         if histogram.is_empty() {
             return Latency::default();
         }
-        let max = histogram.max();
-        let at = |quantile: f64| histogram.value_at_quantile(quantile).min(max) as f64 / 1e3;
+        let us = |ns: u64| ns as f64 / 1e3;
+        let at = |quantile: f64| us(histogram.value_at_quantile(quantile).min(max_ns));
         Latency {
-            mean: histogram.mean() / 1e3,
+            mean: us(sum_ns) / histogram.len() as f64,
             p50: at(0.5),
             p90: at(0.9),
             p99: at(0.99),
             p999: at(0.999),
             p9999: at(0.9999),
-            max: max as f64 / 1e3,
+            max: us(max_ns),
         }
     }
 
@@ -224,18 +228,7 @@ impl LatencyHistogram {
 
     /// What is reported.
     pub fn summary(&self) -> Latency {
-        let all = Latency::from_histogram(&self.histogram);
-        let exact = self.max_ns as f64 / 1e3;
-        let least = |us: f64| us.min(exact);
-        Latency {
-            p50: least(all.p50),
-            p90: least(all.p90),
-            p99: least(all.p99),
-            p999: least(all.p999),
-            p9999: least(all.p9999),
-            max: exact,
-            ..all
-        }
+        Latency::from_histogram(&self.histogram, self.sum_ns, self.max_ns)
     }
 }
 
@@ -313,6 +306,18 @@ mod tests {
     }
 
     #[test]
+    fn the_mean_is_exact_also_of_several_recorders_together() {
+        let mut sum = LatencyRecorder::coarse();
+        for ns in [12_345_679, 98_765_433] {
+            let mut one = LatencyRecorder::coarse();
+            one.record(Op::Read, Nanos(ns));
+            assert_eq!(one.summary().read.mean, ns as f64 / 1e3);
+            sum.add(&one);
+        }
+        assert_eq!(sum.summary().all.mean, 55_555.556);
+    }
+
+    #[test]
     fn flushes_count_among_all_and_neither_as_reads_nor_writes() {
         let mut recorder = LatencyRecorder::default();
         recorder.record(Op::Flush, Nanos::from_micros(7));
@@ -321,6 +326,7 @@ mod tests {
         let summary = sum.summary();
         assert_eq!((summary.read, summary.write), (Latency::default(), Latency::default()));
         assert_eq!((summary.all.max, sum.all().count()), (7.0, 1));
+        assert_eq!((summary.all.mean, summary.all.p50), (7.0, 7.0));
         sum.record(Op::Read, Nanos(12_345_679));
         let total = sum.all().total();
         assert_eq!((total.count, total.sum_ns), (2, 12_352_679), "to the nanosecond");

@@ -67,6 +67,22 @@ pub enum SimulateError {
         /// What the volume has, in bytes.
         size: u64,
     },
+    /// A request reaches beyond the end of the largest volume that a cache can have.
+    #[error(
+        "request {request} ends at offset {end} of volume {volume}, but with this `block_size`, \
+         volumes must be smaller than {}: set a larger `block_size` in [cache]",
+        Size(*limit)
+    )]
+    BeyondVolumes {
+        /// Which request, from 1.
+        request: u64,
+        /// The volume's name.
+        volume: String,
+        /// Where the request ends, in bytes.
+        end: u64,
+        /// With this size of blocks, no volume is as large, in bytes.
+        limit: u64,
+    },
     /// The flash tier could not be set up.
     #[error("the flash tier could not be set up: {0}")]
     Flash(LogError),

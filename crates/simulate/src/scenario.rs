@@ -1,6 +1,6 @@
 //! What is simulated: the cache's parameters, its volumes, and the devices beneath.
 
-use forebay_block::{Nanos, SECTOR_BYTES};
+use forebay_block::{BlockSize, Nanos, SECTOR_BYTES};
 use forebay_cache::{CacheConfig, VOLUMES_MAX};
 use forebay_config::{Config, Volume as ConfiguredVolume};
 use forebay_flash::BlockKey;
@@ -181,12 +181,17 @@ fn configured<'a>(
     config.volume.get(number).or(config.volume.last())
 }
 
-/// The size of a volume that holds `bytes`: whole blocks, and one at least.
+/// The size of a volume that holds `bytes`, as far as a volume can: whole blocks, and one at least.
 fn size_for(bytes: u64, cache: &CacheConfig) -> u64 {
     let block = cache.block_size.bytes();
+    bytes.clamp(1, volume_bytes_limit(cache.block_size) - block).next_multiple_of(block)
+}
+
+/// The size in bytes that no volume of a cache of such blocks can have.
+pub(crate) fn volume_bytes_limit(block_size: BlockSize) -> u64 {
+    let block = block_size.bytes();
     // Of large blocks there are as many as bytes can be counted.
-    let most = BlockKey::BLOCKS_MAX.min(u64::MAX / block) * block;
-    bytes.clamp(1, most - block).next_multiple_of(block)
+    BlockKey::BLOCKS_MAX.min(u64::MAX / block) * block
 }
 
 /// The sectors that a request touches: what a block device would have been asked for.

@@ -54,8 +54,8 @@ pub(crate) struct Totals {
 #[derive(Debug)]
 pub(crate) struct Series {
     interval: Interval,
-    rows: Vec<(Row, Option<Histogram<u32>>)>,
-    latency: Histogram<u32>,
+    rows: Vec<(Row, Option<Latencies>)>,
+    latency: Latencies,
     requests: u64,
     /// Where the row ends: so many requests, or that time.
     requests_due: u64,
@@ -73,7 +73,7 @@ impl Series {
         Series {
             interval,
             rows: Vec::new(),
-            latency: histogram(),
+            latency: Latencies::default(),
             requests: 0,
             requests_due,
             time_due,
@@ -93,7 +93,7 @@ impl Series {
     pub fn count(&mut self, latency: Option<Nanos>) {
         self.requests += 1;
         if let Some(latency) = latency {
-            self.latency.saturating_record(latency.0.max(1));
+            self.latency.record(latency);
         }
     }
 
@@ -119,9 +119,9 @@ impl Series {
         if self.requests > 0 || self.rows.is_empty() {
             self.push(now, totals);
         }
-        let with_latency = |(mut row, latency): (Row, Option<Histogram<u32>>)| {
+        let with_latency = |(mut row, latency): (Row, Option<Latencies>)| {
             if let Some(latency) = latency {
-                row.latency_us = Some(Latency::from_histogram(&latency));
+                row.latency_us = Some(latency.summary());
             }
             Row { latency_us: row.latency_us.filter(|_| is_timed), ..row }
         };
@@ -145,13 +145,13 @@ impl Series {
         };
         match self.interval {
             Interval::Adaptive => {
-                let latency = std::mem::replace(&mut self.latency, histogram());
+                let latency = std::mem::take(&mut self.latency);
                 self.rows.push((row, Some(latency)));
             }
             Interval::Time(_) => {
-                let latency_us = Some(Latency::from_histogram(&self.latency));
+                let latency_us = Some(self.latency.summary());
                 self.rows.push((Row { latency_us, ..row }, None));
-                self.latency.reset();
+                self.latency.clear();
             }
         }
         (self.requests, self.start, self.last) = (0, end, totals);
@@ -164,7 +164,7 @@ impl Series {
             let merged = match rows.next() {
                 None => (first, latency),
                 Some((second, other)) => {
-                    (first.and(&second), latency.zip(other).map(|(a, b)| added(a, &b)))
+                    (first.and(&second), latency.zip(other).map(|(a, b)| a.and(&b)))
                 }
             };
             self.rows.push(merged);
@@ -189,15 +189,47 @@ impl Row {
     }
 }
 
-fn histogram() -> Histogram<u32> {
-    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("the bounds are sound")
+/// The latencies of a row.
+#[derive(Debug)]
+struct Latencies {
+    histogram: Histogram<u32>,
+    sum_ns: u64,
+    max_ns: u64,
 }
 
-fn added(mut a: Histogram<u32>, b: &Histogram<u32>) -> Histogram<u32> {
-    // They have the same bounds, so they add.
-    let added = a.add(b);
-    debug_assert!(added.is_ok());
-    a
+impl Default for Latencies {
+    fn default() -> Self {
+        let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2);
+        Self { histogram: histogram.expect("the bounds are sound"), sum_ns: 0, max_ns: 0 }
+    }
+}
+
+impl Latencies {
+    #[inline]
+    fn record(&mut self, latency: Nanos) {
+        let ns = latency.0.clamp(1, LATENCY_NS_MAX);
+        self.histogram.saturating_record(ns);
+        self.sum_ns += ns;
+        self.max_ns = self.max_ns.max(ns);
+    }
+
+    fn and(mut self, other: &Self) -> Self {
+        // They have the same bounds, so they add.
+        let added = self.histogram.add(&other.histogram);
+        debug_assert!(added.is_ok());
+        self.sum_ns += other.sum_ns;
+        self.max_ns = self.max_ns.max(other.max_ns);
+        self
+    }
+
+    fn clear(&mut self) {
+        self.histogram.reset();
+        (self.sum_ns, self.max_ns) = (0, 0);
+    }
+
+    fn summary(&self) -> Latency {
+        Latency::from_histogram(&self.histogram, self.sum_ns, self.max_ns)
+    }
 }
 
 #[cfg(test)]
@@ -239,6 +271,11 @@ mod tests {
         let longest = first.latency_us.unwrap().max;
         assert!(longest < first.end_s * 1e3 + 100.0);
         assert!(last.latency_us.unwrap().p50 > longest);
+        // Of the first row's latencies, which are whole microseconds from 0 up.
+        let requests = first.requests as f64;
+        assert_eq!(first.latency_us.unwrap().max, requests - 1.0);
+        let mean = (requests - 1.0) / 2.0 + 1e-3 / requests;
+        assert!((first.latency_us.unwrap().mean - mean).abs() < 1e-9, "{:?}", first.latency_us);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::flush::FlushInserter;
 use crate::options::{AssumeFlush, Options, Pacing};
 use crate::outage::{self, Outage};
 use crate::result::{Capacity, SimulationResult};
-use crate::scenario::{Scenario, SimulatedVolume, whole_sectors};
+use crate::scenario::{Scenario, SimulatedVolume, volume_bytes_limit, whole_sectors};
 use crate::series::Series;
 use crate::timing::{FlashDevice, Timing};
 use late::{LATE, Late};
@@ -65,6 +65,8 @@ pub struct Simulation {
     requests_answered: u64,
     last_answer: Nanos,
     volumes: Vec<VolumeTally>,
+    /// No volume of the cache can be as large.
+    volume_bytes_limit: u64,
     series: Series,
     keeps_dirty_data: bool,
     dirty_blocks_max: u64,
@@ -179,6 +181,7 @@ impl Simulation {
             requests_answered: 0,
             last_answer: Nanos(0),
             volumes: scenario.volumes.iter().map(tally).collect(),
+            volume_bytes_limit: volume_bytes_limit(scenario.cache.block_size),
             series: Series::new(options.interval),
             keeps_dirty_data: scenario.cache.write_policy.write_back,
             dirty_blocks_max: 0,
@@ -466,7 +469,7 @@ impl Simulation {
         if op != Op::Read || self.cache.handle_hit(self.now, volume, offset, length).is_none() {
             return false;
         }
-        self.now.0 += in_proportion(self.memory.read, length as u32);
+        self.pass_time(in_proportion(self.memory.read, length as u32));
         self.count_answer(state);
         true
     }
@@ -491,6 +494,11 @@ impl Simulation {
         let request = Request { time: self.now, ..*request };
         timed(&mut self.calls, || self.cache.handle_request(id, request));
         self.execute();
+    }
+
+    /// Time goes on by so many nanoseconds, up to the last that there is.
+    fn pass_time(&mut self, ns: u64) {
+        self.now = self.now.saturating_add(Nanos(ns));
     }
 
     /// Lets everything happen that happens until `time`.
@@ -576,10 +584,10 @@ impl Simulation {
                         Place::Frame { .. } => self.memory.read,
                         _ => self.memory.write,
                     };
-                    self.now.0 += in_proportion(latency, length);
+                    self.pass_time(in_proportion(latency, length));
                 }
                 Effect::Zero { length, .. } => {
-                    self.now.0 += in_proportion(self.memory.write, length);
+                    self.pass_time(in_proportion(self.memory.write, length));
                 }
                 // No bytes, no checksums: the cache compares it with what it was told on writing.
                 Effect::Checksum { token, .. } => self.cache.handle_checksum(token, 0),
@@ -639,11 +647,20 @@ impl Simulation {
             return Ok(Request { offset: 0, length: 0, ..*request });
         }
         let (offset, length) = whole_sectors(request.offset, request.length);
-        if offset + length > volume.size_bytes {
+        let (end, limit) = (offset.saturating_add(length), self.volume_bytes_limit);
+        if end > volume.size_bytes && end >= limit {
+            return Err(SimulateError::BeyondVolumes {
+                request: number,
+                volume: volume.name.clone(),
+                end,
+                limit,
+            });
+        }
+        if end > volume.size_bytes {
             return Err(SimulateError::BeyondVolume {
                 request: number,
                 volume: volume.name.clone(),
-                end: offset + length,
+                end,
                 size: volume.size_bytes,
             });
         }

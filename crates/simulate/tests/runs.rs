@@ -167,7 +167,25 @@ fn requests_for_no_volume_or_no_place_are_refused_by_their_number() {
     let beyond = run([good, Request { offset: VOLUME_BYTES, ..good }]);
     assert!(matches!(beyond, SimulateError::BeyondVolume { request: 2, .. }), "{beyond}");
     let overflow = run([good, Request { offset: u64::MAX - 10, ..good }]);
-    assert!(matches!(overflow, SimulateError::BeyondVolume { request: 2, .. }), "{overflow}");
+    assert!(matches!(overflow, SimulateError::BeyondVolumes { request: 2, .. }), "{overflow}");
+    let text = overflow.to_string();
+    assert!(text.contains("smaller than 1 EiB") && text.contains("larger `block_size`"), "{text}");
+}
+
+#[test]
+fn times_may_be_as_large_as_numbers_are() {
+    let s = scenario(1000, Some("16MiB"), "write-back");
+    for (time, pacing) in [
+        (u64::MAX, Pacing::OpenLoop { rate: 1.0 }),
+        (i64::MAX as u64, Pacing::OpenLoop { rate: 0.001 }),
+        (u64::MAX, Pacing::Quiesced),
+    ] {
+        let mut requests = mixed(100);
+        let late = &mut requests[50..];
+        late.iter_mut().for_each(|request| request.time = Nanos(time));
+        let options = Options { pacing, ..Options::default() };
+        assert_eq!(simulate(&s, requests, &options).unwrap().run.requests, 100);
+    }
 }
 
 #[test]

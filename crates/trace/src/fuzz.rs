@@ -25,7 +25,9 @@ pub fn fuzz_reader(bytes: &[u8], options: &OpenOptions) {
             last = r.time.0;
             let end = r.offset.checked_add(r.length);
             assert!(end.is_some_and(|end| end <= i64::MAX as u64), "the end overflows");
-            assert!(!matches!(r.op, Op::Read | Op::Write) || r.length <= 4 << 30, "too long");
+            let bounded = matches!(r.op, Op::Read | Op::Write | Op::WriteZeroes);
+            assert!(!bounded || r.length <= 4 << 30, "too long");
+            assert!(r.time.0 <= i64::MAX as u64, "too late");
             assert!((r.volume.0 as usize) < reader.metadata().volumes.len(), "no such volume");
         }
         if !matches!(read, Ok(n) if n > 0) {

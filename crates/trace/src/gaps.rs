@@ -1,6 +1,9 @@
 //! Samples at the rate of the trace that they were taken of.
 
-use crate::{Batch, Counters, Metadata, Progress, Result, TraceError, TraceReader};
+use crate::{
+    Batch, Counters, Metadata, Progress, Result, TraceError, TraceReader,
+    formats::text::TIME_NS_MAX,
+};
 
 /// Replaces the times of a sample's requests by the sums of their gaps: each comes as long after the one
 /// before it as its request did in the whole trace.
@@ -41,7 +44,7 @@ impl<R: TraceReader> TraceReader for FollowGaps<R> {
             };
             // The first is where time begins.
             if std::mem::replace(&mut self.begun, true) {
-                self.now_ns = self.now_ns.saturating_add(gap.0);
+                self.now_ns = self.now_ns.saturating_add(gap.0).min(TIME_NS_MAX);
             }
             batch.time_ns[i] = self.now_ns;
         }

@@ -18,8 +18,8 @@
 //! trace is and what every format means by its numbers.
 //!
 //! What holds for every reader: times never go back and count from the trace's first request;
-//! volumes are numbered from 0 in the order in which they appear; offset + length of a request
-//! fits an `i64` and reads and writes are of 4 GiB at most; no input makes a reader panic.
+//! volumes are numbered from 0 in the order in which they appear; times and offset + length of a
+//! request fit an `i64` and reads and writes are of 4 GiB at most; no input makes a reader panic.
 
 mod batch;
 mod contents;
@@ -29,6 +29,7 @@ mod formats;
 #[doc(hidden)]
 pub mod fuzz;
 mod gaps;
+mod long_zeroing;
 mod merged;
 mod metadata;
 mod open;
@@ -59,4 +60,4 @@ pub use sample::{
 };
 pub use source::{Progress, stem};
 pub use synth::{Arrival, Component, Pattern, Phase, SizeShare, Spec, Synth, ZoneShare};
-pub use write::{TraceWriter, create, writable_formats};
+pub use write::{LeftOut, TraceWriter, create, writable_formats};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::{
     Align, Batch, Clock, Counters, Metadata, Progress, Result, TraceError, TraceReader, VolumeInfo,
-    reader::BATCH_REQUESTS,
+    formats::text::TIME_NS_MAX, reader::BATCH_REQUESTS,
 };
 
 /// Several traces merged by time; requests of the same time come in the traces' order.
@@ -215,7 +215,7 @@ impl<R: TraceReader> TraceReader for Merged<R> {
             // At least one, then all that come strictly before the others.
             loop {
                 let mut record = input.batch.record(input.next);
-                record.request.time.0 = record.request.time.0.saturating_add(input.shift_ns);
+                record.request.time.0 = input.merged_ns(record.request.time.0);
                 record.request.volume.0 = input.volumes[record.request.volume.0 as usize];
                 let time = record.request.time.0;
                 let (first, _) = input.span_ns.unwrap_or((time, time));
@@ -235,7 +235,12 @@ impl<R: TraceReader> TraceReader for Merged<R> {
 impl<R: TraceReader> Input<R> {
     /// The merged time of its next request.
     fn time(&self) -> Option<u64> {
-        self.batch.time_ns.get(self.next).map(|t| t.saturating_add(self.shift_ns))
+        self.batch.time_ns.get(self.next).map(|&ns| self.merged_ns(ns))
+    }
+
+    /// One of its times in the merged trace.
+    fn merged_ns(&self, ns: u64) -> u64 {
+        ns.saturating_add(self.shift_ns).min(TIME_NS_MAX)
     }
 
     /// Reads the next batch once the last is used up.

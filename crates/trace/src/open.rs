@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::{
     Merged, OpenOptions, Result, TraceError, TraceReader, formats, gaps::FollowGaps,
-    reader::Selected, source::Source,
+    long_zeroing::LongZeroingAsTrim, reader::Selected, source::Source,
 };
 
 /// Opens a trace, plain or compressed with gzip, zstd or xz; "-" is standard input.
@@ -68,5 +68,9 @@ pub(crate) fn open_whole(source: Source, options: &OpenOptions) -> Result<Box<dy
         }
         None => (formats::detect(&source)?, formats::Params::default()),
     };
-    (format.open)(source, options, params)
+    let reader = (format.open)(source, options, params)?;
+    if options.keep_long_zeroing {
+        return Ok(reader);
+    }
+    Ok(Box::new(LongZeroingAsTrim(reader)))
 }

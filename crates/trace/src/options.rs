@@ -20,6 +20,9 @@ pub struct OpenOptions {
     /// For samples: requests come by their gaps, at the rate of the trace that they were taken of,
     /// and not at their times. Traces without gaps are refused.
     pub follow_gaps: bool,
+    /// Read zeroings of more than 4 GiB as they are. Otherwise, they are read as trims, because the number
+    /// of their blocks has no bound.
+    pub keep_long_zeroing: bool,
 }
 
 /// How the times of several traces relate to one another.

@@ -247,6 +247,38 @@ fn numbers_beyond_any_device_are_bad() {
 }
 
 #[test]
+fn an_impossible_request_is_refused_with_the_reason() {
+    for (line, reason) in [
+        ("0,r,0,4294967297", "a read or write of at most 4 GiB"),
+        ("0,r,9223372036854775296,512", "a request that ends below an offset of 2^63 bytes"),
+        ("0,w,18446744073709551615,1", "a request that ends below an offset of 2^63 bytes"),
+        (
+            "9223372036854775809,w,0,1",
+            "a time less than 2^63 ns (292 years) after the first request",
+        ),
+        ("18446744073709551615,w,0,1", "a time of less than 2^64 ns"),
+    ] {
+        let first = if line.starts_with("922") { "1,r,0,512\n" } else { "" };
+        let text = format!("time_ns,op,offset,length\n{first}{line}\n");
+        let error = read(text.as_bytes(), &as_format("csv")).unwrap_err().to_string();
+        assert!(error.contains(&format!("expected {reason}, found \"{line}\"")), "{error}");
+        let options = OpenOptions { skip_bad_lines: true, ..as_format("csv") };
+        assert_eq!(read(text.as_bytes(), &options).unwrap().2.bad, 1);
+    }
+    // In other units, too, and in records.
+    let sectors = read(b"0,36028797018963968,r,512\n", &as_format("cydonia")).unwrap_err();
+    assert!(sectors.to_string().contains("below an offset of 2^63"), "{sectors}");
+    let mut record = [0; 24];
+    record[4..12].fill(0xff);
+    let object = read(&record, &as_format("oracleGeneral")).unwrap_err();
+    assert!(object.to_string().contains("below an offset of 2^63"), "{object}");
+    let allowed =
+        "time_ns,op,offset,length\n1,r,0,1\n9223372036854775808,r,9223372036854775295,512\n";
+    let (all, ..) = read(allowed.as_bytes(), &as_format("csv")).unwrap();
+    assert_eq!(all[1].time.0, i64::MAX as u64);
+}
+
+#[test]
 fn a_line_without_end_is_refused_in_bounded_memory() {
     let endless = vec![b'1'; 6 << 20];
     let error = read(&endless, &as_format("msr")).unwrap_err().to_string();

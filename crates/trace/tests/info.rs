@@ -81,6 +81,14 @@ fn a_small_trace_is_counted_as_by_hand() {
 }
 
 #[test]
+fn times_between_requests_are_exact_to_the_nanosecond() {
+    let at = |ns| Request { time: Nanos(ns), ..request(0, 0, Op::Read, 0, 4096) };
+    let i = info(&[0, 500, 1700].map(at));
+    let f = |name: &str| i.features.get(name).unwrap();
+    assert_eq!((f("iat_p0"), f("iat_p100"), f("iat_avg")), (0.5, 1.2, 0.85));
+}
+
+#[test]
 fn what_a_trace_has_none_of_has_no_size_and_no_time() {
     let i = info(&[request(0, 0, Op::Read, 0, 4096)]);
     for name in ["iat_avg", "iat_p50", "write_size_avg", "write_page_popularity_p99", "jd_p0"] {

@@ -515,6 +515,8 @@ def advise(
 
     def asked(footprint_bytes: int) -> list[Sizes]:
         one = _bytes(dram, footprint_bytes, "dram")
+        if not one:
+            raise ForebayError(f"--dram {dram}: a cache needs memory", 2)
         sizes.append(Sizes(one, _bytes(flash, footprint_bytes, "flash")))
         return sizes
 

@@ -74,20 +74,24 @@ impl Candidate {
 }
 
 /// The place of the one with the lowest total error; of those whose hit ratios are off by no more than
-/// `hit_ratio_error_max`, if there are any.
-pub(super) fn best(candidates: &[Candidate], hit_ratio_error_max: Option<f64>) -> usize {
-    let rank = |candidate: &Candidate| {
-        // One without a request is wrong by the whole in everything, which others may exceed.
-        let is_empty = candidate.request_ratio == 0.0;
+/// `hit_ratio_error_max`, if there are any. What each was found by is in the same place of `measured`.
+pub(super) fn best(
+    candidates: &[Candidate],
+    measured: &[Measured],
+    hit_ratio_error_max: Option<f64>,
+) -> usize {
+    let rank = |at: usize| {
+        let candidate = &candidates[at];
+        // One without an access is wrong by the whole in everything, which others may exceed.
+        let is_empty = measured[at].is_without_accesses();
         let none = HitRatioError::default();
         let is_off =
             hit_ratio_error_max.is_some_and(|most| !candidate.hit_ratio_error.within(most, none));
         (is_empty, is_off)
     };
-    let worse = |a: &Candidate, b: &Candidate| {
-        rank(a).cmp(&rank(b)).then(a.total_error.total_cmp(&b.total_error))
-    };
-    (0..candidates.len()).min_by(|&a, &b| worse(&candidates[a], &candidates[b])).unwrap_or(0)
+    let error = |at: usize| candidates[at].total_error;
+    let worse = |a: usize, b: usize| rank(a).cmp(&rank(b)).then(error(a).total_cmp(&error(b)));
+    (0..candidates.len()).min_by(|&a, &b| worse(a, b)).unwrap_or(0)
 }
 
 /// A sample.
@@ -95,7 +99,7 @@ pub(super) fn best(candidates: &[Candidate], hit_ratio_error_max: Option<f64>) -
 pub struct Sampled {
     /// The file.
     pub output: String,
-    /// Share of the regions that are left of a reduction.
+    /// The sampling rate, times the share of the sampled regions that a reduction kept.
     pub rate: f64,
     /// Share of the requests of the trace.
     pub request_ratio: f64,
@@ -135,7 +139,7 @@ pub struct Reduced {
 pub struct Checkpoint {
     /// Number of removed regions.
     pub removed: usize,
-    /// Share of regions that remain.
+    /// `--rate`, times the share of the sampled regions that remain.
     pub rate: f64,
     /// Mean error of the seven features that are means.
     pub mean_error: f64,

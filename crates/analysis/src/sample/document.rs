@@ -52,7 +52,8 @@ pub struct Document {
 pub struct SampleDocument {
     /// The file of the sample.
     pub output: String,
-    /// Share of regions in the sample; after a reduction, the share that remains.
+    /// Rate of the sample, by which caches are scaled down: `--rate`, times the share of the sampled regions
+    /// that a reduction kept.
     pub rate: f64,
     /// Requests of the sample.
     pub requests: u64,

@@ -87,6 +87,11 @@ impl HitRatioError {
 }
 
 impl Measured {
+    /// Whether nothing was read or written; trims and flushes may have been counted.
+    pub fn is_without_accesses(&self) -> bool {
+        self.moments.read.requests + self.moments.write.requests == 0
+    }
+
     /// The mean features, each with its error against the full trace.
     pub fn features(&self, full: &Measured) -> Vec<FeatureError> {
         full.moments.compare(&self.moments)

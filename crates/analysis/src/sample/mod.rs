@@ -166,10 +166,10 @@ impl Question {
         let mut candidates = Vec::new();
         if choice {
             candidates = self.candidates(&first, &taken);
-            let best = answer::best(&candidates, self.hit_ratio_aim);
+            let best = answer::best(&candidates, &taken.samples, self.hit_ratio_aim);
             taken.samples = vec![taken.samples.swap_remove(best)];
             first = vec![first.swap_remove(best)];
-            if taken.samples[0].requests == 0 {
+            if taken.samples[0].is_without_accesses() {
                 return Err(AnalysisError::NoRegion { several: true });
             }
             if self.reduce.is_none() {
@@ -301,6 +301,9 @@ impl Pass {
         if full.requests == 0 {
             return Err(AnalysisError::NothingToSample);
         }
+        if full.is_without_accesses() {
+            return Err(AnalysisError::NoAccesses);
+        }
         if let Some(of) = &traces.metadata.sample {
             // The same hash decides again about regions that have passed it.
             if specs.iter().any(|spec| (spec.bits, spec.seed) == (of.bits, of.seed)) {
@@ -310,7 +313,7 @@ impl Pass {
         let mut finished = Vec::new();
         for (_, measure, writer) in self.samples {
             let of_sample = measure.finish()?;
-            if of_sample.requests == 0 && question.outputs().len() == specs.len() {
+            if of_sample.is_without_accesses() && question.outputs().len() == specs.len() {
                 return Err(AnalysisError::NoRegion { several: false });
             }
             finished.push((of_sample, writer));

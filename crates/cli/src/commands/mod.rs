@@ -33,7 +33,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::context::Context;
 use crate::error::CliError;
@@ -106,7 +106,8 @@ pub enum Command {
 
 /// Reads the command line; on bad usage says so and exits with status 2.
 pub fn parse() -> Result<Cli, CliError> {
-    Cli::try_parse().or_else(|error| match error.get(ContextKind::InvalidSubcommand) {
+    let parsed = description().try_get_matches().and_then(|found| Cli::from_arg_matches(&found));
+    parsed.or_else(|error| match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(name)) => {
             let words = std::env::args_os().skip(1);
             let words = words.map(|word| word.to_string_lossy().into_owned());
@@ -151,7 +152,21 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
 
 /// The whole command line as clap describes it, for completion, manual pages and suggestions.
 pub fn description() -> clap::Command {
-    Cli::command()
+    with_negative_numbers(Cli::command())
+}
+
+/// Makes every option take `-1` as a value, so that the option says what it expects instead.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let commands: Vec<String> =
+        command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    let command =
+        command.mut_args(|arg| match arg.get_action().takes_values() && !arg.is_positional() {
+            true => arg.allow_negative_numbers(true),
+            false => arg,
+        });
+    commands
+        .into_iter()
+        .fold(command, |command, name| command.mut_subcommand(name, with_negative_numbers))
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! `forebay plan`: which tiers to buy.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::ValueEnum;
 use clap::builder::RangedU64ValueParser;
@@ -12,9 +11,10 @@ use forebay_analysis::plan::study::Question as StudyQuestion;
 use forebay_block::BlockSize;
 use forebay_config::Size;
 use forebay_plan::{
-    Budget, Catalogue, Combination, CostModel, CydoniaOptions, JudgedBy, Metadata, PlanError,
-    PlanOptions, WritePolicy,
+    Budget, Catalogue, Combination, CostModel, CydoniaOptions, Device, JudgedBy, Metadata,
+    MetadataError, PlanError, PlanOptions, WritePolicy,
 };
+use forebay_render::format::counted;
 use forebay_render::plan::{Choices, Growths, Studies};
 
 use crate::args::{TraceArgs, block_size, judged_by, load_config, rate};
@@ -79,7 +79,7 @@ pub struct Args {
     /// Budget for the tiers, in dollars or as a percentage of the price of DRAM for all data;
     /// Forebay makes one plan per budget
     #[arg(long, value_name = "USD,...", value_delimiter = ',')]
-    #[arg(required_unless_present = "study", allow_negative_numbers = true)]
+    #[arg(required_unless_present = "study")]
     pub budget: Vec<Budget>,
     /// Size of your existing tier 1. Forebay then compares two ways to spend --budget: on a larger
     /// tier 1, or on a second tier
@@ -115,8 +115,8 @@ pub struct Args {
     /// metadata is stored in tier 1, at the price of tier 1. For Forebay's own cache, use
     /// `--metadata 69,49` with the log layout (69 bytes for memory, 49 for flash), or `--metadata
     /// 94,66` with the slots layout
-    #[arg(long, value_name = "BYTES,...", default_value = "31", value_parser = Metadata::from_str)]
-    pub metadata: Metadata,
+    #[arg(long, value_name = "BYTES,...", default_value = "31", value_parser = metadata)]
+    pub metadata: MetadataByTier,
     /// Configuration file of the cache to simulate. The file sets the policies, the relation
     /// between the tiers, and the flash layout; the plan sets the sizes and the write policy.
     /// --evaluate replay also uses the file's devices, which must be the devices of --tiers and
@@ -172,6 +172,18 @@ pub struct Args {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct WearMax(pub Option<f64>);
 
+/// Bytes of metadata for each tier.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct MetadataByTier {
+    bytes: Metadata,
+    /// How many numbers were given.
+    numbers: usize,
+}
+
+fn metadata(text: &str) -> Result<MetadataByTier, MetadataError> {
+    Ok(MetadataByTier { bytes: text.parse()?, numbers: text.split(',').count() })
+}
+
 fn wear_max(text: &str) -> Result<WearMax, String> {
     match (text, text.parse::<f64>()) {
         ("none", _) => Ok(WearMax(None)),
@@ -195,7 +207,7 @@ impl Args {
     }
 
     fn cost(&self) -> CostModel {
-        CostModel { metadata: self.metadata, ..CostModel::with_block_size(self.block_size) }
+        CostModel { metadata: self.metadata.bytes, ..CostModel::with_block_size(self.block_size) }
     }
 
     /// How Cydonia searches.
@@ -250,6 +262,39 @@ impl Args {
                     CliError::usage(format_args!("{name} needs {needs}")).kept("nothing was read")
                 );
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses tiers in the wrong order, and metadata for tiers that there are not.
+    fn check_tiers(
+        &self,
+        catalogue: &Catalogue,
+        combinations: &[Combination],
+    ) -> Result<(), CliError> {
+        let devices: Vec<&Device> =
+            self.tiers.iter().map(|name| catalogue.device(name)).collect::<Result<_, _>>()?;
+        for pair in devices.windows(2) {
+            let [above, below] = [pair[0], pair[1]];
+            if above.read_latency_us > below.read_latency_us
+                && above.write_latency_us >= below.write_latency_us
+            {
+                let what = format_args!(
+                    "--tiers lists {} before {}, but {} is slower: list the fastest tier first",
+                    above.name, below.name, above.name
+                );
+                return Err(CliError::usage(what).kept("nothing was read"));
+            }
+        }
+        let tiers = combinations.iter().map(|c| c.tiers.len()).max().unwrap_or(0);
+        let numbers = self.metadata.numbers;
+        if numbers > tiers.max(1) {
+            let what = format_args!(
+                "--metadata gives {} for at most {}",
+                counted(numbers as u64, "number"),
+                counted(tiers as u64, "tier")
+            );
+            return Err(CliError::usage(what).kept("nothing was read"));
         }
         Ok(())
     }
@@ -325,6 +370,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     }
     let catalogue = args.catalogue()?;
     let combinations = analysis::combinations(&catalogue, &args.tiers, &args.backing)?;
+    args.check_tiers(&catalogue, &combinations)?;
     match (args.study, args.have) {
         (Some(budgets), _) => study(&args, budgets, catalogue, combinations, ctx),
         (_, Some(have)) => grow(&args, have, catalogue, combinations, ctx),

@@ -85,7 +85,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let why = ", but a replay reads it twice, the first time to check that it fits the target";
     args.traces.check_rereadable(why)?;
     let mut survey = Survey::default();
-    let traces = args.traces.source().read(ctx, |request| {
+    let traces = args.traces.recorded().read(ctx, |request| {
         survey.add(request);
         Ok::<_, CliError>(())
     })?;
@@ -130,7 +130,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         let progress = ctx.progress_lasting("replaying", Unit::Count, requests, lasts);
         let run = Run {
             clock: opened.clock,
-            feed: Feed::start(args.traces.source().open(ctx)?),
+            feed: Feed::start(args.traces.recorded().open(ctx)?),
             placement,
             options: options_of_run,
             hooks: Hooks { stop: ctx.stop_flag(), progress: &|n| progress.inc(n) },

@@ -62,8 +62,8 @@ pub struct Args {
     /// Seed for the devices' random numbers
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Devices")]
     pub seed: u64,
-    /// Time per row of --parquet and per point of --html [default: a few hundred rows, each with
-    /// the same number of requests]
+    /// Time per row of --parquet and per point of --html [default: each row has 1,024 requests, or
+    /// more if there would be more than 512 rows]
     #[arg(long, value_name = "TIME")]
     pub interval: Option<TimeSpan>,
     #[command(flatten)]
@@ -97,7 +97,7 @@ impl Args {
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.output.check(args.traces.traces.iter().chain([&args.config.config]))?;
     let question = Question {
-        traces: args.traces.source(),
+        traces: args.traces.recorded(),
         config: load_config(&args.config.config)?,
         config_name: args.config.config.display().to_string(),
         defaults: args.defaults(),

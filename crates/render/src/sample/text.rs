@@ -53,7 +53,7 @@ fn of_sample(sample: &Sampled, trace_requests: u64) -> String {
     );
     if let Some(r) = &sample.reduction {
         text += &format!(
-            "removed {} of {} regions, so {} remain: the mean error was {} and is now {}\n",
+            "removed {} of {} regions, so the rate is now {}: the mean error was {} and is now {}\n",
             count(r.removed as u64),
             count(r.regions as u64),
             percent(sample.rate),

@@ -63,7 +63,7 @@ struct OpState {
     size: Distribution,
     jump: Distribution,
     scan: Distribution,
-    gap_us: Distribution,
+    gap_ns: Distribution,
 }
 
 impl Collector {
@@ -271,7 +271,8 @@ impl OpState {
     fn follow(&mut self, r: &Request, blocks: u64, run: &mut Option<(u64, u64)>) -> bool {
         let end = r.offset + r.length;
         if let Some(last) = self.last_ns {
-            self.gap_us.add((r.time.0.saturating_sub(last) / 1_000) as i64);
+            let gap_ns = r.time.0.saturating_sub(last);
+            self.gap_ns.add(i64::try_from(gap_ns).unwrap_or(i64::MAX));
         }
         self.last_ns = Some(r.time.0);
         let jump = run.map(|(last_end, _)| r.offset as i64 - last_end as i64);
@@ -345,7 +346,7 @@ impl Table {
             ("size", &state.size, 1.0),
             ("jd", &state.jump, 1.0),
             ("scan", &state.scan, 1.0),
-            ("iat", &state.gap_us, 1.0),
+            ("iat", &state.gap_ns, 1e3),
         ] {
             let percents = [0, 1].into_iter().chain((5..=95).step_by(5)).chain([99, 100]);
             let defined = |value: f64| {

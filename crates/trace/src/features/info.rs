@@ -70,7 +70,8 @@ pub struct TraceInfo {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct SampleUse {
-    /// Share of the regions in the sample.
+    /// Rate of the sample, by which caches are scaled down: the sampling rate, times the share of the sampled
+    /// regions that a reduction kept.
     pub rate: f64,
     /// The region size is `4 KiB << bits`.
     pub bits: u32,

@@ -48,7 +48,7 @@ impl LineParser for Arc {
         if !s.at_end() {
             return None;
         }
-        let (offset, length) = (start.checked_mul(self.unit)?, count.checked_mul(self.unit)?);
+        let (offset, length) = (start.saturating_mul(self.unit), count.saturating_mul(self.unit));
         out.push(0, 0, Op::Read, offset, length)?;
         Some(Line::Request)
     }

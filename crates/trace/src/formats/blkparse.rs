@@ -105,8 +105,8 @@ fn push(
     kind: Kind,
     (sector, sectors): (u64, u64),
 ) -> Option<()> {
-    let offset = sector.checked_mul(SECTOR_BYTES)?;
-    let length = sectors.checked_mul(SECTOR_BYTES)?;
+    let offset = sector.saturating_mul(SECTOR_BYTES);
+    let length = sectors.saturating_mul(SECTOR_BYTES);
     let volume = out.volumes.id(device, volume_name);
     if kind.op == Op::Flush || (kind.flush && length == 0) {
         return out.push(time_ns, volume, Op::Flush, 0, 0);

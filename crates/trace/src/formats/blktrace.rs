@@ -119,7 +119,7 @@ impl RecordParser for Blktrace {
         // The device number as the kernel has it: 12 bits of major, 20 of minor.
         let name = |_: &[u8]| format!("{}:{}", f.device >> 20, f.device & 0xf_ffff);
         let volume = out.volumes.id(&f.device.to_le_bytes(), name);
-        let offset = if op == Op::Flush { 0 } else { f.sector.checked_mul(SECTOR_BYTES)? };
+        let offset = if op == Op::Flush { 0 } else { f.sector.saturating_mul(SECTOR_BYTES) };
         out.push(f.time_ns, volume, op, offset, f.bytes.into())?;
         if category & FUA != 0 && op == Op::Write {
             out.batch.set_flags_of_last(Flags::FUA);

@@ -82,13 +82,13 @@ fn parse<const KIND: u8>(line: &[u8]) -> Option<Row<'_>> {
             let op = letter(s.field(b','))?;
             let offset = number(s.field(b','))?;
             let length = number(s.field(b','))?;
-            let time_ns = number(s.field(b','))?.checked_mul(1_000)?;
+            let time_ns = number(s.field(b','))?.saturating_mul(1_000);
             Row { volume, time_ns, op, offset, length, latency_ns: None }
         }
         TENCENT_KIND => {
-            let time_ns = number(s.field(b','))?.checked_mul(1_000_000_000)?;
-            let offset = number(s.field(b','))?.checked_mul(SECTOR_BYTES)?;
-            let length = number(s.field(b','))?.checked_mul(SECTOR_BYTES)?;
+            let time_ns = number(s.field(b','))?.saturating_mul(1_000_000_000);
+            let offset = number(s.field(b','))?.saturating_mul(SECTOR_BYTES);
+            let length = number(s.field(b','))?.saturating_mul(SECTOR_BYTES);
             let op = match s.field(b',') {
                 b"0" => Op::Read,
                 b"1" => Op::Write,

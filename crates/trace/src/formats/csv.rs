@@ -323,10 +323,13 @@ impl LineParser for Csv {
                 Field::Volume => volume = Some(text),
                 Field::Op => op = Some(operation(text)?),
                 Field::Flags => flags = Flags(u8::try_from(number(text)?).ok()?),
-                Field::Offset => offset = Some(number(text)?.checked_mul(column.unit)?),
-                Field::Length => length = Some(number(text)?.checked_mul(column.unit)?),
+                Field::Offset => offset = Some(number(text)?.saturating_mul(column.unit)),
+                Field::Length => length = Some(number(text)?.saturating_mul(column.unit)),
                 Field::Latency if text.is_empty() => {}
-                Field::Latency => latency = Some(Nanos(scaled(text, column.unit)?)),
+                Field::Latency => {
+                    let ns = scaled(text, column.unit).filter(|&ns| ns < u64::MAX)?;
+                    latency = Some(Nanos(ns));
+                }
                 Field::Result if text.is_empty() => {}
                 Field::Result => result = Some(u8::try_from(number(text)?).ok()?),
                 Field::Hashes => hashes = text,
@@ -365,10 +368,10 @@ impl LineParser for Csv {
     }
 }
 
-/// A time, possibly with a fraction, in units of `unit` nanoseconds.
+/// A time, possibly with a fraction, in units of `unit` nanoseconds; `u64::MAX` if it is larger.
 fn scaled(text: &[u8], unit: u64) -> Option<u64> {
     if unit == 100 {
-        return number(text)?.checked_mul(100);
+        return Some(number(text)?.saturating_mul(100));
     }
     decimal(text, unit)
 }

@@ -33,8 +33,8 @@ impl LineParser for Cydonia {
 
     fn line(&mut self, line: &[u8], out: &mut Out<'_>) -> Option<Line> {
         let mut s = Scan::new(line);
-        let time_ns = number(s.field(b','))?.checked_mul(1_000)?;
-        let offset = number(s.field(b','))?.checked_mul(SECTOR_BYTES)?;
+        let time_ns = number(s.field(b','))?.saturating_mul(1_000);
+        let offset = number(s.field(b','))?.saturating_mul(SECTOR_BYTES);
         let op = read_or_write(s.field(b','))?;
         let length = number(s.rest)?;
         out.push(time_ns, 0, op, offset, length)?;

@@ -47,8 +47,8 @@ impl LineParser for Fiu {
         let time_ns = number(s.word())?;
         number(s.word())?;
         s.word();
-        let offset = number(s.word())?.checked_mul(SECTOR_BYTES)?;
-        let length = number(s.word())?.checked_mul(SECTOR_BYTES)?;
+        let offset = number(s.word())?.saturating_mul(SECTOR_BYTES);
+        let length = number(s.word())?.saturating_mul(SECTOR_BYTES);
         let op = read_or_write(s.word())?;
         s.trim();
         let start = s.rest;

@@ -66,7 +66,7 @@ impl Iolog {
             b"trim" => Op::Trim,
             b"sync" | b"datasync" => Op::Flush,
             b"wait" => {
-                self.time_us = self.time_us.checked_add(number(s.word())?)?;
+                self.time_us = self.time_us.saturating_add(number(s.word())?);
                 return Some(Line::Other);
             }
             b"add" | b"open" | b"close" | b"sync_file_range" => return Some(Line::Other),
@@ -79,7 +79,7 @@ impl Iolog {
             _ => return None,
         };
         let volume = out.volumes.id(file, |f| String::from_utf8_lossy(f).into_owned());
-        out.push(self.time_us.checked_mul(1_000)?, volume, op, offset, length)?;
+        out.push(self.time_us.saturating_mul(1_000), volume, op, offset, length)?;
         Some(Line::Request)
     }
 }

@@ -85,7 +85,7 @@ impl RecordParser for Lcs {
     #[inline]
     fn request(&mut self, r: &[u8], volumes: &mut VolumeTable) -> Option<Request> {
         let time = Nanos(u64::from(le32(r, 0)) * 1_000_000_000);
-        let offset = le64(r, 4).checked_mul(self.unit)?;
+        let offset = le64(r, 4).saturating_mul(self.unit);
         let (length, kind) = match self.version {
             1 => (le32(r, 12).into(), 0),
             2 => (le32(r, 12).into(), le32(r, 16)),

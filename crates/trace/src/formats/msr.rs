@@ -69,7 +69,7 @@ impl LineParser for Msr {
         if !s.at_end() {
             return None;
         }
-        let time_ns = ticks.checked_sub(UNIX_EPOCH)?.checked_mul(100)?;
+        let time_ns = ticks.checked_sub(UNIX_EPOCH)?.saturating_mul(100);
         let volume = out.volumes.id(volume, |k| String::from_utf8_lossy(k).replace(',', "_"));
         out.push(time_ns, volume, op, offset, length)?;
         out.batch.set_latency_of_last(Nanos(response.saturating_mul(100)));

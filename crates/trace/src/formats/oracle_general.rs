@@ -54,7 +54,7 @@ impl RecordParser for OracleGeneral {
     fn request(&mut self, r: &[u8], _: &mut VolumeTable) -> Option<Request> {
         let time = Nanos(u64::from(le32(r, 0)) * 1_000_000_000);
         let (volume, op, flags) = (Volume(0), Op::Read, Flags::NONE);
-        let offset = le64(r, 4).checked_mul(self.unit)?;
+        let offset = le64(r, 4).saturating_mul(self.unit);
         Some(Request { time, volume, op, flags, offset, length: le32(r, 12).into() })
     }
 }

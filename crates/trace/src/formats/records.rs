@@ -4,7 +4,7 @@ use std::io::Read;
 
 use forebay_block::{Request, SECTOR_BYTES};
 
-use super::text::{Out, is_possible};
+use super::text::{Out, impossible};
 use crate::{
     Batch, Clock, Counters, OpenOptions, Position, Progress, Result, TraceError,
     metadata::VolumeTable,
@@ -51,7 +51,7 @@ pub(crate) trait RecordParser {
 
     /// The request that a record of exactly that many bytes is, if it is one, of which nothing else is
     /// known and after which no bytes are passed over. Any other record is one for
-    /// [`RecordParser::record`], as is one whose range is impossible.
+    /// [`RecordParser::record`], as is an impossible request.
     #[inline]
     fn request(&mut self, _record: &[u8], _volumes: &mut VolumeTable) -> Option<Request> {
         None
@@ -81,6 +81,8 @@ pub(crate) struct Records<P> {
     record: u64,
     /// Byte offset of the next record.
     offset: u64,
+    /// The time of the first request.
+    first_ns: Option<u64>,
     /// Bytes to pass over before it.
     following: usize,
     skip_bad: bool,
@@ -112,6 +114,7 @@ impl<P: RecordParser> Records<P> {
             ended: false,
             record: 0,
             offset: P::HEADER_BYTES as u64,
+            first_ns: None,
             following: 0,
             skip_bad: options.skip_bad_lines,
             counters: Counters::default(),
@@ -138,11 +141,16 @@ impl<P: RecordParser> Records<P> {
     /// Takes as many records in a row as are nothing but requests, `max` at most.
     fn take_requests(&mut self, batch: &mut Batch, max: usize) {
         let record_bytes = self.parser.record_bytes();
+        let first_ns = &mut self.first_ns;
         let requests = self.buffer[self.taken..self.filled]
             .chunks_exact(record_bytes)
             .take(max)
             .map_while(|record| self.parser.request(record, &mut self.volumes))
-            .take_while(|r| is_possible(r.op, r.offset, r.length));
+            .take_while(|request| {
+                let is_possible = impossible(request, *first_ns).is_none();
+                *first_ns = first_ns.or(is_possible.then_some(request.time.0));
+                is_possible
+            });
         let taken = batch.extend(requests);
         self.taken += taken * record_bytes;
         self.offset += (taken * record_bytes) as u64;
@@ -190,9 +198,13 @@ impl<P: RecordParser + Send> Raw for Records<P> {
                 continue;
             };
             let before = batch.len();
-            let mut out = Out { batch, volumes: &mut self.volumes };
-            match self.parser.record(record, &mut out) {
-                Some(true) => {}
+            let mut out = Out::new(batch, &mut self.volumes, self.first_ns);
+            let parsed = self.parser.record(record, &mut out);
+            let impossible = out.impossible;
+            match parsed {
+                Some(true) => {
+                    self.first_ns = self.first_ns.or(batch.time_ns.get(before).copied());
+                }
                 Some(false) => self.counters.ignored += 1,
                 None if self.skip_bad => {
                     batch.truncate(before);
@@ -203,7 +215,7 @@ impl<P: RecordParser + Send> Raw for Records<P> {
                     return Err(TraceError::BadRecord {
                         path: self.source.path.clone(),
                         at: Position::Record { number: self.record, offset: self.offset },
-                        expected: P::EXPECTED.to_owned(),
+                        expected: impossible.unwrap_or(P::EXPECTED).to_owned(),
                         found: format!("{:02x?}", record),
                     });
                 }

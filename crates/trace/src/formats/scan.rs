@@ -27,12 +27,13 @@ impl<'a> Scan<'a> {
         (i > 0).then_some(value)
     }
 
-    /// A decimal number with an optional fraction, in units of 1/`scale` (a power of ten).
+    /// A decimal number with an optional fraction, in units of 1/`scale` (a power of ten); `u64::MAX` if
+    /// it is larger.
     ///
     /// Digits too fine for the unit are cut off.
     pub(crate) fn decimal(&mut self, scale: u64) -> Option<u64> {
         let whole = if self.rest.first() == Some(&b'.') { 0 } else { self.number()? };
-        let mut value = whole.checked_mul(scale)?;
+        let mut value = whole.saturating_mul(scale);
         if self.rest.first() == Some(&b'.') {
             self.rest = &self.rest[1..];
             let (mut unit, mut digits) = (scale, 0);
@@ -40,7 +41,7 @@ impl<'a> Scan<'a> {
                 self.rest.get(digits).map(|b| b.wrapping_sub(b'0')).filter(|d| *d < 10)
             {
                 unit /= 10;
-                value = value.checked_add(u64::from(d) * unit)?;
+                value = value.saturating_add(u64::from(d) * unit);
                 digits += 1;
             }
             self.rest = &self.rest[digits..];
@@ -143,7 +144,7 @@ mod tests {
         assert_eq!(decimal(b"7", 1_000), Some(7_000));
         assert_eq!(decimal(b"1.23456", 100), Some(123));
         assert_eq!(decimal(b"1.2.3", 100), None);
-        assert_eq!(decimal(b"18446744073709551615.9", 10), None);
+        assert_eq!(decimal(b"18446744073709551615.9", 10), Some(u64::MAX));
     }
 
     #[test]

@@ -74,8 +74,8 @@ impl<const KIND: u8> LineParser for Simulator<KIND> {
             if KIND == DISKSIM_KIND { decimal(s.word(), 1_000_000)? } else { number(s.word())? };
         let device = s.word();
         number(device)?;
-        let offset = number(s.word())?.checked_mul(SECTOR_BYTES)?;
-        let length = number(s.word())?.checked_mul(SECTOR_BYTES)?;
+        let offset = number(s.word())?.saturating_mul(SECTOR_BYTES);
+        let length = number(s.word())?.saturating_mul(SECTOR_BYTES);
         let flags = number(s.word())?;
         if !s.at_end() || (KIND == MQSIM_KIND && flags > 1) {
             return None;

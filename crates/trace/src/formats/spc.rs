@@ -39,7 +39,7 @@ impl LineParser for Spc {
         let mut s = Scan::new(line);
         let asu = s.field(b',').trim_ascii();
         number(asu)?;
-        let offset = number(s.field(b','))?.checked_mul(SECTOR_BYTES)?;
+        let offset = number(s.field(b','))?.saturating_mul(SECTOR_BYTES);
         let length = number(s.field(b','))?;
         let op = read_or_write(s.field(b',').trim_ascii())?;
         let time_ns = decimal(s.field(b','), 1_000_000_000)?;

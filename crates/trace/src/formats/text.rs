@@ -17,16 +17,27 @@ const READ_BYTES: usize = 256 << 10;
 const BATCH_HASH_BYTES: usize = 16 << 20;
 /// Addresses beyond what any device has: offset + length stays within an `i64`.
 const END_MAX: u64 = i64::MAX as u64;
+/// Times since a trace's first request are within an `i64`, too, so that adding latencies to them does not
+/// overflow.
+pub(crate) const TIME_NS_MAX: u64 = i64::MAX as u64;
 /// No device takes a longer read or write; larger lengths in a file are damage.
-const TRANSFER_MAX: u64 = 1 << 32;
+pub(crate) const TRANSFER_BYTES_MAX: u64 = 1 << 32;
 
-/// Whether a request can be meant, so that users of traces need not fear overflow or endless
-/// loops.
+/// What a request should be that cannot be meant, so that users of traces need not fear overflow or endless
+/// loops; `None` if it can. The trace's first request came at `first_ns`, if there was one.
 #[inline]
-pub(crate) fn is_possible(op: Op, offset: u64, length: u64) -> bool {
-    let transfers = matches!(op, Op::Read | Op::Write);
-    offset.checked_add(length).is_some_and(|end| end <= END_MAX)
-        && !(transfers && length > TRANSFER_MAX)
+pub(crate) fn impossible(request: &Request, first_ns: Option<u64>) -> Option<&'static str> {
+    let Request { time, op, offset, length, .. } = *request;
+    if offset.checked_add(length).is_none_or(|end| end > END_MAX) {
+        return Some("a request that ends below an offset of 2^63 bytes");
+    }
+    if matches!(op, Op::Read | Op::Write) && length > TRANSFER_BYTES_MAX {
+        return Some("a read or write of at most 4 GiB");
+    }
+    if time.0.saturating_sub(first_ns.unwrap_or(time.0)) > TIME_NS_MAX {
+        return Some("a time less than 2^63 ns (292 years) after the first request");
+    }
+    (time.0 == u64::MAX).then_some("a time of less than 2^64 ns")
 }
 
 /// How a format's requests say which volume they are for.
@@ -89,10 +100,22 @@ pub(crate) trait LineParser {
 pub(crate) struct Out<'a> {
     pub(crate) batch: &'a mut Batch,
     pub(crate) volumes: &'a mut VolumeTable,
+    /// When the trace's first request came.
+    first_ns: Option<u64>,
+    /// What the request that was refused should have been.
+    pub(crate) impossible: Option<&'static str>,
 }
 
-impl Out<'_> {
-    /// Pushes a request, unless its range is impossible.
+impl<'a> Out<'a> {
+    pub(crate) fn new(
+        batch: &'a mut Batch,
+        volumes: &'a mut VolumeTable,
+        first_ns: Option<u64>,
+    ) -> Self {
+        Out { batch, volumes, first_ns, impossible: None }
+    }
+
+    /// Pushes a request, unless it is impossible.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -106,10 +129,11 @@ impl Out<'_> {
         self.push_request(Request { time, volume, op, flags, offset, length })
     }
 
-    /// Pushes a request made elsewhere, unless its range is impossible.
+    /// Pushes a request made elsewhere, unless it is impossible.
     #[inline]
     pub(crate) fn push_request(&mut self, request: Request) -> Option<()> {
-        is_possible(request.op, request.offset, request.length).then(|| self.batch.push(request))
+        self.impossible = impossible(&request, self.first_ns);
+        self.impossible.is_none().then(|| self.batch.push(request))
     }
 }
 
@@ -122,6 +146,8 @@ pub(crate) struct Lines<P> {
     taken: usize,
     ended: bool,
     line: u64,
+    /// The time of the first request.
+    first_ns: Option<u64>,
     skip_bad: bool,
     counters: Counters,
 }
@@ -140,6 +166,7 @@ impl<P: LineParser> Lines<P> {
             taken: 0,
             ended: false,
             line: 0,
+            first_ns: None,
             skip_bad: options.skip_bad_lines,
             counters: Counters::default(),
         }
@@ -170,11 +197,11 @@ impl<P: LineParser> Lines<P> {
         Ok(())
     }
 
-    fn bad(&self, line: &[u8]) -> TraceError {
+    fn bad(&self, line: &[u8], impossible: Option<&str>) -> TraceError {
         TraceError::BadRecord {
             path: self.source.path.clone(),
             at: Position::Line(self.line),
-            expected: self.parser.expected(),
+            expected: impossible.map_or_else(|| self.parser.expected(), str::to_owned),
             found: format!("\"{}\"", shown(line)),
         }
     }
@@ -192,9 +219,14 @@ impl<P: LineParser> Lines<P> {
             return Ok(());
         }
         let before = batch.len();
-        let mut out = Out { batch, volumes: &mut self.volumes };
-        match self.parser.line(line, &mut out) {
-            Some(Line::Request) => Ok(()),
+        let mut out = Out::new(batch, &mut self.volumes, self.first_ns);
+        let parsed = self.parser.line(line, &mut out);
+        let impossible = out.impossible;
+        match parsed {
+            Some(Line::Request) => {
+                self.first_ns = self.first_ns.or(batch.time_ns.get(before).copied());
+                Ok(())
+            }
             Some(Line::Other) => {
                 self.counters.ignored += 1;
                 Ok(())
@@ -209,7 +241,7 @@ impl<P: LineParser> Lines<P> {
                     self.counters.bad += 1;
                     return Ok(());
                 }
-                Err(self.bad(&self.buffer[start..end]))
+                Err(self.bad(&self.buffer[start..end], impossible))
             }
         }
     }

@@ -76,7 +76,7 @@ enum Scsi {
 #[inline]
 fn command(code: u64, time_ns: u64, lbn: u64, length: u64) -> Option<Option<Request>> {
     let Scsi::Block(op) = scsi_op(code)? else { return Some(None) };
-    let offset = lbn.checked_mul(SECTOR_BYTES)?;
+    let offset = lbn.saturating_mul(SECTOR_BYTES);
     let (offset, length) = if op == Op::Flush { (0, 0) } else { (offset, length) };
     let (time, volume, flags) = (Nanos(time_ns), Volume(0), Flags::NONE);
     Some(Some(Request { time, volume, op, flags, offset, length }))
@@ -96,7 +96,7 @@ impl<const VERSION: u8> Binary<VERSION> {
         if version >> 8 != u16::from(VERSION) {
             return None;
         }
-        let time_ns = le64(r, 24).checked_mul(1_000)?;
+        let time_ns = le64(r, 24).saturating_mul(1_000);
         command(code.into(), time_ns, le64(r, 16), length.into())
     }
 }
@@ -134,7 +134,7 @@ fn detect<P: RecordParser>(head: &Head<'_>, mut parser: P) -> u8 {
         return 0;
     }
     let (mut batch, mut volumes) = Default::default();
-    let mut out = Out { batch: &mut batch, volumes: &mut volumes };
+    let mut out = Out::new(&mut batch, &mut volumes, None);
     let ours =
         head.bytes.chunks_exact(size).take(100).all(|r| parser.record(r, &mut out).is_some());
     if ours { 90 } else { 0 }

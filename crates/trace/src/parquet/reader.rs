@@ -13,11 +13,11 @@ use parquet::{
 use super::{Column, FORMAT_VERSION, chunks::Chunks, metadata, said};
 use crate::{
     Batch, Counters, Metadata, Progress, Result, TraceError, TraceReader,
-    formats::text::is_possible,
+    formats::text::{TIME_NS_MAX, impossible},
     reader::BATCH_REQUESTS,
     source::{Source, stem},
 };
-use forebay_block::{Flags, Op};
+use forebay_block::{Flags, Op, Request};
 
 /// Reads a trace in Forebay's format, also one that another program wrote with the same columns
 /// (`time_ns`, `op`, `offset` and `length` suffice, as any integers of 32 or 64 bits).
@@ -140,11 +140,19 @@ impl ParquetTraceReader {
             }
             self.last_ns = *time;
         }
-        let requests = batch.op.iter().zip(batch.offset.iter().zip(&batch.length));
-        for (op, (offset, length)) in requests {
-            if !is_possible(*op, *offset, *length) {
-                return Err(format!("impossible request: {length} bytes at offset {offset}"));
+        for request in batch.requests() {
+            if let Some(expected) = impossible(&request, Some(0)) {
+                let Request { time, offset, length, .. } = request;
+                return Err(format!(
+                    "expected {expected}, found a request of {length} bytes at offset {offset}, at \
+                     {} ns",
+                    time.0
+                ));
             }
+        }
+        let gaps = (0..batch.len()).filter(|_| batch.has_gaps()).filter_map(|i| batch.gap(i));
+        if let Some(gap) = gaps.into_iter().find(|gap| gap.0 > TIME_NS_MAX) {
+            return Err(format!("expected a gap below 2^63 ns (292 years), found {} ns", gap.0));
         }
         if let Some(max) = batch.volume.iter().copied().max() {
             metadata::name_volumes_up_to(&mut self.metadata.volumes, max);

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::PAGE_BYTES;
-use crate::Distribution;
+use crate::{Distribution, long_zeroing::is_long_zeroing};
 
 /// The mean features, in the order of [`Moments::features`]: sizes and misalignment in bytes,
 /// inter-arrival times in µs, writes as a share of requests.
@@ -45,10 +45,10 @@ impl OpMoments {
     /// The sum of both.
     pub fn plus(self, o: OpMoments) -> OpMoments {
         OpMoments {
-            requests: self.requests + o.requests,
-            bytes: self.bytes + o.bytes,
-            gap_ns: self.gap_ns + o.gap_ns,
-            misaligned_bytes: self.misaligned_bytes + o.misaligned_bytes,
+            requests: self.requests.saturating_add(o.requests),
+            bytes: self.bytes.saturating_add(o.bytes),
+            gap_ns: self.gap_ns.saturating_add(o.gap_ns),
+            misaligned_bytes: self.misaligned_bytes.saturating_add(o.misaligned_bytes),
         }
     }
 
@@ -58,15 +58,18 @@ impl OpMoments {
 }
 
 impl Moments {
-    /// Counts a request.
+    /// Counts a request. A zeroing of more than 4 GiB counts as a trim.
     pub fn add(&mut self, request: &Request, gap: Nanos) {
+        if is_long_zeroing(request.op, request.length) {
+            return;
+        }
         let Some(op) = self.op_mut(request.op) else { return };
         let end = request.offset + request.length;
         let (front, back) = (request.offset % PAGE_BYTES, end.wrapping_neg() % PAGE_BYTES);
         *op = op.plus(OpMoments {
             requests: 1,
             bytes: request.length as i64,
-            gap_ns: gap.0 as i64,
+            gap_ns: i64::try_from(gap.0).unwrap_or(i64::MAX),
             misaligned_bytes: (front + back) as i64,
         });
     }
@@ -143,7 +146,7 @@ pub fn mean_error(full: &[f64; FEATURES.len()], sample: &[f64; FEATURES.len()]) 
     errors.sum::<f64>() / FEATURES.len() as f64
 }
 
-/// Distributions of sizes (bytes) and gaps (µs), whose quantiles are features too: bursts are in
+/// Distributions of sizes (bytes) and gaps (ns), whose quantiles are features in bytes and µs too: bursts are in
 /// the low gaps, small writes in the low sizes.
 #[derive(Clone, Debug, Default)]
 pub struct Quantiles {
@@ -163,16 +166,16 @@ impl Quantiles {
             Op::Trim | Op::Flush => return,
         };
         size.add(request.length as i64);
-        iat.add((gap.0 / 1_000) as i64);
+        iat.add(i64::try_from(gap.0).unwrap_or(i64::MAX));
     }
 
     /// The features of this, the full trace, and of a sample.
     pub fn compare<'a>(&'a self, sample: &'a Quantiles) -> impl Iterator<Item = FeatureError> + 'a {
         let ops = [("read", &self.read, &sample.read), ("write", &self.write, &sample.write)];
         ops.into_iter().flat_map(|(op, full, sample)| {
-            [("size", 0), ("iat_us", 1)].into_iter().flat_map(move |(what, i)| {
+            [("size", 0, 1.0), ("iat_us", 1, 1e3)].into_iter().flat_map(move |(what, i, unit)| {
                 PERCENTS.into_iter().map(move |percent| {
-                    let at = |d: &Distribution| d.quantile(f64::from(percent) / 100.0);
+                    let at = |d: &Distribution| d.quantile(f64::from(percent) / 100.0) / unit;
                     let name = format!("{op}_{what}_p{percent}");
                     FeatureError::new(name, at(&full[i]), at(&sample[i]))
                 })
@@ -223,5 +226,22 @@ mod tests {
         let of = |name: &str| errors.iter().find(|e| e.name == name).unwrap().error;
         assert_eq!((of("read_iat_us_p50"), of("write_size_p99")), (0.0, 0.0));
         assert!((of("read_size_p50") - 1.0).abs() < 0.02);
+    }
+
+    #[test]
+    fn gaps_below_a_microsecond_are_kept() {
+        let mut full = Quantiles::default();
+        (0..100).for_each(|_| full.add(&request(Op::Read, 0, 512), Nanos(250)));
+        let iat = full.compare(&full).find(|e| e.name == "read_iat_us_p50").unwrap();
+        assert_eq!((iat.full, iat.sample), (0.25, 0.25));
+    }
+
+    #[test]
+    fn huge_gaps_and_zeroings_stay_within_their_numbers() {
+        let mut m = Moments::default();
+        (0..3).for_each(|_| m.add(&request(Op::Read, 0, 512), Nanos(u64::MAX)));
+        assert_eq!(m.read.gap_ns, i64::MAX);
+        m.add(&request(Op::WriteZeroes, 0, 1 << 40), Nanos(1));
+        assert_eq!(m.write, OpMoments::default(), "as a trim");
     }
 }

@@ -4,7 +4,7 @@ use forebay_block::{Nanos, Op, Request};
 use twox_hash::XxHash3_64;
 
 use super::{PAGE_BYTES, RegionKey, runs};
-use crate::{Batch, Record, Result, TraceError};
+use crate::{Batch, Record, Result, TraceError, long_zeroing::is_long_zeroing};
 
 /// The largest regions are 4 KiB shifted by this: 64 MiB.
 pub const BITS_MAX: u32 = 14;
@@ -92,7 +92,8 @@ impl Sampler {
             }
             return;
         }
-        if request.op == Op::Trim && request.length / self.region_bytes > TRIM_REGIONS_MAX {
+        let is_long = request.length / self.region_bytes > TRIM_REGIONS_MAX;
+        if (request.op == Op::Trim && is_long) || is_long_zeroing(request.op, request.length) {
             // Of what it trims besides, the sample has nothing.
             sample.push_record(Record { gap: Some(gap), ..*record });
             return;

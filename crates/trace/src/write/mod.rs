@@ -11,7 +11,7 @@ use std::path::Path;
 use crate::{ParquetTraceWriter, Result, TraceError, formats::Params};
 
 pub(crate) use file::PartialFile;
-pub use writer::TraceWriter;
+pub use writer::{LeftOut, TraceWriter};
 
 /// The formats that can be written: name, what it is, extensions.
 const WRITTEN: [(&str, &str, &[&str]); 4] = [

@@ -4,7 +4,7 @@
 //! then a request becomes one record for each of its blocks. Which of the two it is the file does not
 //! say, so [`TraceWriter::read_as`] does. Requests that do not begin with a sector are rounded out to
 //! it. Volumes take the bits from 44 up.
-//! Operations are lost; flushes and trims are left out. The next accesses are filled in by a second pass
+//! Operations are lost; flushes, trims and requests of no bytes are left out. The next accesses are filled in by a second pass
 //! over the file, backwards, with a map of all objects: about 24 bytes of memory for each.
 
 use std::{
@@ -14,8 +14,8 @@ use std::{
 };
 
 use super::file::PartialFile;
-use super::writer::TraceWriter;
-use crate::{Batch, Metadata, Result, TraceError, Written};
+use super::writer::{LeftOut, TraceWriter};
+use crate::{Batch, Metadata, Result, TraceError, Written, long_zeroing::is_long_zeroing};
 use forebay_block::{Op, Request, SECTOR_BYTES};
 
 const RECORD_BYTES: usize = 24;
@@ -28,7 +28,7 @@ pub(super) struct Writer {
     /// Size of the blocks that requests are split into, if they are.
     block: Option<u64>,
     records: u64,
-    requests: u64,
+    left_out: LeftOut,
 }
 
 impl Writer {
@@ -40,7 +40,7 @@ impl Writer {
                 path.display()
             )));
         }
-        Ok(Writer { file, block, records: 0, requests: 0 })
+        Ok(Writer { file, block, records: 0, left_out: LeftOut::default() })
     }
 
     fn record(&mut self, r: &Request, address: u64, size: u64) -> Result<()> {
@@ -97,7 +97,19 @@ impl Writer {
 
 impl TraceWriter for Writer {
     fn write_batch(&mut self, batch: &Batch, _: &Metadata) -> Result<()> {
-        for r in batch.requests().filter(|r| r.length > 0 && r.op != Op::Trim) {
+        for r in batch.requests() {
+            if r.op == Op::Flush {
+                self.left_out.flushes += 1;
+                continue;
+            }
+            if r.op == Op::Trim || is_long_zeroing(r.op, r.length) {
+                self.left_out.trims += 1;
+                continue;
+            }
+            if r.length == 0 {
+                self.left_out.empty += 1;
+                continue;
+            }
             let Some(size) = self.block else {
                 let within = r.offset % SECTOR_BYTES;
                 self.record(&r, r.offset / SECTOR_BYTES, r.length + within)?;
@@ -107,12 +119,15 @@ impl TraceWriter for Writer {
                 self.record(&r, block, size)?;
             }
         }
-        self.requests += batch.len() as u64;
         Ok(())
     }
 
     fn read_as(&self) -> Option<String> {
         self.block.map(|block| format!("oracleGeneral:unit={block}"))
+    }
+
+    fn left_out(&self) -> LeftOut {
+        self.left_out
     }
 
     fn finish(mut self: Box<Self>, _: &Metadata) -> Result<Written> {

@@ -20,11 +20,27 @@ pub trait TraceWriter {
         None
     }
 
+    /// The requests so far that are not in the file, because the format has nothing like them.
+    fn left_out(&self) -> LeftOut {
+        LeftOut::default()
+    }
+
     /// Completes the file.
     ///
     /// # Errors
     /// If writing fails; then nothing is left behind.
     fn finish(self: Box<Self>, metadata: &Metadata) -> Result<Written>;
+}
+
+/// Numbers of requests that a format has nothing like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LeftOut {
+    /// Trims, and zeroings of more than 4 GiB.
+    pub trims: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Other requests of no bytes.
+    pub empty: u64,
 }
 
 impl TraceWriter for ParquetTraceWriter {

@@ -136,13 +136,19 @@ pub struct Args {
     pub block_size: BlockSize,
     /// Maximum number of points per curve; without --policy, a curve with fewer steps has one point
     /// per step [default: 200, or 21 with --policy]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = points)]
     pub points: Option<usize>,
     /// Add points at these cache sizes (rounded down to whole blocks)
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',')]
     pub at: Vec<Size>,
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// Reads how many points a curve may have.
+fn points(text: &str) -> Result<usize, String> {
+    let points = text.parse().ok().filter(|points| *points >= 2);
+    points.ok_or_else(|| "write a number of 2 or more: a curve has at least two points".to_owned())
 }
 
 impl Args {

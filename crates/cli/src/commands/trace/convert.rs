@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use forebay_analysis::{AnalysisError, Unit};
 use forebay_render::format::counted;
-use forebay_trace::{TraceError, TraceReader, create};
+use forebay_trace::{LeftOut, TraceError, TraceReader, create};
 
 use super::written::{PROGRAM, WroteTrace, each_batch};
 use crate::args::TraceArgs;
@@ -56,7 +56,7 @@ impl Args {
 /// Converts.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.check()?;
-    let mut reader = args.traces.source().open(ctx).map_err(|error| match error {
+    let mut reader = args.traces.recorded().open(ctx).map_err(|error| match error {
         AnalysisError::Trace(TraceError::OtherFormat { .. }) => {
             CliError::from(error).next("leave out --format; --to selects the format to write")
         }
@@ -69,8 +69,11 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let mut metadata = reader.metadata().clone();
     let from = format!("{PROGRAM}: converted from {} ({})", args.traces.names(), metadata.format);
     metadata.provenance.push(from);
-    let read_as = writer.read_as();
+    let (read_as, left_out) = (writer.read_as(), writer.left_out());
     let written = writer.finish(&metadata)?;
+    if let Some(left_out) = shown(left_out) {
+        ctx.note(format_args!("left out {left_out}, which this format cannot record"));
+    }
     if let Some(format) = &read_as {
         ctx.note(format_args!(
             "{}: files in this format do not record the unit of their addresses; read the file \
@@ -90,4 +93,16 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         read_as,
     };
     wrote.print(args.json)
+}
+
+/// How many requests of which kinds are not in the file, if any.
+fn shown(left_out: LeftOut) -> Option<String> {
+    let LeftOut { trims, flushes, empty } = left_out;
+    let kinds = [
+        (trims, counted(trims, "trim")),
+        (flushes, counted(flushes, "flush request")),
+        (empty, format!("{} without data", counted(empty, "request"))),
+    ];
+    let kinds: Vec<String> = kinds.into_iter().filter(|(n, _)| *n > 0).map(|(_, t)| t).collect();
+    (!kinds.is_empty()).then(|| kinds.join(", "))
 }
