@@ -249,7 +249,11 @@ impl Recording {
     /// A list for a new connection.
     pub fn notes(&self) -> Notes {
         let list = List::default();
-        self.shared.lists().push(list.clone());
+        let mut lists = self.shared.lists();
+        if self.shared.failure.get().is_none() {
+            lists.push(list.clone());
+        }
+        drop(lists);
         Notes { list, shared: self.shared.clone() }
     }
 
@@ -557,6 +561,9 @@ mod tests {
         assert!(words.iter().all(|word| failure.contains(word)), "{failure}");
         notes.note(Nanos(500), [&one].into_iter());
         assert!(notes.list().is_empty(), "nobody would collect it");
+        // Nor are lists of later connections kept.
+        (0..10).for_each(|_| drop(recording.notes()));
+        assert!(shared.lists().is_empty());
         recording.finish();
         drop(recording);
         while Arc::strong_count(&shared) > 2 {
