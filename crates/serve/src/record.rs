@@ -11,14 +11,17 @@
 //! For a sample, all requests are noted too: the thread counts them and the time between them, and
 //! writes the part of each that the sampler of `forebay sample` keeps. Only that part is hashed.
 //!
-//! A failed recording ends and reports this ([`RecordingView`]); clients are still served.
+//! A failed recording ends and reports this ([`RecordingView`]); clients are still served. A file that takes no
+//! data, such as one on a file system whose server does not answer, blocks only the thread: the memory for noted
+//! requests is bounded, and so is the time that [`Recording::finish`] waits.
 
 mod scribe;
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use forebay_block::{Nanos, Request};
 use forebay_effect::{IoError, Outcome};
@@ -34,6 +37,11 @@ use scribe::Scribe;
 const UNIT_BYTES: usize = 4096;
 /// Bytes of a hash.
 const DIGEST_BYTES: usize = 16;
+/// Bytes of requests that are noted and not written. Beyond this, the recording fails. The thread itself holds
+/// half of it at most, so the other half is for the time in which it writes.
+const WAITING_BYTES_MAX: i64 = 2 * scribe::HELD_BYTES_MAX;
+/// How long the file may take to accept the end of the trace.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// How to record.
 #[derive(Clone, PartialEq, Debug)]
@@ -97,6 +105,13 @@ struct Entry {
     hashes: Box<[u8]>,
 }
 
+impl Entry {
+    /// The memory that it takes.
+    fn bytes(&self) -> i64 {
+        (size_of::<Entry>() + self.hashes.len()) as i64
+    }
+}
+
 type List = Arc<Mutex<Vec<Entry>>>;
 
 /// Where a connection notes its requests.
@@ -132,16 +147,28 @@ impl Notes {
             result: errno(d.result),
             hashes: if hash { self.shared.hashes(d) } else { Box::default() },
         };
+        let mut bytes = 0;
+        let entries = done.map(entry).inspect(|entry| bytes += entry.bytes());
         if hash {
             // Hashed before the list is locked.
-            let entries: Vec<Entry> = done.map(entry).collect();
+            let entries: Vec<Entry> = entries.collect();
             self.list().extend(entries);
         } else {
-            self.list().extend(done.map(entry));
+            self.list().extend(entries);
+        }
+        // (Less than zero for a moment if the thread was faster.)
+        let waiting = self.shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if waiting > WAITING_BYTES_MAX {
+            let path = self.shared.path.display();
+            self.shared.give_up(&format!(
+                "the recording has failed: {path} accepts data too slowly, and {} MiB of requests wait to be \
+                 written",
+                waiting >> 20
+            ), ". Clients are still served");
         }
     }
 
-    fn list(&self) -> std::sync::MutexGuard<'_, Vec<Entry>> {
+    fn list(&self) -> MutexGuard<'_, Vec<Entry>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -162,6 +189,10 @@ struct Shared {
     over: AtomicBool,
     /// Requests recorded so far.
     requests: AtomicU64,
+    /// Bytes of requests that are noted and not written.
+    waiting_bytes: AtomicI64,
+    /// What was recorded can be read up to some point, whatever happens next.
+    saved: AtomicBool,
     /// Writing has failed, in this way.
     failure: OnceLock<String>,
 }
@@ -203,6 +234,8 @@ impl<'a> RecordingFile<'a> {
             sampler,
             over: AtomicBool::new(false),
             requests: AtomicU64::new(0),
+            waiting_bytes: AtomicI64::new(0),
+            saved: AtomicBool::new(false),
             failure: OnceLock::new(),
         });
         let scribe = Scribe::new(shared.clone(), clock, writer, metadata, Box::new(oldest));
@@ -216,9 +249,17 @@ impl Recording {
     /// A list for a new connection.
     pub fn notes(&self) -> Notes {
         let list = List::default();
-        let mut lists = self.shared.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        lists.push(list.clone());
+        let mut lists = self.shared.lists();
+        if self.shared.failure.get().is_none() {
+            lists.push(list.clone());
+        }
+        drop(lists);
         Notes { list, shared: self.shared.clone() }
+    }
+
+    /// How it failed, if it has.
+    pub fn failure(&self) -> Option<String> {
+        self.shared.failure.get().cloned()
     }
 
     /// For operators.
@@ -227,13 +268,34 @@ impl Recording {
     }
 
     /// Writes what is left, and ends the trace. Returns what was recorded; of a recording that has
-    /// failed, until then.
+    /// failed, until then. It has failed, too, if its file does not take the rest in time.
     pub fn finish(&self) -> Recorded {
+        self.finish_within(PATIENCE)
+    }
+
+    fn finish_within(&self, patience: Duration) -> Recorded {
         self.shared.over.store(true, Ordering::Release);
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(thread) = thread else { return Recorded::default() };
         thread.thread().unpark();
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let until = Instant::now() + patience;
+        let failed = || self.shared.failure.get().is_some();
+        while !thread.is_finished() && !failed() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if thread.is_finished() {
+            return thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+        // The thread may be blocked in the kernel for ever. It ends with the process.
+        let path = self.shared.path.display();
+        self.shared.give_up(
+            &format!(
+                "the recording is incomplete: {path} did not accept the last requests within {} s",
+                patience.as_secs()
+            ),
+            "",
+        );
+        Recorded { requests: self.shared.requests.load(Ordering::Relaxed), ..Recorded::default() }
     }
 }
 
@@ -244,11 +306,13 @@ impl Drop for Recording {
 }
 
 impl Shared {
+    fn lists(&self) -> MutexGuard<'_, Vec<List>> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Says how writing has failed, once the writer is gone.
     fn fail(&self, error: &TraceError) {
-        let mut partial = self.path.clone().into_os_string();
-        partial.push(".partial");
-        let partial = Path::new(&partial);
+        let partial = self.partial();
         let kept = match partial.exists() {
             true => format!(
                 "{} contains all requests except those of about the last minute",
@@ -256,10 +320,33 @@ impl Shared {
             ),
             false => "nothing was kept".to_owned(),
         };
-        let message =
-            format!("the recording has failed: {error}; {kept}. Clients are still served");
+        self.end(format!("the recording has failed: {error}; {kept}. Clients are still served"));
+    }
+
+    /// Ends a recording whose thread may be blocked: says `why`, and what is kept.
+    fn give_up(&self, why: &str, then: &str) {
+        let partial = self.partial();
+        let kept = match self.saved.load(Ordering::Acquire) && partial.exists() {
+            true => format!("{} contains all requests up to its last save", partial.display()),
+            false => "nothing was kept".to_owned(),
+        };
+        self.end(format!("{why}; {kept}{then}"));
+    }
+
+    /// Sets the failure. From now on, nobody collects what is noted.
+    fn end(&self, message: String) {
         // It fails once.
         let _ = self.failure.set(message);
+        for list in self.lists().drain(..) {
+            *list.lock().unwrap_or_else(PoisonError::into_inner) = Vec::new();
+        }
+    }
+
+    /// The file's name until it is complete.
+    fn partial(&self) -> PathBuf {
+        let mut partial = self.path.clone().into_os_string();
+        partial.push(".partial");
+        partial.into()
     }
 
     /// The hashes that the trace keeps: a sample has those of the requests that are wholly in it.
@@ -313,7 +400,9 @@ mod tests {
     use forebay_device::AlignedBuffer;
     use forebay_engine::{Loans, Submission};
     use forebay_trace::Batch;
-    use std::time::Duration;
+    use std::io::{PipeReader, PipeWriter, Write as _};
+    use std::os::fd::AsRawFd as _;
+    use std::path::Path;
 
     fn done(time: u64, op: Op, byte: u8) -> Done {
         let mut buffer = AlignedBuffer::new(8192);
@@ -431,6 +520,66 @@ mod tests {
         let view = recording.view();
         let failure = view.failure().unwrap();
         assert!(failure.contains("x.parquet.partial"), "{failure}");
+    }
+
+    /// A recording to a pipe that accepts no more data, and the pipe.
+    fn start_stalled() -> (Recording, PipeReader, PipeWriter) {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let path = PathBuf::from(format!("/proc/self/fd/{}", writer.as_raw_fd()));
+        let recording = start_with(RecordOptions { path, hash: false, sample: None });
+        // What a pipe holds.
+        writer.write_all(&[0; 64 << 10]).unwrap();
+        (recording, reader, writer)
+    }
+
+    #[test]
+    fn the_end_of_a_recording_does_not_wait_for_a_file_that_accepts_no_data() {
+        let (recording, reader, writer) = start_stalled();
+        recording.notes().note(Nanos(500), [done(100, Op::Read, 1)].iter());
+        let began = Instant::now();
+        assert_eq!(recording.finish_within(Duration::from_secs(1)).kept, 0);
+        assert!(began.elapsed() < Duration::from_secs(20));
+        let failure = recording.failure().unwrap();
+        let words = ["incomplete", "/proc/self/fd", "within 1 s", "nothing was kept"];
+        assert!(words.iter().all(|word| failure.contains(word)), "{failure}");
+        // The thread ends: its writes fail.
+        drop((reader, writer));
+    }
+
+    #[test]
+    fn a_recording_that_lags_behind_too_far_fails_and_takes_no_more() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.parquet");
+        let recording = start(&path, None);
+        let (shared, notes) = (recording.shared.clone(), recording.notes());
+        let one = done(100, Op::Read, 1);
+        // As if this much waited already.
+        shared.waiting_bytes.fetch_add(WAITING_BYTES_MAX, Ordering::Relaxed);
+        notes.note(Nanos(500), [&one].into_iter());
+        let failure = recording.failure().unwrap();
+        let words = ["x.parquet", "256 MiB", "nothing was kept", "still served"];
+        assert!(words.iter().all(|word| failure.contains(word)), "{failure}");
+        notes.note(Nanos(500), [&one].into_iter());
+        assert!(notes.list().is_empty(), "nobody would collect it");
+        // Nor are lists of later connections kept.
+        (0..10).for_each(|_| drop(recording.notes()));
+        assert!(shared.lists().is_empty());
+        recording.finish();
+        drop(recording);
+        while Arc::strong_count(&shared) > 2 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!path.exists(), "what is cut short has a name");
+    }
+
+    #[test]
+    fn what_is_written_no_longer_waits() {
+        let directory = tempfile::tempdir().unwrap();
+        let recording = start(&directory.path().join("x.parquet"), None);
+        let all: Vec<Done> = (0..100).map(|n| done(n, Op::Write, n as u8)).collect();
+        recording.notes().note(Nanos(500), all.iter());
+        assert_eq!(recording.finish().requests, 100);
+        assert_eq!(recording.shared.waiting_bytes.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::error::ServeError;
 use crate::listener::Listener;
 use crate::nbd::{NbdReported, NbdServer, Stopped, allow_connections};
 use crate::ownership::Ownership;
-use crate::record::{RecordOptions, Recording, RecordingFile, RecordingView};
+use crate::record::{RecordOptions, Recording, RecordingFile};
 
 /// A running server.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct Server {
     pub(crate) nbd: NbdServer,
     control: ControlServer,
     pub(crate) stop: Arc<StopRequest>,
-    recording: Option<RecordingView>,
+    recording: Option<Arc<Recording>>,
     pub(crate) explain: Explain,
     /// The configuration as far as it is in force; what the engine changes on its own is the engine's to
     /// say.
@@ -114,15 +114,15 @@ impl Server {
                 let oldest = move || of_recording.upgrade()?.oldest_in_flight();
                 let (clock, volumes) = (engine.clock(), engine.volumes());
                 let started = file.start(clock, volumes, oldest);
-                Some(started.map_err(|e| ServeError::System("start a thread", e))?)
+                Some(Arc::new(started.map_err(|e| ServeError::System("start a thread", e))?))
             }
             None => None,
         };
-        let recorded = recording.as_ref().map(Recording::view);
-        let nbd = NbdServer::start(engine.clone(), nbd, recording, serve, connections_max)?;
-        control.serve(&engine, Views { nbd: nbd.view(), recording: recorded.clone(), explain });
+        let nbd = NbdServer::start(engine.clone(), nbd, recording.clone(), serve, connections_max)?;
+        let recorded = recording.as_deref().map(Recording::view);
+        control.serve(&engine, Views { nbd: nbd.view(), recording: recorded, explain });
         let running = Mutex::new(config.clone());
-        Ok(Server { engine, nbd, control, stop, recording: recorded, explain, running })
+        Ok(Server { engine, nbd, control, stop, recording, explain, running })
     }
 
     /// What there is to say once it runs.
@@ -157,9 +157,9 @@ impl Server {
     /// [`faults`](Engine::faults).
     pub fn faults(&self, reported: &mut Reported) -> Vec<String> {
         let mut faults = self.nbd.faults(&mut reported.nbd);
-        let failure = self.recording.as_ref().and_then(RecordingView::failure);
+        let failure = self.recording.as_ref().and_then(|recording| recording.failure());
         if let (Some(failure), false) = (failure, reported.recording) {
-            faults.push(failure.to_owned());
+            faults.push(failure);
             reported.recording = true;
         }
         faults
@@ -188,7 +188,7 @@ impl Server {
         // Clients that wait for what cannot be are answered, so that they can go.
         self.engine.prepare_stop();
         let news = self.engine.take_news();
-        let stopped = self.nbd.stop();
+        let mut stopped = self.nbd.stop();
         self.control.stopping();
         let mut engine = self.engine;
         // A control request that is being answered holds the engine for a moment longer.
@@ -200,6 +200,12 @@ impl Server {
             std::thread::sleep(std::time::Duration::from_millis(5));
         };
         let ended = engine.stop_unless(mode, progress);
+        // Its file may accept no data, so data of clients comes first. It needs nothing of the engine any more:
+        // the connections, which are gone, have noted all answers.
+        if let Some(recording) = self.recording {
+            stopped.recorded = recording.finish();
+            stopped.recording_failure = recording.failure();
+        }
         let told = ended.as_ref().map(|&left| left).map_err(self.explain);
         self.control.stopped(told);
         // (It answers clients that wait for that.)

@@ -73,7 +73,7 @@ impl NbdView {
 #[derive(Debug)]
 struct Shared {
     engine: Arc<Engine>,
-    recording: Option<Recording>,
+    recording: Option<Arc<Recording>>,
     exports: Vec<ExportInfo>,
     connections: Mutex<Vec<Connection>>,
     connections_max: u32,
@@ -100,7 +100,7 @@ impl NbdServer {
     pub(crate) fn start(
         engine: Arc<Engine>,
         listener: Listener,
-        recording: Option<Recording>,
+        recording: Option<Arc<Recording>>,
         serve: &Serve,
         connections_max: u32,
     ) -> Result<NbdServer, ServeError> {
@@ -157,12 +157,7 @@ impl NbdServer {
     /// Accepts no more clients, finishes what is in flight, sends the answers and ends all
     /// connections.
     pub fn stop(mut self) -> Stopped {
-        let mut stopped = self.end();
-        if let Some(recording) = self.shared.recording.as_ref() {
-            stopped.recorded = recording.finish();
-            stopped.recording_failure = recording.view().failure().map(str::to_owned);
-        }
-        stopped
+        self.end()
     }
 
     fn end(&mut self) -> Stopped {
@@ -262,7 +257,7 @@ fn converse(shared: &Shared, socket: &Socket, session: Session) -> End {
         Err(end) => return end,
     };
     let Some(_visit) = offer.enter(transmission.export()) else { return End::Full };
-    let notes = shared.recording.as_ref().map(Recording::notes);
+    let notes = shared.recording.as_deref().map(Recording::notes);
     let around = Surroundings { budget, limits, stopping };
     match connection::Connection::new(socket, transmission, input, session, notes, around) {
         Ok(connection) => connection.serve(),

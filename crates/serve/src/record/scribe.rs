@@ -19,8 +19,9 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// How long after its answer a connection may take to note a request. One that is later is
 /// written late, with its predecessor's time.
 const NOTED_WITHIN: Nanos = Nanos(200_000_000);
-/// Requests that are held, because an earlier one is still in flight, at most.
-const HELD_MAX: usize = 1 << 20;
+/// Bytes of requests that are held, because an earlier one is still in flight, at most: more than a million
+/// requests without hashes.
+pub(super) const HELD_BYTES_MAX: i64 = 128 << 20;
 /// Lists that are kept for connections to fill again, at most.
 const EMPTY_MAX: usize = 64;
 /// How often what was written is made safe.
@@ -49,7 +50,7 @@ pub(super) struct Scribe {
     oldest: Box<dyn Fn() -> Option<Nanos> + Send>,
     /// Collected and not all written, in the order of their collection.
     held: Vec<Run>,
-    held_requests: usize,
+    held_bytes: i64,
     /// Lists that were written, for connections to fill again.
     empty: Vec<Vec<Entry>>,
     first: Option<Nanos>,
@@ -76,7 +77,7 @@ impl Scribe {
             metadata,
             oldest,
             held: Vec::new(),
-            held_requests: 0,
+            held_bytes: 0,
             empty: Vec::new(),
             first: None,
             last: Nanos(0),
@@ -86,12 +87,17 @@ impl Scribe {
         }
     }
 
-    /// Writes until the recording is over or has failed.
+    /// Writes until the recording is over, has failed, or was given up.
     pub fn record(mut self) -> Recorded {
         let worked = self.work();
         let Scribe { shared, writer, metadata, recorded, .. } = self;
-        // (Either way the writer is gone afterwards, and has removed what is of no use.)
+        // (In any case the writer is gone afterwards, and has removed what is of no use.)
         let written = match worked {
+            // Requests may be missing.
+            Ok(()) if shared.failure.get().is_some() => {
+                drop(writer);
+                Ok(())
+            }
             Ok(()) => writer.finish(&metadata).map(drop),
             Err(error) => {
                 drop(writer);
@@ -112,19 +118,20 @@ impl Scribe {
             self.collect();
             let settled = oldest.saturating_sub(NOTED_WITHIN);
             self.write_until(if over { Nanos(u64::MAX) } else { settled })?;
-            if over {
+            if over || self.shared.failure.get().is_some() {
                 return Ok(());
             }
             if now.saturating_sub(self.checkpoint_at) >= CHECKPOINT_PERIOD {
                 self.checkpoint_at = now;
                 self.writer.checkpoint(&self.metadata)?;
+                self.shared.saved.store(true, Ordering::Release);
             }
             std::thread::park_timeout(PERIOD);
         }
     }
 
     fn collect(&mut self) {
-        let mut lists = self.shared.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lists = self.shared.lists();
         // A list that only we know belongs to a connection that has ended: this is its last time.
         let mut ended = Vec::new();
         for (n, list) in lists.iter().enumerate() {
@@ -139,7 +146,7 @@ impl Scribe {
             }
             // Stable, and quick: the list is nearly sorted.
             entries.sort_by_key(|entry| entry.request.time);
-            self.held_requests += entries.len();
+            self.held_bytes += entries.iter().map(Entry::bytes).sum::<i64>();
             self.held.push(Run { entries, written: 0 });
         }
         for n in ended.into_iter().rev() {
@@ -162,14 +169,15 @@ impl Scribe {
             let start = run.written;
             for entry in &run.entries[start..] {
                 let time = entry.request.time;
-                let wanted = time < end || self.held_requests > HELD_MAX;
+                let wanted = time < end || self.held_bytes > HELD_BYTES_MAX;
                 // (At the same time as another run's, one at a time, the earlier run first.)
                 if !wanted || (run.written > start && time >= until) {
                     break;
                 }
                 result = result.and(self.write(entry));
                 run.written += 1;
-                self.held_requests -= 1;
+                self.held_bytes -= entry.bytes();
+                self.shared.waiting_bytes.fetch_sub(entry.bytes(), Ordering::Relaxed);
             }
             if result.is_err() || run.written == start {
                 break;
