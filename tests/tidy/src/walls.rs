@@ -49,7 +49,7 @@ pub fn check(files: &[(PathBuf, String)]) -> Vec<Violation> {
     found
 }
 
-/// Reports types that lie in fewer files than [`WIDE`] says. All files, with their texts.
+/// Reports types that lie in fewer files than `WIDE` says. All files, with their texts.
 pub fn check_records(files: &[(PathBuf, String)]) -> Vec<Violation> {
     let homes = homes(files);
     let mut found = Vec::new();
