@@ -1,5 +1,5 @@
-# A recording whose file accepts no data holds up neither clients nor the stop: dirty data is destaged first, and the
-# stop says that the recording is incomplete.
+# A recording whose file accepts no data holds up neither clients nor the stop: dirty data is destaged
+# first, and the stop says that the recording is incomplete.
 . "$(dirname "$0")/lib.sh"
 need qemu-io python3
 config
@@ -33,5 +33,6 @@ done
 ! kill -0 "$pid" 2>/dev/null || fail "the stop waits for the recording: $((SECONDS - began)) s"
 SERVER=
 wait "$pid" || fail "the stop failed with the recording"
-grep -q 'the recording is incomplete: trace did not accept the last requests' server.log || fail "it was not said"
+grep -q 'the recording is incomplete: trace did not accept the last requests' server.log \
+    || fail "it was not said"
 "$FOREBAY" backing info disk.img | grep -q 'dirty *no' || fail "the store is dirty"

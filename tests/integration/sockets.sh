@@ -47,6 +47,16 @@ END
         stop
     )
 fi
+# While the system refuses everything, even to wait for clients, none is accepted. Afterwards they are.
+if command -v prlimit >/dev/null; then
+    start
+    before=$(prlimit --pid "$SERVER" --nofile --noheadings --output SOFT | tr -d ' ')
+    prlimit --pid "$SERVER" --nofile=1:
+    ! timeout 2 nbdinfo --size "$URI" >/dev/null 2>&1 || fail "the limit of one file has no effect"
+    prlimit --pid "$SERVER" --nofile="$before:"
+    timeout 10 nbdinfo --size "$URI" | grep -qx 268435456 || fail "no client is accepted any more"
+    stop
+fi
 sed -i 's|^nbd = .*|nbd = "tcp:127.0.0.1:0"|' forebay.toml
 start
 port=$(sed -E 's/.*"tcp:127.0.0.1:([0-9]+)".*/\1/' ready)

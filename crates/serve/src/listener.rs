@@ -1,11 +1,11 @@
 //! Sockets to listen on, unix or TCP.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -91,6 +91,8 @@ impl Listener {
                 Ok(Listener::Tcp(listener))
             }
             Address::Unix(path) => {
+                // Dropped after the file, if this fails.
+                let _lock = lock_directory(path).map_err(failed)?;
                 remove_stale(path)?;
                 let socket = Socket::new(Domain::UNIX, Type::STREAM, None);
                 let socket = socket.map_err(failed)?;
@@ -151,7 +153,37 @@ pub(crate) fn send(socket: &Socket, slices: &[io::IoSlice<'_>]) -> io::Result<us
     socket.send_vectored_with_flags(slices, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
 }
 
-/// Removes a socket's file that no process listens on.
+/// Locks the directory of a socket, until the result is dropped. A server that starts looks whether
+/// somebody listens, removes the file if not, makes its own and listens. Without the lock, two servers
+/// that start together could each remove the other's file: between making it and listening, it looks
+/// like one that is left over.
+///
+/// A lock of the directory leaves no file behind, and ends with the process. A directory that cannot be
+/// locked, or is not there, is left to the calls that follow.
+///
+/// # Errors
+/// If another process keeps the lock for longer than a server needs it.
+fn lock_directory(path: &Path) -> io::Result<Option<File>> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new("."));
+    let Ok(directory) = File::open(parent) else { return Ok(None) };
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match directory.try_lock() {
+            Ok(()) => return Ok(Some(directory)),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(TryLockError::WouldBlock) => {
+                let words = format!("another process holds a lock on {}", parent.display());
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, words));
+            }
+            Err(TryLockError::Error(_)) => return Ok(None),
+        }
+    }
+}
+
+/// Removes a socket's file that no process listens on. The caller has locked the directory.
 fn remove_stale(path: &Path) -> Result<(), ServeError> {
     let address = || format!("unix:{}", path.display());
     let failed = |source| ServeError::Listen { address: address(), source };
@@ -165,7 +197,9 @@ fn remove_stale(path: &Path) -> Result<(), ServeError> {
     }
     // Its owner may remove it at any moment.
     let gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
-    match UnixStream::connect(path) {
+    let name = SockAddr::unix(path).map_err(failed)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None).map_err(failed)?;
+    match socket.connect(&name) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             match fs::remove_file(path) {
                 Err(error) if !gone(&error) => Err(failed(error)),
@@ -173,14 +207,20 @@ fn remove_stale(path: &Path) -> Result<(), ServeError> {
             }
         }
         Err(error) if gone(&error) => Ok(()),
+        // As many clients wait to be accepted as may.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Err(ServeError::InUse { address: address() })
+        }
         Err(error) => Err(failed(error)),
-        Ok(_) => Err(ServeError::InUse { address: address() }),
+        Ok(()) => Err(ServeError::InUse { address: address() }),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixStream;
+    use std::sync::Barrier;
 
     fn bind(address: &Address) -> Result<Listener, ServeError> {
         Listener::bind(address, &Ownership::default())
@@ -246,6 +286,59 @@ mod tests {
             leaving.join().unwrap();
             assert!(UnixStream::connect(&path).is_ok(), "the successor cannot be reached");
             drop(successor);
+        }
+    }
+
+    #[test]
+    fn a_server_that_accepts_nobody_still_has_its_socket() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let address = Address::Unix(path.clone());
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        socket.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        socket.listen(0).unwrap();
+        let _waits = UnixStream::connect(&path).unwrap();
+        assert!(matches!(bind(&address), Err(ServeError::InUse { .. })));
+        assert!(path.exists());
+    }
+
+    #[test]
+    fn a_directory_that_another_process_keeps_locked_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let lock = File::open(directory.path()).unwrap();
+        lock.lock().unwrap();
+        let error = bind(&Address::Unix(path.clone())).unwrap_err().to_string();
+        let name = directory.path().display().to_string();
+        assert!(error.contains(&format!("holds a lock on {name}")), "{error}");
+        assert!(!path.exists());
+        drop(lock);
+        bind(&Address::Unix(path)).unwrap();
+    }
+
+    #[test]
+    fn of_two_servers_that_start_at_once_one_has_the_socket() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let address = Address::Unix(path.clone());
+        let together = Barrier::new(2);
+        let start = || {
+            together.wait();
+            Listener::bind_now(&address, &Ownership::default())
+        };
+        for round in 0..3_000 {
+            if round % 2 == 0 {
+                drop(UnixListener::bind(&path).unwrap());
+            }
+            let (one, other) = std::thread::scope(|scope| {
+                let one = scope.spawn(start);
+                (start(), one.join().unwrap())
+            });
+            assert!(one.is_ok() != other.is_ok(), "round {round}: {one:?}, {other:?}");
+            assert!(UnixStream::connect(&path).is_ok(), "round {round}: it cannot be reached");
+            drop((one, other));
+            let left: Vec<_> = fs::read_dir(directory.path()).unwrap().collect();
+            assert!(left.is_empty(), "round {round}: {left:?}");
         }
     }
 

@@ -11,9 +11,9 @@
 //! For a sample, all requests are noted too: the thread counts them and the time between them, and
 //! writes the part of each that the sampler of `forebay sample` keeps. Only that part is hashed.
 //!
-//! A failed recording ends and reports this ([`RecordingView`]); clients are still served. A file that takes no
-//! data, such as one on a file system whose server does not answer, blocks only the thread: the memory for noted
-//! requests is bounded, and so is the time that [`Recording::finish`] waits.
+//! A failed recording ends and reports this ([`RecordingView`]); clients are still served. A file that
+//! takes no data, such as one on a file system whose server does not answer, blocks only the thread: the
+//! memory for noted requests is bounded, and so is the time that [`Recording::finish`] waits.
 
 mod scribe;
 
@@ -37,8 +37,8 @@ use scribe::Scribe;
 const UNIT_BYTES: usize = 4096;
 /// Bytes of a hash.
 const DIGEST_BYTES: usize = 16;
-/// Bytes of requests that are noted and not written. Beyond this, the recording fails. The thread itself holds
-/// half of it at most, so the other half is for the time in which it writes.
+/// Bytes of requests that are noted and not written. Beyond this, the recording fails. The thread itself
+/// holds half of it at most, so the other half is for the time in which it writes.
 const WAITING_BYTES_MAX: i64 = 2 * scribe::HELD_BYTES_MAX;
 /// How long the file may take to accept the end of the trace.
 const PATIENCE: Duration = Duration::from_secs(15);

@@ -200,8 +200,8 @@ impl Server {
             std::thread::sleep(std::time::Duration::from_millis(5));
         };
         let ended = engine.stop_unless(mode, progress);
-        // Its file may accept no data, so data of clients comes first. It needs nothing of the engine any more:
-        // the connections, which are gone, have noted all answers.
+        // The file of a recording may accept no data, so the data of clients comes first. It needs
+        // nothing of the engine any more: the connections, which are gone, have noted all answers.
         if let Some(recording) = self.recording {
             stopped.recorded = recording.finish();
             stopped.recording_failure = recording.failure();

@@ -22,8 +22,8 @@ pub(crate) struct Ready {
     pub readable: bool,
     /// The socket can be written, or has failed, and that is of interest.
     pub writable: bool,
-    /// The socket has failed or is closed in both directions, and that is of interest, but neither reading nor
-    /// writing is: these would say why.
+    /// The socket has failed or is closed in both directions, and that is of interest, but neither
+    /// reading nor writing is: these would say why.
     pub closed: bool,
     /// The bell rang.
     pub bell: bool,
@@ -39,8 +39,8 @@ pub(crate) fn either(
 ) -> io::Result<Ready> {
     let Interest { readable, writable, closed } = interest;
     let events = if readable { libc::POLLIN } else { 0 } | if writable { libc::POLLOUT } else { 0 };
-    // A negative descriptor is passed over. Of others, the kernel always reports a failure and the end of both
-    // directions.
+    // A negative descriptor is passed over. For any other, the kernel always reports a failure, and that
+    // both directions are closed.
     let socket = if events == 0 && !closed { -1 } else { socket };
     let mut watched = [
         libc::pollfd { fd: socket, events, revents: 0 },

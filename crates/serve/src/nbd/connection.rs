@@ -554,7 +554,8 @@ impl<'a> Connection<'a> {
         self.rested = true;
     }
 
-    /// Answers what is in flight where the client is still there to hear it. Returns why the connection ended.
+    /// Answers what is in flight where the client is still there to hear it. Returns why the connection
+    /// ended.
     fn finish(&mut self, end: End) -> End {
         let stopping = self.around.stopping.load(Ordering::Acquire);
         let polite = match &end {

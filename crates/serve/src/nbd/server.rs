@@ -203,13 +203,15 @@ fn accept(shared: &Arc<Shared>, listener: &Listener) {
     while !shared.stopping.load(Ordering::Acquire) {
         let interest = Interest { readable: true, ..Interest::default() };
         let bell = Some(shared.bell.as_raw_fd());
-        let Ok(ready) = wait::either(listener.as_raw_fd(), interest, bell, None) else { return };
-        if ready.bell || !ready.readable {
-            continue;
-        }
-        let admitted = listener.accept().and_then(|socket| admit(shared, socket));
+        let ready = wait::either(listener.as_raw_fd(), interest, bell, None);
+        let admitted = ready.and_then(|ready| {
+            if ready.bell || !ready.readable {
+                return Ok(());
+            }
+            listener.accept().and_then(|socket| admit(shared, socket))
+        });
         if admitted.is_err() {
-            // Out of file descriptors or threads: it passes when a client leaves.
+            // Out of file descriptors, threads or memory: it passes, at the latest when a client leaves.
             std::thread::sleep(Duration::from_millis(20));
         }
     }
