@@ -41,7 +41,8 @@ impl Log {
     fn probe_on(&mut self, r: &mut Recovery) {
         let end = r.superblock.tail_region + r.regions();
         while !r.probe_decided() && r.probe.region_sequence < end {
-            let left = self.geometry.region_pages.saturating_sub(r.probe.page);
+            let limit = self.batches_end(r, r.probe.region_sequence);
+            let left = limit.saturating_sub(r.probe.page);
             if left > 0 && r.live(r.probe.region_sequence).is_some() {
                 r.probe.pages = r.chunk(left);
                 r.step = Step::Probe;

@@ -54,7 +54,7 @@ impl Log {
                 break;
             }
         }
-        let left = self.geometry.region_pages.saturating_sub(r.page);
+        let left = self.batches_end(r, r.region_sequence).saturating_sub(r.page);
         if r.live(r.region_sequence).is_none() || left == 0 {
             return self.begin_probe(r, None);
         }
@@ -66,6 +66,13 @@ impl Log {
             return self.push_read(r.header_buffer(), page, pages);
         }
         self.header_read(r);
+    }
+
+    /// The page of a region where its directory begins. No batch lies there, so nothing is lost with
+    /// a page of the directory that cannot be read.
+    pub(crate) fn batches_end(&self, r: &Recovery, region_sequence: u64) -> u32 {
+        let directory_pages = r.live(region_sequence).map_or(0, |scan| scan.directory_pages);
+        self.geometry.region_pages - directory_pages
     }
 
     /// The device's page number of a page of a region.

@@ -208,7 +208,7 @@ fn a_region_without_its_directory_or_with_a_damaged_one_is_walked() {
 fn a_directory_that_cannot_be_read_costs_time_only() {
     let rig = filled(10);
     let mut again = Rig::new(geometry(), options(), rig.flash.clone());
-    again.unreadable = Some(directory(1) as u64);
+    again.unreadable = vec![directory(1) as u64];
     again.log.start(Start::RECOVER);
     let events = again.settle();
     let records = events.iter().filter(|e| matches!(e, Event::Recovered(_))).count();

@@ -134,8 +134,8 @@ pub struct Rig {
     pub history: Vec<(u64, usize)>,
     /// Every read (offset, length).
     pub reads: Vec<(u64, usize)>,
-    /// Reads from this offset fail.
-    pub unreadable: Option<u64>,
+    /// Reads of these bytes fail.
+    pub unreadable: Vec<u64>,
 }
 
 /// Four regions of ten pages, batches of up to four entries.
@@ -173,7 +173,7 @@ impl Rig {
             fail_after: None,
             history: Vec::new(),
             reads: Vec::new(),
-            unreadable: None,
+            unreadable: Vec::new(),
         }
     }
 
@@ -263,7 +263,8 @@ impl Rig {
         match pending {
             Pending::Read { mut offset, segments } => {
                 self.reads.push((offset as u64, segments.iter().map(|s| s.length as usize).sum()));
-                if self.unreadable == Some(offset as u64) {
+                let end = offset as u64 + segments.iter().map(|s| u64::from(s.length)).sum::<u64>();
+                if self.unreadable.iter().any(|bad| (offset as u64..end).contains(bad)) {
                     self.log.handle_completion(token.index, Err(IoError::Device));
                     return self.poll();
                 }
