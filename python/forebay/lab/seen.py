@@ -291,7 +291,7 @@ def look(
         policy=",".join(["lru", *POLICIES]),
         sample=None if sample == 1 else sample,
         at=_at_least_a_block(drams),
-        points=1,
+        points=2,
         **options,
     ).document
     whole = run(
