@@ -130,6 +130,19 @@ import json, sys
 print(*[v["volume"] for v in json.load(sys.stdin)["volumes"] if v[sys.argv[1]]])' "$1"
 }
 
+# fill PIPE: fills a named pipe, which somebody has open and nobody reads. It takes no more data.
+fill() {
+    python3 -c '
+import os, sys
+pipe = os.open(sys.argv[1], os.O_WRONLY | os.O_NONBLOCK)
+for size in (4096, 1):
+    try:
+        while True:
+            os.write(pipe, b"x" * size)
+    except BlockingIOError:
+        pass' "$1"
+}
+
 status() { "$FOREBAY" ctl status --control "unix:$WORK/control.sock"; }
 ctl() { "$FOREBAY" ctl "$@" --control "unix:$WORK/control.sock"; }
 

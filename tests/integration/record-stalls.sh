@@ -4,18 +4,9 @@
 need qemu-io python3
 config
 mkfifo trace
-# Somebody has it open, and takes nothing.
 exec 9<>trace
 start --record trace
-python3 -c '
-import os
-pipe = os.open("trace", os.O_WRONLY | os.O_NONBLOCK)
-for size in (4096, 1):
-    try:
-        while True:
-            os.write(pipe, b"x" * size)
-    except BlockingIOError:
-        pass'
+fill trace
 io 'write -P 7 0 4M' 'read -P 7 0 4M'
 pid=$SERVER
 began=$SECONDS

@@ -3,17 +3,8 @@
 need qemu-io python3
 config flash
 mkfifo messages
-# Somebody has it open, and takes nothing.
 exec 9<>messages
-python3 -c '
-import os
-pipe = os.open("messages", os.O_WRONLY | os.O_NONBLOCK)
-for size in (4096, 1):
-    try:
-        while True:
-            os.write(pipe, b"x" * size)
-    except BlockingIOError:
-        pass'
+fill messages
 "$FOREBAY" serve --config forebay.toml >ready 2>messages &
 SERVER=$!
 for _ in $(seq 600); do [ -s ready ] && break; sleep 0.05; done

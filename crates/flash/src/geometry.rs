@@ -206,9 +206,10 @@ impl Geometry {
     /// numbers. If regions keep their shape, so do their directories; otherwise directories are as
     /// [large](Geometry::with_directories) as the regions need.
     ///
-    /// The log takes only a geometry that has all stored numbers, so whoever does not know them
-    /// converts first, and builds for the result what depends on them. Whether the result has this
-    /// run's block size and layout, and fits the device, is for the caller to check.
+    /// The log refuses a geometry with other numbers than the stored ones, so a caller that does not
+    /// know the stored numbers converts its geometry first, and builds everything else from the
+    /// result. The caller checks whether the result has this run's block size and layout, and fits
+    /// the device.
     ///
     /// # Errors
     /// [`LogError::Layout`] if this version does not know the layout, and

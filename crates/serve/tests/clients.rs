@@ -63,7 +63,7 @@ impl Served {
         keys.iter().fold(&status["nbd"], |value, &key| &value[key]).as_u64().unwrap()
     }
 
-    /// Waits until there are so many connections.
+    /// Waits until the server has `count` connections.
     fn wait_for_connections(&self, count: u64) {
         let until = Instant::now() + SOON;
         while self.nbd(&["connections"]) != count {

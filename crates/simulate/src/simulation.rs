@@ -496,7 +496,7 @@ impl Simulation {
         self.execute();
     }
 
-    /// Time goes on by so many nanoseconds, up to the last that there is.
+    /// Advances the clock by `ns` nanoseconds, at most to the largest time.
     fn pass_time(&mut self, ns: u64) {
         self.now = self.now.saturating_add(Nanos(ns));
     }

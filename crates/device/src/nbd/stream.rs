@@ -11,13 +11,13 @@ use socket2::{Socket, TcpKeepalive};
 
 /// How long a server may take to accept a connection, and for one step of the handshake.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A TCP server that has been silent for this long is asked whether it is there, then once more after each
-/// `PROBE_PERIOD`.
+/// After this time without data from a TCP server, the kernel probes the connection, and then again after
+/// each `PROBE_PERIOD`.
 const SILENCE: Duration = Duration::from_secs(10);
 const PROBE_PERIOD: Duration = Duration::from_secs(5);
-/// A TCP server whose machine leaves so many of these questions without an answer is gone.
+/// The connection is broken after this many probes without an answer.
 const PROBES: u32 = 4;
-/// So is one whose machine does not confirm for this long that it has received a request.
+/// The connection is also broken if sent data is not acknowledged within this time.
 const CONFIRMATION: Duration = Duration::from_secs(30);
 
 /// A connection to a server.
