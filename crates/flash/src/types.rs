@@ -292,7 +292,8 @@ pub enum Event {
         /// How it ended.
         result: Outcome,
     },
-    /// The records of the volumes given to `void` durably no longer count.
+    /// The records of the volumes given to `void` durably no longer count, by both copies of the
+    /// superblock.
     Voided {
         /// As given.
         ticket: u64,
