@@ -189,6 +189,7 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("stores: requests served during an outage of another", 5000),
     ("stores: suspensions", 160),
     ("stores: waits for a share", 30_000),
+    ("superblock copies made unreadable", 6000),
     ("transfer errors", 15_000),
     ("waits for a block", 1_200_000),
     ("waits for a place", 60_000),

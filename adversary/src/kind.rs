@@ -124,6 +124,16 @@ pub fn unreadable() -> [Kind; 4] {
     .map(|kind| Kind { limits: Limits { gives_up: true, ..kind.limits }, ..kind })
 }
 
+/// Cuts, kills and stops, and starts that cannot read one copy of the superblock.
+pub fn superblock() -> [Kind; 3] {
+    let plan = Plan { superblock_errors: true, ..Plan::CUTS };
+    [
+        kind("back-superblock", true, Some(true), plan),
+        kind("through-superblock", true, Some(false), plan),
+        slots("back-slots-superblock", true, plan),
+    ]
+}
+
 /// Cuts that take what is on flash with them, or parts of it. Nothing is owed there.
 pub fn lost() -> [Kind; 2] {
     let plan = Plan { flash_lost: true, ..Plan::CUTS };
@@ -236,6 +246,7 @@ pub fn all() -> impl Iterator<Item = Kind> {
         .chain(full_flash())
         .chain(flash_gone())
         .chain(relations())
+        .chain(superblock())
 }
 
 impl Kind {

@@ -12,7 +12,7 @@ use super::single::shrunk;
 use super::table::{Row, head, measure};
 
 /// Seeds of each kind of random run.
-const SEEDS: [(&str, u64); 54] = [
+const SEEDS: [(&str, u64); 57] = [
     ("dram", 220),
     ("back", 840),
     ("through", 700),
@@ -67,6 +67,9 @@ const SEEDS: [(&str, u64); 54] = [
     ("etica-errors", 150),
     ("etica-media", 220),
     ("etica-others", 120),
+    ("back-superblock", 220),
+    ("through-superblock", 120),
+    ("back-slots-superblock", 150),
 ];
 /// What a flash medium does to data without saying so.
 const LIES: [Fault; 5] = [

@@ -389,6 +389,7 @@ impl Runner<'_> {
                 self.tell(|| format!("--- as {:?}, {} shards", config.write_policy, config.shards));
                 self.world.reboot(config);
             }
+            let unreadable = self.spoil_superblock();
             self.world.start(self.open());
             let cut = attempt < CUTS_IN_RECOVERY_MAX && self.choices.choose(3) == 2;
             let cut_after = if cut { self.choices.choose(30) } else { u64::MAX };
@@ -398,6 +399,7 @@ impl Runner<'_> {
                     Started::Ready => {
                         self.seen.stats.add_start(&self.world.found);
                         self.check_bindings()?;
+                        self.check_repaired(unreadable)?;
                         self.accepted()?;
                         let accepted = self.older_accepted()?;
                         if accepted == Accepted::Again {

@@ -8,6 +8,7 @@ mod live;
 mod older;
 mod others;
 mod outages;
+mod superblocks;
 
 use forebay_block::Volume;
 use std::collections::BTreeMap;
@@ -60,6 +61,8 @@ pub struct Plan {
     pub older: bool,
     /// Whether headers of stores cannot be written now and then.
     pub header_faults: bool,
+    /// Whether starts find one copy of the superblock unreadable now and then.
+    pub superblock_errors: bool,
     /// Hears what happens, a line each; for looking into a failing seed.
     pub trace: Option<fn(&str)>,
     /// A bug that the cache is given, to see whether it is found.
@@ -82,6 +85,7 @@ impl Plan {
         flash_end: None,
         older: false,
         header_faults: false,
+        superblock_errors: false,
         trace: None,
         sabotage: Sabotage::NONE,
     };

@@ -7,9 +7,7 @@ use forebay_device::{
     Arena, Backend, Doorbell, Executor, HugePages, OwnedRequests, RealDevices, uring,
 };
 use forebay_effect::{Device, Effect, Machine, MetaBuffer, Outcome, Owner, Segment, Token};
-use forebay_flash::{
-    BlockKey, Event, Log, LogError, OnDamage, Options, Position, RecoveryReport, Start,
-};
+use forebay_flash::{BlockKey, Event, Log, LogError, Options, Position, RecoveryReport, Start};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -89,7 +87,7 @@ pub fn check_flash(path: &Path) -> Result<CheckReport, EngineError> {
     devices.add(Device::Flash, target);
     let arena = Arena::new(1, superblock.block_size, HugePages::Never)?;
     let mut executor = Executor::new(devices, arena);
-    let options = Options { on_damage: OnDamage::Report, frames: 1, ..Options::default() };
+    let options = Options { frames: 1, ..Options::default() };
     let mut checker = Checker::new(Log::new(geometry, options));
     checker.log.start(Start::Check);
     let mut requests = OwnedRequests::default();

@@ -9,7 +9,7 @@ use forebay_flash::{Geometry, Layout, LogError};
 use crate::check::check_flash;
 use crate::error::EngineError;
 use crate::patience;
-use crate::recognise::{Found, read_start, recognise};
+use crate::recognise::{DeviceStart, Found};
 
 /// An open flash device.
 #[derive(Debug)]
@@ -50,9 +50,8 @@ impl FlashTier {
                 needed: size.bytes(),
             });
         }
-        let start = read_start(&flash.path)?;
-        let found = recognise(&start);
-        let used_bytes = start.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        let start = DeviceStart::read(&flash.path)?;
+        let (found, used_bytes) = (start.recognise(), start.used_bytes());
         let path = flash.path.clone();
         Ok(FlashTier { path, bytes, found, target: Some(target), notices, used_bytes, options })
     }

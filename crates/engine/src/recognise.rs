@@ -1,9 +1,12 @@
 //! Recognises the contents at the start of a flash device.
 
 use std::fs::File;
+use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use forebay_effect::IoError;
 use forebay_flash::LogError;
 use forebay_flash::format::FormatError;
 use forebay_flash::format::superblock::{SECOND_COPIES_AT, Superblock};
@@ -14,6 +17,12 @@ use crate::store::io_error;
 /// Bytes at the start of the device that are read: two copies of a superblock for every possible
 /// page size.
 const LOOKED_AT_BYTES: usize = 4 << 20;
+
+/// After an error, the start is read in parts of this size: a page of the page cache.
+const PART_BYTES: usize = 4096;
+/// The start is given up when more parts than this cannot be read. (Each may take a failing disk
+/// many seconds.)
+const UNREADABLE_PARTS_MAX: usize = 8;
 
 /// The contents of a flash device.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,67 +47,125 @@ pub fn layout_name(superblock: &Superblock) -> &'static str {
 /// # Errors
 /// If it cannot be read.
 pub fn inspect_flash(path: &Path) -> Result<Found, EngineError> {
-    Ok(recognise(&read_start(path)?))
+    Ok(DeviceStart::read(path)?.recognise())
 }
 
-pub(crate) fn read_start(path: &Path) -> Result<Vec<u8>, EngineError> {
-    let file = File::open(path).map_err(|e| io_error("open", path, e))?;
-    let mut start = vec![0; LOOKED_AT_BYTES];
-    let mut done = 0;
-    while done < start.len() {
-        match file.read_at(&mut start[done..], done as u64) {
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(e) => return Err(io_error("read", path, e)),
-        }
-    }
-    start.truncate(done);
-    Ok(start)
+/// The bytes at the start of a device.
+pub(crate) struct DeviceStart {
+    bytes: Vec<u8>,
+    /// The parts that cannot be read; zeroes stand in for them.
+    unreadable: Vec<Range<u64>>,
 }
 
-/// The newest superblock at the start of a device.
-///
-/// A format makes the first copy durable before it writes anything else. So an intact first copy
-/// identifies the tier and the place of its second copy. Any other data that look like a superblock
-/// belong to a former tier or to a client.
-pub(crate) fn recognise(start: &[u8]) -> Found {
-    if start.iter().all(|&b| b == 0) {
-        return Found::Blank;
+impl DeviceStart {
+    /// Reads the start of the device at `path`.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or too many parts cannot be read.
+    pub fn read(path: &Path) -> Result<DeviceStart, EngineError> {
+        let file = File::open(path).map_err(|e| io_error("open", path, e))?;
+        let start = DeviceStart::read_with(|bytes, at| file.read_at(bytes, at));
+        start.map_err(|e| io_error("read", path, e))
     }
-    let at = |at: u64| Superblock::decode(start.get(at as usize..).unwrap_or_default());
-    let newer = |found| {
-        let supported = forebay_flash::format::VERSION;
-        Found::Unusable(LogError::NewerFormat { found, supported })
-    };
-    let mut damaged = match at(0) {
-        Ok(first) => {
-            return match at(first.second_copy_at()) {
-                Err(FormatError::Version(found)) => newer(found),
-                Ok(second) if second.uuid == first.uuid && second.generation > first.generation => {
-                    Found::Tier(Box::new(second))
+
+    fn read_with(
+        mut read_at: impl FnMut(&mut [u8], u64) -> io::Result<usize>,
+    ) -> io::Result<DeviceStart> {
+        let (mut bytes, mut unreadable) = (vec![0; LOOKED_AT_BYTES], Vec::new());
+        let (mut done, mut step) = (0, LOOKED_AT_BYTES);
+        while done < bytes.len() {
+            let end = (done / step + 1) * step;
+            match read_at(&mut bytes[done..end], done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) if step > PART_BYTES => step = PART_BYTES,
+                Err(e) if unreadable.len() == UNREADABLE_PARTS_MAX => return Err(e),
+                Err(_) => {
+                    bytes[done..end].fill(0);
+                    unreadable.push(done as u64..end as u64);
+                    done = end;
                 }
-                _ => Found::Tier(Box::new(first)),
-            };
+            }
         }
-        Err(FormatError::Version(found)) => return newer(found),
-        Err(FormatError::Missing) => false,
-        Err(_) => true,
-    };
-    // Without the first copy, its page size is not known. A format erases the second copies of former tiers; where one of
-    // an earlier release did not, nothing says which of two is the later tier.
-    let mut tiers = Vec::new();
-    for place in SECOND_COPIES_AT {
-        match at(place) {
-            Ok(copy) if copy.second_copy_at() == place => tiers.push(copy),
-            Ok(_) | Err(FormatError::Missing) => {}
-            Err(FormatError::Version(found)) => return newer(found),
-            Err(_) => damaged = true,
+        bytes.truncate(done);
+        Ok(DeviceStart { bytes, unreadable })
+    }
+
+    /// The end of its contents; 0 if there are none.
+    pub fn used_bytes(&self) -> usize {
+        self.bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
+    }
+
+    fn is_readable(&self, bytes: Range<u64>) -> bool {
+        self.unreadable.iter().all(|part| part.end <= bytes.start || bytes.end <= part.start)
+    }
+
+    /// The superblock at this place. One of which a page in use cannot be read is damaged, as in
+    /// recovery.
+    fn superblock_at(&self, at: u64) -> Result<Superblock, FormatError> {
+        Superblock::decode(self.bytes.get(at as usize..).unwrap_or_default())
+    }
+
+    /// Recognises the contents. Without an intact superblock, nothing is concluded from bytes that
+    /// cannot be read: the result is the error of the device.
+    pub fn recognise(&self) -> Found {
+        match self.find() {
+            found @ Found::Tier(_) => found,
+            found if self.unreadable.is_empty() => found,
+            newer @ Found::Unusable(LogError::NewerFormat { .. }) => newer,
+            _ => Found::Unusable(LogError::Io(IoError::Device)),
         }
     }
-    match (tiers.pop(), tiers.is_empty()) {
-        (Some(tier), true) => Found::Tier(Box::new(tier)),
-        (None, _) if !damaged => Found::Foreign,
-        _ => Found::Unusable(LogError::SuperblockDamaged),
+
+    /// The newest superblock at the start of a device.
+    ///
+    /// A format makes the first copy durable before it writes anything else. So an intact first copy
+    /// identifies the tier and the place of its second copy. Any other data that look like a
+    /// superblock belong to a former tier or to a client.
+    fn find(&self) -> Found {
+        if self.bytes.iter().all(|&b| b == 0) {
+            return Found::Blank;
+        }
+        let newer = |found| {
+            let supported = forebay_flash::format::VERSION;
+            Found::Unusable(LogError::NewerFormat { found, supported })
+        };
+        let mut damaged = match self.superblock_at(0) {
+            Ok(first) => {
+                return match self.superblock_at(first.second_copy_at()) {
+                    Err(FormatError::Version(found)) => newer(found),
+                    Ok(second)
+                        if second.uuid == first.uuid && second.generation > first.generation =>
+                    {
+                        Found::Tier(Box::new(second))
+                    }
+                    _ => Found::Tier(Box::new(first)),
+                };
+            }
+            Err(FormatError::Version(found)) => return newer(found),
+            Err(FormatError::Missing) => false,
+            Err(_) => true,
+        };
+        // Without the first copy, its page size is not known. A format erases the second copies of
+        // former tiers; where one of an earlier release did not, nothing says which of two is the
+        // later tier.
+        let (mut tiers, mut unreadable) = (Vec::new(), false);
+        for place in SECOND_COPIES_AT {
+            match self.superblock_at(place) {
+                Ok(copy) if copy.second_copy_at() == place => tiers.push(copy),
+                Err(FormatError::Version(found)) => return newer(found),
+                // (A second copy is as long as the first.)
+                _ if !self.is_readable(place..2 * place) => unreadable = true,
+                Ok(_) | Err(FormatError::Missing) => {}
+                Err(_) => damaged = true,
+            }
+        }
+        match (tiers.pop(), tiers.is_empty() && !unreadable) {
+            (Some(tier), true) => Found::Tier(Box::new(tier)),
+            (None, _) if !damaged => Found::Foreign,
+            _ => Found::Unusable(LogError::SuperblockDamaged),
+        }
     }
 }
 
@@ -120,9 +187,28 @@ mod tests {
         start
     }
 
+    /// What is found where each read that touches one of these bytes fails.
+    fn recognise(start: &[u8], unreadable: &[usize]) -> Found {
+        read(start, unreadable).expect("few parts are unreadable").recognise()
+    }
+
+    fn read(start: &[u8], unreadable: &[usize]) -> io::Result<DeviceStart> {
+        DeviceStart::read_with(|bytes, at| {
+            let from = at as usize;
+            let end = (from + bytes.len()).min(start.len());
+            if unreadable.iter().any(|byte| (from..end).contains(byte)) {
+                return Err(io::Error::other("a sector cannot be read"));
+            }
+            // (A read may be short.)
+            let n = (end - from).min(1 << 20);
+            bytes[..n].copy_from_slice(&start[from..from + n]);
+            Ok(n)
+        })
+    }
+
     /// The tier that is found: uuid, generation and epoch.
     fn found(start: &[u8]) -> (u8, u64, u64) {
-        let Found::Tier(tier) = recognise(start) else { panic!("no tier") };
+        let Found::Tier(tier) = recognise(start, &[]) else { panic!("no tier") };
         (tier.uuid[0], tier.generation, tier.epoch)
     }
 
@@ -154,7 +240,45 @@ mod tests {
         assert_eq!(found(&start(&[(SECOND, 4096, 1, 9, 3), data])), (1, 9, 3));
         // Without the first copy nobody knows which of two it is.
         let two = start(&[(SECOND, 4096, 1, 9, 3), former]);
-        assert_eq!(recognise(&two), Found::Unusable(LogError::SuperblockDamaged));
+        assert_eq!(recognise(&two, &[]), Found::Unusable(LogError::SuperblockDamaged));
         assert_eq!(found(&start(&[former])), (7, 900, 5));
+    }
+
+    #[test]
+    fn a_superblock_copy_that_cannot_be_read_counts_as_damaged() {
+        let tier = |start: &[u8], unreadable: &[usize]| match recognise(start, unreadable) {
+            Found::Tier(tier) => (tier.generation, tier.epoch),
+            other => panic!("{other:?}"),
+        };
+        let both = start(&[(0, 4096, 1, 8, 2), (SECOND, 4096, 1, 9, 3)]);
+        for (unreadable, expected) in [
+            (&[0][..], (9, 3)),
+            (&[SECOND], (8, 2)),
+            // (Pages of a copy that are not in use do not matter.)
+            (&[SECOND - 1, SECOND + 5000], (9, 3)),
+            (&[0, SECOND + 5000], (9, 3)),
+            (&[LOOKED_AT_BYTES - 1, 2 * SECOND], (9, 3)),
+        ] {
+            assert_eq!(tier(&both, unreadable), expected, "{unreadable:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_concluded_from_what_cannot_be_read() {
+        let failed = Found::Unusable(LogError::Io(IoError::Device));
+        let both = start(&[(0, 4096, 1, 8, 2), (SECOND, 4096, 1, 9, 3)]);
+        assert_eq!(recognise(&both, &[0, SECOND]), failed, "both copies");
+        let mut torn = both.clone();
+        torn[SECOND..][..SECOND].fill(0xA5);
+        assert_eq!(recognise(&torn, &[100]), failed, "one copy, and the other is damaged");
+        // The former tier's copy is intact, and that of the present tier may be.
+        let former =
+            start(&[(0, 4096, 1, 8, 2), (SECOND, 4096, 1, 9, 3), (OF_16_KIB, 16384, 7, 900, 5)]);
+        assert_eq!(recognise(&former, &[0, SECOND]), failed);
+        assert_eq!(recognise(&start(&[]), &[LOOKED_AT_BYTES - 1]), failed, "it may not be blank");
+        assert_eq!(recognise(&[0; 8192], &[4096]), failed, "nor a short one");
+        assert_eq!(recognise(&[0; 8192], &[]), Found::Blank);
+        let parts: Vec<usize> = (0..=UNREADABLE_PARTS_MAX).map(|n| n * PART_BYTES).collect();
+        assert!(read(&both, &parts).is_err(), "a device that is gone");
     }
 }

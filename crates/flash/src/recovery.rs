@@ -2,7 +2,8 @@
 //!
 //! These steps run in order, each driven by the completion of the read before it:
 //!
-//! 1. Sync, so that everything read from now on is durable; read both superblock copies.
+//! 1. Sync, so that everything read from now on is durable; read both superblock copies. One that
+//!    cannot be read counts as damaged.
 //! 2. Read the first two pages of every region.
 //! 3. Walk the batches from the tail on, and return records as they are found. Payloads of batches
 //!    that no structure says were durable are verified. Full regions that were durable have a
@@ -33,7 +34,7 @@ use crate::stamp::{StoreStamp, judge};
 use crate::types::{Event, LogError, OnDamage, Options, Recovering, RecoveryReport, SEAL_BYTES};
 use crate::walk::{Verify, Window};
 use forebay_block::Volume;
-use forebay_effect::{Device, Effect, Outcome};
+use forebay_effect::{Device, Effect, IoError, Outcome};
 
 /// Region headers read at once.
 const SCANS: u32 = 16;
@@ -53,6 +54,16 @@ pub(crate) enum Step {
     Probe,
     /// A payload in a cell.
     Cell,
+}
+
+/// What is being read of a superblock copy: all of it or, after an error, the pages in use. The
+/// others are never written, so an error there would stay.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CopyRead {
+    Whole,
+    /// The first page, which says how many are in use.
+    First,
+    Used,
 }
 
 /// The contents of a region's first two pages.
@@ -89,6 +100,10 @@ pub(crate) struct Recovery {
     pub step: Step,
     pub superblock: Superblock,
     copies: [Option<Result<Superblock, FormatError>>; 2],
+    /// The read of each copy.
+    copy_reads: [CopyRead; 2],
+    /// A copy could not be read.
+    unreadable: Option<IoError>,
     /// Which copy was the newest.
     copy: u32,
     scan: Vec<Scan>,
@@ -241,6 +256,8 @@ impl Log {
             step: Step::Superblocks { left: 2 },
             superblock: Superblock::default(),
             copies: [None, None],
+            copy_reads: [CopyRead::Whole; 2],
+            unreadable: None,
             copy: 0,
             scan: Vec::new(),
             live_regions: 0,
@@ -294,8 +311,15 @@ impl Log {
             }
             return;
         }
+        let is_superblock = matches!(r.step, Step::Superblocks { .. });
+        if is_superblock && self.reads_again(&mut r, buffer, result) {
+            self.recovery = Some(r);
+            return;
+        }
         if let Err(error) = result {
-            if !r.check && self.options.on_damage != OnDamage::Report {
+            if is_superblock {
+                r.unreadable = Some(error);
+            } else if !r.check && self.options.on_damage != OnDamage::Report {
                 return self.refuse(LogError::Io(error));
             }
             self.buffers[buffer].fill(0);
@@ -336,6 +360,23 @@ impl Log {
         self.push_read(SUPERBLOCK_OTHER, pages, pages);
     }
 
+    /// A read of a superblock copy has ended. Returns whether another is needed.
+    fn reads_again(&mut self, r: &mut Recovery, buffer: usize, result: Outcome) -> bool {
+        let reads = &mut r.copy_reads[buffer];
+        let (next, pages) = match (*reads, result) {
+            (CopyRead::Whole, Err(_)) => (CopyRead::First, 1),
+            (CopyRead::First, Ok(())) => {
+                let used = Superblock::stated_bytes(&self.buffers[buffer]) as u32;
+                let used = used.div_ceil(self.geometry.page_size);
+                (CopyRead::Used, used.clamp(1, self.geometry.superblock_pages))
+            }
+            _ => return false,
+        };
+        *reads = next;
+        self.push_read(buffer, buffer as u32 * self.geometry.superblock_pages, pages);
+        true
+    }
+
     fn superblock_read(&mut self, r: &mut Recovery, buffer: usize, left: u32) {
         r.copies[buffer] = Some(Superblock::decode(&self.buffers[buffer]));
         r.step = Step::Superblocks { left };
@@ -348,7 +389,9 @@ impl Log {
         }
     }
 
-    /// The newest copy that verifies.
+    /// The newest copy that verifies. An unreadable copy is lost like a damaged one: if it was the
+    /// newer one, headers or stamps that name its generation refuse the start (`refuse_stale`,
+    /// `judge`).
     fn choose_superblock(&self, r: &mut Recovery) -> Result<Superblock, LogError> {
         let copies = [0, 1].map(|n: usize| r.copies[n].take().expect("both copies were read"));
         for copy in &copies {
@@ -373,8 +416,12 @@ impl Log {
                 r.copy = 1;
                 Ok(b)
             }
-            [Err(FormatError::Missing), Err(FormatError::Missing)] => Err(LogError::NotALog),
-            [Err(_), Err(_)] => Err(LogError::SuperblockDamaged),
+            [Err(one), Err(other)] => Err(match (r.unreadable, one, other) {
+                // It may be intact.
+                (Some(error), ..) => LogError::Io(error),
+                (None, FormatError::Missing, FormatError::Missing) => LogError::NotALog,
+                (None, ..) => LogError::SuperblockDamaged,
+            }),
         }
     }
 

@@ -6,8 +6,8 @@
 //!    on flash while the store holds newer data.
 //! 2. The caller destages. [`Log::sync_written`] succeeds at once, since nothing has been written
 //!    since.
-//! 3. [`Log::void`]: a superblock says that no record of these volumes counts. From then on only
-//!    their stores count, and they may be written past the log.
+//! 3. [`Log::void`]: both copies of the superblock say that no record of these volumes counts. From
+//!    then on only their stores count, and they may be written past the log.
 //!
 //! The superblock is written as usual: over the copy that is not known to be durable, and then over
 //! the other, so that losing either loses nothing.
@@ -149,8 +149,9 @@ impl Log {
                 self.remains.step = Step::Mirrored(ticket);
                 self.push_remains_sync();
             }
-            // (One copy is durable, whatever becomes of the other.)
-            (Step::Mirroring(_) | Step::Mirrored(_), _) => self.end_remains(Ok(())),
+            (Step::Mirrored(_), Ok(())) => self.end_remains(Ok(())),
+            // (One copy may be durable. But on such a device the other, older one may soon be the only
+            // one that can be read, and nothing else on flash says that records are void.)
             (_, Err(error)) => self.end_remains(Err(error)),
             (Step::Idle | Step::SyncWanted(_) | Step::VoidWanted(_), Ok(())) => {
                 panic!("no operation was requested")

@@ -14,8 +14,9 @@ pub enum OnDamage {
     /// Write nothing and end with [`Event::Failed`]; the device is unchanged.
     #[default]
     Refuse,
-    /// Continue with the rest; [`RecoveryReport::damage`] says what is missing. Suitable if every
-    /// record is clean, or if the operator has decided so.
+    /// Continue with the rest; [`RecoveryReport::damage`] says what is missing. Only tests and the
+    /// fuzz target use it: older records could take the place of the lost ones. ([`Start::Check`]
+    /// reads on after damage in any case.)
     Report,
 }
 
@@ -27,9 +28,10 @@ pub struct Options {
     pub frames: u32,
     /// Reclaiming starts when no more than this many regions are free or about to be.
     pub reserve_regions: u32,
-    /// Largest number of regions being reclaimed at once.
+    /// Largest number of regions being reclaimed at once. The cache cleans one region at a time and
+    /// uses the default of 1; only tests of the log use more.
     pub reclaims_max: u32,
-    /// What recovery does about damage.
+    /// What recovery does about damage. The cache uses the default.
     pub on_damage: OnDamage,
     /// Most pages that recovery reads at once when it verifies payloads.
     pub recovery_chunk_pages: u32,
@@ -290,7 +292,8 @@ pub enum Event {
         /// How it ended.
         result: Outcome,
     },
-    /// The records of the volumes given to `void` durably no longer count.
+    /// The records of the volumes given to `void` durably no longer count, by both copies of the
+    /// superblock.
     Voided {
         /// As given.
         ticket: u64,
@@ -334,7 +337,8 @@ pub enum Event {
     },
     /// The log accepts appends (after `Start::Check`: it has been read to the end).
     Ready(Box<RecoveryReport>),
-    /// The log could not be started; no more events follow.
+    /// The log could not be started. No other event follows, except `Stopped` if
+    /// [`Log::stop`](crate::Log::stop) was called before.
     Failed(LogError),
     /// The stop has ended.
     Stopped {

@@ -1,8 +1,12 @@
 //! Damage of every kind to every part, and the outcome that `docs/flash-format.md` tables.
 
 use crate::common::{Flash, Rig, Rng, key, options, tiny};
+use forebay_block::Volume;
+use forebay_effect::IoError;
 use forebay_flash::format::superblock::Superblock;
-use forebay_flash::{Damage, Event, Geometry, LogError, OnDamage, Options, RecoveryReport, Start};
+use forebay_flash::{
+    Binding, Damage, Event, Geometry, LogError, OnDamage, Options, RecoveryReport, Start,
+};
 
 const PAGE: usize = 4096;
 
@@ -72,6 +76,28 @@ fn start_as(run: Geometry, flash: &Flash, how: Start, on_damage: OnDamage) -> Ou
     outcome
 }
 
+/// Recovers a device where reads from these pages fail. Returns what it ends with, how many records
+/// it finds, and the offsets written.
+fn recover_without(
+    flash: &Flash,
+    how: Start,
+    pages: &[usize],
+) -> (Result<Box<RecoveryReport>, LogError>, usize, Vec<u64>) {
+    let mut rig = Rig::new(tiny(), options(), flash.clone());
+    rig.unreadable = pages.iter().map(|&page| (page * PAGE) as u64).collect();
+    rig.log.start(how);
+    let (mut records, mut end) = (0, Err(LogError::NotALog));
+    for event in rig.settle() {
+        match event {
+            Event::Recovered(_) => records += 1,
+            Event::Ready(report) => end = Ok(report),
+            Event::Failed(error) => end = Err(error),
+            other => panic!("{other:?}"),
+        }
+    }
+    (end, records, rig.history.iter().map(|h| h.0).filter(|&at| at != u64::MAX).collect())
+}
+
 fn recover(flash: &Flash) -> Outcome {
     start(flash, Start::RECOVER, OnDamage::Refuse)
 }
@@ -115,6 +141,89 @@ fn damage_to_both_superblock_copies_is_refused_and_nothing_is_written() {
         let expected = if missing { LogError::NotALog } else { LogError::SuperblockDamaged };
         assert_eq!(outcome.end, Err(expected));
         assert_eq!(outcome.written, 0);
+    }
+}
+
+#[test]
+fn an_unreadable_superblock_copy_is_made_good_and_written_before_the_other() {
+    let rig = five_batches(false);
+    for copy in 0..2 {
+        let (end, records, writes) = recover_without(&rig.flash, Start::RECOVER, &[copy]);
+        assert_eq!((end.unwrap().damage.repaired, records), (vec![copy as u32], 10));
+        // The copy that could be read stays as it is until the other is durable.
+        assert_eq!(writes, [copy, 1 - copy].map(|copy| (copy * PAGE) as u64));
+        let (end, records, writes) = recover_without(&rig.flash, Start::Check, &[copy]);
+        assert_eq!((end.unwrap().damage.repaired, records), (vec![copy as u32], 10));
+        assert_eq!(writes, []);
+    }
+}
+
+#[test]
+fn pages_of_a_superblock_copy_that_are_not_in_use_need_not_be_readable() {
+    // A table of 50 volumes takes a second page.
+    let bindings = |n| (0..n).map(|v| Binding::new(Volume(v), [1; 16], 1)).collect::<Vec<_>>();
+    let geometry = Geometry { superblock_pages: 3, ..tiny() };
+    for (volumes, used) in [(2, 1), (50, 2)] {
+        let mut rig = Rig::formatted(geometry, options());
+        rig.log.bind(bindings(volumes), 1);
+        rig.settle();
+        for page in 0..3 {
+            let mut again = Rig::new(geometry, options(), rig.flash.clone());
+            again.unreadable = vec![(page * PAGE) as u64, 5 * PAGE as u64];
+            again.log.start(Start::RECOVER);
+            let events = again.settle();
+            let [Event::Ready(report)] = &events[..] else { panic!("{events:?}") };
+            assert_eq!(report.bindings.len(), volumes as usize);
+            let lost: &[u32] = if page < used { &[0] } else { &[] };
+            assert_eq!(report.damage.repaired, lost, "page {page} of {used}");
+        }
+    }
+}
+
+#[test]
+fn without_a_superblock_copy_the_start_is_refused_with_the_error_of_the_read() {
+    let rig = five_batches(false);
+    for damaged in [None, Some(3), Some(200)] {
+        for copy in 0..2 {
+            for how in [Start::RECOVER, Start::Check] {
+                let (mut flash, mut unreadable) = (rig.flash.clone(), vec![copy]);
+                match damaged {
+                    Some(byte) => flip(&mut flash, (1 - copy) * PAGE + byte, 1),
+                    None => unreadable.push(1 - copy),
+                }
+                let (end, records, writes) = recover_without(&flash, how, &unreadable);
+                assert_eq!(end, Err(LogError::Io(IoError::Device)));
+                assert_eq!((records, writes), (0, vec![]), "it may be intact");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_older_superblock_than_the_batches_know_is_refused_if_the_newer_cannot_be_read() {
+    let mut rig = five_batches(false);
+    let old = rig.flash.current[..PAGE].to_vec();
+    rig.log.bind(Vec::new(), 1);
+    rig.settle();
+    rig.append(10, key(10), 1, true);
+    rig.log.sync(2);
+    rig.settle();
+    for copy in 0..2 {
+        let mut flash = rig.flash.clone();
+        old.iter().enumerate().for_each(|(at, &byte)| set(&mut flash, copy * PAGE + at, byte));
+        let (end, _, writes) = recover_without(&flash, Start::RECOVER, &[1 - copy]);
+        assert_eq!(end, Err(LogError::SuperblockStale { found: 1, known: 2 }));
+        assert_eq!(writes, []);
+    }
+}
+
+#[test]
+fn a_region_whose_headers_cannot_be_read_is_not_taken_for_an_empty_one() {
+    let rig = five_batches(false);
+    for page in [2, 12, 22] {
+        let (end, records, writes) = recover_without(&rig.flash, Start::RECOVER, &[page]);
+        assert_eq!(end, Err(LogError::Io(IoError::Device)));
+        assert_eq!((records, writes), (0, vec![]));
     }
 }
 

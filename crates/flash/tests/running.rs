@@ -1,8 +1,9 @@
 //! The log while it runs: batches, prefix order, syncs, regions, failure.
 
 use crate::common::{Rig, key, options, tiny};
+use forebay_block::Volume;
 use forebay_effect::{Frame, IoError};
-use forebay_flash::{Append, Event, Position, Record, Start};
+use forebay_flash::{Append, Binding, Event, Position, Record, Start};
 
 fn tickets(events: &[Event]) -> Vec<u64> {
     events
@@ -449,4 +450,42 @@ fn a_tombstone_takes_no_payload() {
     let events = rig.settle();
     assert_eq!(events, [Event::Appended { ticket: 0, position: Position::NONE, checksum: 0 }]);
     assert_eq!(rig.log.stats().payload_pages, 0);
+}
+
+#[test]
+fn records_are_void_only_once_both_copies_of_the_superblock_say_so() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.log.bind(vec![Binding::new(Volume(1), [1; 16], 1)], 0);
+    rig.append(0, key(0), 1, true);
+    rig.settle();
+    // The log fails; then everything in it is on its store.
+    rig.fail_after = Some(0);
+    rig.append(1, key(1), 1, true);
+    rig.settle();
+    rig.fail_after = None;
+    rig.log.salvage(7);
+    assert_eq!(rig.settle(), [Event::Synced { ticket: 7, result: Ok(()) }]);
+    let before = rig.flash.current[..2 * 4096].to_vec();
+    // Writes and syncs: the one copy, its sync, the other, its sync.
+    for writes in 0..4 {
+        rig.fail_after = Some(writes);
+        rig.log.void([Volume(1)].into_iter(), writes);
+        let result = Err(IoError::Device);
+        assert_eq!(rig.settle(), [Event::Voided { ticket: writes, result }]);
+        let copies = [0, 4096].map(|at| rig.flash.current[at..][..4096] == before[at..][..4096]);
+        assert_eq!(copies.contains(&true), writes < 3, "{writes}");
+        // The one copy is void, unless it is lost.
+        let mut again = rig.restart(Start::RECOVER);
+        let found = again.settle().iter().filter(|e| matches!(e, Event::Recovered(_))).count();
+        assert_eq!(found, usize::from(writes == 0), "{writes}");
+    }
+    rig.fail_after = None;
+    rig.log.void([Volume(1)].into_iter(), 9);
+    assert_eq!(rig.settle(), [Event::Voided { ticket: 9, result: Ok(()) }]);
+    for copy in 0..2 {
+        let mut again = rig.restart(Start::RECOVER);
+        again.unreadable = vec![copy * 4096];
+        let found = again.settle().iter().filter(|e| matches!(e, Event::Recovered(_))).count();
+        assert_eq!(found, 0);
+    }
 }

@@ -447,6 +447,14 @@ impl MemoryDevices {
         self.medium_mut(device).spoil(offset, SECTOR, &mut Seeded::new(0));
     }
 
+    /// Whether a range of a device can be read.
+    ///
+    /// # Panics
+    /// If the range is outside the device.
+    pub fn is_readable(&self, device: Device, offset: u64, length: u64) -> bool {
+        self.media[self.index_of(device)].read(offset, length).is_ok()
+    }
+
     fn index_of(&self, device: Device) -> usize {
         let found = self.media.iter().position(|medium| medium.name == device);
         found.unwrap_or_else(|| panic!("there is no {device:?}"))

@@ -162,6 +162,12 @@ impl Superblock {
         length
     }
 
+    /// The size in bytes, in whole pages, that the superblock at the start of `bytes` says it has;
+    /// nothing is verified.
+    pub fn stated_bytes(bytes: &[u8]) -> usize {
+        u32_at(bytes, 12) as usize
+    }
+
     /// The epoch that the next start begins.
     pub const fn next_epoch(&self) -> u64 {
         self.epoch + 1
