@@ -12,13 +12,16 @@ use forebay_flash::Older;
 pub enum EngineNotice {
     /// About a device.
     Device(Notice),
-    /// The flash tier is not as large as the configuration says.
-    FlashSize {
+    /// A setting of the configuration differs from what the flash tier was formatted with, and has
+    /// no effect until it is formatted again.
+    Formatted {
         /// The tier.
         path: PathBuf,
-        /// Bytes that it was formatted with.
+        /// The key in the section `[flash]`.
+        key: &'static str,
+        /// Bytes that the tier was formatted with.
         formatted: u64,
-        /// Bytes that formatting it now would use.
+        /// Bytes with which it would be formatted now.
         configured: u64,
     },
     /// A backing store was used without Forebay, or released for such use.
@@ -69,11 +72,10 @@ impl fmt::Display for EngineNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             EngineNotice::Device(notice) => notice.fmt(f),
-            EngineNotice::FlashSize { path, formatted, configured } => write!(
+            EngineNotice::Formatted { path, key, formatted, configured } => write!(
                 f,
-                "{}: the flash tier keeps the size it was formatted with ({formatted} bytes in \
-                 use); the configured size ({configured} bytes) takes effect when you format the \
-                 tier again",
+                "{}: the flash tier keeps the {key} it was formatted with ({formatted} bytes); the \
+                 configured {key} ({configured} bytes) takes effect when you format the tier again",
                 path.display()
             ),
             EngineNotice::Changed { volume, path, released } => write!(

@@ -13,7 +13,7 @@ use forebay_device::nbd::NbdDevices;
 use forebay_device::{Arena, Devices, Doorbell, Executor, RealDevices, Shaped, uring};
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
-use forebay_flash::{Binding, FIRST_EPOCH, LogError, StoreStamp};
+use forebay_flash::{Binding, FIRST_EPOCH, Geometry, LogError, StoreStamp};
 use forebay_model::Model;
 use forebay_setup::{available_memory, count_cells};
 
@@ -168,7 +168,9 @@ fn check(
         && let Found::Tier(superblock) = &tier.found
     {
         let device_bytes = tier.target.as_ref().map_or(tier.bytes, Target::size);
-        notices.extend(take_geometry(flash, superblock, &tier.path, device_bytes)?);
+        let configured = flash.geometry;
+        take_geometry(flash, superblock, &tier.path, device_bytes)?;
+        notices.extend(kept_from_format(&config, &configured, &flash.geometry, &tier.path));
     }
     let wanted = u64::from(machine.frames()) * machine.block_size.bytes();
     if let Some(available) = available_memory().filter(|&available| wanted > available) {
@@ -198,13 +200,13 @@ fn by_number(stores: Vec<Store>, numbers: &[Volume]) -> Vec<Store> {
 }
 
 /// The tier is used as it was formatted: refuses settings that cannot change and a device that has
-/// become too small, and reports if the device or the configuration has another size now.
+/// become too small.
 fn take_geometry(
     flash: &mut FlashConfig,
     superblock: &Superblock,
     path: &Path,
     device_bytes: u64,
-) -> Result<Option<EngineNotice>, EngineError> {
+) -> Result<(), EngineError> {
     let (stored, expected) = (superblock.layout, flash.geometry.layout().number());
     if stored != expected {
         let error = LogError::OtherLayout { stored, expected };
@@ -217,21 +219,45 @@ fn take_geometry(
             wanted: flash.geometry.block_size,
         });
     }
-    let configured = flash.geometry.device_bytes();
     let geometry = flash.geometry.as_stored(superblock);
     flash.geometry =
         geometry.map_err(|error| EngineError::Flash { path: path.to_owned(), error })?;
     count_cells(flash);
-    let formatted = flash.geometry.device_bytes();
-    let region = flash.geometry.region_pages * flash.geometry.page_size;
-    if formatted > device_bytes {
-        let (path, size) = (path.to_owned(), device_bytes);
-        return Err(EngineError::FlashCut { path, size, needed: formatted });
+    let needed = flash.geometry.device_bytes();
+    if needed > device_bytes {
+        return Err(EngineError::FlashCut { path: path.to_owned(), size: device_bytes, needed });
     }
-    // Less is a matter of rounding.
-    let differs = formatted.abs_diff(configured) > u64::from(region);
-    let path = path.to_owned();
-    Ok(differs.then_some(EngineNotice::FlashSize { path, formatted, configured }))
+    Ok(())
+}
+
+/// The settings of the configuration that differ from what the tier was formatted with: the
+/// geometry `configured` is that of a new tier, and the other one is in use.
+fn kept_from_format(
+    config: &Config,
+    configured: &Geometry,
+    formatted: &Geometry,
+    path: &Path,
+) -> Vec<EngineNotice> {
+    let region_bytes = |g: &Geometry| u64::from(g.region_pages) * u64::from(g.page_size);
+    // A smaller difference is a matter of rounding.
+    let sizes = [formatted, configured].map(Geometry::device_bytes);
+    let resized = sizes[0].abs_diff(sizes[1]) > region_bytes(formatted);
+    // (Without a configured size, regions depend on the size of the tier.)
+    let sets_regions = config.flash.as_ref().is_some_and(|flash| flash.region_size.is_some());
+    let settings = [
+        ("size", resized, sizes),
+        ("page_size", true, [formatted, configured].map(|g| g.page_size.into())),
+        ("region_size", sets_regions, [formatted, configured].map(region_bytes)),
+        ("activity_extent", true, [formatted, configured].map(|g| g.extent_bytes.into())),
+    ];
+    let differing = settings.into_iter().filter(|&(_, counts, [old, new])| counts && old != new);
+    let notices = differing.map(|(key, _, [formatted, configured])| EngineNotice::Formatted {
+        path: path.to_owned(),
+        key,
+        formatted,
+        configured,
+    });
+    notices.collect()
 }
 
 /// The system resources for a machine. They are obtained before anything is written.

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::Path;
 
 use forebay_block::{Flags, Op, Volume};
-use forebay_config::{Config, FlashLayout};
+use forebay_config::{Config, Flash, FlashLayout, Size};
 use forebay_engine::{Engine, EngineError, EngineNotice, EngineOptions, StopMode, Submission};
 
 use crate::common;
@@ -166,10 +166,43 @@ fn a_flash_tier_that_keeps_its_size_says_so() {
     for (flash, told) in [("16MiB", false), ("12MiB", true)] {
         let setup = Setup { flash: Some(flash), ..FIRST };
         let config = config(directory.path(), setup);
-        let engine = Engine::open(&config, EngineOptions::default()).unwrap();
-        let is_size = |n: &EngineNotice| matches!(n, EngineNotice::FlashSize { .. });
-        assert_eq!(engine.notices().iter().any(is_size), told, "{flash}: {:?}", engine.notices());
-        engine.kill();
+        assert_eq!(kept(&config), if told { vec!["size"] } else { vec![] }, "{flash}");
+    }
+}
+
+/// The keys that have no effect until the tier is formatted again, as the notices of a start name
+/// them.
+fn kept(config: &Config) -> Vec<&'static str> {
+    let engine = Engine::open(config, EngineOptions::default()).unwrap();
+    let keys = engine.notices().iter().filter_map(|notice| match notice {
+        EngineNotice::Formatted { key, formatted, configured, .. } => {
+            assert_ne!(formatted, configured);
+            Some(*key)
+        }
+        _ => None,
+    });
+    let keys = keys.collect();
+    engine.kill();
+    keys
+}
+
+#[test]
+fn a_setting_that_only_a_format_applies_is_named_if_it_differs() {
+    let directory = tempfile::tempdir().unwrap();
+    first_run(directory.path(), true);
+    let unchanged = config(directory.path(), FIRST);
+    assert_eq!(kept(&unchanged), Vec::<&str>::new());
+    let size = |bytes| Some(Size(bytes));
+    let cases: [(_, fn(&mut Flash, Option<Size>), _); 3] = [
+        (size(8192), |flash, size| flash.page_size = size, "page_size"),
+        (size(1 << 20), |flash, size| flash.region_size = size, "region_size"),
+        (size(1 << 24), |flash, size| flash.activity_extent = size.unwrap(), "activity_extent"),
+    ];
+    for (size, set, key) in cases {
+        let mut changed = unchanged.clone();
+        set(changed.flash.as_mut().unwrap(), size);
+        let keys = kept(&changed);
+        assert!(keys.contains(&key), "{key}: {keys:?}");
     }
 }
 

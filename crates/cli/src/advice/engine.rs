@@ -35,7 +35,7 @@ pub fn explain_for(error: &EngineError, flags: &Flags) -> String {
 /// A notice, and what to do about it.
 pub fn explain_notice(notice: &EngineNotice, flags: &Flags) -> String {
     match notice {
-        EngineNotice::FlashSize { .. } => format!("{notice} with {}", flags.format),
+        EngineNotice::Formatted { .. } => format!("{notice} with {}", flags.format),
         _ => notice.to_string(),
     }
 }
@@ -385,7 +385,8 @@ mod tests {
 
     #[test]
     fn a_notice_and_a_fault_end_in_what_to_do() {
-        let size = EngineNotice::FlashSize { path: path(), formatted: 1, configured: 2 };
+        let size =
+            EngineNotice::Formatted { path: path(), key: "size", formatted: 1, configured: 2 };
         let said = explain_notice(&size, &Flags::SERVE);
         assert!(said.ends_with("when you format the tier again with --format"), "{said}");
         let said = explain_fault(&Fault::Suspended { volume: text(), why: text() });

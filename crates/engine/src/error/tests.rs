@@ -149,7 +149,7 @@ fn no_error_names_a_flag_or_a_command() {
 #[test]
 fn no_notice_and_no_fault_names_a_flag_or_a_command() {
     let (volume, why) = (text, text);
-    let size = EngineNotice::FlashSize { path: path(), formatted: 1, configured: 2 };
+    let size = EngineNotice::Formatted { path: path(), key: "size", formatted: 1, configured: 2 };
     assert_has_no_flags(&size.to_string());
     for fault in [
         Fault::Failing { volume: volume(), operations: 2, why: why() },
