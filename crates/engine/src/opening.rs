@@ -248,7 +248,7 @@ fn kept_from_format(
         ("size", resized, sizes),
         ("page_size", true, [formatted, configured].map(|g| g.page_size.into())),
         ("region_size", sets_regions, [formatted, configured].map(region_bytes)),
-        ("activity_extent", true, [formatted, configured].map(|g| g.extent_bytes.into())),
+        ("activity_extent", true, [formatted, configured].map(|g| g.extent_bytes)),
     ];
     let differing = settings.into_iter().filter(|&(_, counts, [old, new])| counts && old != new);
     let notices = differing.map(|(key, _, [formatted, configured])| EngineNotice::Formatted {
