@@ -192,18 +192,15 @@ fn a_setting_that_only_a_format_applies_is_named_if_it_differs() {
     first_run(directory.path(), true);
     let unchanged = config(directory.path(), FIRST);
     assert_eq!(kept(&unchanged), Vec::<&str>::new());
-    let size = |bytes| Some(Size(bytes));
-    let cases: [(_, fn(&mut Flash, Option<Size>), _); 3] = [
-        (size(8192), |flash, size| flash.page_size = size, "page_size"),
-        (size(1 << 20), |flash, size| flash.region_size = size, "region_size"),
-        (size(1 << 24), |flash, size| flash.activity_extent = size.unwrap(), "activity_extent"),
-    ];
-    for (size, set, key) in cases {
+    let set = |key, set: &dyn Fn(&mut Flash)| {
         let mut changed = unchanged.clone();
-        set(changed.flash.as_mut().unwrap(), size);
+        set(changed.flash.as_mut().unwrap());
         let keys = kept(&changed);
         assert!(keys.contains(&key), "{key}: {keys:?}");
-    }
+    };
+    set("page_size", &|flash| flash.page_size = Some(Size(8192)));
+    set("region_size", &|flash| flash.region_size = Some(Size(1 << 20)));
+    set("activity_extent", &|flash| flash.activity_extent = Size(1 << 24));
 }
 
 #[test]
