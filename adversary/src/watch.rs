@@ -30,7 +30,9 @@ use forebay_flash::format::batch::{BatchHeader, Entry, Kind, MOVED};
 use forebay_flash::format::directory::{Contents, DirectoryHeader};
 use forebay_flash::format::region::RegionHeader;
 use forebay_flash::format::superblock::Superblock;
-use forebay_flash::{BlockKey, Geometry, Stamp};
+use forebay_flash::{
+    BatchSequence, BlockKey, Geometry, RegionSequence, Stamp, SuperblockGeneration,
+};
 use smallvec::SmallVec;
 
 use crate::oracle::{Value, WriteId};
@@ -52,7 +54,7 @@ struct Batch {
     parts: Vec<Part>,
     /// Payloads in cells that have not been submitted yet.
     cells_missing: u32,
-    region: u64,
+    region: RegionSequence,
     entries: Vec<Entry>,
 }
 
@@ -69,24 +71,24 @@ pub struct Watch {
     /// Syncs in flight: their number, and how many landings they cover.
     syncs: Vec<(u64, u64)>,
     writing: Vec<Part>,
-    batches: BTreeMap<u64, Batch>,
+    batches: BTreeMap<BatchSequence, Batch>,
     /// Batches up to this one were found to be durable.
-    checked: u64,
+    checked: BatchSequence,
     /// Copies of superblocks by generation, with the volumes to whose stores nothing goes past the log.
-    superblocks: Vec<(u64, Part, u64)>,
+    superblocks: Vec<(SuperblockGeneration, Part, u64)>,
     /// Zeroings of stores that may yet be lost: volume, number, whether they have ended; and syncs in
     /// flight: their number, and what they cover.
     zeroings: Vec<(Volume, u64, bool)>,
     backing_syncs: Vec<(u64, Vec<u64>)>,
     /// Pages of cells that the payload of an entry goes to, with its batch.
-    expected: HashMap<u64, (u64, Entry)>,
+    expected: HashMap<u64, (BatchSequence, Entry)>,
     /// The batches that hold a version of a sector of a volume.
-    versions: HashMap<(Volume, u64, WriteId), SmallVec<[u64; 2]>>,
+    versions: HashMap<(Volume, u64, WriteId), SmallVec<[BatchSequence; 2]>>,
     /// Versions before this one were there when the life began.
     first_version: WriteId,
     /// What was written to stores and is in no stamp: volume, region of the log, and whether a stamp was
     /// ordered since.
-    unstamped: Vec<(Volume, u64, bool)>,
+    unstamped: Vec<(Volume, RegionSequence, bool)>,
     /// Where the medium holds other than it was given.
     harmed: Vec<(u64, u64)>,
     /// The first breach.
@@ -105,7 +107,7 @@ impl Watch {
             syncs: Vec::new(),
             writing: Vec::new(),
             batches: BTreeMap::new(),
-            checked: 0,
+            checked: BatchSequence::NONE,
             superblocks: Vec::new(),
             zeroings: Vec::new(),
             backing_syncs: Vec::new(),
@@ -218,8 +220,8 @@ impl Watch {
                 format!("superblock {generation} is written before its other copy is durable")
             });
         }
-        self.check_claims("a superblock", superblock.synced, 0);
-        let released = |u: &&(Volume, u64, bool)| u.1 < superblock.tail_region;
+        self.check_claims("a superblock", superblock.synced, SuperblockGeneration::NONE);
+        let released = |u: &&(Volume, RegionSequence, bool)| u.1 < superblock.tail_region;
         if let Some(&(volume, region, _)) = self.unstamped.iter().find(released) {
             self.say(|| {
                 format!(
@@ -283,7 +285,7 @@ impl Watch {
         let mut contents = Contents::default();
         let decoded = DirectoryHeader::decode(data, uuid, page, &self.geometry, &mut contents);
         let Ok(d) = decoded else { return };
-        let region = (d.region_sequence % u64::from(self.geometry.regions)) as u32;
+        let region = d.region_sequence.region(self.geometry.regions);
         let sectors = u64::from(self.geometry.page_size) / SECTOR;
         let start = u64::from(self.geometry.region_start(region)) * sectors;
         let end = start + u64::from(self.geometry.region_pages) * sectors;
@@ -293,7 +295,7 @@ impl Watch {
         }
         let own = self.batches.iter().filter(|(_, b)| b.region == d.region_sequence);
         let listed = contents.each(&self.geometry).map(|(_, _, entries)| entries);
-        let listed = (d.first_batch..).zip(listed);
+        let listed = (0..).map(|n| d.first_batch + n).zip(listed);
         if !own.map(|(&sequence, b)| (sequence, &b.entries[..])).eq(listed) {
             self.say(|| format!("the directory of region {region} is not that of its batches"));
         }
@@ -322,7 +324,7 @@ impl Watch {
     }
 
     /// Which versions of which sectors a payload holds.
-    fn note_versions(&mut self, sequence: u64, entry: &Entry, payload: &[u8]) {
+    fn note_versions(&mut self, sequence: BatchSequence, entry: &Entry, payload: &[u8]) {
         let granule = self.geometry.granule_bytes() as usize;
         let block_sectors = self.block_sectors();
         let granules = (0..16).filter(|g| entry.valid >> g & 1 == 1);
@@ -340,9 +342,9 @@ impl Watch {
     }
 
     /// Something says that batches up to `synced` were durable, and a superblock of `generation`.
-    fn check_claims(&mut self, who: &str, synced: u64, generation: u64) {
+    fn check_claims(&mut self, who: &str, synced: BatchSequence, generation: SuperblockGeneration) {
         if synced > self.checked {
-            let wrong = (self.batches.range(self.checked + 1..=synced))
+            let wrong = (self.batches.range(self.checked.next()..=synced))
                 .find(|(_, batch)| !self.is_batch_durable(batch))
                 .map(|(&sequence, _)| sequence);
             if let Some(sequence) = wrong {
@@ -367,7 +369,7 @@ impl Watch {
         io: &PendingIo,
         data: &[u8],
         held: &[u8],
-        seen: Option<u64>,
+        seen: Option<BatchSequence>,
         (past, noted): (bool, bool),
     ) {
         let Device::Backing(volume) = io.device else { return };
@@ -387,7 +389,8 @@ impl Watch {
                 }
                 continue;
             }
-            let durable = |n: &u64| self.batches.get(n).is_some_and(|b| self.is_batch_durable(b));
+            let durable =
+                |n: &BatchSequence| self.batches.get(n).is_some_and(|b| self.is_batch_durable(b));
             if !batches.iter().any(durable) {
                 let logged = if batches.is_empty() { "not" } else { "not durable" };
                 self.say(|| {
@@ -470,11 +473,11 @@ impl Watch {
 
     /// The newest batch of this life that is durable with all before it, if there is one. (Payloads that are
     /// to go to cells may be there from before: the same, as it was.)
-    pub fn newest_durable(&self) -> Option<u64> {
-        let mut newest = None;
+    pub fn newest_durable(&self) -> Option<BatchSequence> {
+        let mut newest: Option<BatchSequence> = None;
         for (&sequence, batch) in &self.batches {
             let durable = batch.parts.first().is_some_and(|header| self.is_durable(header));
-            if newest.is_some_and(|n| n + 1 != sequence) || !durable {
+            if newest.is_some_and(|n| n.next() != sequence) || !durable {
                 break;
             }
             newest = Some(sequence);
@@ -496,7 +499,7 @@ impl Watch {
         for (&sequence, batch) in &self.batches {
             newest.extend(batch.entries.iter().map(|e| (e.key, (sequence, e.dirty & e.valid))));
         }
-        let owed = |&(v, at, id): &(Volume, u64, WriteId), batches: &[u64]| {
+        let owed = |&(v, at, id): &(Volume, u64, WriteId), batches: &[BatchSequence]| {
             let key = BlockKey::new(v, at / sectors);
             let &(last, dirty) = newest.get(&key)?;
             let bit = dirty >> (at % sectors * SECTOR / granule) & 1;
@@ -504,7 +507,7 @@ impl Watch {
             (counts && batches.contains(&last)).then_some((at, (last, id)))
         };
         let complete = self.versions.iter().filter_map(|(key, batches)| owed(key, batches));
-        let complete: BTreeMap<u64, (u64, WriteId)> = complete.collect();
+        let complete: BTreeMap<u64, (BatchSequence, WriteId)> = complete.collect();
         for (at, (last, id)) in complete {
             let held = &image[(at * SECTOR) as usize..][..SECTOR as usize];
             if let Value::Write(older) = value_of(held, volume.0, at)
@@ -553,13 +556,15 @@ impl Watch {
             return true;
         }
         // What was there before this life: its batches end where those of this life begin.
-        let before = self.batches.keys().next().map_or(u64::MAX, |first| first - 1);
+        let before =
+            self.batches.keys().next().map_or(BatchSequence::MAX, |first| first.previous());
         before > known
     }
 
     /// The newest batch and the newest superblock that anything left knows to have been durable.
-    fn known_in(&self, image: &[u8]) -> (u64, u64) {
-        let Some(uuid) = self.uuid else { return (0, 0) };
+    fn known_in(&self, image: &[u8]) -> (BatchSequence, SuperblockGeneration) {
+        let (mut known, mut generation) = (BatchSequence::NONE, SuperblockGeneration::NONE);
+        let Some(uuid) = self.uuid else { return (known, generation) };
         let g = &self.geometry;
         let page_size = g.page_size as usize;
         let sectors = page_size as u64 / SECTOR;
@@ -567,7 +572,6 @@ impl Watch {
             let (from, to) = (page * sectors, (page + pages) * sectors);
             !self.harmed.iter().any(|&(start, end)| start < to && from < end)
         };
-        let (mut known, mut generation) = (0, 0);
         let superblock_pages = u64::from(g.superblock_pages);
         for copy in 0..2 {
             let bytes = &image[(copy * superblock_pages) as usize * page_size..];

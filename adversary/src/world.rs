@@ -9,7 +9,7 @@ use forebay_device::memory::{CutStyle, DeviceOptions, Happening, MemoryDevices, 
 use forebay_device::{AlignedBuffer, Arena, Executor, HugePages, OwnedRequests, Verb};
 use forebay_effect::{Device, IoError, Outcome, RequestId};
 use forebay_flash::sabotage::Sabotage;
-use forebay_flash::{LogError, RecoveryReport, Stamp, StoreStamp};
+use forebay_flash::{BatchSequence, LogError, RecoveryReport, Stamp, StoreStamp};
 
 use crate::lookout::Lookout;
 use crate::oracle::WriteId;
@@ -87,7 +87,7 @@ impl Header {
             (self.released, self.dirty) = (true, false);
         }
         match self.older {
-            true => self.stamp = self.stamp.max(Stamp { complete: 0, ..stamp }),
+            true => self.stamp = self.stamp.max(Stamp { complete: BatchSequence::NONE, ..stamp }),
             false => (self.number, self.stamp) = (self.number + 1, self.stamp.max(stamp)),
         }
     }

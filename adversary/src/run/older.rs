@@ -12,7 +12,7 @@ use forebay_block::Volume;
 use forebay_device::choices::Choices;
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
-use forebay_flash::{Older, SEAL_BYTES, Sealed};
+use forebay_flash::{BatchSequence, Older, SEAL_BYTES, Sealed, SuperblockGeneration};
 
 use super::others::TURNS_MAX;
 use super::{Runner, Share};
@@ -31,7 +31,7 @@ struct Copy {
     /// The header of a store.
     header: Header,
     /// What flash held: the newest durable batch, if known, and the generation of the superblock.
-    held: (Option<u64>, u64),
+    held: (Option<BatchSequence>, SuperblockGeneration),
 }
 
 /// How a run goes on after a start.
@@ -108,7 +108,7 @@ impl Runner<'_> {
             }
             Device::Backing(v) => {
                 let header = self.world.headers[v.0 as usize];
-                Copy { device, image, header, held: (None, 0) }
+                Copy { device, image, header, held: (None, SuperblockGeneration::NONE) }
             }
         };
         self.tell(|| format!("--- copy of {device:?}: {:?} {:?}", copy.header, copy.held));
@@ -119,8 +119,8 @@ impl Runner<'_> {
         self.older.copies.push(copy);
     }
 
-    fn generation(&self, image: &[u8]) -> u64 {
-        self.superblock(image).map_or(0, |s| s.generation)
+    fn generation(&self, image: &[u8]) -> SuperblockGeneration {
+        self.superblock(image).map_or(SuperblockGeneration::NONE, |s| s.generation)
     }
 
     fn superblock(&self, image: &[u8]) -> Option<Superblock> {
@@ -138,7 +138,7 @@ impl Runner<'_> {
         let bound = superblock.bindings.iter().find(|b| b.volume == *v);
         header.dirty
             && bound.is_some_and(|b| header.number < b.stamp)
-            && superblock.tail_batch <= header.stamp.complete + 1
+            && superblock.tail_batch <= header.stamp.complete.next()
     }
 
     /// A life has ended: copies that were made of it may take the place of a device.

@@ -16,7 +16,7 @@
 //! it.
 
 use forebay_block::{PerVolume, Volume};
-use forebay_flash::{Layout, Stamp};
+use forebay_flash::{BatchSequence, Layout, Stamp};
 
 use crate::notice::Notice;
 use crate::volume::LogBypass;
@@ -92,7 +92,7 @@ impl Stamps {
                 || self.taken_over.contains(v);
             volumes.insert_if(v, changed);
         }
-        self.order(world, volumes, 0, false);
+        self.order(world, volumes, BatchSequence::NONE, false);
     }
 
     /// Orders the stores of these volumes released from a failed log, if they keep stamps. Returns
@@ -101,7 +101,7 @@ impl Stamps {
         if self.is_under_way() {
             return None;
         }
-        Some(if self.order(world, volumes, 0, true) {
+        Some(if self.order(world, volumes, BatchSequence::NONE, true) {
             volumes & self.kept
         } else {
             VolumeSet::EMPTY
@@ -166,7 +166,7 @@ impl Stamps {
     }
 
     /// Volumes whose stamp has not seen that batch of the log.
-    pub fn unseen(&self, volumes: VolumeSet, batch: u64) -> VolumeSet {
+    pub fn unseen(&self, volumes: VolumeSet, batch: BatchSequence) -> VolumeSet {
         let unseen = |v: &Volume| self.newest[*v].seen < batch;
         (volumes & self.kept).iter().filter(unseen).collect()
     }
@@ -224,7 +224,7 @@ impl Stamps {
         &mut self,
         world: &mut World,
         volumes: VolumeSet,
-        complete: u64,
+        complete: BatchSequence,
         release: bool,
     ) -> bool {
         let volumes = volumes & self.kept & !self.under_way;

@@ -18,6 +18,7 @@
 
 use forebay_block::{Nanos, PerVolume, Volume};
 use forebay_effect::IoError;
+use forebay_flash::BatchSequence;
 
 use crate::cleaner::{Cleaner, FAILURES_MAX, Work, destage_oldest, oldest_for_late};
 use crate::flash_condition::Jam;
@@ -144,7 +145,8 @@ impl Stores {
         let unseen = stamps.unseen(owing, newest);
         if !unseen.is_empty() {
             // A cleaning would wait for this stamp, and all other cleanings would wait for that cleaning.
-            return log.make_durable(newest) && stamps.order(world, unseen, 0, false);
+            return log.make_durable(newest)
+                && stamps.order(world, unseen, BatchSequence::NONE, false);
         }
         cleaner.push(Work::Late(region));
         true

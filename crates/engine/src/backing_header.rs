@@ -31,7 +31,7 @@
 //! zeroes there.)
 
 use forebay_config::BackingLayout;
-use forebay_flash::Stamp;
+use forebay_flash::{BatchSequence, Stamp, SuperblockGeneration};
 
 /// Bytes of the header area, at the start or the end of the store.
 pub const AREA_BYTES: u64 = 1 << 20;
@@ -136,9 +136,9 @@ impl BackingHeader {
         put(64, &self.flash_epoch.to_le_bytes());
         put(72, &self.data_bytes.to_le_bytes());
         put(80, &self.fingerprint);
-        put(96, &self.stamp.complete.to_le_bytes());
-        put(104, &self.stamp.seen.to_le_bytes());
-        put(112, &self.stamp.generation.to_le_bytes());
+        put(96, &self.stamp.complete.0.to_le_bytes());
+        put(104, &self.stamp.seen.0.to_le_bytes());
+        put(112, &self.stamp.generation.0.to_le_bytes());
         put(120, &self.stamp_number.to_le_bytes());
         let sum = crc32c::crc32c(&bytes[..CHECKED_BYTES]);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
@@ -154,7 +154,7 @@ impl BackingHeader {
 
     /// Keeps the higher of what the stamps have seen, even if the store is an older copy.
     pub fn see(&mut self, stamp: Stamp) {
-        self.stamp = self.stamp.max(Stamp { complete: 0, ..stamp });
+        self.stamp = self.stamp.max(Stamp { complete: BatchSequence::NONE, ..stamp });
     }
 
     /// Takes a new stamp, and keeps the higher of what the stamps have seen.
@@ -291,7 +291,11 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<BackingHeader, HeaderError> {
         opening: bytes[11] & OPENING != 0,
         released: bytes[11] & RELEASED != 0,
         fingerprint: array(bytes, 80),
-        stamp: Stamp { complete: u64_at(96), seen: u64_at(104), generation: u64_at(112) },
+        stamp: Stamp {
+            complete: BatchSequence(u64_at(96)),
+            seen: BatchSequence(u64_at(104)),
+            generation: SuperblockGeneration(u64_at(112)),
+        },
         stamp_number: u64_at(120),
     })
 }
@@ -315,7 +319,11 @@ mod tests {
             dirty: true,
             released: true,
             fingerprint: [5; 16],
-            stamp: Stamp { complete: 0x31, seen: 0x32, generation: 0x33 },
+            stamp: Stamp {
+                complete: BatchSequence(0x31),
+                seen: BatchSequence(0x32),
+                generation: SuperblockGeneration(0x33),
+            },
             stamp_number: 0x34,
             ..BackingHeader::new(BackingLayout::Tail, [7; 16], 1 << 30)
         }

@@ -172,14 +172,15 @@ impl DeviceStart {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_flash::EpochStart;
+    use forebay_flash::{BatchSequence, EpochStart, SuperblockGeneration};
 
     /// The start of a device with these copies of superblocks: where, in pages of how many bytes, of which tier,
     /// generation and epoch.
     fn start(copies: &[(usize, u32, u8, u64, u64)]) -> Vec<u8> {
         let mut start = vec![0; LOOKED_AT_BYTES];
         for &(at, page_size, uuid, generation, epoch) in copies {
-            let epochs = vec![EpochStart { first_batch: 1, epoch }];
+            let generation = SuperblockGeneration(generation);
+            let epochs = vec![EpochStart { first_batch: BatchSequence::FIRST, epoch }];
             let tier = Superblock { generation, epoch, epochs, page_size, ..Superblock::default() };
             let tier = Superblock { superblock_pages: 16, uuid: [uuid; 16], ..tier };
             tier.encode(&mut start[at..]);
@@ -209,7 +210,7 @@ mod tests {
     /// The tier that is found: uuid, generation and epoch.
     fn found(start: &[u8]) -> (u8, u64, u64) {
         let Found::Tier(tier) = recognise(start, &[]) else { panic!("no tier") };
-        (tier.uuid[0], tier.generation, tier.epoch)
+        (tier.uuid[0], tier.generation.0, tier.epoch)
     }
 
     const SECOND: usize = 64 << 10;
@@ -247,7 +248,7 @@ mod tests {
     #[test]
     fn a_superblock_copy_that_cannot_be_read_counts_as_damaged() {
         let tier = |start: &[u8], unreadable: &[usize]| match recognise(start, unreadable) {
-            Found::Tier(tier) => (tier.generation, tier.epoch),
+            Found::Tier(tier) => (tier.generation.0, tier.epoch),
             other => panic!("{other:?}"),
         };
         let both = start(&[(0, 4096, 1, 8, 2), (SECOND, 4096, 1, 9, 3)]);

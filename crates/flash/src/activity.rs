@@ -21,6 +21,7 @@ use crate::commit::Commit;
 use crate::geometry::Geometry;
 use crate::key::BlockKey;
 use crate::log::{Log, Phase};
+use crate::sequence::{AppendSerial, SuperblockVersion};
 use crate::types::{Event, ExtentId};
 use crate::waiting::{Line, Waiting};
 use forebay_effect::IoError;
@@ -30,16 +31,16 @@ use std::collections::VecDeque;
 enum State {
     Free,
     /// In the table from this version of the superblock on.
-    Marking(u64),
+    Marking(SuperblockVersion),
     /// Durably marked.
     Active,
     /// The cache has been asked to make the backing store durable.
     Retiring,
     /// Tombstones for stale blocks are being appended; once none is left, everything up to this
     /// serial must become durable.
-    Flushing(Option<u64>),
+    Flushing(Option<AppendSerial>),
     /// No longer in the table, from this version of the superblock on.
-    Removing(u64),
+    Removing(SuperblockVersion),
 }
 
 impl State {
@@ -76,7 +77,7 @@ pub(crate) struct Activity {
     flushing: VecDeque<u32>,
     /// Leaving extents whose tombstones must become durable, and the serial of the last of these;
     /// ascending.
-    settling: VecDeque<(u64, u32)>,
+    settling: VecDeque<(AppendSerial, u32)>,
     /// Extents that will be marked, or out of the table, when the superblock that says so is
     /// durable.
     moving: Vec<u32>,
@@ -216,7 +217,7 @@ impl Activity {
 
     /// Appends were withdrawn: the newest that is left has the serial `last`, which no leaving extent need
     /// wait beyond. (A later append may get the serial of a withdrawn one.)
-    pub fn limit_settling(&mut self, last: u64) {
+    pub fn limit_settling(&mut self, last: AppendSerial) {
         for (serial, n) in &mut self.settling {
             *serial = last.min(*serial);
             self.extents[*n as usize].state = State::Flushing(Some(*serial));
@@ -364,7 +365,7 @@ impl Log {
 
     /// A version of the superblock is durable: its extents are marked, the others are out of the
     /// table.
-    pub(crate) fn activity_durable(&mut self, version: u64) {
+    pub(crate) fn activity_durable(&mut self, version: SuperblockVersion) {
         let a = &mut self.activity;
         let mut moving = core::mem::take(&mut a.moving);
         moving.retain(|&n| {

@@ -23,6 +23,7 @@ use crate::format::directory::{Contents, DirectoryHeader};
 use crate::geometry::Geometry;
 use crate::log::Log;
 use crate::recovery::{Recovery, Step};
+use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 
 /// Directories read at once.
 pub(crate) const LANES: u32 = 8;
@@ -32,9 +33,9 @@ enum Lane {
     #[default]
     Idle,
     /// The region's directory is being read.
-    Reading(u64),
+    Reading(RegionSequence),
     /// It was read, or cannot be read.
-    Read(u64, bool),
+    Read(RegionSequence, bool),
 }
 
 /// Why a directory is not accepted; see `DirectoryCounts`.
@@ -50,27 +51,27 @@ enum Unfit {
 pub(crate) struct Ahead {
     lanes: [Lane; LANES as usize],
     /// Regions before this one have been considered.
-    next: u64,
+    next: RegionSequence,
     /// The walk's current region, if its directory was requested.
-    asked: Option<u64>,
+    asked: Option<RegionSequence>,
     /// The region whose batches are known, if its directory was accepted and the device is being
     /// checked.
-    known: Option<u64>,
+    known: Option<BatchSequence>,
     pages: Vec<(u32, u32, usize, usize)>,
     contents: Contents,
 }
 
 impl Recovery {
     /// The last batch of a region whose directory would be accepted if it is correct.
-    fn last_of_full(&self, region_sequence: u64) -> Option<u64> {
+    fn last_of_full(&self, region_sequence: RegionSequence) -> Option<BatchSequence> {
         let scan = self.live(region_sequence)?;
-        let last = self.live(region_sequence + 1)?.first_batch.checked_sub(1)?;
+        let last = self.live(region_sequence.next())?.first_batch.checked_previous()?;
         let owned = self.any_epoch || epochs::accepts(&self.superblock.epochs, last, scan.epoch);
         let whole = scan.first_batch <= last && last <= self.known && owned;
         (scan.directory_pages > 0 && whole).then_some(last)
     }
 
-    fn lane_of(&self, region_sequence: u64) -> Option<usize> {
+    fn lane_of(&self, region_sequence: RegionSequence) -> Option<usize> {
         let of = |lane: &Lane| matches!(*lane, Lane::Reading(r) | Lane::Read(r, _) if r == region_sequence);
         self.ahead.lanes.iter().position(of)
     }
@@ -90,7 +91,7 @@ impl Log {
         while r.ahead.next < end {
             let Some(lane) = r.ahead.lanes.iter().position(|l| *l == Lane::Idle) else { break };
             let region_sequence = r.ahead.next;
-            r.ahead.next += 1;
+            r.ahead.next = region_sequence.next();
             if r.last_of_full(region_sequence).is_none() {
                 continue;
             }
@@ -170,7 +171,7 @@ impl Log {
         })?;
         let own = (header.region_sequence, header.first_batch) == (r.region_sequence, r.expected)
             && header.epoch == scan.epoch;
-        match header.first_batch + contents.batches.len() as u64 == last + 1 {
+        match header.first_batch + contents.batches.len() as u64 == last.next() {
             _ if !own => Err(Unfit::Stale),
             false => Err(Unfit::Dropped),
             true => Ok(header),
@@ -187,14 +188,14 @@ impl Log {
                 epoch: d.epoch,
                 sequence: r.expected,
                 region_sequence: r.region_sequence,
-                synced: 0,
-                generation: 0,
+                synced: BatchSequence::NONE,
+                generation: SuperblockGeneration::NONE,
                 pages,
             };
             self.enter_region(r, &header);
             self.give(r, &header, entries);
             r.page += pages;
-            r.expected += 1;
+            r.expected = r.expected.next();
         }
         r.last_region = Some(r.region_sequence);
         r.report.directories.believed += 1;
@@ -210,8 +211,8 @@ impl Log {
             epoch: scan.epoch,
             sequence: r.expected,
             region_sequence: r.region_sequence,
-            synced: 0,
-            generation: 0,
+            synced: BatchSequence::NONE,
+            generation: SuperblockGeneration::NONE,
             pages,
         };
         r.entries.clear();
@@ -233,9 +234,15 @@ impl Ahead {
     }
 
     /// Pages of the batch, and the place of its entries.
-    fn batch(&self, region_sequence: u64, page: u32, sequence: u64) -> Option<(u32, usize, usize)> {
-        let first = self.known.filter(|_| self.asked == Some(region_sequence))?;
-        let n = usize::try_from(sequence.checked_sub(first)?).ok()?;
+    fn batch(
+        &self,
+        region_sequence: RegionSequence,
+        page: u32,
+        sequence: BatchSequence,
+    ) -> Option<(u32, usize, usize)> {
+        let asked = self.asked == Some(region_sequence);
+        let first = self.known.filter(|&first| asked && first <= sequence)?;
+        let n = usize::try_from(sequence - first).ok()?;
         let &(at, pages, from, to) = self.pages.get(n)?;
         (at == page).then_some((pages, from, to))
     }
@@ -243,9 +250,9 @@ impl Ahead {
     /// Whether the directory has other entries than this batch's header.
     pub fn contradicts(
         &self,
-        region_sequence: u64,
+        region_sequence: RegionSequence,
         page: u32,
-        sequence: u64,
+        sequence: BatchSequence,
         entries: &[Entry],
     ) -> bool {
         if self.known.is_none() || self.asked != Some(region_sequence) {

@@ -22,6 +22,7 @@ use crate::key::{BlockKey, Position};
 use crate::log::{BATCH_BUFFERS, Log, Phase};
 use crate::operation::Operation;
 use crate::sabotage::Bug;
+use crate::sequence::{AppendSerial, BatchSequence, RegionSequence, SuperblockGeneration};
 use crate::types::Event;
 use forebay_effect::{Effect, Frame, IoError, Outcome, Place, Segment};
 use std::collections::VecDeque;
@@ -30,7 +31,7 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy)]
 pub(crate) struct Queued {
     /// Order of arrival, from 1.
-    pub serial: u64,
+    pub serial: AppendSerial,
     /// The caller's name for it; none for tombstones of the activity log.
     pub ticket: Option<u64>,
     pub key: BlockKey,
@@ -52,13 +53,13 @@ pub(crate) struct Queue {
     /// No more records are added to `carried` for now.
     pub close_carried: bool,
     /// Serial of the newest append.
-    pub last_serial: u64,
+    pub last_serial: AppendSerial,
     /// A caller waits for appends up to this serial.
-    pub close_through: u64,
+    pub close_through: AppendSerial,
     /// Tombstones of the activity log among the items.
     pub internal: u32,
     /// Batches end at these serials: the clean mark does not cover later appends (serial, ticket).
-    pub barriers: VecDeque<(u64, u64)>,
+    pub barriers: VecDeque<(AppendSerial, u64)>,
     /// Tickets of dirty records that were withdrawn and whose owner has not been notified.
     pub taken_back: VecDeque<u64>,
     /// How much of the front fits into the next batch, as far as measured.
@@ -84,8 +85,8 @@ impl Queue {
             items: VecDeque::with_capacity(capacity),
             carried: VecDeque::new(),
             close_carried: false,
-            last_serial: 0,
-            close_through: 0,
+            last_serial: AppendSerial::NONE,
+            close_through: AppendSerial::NONE,
             internal: 0,
             barriers: VecDeque::new(),
             taken_back: VecDeque::new(),
@@ -94,8 +95,8 @@ impl Queue {
     }
 
     /// Queues an append and returns its serial.
-    pub fn push(&mut self, item: Queued) -> u64 {
-        self.last_serial += 1;
+    pub fn push(&mut self, item: Queued) -> AppendSerial {
+        self.last_serial = self.last_serial.next();
         self.internal += u32::from(item.ticket.is_none());
         self.items.push_back(Queued { serial: self.last_serial, ..item });
         self.last_serial
@@ -120,7 +121,7 @@ impl Queue {
         if fill.room != room {
             fill = Fill { room, ..Fill::default() };
         }
-        let barrier = self.barriers.front().map_or(u64::MAX, |b| b.0);
+        let barrier = self.barriers.front().map_or(AppendSerial::MAX, |b| b.0);
         while !fill.full && fill.count < self.items.len() {
             let item = &self.items[fill.count];
             let pages = geometry.payload_pages(item.valid);
@@ -160,7 +161,7 @@ enum State {
 /// A batch between forming and completion.
 struct Batch {
     state: State,
-    sequence: u64,
+    sequence: BatchSequence,
     /// First page of the write on the device.
     page: u32,
     /// Pages, including the batch header but not the region header.
@@ -171,13 +172,13 @@ struct Batch {
     opens_region: bool,
     /// Its records were on flash before.
     carried: bool,
-    region_sequence: u64,
+    region_sequence: RegionSequence,
     entries: Vec<InBatch>,
     sums_missing: usize,
-    last_serial: u64,
+    last_serial: AppendSerial,
     /// The newest batch that was known to be durable when the write was issued.
-    synced: u64,
-    generation: u64,
+    synced: BatchSequence,
+    generation: SuperblockGeneration,
     /// Whether the headers are in the batch's buffer.
     encoded: bool,
 }
@@ -197,7 +198,7 @@ struct Forming {
     sums_missing: usize,
     /// A payload has no checksum to wait for.
     unsummed: bool,
-    last_serial: u64,
+    last_serial: AppendSerial,
 }
 
 struct InBatch {
@@ -223,7 +224,7 @@ pub(crate) struct Batches {
     /// Batches whose checksums and writes have not been requested, oldest first.
     pub unsummed: VecDeque<usize>,
     /// Sequence of the next batch.
-    pub next_sequence: u64,
+    pub next_sequence: BatchSequence,
     /// The log has latched: no batch counts any more.
     broken: bool,
 }
@@ -239,18 +240,18 @@ impl Batches {
         let count = geometry.inflight_batches_max as usize;
         let batch = || Batch {
             state: State::Free,
-            sequence: 0,
+            sequence: BatchSequence::NONE,
             page: 0,
             pages: 0,
             writes: 0,
             opens_region: false,
             carried: false,
-            region_sequence: 0,
+            region_sequence: RegionSequence::FIRST,
             entries: Vec::with_capacity(geometry.batch_entries_max as usize),
             sums_missing: 0,
-            last_serial: 0,
-            synced: 0,
-            generation: 0,
+            last_serial: AppendSerial::NONE,
+            synced: BatchSequence::NONE,
+            generation: SuperblockGeneration::NONE,
             encoded: false,
         };
         Batches {
@@ -258,14 +259,14 @@ impl Batches {
             order: VecDeque::with_capacity(count),
             free: (0..count).rev().collect(),
             unsummed: VecDeque::with_capacity(count),
-            next_sequence: 1,
+            next_sequence: BatchSequence::FIRST,
             broken: false,
         }
     }
 
-    /// Serial of the last append in a batch in flight; 0 if none is in flight.
-    pub fn last_serial(&self) -> u64 {
-        self.order.iter().map(|&n| self.all[n].last_serial).max().unwrap_or(0)
+    /// Serial of the last append in a batch in flight; `NONE` if no batch is in flight.
+    pub fn last_serial(&self) -> AppendSerial {
+        self.order.iter().map(|&n| self.all[n].last_serial).max().unwrap_or(AppendSerial::NONE)
     }
 
     /// Whether no batch is in flight.
@@ -282,7 +283,7 @@ impl Log {
             return;
         }
         self.queue.push(Queued {
-            serial: 0,
+            serial: AppendSerial::NONE,
             ticket: None,
             key,
             valid: 0,
@@ -312,7 +313,7 @@ impl Log {
             // (At the end of a stop nothing is carried any more.)
             let stops = matches!(self.phase, Phase::Flushing { .. });
             let last_room = stops || carried && !front.spare;
-            let last = self.batches.next_sequence - 1;
+            let last = self.batches.next_sequence.previous();
             let Some(room) = self.regions.room(needed, last, last_room) else { break };
             if carried {
                 let fill = self.queue.measure_carried(room, &self.geometry);
@@ -355,7 +356,7 @@ impl Log {
     /// its checksums.
     pub(crate) fn form_batch(&mut self, fill: Fill, carried: bool) {
         let sequence = self.batches.next_sequence;
-        self.batches.next_sequence += 1;
+        self.batches.next_sequence = sequence.next();
         let pages = if self.geometry.has_slots() { 1 } else { 1 + fill.payload_pages };
         let epoch = self.superblock.contents.epoch;
         let (region_sequence, page, opens_region) =
@@ -390,8 +391,8 @@ impl Log {
             entries,
             sums_missing,
             last_serial,
-            synced: 0,
-            generation: 0,
+            synced: BatchSequence::NONE,
+            generation: SuperblockGeneration::NONE,
             encoded: false,
         };
         self.queue.fill = Fill::default();
@@ -478,7 +479,7 @@ impl Log {
         }
         let batch = &mut self.batches.all[index];
         batch.state = State::Writing;
-        (batch.synced, batch.generation) = (self.commit.durable_sequence, self.superblock.known());
+        (batch.synced, batch.generation) = (self.commit.durable_batch, self.superblock.known());
         let buffer = BATCH_BUFFERS + index;
         self.segments.clear();
         let headers = 1 + u32::from(batch.opens_region);

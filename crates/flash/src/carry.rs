@@ -7,6 +7,7 @@ use crate::batches::{Fill, Queue, Queued};
 use crate::geometry::Geometry;
 use crate::key::BlockKey;
 use crate::log::{Log, Phase};
+use crate::sequence::AppendSerial;
 use crate::types::{Append, Event};
 
 impl Queue {
@@ -22,9 +23,13 @@ impl Queue {
 
     /// Withdraws the waiting appends, and calls `refused` with the ticket of each. Returns the
     /// serial of the first dirty one; `taken` is the serial of the last append that is in a batch.
-    fn take_back(&mut self, taken: u64, mut refused: impl FnMut(u64, &Queued)) -> u64 {
-        let mut first = u64::MAX;
-        let barrier = self.barriers.back().map_or(0, |b| b.0);
+    fn take_back(
+        &mut self,
+        taken: AppendSerial,
+        mut refused: impl FnMut(u64, &Queued),
+    ) -> AppendSerial {
+        let mut first = AppendSerial::MAX;
+        let barrier = self.barriers.back().map_or(AppendSerial::NONE, |b| b.0);
         self.items.retain(|item| {
             match item.ticket {
                 // (What a mark waits for goes its way.)

@@ -30,6 +30,7 @@ use crate::key::{BlockKey, Position};
 use crate::layout::Layout;
 use crate::log::{Log, Phase};
 use crate::sabotage::Bug;
+use crate::sequence::BatchSequence;
 use crate::types::{Event, Mapping};
 use forebay_effect::IoError;
 use std::collections::VecDeque;
@@ -81,7 +82,7 @@ impl Note {
 /// A cell in limbo.
 struct Limbo {
     /// The batch that must be durable before the cell leaves limbo.
-    sequence: u64,
+    sequence: BatchSequence,
     cell: u32,
     /// The block, if a caller waits for its unmapping to become durable.
     unmapped: Option<BlockKey>,
@@ -237,7 +238,7 @@ impl Cells {
 
     /// The cell leaves limbo when batch `sequence` is durable. If its record was unmapped, the cell
     /// is free when the owner of the index has polled that event.
-    pub fn put_in_limbo(&mut self, sequence: u64, cell: u32, unmapped: Option<BlockKey>) {
+    pub fn put_in_limbo(&mut self, sequence: BatchSequence, cell: u32, unmapped: Option<BlockKey>) {
         self.limbo.push_back(Limbo { sequence, cell, unmapped });
     }
 
@@ -248,7 +249,7 @@ impl Cells {
     }
 
     /// The batch that must be durable before another cell is free.
-    pub fn next_limbo(&self) -> Option<u64> {
+    pub fn next_limbo(&self) -> Option<BatchSequence> {
         self.limbo.front().map(|l| l.sequence)
     }
 }
@@ -267,7 +268,7 @@ impl Log {
         if self.sabotage.is(Bug::CellReusedEarly) {
             self.cells.free.push_back(cell);
         } else {
-            self.cells.put_in_limbo(self.commit.complete_sequence, cell, None);
+            self.cells.put_in_limbo(self.commit.complete_batch, cell, None);
         }
         if self.cells.is_short() {
             self.pump();
@@ -426,7 +427,7 @@ impl Log {
             if fill.is_none() && !(notes_due && may) {
                 break;
             }
-            if self.regions.room(1, self.batches.next_sequence - 1, false).is_none() {
+            if self.regions.room(1, self.batches.next_sequence.previous(), false).is_none() {
                 break;
             }
             self.form_batch(fill.unwrap_or_default(), false);
@@ -442,7 +443,7 @@ impl Log {
         }
         let mut progress = false;
         while let Some(limbo) = self.cells.limbo.front() {
-            if limbo.sequence > self.commit.durable_sequence {
+            if limbo.sequence > self.commit.durable_batch {
                 break;
             }
             let Limbo { cell, unmapped, .. } =

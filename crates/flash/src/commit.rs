@@ -17,6 +17,9 @@ use crate::format::superblock::{SECOND_COPIES_AT, Superblock};
 use crate::log::{Log, Phase, SUPERBLOCK_BUFFER};
 use crate::operation::Operation;
 use crate::sabotage::Bug;
+use crate::sequence::{
+    AppendSerial, BatchSequence, RegionSequence, SuperblockGeneration, SuperblockVersion,
+};
 use crate::types::{Binding, Event, RecoveryReport, Sealed};
 use forebay_block::Volume;
 use forebay_effect::{IoError, Outcome, Place, Segment};
@@ -25,15 +28,15 @@ use std::collections::VecDeque;
 /// Which appends are complete, which are durable, and who waits.
 pub(crate) struct Commit {
     /// Newest append that is complete with all before it.
-    pub complete_serial: u64,
+    pub complete_serial: AppendSerial,
     /// Newest batch that is complete with all before it.
-    pub complete_sequence: u64,
-    pub durable_serial: u64,
-    pub durable_sequence: u64,
+    pub complete_batch: BatchSequence,
+    pub durable_serial: AppendSerial,
+    pub durable_batch: BatchSequence,
     /// A batch that a caller needs to be durable (see [`Log::make_durable`]).
-    pub awaited: u64,
+    pub awaited: BatchSequence,
     /// Calls of `sync` (serial, ticket).
-    pub tickets: VecDeque<(u64, u64)>,
+    pub tickets: VecDeque<(AppendSerial, u64)>,
     in_flight: bool,
     covers: Covers,
 }
@@ -41,20 +44,20 @@ pub(crate) struct Commit {
 /// The appends that the sync in flight makes durable.
 #[derive(Clone, Copy, Default)]
 struct Covers {
-    serial: u64,
-    sequence: u64,
+    serial: AppendSerial,
+    batch: BatchSequence,
     superblock: bool,
-    mirrored: u64,
+    mirrored: SuperblockVersion,
 }
 
 impl Commit {
     pub fn new(capacity: usize) -> Commit {
         Commit {
-            complete_serial: 0,
-            complete_sequence: 0,
-            durable_serial: 0,
-            durable_sequence: 0,
-            awaited: 0,
+            complete_serial: AppendSerial::NONE,
+            complete_batch: BatchSequence::NONE,
+            durable_serial: AppendSerial::NONE,
+            durable_batch: BatchSequence::NONE,
+            awaited: BatchSequence::NONE,
             tickets: VecDeque::with_capacity(capacity),
             in_flight: false,
             covers: Covers::default(),
@@ -62,13 +65,13 @@ impl Commit {
     }
 
     /// Whether a sync now would make `serial` durable, if it is not yet.
-    pub fn would_cover(&self, serial: u64) -> bool {
-        (self.durable_serial + 1..=self.complete_serial).contains(&serial)
+    pub fn would_cover(&self, serial: AppendSerial) -> bool {
+        self.durable_serial < serial && serial <= self.complete_serial
     }
 
     /// Whether a sync now would make the batch durable, if it is not yet.
-    pub fn would_cover_batch(&self, sequence: u64) -> bool {
-        (self.durable_sequence + 1..=self.complete_sequence).contains(&sequence)
+    pub fn would_cover_batch(&self, sequence: BatchSequence) -> bool {
+        self.durable_batch < sequence && sequence <= self.complete_batch
     }
 }
 
@@ -98,18 +101,18 @@ enum Mark {
 pub(crate) struct SuperblockWriter {
     pub contents: Superblock,
     /// Version that includes every change so far.
-    wanted: u64,
+    wanted: SuperblockVersion,
     /// Version encoded last.
-    encoded: u64,
+    encoded: SuperblockVersion,
     /// Version that is durable in at least one copy.
-    pub durable: u64,
+    pub durable: SuperblockVersion,
     /// Version written to both copies, and made durable in both.
-    mirrored: u64,
-    pub settled: u64,
+    mirrored: SuperblockVersion,
+    pub settled: SuperblockVersion,
     /// Version that a caller needs durable in both copies.
-    pub settle: u64,
+    pub settle: SuperblockVersion,
     /// Generation known to be durable.
-    durable_generation: u64,
+    durable_generation: SuperblockGeneration,
     step: Step,
     /// The copy that the next (or current) update writes first.
     pub copy: u32,
@@ -118,19 +121,19 @@ pub(crate) struct SuperblockWriter {
     /// both new copies are written.
     to_erase: &'static [u64],
     /// Tail in the last encoded version.
-    tail: u64,
-    marks: VecDeque<(u64, Mark)>,
+    tail: RegionSequence,
+    marks: VecDeque<(SuperblockVersion, Mark)>,
 }
 
 impl SuperblockWriter {
     /// The contents have changed; returns the version that will include the change.
-    pub fn touch(&mut self) -> u64 {
-        self.wanted = self.encoded + 1;
+    pub fn touch(&mut self) -> SuperblockVersion {
+        self.wanted = self.encoded.next();
         self.wanted
     }
 
     /// Whether `version` has been encoded, so that it cannot change any more.
-    pub fn is_encoded(&self, version: u64) -> bool {
+    pub fn is_encoded(&self, version: SuperblockVersion) -> bool {
         version <= self.encoded
     }
 
@@ -141,7 +144,7 @@ impl SuperblockWriter {
     }
 
     /// The generation known to be durable.
-    pub fn known(&self) -> u64 {
+    pub fn known(&self) -> SuperblockGeneration {
         self.durable_generation
     }
 }
@@ -153,7 +156,7 @@ impl Log {
         let room = crate::format::superblock::bindings_max(g) as usize;
         assert!(bindings.len() <= room, "the superblock holds at most {room} volumes");
         let mut starts = Vec::with_capacity(epochs::EPOCHS_MAX + 1);
-        epochs::begin(&mut starts, 1, 1, FIRST_EPOCH);
+        epochs::begin(&mut starts, BatchSequence::FIRST, BatchSequence::FIRST, FIRST_EPOCH);
         self.uuid = uuid;
         let cells = g.slots;
         self.cells.begin(&uuid, 0..cells);
@@ -162,7 +165,7 @@ impl Log {
             layout: g.layout().number(),
             clean: false,
             uuid,
-            generation: 0,
+            generation: SuperblockGeneration::NONE,
             epoch: FIRST_EPOCH,
             block_size: g.block_size,
             page_size: g.page_size,
@@ -171,10 +174,10 @@ impl Log {
             superblock_pages: g.superblock_pages,
             slots: g.slots,
             extent_bytes: g.extent_bytes,
-            tail_region: 0,
-            tail_batch: 1,
-            synced: 0,
-            clean_before: 0,
+            tail_region: RegionSequence::FIRST,
+            tail_batch: BatchSequence::FIRST,
+            synced: BatchSequence::NONE,
+            clean_before: BatchSequence::NONE,
             epochs: starts,
             active: Vec::with_capacity(g.active_extents_max as usize),
             bindings,
@@ -202,7 +205,7 @@ impl Log {
 
     pub(crate) fn request_clean_mark(&mut self, ticket: u64) {
         if self.queue.items.is_empty() {
-            self.mark_clean(self.batches.next_sequence - 1, ticket);
+            self.mark_clean(self.batches.next_sequence.previous(), ticket);
         } else {
             self.queue.push_barrier(ticket);
             self.queue.close_through = self.queue.last_serial;
@@ -210,7 +213,7 @@ impl Log {
     }
 
     /// Records of batches up to `sequence` are clean.
-    pub(crate) fn mark_clean(&mut self, sequence: u64, ticket: u64) {
+    pub(crate) fn mark_clean(&mut self, sequence: BatchSequence, ticket: u64) {
         self.superblock.contents.clean_before = sequence;
         let version = self.superblock.touch();
         self.superblock.marks.push_back((version, Mark::Clean(ticket)));
@@ -223,7 +226,7 @@ impl Log {
     }
 
     pub(crate) fn request_seal(&mut self, volumes: &[Sealed], stopped: bool, ticket: u64) {
-        let last = self.batches.next_sequence - 1;
+        let last = self.batches.next_sequence.previous();
         for volume in volumes {
             let mut bindings = self.superblock.contents.bindings.iter_mut();
             let Some(binding) = bindings.find(|b| b.volume == volume.volume) else { continue };
@@ -275,10 +278,10 @@ impl Log {
         let s = &mut self.superblock;
         s.tail = self.regions.tail_wanted;
         let c = &mut s.contents;
-        c.generation += 1;
+        c.generation = c.generation.next();
         c.tail_region = self.regions.tail_wanted;
         c.tail_batch = self.regions.tail_batch(self.batches.next_sequence);
-        c.synced = self.commit.durable_sequence;
+        c.synced = self.commit.durable_batch;
         if self.without_bytes {
             s.pages = c.bytes(self.activity.listed()) as u32 / self.geometry.page_size;
             return;
@@ -362,7 +365,7 @@ impl Log {
             || s.settle > s.settled && s.mirrored >= s.settle
             || c.tickets.front().is_some_and(|t| c.would_cover(t.0))
             || c.would_cover_batch(c.awaited)
-            || c.would_cover_batch(self.regions.release_sequence)
+            || c.would_cover_batch(self.regions.release_batch)
             || c.would_cover_batch(self.regions.checkpoint)
             || self.cells.is_short()
                 && self.cells.next_limbo().is_some_and(|s| c.would_cover_batch(s))
@@ -373,7 +376,7 @@ impl Log {
         }
         self.commit.covers = Covers {
             serial: c.complete_serial,
-            sequence: c.complete_sequence,
+            batch: c.complete_batch,
             superblock: s.step == Step::Written,
             mirrored: s.mirrored,
         };
@@ -404,7 +407,7 @@ impl Log {
         }
         self.stats.syncs += 1;
         self.commit.durable_serial = covers.serial;
-        self.commit.durable_sequence = covers.sequence;
+        self.commit.durable_batch = covers.batch;
         self.superblock.settled = covers.mirrored;
         self.grant_syncs();
         if covers.superblock {
@@ -432,7 +435,7 @@ impl Log {
         s.step = Step::Mirroring;
         self.stats.superblock_updates += 1;
         self.stats.regions_reclaimed += s.tail - self.regions.freed;
-        for sequence in self.regions.freed..s.tail {
+        for sequence in self.regions.freed.until(s.tail) {
             let region = self.regions.number(sequence);
             self.events.push_back(Event::RegionFreed { region });
         }

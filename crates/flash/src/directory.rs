@@ -15,6 +15,7 @@ use crate::format::directory::{Contents, DirectoryHeader, bytes};
 use crate::geometry::Geometry;
 use crate::log::{BATCH_BUFFERS, Log};
 use crate::operation::Operation;
+use crate::sequence::{BatchSequence, RegionSequence};
 use forebay_effect::Outcome;
 
 /// The slots layout has no directories: a sync is due after this many entries, about as many as a
@@ -41,9 +42,9 @@ pub(crate) struct Directories {
 /// The region of a directory.
 #[derive(Clone, Copy)]
 struct Named {
-    region_sequence: u64,
+    region_sequence: RegionSequence,
     epoch: u64,
-    first_batch: u64,
+    first_batch: BatchSequence,
 }
 
 impl Directories {
@@ -73,11 +74,11 @@ impl Directories {
 }
 
 impl Log {
-    /// A batch is complete, together with all before it.
-    pub(crate) fn take_down(
+    /// Lists a batch that is complete together with all before it.
+    pub(crate) fn list_batch(
         &mut self,
-        region_sequence: u64,
-        sequence: u64,
+        region_sequence: RegionSequence,
+        sequence: BatchSequence,
         entries: impl ExactSizeIterator<Item = Entry>,
     ) {
         if self.geometry.has_slots() {
@@ -118,7 +119,7 @@ impl Log {
         let region = self.regions.place(open.region_sequence);
         let sealed =
             region.sequence == open.region_sequence && open.region_sequence < self.regions.head;
-        let whole = sealed && region.last_batch <= self.commit.complete_sequence;
+        let whole = sealed && region.last_batch <= self.commit.complete_batch;
         if !whole || self.directories.is_writing() {
             return false;
         }

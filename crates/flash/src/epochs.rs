@@ -5,6 +5,8 @@
 //! coming back: for each batch sequence it names the one epoch whose batch counts. An epoch writes
 //! each sequence once, so (epoch, sequence) names one batch.
 
+use crate::sequence::BatchSequence;
+
 /// Most epochs remembered. Older boundaries are forgotten; for them, only the order of regions
 /// decides (a region's batches end where the next region's begin).
 pub(crate) const EPOCHS_MAX: usize = 64;
@@ -18,13 +20,13 @@ pub const FIRST_EPOCH: u64 = 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EpochStart {
     /// Sequence of its first batch.
-    pub first_batch: u64,
+    pub first_batch: BatchSequence,
     /// The epoch.
     pub epoch: u64,
 }
 
 /// Whether batch `sequence`, written in `epoch`, counts.
-pub(crate) fn accepts(table: &[EpochStart], sequence: u64, epoch: u64) -> bool {
+pub(crate) fn accepts(table: &[EpochStart], sequence: BatchSequence, epoch: u64) -> bool {
     match table.iter().rposition(|start| start.first_batch <= sequence) {
         Some(n) => table[n].epoch == epoch,
         None => table.first().is_some_and(|first| epoch < first.epoch),
@@ -33,7 +35,12 @@ pub(crate) fn accepts(table: &[EpochStart], sequence: u64, epoch: u64) -> bool {
 
 /// From batch `first_batch` on, only `epoch` counts. Forgets boundaries that no batch from
 /// `tail_batch` on needs.
-pub(crate) fn begin(table: &mut Vec<EpochStart>, tail_batch: u64, first_batch: u64, epoch: u64) {
+pub(crate) fn begin(
+    table: &mut Vec<EpochStart>,
+    tail_batch: BatchSequence,
+    first_batch: BatchSequence,
+    epoch: u64,
+) {
     table.retain(|start| start.first_batch < first_batch);
     table.push(EpochStart { first_batch, epoch });
     while table.len() > 1 && (table[1].first_batch <= tail_batch || table.len() > EPOCHS_MAX) {
@@ -45,12 +52,21 @@ pub(crate) fn begin(table: &mut Vec<EpochStart>, tail_batch: u64, first_batch: u
 mod tests {
     use super::*;
 
+    /// An epoch begins with batch `first`, and the tail is batch 1.
+    fn begin(table: &mut Vec<EpochStart>, first: u64, epoch: u64) {
+        super::begin(table, BatchSequence(1), BatchSequence(first), epoch);
+    }
+
+    fn accepts(table: &[EpochStart], sequence: u64, epoch: u64) -> bool {
+        super::accepts(table, BatchSequence(sequence), epoch)
+    }
+
     #[test]
     fn only_the_owner_of_a_sequence_counts() {
         let mut table = Vec::new();
-        begin(&mut table, 1, 1, 1);
-        begin(&mut table, 1, 10, 2);
-        begin(&mut table, 1, 20, 3);
+        begin(&mut table, 1, 1);
+        begin(&mut table, 10, 2);
+        begin(&mut table, 20, 3);
         for (sequence, owner) in [(1, 1), (9, 1), (10, 2), (19, 2), (20, 3), (1000, 3)] {
             for epoch in 1..=4 {
                 assert_eq!(accepts(&table, sequence, epoch), epoch == owner, "{sequence} {epoch}");
@@ -61,12 +77,12 @@ mod tests {
     #[test]
     fn an_epoch_that_wrote_nothing_that_counts_disappears() {
         let mut table = Vec::new();
-        begin(&mut table, 1, 1, 1);
-        begin(&mut table, 1, 10, 2);
-        begin(&mut table, 1, 10, 3);
+        begin(&mut table, 1, 1);
+        begin(&mut table, 10, 2);
+        begin(&mut table, 10, 3);
         assert_eq!(table.len(), 2);
         assert!(!accepts(&table, 10, 2) && accepts(&table, 10, 3));
-        begin(&mut table, 1, 5, 4);
+        begin(&mut table, 5, 4);
         assert_eq!(table.len(), 2);
         assert!(!accepts(&table, 5, 1) && accepts(&table, 4, 1) && accepts(&table, 5, 4));
     }
@@ -75,12 +91,12 @@ mod tests {
     fn boundaries_before_the_tail_are_forgotten_and_the_table_is_bounded() {
         let mut table = Vec::new();
         for n in 0..200 {
-            begin(&mut table, 1, 1 + 10 * n, 1 + n);
+            begin(&mut table, 1 + 10 * n, 1 + n);
         }
         assert_eq!(table.len(), EPOCHS_MAX);
         assert!(accepts(&table, 5, 1), "older batches stay readable");
         assert!(!accepts(&table, 5, 200));
-        begin(&mut table, 1985, 2001, 201);
-        assert_eq!(table.iter().map(|s| s.first_batch).collect::<Vec<_>>(), [1981, 1991, 2001]);
+        super::begin(&mut table, BatchSequence(1985), BatchSequence(2001), 201);
+        assert_eq!(table.iter().map(|s| s.first_batch.0).collect::<Vec<_>>(), [1981, 1991, 2001]);
     }
 }

@@ -35,6 +35,7 @@ mod regions;
 mod remains;
 #[doc(hidden)]
 pub mod sabotage;
+mod sequence;
 mod stamp;
 mod types;
 mod waiting;
@@ -46,6 +47,7 @@ pub use geometry::{GRANULES_MAX, Geometry, GeometryError, POSITIONS_MAX};
 pub use key::{BlockKey, Position};
 pub use layout::Layout;
 pub use log::Log;
+pub use sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 pub use stamp::{Older, Stamp, StoreStamp};
 pub use types::{
     Append, Binding, Damage, DirectoryCounts, Event, ExtentId, LogError, LogStats, Mapping,

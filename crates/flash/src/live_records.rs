@@ -8,13 +8,14 @@
 
 use crate::format::batch::Entry;
 use crate::key::BlockKey;
+use crate::sequence::{BatchSequence, RegionSequence};
 
 /// The newest record of a block.
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
     pub entry: Entry,
-    pub sequence: u64,
-    pub region_sequence: u64,
+    pub sequence: BatchSequence,
+    pub region_sequence: RegionSequence,
     pub verified: bool,
     /// Order of application, which is the order of the journal; from 1 on.
     order: u64,
@@ -106,7 +107,13 @@ impl LiveRecords {
     }
 
     /// Inserts a record: older records of its block, or in its cell, no longer count.
-    pub fn put(&mut self, entry: &Entry, sequence: u64, region_sequence: u64, verified: bool) {
+    pub fn put(
+        &mut self,
+        entry: &Entry,
+        region_sequence: RegionSequence,
+        sequence: BatchSequence,
+        verified: bool,
+    ) {
         self.remove(entry.key);
         // Two owners of a cell there are only if what forgot the first was damaged.
         if let Some(first) = &self.records[entry.cell as usize] {
@@ -183,7 +190,9 @@ mod tests {
                 } else {
                     plain.retain(|_, record| record.1 != cell);
                     plain.insert(order, (block, cell));
-                    live.put(&entry(block, cell, order), u64::from(order), 0, order % 2 == 0);
+                    let sequence = BatchSequence(order.into());
+                    let entry = entry(block, cell, order);
+                    live.put(&entry, RegionSequence::FIRST, sequence, order % 2 == 0);
                 }
                 if order % 97 == 0 {
                     let found = live.in_order().into_iter().filter_map(|cell| live.in_cell(cell));

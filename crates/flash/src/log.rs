@@ -13,6 +13,7 @@ use crate::recovery::Recovery;
 use crate::regions::Regions;
 use crate::remains::Remains;
 use crate::sabotage::{Bug, Sabotage};
+use crate::sequence::{AppendSerial, SuperblockVersion};
 use crate::types::{
     Append, Binding, Event, ExtentId, LogStats, Options, Recovering, RecoveryReport, Sealed, Start,
 };
@@ -82,19 +83,19 @@ pub(crate) enum Phase {
     /// Reading the device.
     Recovering,
     /// The superblock of this epoch (a version of it) is being made durable.
-    Opening { version: u64, report: Box<RecoveryReport> },
+    Opening { version: SuperblockVersion, report: Box<RecoveryReport> },
     /// Taking appends.
     Running,
     /// Waiting for everything appended to complete.
     Draining,
     /// The last tombstones are being made durable.
-    Flushing { serial: u64, remove: bool },
+    Flushing { serial: AppendSerial, remove: bool },
     /// The clean superblock is being made durable.
-    Closing { version: u64 },
+    Closing { version: SuperblockVersion },
     /// Stopped, failed to start, or checked.
     Closed,
     /// Stopped; the superblock with the seals is being made durable.
-    Sealing { version: u64, ticket: u64 },
+    Sealing { version: SuperblockVersion, ticket: u64 },
 }
 
 /// The metadata buffer from which the superblock is written (and into which its first copy is
@@ -200,7 +201,7 @@ impl Log {
             return None;
         }
         Some(Queued {
-            serial: 0,
+            serial: AppendSerial::NONE,
             ticket: Some(ticket),
             key,
             valid,
@@ -281,7 +282,7 @@ impl Log {
     /// # Panics
     /// If the region is not being reclaimed.
     pub fn region_released(&mut self, region: u32) {
-        self.regions.release(region, self.commit.complete_sequence);
+        self.regions.release(region, self.commit.complete_batch);
         self.pump();
     }
 
@@ -578,8 +579,8 @@ impl Log {
 
     /// The numbers of the regions in use, oldest first.
     pub fn regions_in_use(&self) -> impl Iterator<Item = u32> + '_ {
-        let end = self.regions.head + u64::from(self.regions.open);
-        (self.regions.tail..end).map(|s| self.regions.number(s))
+        let uses = self.regions.tail.until(self.regions.end());
+        uses.map(|sequence| self.regions.number(sequence))
     }
 
     /// Whether recovery has returned everything that it found, and the log is about to begin its
@@ -676,8 +677,8 @@ impl Log {
             "\nlog: {:?}, {} waiting to be written, durable to {} of {}, {}",
             self.phase,
             self.queue.items.len(),
-            self.commit.durable_sequence,
-            self.commit.complete_sequence,
+            self.commit.durable_batch,
+            self.commit.complete_batch,
             self.cells
         )
     }

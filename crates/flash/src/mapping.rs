@@ -23,13 +23,14 @@ use crate::live_records::{Found, LiveRecords};
 use crate::log::Log;
 use crate::recovery::{Recovery, Step};
 use crate::sabotage::Bug;
+use crate::sequence::{BatchSequence, RegionSequence};
 use crate::types::{Event, Record};
 use std::collections::VecDeque;
 
 /// A batch of the tail.
 struct Walked {
-    sequence: u64,
-    region_sequence: u64,
+    sequence: BatchSequence,
+    region_sequence: RegionSequence,
     entries: Vec<(Entry, Payload)>,
 }
 
@@ -46,7 +47,7 @@ pub(crate) struct Mapped {
     tail: VecDeque<Walked>,
     live: Option<LiveRecords>,
     /// Newest region with an applied batch.
-    last_region: Option<u64>,
+    last_region: Option<RegionSequence>,
     /// Payloads still to be verified: those of the tail, by batch and entry, then (when checking)
     /// those of the mapping.
     tail_todo: VecDeque<(usize, usize)>,
@@ -67,7 +68,7 @@ impl Mapped {
                 continue;
             }
             let verified = *payload == Payload::Whole;
-            live.put(entry, batch.sequence, batch.region_sequence, verified);
+            live.put(entry, batch.region_sequence, batch.sequence, verified);
         }
         self.last_region = Some(batch.region_sequence);
         tombstones
@@ -125,7 +126,7 @@ impl Log {
         r.mapped.tail.push_back(Walked { sequence, region_sequence, entries });
         self.apply_known(r);
         r.page += header.pages;
-        r.expected += 1;
+        r.expected = r.expected.next();
     }
 
     fn apply_known(&mut self, r: &mut Recovery) {
@@ -197,7 +198,7 @@ impl Log {
         let count = r.mapped.whole_batches();
         let dropped = r.mapped.tail.len() - count;
         r.report.batches_dropped += dropped as u64;
-        r.expected -= dropped as u64;
+        r.expected = r.expected - dropped as u64;
         r.mapped.tail.truncate(count);
         while !r.mapped.tail.is_empty() {
             self.apply_next(r);
@@ -261,8 +262,9 @@ mod tests {
             let entries = batch.iter().map(|&(block, valid, dirty, whole)| {
                 (entry(block, valid, dirty), if whole { Payload::Whole } else { Payload::Fails })
             });
-            let (sequence, entries) = (n as u64 + 1, entries.collect());
-            mapped.tail.push_back(Walked { sequence, region_sequence: 0, entries });
+            let (sequence, entries) = (BatchSequence::FIRST + n as u64, entries.collect());
+            let region_sequence = RegionSequence::FIRST;
+            mapped.tail.push_back(Walked { sequence, region_sequence, entries });
         }
         mapped
     }

@@ -7,17 +7,18 @@
 use crate::format::batch::BatchHeader;
 use crate::log::Log;
 use crate::recovery::{Recovery, Step};
+use crate::sequence::{BatchSequence, RegionSequence};
 
 /// A search ahead in progress.
 #[derive(Default)]
 pub(crate) struct Probe {
     /// Next page to look at.
-    region_sequence: u64,
+    region_sequence: RegionSequence,
     page: u32,
     /// Pages requested.
     pages: u32,
     /// The nearest batch found: region sequence, page, batch sequence.
-    found: Option<(u64, u32, u64)>,
+    found: Option<(RegionSequence, u32, BatchSequence)>,
     /// Batches found.
     count: u64,
     /// The batch in question is there, only its payloads fail.
@@ -49,7 +50,7 @@ impl Log {
                 let page = self.page_of(r.probe.region_sequence, r.probe.page);
                 return self.push_read(r.chunk_buffer(), page, r.probe.pages);
             }
-            r.probe.region_sequence += 1;
+            r.probe.region_sequence = r.probe.region_sequence.next();
             r.probe.page = 1;
         }
         self.decide(r);
@@ -96,15 +97,15 @@ impl Log {
             return self.accept_damaged(r);
         }
         match r.probe.found {
-            Some((region_sequence, page, sequence)) if r.known >= sequence - 1 => {
-                r.report.damage.batches.push((missing, sequence - 1));
+            Some((region_sequence, page, sequence)) if r.known >= sequence.previous() => {
+                r.report.damage.batches.push((missing, sequence.previous()));
                 (r.region_sequence, r.page, r.expected) = (region_sequence, page, sequence);
                 self.walk(r);
             }
             _ => {
                 r.report.damage.batches.push((missing, r.known));
                 r.report.batches_dropped = r.probe.count;
-                r.expected = r.known + 1;
+                r.expected = r.known.next();
                 self.log_ended(r);
             }
         }
@@ -124,6 +125,6 @@ impl Recovery {
         if self.probe.held {
             return self.known >= self.expected;
         }
-        self.probe.found.is_some_and(|(_, _, sequence)| self.known >= sequence - 1)
+        self.probe.found.is_some_and(|(_, _, sequence)| self.known >= sequence.previous())
     }
 }

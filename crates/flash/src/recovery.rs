@@ -30,6 +30,7 @@ use crate::operation::Operation;
 use crate::probe::Probe;
 use crate::regions::Region;
 use crate::sabotage::Bug;
+use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 use crate::stamp::{StoreStamp, judge};
 use crate::types::{Event, LogError, OnDamage, Options, Recovering, RecoveryReport, SEAL_BYTES};
 use crate::walk::{Verify, Window};
@@ -72,10 +73,10 @@ pub(crate) struct Scan {
     present: bool,
     /// Whether its own header is intact, or only its first batch's.
     header: bool,
-    sequence: u64,
+    sequence: RegionSequence,
     pub epoch: u64,
-    pub first_batch: u64,
-    synced: u64,
+    pub first_batch: BatchSequence,
+    synced: BatchSequence,
     /// Pages kept for its directory, by its own header.
     pub directory_pages: u32,
 }
@@ -92,11 +93,11 @@ pub(crate) struct Recovery {
     stores: Vec<StoreStamp>,
     /// Volumes whose store is an older copy that may be completed, and the newest batch that each
     /// has.
-    incomplete: Vec<(Volume, u64)>,
+    incomplete: Vec<(Volume, BatchSequence)>,
     /// By volume: clean records of batches up to this one do not count.
-    distrusted: Vec<u64>,
+    distrusted: Vec<BatchSequence>,
     /// By volume: no records of batches up to this one count.
-    voided: Vec<u64>,
+    voided: Vec<BatchSequence>,
     pub step: Step,
     pub superblock: Superblock,
     copies: [Option<Result<Superblock, FormatError>>; 2],
@@ -119,16 +120,16 @@ pub(crate) struct Recovery {
     chunk_pages: u32,
     /// The place of the next expected batch: region sequence, page within the region, batch
     /// sequence.
-    pub region_sequence: u64,
+    pub region_sequence: RegionSequence,
     pub page: u32,
-    pub expected: u64,
+    pub expected: BatchSequence,
     pub window: Window,
     pub ahead: Ahead,
     pub small_batches: bool,
     /// Highest batch sequence known to have been durable.
-    pub known: u64,
+    pub known: BatchSequence,
     /// Highest superblock generation known to have been durable.
-    pub generation: u64,
+    pub generation: SuperblockGeneration,
     /// The current batch.
     pub header: Option<BatchHeader>,
     pub entries: Vec<Entry>,
@@ -138,7 +139,7 @@ pub(crate) struct Recovery {
     pub probe: Probe,
     pub spare: Vec<Entry>,
     /// Newest region with a batch that counts.
-    pub last_region: Option<u64>,
+    pub last_region: Option<RegionSequence>,
     pub report: Box<RecoveryReport>,
 }
 
@@ -179,9 +180,9 @@ impl Recovery {
     }
 
     /// The region with this sequence, if it is there and counts.
-    pub fn live(&self, sequence: u64) -> Option<&Scan> {
+    pub fn live(&self, sequence: RegionSequence) -> Option<&Scan> {
         let tail = self.superblock.tail_region;
-        let scan = &self.scan[(sequence % self.regions()) as usize];
+        let scan = &self.scan[sequence.region(self.scan.len() as u32) as usize];
         let counts = scan.present
             && scan.sequence == sequence
             && (tail..tail + self.regions()).contains(&sequence)
@@ -194,7 +195,7 @@ impl Recovery {
     pub fn counts(
         &self,
         header: &BatchHeader,
-        region_sequence: u64,
+        region_sequence: RegionSequence,
         page: u32,
         pages: u32,
     ) -> bool {
@@ -215,17 +216,17 @@ impl Recovery {
     }
 
     /// Whether only the dirty granules of a record count.
-    pub fn distrusts(&self, volume: Volume, sequence: u64) -> bool {
+    pub fn distrusts(&self, volume: Volume, sequence: BatchSequence) -> bool {
         self.distrusted.get(volume.index()).is_some_and(|&until| sequence <= until)
     }
 
     /// If the volume's store may be completed: the batch after which it lacks the dirty records.
-    pub fn lacks(&self, volume: Volume) -> Option<u64> {
+    pub fn lacks(&self, volume: Volume) -> Option<BatchSequence> {
         self.incomplete.iter().find(|i| i.0 == volume).map(|i| i.1)
     }
 
     /// Whether the dirty granules of a record do not count either.
-    pub fn voids(&self, volume: Volume, sequence: u64) -> bool {
+    pub fn voids(&self, volume: Volume, sequence: BatchSequence) -> bool {
         self.voided.get(volume.index()).is_some_and(|&until| sequence <= until)
     }
 
@@ -265,14 +266,14 @@ impl Log {
             lanes: [0; SCANS as usize],
             buffers: self.directory_buffer() + 1,
             chunk_pages: chunk_pages(&self.geometry, &self.options),
-            region_sequence: 0,
+            region_sequence: RegionSequence::FIRST,
             page: 1,
-            expected: 0,
+            expected: BatchSequence::NONE,
             window: Window::default(),
             ahead: Ahead::default(),
             small_batches: false,
-            known: 0,
-            generation: 0,
+            known: BatchSequence::NONE,
+            generation: SuperblockGeneration::NONE,
             header: None,
             entries: Vec::new(),
             verify: Verify::default(),
@@ -465,17 +466,17 @@ impl Log {
         for binding in &s.bindings {
             let volume = binding.volume.index();
             if r.distrusted.len() <= volume {
-                r.distrusted.resize(volume + 1, 0);
-                r.voided.resize(volume + 1, 0);
+                r.distrusted.resize(volume + 1, BatchSequence::NONE);
+                r.voided.resize(volume + 1, BatchSequence::NONE);
             }
             let store = r.stores.iter().find(|store| store.volume == binding.volume);
             let released = store.is_some_and(|store| store.is_released(&s));
             if released && !r.changed.contains(&binding.volume) {
                 r.changed.push(binding.volume);
             }
-            r.voided[volume] = if released { u64::MAX } else { binding.voided };
+            r.voided[volume] = if released { BatchSequence::MAX } else { binding.voided };
             let changed = r.changed.contains(&binding.volume);
-            r.distrusted[volume] = if changed { u64::MAX } else { binding.distrusted };
+            r.distrusted[volume] = if changed { BatchSequence::MAX } else { binding.distrusted };
         }
         let incomplete = r.stores.iter().filter(|store| store.lacks_records_only(&s));
         r.incomplete = incomplete.map(|store| (store.volume, store.stamp.complete)).collect();
@@ -508,9 +509,9 @@ impl Log {
         if left > 0 {
             return;
         }
-        for sequence in r.region_sequence..r.region_sequence + r.regions() {
+        for sequence in r.region_sequence.until(r.region_sequence + r.regions()) {
             let Some(&scan) = r.live(sequence) else { continue };
-            r.live_regions = sequence + 1 - r.region_sequence;
+            r.live_regions = sequence.next() - r.region_sequence;
             r.known = r.known.max(scan.synced);
             if !scan.header {
                 let region = self.regions.number(sequence);
@@ -577,9 +578,9 @@ impl Log {
         if r.generation > r.superblock.generation {
             return self.refuse_stale(r);
         }
-        let end = r.expected - 1;
+        let end = r.expected.previous();
         let tail = r.superblock.tail_region;
-        let head = r.last_region.map_or(tail, |last| last + 1);
+        let head = r.last_region.map_or(tail, RegionSequence::next);
         r.report.epoch = r.superblock.epoch;
         r.report.bindings.clone_from(&r.superblock.bindings);
         r.report.regions_used = (head - tail) as u32;
@@ -599,12 +600,12 @@ impl Log {
         }
         r.changed.extend(report.outdated.iter().map(|o| o.0));
         self.add_unread_regions(tail, head, end);
-        self.batches.next_sequence = end + 1;
-        self.commit.complete_sequence = end;
+        self.batches.next_sequence = end.next();
+        self.commit.complete_batch = end;
         // What was read is durable: it was synced before. Where payloads lie in cells that has to
         // be said, because what is superseded may be written over from now on.
         let slots = self.geometry.has_slots();
-        self.commit.durable_sequence = if slots { end } else { r.known.min(end) };
+        self.commit.durable_batch = if slots { end } else { r.known.min(end) };
         self.superblock.copy = 1 - r.copy;
         let c = &mut self.superblock.contents;
         c.epoch = c.next_epoch();
@@ -621,18 +622,23 @@ impl Log {
                 binding.seal = [0; SEAL_BYTES];
             }
         }
-        epochs::begin(&mut c.epochs, c.tail_batch, end + 1, c.epoch);
+        epochs::begin(&mut c.epochs, c.tail_batch, end.next(), c.epoch);
         c.active.reserve(self.geometry.active_extents_max as usize);
         self.open(report);
     }
 
     /// Fills in the regions in use that the walk has not read.
-    fn add_unread_regions(&mut self, tail: u64, head: u64, end: u64) {
+    fn add_unread_regions(
+        &mut self,
+        tail: RegionSequence,
+        head: RegionSequence,
+        end: BatchSequence,
+    ) {
         self.regions.continue_at(tail, head);
-        let mut first_batch = end + 1;
-        for sequence in (tail..head).rev() {
+        let mut first_batch = end.next();
+        for sequence in tail.until(head).rev() {
             let region = self.regions.place_mut(sequence);
-            if region.sequence != sequence || region.first_batch == 0 {
+            if region.sequence != sequence || region.first_batch == BatchSequence::NONE {
                 *region = Region { sequence, first_batch, ..Region::default() };
             }
             region.last_batch = end;

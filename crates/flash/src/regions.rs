@@ -16,16 +16,17 @@ use crate::geometry::Geometry;
 use crate::key::{BlockKey, Position};
 use crate::log::{Log, Phase};
 use crate::sabotage::Bug;
+use crate::sequence::{BatchSequence, RegionSequence};
 use crate::types::{Event, Options};
 
 /// The state of a region in use.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Region {
-    pub sequence: u64,
+    pub sequence: RegionSequence,
     /// Sequence of its first batch.
-    pub first_batch: u64,
+    pub first_batch: BatchSequence,
     /// Sequence of its last batch, once sealed.
-    pub last_batch: u64,
+    pub last_batch: BatchSequence,
     /// The start of its payloads' seeds.
     pub seed: u32,
     /// The cache has released it.
@@ -43,14 +44,14 @@ pub(crate) struct Regions {
     reserve: u64,
     reclaims_max: u64,
     /// Oldest region that is not free.
-    pub tail: u64,
+    pub tail: RegionSequence,
     /// Oldest region that counts according to the durable superblock.
-    pub freed: u64,
+    pub freed: RegionSequence,
     /// The tail that the next superblock must have.
-    pub tail_wanted: u64,
-    pub released: u64,
-    pub reclaiming: u64,
-    pub head: u64,
+    pub tail_wanted: RegionSequence,
+    pub released: RegionSequence,
+    pub reclaiming: RegionSequence,
+    pub head: RegionSequence,
     /// Whether `head` is being filled.
     pub open: bool,
     /// Next free page of the open region.
@@ -58,12 +59,12 @@ pub(crate) struct Regions {
     /// The cache has asked for a region.
     asked: bool,
     /// Batches up to this one must be durable before the tail moves.
-    pub release_sequence: u64,
+    pub release_batch: BatchSequence,
     /// The region whose directory is being written.
-    pub directory_under_way: Option<u64>,
+    pub directory_under_way: Option<RegionSequence>,
     /// Batches up to this one are worth a sync: their regions are full and their directories
     /// written (in the slots layout: there are enough of them).
-    pub checkpoint: u64,
+    pub checkpoint: BatchSequence,
     /// The last free region is kept for batches with moves of mappings: the slots layout.
     keeps_last: bool,
     /// Free regions kept for records carried on from a region being reclaimed: the log layout.
@@ -73,9 +74,9 @@ pub(crate) struct Regions {
 }
 
 /// The start of the payload seeds of a region.
-pub(crate) fn region_seed(uuid: &[u8; 16], sequence: u64, epoch: u64) -> u32 {
+pub(crate) fn region_seed(uuid: &[u8; 16], sequence: RegionSequence, epoch: u64) -> u32 {
     let crc = crc32c::crc32c(uuid);
-    let crc = crc32c::crc32c_append(crc, &sequence.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc, &sequence.0.to_le_bytes());
     crc32c::crc32c_append(crc, &epoch.to_le_bytes())
 }
 
@@ -96,18 +97,18 @@ impl Regions {
                 _ => 2,
             },
             reclaims_max: u64::from(options.reclaims_max.max(1)),
-            tail: 0,
-            freed: 0,
-            tail_wanted: 0,
-            released: 0,
-            reclaiming: 0,
-            head: 0,
+            tail: RegionSequence::FIRST,
+            freed: RegionSequence::FIRST,
+            tail_wanted: RegionSequence::FIRST,
+            released: RegionSequence::FIRST,
+            reclaiming: RegionSequence::FIRST,
+            head: RegionSequence::FIRST,
             open: false,
             next_page: 0,
             asked: false,
-            release_sequence: 0,
+            release_batch: BatchSequence::NONE,
             directory_under_way: None,
-            checkpoint: 0,
+            checkpoint: BatchSequence::NONE,
             keeps_last: geometry.has_slots(),
             kept: geometry.regions_kept(),
             pages_skipped: 0,
@@ -115,29 +116,29 @@ impl Regions {
     }
 
     /// Continues after a recovery that found regions `tail` to `head` (exclusive) in use.
-    pub fn continue_at(&mut self, tail: u64, head: u64) {
+    pub fn continue_at(&mut self, tail: RegionSequence, head: RegionSequence) {
         (self.tail, self.freed, self.tail_wanted) = (tail, tail, tail);
         (self.released, self.reclaiming) = (tail, tail);
         self.head = head;
     }
 
     /// The region number of a sequence.
-    pub fn number(&self, sequence: u64) -> u32 {
-        (sequence % self.all.len() as u64) as u32
+    pub fn number(&self, sequence: RegionSequence) -> u32 {
+        sequence.region(self.all.len() as u32)
     }
 
     /// The state of the region in the place that this sequence has.
-    pub fn place(&self, sequence: u64) -> &Region {
+    pub fn place(&self, sequence: RegionSequence) -> &Region {
         &self.all[self.number(sequence) as usize]
     }
 
-    pub fn place_mut(&mut self, sequence: u64) -> &mut Region {
+    pub fn place_mut(&mut self, sequence: RegionSequence) -> &mut Region {
         let number = self.number(sequence);
         &mut self.all[number as usize]
     }
 
     /// The first region that is not in use.
-    pub fn end(&self) -> u64 {
+    pub fn end(&self) -> RegionSequence {
         self.head + u64::from(self.open)
     }
 
@@ -165,7 +166,7 @@ impl Regions {
     /// Pages that the next batch may have if it needs no more than `needed`: the rest of the open
     /// region, or a new one. Seals the open region if it has no room for `needed`. A `carried`
     /// batch may use the region that is reserved for it.
-    pub fn room(&mut self, needed: u32, last_batch: u64, carried: bool) -> Option<u32> {
+    pub fn room(&mut self, needed: u32, last_batch: BatchSequence, carried: bool) -> Option<u32> {
         let kept = if carried { 0 } else { self.kept };
         if self.open {
             let left = self.usable_pages - self.next_page;
@@ -202,10 +203,10 @@ impl Regions {
     pub fn take(
         &mut self,
         pages: u32,
-        sequence: u64,
+        sequence: BatchSequence,
         uuid: &[u8; 16],
         epoch: u64,
-    ) -> (u64, u32, bool) {
+    ) -> (RegionSequence, u32, bool) {
         let opens = !self.open;
         let number = self.number(self.head);
         if opens {
@@ -213,7 +214,7 @@ impl Regions {
             *self.place_mut(self.head) = Region {
                 sequence: self.head,
                 first_batch: sequence,
-                last_batch: 0,
+                last_batch: BatchSequence::NONE,
                 seed: region_seed(uuid, self.head, epoch),
                 released: false,
             };
@@ -226,11 +227,11 @@ impl Regions {
     }
 
     /// Ends the open region.
-    fn seal(&mut self, last_batch: u64) {
+    fn seal(&mut self, last_batch: BatchSequence) {
         self.place_mut(self.head).last_batch = last_batch;
         self.pages_skipped += u64::from(self.usable_pages - self.next_page);
         self.open = false;
-        self.head += 1;
+        self.head = self.head.next();
     }
 
     /// The cache asks for the oldest region.
@@ -240,16 +241,16 @@ impl Regions {
 
     /// The cache releases a region; the records that supersede its records are in batches up to
     /// `complete`.
-    pub fn release(&mut self, region: u32, complete: u64) {
+    pub fn release(&mut self, region: u32, complete: BatchSequence) {
         let sequence = self.all[region as usize].sequence;
         let asked_for = (self.released..self.reclaiming).contains(&sequence)
             && self.number(sequence) == region
             && !self.all[region as usize].released;
         assert!(asked_for, "region {region} is not being reclaimed");
         self.all[region as usize].released = true;
-        self.release_sequence = complete;
+        self.release_batch = complete;
         while self.released < self.reclaiming && self.place(self.released).released {
-            self.released += 1;
+            self.released = self.released.next();
         }
     }
 
@@ -257,11 +258,11 @@ impl Regions {
     pub fn forget(&mut self, region: u32) {
         let oldest = self.tail < self.freed && self.number(self.tail) == region;
         assert!(oldest, "region {region} is not the oldest of those freed");
-        self.tail += 1;
+        self.tail = self.tail.next();
     }
 
     /// Sequence of the first batch of the region that the next superblock calls the tail.
-    pub fn tail_batch(&self, next_batch: u64) -> u64 {
+    pub fn tail_batch(&self, next_batch: BatchSequence) -> BatchSequence {
         if self.tail_wanted < self.end() {
             self.place(self.tail_wanted).first_batch
         } else {
@@ -277,7 +278,7 @@ impl Regions {
     }
 
     /// The next region to request from the cache, if one is needed and may be requested.
-    fn next_reclaim(&mut self, complete: u64, wanted: bool) -> Option<u32> {
+    fn next_reclaim(&mut self, complete: BatchSequence, wanted: bool) -> Option<u32> {
         let outstanding = self.reclaiming - self.released;
         let coming = u64::from(self.free()) + (self.reclaiming - self.tail);
         let short = wanted && coming < self.reserve;
@@ -296,7 +297,7 @@ impl Regions {
             return None;
         }
         self.asked = false;
-        self.reclaiming += 1;
+        self.reclaiming = self.reclaiming.next();
         Some(number)
     }
 }
@@ -312,18 +313,14 @@ impl Log {
         let mut progress = false;
         let wanted = running || !self.queue.is_empty();
         if self.batches.is_idle() || !self.regions.only_open() {
-            while let Some(region) =
-                self.regions.next_reclaim(self.commit.complete_sequence, wanted)
-            {
+            while let Some(region) = self.regions.next_reclaim(self.commit.complete_batch, wanted) {
                 self.events.push_back(Event::Reclaim { region });
                 progress = true;
             }
         }
         let r = &mut self.regions;
         let early = self.sabotage.is(Bug::RegionReusedEarly);
-        if r.released > r.tail_wanted
-            && (early || self.commit.durable_sequence >= r.release_sequence)
-        {
+        if r.released > r.tail_wanted && (early || self.commit.durable_batch >= r.release_batch) {
             r.tail_wanted = r.released;
             self.superblock.touch();
             progress = true;
@@ -362,14 +359,14 @@ mod tests {
         };
         let mut regions = Regions::new(&geometry, &Options::default());
         // Batches that leave a page of their region.
-        for sequence in 1..=3 {
+        for sequence in (1..=3).map(BatchSequence) {
             assert!(regions.leaves_last(), "batch {sequence}");
-            assert!(regions.room(8, sequence - 1, false).is_some());
+            assert!(regions.room(8, sequence.previous(), false).is_some());
             regions.take(8, sequence, &[1; 16], 1);
         }
         assert_eq!(regions.free(), 1);
         assert!(regions.leaves_last(), "a page of the open region is left");
-        regions.take(1, 4, &[1; 16], 1);
+        regions.take(1, BatchSequence(4), &[1; 16], 1);
         assert!(!regions.leaves_last(), "the next page would open the last region");
     }
 }

@@ -77,7 +77,7 @@ impl Log {
     pub fn void(&mut self, volumes: impl Iterator<Item = Volume>, ticket: u64) {
         assert!(self.remains.salvaged, "void requires a successful salvage");
         assert!(self.remains.step == Step::Idle, "an earlier call is still unanswered");
-        let last = self.batches.next_sequence - 1;
+        let last = self.batches.next_sequence.previous();
         let bindings = &mut self.superblock.contents.bindings;
         for volume in volumes {
             for binding in bindings.iter_mut().filter(|b| b.volume == volume) {
@@ -133,7 +133,7 @@ impl Log {
                 self.remains.salvaged = true;
                 let commit = &mut self.commit;
                 commit.durable_serial = commit.complete_serial;
-                commit.durable_sequence = commit.complete_sequence;
+                commit.durable_batch = commit.complete_batch;
                 self.end_remains(Ok(()));
             }
             (Step::Writing(ticket), Ok(())) => {

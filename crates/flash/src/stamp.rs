@@ -25,6 +25,7 @@
 use crate::format::superblock::Superblock;
 use crate::layout::Layout;
 use crate::log::{Log, Phase};
+use crate::sequence::{BatchSequence, SuperblockGeneration};
 use crate::types::{Binding, Event, LogError, RecoveryReport};
 use core::fmt;
 use forebay_block::Volume;
@@ -33,11 +34,11 @@ use forebay_block::Volume;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stamp {
     /// All dirty records of batches up to this one are on the store.
-    pub complete: u64,
+    pub complete: BatchSequence,
     /// Batches up to this one were durable in the log.
-    pub seen: u64,
+    pub seen: BatchSequence,
     /// The log's superblock of this generation was durable.
-    pub generation: u64,
+    pub generation: SuperblockGeneration,
 }
 
 impl Stamp {
@@ -98,7 +99,7 @@ pub(crate) enum Verdict {
 impl StoreStamp {
     /// Whether it has seen more than a log that ends with batch `end` and whose superblock has
     /// `generation`.
-    fn has_seen_more(&self, end: u64, generation: u64) -> bool {
+    fn has_seen_more(&self, end: BatchSequence, generation: SuperblockGeneration) -> bool {
         end < self.stamp.seen || generation < self.stamp.generation
     }
 
@@ -112,7 +113,7 @@ impl StoreStamp {
             && self.number < stamp
             && logged != 0
             && logged <= self.number
-            && superblock.tail_batch <= self.stamp.complete + 1
+            && superblock.tail_batch <= self.stamp.complete.next()
             && superblock.clean_before <= self.stamp.complete
     }
 
@@ -144,30 +145,30 @@ impl Log {
         let kept = self.geometry.layout() == Layout::Log && tail < self.regions.end();
         let first = match kept {
             true => self.regions.place(tail).first_batch,
-            false => 0,
+            false => BatchSequence::NONE,
         };
         Stamp {
-            complete: first.saturating_sub(1),
-            seen: self.commit.durable_sequence,
+            complete: first.checked_previous().unwrap_or_default(),
+            seen: self.commit.durable_batch,
             generation: self.superblock.known(),
         }
     }
 
     /// The newest batch written so far.
-    pub fn complete_sequence(&self) -> u64 {
-        self.commit.complete_sequence
+    pub fn complete_batch(&self) -> BatchSequence {
+        self.commit.complete_batch
     }
 
     /// The newest batch written so far to a region: a record there, or in the slots layout a record
     /// with its mapping there, is not of a later batch.
-    pub fn newest_batch(&self, region: u32) -> u64 {
-        let complete = self.complete_sequence();
-        let next = self.regions.all[region as usize].sequence + 1;
+    pub fn newest_batch(&self, region: u32) -> BatchSequence {
+        let complete = self.complete_batch();
+        let next = self.regions.all[region as usize].sequence.next();
         match next < self.regions.end() {
             // (Its last batches may have failed, with the log.)
             true => {
                 let next = self.regions.place(next);
-                complete.min(next.first_batch.saturating_sub(1))
+                complete.min(next.first_batch.checked_previous().unwrap_or_default())
             }
             false => complete,
         }
@@ -176,10 +177,10 @@ impl Log {
     /// Whether a written batch is durable, so that a stamp can have seen it. If it is not, a sync
     /// follows, although the batch may hold nothing that a client waits for (mappings that move or
     /// are withdrawn).
-    pub fn make_durable(&mut self, sequence: u64) -> bool {
+    pub fn make_durable(&mut self, sequence: BatchSequence) -> bool {
         self.commit.awaited = self.commit.awaited.max(sequence);
         self.pump();
-        sequence <= self.commit.durable_sequence
+        sequence <= self.commit.durable_batch
     }
 
     /// These stamps (volume, number) are durable on their stores. The log has noted
@@ -234,7 +235,7 @@ impl Log {
 pub(crate) fn judge(
     stores: &[StoreStamp],
     superblock: &Superblock,
-    end: u64,
+    end: BatchSequence,
     report: &mut RecoveryReport,
 ) -> Result<(), LogError> {
     let whole = report.damage.is_harmless();
@@ -266,13 +267,18 @@ mod tests {
     use super::*;
 
     fn store(number: u64, seen: u64, generation: u64, whole: bool) -> StoreStamp {
-        let stamp = Stamp { complete: 0, seen, generation };
+        let stamp = Stamp {
+            complete: BatchSequence::NONE,
+            seen: BatchSequence(seen),
+            generation: SuperblockGeneration(generation),
+        };
         StoreStamp { volume: Volume(0), number, stamp, whole, released: false }
     }
 
     #[test]
     fn an_older_copy_of_either_is_told_from_one_that_fits() {
-        let judge = |s: StoreStamp| s.judge(7, s.has_seen_more(20, 5));
+        let (end, generation) = (BatchSequence(20), SuperblockGeneration(5));
+        let judge = |s: StoreStamp| s.judge(7, s.has_seen_more(end, generation));
         for whole in [false, true] {
             assert_eq!(judge(store(7, 20, 5, whole)), Verdict::Fits);
             assert_eq!(judge(store(9, 0, 0, whole)), Verdict::Fits, "newer than noted");

@@ -2,6 +2,7 @@
 
 use crate::key::{BlockKey, Position};
 use crate::layout::Layout;
+use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 use crate::stamp::{Older, StoreStamp};
 use core::fmt;
 use forebay_block::Volume;
@@ -65,10 +66,10 @@ pub struct Binding {
     pub generation: u64,
     /// Clean records of batches up to this one do not count: the backing store was changed without
     /// the log, or was given away.
-    pub distrusted: u64,
+    pub distrusted: BatchSequence,
     /// Records of batches up to this one do not count, dirty or not: the log failed, and the
     /// backing store has been used without it since.
-    pub voided: u64,
+    pub voided: BatchSequence,
     /// The fingerprint of the backing store when the log was last sealed, in the caller's format;
     /// all zeroes while it may be written.
     pub seal: Seal,
@@ -86,7 +87,8 @@ impl Binding {
     /// If the volume's number needs more than 16 bits.
     pub const fn new(volume: Volume, uuid: [u8; 16], generation: u64) -> Binding {
         assert!(volume.0 <= u16::MAX as u32, "a volume's number needs more than 16 bits");
-        let (distrusted, voided, seal) = (0, 0, [0; SEAL_BYTES]);
+        let (distrusted, voided) = (BatchSequence::NONE, BatchSequence::NONE);
+        let seal = [0; SEAL_BYTES];
         Binding { volume, uuid, generation, distrusted, voided, seal, stamp: 0, logged: 0 }
     }
 }
@@ -182,7 +184,7 @@ pub struct Record {
     /// CRC-32C of the payload, continued from `Log::payload_seed`.
     pub checksum: u32,
     /// Sequence of its batch.
-    pub sequence: u64,
+    pub sequence: BatchSequence,
     /// The store is an older copy that is being completed: the dirty granules of older records of
     /// the block also count for this one.
     pub adds: bool,
@@ -352,7 +354,7 @@ pub enum Event {
 pub struct Damage {
     /// Batches whose header is gone: ranges of sequences, first and last. The blocks in them are
     /// unknown; older records of those blocks may have been returned as current.
-    pub batches: Vec<(u64, u64)>,
+    pub batches: Vec<(BatchSequence, BatchSequence)>,
     /// Records whose payload fails its checksum (reading them fails too).
     pub payloads: Vec<(BlockKey, Position)>,
     /// Headers of this log that were written for another place, as page numbers. It is unknown what
@@ -360,7 +362,7 @@ pub struct Damage {
     pub misplaced: Vec<u32>,
     /// Regions (their sequences) whose directory differs from the headers of their batches. Only a
     /// check reads both.
-    pub directories: Vec<u64>,
+    pub directories: Vec<RegionSequence>,
     /// Places, as page numbers, that were repaired from a redundant copy (a superblock copy, a
     /// region header). Nothing is lost.
     pub repaired: Vec<u32>,
@@ -380,7 +382,7 @@ impl Damage {
 
     /// Number of batches whose header is gone.
     pub fn batches_lost(&self) -> u64 {
-        self.batches.iter().map(|(first, last)| last - first + 1).sum()
+        self.batches.iter().map(|&(first, last)| last - first + 1).sum()
     }
 }
 
@@ -465,9 +467,9 @@ pub enum LogError {
     /// The newest superblock is lost: batches refer to a later one.
     SuperblockStale {
         /// Generation of the newest intact copy.
-        found: u64,
+        found: SuperblockGeneration,
         /// Generation that a batch knows to have been durable.
-        known: u64,
+        known: SuperblockGeneration,
     },
     /// Written by a newer version.
     NewerFormat {

@@ -6,6 +6,7 @@ use crate::log::Log;
 use crate::recovery::{Recovery, Step};
 use crate::regions::{Region, region_seed};
 use crate::sabotage::Bug;
+use crate::sequence::{BatchSequence, RegionSequence};
 use crate::types::{Event, Record};
 
 /// After a batch of up to this many pages, many of the next headers are read at once.
@@ -14,13 +15,13 @@ const SMALL_BATCH_PAGES: u32 = 8;
 /// The pages in the walk's buffer.
 #[derive(Default)]
 pub(crate) struct Window {
-    region_sequence: u64,
+    region_sequence: RegionSequence,
     page: u32,
     pages: u32,
 }
 
 impl Window {
-    fn contains(&self, region_sequence: u64, page: u32) -> bool {
+    fn contains(&self, region_sequence: RegionSequence, page: u32) -> bool {
         self.region_sequence == region_sequence
             && (self.page..self.page + self.pages).contains(&page)
     }
@@ -44,8 +45,9 @@ impl Log {
     pub(crate) fn walk(&mut self, r: &mut Recovery) {
         loop {
             let at = (r.region_sequence, r.page);
-            if r.live(r.region_sequence + 1).is_some_and(|next| next.first_batch == r.expected) {
-                (r.region_sequence, r.page) = (r.region_sequence + 1, 1);
+            let next = r.region_sequence.next();
+            if r.live(next).is_some_and(|next| next.first_batch == r.expected) {
+                (r.region_sequence, r.page) = (next, 1);
             }
             if r.page == 1 && self.enter_by_directory(r) {
                 return;
@@ -70,13 +72,13 @@ impl Log {
 
     /// The page of a region where its directory begins. No batch lies there, so nothing is lost with
     /// a page of the directory that cannot be read.
-    pub(crate) fn batches_end(&self, r: &Recovery, region_sequence: u64) -> u32 {
+    pub(crate) fn batches_end(&self, r: &Recovery, region_sequence: RegionSequence) -> u32 {
         let directory_pages = r.live(region_sequence).map_or(0, |scan| scan.directory_pages);
         self.geometry.region_pages - directory_pages
     }
 
     /// The device's page number of a page of a region.
-    pub(crate) fn page_of(&self, region_sequence: u64, page: u32) -> u32 {
+    pub(crate) fn page_of(&self, region_sequence: RegionSequence, page: u32) -> u32 {
         self.geometry.region_start(self.regions.number(region_sequence)) + page
     }
 
@@ -126,7 +128,7 @@ impl Log {
     /// Notes the region's seeds and first batch.
     pub(crate) fn enter_region(&mut self, r: &Recovery, header: &BatchHeader) {
         let region = self.regions.place_mut(r.region_sequence);
-        if region.sequence != r.region_sequence || region.first_batch == 0 {
+        if region.sequence != r.region_sequence || region.first_batch == BatchSequence::NONE {
             *region = Region {
                 sequence: r.region_sequence,
                 first_batch: header.sequence,
@@ -217,7 +219,7 @@ impl Log {
         r.entries = entries;
         r.last_region = Some(r.region_sequence);
         r.page += header.pages;
-        r.expected += 1;
+        r.expected = r.expected.next();
         self.walk(r);
     }
 

@@ -3,7 +3,7 @@
 
 use crate::common::{Rig, Rng, key, options, tiny};
 use forebay_effect::{Frame, IoError};
-use forebay_flash::{Append, BlockKey, Event, ExtentId, Geometry, Options, Start};
+use forebay_flash::{Append, BatchSequence, BlockKey, Event, ExtentId, Geometry, Options, Start};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A backing store with a volatile write cache.
@@ -611,7 +611,8 @@ fn a_clean_mark_never_reaches_into_the_next_epoch() {
     rig.settle();
     let events = rig.restart(Start::RECOVER).settle();
     let [Event::Recovered(record), Event::Ready(_)] = &events[..] else { panic!("{events:?}") };
-    assert_eq!((record.sequence, record.dirty), (1, rig.geometry.full_mask()));
+    assert_eq!(record.sequence, BatchSequence::FIRST);
+    assert_eq!(record.dirty, rig.geometry.full_mask());
 }
 
 #[test]

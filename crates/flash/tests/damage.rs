@@ -6,6 +6,7 @@ use forebay_effect::IoError;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{
     Binding, Damage, Event, Geometry, LogError, OnDamage, Options, RecoveryReport, Start,
+    SuperblockGeneration,
 };
 
 const PAGE: usize = 4096;
@@ -110,6 +111,16 @@ fn damage(outcome: &Outcome) -> &Damage {
     }
 }
 
+/// The batches whose headers are gone: the first and the last of each series.
+fn batches_lost(outcome: &Outcome) -> Vec<(u64, u64)> {
+    damage(outcome).batches.iter().map(|(first, last)| (first.0, last.0)).collect()
+}
+
+fn superblock_stale(found: u64, known: u64) -> LogError {
+    let (found, known) = (SuperblockGeneration(found), SuperblockGeneration(known));
+    LogError::SuperblockStale { found, known }
+}
+
 fn all() -> Vec<u64> {
     (0..10).collect()
 }
@@ -212,7 +223,7 @@ fn an_older_superblock_than_the_batches_know_is_refused_if_the_newer_cannot_be_r
         let mut flash = rig.flash.clone();
         old.iter().enumerate().for_each(|(at, &byte)| set(&mut flash, copy * PAGE + at, byte));
         let (end, _, writes) = recover_without(&flash, Start::RECOVER, &[1 - copy]);
-        assert_eq!(end, Err(LogError::SuperblockStale { found: 1, known: 2 }));
+        assert_eq!(end, Err(superblock_stale(1, 2)));
         assert_eq!(writes, []);
     }
 }
@@ -276,8 +287,11 @@ fn any_damage_to_a_header_known_to_be_durable_is_reported() {
             let mut flash = rig.flash.clone();
             flip(&mut flash, page * PAGE + at, rng.below(8) as u8);
             let outcome = recover(&flash);
-            let sequence = n as u64 + 1;
-            assert_eq!(damage(&outcome).batches, [(sequence, sequence)], "page {page} byte {at}");
+            assert_eq!(
+                batches_lost(&outcome),
+                [(n as u64 + 1, n as u64 + 1)],
+                "page {page} byte {at}"
+            );
             assert!(matches!(outcome.end, Err(LogError::Damaged(_))), "refused");
             assert_eq!(outcome.written, 0);
             let left: Vec<u64> = (0..11).filter(|b| b / 2 != n as u64).collect();
@@ -299,7 +313,7 @@ fn going_on_after_damage_keeps_reporting_it_and_keeps_the_rest() {
     rig.settle();
     let outcome = start(&rig.flash, Start::RECOVER, OnDamage::Report);
     assert_eq!(outcome.blocks, [0, 1, 4, 5, 6, 7, 8, 9, 10, 11]);
-    assert_eq!(damage(&outcome).batches, [(2, 2)]);
+    assert_eq!(batches_lost(&outcome), [(2, 2)]);
 }
 
 #[test]
@@ -310,7 +324,7 @@ fn a_lost_header_at_the_end_of_a_clean_log_is_reported() {
     let mut flash = rig.flash.clone();
     flip(&mut flash, HEADERS[4] * PAGE + 100, 0);
     let outcome = recover(&flash);
-    assert_eq!(damage(&outcome).batches, [(5, 5)]);
+    assert_eq!(batches_lost(&outcome), [(5, 5)]);
     let report = start(&rig.flash, Start::RECOVER, OnDamage::Refuse).end.unwrap();
     assert!(report.clean && report.damage.is_harmless());
 }
@@ -337,7 +351,7 @@ fn a_lost_header_in_the_last_region_of_a_full_ring_is_reported() {
     let mut flash = rig.flash.clone();
     flip(&mut flash, 33 * PAGE + 100, 0);
     let outcome = recover(&flash);
-    assert_eq!(damage(&outcome).batches, [(10, 10)]);
+    assert_eq!(batches_lost(&outcome), [(10, 10)]);
     assert!(start(&rig.flash, Start::RECOVER, OnDamage::Refuse).end.is_ok());
 }
 
@@ -433,7 +447,7 @@ fn a_superblock_older_than_the_batches_know_is_refused() {
         set(&mut rig.flash, at, byte);
     }
     let outcome = recover(&rig.flash);
-    assert_eq!(outcome.end, Err(LogError::SuperblockStale { found: 1, known: 2 }));
+    assert_eq!(outcome.end, Err(superblock_stale(1, 2)));
     assert_eq!(outcome.written, 0);
 }
 

@@ -4,7 +4,8 @@ use crate::common::{Flash, Rig, Rng, key, options, tiny};
 use forebay_effect::{Effect, Frame};
 use forebay_flash::format::directory::{Contents, DirectoryHeader};
 use forebay_flash::{
-    Append, Event, Geometry, LogError, OnDamage, Options, Recovering, RecoveryReport, Start,
+    Append, Event, Geometry, LogError, OnDamage, Options, Recovering, RecoveryReport,
+    RegionSequence, Start,
 };
 
 const PAGE: usize = 4096;
@@ -268,7 +269,7 @@ fn a_check_holds_directories_against_headers() {
         header.unwrap().encode(&contents, PAGE as u32, &mut bytes);
         set(&mut flash, at, &bytes);
         let check = start(&flash, Start::Check);
-        assert_eq!(check.report().damage.directories, [1], "change {change}");
+        assert_eq!(check.report().damage.directories, [RegionSequence(1)], "change {change}");
         assert!(!check.report().damage.is_harmless());
     }
 }

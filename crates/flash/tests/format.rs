@@ -7,18 +7,25 @@ use forebay_flash::format::batch::{BatchHeader, Entry, Kind, entries_max};
 use forebay_flash::format::directory::{Contents, DirectoryHeader};
 use forebay_flash::format::region::RegionHeader;
 use forebay_flash::format::superblock::{Superblock, bindings_max};
-use forebay_flash::{Binding, BlockKey, EpochStart, Event, Geometry, Start};
+use forebay_flash::{
+    BatchSequence, Binding, BlockKey, EpochStart, Event, Geometry, RegionSequence, Start,
+    SuperblockGeneration,
+};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 const UUID: [u8; 16] = *b"0123456789abcdef";
+
+fn epoch_start(first_batch: u64, epoch: u64) -> EpochStart {
+    EpochStart { first_batch: BatchSequence(first_batch), epoch }
+}
 
 fn superblock() -> Superblock {
     Superblock {
         layout: 0,
         clean: true,
         uuid: UUID,
-        generation: 0x11,
+        generation: SuperblockGeneration(0x11),
         epoch: 0x12,
         block_size: 4096,
         page_size: 4096,
@@ -27,20 +34,17 @@ fn superblock() -> Superblock {
         superblock_pages: 1,
         slots: 0,
         extent_bytes: 16384,
-        tail_region: 0x13,
-        tail_batch: 0x14,
-        synced: 0x15,
-        clean_before: 0x16,
-        epochs: vec![
-            EpochStart { first_batch: 1, epoch: 2 },
-            EpochStart { first_batch: 0x20, epoch: 0x12 },
-        ],
+        tail_region: RegionSequence(0x13),
+        tail_batch: BatchSequence(0x14),
+        synced: BatchSequence(0x15),
+        clean_before: BatchSequence(0x16),
+        epochs: vec![epoch_start(1, 2), epoch_start(0x20, 0x12)],
         active: vec![BlockKey::new(Volume(7), 8)],
         bindings: vec![Binding {
-            distrusted: 0x18,
+            distrusted: BatchSequence(0x18),
             seal: [0xCD; 32],
             stamp: 0x19,
-            voided: 0x1A,
+            voided: BatchSequence(0x1A),
             logged: 0x1B,
             ..Binding::new(Volume(7), [0xAB; 16], 0x17)
         }],
@@ -52,10 +56,10 @@ fn region() -> RegionHeader {
         uuid: UUID,
         page: 12,
         epoch: 0x12,
-        sequence: 0x13,
-        first_batch: 0x14,
-        synced: 0x15,
-        generation: 0x16,
+        sequence: RegionSequence(0x13),
+        first_batch: BatchSequence(0x14),
+        synced: BatchSequence(0x15),
+        generation: SuperblockGeneration(0x16),
         directory_pages: 3,
     }
 }
@@ -65,10 +69,10 @@ fn batch() -> (BatchHeader, [Entry; 3]) {
         uuid: UUID,
         page: 13,
         epoch: 0x12,
-        sequence: 0x14,
-        region_sequence: 0x13,
-        synced: 0x15,
-        generation: 0x16,
+        sequence: BatchSequence(0x14),
+        region_sequence: RegionSequence(0x13),
+        synced: BatchSequence(0x15),
+        generation: SuperblockGeneration(0x16),
         pages: 2,
     };
     let (kind, valid, dirty) = (Kind::Tombstone, 0, 0);
@@ -103,8 +107,8 @@ fn directory() -> (DirectoryHeader, Contents) {
         uuid: UUID,
         page: 20,
         epoch: 0x12,
-        region_sequence: 0x13,
-        first_batch: 0x14,
+        region_sequence: RegionSequence(0x13),
+        first_batch: BatchSequence(0x14),
     };
     let [dead, data, _] = batch().1;
     (header, Contents { batches: vec![2, 1], entries: vec![dead, data, data] })
@@ -169,7 +173,7 @@ fn a_superblock_has_these_bytes() {
 fn unstamped() -> Superblock {
     let mut superblock = superblock();
     let binding = &mut superblock.bindings[0];
-    (binding.stamp, binding.voided, binding.logged) = (0, 0, 0);
+    (binding.stamp, binding.voided, binding.logged) = (0, BatchSequence::NONE, 0);
     superblock
 }
 
@@ -266,7 +270,7 @@ fn headers_of_version_2_are_read_as_those_of_regions_without_directories() {
 
 #[test]
 fn a_superblock_whose_table_of_epochs_does_not_end_with_its_own_is_refused() {
-    let start = |first_batch, epoch| EpochStart { first_batch, epoch };
+    let start = epoch_start;
     let decode = |epochs| {
         let mut page = vec![0; 4096];
         Superblock { epochs, ..superblock() }.encode(&mut page);

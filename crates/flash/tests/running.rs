@@ -3,7 +3,7 @@
 use crate::common::{Rig, key, options, tiny};
 use forebay_block::Volume;
 use forebay_effect::{Frame, IoError};
-use forebay_flash::{Append, Binding, Event, Position, Record, Start};
+use forebay_flash::{Append, BatchSequence, Binding, Event, Position, Record, Start};
 
 fn tickets(events: &[Event]) -> Vec<u64> {
     events
@@ -429,7 +429,7 @@ fn partial_blocks_take_only_the_pages_they_need() {
         valid,
         dirty: 2,
         checksum,
-        sequence: 1,
+        sequence: BatchSequence::FIRST,
         adds: false,
     };
     assert_eq!(rig.version(&record), 3);

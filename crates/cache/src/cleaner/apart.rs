@@ -4,6 +4,7 @@
 
 use forebay_block::{Nanos, PerVolume, Volume};
 use forebay_effect::IoError;
+use forebay_flash::BatchSequence;
 use forebay_flash::sabotage::Bug;
 
 use super::{Cleaner, Phase, Surroundings, Work, Writing};
@@ -147,7 +148,7 @@ impl ApartVolumes {
         // The stamps are ordered now. Otherwise a region that is given back later would wait for the stamp of a slow
         // store.
         let owed = s.stamps.owed() & volumes;
-        s.stamps.order(s.world, owed, 0, false);
+        s.stamps.order(s.world, owed, BatchSequence::NONE, false);
         true
     }
 }

@@ -5,7 +5,7 @@
 use forebay_block::Volume;
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{Layout, MoveRoom};
+use forebay_flash::{BatchSequence, Layout, MoveRoom};
 
 use super::apart::{is_whole, note_taken, part_late};
 use super::reclaim::room_for_moves;
@@ -256,7 +256,7 @@ impl Cleaner {
         let log = world.log.as_mut().expect("only a log has regions");
         let newest = match active.work.target() {
             Target::Region(region) => log.newest_batch(region),
-            Target::Coldest => log.complete_sequence(),
+            Target::Coldest => log.complete_batch(),
         };
         active.phase = Phase::Logging { newest };
         log.sync_written(Ticket::Cleaner.encode());
@@ -286,7 +286,7 @@ impl Cleaner {
     }
 
     /// The chosen records, of batches up to `newest`, are written when the stamps of their stores have seen them.
-    fn step_stamping(&mut self, s: &mut Surroundings<'_>, newest: u64) -> Turn {
+    fn step_stamping(&mut self, s: &mut Surroundings<'_>, newest: BatchSequence) -> Turn {
         let Some(active) = &mut self.active else { return Turn::Nothing };
         let shards = s.world.shards.iter();
         let chosen = shards.fold(VolumeSet::EMPTY, |all, s| all | s.destager.chosen_volumes());
@@ -310,7 +310,7 @@ impl Cleaner {
                 None => Turn::Nothing,
             };
         }
-        Turn::from(s.stamps.order(s.world, wanted, 0, false))
+        Turn::from(s.stamps.order(s.world, wanted, BatchSequence::NONE, false))
     }
 
     /// The region is given back when the stamps of the stores say that they have all of its data.
@@ -329,7 +329,7 @@ impl Cleaner {
             return Turn::Something;
         }
         let log = s.world.log.as_ref().filter(|log| log.layout() == Layout::Log);
-        let complete = log.map_or(0, |log| log.newest_batch(region));
+        let complete = log.map_or(BatchSequence::NONE, |log| log.newest_batch(region));
         Turn::from(s.stamps.order(s.world, wanted, complete, false))
     }
 

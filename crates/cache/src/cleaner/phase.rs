@@ -2,6 +2,7 @@
 
 use forebay_block::Nanos;
 use forebay_effect::IoError;
+use forebay_flash::BatchSequence;
 
 use super::Work;
 use crate::volume_set::VolumeSet;
@@ -15,12 +16,12 @@ pub(super) enum Phase {
     /// while a power cut could still bring back an older record that is marked clean.
     Logging {
         /// The newest batch that may hold a record that was chosen.
-        newest: u64,
+        newest: BatchSequence,
     },
     /// The stores to be written wait for stamps that say that they have seen the records.
     Stamping {
         /// As in [`Phase::Logging`].
-        newest: u64,
+        newest: BatchSequence,
     },
     /// Shards are destaging.
     Writing(Writing),

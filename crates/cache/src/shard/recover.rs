@@ -96,7 +96,7 @@ impl Recovery {
 #[cfg(test)]
 mod tests {
     use forebay_block::Volume;
-    use forebay_flash::{BlockKey, Position};
+    use forebay_flash::{BatchSequence, BlockKey, Position};
 
     use crate::cache::Cache;
     use crate::config::{CacheConfig, FlashConfig, FlashLayout, LogReplacement, VolumeConfig};
@@ -161,10 +161,10 @@ mod tests {
 
     #[test]
     fn what_an_older_store_lacks_has_to_be_in_the_newest_record_of_the_block() {
-        let find = |start: &mut Startup, cache: &mut Cache, page, (valid, dirty)| {
+        let find = |start: &mut Startup, cache: &mut Cache, page: u32, (valid, dirty)| {
             let first = cache.world.log.as_ref().expect("a log").geometry().first_region_page();
             let (key, position) = (BlockKey::new(Volume(0), 3), Position(first + page));
-            let (checksum, sequence, adds) = (0, u64::from(page), true);
+            let (checksum, sequence, adds) = (0, BatchSequence(page.into()), true);
             start.recovered(
                 &mut cache.world,
                 &Record { key, position, valid, dirty, checksum, sequence, adds },

@@ -172,7 +172,8 @@ fn report(device: &Path) -> Result<Report, CliError> {
 fn errors(check: &CheckReport) -> Vec<Damage> {
     let damage = &check.recovery.damage;
     let failure = check.failure.iter().map(|error| Damage::Failure { message: error.to_string() });
-    let batches = damage.batches.iter().map(|&(first, last)| Damage::Batches { first, last });
+    let batches = damage.batches.iter();
+    let batches = batches.map(|(first, last)| Damage::Batches { first: first.0, last: last.0 });
     let blocks = check.unreadable.iter().map(|found| Damage::Block {
         volume: found.key.volume().0,
         block: found.key.block().0,

@@ -3,7 +3,7 @@
 use forebay_block::Volume;
 use std::collections::BTreeSet;
 
-use forebay_flash::Older;
+use forebay_flash::{Older, SuperblockGeneration};
 
 use super::*;
 use crate::faults::Fault;
@@ -101,7 +101,10 @@ fn log_errors() -> Vec<LogError> {
     vec![
         LogError::NotALog,
         LogError::SuperblockDamaged,
-        LogError::SuperblockStale { found: 1, known: 2 },
+        LogError::SuperblockStale {
+            found: SuperblockGeneration(1),
+            known: SuperblockGeneration(2),
+        },
         LogError::NewerFormat { found: 9, supported: 1 },
         LogError::Geometry { what: "x", stored: 1, expected: 2 },
         LogError::BeyondVolume { volume: Volume(1), offset: 2, size: 1 },

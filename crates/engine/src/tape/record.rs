@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{Acknowledge, Open, VolumeConfig, WritePolicy};
 use forebay_effect::{IoError, MetaBuffer, Outcome, RequestId, Token};
-use forebay_flash::{Binding, Sealed, Stamp, StoreStamp};
+use forebay_flash::{BatchSequence, Binding, Sealed, Stamp, StoreStamp, SuperblockGeneration};
 
 use super::hash::{number, token};
 
@@ -350,14 +350,15 @@ fn write_store(store: &StoreStamp, out: &mut impl Write) -> io::Result<()> {
     let StoreStamp { volume, number, stamp, whole, released } = *store;
     write_volume(volume, out)?;
     out.write_all(&[whole.into(), released.into()])?;
-    write_u64(&[number, stamp.complete, stamp.seen, stamp.generation], out)
+    write_u64(&[number, stamp.complete.0, stamp.seen.0, stamp.generation.0], out)
 }
 
 fn read_store(input: &mut impl Read) -> io::Result<StoreStamp> {
     let volume = read_volume(input)?;
     let (whole, released) = (read_u8(input)? != 0, read_u8(input)? != 0);
     let number = read_u64(input)?;
-    let (complete, seen, generation) = (read_u64(input)?, read_u64(input)?, read_u64(input)?);
+    let (complete, seen) = (BatchSequence(read_u64(input)?), BatchSequence(read_u64(input)?));
+    let generation = SuperblockGeneration(read_u64(input)?);
     let stamp = Stamp { complete, seen, generation };
     Ok(StoreStamp { volume, number, stamp, whole, released })
 }

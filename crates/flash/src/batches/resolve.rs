@@ -8,13 +8,14 @@ use crate::format::batch::Kind as EntryKind;
 use crate::key::Position;
 use crate::log::Log;
 use crate::sabotage::Bug;
+use crate::sequence::{BatchSequence, RegionSequence};
 use crate::types::Event;
 
 /// What the entries of a complete batch have in common.
 #[derive(Clone, Copy)]
 struct Resolved {
-    sequence: u64,
-    region_sequence: u64,
+    sequence: BatchSequence,
+    region_sequence: RegionSequence,
     region: u32,
     /// The page of the batch's header.
     header_page: u32,
@@ -68,10 +69,10 @@ impl Log {
             // The maximum matters only under sabotage, which changes the order.
             let commit = &mut self.commit;
             commit.complete_serial = commit.complete_serial.max(last_serial);
-            commit.complete_sequence = commit.complete_sequence.max(resolved.sequence);
+            commit.complete_batch = commit.complete_batch.max(resolved.sequence);
             self.stats.batches += 1;
             let all = entries.iter().map(|e| e.entry);
-            self.take_down(resolved.region_sequence, resolved.sequence, all);
+            self.list_batch(resolved.region_sequence, resolved.sequence, all);
         }
         self.batches.all[index].entries = entries;
     }

@@ -21,9 +21,13 @@
 //! The payload is the valid granules one behind the other. Granules that are dirty and not valid are
 //! *lost*: their newest data could not be read any more when the entry was written.
 
-use super::{FormatError, array_at, open, put, seal, sequence_at, u16_at, u32_at, u64_at};
+use super::{
+    FormatError, array_at, batch_at, generation_at, open, put, region_at, seal, sequence_at,
+    u16_at, u32_at, u64_at,
+};
 use crate::geometry::Geometry;
 use crate::key::BlockKey;
+use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 
 /// Magic number of a batch header.
 pub const MAGIC: [u8; 8] = *b"FBATCH\r\n";
@@ -45,13 +49,13 @@ pub struct BatchHeader {
     /// Epoch in which it was written.
     pub epoch: u64,
     /// Batch sequence.
-    pub sequence: u64,
+    pub sequence: BatchSequence,
     /// Sequence of the region it was written into.
-    pub region_sequence: u64,
+    pub region_sequence: RegionSequence,
     /// Highest batch sequence known to be durable when it was written.
-    pub synced: u64,
+    pub synced: BatchSequence,
     /// Superblock generation known to be durable when it was written.
-    pub generation: u64,
+    pub generation: SuperblockGeneration,
     /// Pages, the header's included.
     pub pages: u32,
 }
@@ -102,10 +106,10 @@ impl BatchHeader {
         put(page, 24, &self.uuid);
         for (at, value) in [
             (40, self.epoch),
-            (48, self.sequence),
-            (56, self.region_sequence),
-            (64, self.synced),
-            (72, self.generation),
+            (48, self.sequence.0),
+            (56, self.region_sequence.0),
+            (64, self.synced.0),
+            (72, self.generation.0),
         ] {
             put(page, at, &value.to_le_bytes());
         }
@@ -141,10 +145,10 @@ impl BatchHeader {
             uuid: array_at(bytes, 24),
             page: u32_at(bytes, 20),
             epoch: sequence_at(bytes, 40)?,
-            sequence: sequence_at(bytes, 48)?,
-            region_sequence: sequence_at(bytes, 56)?,
-            synced: sequence_at(bytes, 64)?,
-            generation: sequence_at(bytes, 72)?,
+            sequence: batch_at(bytes, 48)?,
+            region_sequence: region_at(bytes, 56)?,
+            synced: batch_at(bytes, 64)?,
+            generation: generation_at(bytes, 72)?,
             pages: u32_at(bytes, 80),
         };
         if header.uuid != *uuid {

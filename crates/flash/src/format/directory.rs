@@ -19,8 +19,11 @@
 //! pages follow from the entries.
 
 use super::batch::{ENTRY_BYTES, Entry, Kind};
-use super::{FormatError, array_at, open, put, seal, sequence_at, u16_at, u32_at};
+use super::{
+    FormatError, array_at, batch_at, open, put, region_at, seal, sequence_at, u16_at, u32_at,
+};
 use crate::geometry::Geometry;
+use crate::sequence::{BatchSequence, RegionSequence};
 
 /// Magic number of a directory.
 pub const MAGIC: [u8; 8] = *b"FBDIRECT";
@@ -43,9 +46,9 @@ pub struct DirectoryHeader {
     /// Epoch in which the region was written.
     pub epoch: u64,
     /// Sequence of the region.
-    pub region_sequence: u64,
+    pub region_sequence: RegionSequence,
     /// Sequence of its first batch.
-    pub first_batch: u64,
+    pub first_batch: BatchSequence,
 }
 
 /// The batches of a region, in the order of the log.
@@ -95,8 +98,8 @@ impl DirectoryHeader {
         put(bytes, 20, &self.page.to_le_bytes());
         put(bytes, 24, &self.uuid);
         put(bytes, 40, &self.epoch.to_le_bytes());
-        put(bytes, 48, &self.region_sequence.to_le_bytes());
-        put(bytes, 56, &self.first_batch.to_le_bytes());
+        put(bytes, 48, &self.region_sequence.0.to_le_bytes());
+        put(bytes, 56, &self.first_batch.0.to_le_bytes());
         put(bytes, 64, &(batches as u32).to_le_bytes());
         put(bytes, 68, &(entries as u32).to_le_bytes());
         let (places, counts) = bytes[ENTRIES_AT..].split_at_mut(entries * ENTRY_BYTES);
@@ -132,8 +135,8 @@ impl DirectoryHeader {
             uuid: array_at(bytes, 24),
             page: u32_at(bytes, 20),
             epoch: sequence_at(bytes, 40)?,
-            region_sequence: sequence_at(bytes, 48)?,
-            first_batch: sequence_at(bytes, 56)?,
+            region_sequence: region_at(bytes, 48)?,
+            first_batch: batch_at(bytes, 56)?,
         };
         if header.uuid != *uuid {
             return Err(FormatError::Foreign);

@@ -17,6 +17,7 @@ pub mod directory;
 pub mod region;
 pub mod superblock;
 
+use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 use core::fmt;
 
 /// The version written, and the newest version read.
@@ -120,6 +121,21 @@ fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut out = [0; N];
     out.copy_from_slice(&bytes[at..at + N]);
     out
+}
+
+/// The sequence of a batch.
+fn batch_at(bytes: &[u8], at: usize) -> Result<BatchSequence, FormatError> {
+    sequence_at(bytes, at).map(BatchSequence)
+}
+
+/// The sequence of a region.
+fn region_at(bytes: &[u8], at: usize) -> Result<RegionSequence, FormatError> {
+    sequence_at(bytes, at).map(RegionSequence)
+}
+
+/// The generation of a superblock.
+fn generation_at(bytes: &[u8], at: usize) -> Result<SuperblockGeneration, FormatError> {
+    sequence_at(bytes, at).map(SuperblockGeneration)
 }
 
 /// A sequence, epoch or generation.

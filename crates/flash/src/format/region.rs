@@ -14,7 +14,10 @@
 //!
 //! Recovery can do without it: the first batch's header says the same.
 
-use super::{FormatError, array_at, open, put, seal, sequence_at, u32_at};
+use super::{
+    FormatError, array_at, batch_at, generation_at, open, put, region_at, seal, sequence_at, u32_at,
+};
+use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 
 /// Magic number of a region header.
 pub const MAGIC: [u8; 8] = *b"FBREGION";
@@ -29,13 +32,13 @@ pub struct RegionHeader {
     /// Epoch in which the region was opened.
     pub epoch: u64,
     /// Region sequence: +1 for each region opened.
-    pub sequence: u64,
+    pub sequence: RegionSequence,
     /// Sequence of its first batch.
-    pub first_batch: u64,
+    pub first_batch: BatchSequence,
     /// Highest batch sequence known to be durable when it was written.
-    pub synced: u64,
+    pub synced: BatchSequence,
     /// Superblock generation known to be durable when it was written.
-    pub generation: u64,
+    pub generation: SuperblockGeneration,
     /// Pages at the end of the region that are reserved for its directory; 0 for none.
     pub directory_pages: u16,
 }
@@ -48,10 +51,10 @@ impl RegionHeader {
         put(page, 24, &self.uuid);
         for (at, value) in [
             (40, self.epoch),
-            (48, self.sequence),
-            (56, self.first_batch),
-            (64, self.synced),
-            (72, self.generation),
+            (48, self.sequence.0),
+            (56, self.first_batch.0),
+            (64, self.synced.0),
+            (72, self.generation.0),
         ] {
             put(page, at, &value.to_le_bytes());
         }
@@ -71,10 +74,10 @@ impl RegionHeader {
             uuid: array_at(bytes, 24),
             page: u32_at(bytes, 20),
             epoch: sequence_at(bytes, 40)?,
-            sequence: sequence_at(bytes, 48)?,
-            first_batch: sequence_at(bytes, 56)?,
-            synced: sequence_at(bytes, 64)?,
-            generation: sequence_at(bytes, 72)?,
+            sequence: region_at(bytes, 48)?,
+            first_batch: batch_at(bytes, 56)?,
+            synced: batch_at(bytes, 64)?,
+            generation: generation_at(bytes, 72)?,
             directory_pages,
         };
         if header.uuid != *uuid {

@@ -30,11 +30,13 @@
 //! there was none before there were stamps.
 
 use super::{
-    FormatError, array_at, open, put, seal, sequence_at, u16_at, u32_at, u64_at, version_of,
+    FormatError, array_at, batch_at, generation_at, open, put, region_at, seal, sequence_at,
+    u16_at, u32_at, u64_at, version_of,
 };
 use crate::epochs::{EPOCHS_MAX, EpochStart};
 use crate::geometry::Geometry;
 use crate::key::BlockKey;
+use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 use crate::types::Binding;
 use forebay_block::Volume;
 
@@ -68,7 +70,7 @@ pub struct Superblock {
     /// UUID of the log.
     pub uuid: [u8; 16],
     /// Number of this update.
-    pub generation: u64,
+    pub generation: SuperblockGeneration,
     /// Number of the run that wrote it.
     pub epoch: u64,
     /// Bytes of a block.
@@ -86,13 +88,13 @@ pub struct Superblock {
     /// Bytes of an extent of the activity log.
     pub extent_bytes: u64,
     /// Sequence of the oldest region that counts.
-    pub tail_region: u64,
+    pub tail_region: RegionSequence,
     /// Sequence of the tail region's first batch.
-    pub tail_batch: u64,
+    pub tail_batch: BatchSequence,
     /// Highest batch sequence known to be durable.
-    pub synced: u64,
+    pub synced: BatchSequence,
     /// Records of batches up to this one are clean.
-    pub clean_before: u64,
+    pub clean_before: BatchSequence,
     /// Which epoch wrote which batches.
     pub epochs: Vec<EpochStart>,
     /// First blocks of the extents that are open for direct writes.
@@ -113,7 +115,7 @@ impl Superblock {
         bytes.fill(0);
         put(bytes, 20, &(if self.clean { CLEAN } else { 0 }).to_le_bytes());
         put(bytes, 24, &self.uuid);
-        put(bytes, 40, &self.generation.to_le_bytes());
+        put(bytes, 40, &self.generation.0.to_le_bytes());
         put(bytes, 48, &self.epoch.to_le_bytes());
         for (at, value) in [
             (56, self.block_size),
@@ -127,10 +129,10 @@ impl Superblock {
         }
         for (at, value) in [
             (80, self.extent_bytes),
-            (88, self.tail_region),
-            (96, self.tail_batch),
-            (104, self.synced),
-            (112, self.clean_before),
+            (88, self.tail_region.0),
+            (96, self.tail_batch.0),
+            (104, self.synced.0),
+            (112, self.clean_before.0),
         ] {
             put(bytes, at, &value.to_le_bytes());
         }
@@ -139,7 +141,7 @@ impl Superblock {
         put(bytes, 124, &(self.bindings.len() as u16).to_le_bytes());
         let mut at = TABLES_AT;
         for start in &self.epochs {
-            put(bytes, at, &start.first_batch.to_le_bytes());
+            put(bytes, at, &start.first_batch.0.to_le_bytes());
             put(bytes, at + 8, &start.epoch.to_le_bytes());
             at += EPOCH_BYTES;
         }
@@ -151,10 +153,10 @@ impl Superblock {
             put(bytes, at, &(binding.volume.0 as u16).to_le_bytes());
             put(bytes, at + 8, &binding.uuid);
             put(bytes, at + 24, &binding.generation.to_le_bytes());
-            put(bytes, at + 32, &binding.distrusted.to_le_bytes());
+            put(bytes, at + 32, &binding.distrusted.0.to_le_bytes());
             put(bytes, at + 40, &binding.seal);
             put(bytes, at + 72, &binding.stamp.to_le_bytes());
-            put(bytes, at + 80, &binding.voided.to_le_bytes());
+            put(bytes, at + 80, &binding.voided.0.to_le_bytes());
             put(bytes, at + 88, &binding.logged.to_le_bytes());
             at += BINDING_BYTES;
         }
@@ -206,7 +208,10 @@ impl Superblock {
         }
         let epochs: Vec<_> = (0..epochs)
             .map(|n| TABLES_AT + n * EPOCH_BYTES)
-            .map(|at| EpochStart { first_batch: u64_at(bytes, at), epoch: u64_at(bytes, at + 8) })
+            .map(|at| {
+                let first_batch = BatchSequence(u64_at(bytes, at));
+                EpochStart { first_batch, epoch: u64_at(bytes, at + 8) }
+            })
             .collect();
         let ascending =
             |w: &[EpochStart]| w[0].first_batch < w[1].first_batch && w[0].epoch < w[1].epoch;
@@ -221,7 +226,7 @@ impl Superblock {
             layout,
             clean: u32_at(bytes, 20) & CLEAN != 0,
             uuid: array_at(bytes, 24),
-            generation: sequence_at(bytes, 40)?,
+            generation: generation_at(bytes, 40)?,
             epoch,
             block_size: u32_at(bytes, 56),
             page_size: u32_at(bytes, 60),
@@ -230,10 +235,10 @@ impl Superblock {
             superblock_pages: u32_at(bytes, 72),
             slots: u32_at(bytes, 76),
             extent_bytes: u64_at(bytes, 80),
-            tail_region: sequence_at(bytes, 88)?,
-            tail_batch: sequence_at(bytes, 96)?,
-            synced: sequence_at(bytes, 104)?,
-            clean_before: sequence_at(bytes, 112)?,
+            tail_region: region_at(bytes, 88)?,
+            tail_batch: batch_at(bytes, 96)?,
+            synced: batch_at(bytes, 104)?,
+            clean_before: batch_at(bytes, 112)?,
             epochs,
             active: (0..active)
                 .map(|n| BlockKey(u64_at(bytes, active_at + n * ACTIVE_BYTES)))
@@ -247,8 +252,8 @@ impl Superblock {
                     if !sealable {
                         return Ok(binding);
                     }
-                    let distrusted = sequence_at(bytes, 32)?;
-                    let (stamp, voided) = (u64_at(bytes, 72), sequence_at(bytes, 80)?);
+                    let distrusted = batch_at(bytes, 32)?;
+                    let (stamp, voided) = (u64_at(bytes, 72), batch_at(bytes, 80)?);
                     let (seal, logged) = (array_at(bytes, 40), u64_at(bytes, 88));
                     Ok(Binding { distrusted, voided, seal, stamp, logged, ..binding })
                 })
