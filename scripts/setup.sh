@@ -8,7 +8,7 @@ set -euo pipefail
 BUILD="cc:gcc make:make git:git"
 TESTS="fio:fio nbdkit:nbdkit nbdinfo:libnbd-bin nbdcopy:libnbd-bin nbdfuse:libnbd-bin
     qemu-img:qemu-utils qemu-io:qemu-utils qemu-nbd:qemu-utils mkfs.ext4:e2fsprogs
-    debugfs:e2fsprogs fusermount3:fuse3 sqlite3:sqlite3 curl:curl openssl:openssl
+    debugfs:e2fsprogs fusermount3:fuse3 sqlite3:sqlite3 curl:curl openssl:openssl strace:strace
     python3:python3-venv shellcheck:shellcheck prometheus:prometheus promtool:prometheus"
 
 lacking() {

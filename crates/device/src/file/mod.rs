@@ -430,6 +430,19 @@ fn not_created(path: &Path, source: io::Error) -> OpenError {
     }
 }
 
+/// Makes the name of a new file durable: a sync of the file itself need not.
+///
+/// # Errors
+/// If its directory cannot be opened or synced.
+pub fn sync_name(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match File::open(parent.unwrap_or(Path::new(".")))?.sync_all() {
+        // (The file system cannot sync directories.)
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        result => result,
+    }
+}
+
 /// Creates the file if that is requested and it does not exist. Returns the created file.
 fn create(options: &OpenOptions) -> Result<Option<locks::Made>, OpenError> {
     let path = &options.path;
@@ -456,7 +469,8 @@ fn create(options: &OpenOptions) -> Result<Option<locks::Made>, OpenError> {
             },
         }
     });
-    sized.and_then(|()| file.sync_all()).map_err(|error| {
+    let durable = sized.and_then(|()| file.sync_all()).and_then(|()| sync_name(path));
+    durable.map_err(|error| {
         if let Some(made) = locks::Made::read(&file) {
             locks::remove_untouched(&file, path, made);
         }

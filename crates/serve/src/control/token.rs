@@ -8,6 +8,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use forebay_device::file::sync_name;
+
 /// Random bytes of a token, which is twice as many hexadecimal digits.
 const RANDOM_BYTES: usize = 32;
 /// Shorter ones can be guessed.
@@ -141,7 +143,8 @@ fn create(path: &Path) -> io::Result<()> {
     let written = writeln!(file, "{token}").and_then(|()| file.sync_all());
     let linked = written.and_then(|()| fs::hard_link(&new, path));
     fs::remove_file(&new)?;
-    linked.or_else(|e| if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })
+    linked.or_else(|e| if e.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(e) })?;
+    sync_name(path)
 }
 
 #[cfg(test)]
