@@ -252,7 +252,7 @@ impl Tiers {
     }
 
     /// The part of a block past the volume's end is zeroes, so that payloads are well defined.
-    fn zero_beyond(&self, context: &mut ShardContext<'_>, id: EntryId, frame: Frame) {
+    pub fn zero_beyond(&self, context: &mut ShardContext<'_>, id: EntryId, frame: Frame) {
         let size = self.blocks.granules().block_size();
         let bytes = self.blocks.granules().bytes_within(context, self.blocks[id].key());
         if bytes < size {

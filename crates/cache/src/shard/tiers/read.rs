@@ -181,6 +181,7 @@ impl Tiers {
             return Step::Wait(t);
         }
         let Some(bounce) = self.transfers.take_bounce() else { return Step::NoRoom };
+        self.zero_beyond(context, id, bounce);
         let t = self.transfers.start_on(&mut self.blocks, context, id, Kind::Fetch, range);
         self.transfers[t].bounce = Some(bounce);
         let stats = &mut context.volumes[key.volume()].stats;
@@ -247,6 +248,7 @@ impl Tiers {
         self.blocks[id].set_frame(Some(frame));
         self.blocks[id].set(LEAVING);
         self.dram.enter_in_transit(self.blocks.local(frame), self.blocks[id].key(), None, true);
+        self.zero_beyond(context, id, frame);
         self.start_flash_read(context, id, None)
     }
 
