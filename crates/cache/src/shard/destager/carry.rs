@@ -52,7 +52,7 @@ struct Hot {
     position: Position,
     key: BlockKey,
     /// Pages of its payload.
-    pages: u8,
+    pages: u16,
 }
 
 /// The phase of choosing the records to insert again.
@@ -217,7 +217,7 @@ impl Destager {
                 if let (true, Some(uses)) = (reinsertable, tiers.flash.worth(id)) {
                     let position = e.position().expect("an entry of a region has a record");
                     let rank = if tiers.flash.takes_hottest() { u8::MAX - uses } else { 0 };
-                    let pages = geometry.payload_pages(e.flash_valid) as u8;
+                    let pages = geometry.payload_pages(e.flash_valid) as u16;
                     hot.push(Hot { rank, position, key: e.key(), pages });
                 }
             }
