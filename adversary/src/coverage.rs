@@ -308,6 +308,7 @@ impl Coverage {
             ("recovery: records disowned", s.recovered_disowned),
             ("destages that followed a record", s.destages_followed),
             ("destages that held requests", s.destages_held),
+            ("destages repeated", s.destages_repeated),
             ("cleanings that left out late stores", s.cleanings_parted),
             ("slots: evicted from flash", s.flash_evictions),
             ("slots: hit after eviction", s.flash_rescued),

@@ -424,11 +424,13 @@ impl Cache {
 
     /// Makes the flash tier durably note the state of these volumes' backing stores, or that all their cached data
     /// is void. [`Notice::Sealed`] follows. Refused with [`IoError::Invalid`] unless the cache is quiet and nothing
-    /// is dirty, or the cache has stopped without an error. The caller holds all requests back until the notice, and
+    /// is dirty (as after a [`Cache::destage`] without requests), or the cache has stopped without an error. The caller holds all requests back until the notice, and
     /// until a seal of zeroes has replaced one that describes a store. A start forgets seals.
     pub fn seal(&mut self, volumes: Vec<Sealed>) {
         let takes = match self.world.state {
-            CacheState::Ready => self.is_quiet() && self.dirty_blocks() == 0,
+            CacheState::Ready => {
+                self.is_quiet() && self.dirty_blocks() == 0 && !self.world.appends_dirty()
+            }
             CacheState::Stopped => !self.sealer.is_under_way(),
             _ => false,
         };

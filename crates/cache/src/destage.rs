@@ -1,6 +1,10 @@
 //! Destages of everything: dirty blocks in DRAM go to flash, then the dirty records of all regions
 //! go to the backing stores. An operator asks for it, or a change of policy, a stop or pass-through
 //! needs it.
+//!
+//! A record can be marked dirty although its data are on the store: the append began before its
+//! cleaning ended. So at the end of a destage during which nothing modifies blocks, such appends
+//! end, and if anything is dirty then, everything is destaged again.
 
 use forebay_block::{Op, Request};
 use forebay_effect::{IoError, Outcome};
@@ -12,6 +16,9 @@ use crate::front::INTERNAL;
 use crate::stores::Stores;
 use crate::world::{CacheState, World};
 
+/// How often a destage is repeated because records are marked dirty at its end.
+const AGAIN_MAX: u32 = 4;
+
 /// A destage of everything.
 #[derive(Clone, Copy, Debug)]
 struct Destage {
@@ -22,12 +29,23 @@ struct Destage {
     result: Outcome,
     /// Regions that were added because dirty records moved there.
     followed: u32,
+    /// All is destaged: appends of records that are marked dirty are ending.
+    settling: bool,
+    /// How often it was repeated.
+    repeated: u32,
 }
 
 impl Destage {
     fn new(flushes_left: usize) -> Destage {
         let flushes_left = flushes_left as u32;
-        Destage { flushes_left, cleaning: false, result: Ok(()), followed: 0 }
+        Destage {
+            flushes_left,
+            cleaning: false,
+            result: Ok(()),
+            followed: 0,
+            settling: false,
+            repeated: 0,
+        }
     }
 
     /// Some records are left behind.
@@ -140,6 +158,13 @@ impl Destages {
             }
         }
         let Some(destage) = &mut self.under_way else { return (any, None) };
+        if destage.settling {
+            return match settle(world, destage) {
+                Settled::No => (any, None),
+                Settled::Again => (true, None),
+                Settled::Yes => (true, Some(self.end(world, Ok(())))),
+            };
+        }
         if !destage.cleaning && destage.flushes_left == 0 && world.state != CacheState::Flushing {
             // All flushed: now the regions.
             let owed = world.volumes.iter().any(|(_, v)| v.owed > 0);
@@ -172,9 +197,17 @@ impl Destages {
             Ok(()) if unreadable => Err(IoError::Corrupt),
             result => result,
         };
+        if result.is_ok() && may_settle(world) && destage.repeated < AGAIN_MAX {
+            destage.settling = true;
+            return (true, None);
+        }
+        (true, Some(self.end(world, result)))
+    }
+
+    fn end(&mut self, world: &mut World, result: Outcome) -> Destaged {
         self.under_way = None;
         let held = core::mem::take(&mut world.holds.destage);
-        (true, Some(Destaged { result, held }))
+        Destaged { result, held }
     }
 
     /// The result of the flushes of the destage in progress, if all have ended.
@@ -202,6 +235,48 @@ impl Destages {
             }
         }
     }
+}
+
+/// Whether what is marked dirty can only be what a destage has covered.
+fn may_settle(world: &World) -> bool {
+    world.state == CacheState::Ready
+        && !world.is_modified()
+        && !world.flash.is_lost()
+        && !world.hurry
+}
+
+/// The result of a turn at the end of a destage.
+enum Settled {
+    /// Appends are in progress.
+    No,
+    /// Something is dirty, and everything is destaged again.
+    Again,
+    Yes,
+}
+
+/// One turn at the end of a destage.
+fn settle(world: &mut World, destage: &mut Destage) -> Settled {
+    if !may_settle(world) {
+        return Settled::Yes;
+    }
+    if world.appends_dirty() {
+        // Nothing else would close the batch that they wait for.
+        world.log.iter_mut().for_each(Log::close_batch);
+        return Settled::No;
+    }
+    if world.volumes.dirty_blocks == 0 {
+        return Settled::Yes;
+    }
+    flush_all(world);
+    *destage = Destage {
+        flushes_left: world.volumes.len() as u32,
+        cleaning: false,
+        settling: false,
+        repeated: destage.repeated + 1,
+        ..*destage
+    };
+    world.stats.destages_repeated += 1;
+    Settled::Again
 }
 
 /// Failures before a destage do not count for it.

@@ -4,7 +4,8 @@
 //! 1. Nothing is dirty, no request is in flight, and none arrives before the end. Background work
 //!    ends. After a stop, this is already the case.
 //! 2. The log durably declares all records clean: a restart must not destage one over data that
-//!    others have written.
+//!    others have written. From here on no cleaning begins, because the note does not cover records
+//!    that move after it.
 //! 3. The log durably takes the note.
 //! 4. Volumes that are no longer trusted leave the index, a bounded number of blocks in each turn.
 //!    This follows step 3, because a power cut would bring them back before it.
@@ -12,6 +13,7 @@
 use forebay_effect::Outcome;
 use forebay_flash::{Log, Sealed};
 
+use crate::cleaner::Cleaner;
 use crate::entry_walk::EntryWalk;
 use crate::notice::Notice;
 use crate::shard::Shard;
@@ -97,35 +99,49 @@ impl Sealer {
 
     fn end(&mut self, world: &mut World, result: Outcome) {
         self.sealing = None;
+        world.holds.cleanings = false;
         world.notices.push(Notice::Sealed(result));
     }
 
-    /// One turn; `cleans`: a region is being cleaned, or is to be.
-    pub fn take_turn(&mut self, world: &mut World, cleans: bool) -> bool {
-        let Some(Sealing { volumes, stage }) = &mut self.sealing else { return false };
-        let idle = !cleans && world.shards.iter().all(Shard::is_idle);
-        let walk = match *stage {
-            Stage::Dropping(walk) => walk,
-            Stage::Settling if idle || world.flash.is_lost() => {
-                // The work in the background has ended: the log can mark its records clean.
-                *stage = match &mut world.log {
-                    Some(log) if world.state == CacheState::Ready => {
-                        log.clean_before_now(Ticket::Seal.encode());
-                        Stage::Marking
-                    }
-                    _ => Stage::Dropping(EntryWalk::START),
-                };
-                return true;
+    /// One turn.
+    pub fn take_turn(&mut self, world: &mut World, cleaner: &Cleaner) -> bool {
+        let Some(Sealing { stage, .. }) = &self.sealing else { return false };
+        let idle = world.shards.iter().all(Shard::is_idle);
+        match *stage {
+            Stage::Settling if idle && cleaner.is_idle() || world.flash.is_lost() => {
+                self.mark(world);
+                true
             }
             Stage::Settling => {
                 // Nothing else would close the batch that some wait for.
                 world.log.iter_mut().for_each(Log::close_batch);
-                return false;
+                false
             }
-            Stage::Marking | Stage::Noting => return false,
+            // (Cleanings that wait for the end of the seal do not count.)
+            Stage::Dropping(walk) => self.drop(world, walk, idle && !cleaner.is_active()),
+            Stage::Marking | Stage::Noting => false,
+        }
+    }
+
+    /// The work in the background has ended: the log marks its records clean.
+    fn mark(&mut self, world: &mut World) {
+        let sealing = self.sealing.as_mut().expect("a seal is in progress");
+        sealing.stage = match &mut world.log {
+            Some(log) if world.state == CacheState::Ready => {
+                world.holds.cleanings = true;
+                log.clean_before_now(Ticket::Seal.encode());
+                Stage::Marking
+            }
+            _ => Stage::Dropping(EntryWalk::START),
         };
+    }
+
+    /// One turn of dropping the blocks of volumes that are no longer trusted; `idle`: nothing else
+    /// is in progress.
+    fn drop(&mut self, world: &mut World, walk: EntryWalk, idle: bool) -> bool {
+        let sealing = self.sealing.as_mut().expect("a seal is in progress");
         let mut dropped = VolumeSet::EMPTY;
-        for volume in volumes.iter().filter(|v| v.distrust) {
+        for volume in sealing.volumes.iter().filter(|v| v.distrust) {
             dropped.insert(volume.volume);
         }
         if world.state != CacheState::Ready || dropped.is_empty() {
@@ -138,7 +154,7 @@ impl Sealer {
         }
         let context = &mut shard_context!(world);
         match walk.step(&mut world.shards, |s, from, n| s.drop_clean(context, dropped, from, n)) {
-            Some(rest) => *stage = Stage::Dropping(rest),
+            Some(rest) => sealing.stage = Stage::Dropping(rest),
             None => self.end(world, Ok(())),
         }
         true

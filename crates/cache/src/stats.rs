@@ -269,6 +269,8 @@ counters! {
         pub destages_followed: u64,
         /// Destages that made requests wait, to catch up with them.
         pub destages_held: u64,
+        /// Destages repeated because records were marked dirty at their end.
+        pub destages_repeated: u64,
     }
 }
 

@@ -32,12 +32,7 @@ struct Change {
     stage: Stage,
     /// A change at the start, because recovery found dirty records; no one has asked for it.
     at_start: bool,
-    /// Destages that ended with dirty records left.
-    again: u32,
 }
-
-/// How often the destage is repeated because a record that was appended meanwhile is marked dirty.
-const AGAIN_MAX: u32 = 4;
 
 /// The phase.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
@@ -50,8 +45,6 @@ enum Stage {
     Holding,
     /// The last destage is in progress.
     Last,
-    /// A record that is marked dirty is being appended: then the last destage is repeated.
-    Settling,
     /// The log writes its clean mark.
     Marking,
 }
@@ -85,7 +78,7 @@ impl Switch {
         {
             return world.notices.push(Notice::PolicySet(Err(IoError::Invalid)));
         }
-        self.set(world, Change { to, stage: Stage::First, at_start: false, again: 0 });
+        self.set(world, Change { to, stage: Stage::First, at_start: false });
     }
 
     /// At the start: whether the wanted policy can take effect at once. It may not if recovery
@@ -100,7 +93,7 @@ impl Switch {
         let fits = goes_with(world, WritePolicy::WRITE_BACK, to.1).is_ok();
         let acknowledge = if fits { to.1 } else { Acknowledge::Flash };
         adopt(world, WritePolicy::WRITE_BACK, acknowledge);
-        self.set(world, Change { to, stage: Stage::Holding, at_start: true, again: 0 });
+        self.set(world, Change { to, stage: Stage::Holding, at_start: true });
     }
 
     fn set(&mut self, world: &mut World, change: Change) {
@@ -128,17 +121,11 @@ impl Switch {
                 change.stage = Stage::Destaging;
                 destages.begin(world, cleaner, stores);
             }
-            Stage::Holding if is_modified(world) => return false,
+            Stage::Holding if world.is_modified() => return false,
             Stage::Holding => {
                 change.stage = Stage::Last;
                 destages.begin(world, cleaner, stores);
             }
-            Stage::Settling if appends_dirty(world) => {
-                let Some(log) = &mut world.log else { return false };
-                log.close_batch();
-                return false;
-            }
-            Stage::Settling => change.stage = Stage::Holding,
             Stage::Destaging | Stage::Last | Stage::Marking => return false,
         }
         self.set(world, change);
@@ -155,16 +142,12 @@ impl Switch {
                 self.set(world, change);
             }
             Stage::Last => {
-                let dirty = world.volumes.dirty_blocks > 0 || appends_dirty(world);
+                let dirty = world.volumes.dirty_blocks > 0 || world.appends_dirty();
                 match (result, &mut world.log) {
                     (Err(e), _) => self.end(world, Err(e)),
                     // A sync proves nothing once one before it has failed.
-                    _ if world.volumes.sync_failures > 0 || change.again == AGAIN_MAX => {
+                    _ if world.volumes.sync_failures > 0 || dirty => {
                         self.end(world, Err(IoError::Device));
-                    }
-                    _ if dirty => {
-                        (change.stage, change.again) = (Stage::Settling, change.again + 1);
-                        self.set(world, change);
                     }
                     (Ok(()), None) => self.end(world, Ok(())),
                     (Ok(()), Some(log)) => {
@@ -174,7 +157,7 @@ impl Switch {
                     }
                 }
             }
-            Stage::First | Stage::Holding | Stage::Settling | Stage::Marking => {}
+            Stage::First | Stage::Holding | Stage::Marking => {}
         }
     }
 
@@ -224,18 +207,6 @@ fn adopt(world: &mut World, policy: WritePolicy, acknowledge: Acknowledge) {
     let fits = goes_with(world, policy, acknowledge);
     assert!(fits.is_ok(), "{}: {fits:?}", world.config.relation);
     (world.config.write_policy, world.config.acknowledge) = (policy, acknowledge);
-}
-
-/// Whether a record that is marked dirty is being appended.
-fn appends_dirty(world: &World) -> bool {
-    world.shards.iter().any(|shard| shard.tiers.transfers.appends_dirty())
-}
-
-/// Whether a request that may make blocks dirty, or a flush, is in flight.
-fn is_modified(world: &World) -> bool {
-    let World { front, volumes, .. } = world;
-    let waiting = front.held_count + volumes.shares.waiting + front.zeroings_waiting;
-    front.modifying > waiting || volumes.iter().any(|(_, v)| v.pieces > 0)
 }
 
 #[cfg(test)]

@@ -149,13 +149,15 @@ pub(crate) struct Mode {
     pub sabotage: Sabotage,
 }
 
-/// Which procedures hold modifying requests and flushes back.
+/// What procedures hold back.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Holds {
-    /// They wait until a change of policy has ended.
+    /// Modifying requests and flushes, until a change of policy has ended.
     pub switch: bool,
-    /// They wait until a destage has ended.
+    /// Modifying requests and flushes, until a destage has ended.
     pub destage: bool,
+    /// Cleanings that have not begun, until a seal has ended.
+    pub cleanings: bool,
 }
 
 /// The result of a procedure's turn.
@@ -342,10 +344,22 @@ impl World {
         self.shards.iter().flat_map(|Shard { tiers, .. }| tiers.flash.unreadable(&tiers.blocks))
     }
 
+    /// Whether a record that is marked dirty is being appended.
+    pub fn appends_dirty(&self) -> bool {
+        self.shards.iter().any(|shard| shard.tiers.transfers.appends_dirty())
+    }
+
+    /// Whether a request that may make blocks dirty, or a flush, is in flight and not held back.
+    pub fn is_modified(&self) -> bool {
+        let World { front, volumes, .. } = self;
+        let waiting = front.held_count + volumes.shares.waiting + front.zeroings_waiting;
+        front.modifying > waiting || volumes.iter().any(|(_, v)| v.pieces > 0)
+    }
+
     /// Whether a request that arrives now has to wait for the end of a procedure.
     #[inline]
     pub fn is_held(&self, op: Op) -> bool {
-        let Holds { switch, destage } = self.holds;
+        let Holds { switch, destage, .. } = self.holds;
         op != Op::Read && (switch || destage) || op == Op::Flush && self.flash.awaits_void
     }
 

@@ -114,7 +114,7 @@ impl Cache {
             let others = Others { cleaner, stores, stamps, destages };
             any |= self.pass_through.take_turn(world, others, self.sealer.is_under_way());
         }
-        any |= self.sealer.take_turn(&mut self.world, !self.cleaner.is_idle());
+        any |= self.sealer.take_turn(&mut self.world, &self.cleaner);
         if self.may_stop() {
             any |= self.step_destage();
             let Cache { world, cleaner, stores, destages, .. } = self;

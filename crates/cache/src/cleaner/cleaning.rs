@@ -138,7 +138,7 @@ impl Cleaner {
         let apart = !self.apart.volumes().is_empty();
         self.waits_for_apart &= apart;
         let whole = is_whole(s) || self.waits_for_apart;
-        let may = may && !(apart && whole);
+        let may = may && !(apart && whole) && !s.world.holds.cleanings;
 
         let room = self.moves_next().map_or(MoveRoom::Never, |r| room_for_moves(s.world, r));
         if !may || self.begin(s.world.volumes.sync_failures, wanted, room).is_none() {
