@@ -111,6 +111,57 @@ def test_a_failed_cell_is_a_row_and_repeats_report_their_spread(
     assert (spread["hit_ratio.std"] == 0).all()
 
 
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [("cache.drm", "there is no key `drm`"), ("options.untimd", "'--untimd' found")],
+)
+def test_a_study_whose_cells_fail_prints_the_errors_and_ends_with_their_status(
+    key, says, file, tmp_path, scheduler, capsys
+):
+    text = file.read_text()
+    file.write_text(text.replace("[base]", f'[base]\n"{key}" = true'))
+    line = [str(file), "-o", str(tmp_path / "out"), "-q"]
+    # What failed before fails again.
+    for _ in range(2):
+        assert command([*line, "--scheduler", scheduler]) == 2
+        said, errors = capsys.readouterr()
+        assert "8 failed" in said and errors.startswith("forebay: 8 of 8 cells failed")
+        assert errors.count(says) == 1 and "  8 x " in errors
+    assert command([str(file), "--dry-run", "-q"]) == 2
+    said, errors = capsys.readouterr()
+    assert "no estimate" in said and says not in said
+    assert "4 of the 4 cells" in errors and errors.count(says) == 1
+    # A search has no best cell, and says why.
+    search = 'search = "random"\nobjective = "max hit_ratio"\n'
+    file.write_text(search + file.read_text())
+    assert command([*line, "--scheduler", scheduler]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_failures_of_other_causes_end_a_study_with_status_1(
+    file, tmp_path, scheduler, capsys, monkeypatch
+):
+    script = tmp_path / "failing-forebay"
+    script.write_text(
+        f"""#!/bin/sh
+        for word; do
+            case "$word" in
+                */cell.toml) cat "$word" >&2; grep -q 1MiB "$word" && exit 1; exit 2;;
+            esac
+        done
+        exec {binary()} "$@"
+        """
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("FOREBAY", str(script))
+    line = [str(file), "-o", str(tmp_path / "out"), "-q", "--scheduler", scheduler]
+    assert command(line) == 1
+    errors = capsys.readouterr().err
+    # Four configurations, each with the two traces.
+    assert errors.count("  2 x ") == 4 and "other errors (1 different ones)" in errors
+    assert "--retry-failed" in errors
+
+
 def test_cells_go_to_workers_in_batches_as_long_as_answers_say():
     batches = cluster.Batches(range(1000), workers=2)
     # Nothing is known of how long a cell takes.

@@ -26,6 +26,7 @@ from forebay.lab import rows as rows_of
 from forebay.lab import running
 from forebay.lab import slices as slices_of
 from forebay.lab.cluster import Cluster
+from forebay.lab.failures import failure
 from forebay.lab.journal import Journal
 from forebay.lab.progress import Progress, duration
 from forebay.lab.running import Answer, Task
@@ -75,6 +76,34 @@ class Fleet:
             f"report: {directory / 'report.html'}"
         )
 
+    def raise_for_failures(self, directory: Path) -> None:
+        """Raises a ForebayError with the most frequent errors if a file failed, a curve, or all plans.
+
+        A budget can be too small for some volumes only, which is a result; an error in all plans is one of options.
+        """
+        files, curves = self._errors("error"), self._errors("curve.error")
+        plans = self._errors("plan.error")
+        if len(plans) < self.volumes.height - len(files):
+            plans = []
+        if not files and not curves and not plans:
+            return
+        counts = [f"{len(files)} of {self.files} files"] if files else []
+        counts += [f"{len(curves)} curves"] if curves else []
+        counts += [f"all {len(plans)} plans"] if plans else []
+        glob = "--glob leaves files out; a file that has changed is read again"
+        raise failure(
+            f"{' and '.join(counts)} failed",
+            files + curves + plans,
+            kept=f"all results, with their errors, in {directory / 'volumes.parquet'}",
+            next_=glob if files else None,
+        )
+
+    def _errors(self, column: str) -> list[str]:
+        """The errors in a column, if it is there."""
+        if column not in self.volumes.columns:
+            return []
+        return self.volumes[column].drop_nulls().to_list()
+
     def _planned(self) -> str:
         """In front of which backing stores the plans are, if there are plans."""
         if "plan.backing" not in self.volumes.columns:
@@ -83,8 +112,11 @@ class Fleet:
         if not stores:
             return ""
         assumed = ", chosen because it is the fastest: name yours with --backing"
+        count = len(self._errors("plan.error"))
+        without = f"volumes without a plan: {count} (see plan.error)\n"
         return (
             f"plans in front of {', '.join(stores)}{'' if self.backing else assumed}\n"
+            f"{without if count else ''}"
         )
 
 
