@@ -516,6 +516,48 @@ def _short(connect):
     return lambda self, _timeout: connect(self, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('{"cell": "x"', "delimiter"),
+        ('{"cell": "x", "rows": 3}', "an answer has no key `rows`"),
+        ('{"cell": "x", "status": "ok"}', "the key `error` is missing"),
+        ('{"cell": ["x"]}', '`cell` cannot be ["x"]'),
+        ('{"forget": ["x"]}', "an answer has no key `forget`"),
+        ("[1, 2]", "not a JSON object"),
+        ("\udcff", "utf-8"),
+    ],
+)
+def test_a_line_that_is_no_answer_is_named_and_nothing_is_changed(
+    line, says, file, tmp_path, scheduler, capsys
+):
+    out = tmp_path / "out"
+    out.mkdir()
+    forgotten = '{"forget": "abc"}\n'
+    text = f"{forgotten}{line}\n{forgotten}".encode(errors="surrogateescape")
+    (out / "cells.jsonl").write_bytes(text)
+    command_line = [str(file), "-o", str(out), "--scheduler", scheduler, "-q"]
+    assert command(command_line) == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith(f"forebay: {out / 'cells.jsonl'}, line 2: "), errors
+    assert says in errors and "remove the line" in errors
+    assert (out / "cells.jsonl").read_bytes() == text
+    # The journal can be mended and used by the same process.
+    (out / "cells.jsonl").write_text(forgotten)
+    assert command(command_line) == 0
+
+
+def test_journals_of_earlier_versions_are_read(file, tmp_path, scheduler):
+    out = tmp_path / "out"
+    study(file, out, scheduler=scheduler)
+    lines = journal(out)
+    for line in lines:
+        del line["exit_status"]
+    (out / "cells.jsonl").write_text("".join(json.dumps(li) + "\n" for li in lines))
+    outcome = Study(spec.read(file), out, quiet=True).run(scheduler=scheduler)
+    assert (outcome.cells, outcome.known) == (8, 8)
+
+
 def test_two_studies_do_not_share_a_directory(file, tmp_path):
     from forebay.lab.journal import Journal
 
