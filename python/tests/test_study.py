@@ -450,6 +450,41 @@ def test_cells_are_named_by_all_that_their_answer_depends_on(tmp_path):
     assert len(set(names("repeats = 3\n" + base))) == 3
 
 
+def rewritten(path, text):
+    """Writes other contents of the same size, and sets back the time of modification."""
+    before = path.stat()
+    time.sleep(0.02)
+    path.write_text(text)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = path.stat()
+    assert (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
+
+
+def test_a_trace_with_other_contents_of_the_same_size_and_time_runs_again(
+    tmp_path, scheduler
+):
+    path = tmp_path / "t.csv"
+    lines = [f"{n},r,{n % 9 * 4096},4096\n" for n in range(100)]
+    path.write_text("time_us,op,offset,length\n" + "".join(lines))
+    (tmp_path / "s.toml").write_text(
+        f'traces = ["{path}"]\n[sweep]\n"cache.dram" = ["1MiB"]\n'
+    )
+    first = study(tmp_path / "s.toml", tmp_path / "out", scheduler=scheduler)
+    rewritten(path, path.read_text().replace(",r,", ",w,"))
+    second = study(tmp_path / "s.toml", tmp_path / "out", scheduler=scheduler)
+    assert first["cell"][0] != second["cell"][0]
+    assert first["cell.trace_hash"][0] != second["cell.trace_hash"][0]
+
+
+def test_a_worker_notices_another_command_of_the_same_size_and_time(tmp_path):
+    path = tmp_path / "forebay"
+    path.write_text("one")
+    first = running._binary_hash(str(path))
+    assert first == running.binary_hash(str(path))
+    rewritten(path, "two")
+    assert running._binary_hash(str(path)) == running.binary_hash(str(path)) != first
+
+
 def test_shares_tables_and_constraints_make_cells(tmp_path):
     study = spec.parse(
         """

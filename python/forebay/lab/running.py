@@ -242,11 +242,19 @@ def binary_hash(path: str) -> str:
         return hashlib.blake2b(file.read(), digest_size=16).hexdigest()
 
 
-def _binary_hash(path: str) -> str:
+def version_of(path: str) -> tuple[int, ...]:
+    """What differs between two contents of a file at a path, without reading it.
+
+    A program can set the time of modification, as `cp -p` and `rsync -t` do, but not the time of change.
+    """
     status = os.stat(path)
-    return _known_hash(path, status.st_mtime_ns, status.st_size)
+    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+def _binary_hash(path: str) -> str:
+    return _known_hash(path, version_of(path))
 
 
 @functools.cache
-def _known_hash(path: str, _changed: int, _size: int) -> str:
+def _known_hash(path: str, _version: tuple[int, ...]) -> str:
     return binary_hash(path)
