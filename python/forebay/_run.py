@@ -34,6 +34,16 @@ class ForebayError(RuntimeError):
         self.status = status
 
 
+def reason(error: Exception) -> str:
+    """Why something failed, without the number of the system's error and without the path.
+
+    >>> reason(FileNotFoundError(2, "No such file or directory", "a/b"))
+    'No such file or directory'
+    """
+    known = isinstance(error, OSError) and error.strerror
+    return error.strerror if known else str(error)
+
+
 @dataclass(frozen=True)
 class Result:
     """All results of a command."""

@@ -182,6 +182,23 @@ def test_an_error_of_all_plans_is_printed_and_ends_the_command_with_status_1(
     assert "no device `NoSuchDevice`" in errors
 
 
-def test_a_directory_without_traces_is_said_so(tmp_path, capsys):
-    assert command([str(tmp_path), "-o", str(tmp_path / "out")]) == 1
-    assert "has no file that matches" in capsys.readouterr().err
+def test_without_files_to_read_a_fleet_says_why(traces, tmp_path, capsys):
+    def said(source, out):
+        status = command([str(source), "-o", str(out)])
+        return status, capsys.readouterr().err
+
+    out, empty, file = tmp_path / "out", tmp_path / "empty", traces / "two.csv"
+    empty.mkdir()
+    status, error = said(empty, out)
+    assert status == 1 and f"{empty} has no file that matches **/*" in error
+    status, error = said(tmp_path / "none", out)
+    assert status == 1 and f"there is no directory {tmp_path / 'none'}" in error
+    status, error = said(file, out)
+    assert status == 2 and f"{file} is a file" in error and "--glob" in error
+    status, error = said(traces, traces)
+    assert status == 2 and f"all 4 files in {traces} that match **/* are in" in error
+    assert not out.exists() and len([*traces.iterdir()]) == 4
+    assert command([str(traces), "-o", str(out), "--glob", "/*"]) == 2
+    assert "the pattern `/*`" in capsys.readouterr().err
+    status, error = said(traces, file)
+    assert status == 1 and f"{file}: it is a file, not a directory" in error

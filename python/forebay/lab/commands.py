@@ -198,6 +198,7 @@ def advise(words: Sequence[str] | None = None) -> int:
 def _advise(args: argparse.Namespace) -> str:
     from forebay.lab import advise as advisor
 
+    arguments.check_outputs(args.output, args.html)
     if args.train is not None:
         model = advisor.train(
             args.train,

@@ -160,19 +160,13 @@ def fleet(
         quiet: Whether to print no progress.
 
     Raises:
-        ForebayError: There is no matching file, or no worker.
+        ForebayError: There is no directory `source` or no matching file in it, or there is no worker.
     """
     begin = time.monotonic()
     source, output = Path(source), Path(output)
     binary = Binary.found()
     inside = output.resolve()
-    files = sorted(
-        str(path)
-        for path in source.glob(pattern)
-        if path.is_file() and inside not in path.resolve().parents
-    )
-    if not files:
-        raise ForebayError(f"{source} has no file that matches {pattern}", 1)
+    files = _files(source, pattern, output)
     study = hashlib.sha256(f"{inside} {time.time_ns()}".encode()).hexdigest()[:16]
     scans = {
         scan.task.cell: scan
@@ -248,6 +242,29 @@ def fleet(
             raise ForebayError(f"{what}: {answer.error}", 1)
         (output / f"{name}.json").write_text(answer.document, encoding="utf-8")
     return Fleet(volumes, curves, len(scans), known, time.monotonic() - begin, backing)
+
+
+def _files(source: Path, pattern: str, output: Path) -> list[str]:
+    """The files to read: those that match, except the results."""
+    if not source.exists():
+        raise ForebayError(f"there is no directory {source}", 1)
+    if not source.is_dir():
+        what = f"{source} is a file, and a fleet reads a directory"
+        next_ = "name the directory of the file, and select the file with --glob"
+        raise ForebayError(f"{what}\n  next: {next_}", 2)
+    inside = output.resolve()
+    try:
+        found = sorted(path for path in source.glob(pattern) if path.is_file())
+    except (ValueError, NotImplementedError) as error:
+        raise ForebayError(f"the pattern `{pattern}`: {error}", 2) from error
+    if not found:
+        raise ForebayError(f"{source} has no file that matches {pattern}", 1)
+    files = [str(path) for path in found if inside not in path.resolve().parents]
+    if not files:
+        what = f"all {len(found)} files in {source} that match {pattern} are in {output}, the directory of the results"
+        next_ = "write the results to a directory that contains no traces"
+        raise ForebayError(f"{what}\n  next: {next_}", 2)
+    return files
 
 
 def scan(wanted: Scan) -> Answer:

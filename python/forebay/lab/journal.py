@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
-from forebay._run import ForebayError
+from forebay._run import ForebayError, reason
 from forebay.lab.running import Answer
 
 #: Fields of an answer, each with the types of its value.
@@ -31,6 +31,21 @@ _REQUIRED = [
 ]
 
 
+def make_directory(directory: Path) -> None:
+    """Makes the directory of the results, unless it exists.
+
+    Raises:
+        ForebayError: There is a file in its place, or it cannot be made.
+    """
+    what = f"cannot write the results to {directory}"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise ForebayError(f"{what}: it is a file, not a directory", 1) from error
+    except OSError as error:
+        raise ForebayError(f"{what}: {reason(error)}", 1) from error
+
+
 class Journal(Mapping[str, Answer]):
     """Answers by cell; a context manager that keeps other processes out of the directory."""
 
@@ -41,7 +56,7 @@ class Journal(Mapping[str, Answer]):
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Journal:
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self._directory)
         self._file = open(self._path, "a+b")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

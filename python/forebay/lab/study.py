@@ -20,7 +20,7 @@ from forebay.lab import search as searching
 from forebay.lab.cells import Cell, combinations, expand, needs_footprints
 from forebay.lab.cluster import Cluster
 from forebay.lab.failures import exit_status, failure
-from forebay.lab.journal import Journal
+from forebay.lab.journal import Journal, make_directory
 from forebay.lab.progress import Progress, duration
 from forebay.lab.running import Answer, Task, binary_hash
 from forebay.lab.running import run as run_here
@@ -117,7 +117,7 @@ class Study:
     def __init__(self, spec: StudySpec, directory: Path, quiet: bool = False) -> None:
         self.spec, self.directory, self.quiet = spec, directory, quiet
         self.binary = Binary.found()
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         self.traces = resolve(spec, directory, needs_footprints(spec))
         # Workers know the study by this name, when it is to be stopped.
         text = f"{directory.resolve()} {time.time_ns()}"
