@@ -7,11 +7,12 @@ from typing import Any
 
 import polars as pl
 
-from forebay._run import PathLike, run
+from forebay._calls import given
+from forebay._run import ForebayError, PathLike, run
 
 
 def _rows(command: str, *arguments: PathLike, **options: Any) -> pl.DataFrame:
-    rows = run(command, *arguments, **options).rows
+    rows = run(command, *arguments, rows=True, **options).rows
     assert rows is not None, "rows were requested"
     return rows
 
@@ -36,6 +37,13 @@ def features(*traces: PathLike, **options: Any) -> pl.DataFrame:
     >>> table.select("read_block_req_count", "write_block_req_count").row(0)
     (41407.0, 8688.0)
     """
+    # Each trace would overwrite the file of the one before.
+    for name in ("output", "parquet", "html"):
+        if given(options, name):
+            what = (
+                f"{name}: `features` runs a command for each trace and writes no files"
+            )
+            raise ForebayError(f"{what}; save the data frame that it returns", 2)
     rows = []
     for trace in traces:
         document = run("trace info", trace, rows=False, **options).document
