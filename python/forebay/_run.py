@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from forebay import _calls
 from forebay.figures import figures
 
 if TYPE_CHECKING:
@@ -34,13 +35,23 @@ class ForebayError(RuntimeError):
         self.status = status
 
 
+def reason(error: Exception) -> str:
+    """Why something failed, without the number of the system's error and without the path.
+
+    >>> reason(FileNotFoundError(2, "No such file or directory", "a/b"))
+    'No such file or directory'
+    """
+    known = isinstance(error, OSError) and error.strerror
+    return error.strerror if known else str(error)
+
+
 @dataclass(frozen=True)
 class Result:
     """All results of a command."""
 
     #: The document of ``--json``.
     document: dict[str, Any]
-    #: The rows of ``--parquet``; ``None`` if the rows were not requested.
+    #: The rows of ``--parquet``; ``None`` if they were not requested, or if the command has none.
     rows: pl.DataFrame | None = None
     #: The figures of ``--html``, in the order of the page; empty if they were not requested.
     figures: list[go.Figure] = field(default_factory=list)
@@ -89,41 +100,66 @@ def words(options: dict[str, Any]) -> list[str]:
 def run(
     command: str,
     *arguments: PathLike,
-    rows: bool = True,
+    rows: bool | None = None,
     pictures: bool = False,
     **options: Any,
 ) -> Result:
     """Runs ``forebay COMMAND ARGUMENTS...`` and returns its results.
 
     Args:
-        command: The command, such as ``"mrc"`` or ``"trace info"``.
+        command: The command, such as ``"mrc"`` or ``"trace info"``: any command that prints a JSON document.
         arguments: The arguments of the command, usually traces.
-        rows: Whether to return the raw rows.
+        rows: Whether to return the raw rows; by default, if the command has rows.
         pictures: Whether to return the figures.
-        options: The options of the command, with underscores instead of hyphens.
+        options: The options of the command, with underscores instead of hyphens. ``output``, ``parquet`` and
+            ``html`` also write files, as on the command line.
 
     Returns:
         The document, the rows and the figures.
 
     Raises:
-        ForebayError: The command failed.
+        ForebayError: The command failed, or it has no such results.
 
     >>> answer = run("trace info", EXAMPLE)
     >>> answer.document["requests"], answer.rows.columns
     (54634, ['feature', 'value'])
+    >>> run("policies", "arc").document["policies"][0]["name"]
+    'arc'
     """
+    name = _calls.name_of(command)
+    why = _calls.refusal(name, rows, pictures, options)
+    if why is not None:
+        raise ForebayError(why, 2)
+    if rows is None:
+        rows = _calls.has_rows(name, options)
     with tempfile.TemporaryDirectory(prefix="forebay-") as directory:
-        table, page = Path(directory, "rows.parquet"), Path(directory, "page.html")
+        files = {"parquet": rows, "html": pictures}
+        files = {o: Path(directory, f"result.{o}") for o, on in files.items() if on}
+        # Files that the caller has named, stay.
+        files |= {o: Path(options[o]) for o in files if _calls.given(options, o)}
         line = [binary(), "--quiet", *command.split(), *map(os.fspath, arguments)]
-        line += [*words(options), "--json"]
-        line += ["--parquet", str(table)] if rows else []
-        line += ["--html", str(page)] if pictures else []
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        # What the server answers is JSON in any case.
+        line += [] if name.startswith("ctl ") else ["--json"]
+        line += words({**options, **files})
+        try:
+            done = subprocess.run(line, capture_output=True, text=True, check=False)
+        except OSError as error:
+            what = f"{line[0]} cannot be run: {reason(error)}"
+            raise ForebayError(what, 2) from error
         if done.returncode != 0:
             message = done.stderr.strip().removeprefix("forebay: ")
             raise ForebayError(message or f"forebay {command} failed", done.returncode)
+        output = _calls.document_file(name, options)
+        try:
+            text = done.stdout if output is None else Path(output).read_text("utf-8")
+            document = json.loads(text)
+            table = pl.read_parquet(files["parquet"]) if rows else None
+        except (ValueError, OSError) as error:
+            what = f"{line[0]} did not write the results of `forebay {name}`"
+            next_ = "check that it is the command `forebay`, or set FOREBAY to its path"
+            raise ForebayError(f"{what}\n  next: {next_}", 1) from error
         return Result(
-            document=json.loads(done.stdout),
-            rows=pl.read_parquet(table) if rows else None,
-            figures=figures(page) if pictures else [],
+            document=document,
+            rows=table,
+            figures=figures(files["html"]) if pictures else [],
         )

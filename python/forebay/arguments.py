@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from forebay._run import ForebayError
+from forebay._run import ForebayError, reason
 
 
 def add_trace_reading(parser: argparse.ArgumentParser) -> None:
@@ -56,14 +57,42 @@ def count(text: str) -> int:
     return int(text)
 
 
+def check_outputs(*paths: Path | None) -> None:
+    """Makes sure, before any work, that there is a place for each file to write.
+
+    Raises:
+        ForebayError: A path is a directory, or its directory does not exist.
+    """
+    for path in paths:
+        if path is None:
+            continue
+        kept = "\n  kept: nothing was started"
+        if path.is_dir():
+            raise ForebayError(f"cannot write {path}: it is a directory{kept}", 1)
+        if not path.parent.is_dir():
+            what = f"there is no directory {path.parent}"
+            raise ForebayError(f"cannot write {path}: {what}{kept}", 1)
+
+
 def guarded(work: Callable[[], None]) -> int:
     """Does the work of a command; the exit status, with a message on standard error if it failed."""
     try:
         work()
     except (ForebayError, OSError) as error:
-        print(f"forebay: {error}", file=sys.stderr)
+        print(f"forebay: {_sentence(error)}", file=sys.stderr)
         return getattr(error, "status", 1)
     except KeyboardInterrupt:
         print("forebay: stopped by a signal before the work was done", file=sys.stderr)
         return 1
     return 0
+
+
+def _sentence(error: Exception) -> str:
+    """What happened to which file.
+
+    >>> _sentence(FileNotFoundError(2, "No such file or directory", "a/b"))
+    'a/b: No such file or directory'
+    """
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{os.fspath(error.filename)}: {reason(error)}"
+    return reason(error)

@@ -61,9 +61,11 @@ def representatives(words: Sequence[str] | None = None) -> int:
 def _representatives(args: argparse.Namespace) -> None:
     sources = [*args.traces, *([args.features] if args.features else [])]
     read = {Path(source).resolve() for source in sources}
-    for path in (args.output, args.parquet, args.html):
+    outputs = (args.output, args.parquet, args.html)
+    for path in outputs:
         if path is not None and path.resolve() in read:
             raise ForebayError(f"{path} is both read and written", 2)
+    arguments.check_outputs(*outputs)
     found = find(
         *args.traces,
         table=args.features,

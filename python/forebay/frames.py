@@ -7,13 +7,58 @@ from typing import Any
 
 import polars as pl
 
-from forebay._run import PathLike, run
+from forebay._calls import given
+from forebay._run import ForebayError, PathLike, run
 
 
 def _rows(command: str, *arguments: PathLike, **options: Any) -> pl.DataFrame:
-    rows = run(command, *arguments, **options).rows
+    rows = run(command, *arguments, rows=True, **options).rows
     assert rows is not None, "rows were requested"
     return rows
+
+
+def _described(command: str, *arguments: PathLike, **options: Any) -> pl.DataFrame:
+    """The document of a command as one row."""
+    return pl.DataFrame([run(command, *arguments, **options).document])
+
+
+def policies(*names: str, **options: Any) -> pl.DataFrame:
+    """The replacement policies, or with ``admission=True`` the admission policies: a row for each.
+
+    >>> policies("arc", "s3-fifo")["name"].to_list()
+    ['arc', 's3-fifo']
+    >>> policies(admission=True).columns
+    ['name', 'idea', 'source', 'keys']
+    """
+    (found,) = run("policies", *names, **options).document.values()
+    return pl.DataFrame(found, infer_schema_length=None)
+
+
+def trace_convert(*traces: PathLike, output: PathLike, **options: Any) -> pl.DataFrame:
+    """Writes traces in another format; returns one row that describes the written trace.
+
+    The extension of ``output`` selects the format, or ``to="iolog"``.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     written = trace_convert(SECOND, output=pathlib.Path(directory, "trace.csv"))
+    >>> written.select("requests", "volumes").row(0)
+    (4000, 1)
+    """
+    return _described("trace convert", *traces, output=output, **options)
+
+
+def trace_synth(spec: PathLike, *, output: PathLike, **options: Any) -> pl.DataFrame:
+    """Generates a synthetic trace; returns one row that describes the written trace.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     path = pathlib.Path(directory, "zipf.parquet")
+    ...     written = trace_synth("zipf:blocks=2k,requests=500", output=path)
+    >>> written["requests"].item()
+    500
+    """
+    return _described("trace synth", spec, output=output, **options)
 
 
 def trace_info(*traces: PathLike, **options: Any) -> pl.DataFrame:
@@ -36,6 +81,13 @@ def features(*traces: PathLike, **options: Any) -> pl.DataFrame:
     >>> table.select("read_block_req_count", "write_block_req_count").row(0)
     (41407.0, 8688.0)
     """
+    # Each trace would overwrite the file of the one before.
+    for name in ("output", "parquet", "html"):
+        if given(options, name):
+            what = (
+                f"{name}: `features` runs a command for each trace and writes no files"
+            )
+            raise ForebayError(f"{what}; save the data frame that it returns", 2)
     rows = []
     for trace in traces:
         document = run("trace info", trace, rows=False, **options).document
@@ -140,3 +192,21 @@ def replay(*traces: PathLike, **options: Any) -> pl.DataFrame:
     (1, 2000)
     """
     return _rows("replay", *traces, **options)
+
+
+def load(spec: PathLike, **options: Any) -> pl.DataFrame:
+    """Sends a synthetic workload to real devices; returns one row with the results of the run.
+
+    ``intervals="FILE"`` also writes a row for each interval to a Parquet file.
+
+    ``config`` names the configuration of a cache; ``target`` names a device, a file or an NBD export.
+    If the workload writes to an existing target, this overwrites its data: ``write=True`` allows this.
+
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     disk = pathlib.Path(directory, "disk.img")
+    ...     rows = load("zipf:blocks=1Ki", target=disk, create="4MiB", requests=2000)
+    >>> rows.height, rows["requests"].item()
+    (1, 2000)
+    """
+    return _rows("load", spec, **options)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from forebay._run import ForebayError, PathLike
+from forebay._run import ForebayError, PathLike, reason
 from forebay.frames import features
 
 # Plotly and scikit-learn are imported where they are used: workers of a study, which import this
@@ -179,7 +179,7 @@ def _table(source: PathLike | pl.DataFrame) -> pl.DataFrame:
             read = pl.read_parquet if is_parquet else _read_csv
             source = read(path)
         except (OSError, pl.exceptions.PolarsError) as error:
-            raise ForebayError(f"cannot read {path}: {error}", 1) from error
+            raise ForebayError(f"cannot read {path}: {reason(error)}", 1) from error
     # In a CSV file, a feature that no trace has reads as text.
     texts = [
         name

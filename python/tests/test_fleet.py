@@ -44,11 +44,15 @@ def test_a_fleet_has_a_row_for_each_volume_and_goes_on(
         scheduler,
         "-q",
     ]
-    assert command([*line, "--consolidate", "64MiB", "--partition", "64MiB"]) == 0
-    said = capsys.readouterr().out
+    assert command([*line, "--consolidate", "64MiB", "--partition", "64MiB"]) == 1
+    said, errors = capsys.readouterr()
     assert "4 files, 0 of them from earlier runs, 1 failed (" in said
     assert "README); 4 volumes" in said, "the one that failed is named"
-    assert "plans in front of SlowHDD\n" in said
+    assert errors.startswith("forebay: 1 of 4 files failed\n  1 x ")
+    assert "README: not a known trace format" in errors
+    # A budget that is too small for a volume is no failure.
+    assert "plans in front of SlowHDD\nvolumes without a plan: 2 (see" in said
+    assert "buys no tier" not in errors
     rows = pl.read_parquet(out / "volumes.parquet")
     good = rows.filter(pl.col("status") == "ok")
     assert good.sort("volume")["volume"].to_list()[:2] == ["a", "b"]
@@ -165,6 +169,36 @@ def test_a_slice_that_fails_is_named_and_the_others_are_kept(
     assert again.volumes.equals(found.volumes)
 
 
-def test_a_directory_without_traces_is_said_so(tmp_path, capsys):
-    assert command([str(tmp_path), "-o", str(tmp_path / "out")]) == 1
-    assert "has no file that matches" in capsys.readouterr().err
+def test_an_error_of_all_plans_is_printed_and_ends_the_command_with_status_1(
+    traces, tmp_path, capsys, scheduler
+):
+    line = [str(traces), "-o", str(tmp_path / "out"), "--glob", "**/*.parquet", "-q"]
+    line += ["--scheduler", scheduler]
+    assert command(line) == 0
+    assert capsys.readouterr().err == ""
+    assert command([*line, "--budget", "20%", "--backing", "NoSuchDevice"]) == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith("forebay: all 2 plans failed\n  2 x "), errors
+    assert "no device `NoSuchDevice`" in errors
+
+
+def test_without_files_to_read_a_fleet_says_why(traces, tmp_path, capsys):
+    def said(source, out):
+        status = command([str(source), "-o", str(out)])
+        return status, capsys.readouterr().err
+
+    out, empty, file = tmp_path / "out", tmp_path / "empty", traces / "two.csv"
+    empty.mkdir()
+    status, error = said(empty, out)
+    assert status == 1 and f"{empty} has no file that matches **/*" in error
+    status, error = said(tmp_path / "none", out)
+    assert status == 1 and f"there is no directory {tmp_path / 'none'}" in error
+    status, error = said(file, out)
+    assert status == 2 and f"{file} is a file" in error and "--glob" in error
+    status, error = said(traces, traces)
+    assert status == 2 and f"all 4 files in {traces} that match **/* are in" in error
+    assert not out.exists() and len([*traces.iterdir()]) == 4
+    assert command([str(traces), "-o", str(out), "--glob", "/*"]) == 2
+    assert "the pattern `/*`" in capsys.readouterr().err
+    status, error = said(traces, file)
+    assert status == 1 and f"{file}: it is a file, not a directory" in error

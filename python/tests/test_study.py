@@ -111,6 +111,57 @@ def test_a_failed_cell_is_a_row_and_repeats_report_their_spread(
     assert (spread["hit_ratio.std"] == 0).all()
 
 
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [("cache.drm", "there is no key `drm`"), ("options.untimd", "'--untimd' found")],
+)
+def test_a_study_whose_cells_fail_prints_the_errors_and_ends_with_their_status(
+    key, says, file, tmp_path, scheduler, capsys
+):
+    text = file.read_text()
+    file.write_text(text.replace("[base]", f'[base]\n"{key}" = true'))
+    line = [str(file), "-o", str(tmp_path / "out"), "-q"]
+    # What failed before fails again.
+    for _ in range(2):
+        assert command([*line, "--scheduler", scheduler]) == 2
+        said, errors = capsys.readouterr()
+        assert "8 failed" in said and errors.startswith("forebay: 8 of 8 cells failed")
+        assert errors.count(says) == 1 and "  8 x " in errors
+    assert command([str(file), "--dry-run", "-q"]) == 2
+    said, errors = capsys.readouterr()
+    assert "no estimate" in said and says not in said
+    assert "4 of the 4 cells" in errors and errors.count(says) == 1
+    # A search has no best cell, and says why.
+    search = 'search = "random"\nobjective = "max hit_ratio"\n'
+    file.write_text(search + file.read_text())
+    assert command([*line, "--scheduler", scheduler]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_failures_of_other_causes_end_a_study_with_status_1(
+    file, tmp_path, scheduler, capsys, monkeypatch
+):
+    script = tmp_path / "failing-forebay"
+    script.write_text(
+        f"""#!/bin/sh
+        for word; do
+            case "$word" in
+                */cell.toml) cat "$word" >&2; grep -q 1MiB "$word" && exit 1; exit 2;;
+            esac
+        done
+        exec {binary()} "$@"
+        """
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("FOREBAY", str(script))
+    line = [str(file), "-o", str(tmp_path / "out"), "-q", "--scheduler", scheduler]
+    assert command(line) == 1
+    errors = capsys.readouterr().err
+    # Four configurations, each with the two traces.
+    assert errors.count("  2 x ") == 4 and "other errors (1 different ones)" in errors
+    assert "--retry-failed" in errors
+
+
 def test_cells_go_to_workers_in_batches_as_long_as_answers_say():
     batches = cluster.Batches(range(1000), workers=2)
     # Nothing is known of how long a cell takes.
@@ -399,6 +450,41 @@ def test_cells_are_named_by_all_that_their_answer_depends_on(tmp_path):
     assert len(set(names("repeats = 3\n" + base))) == 3
 
 
+def rewritten(path, text):
+    """Writes other contents of the same size, and sets back the time of modification."""
+    before = path.stat()
+    time.sleep(0.02)
+    path.write_text(text)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = path.stat()
+    assert (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
+
+
+def test_a_trace_with_other_contents_of_the_same_size_and_time_runs_again(
+    tmp_path, scheduler
+):
+    path = tmp_path / "t.csv"
+    lines = [f"{n},r,{n % 9 * 4096},4096\n" for n in range(100)]
+    path.write_text("time_us,op,offset,length\n" + "".join(lines))
+    (tmp_path / "s.toml").write_text(
+        f'traces = ["{path}"]\n[sweep]\n"cache.dram" = ["1MiB"]\n'
+    )
+    first = study(tmp_path / "s.toml", tmp_path / "out", scheduler=scheduler)
+    rewritten(path, path.read_text().replace(",r,", ",w,"))
+    second = study(tmp_path / "s.toml", tmp_path / "out", scheduler=scheduler)
+    assert first["cell"][0] != second["cell"][0]
+    assert first["cell.trace_hash"][0] != second["cell.trace_hash"][0]
+
+
+def test_a_worker_notices_another_command_of_the_same_size_and_time(tmp_path):
+    path = tmp_path / "forebay"
+    path.write_text("one")
+    first = running._binary_hash(str(path))
+    assert first == running.binary_hash(str(path))
+    rewritten(path, "two")
+    assert running._binary_hash(str(path)) == running.binary_hash(str(path)) != first
+
+
 def test_shares_tables_and_constraints_make_cells(tmp_path):
     study = spec.parse(
         """
@@ -463,6 +549,48 @@ def test_a_scheduler_that_is_not_there_is_named(file, tmp_path, capsys, monkeypa
 
 def _short(connect):
     return lambda self, _timeout: connect(self, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('{"cell": "x"', "delimiter"),
+        ('{"cell": "x", "rows": 3}', "an answer has no key `rows`"),
+        ('{"cell": "x", "status": "ok"}', "the key `error` is missing"),
+        ('{"cell": ["x"]}', '`cell` cannot be ["x"]'),
+        ('{"forget": ["x"]}', "an answer has no key `forget`"),
+        ("[1, 2]", "not a JSON object"),
+        ("\udcff", "utf-8"),
+    ],
+)
+def test_a_line_that_is_no_answer_is_named_and_nothing_is_changed(
+    line, says, file, tmp_path, scheduler, capsys
+):
+    out = tmp_path / "out"
+    out.mkdir()
+    forgotten = '{"forget": "abc"}\n'
+    text = f"{forgotten}{line}\n{forgotten}".encode(errors="surrogateescape")
+    (out / "cells.jsonl").write_bytes(text)
+    command_line = [str(file), "-o", str(out), "--scheduler", scheduler, "-q"]
+    assert command(command_line) == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith(f"forebay: {out / 'cells.jsonl'}, line 2: "), errors
+    assert says in errors and "remove the line" in errors
+    assert (out / "cells.jsonl").read_bytes() == text
+    # The journal can be mended and used by the same process.
+    (out / "cells.jsonl").write_text(forgotten)
+    assert command(command_line) == 0
+
+
+def test_journals_of_earlier_versions_are_read(file, tmp_path, scheduler):
+    out = tmp_path / "out"
+    study(file, out, scheduler=scheduler)
+    lines = journal(out)
+    for line in lines:
+        del line["exit_status"]
+    (out / "cells.jsonl").write_text("".join(json.dumps(li) + "\n" for li in lines))
+    outcome = Study(spec.read(file), out, quiet=True).run(scheduler=scheduler)
+    assert (outcome.cells, outcome.known) == (8, 8)
 
 
 def test_two_studies_do_not_share_a_directory(file, tmp_path):

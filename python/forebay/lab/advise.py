@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from forebay._run import ForebayError
+from forebay._run import ForebayError, reason
 from forebay.lab.rows import package_version
 from forebay.lab.seen import (
     ADMISSIONS,
@@ -484,7 +484,9 @@ def load(path: str | Path | None = None) -> dict[str, Any]:
     try:
         model = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ForebayError(f"cannot read the model {path}: {error}", 1) from error
+        raise ForebayError(
+            f"cannot read the model {path}: {reason(error)}", 1
+        ) from error
     if model.get("version") != VERSION:
         raise ForebayError(f"{path} is not a model of this version; train it again", 1)
     return model

@@ -31,10 +31,10 @@ def study(words: Sequence[str] | None = None) -> int:
     arguments.add_flag(parser, "--dry-run", dry)
     arguments.add_flag(parser, "--retry-failed", "run failed cells again")
     args = parser.parse_args(words)
-    return guarded(lambda: print(_study(args)))
+    return guarded(lambda: _study(args))
 
 
-def _study(args: argparse.Namespace) -> str:
+def _study(args: argparse.Namespace) -> None:
     from forebay.lab.spec import read
     from forebay.lab.study import Study
 
@@ -42,7 +42,10 @@ def _study(args: argparse.Namespace) -> str:
     if args.dry_run:
         with tempfile.TemporaryDirectory(prefix="forebay-dry-") as scratch:
             made = Study(spec, args.output or Path(scratch), args.quiet)
-            return made.dry_run(args.workers or os.cpu_count() or 1)
+            found = made.dry_run(args.workers or os.cpu_count() or 1)
+        print(found.text, flush=True)
+        found.raise_for_failures()
+        return
     if args.output is None:
         raise ForebayError(
             "-o DIR is missing: it sets the directory for the rows and the report", 2
@@ -50,7 +53,8 @@ def _study(args: argparse.Namespace) -> str:
     outcome = Study(spec, args.output, args.quiet).run(
         args.workers, args.scheduler, args.retry_failed
     )
-    return outcome.text(args.output)
+    print(outcome.text(args.output), flush=True)
+    outcome.raise_for_failures(args.output)
 
 
 def fleet(words: Sequence[str] | None = None) -> int:
@@ -122,10 +126,10 @@ def fleet(words: Sequence[str] | None = None) -> int:
     )
     _workers(parser)
     args = parser.parse_args(words)
-    return guarded(lambda: print(_fleet(args)))
+    return guarded(lambda: _fleet(args))
 
 
-def _fleet(args: argparse.Namespace) -> str:
+def _fleet(args: argparse.Namespace) -> None:
     from forebay.lab.fleet import fleet as scan
 
     if args.backing is not None and args.budget is None:
@@ -147,7 +151,8 @@ def _fleet(args: argparse.Namespace) -> str:
         scheduler=args.scheduler,
         quiet=args.quiet,
     )
-    return found.text(args.output)
+    print(found.text(args.output), flush=True)
+    found.raise_for_failures(args.output)
 
 
 def advise(words: Sequence[str] | None = None) -> int:
@@ -193,6 +198,7 @@ def advise(words: Sequence[str] | None = None) -> int:
 def _advise(args: argparse.Namespace) -> str:
     from forebay.lab import advise as advisor
 
+    arguments.check_outputs(args.output, args.html)
     if args.train is not None:
         model = advisor.train(
             args.train,

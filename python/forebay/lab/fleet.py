@@ -26,6 +26,7 @@ from forebay.lab import rows as rows_of
 from forebay.lab import running
 from forebay.lab import slices as slices_of
 from forebay.lab.cluster import Cluster
+from forebay.lab.failures import failure
 from forebay.lab.journal import Journal
 from forebay.lab.progress import Progress, duration
 from forebay.lab.running import Answer, Task
@@ -75,6 +76,34 @@ class Fleet:
             f"report: {directory / 'report.html'}"
         )
 
+    def raise_for_failures(self, directory: Path) -> None:
+        """Raises a ForebayError with the most frequent errors if a file failed, a curve, or all plans.
+
+        A budget can be too small for some volumes only, which is a result; an error in all plans is one of options.
+        """
+        files, curves = self._errors("error"), self._errors("curve.error")
+        plans = self._errors("plan.error")
+        if len(plans) < self.volumes.height - len(files):
+            plans = []
+        if not files and not curves and not plans:
+            return
+        counts = [f"{len(files)} of {self.files} files"] if files else []
+        counts += [f"{len(curves)} curves"] if curves else []
+        counts += [f"all {len(plans)} plans"] if plans else []
+        glob = "--glob leaves files out; a file that has changed is read again"
+        raise failure(
+            f"{' and '.join(counts)} failed",
+            files + curves + plans,
+            kept=f"all results, with their errors, in {directory / 'volumes.parquet'}",
+            next_=glob if files else None,
+        )
+
+    def _errors(self, column: str) -> list[str]:
+        """The errors in a column, if it is there."""
+        if column not in self.volumes.columns:
+            return []
+        return self.volumes[column].drop_nulls().to_list()
+
     def _planned(self) -> str:
         """In front of which backing stores the plans are, if there are plans."""
         if "plan.backing" not in self.volumes.columns:
@@ -83,8 +112,11 @@ class Fleet:
         if not stores:
             return ""
         assumed = ", chosen because it is the fastest: name yours with --backing"
+        count = len(self._errors("plan.error"))
+        without = f"volumes without a plan: {count} (see plan.error)\n"
         return (
             f"plans in front of {', '.join(stores)}{'' if self.backing else assumed}\n"
+            f"{without if count else ''}"
         )
 
 
@@ -128,19 +160,13 @@ def fleet(
         quiet: Whether to print no progress.
 
     Raises:
-        ForebayError: There is no matching file, or no worker.
+        ForebayError: There is no directory `source` or no matching file in it, or there is no worker.
     """
     begin = time.monotonic()
     source, output = Path(source), Path(output)
     binary = Binary.found()
     inside = output.resolve()
-    files = sorted(
-        str(path)
-        for path in source.glob(pattern)
-        if path.is_file() and inside not in path.resolve().parents
-    )
-    if not files:
-        raise ForebayError(f"{source} has no file that matches {pattern}", 1)
+    files = _files(source, pattern, output)
     study = hashlib.sha256(f"{inside} {time.time_ns()}".encode()).hexdigest()[:16]
     scans = {
         scan.task.cell: scan
@@ -216,6 +242,29 @@ def fleet(
             raise ForebayError(f"{what}: {answer.error}", 1)
         (output / f"{name}.json").write_text(answer.document, encoding="utf-8")
     return Fleet(volumes, curves, len(scans), known, time.monotonic() - begin, backing)
+
+
+def _files(source: Path, pattern: str, output: Path) -> list[str]:
+    """The files to read: those that match, except the results."""
+    if not source.exists():
+        raise ForebayError(f"there is no directory {source}", 1)
+    if not source.is_dir():
+        what = f"{source} is a file, and a fleet reads a directory"
+        next_ = "name the directory of the file, and select the file with --glob"
+        raise ForebayError(f"{what}\n  next: {next_}", 2)
+    inside = output.resolve()
+    try:
+        found = sorted(path for path in source.glob(pattern) if path.is_file())
+    except (ValueError, NotImplementedError) as error:
+        raise ForebayError(f"the pattern `{pattern}`: {error}", 2) from error
+    if not found:
+        raise ForebayError(f"{source} has no file that matches {pattern}", 1)
+    files = [str(path) for path in found if inside not in path.resolve().parents]
+    if not files:
+        what = f"all {len(found)} files in {source} that match {pattern} are in {output}, the directory of the results"
+        next_ = "write the results to a directory that contains no traces"
+        raise ForebayError(f"{what}\n  next: {next_}", 2)
+    return files
 
 
 def scan(wanted: Scan) -> Answer:

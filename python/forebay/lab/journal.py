@@ -10,12 +10,40 @@ import dataclasses
 import fcntl
 import json
 import os
+import typing
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
-from forebay._run import ForebayError
+from forebay._run import ForebayError, reason
 from forebay.lab.running import Answer
+
+#: Fields of an answer, each with the types of its value.
+_KINDS = {
+    name: typing.get_args(kind) or (kind,)
+    for name, kind in typing.get_type_hints(Answer).items()
+}
+#: Fields that every answer has; lines of earlier versions lack the others.
+_REQUIRED = [
+    field.name
+    for field in dataclasses.fields(Answer)
+    if field.default is dataclasses.MISSING
+]
+
+
+def make_directory(directory: Path) -> None:
+    """Makes the directory of the results, unless it exists.
+
+    Raises:
+        ForebayError: There is a file in its place, or it cannot be made.
+    """
+    what = f"cannot write the results to {directory}"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise ForebayError(f"{what}: it is a file, not a directory", 1) from error
+    except OSError as error:
+        raise ForebayError(f"{what}: {reason(error)}", 1) from error
 
 
 class Journal(Mapping[str, Answer]):
@@ -28,7 +56,7 @@ class Journal(Mapping[str, Answer]):
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Journal:
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self._directory)
         self._file = open(self._path, "a+b")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -36,7 +64,11 @@ class Journal(Mapping[str, Answer]):
             self._file.close()
             what = f"another study is running in {self._directory}"
             raise ForebayError(what, 1) from error
-        self._read()
+        try:
+            self._read()
+        except BaseException:
+            self._file.close()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -68,20 +100,22 @@ class Journal(Mapping[str, Answer]):
         assert self._file is not None
         self._file.seek(0)
         whole = 0
-        for line in self._file:
+        for number, line in enumerate(self._file, 1):
             if not line.endswith(b"\n"):
                 break
             try:
-                fields = json.loads(line)
+                entry = _entry(line)
             except ValueError as error:
-                what = f"{self._path} is damaged at byte {whole}: {error}"
-                raise ForebayError(what, 1) from error
+                what = f"{self._path}, line {number}: {error}"
+                kept = "the journal as it is; nothing was run"
+                next_ = "remove the line: its cell then runs again"
+                message = f"{what}\n  kept: {kept}\n  next: {next_}"
+                raise ForebayError(message, 1) from error
             whole += len(line)
-            if "forget" in fields:
-                self._answers.pop(fields["forget"], None)
+            if isinstance(entry, Answer):
+                self._answers.setdefault(entry.cell, entry)
             else:
-                answer = Answer(**fields)
-                self._answers.setdefault(answer.cell, answer)
+                self._answers.pop(entry, None)
         self._file.truncate(whole)
         self._file.seek(0, os.SEEK_END)
 
@@ -93,3 +127,28 @@ class Journal(Mapping[str, Answer]):
 
     def __len__(self) -> int:
         return len(self._answers)
+
+
+def _entry(line: bytes) -> Answer | str:
+    """An answer, or the name of a cell whose answer no longer counts.
+
+    Raises:
+        ValueError: The line is neither.
+
+    >>> _entry(b'{"forget": "abc"}')
+    'abc'
+    """
+    fields = json.loads(line)
+    if not isinstance(fields, dict):
+        raise ValueError("not a JSON object")
+    if set(fields) == {"forget"} and isinstance(fields["forget"], str):
+        return fields["forget"]
+    for name, value in fields.items():
+        if name not in _KINDS:
+            raise ValueError(f"an answer has no key `{name}`")
+        if not isinstance(value, _KINDS[name]):
+            raise ValueError(f"`{name}` cannot be {json.dumps(value)[:40]}")
+    missing = next((name for name in _REQUIRED if name not in fields), None)
+    if missing is not None:
+        raise ValueError(f"the key `{missing}` is missing")
+    return Answer(**fields)

@@ -7,6 +7,7 @@ worker on this machine and on a worker on another machine.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import functools
 import hashlib
@@ -64,33 +65,46 @@ class Answer:
     cpu_s: float
     machine: str
     worker: str
+    #: How the command ended, if it failed by itself; 2 if it rejected the configuration or an option.
+    exit_status: int | None = None
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """How a command ended."""
+
+    document: str | None
+    error: str | None
+    cpu_s: float
+    exit_status: int | None = None
 
 
 def run(task: Task) -> Answer:
     """Runs a cell. A failure is an answer too, never an exception."""
     started = time.time()
-    wall_s = cpu = 0.0
-    error = document = None
+    wall_s = 0.0
+    ended = _Ended(None, None, 0.0)
     try:
         if _binary_hash(task.binary) != task.binary_hash:
             raise OSError(f"{task.binary} is another version on {platform.node()}")
         with machine_lock(task.exclusive):
             started, begin = time.time(), time.monotonic()
-            document, error, cpu = _command(task)
+            ended = _command(task)
             # Within the lock: cells that exclude each other do not overlap in their rows either.
             wall_s = time.monotonic() - begin
     except OSError as failure:
-        error = str(failure)
+        ended = dataclasses.replace(ended, error=str(failure))
     return Answer(
         cell=task.cell,
-        status="failed" if error is not None else "ok",
-        error=error,
-        document=document if error is None else None,
+        status="failed" if ended.error is not None else "ok",
+        error=ended.error,
+        document=ended.document if ended.error is None else None,
         started=started,
         wall_s=wall_s,
-        cpu_s=cpu,
+        cpu_s=ended.cpu_s,
         machine=machine(),
         worker=f"{platform.node()}:{os.getpid()}",
+        exit_status=ended.exit_status,
     )
 
 
@@ -107,7 +121,7 @@ def kill(study: str) -> None:
             _end(child)
 
 
-def _command(task: Task) -> tuple[str | None, str | None, float]:
+def _command(task: Task) -> _Ended:
     with tempfile.TemporaryDirectory(prefix="forebay-cell-") as scratch:
         config = Path(scratch, "cell.toml")
         if task.config is not None:
@@ -142,19 +156,22 @@ def _command(task: Task) -> tuple[str | None, str | None, float]:
                 texts.append(file.read().decode(errors="replace"))
         cpu = usage.ru_utime + usage.ru_stime
         if late.is_set():
-            return None, f"ended after its time limit of {task.timeout_s:g} s", cpu
+            what = f"ended after its time limit of {task.timeout_s:g} s"
+            return _Ended(None, what, cpu)
         if child.returncode < 0:
             name = signal.Signals(-child.returncode).name
-            return None, f"ended by {name}; the machine may have run out of memory", cpu
+            what = f"ended by {name}; the machine may have run out of memory"
+            return _Ended(None, what, cpu)
         if child.returncode > 0:
             message = texts[1].strip().removeprefix("forebay: ")
             message = message.replace(f"{scratch}/", "")
-            return None, message or f"exit status {child.returncode}", cpu
+            message = message or f"exit status {child.returncode}"
+            return _Ended(None, message, cpu, child.returncode)
         if task.series is not None:
             target = Path(task.series)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(partial, target)
-        return texts[0], None, cpu
+        return _Ended(texts[0], None, cpu)
 
 
 def _start(task: Task, line: list[str], out, err) -> subprocess.Popen[bytes]:  # noqa: ANN001
@@ -225,11 +242,19 @@ def binary_hash(path: str) -> str:
         return hashlib.blake2b(file.read(), digest_size=16).hexdigest()
 
 
-def _binary_hash(path: str) -> str:
+def version_of(path: str) -> tuple[int, ...]:
+    """What differs between two contents of a file at a path, without reading it.
+
+    A program can set the time of modification, as `cp -p` and `rsync -t` do, but not the time of change.
+    """
     status = os.stat(path)
-    return _known_hash(path, status.st_mtime_ns, status.st_size)
+    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+def _binary_hash(path: str) -> str:
+    return _known_hash(path, version_of(path))
 
 
 @functools.cache
-def _known_hash(path: str, _changed: int, _size: int) -> str:
+def _known_hash(path: str, _version: tuple[int, ...]) -> str:
     return binary_hash(path)

@@ -23,6 +23,7 @@ import polars as pl
 
 from forebay._run import ForebayError
 from forebay.lab.cells import Cell, combinations, make, scaled
+from forebay.lab.failures import exit_status, failure
 from forebay.lab.rows import flat
 from forebay.lab.running import Answer
 from forebay.lab.spec import Objective, StudySpec
@@ -96,6 +97,7 @@ class _Hunt:
         self._values: dict[tuple[str, float], float | None] = {}
         self._cost_s = 0.0
         self._sampled = 0
+        self._failed: list[Answer] = []
         self._full_cost_s: list[float] = []
 
     def at_random(self) -> None:
@@ -121,8 +123,7 @@ class _Hunt:
         best = ranked[0] if ranked else None
         value = self._values[_key(best), 1.0] if best is not None else None
         if best is None or value is None:
-            what = f"{self._trace.name}: every cell of the search failed"
-            raise ForebayError(what, 1)
+            raise self._failure()
         mean = sum(self._full_cost_s) / len(self._full_cost_s)
         row = {
             "trace": self._trace.name,
@@ -151,6 +152,15 @@ class _Hunt:
             }
         return row
 
+    def _failure(self) -> ForebayError:
+        """The error of a search without a result."""
+        return failure(
+            f"{self._trace.name}: no cell of the search has a value of `{self._objective.field}`",
+            (answer.error for answer in self._failed),
+            kept=f"all results, in {self._directory / 'cells.jsonl'}",
+            status=exit_status(self._failed),
+        )
+
     def _budget(self) -> int:
         """How many cells at full rate the search may cost."""
         trials = self._spec.trials
@@ -164,6 +174,8 @@ class _Hunt:
             value = self._value(answer)
             self._values[_key(combination), rate] = value
             self._cost_s += answer.cpu_s
+            if answer.status != "ok":
+                self._failed.append(answer)
             if rate == 1:
                 self.full[_key(combination)] = cell
                 self._full_cost_s.append(answer.cpu_s)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forebay._run import ForebayError
+from forebay._run import ForebayError, reason
 from forebay.lab.values import Constraint, number
 
 if sys.version_info >= (3, 11):
@@ -96,7 +96,7 @@ def read(path: str | Path) -> StudySpec:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ForebayError(f"cannot read {path}: {error}", 1) from error
+        raise ForebayError(f"cannot read {path}: {reason(error)}", 1) from error
     try:
         return parse(text, path.parent)
     except ForebayError as error:

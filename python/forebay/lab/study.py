@@ -19,7 +19,8 @@ from forebay.lab import rows as rows_of
 from forebay.lab import search as searching
 from forebay.lab.cells import Cell, combinations, expand, needs_footprints
 from forebay.lab.cluster import Cluster
-from forebay.lab.journal import Journal
+from forebay.lab.failures import exit_status, failure
+from forebay.lab.journal import Journal, make_directory
 from forebay.lab.progress import Progress, duration
 from forebay.lab.running import Answer, Task, binary_hash
 from forebay.lab.running import run as run_here
@@ -52,7 +53,8 @@ class Outcome:
     """The result of a study."""
 
     cells: int
-    failed: int
+    #: The answers of the cells that failed, also in earlier runs.
+    failures: list[Answer]
     #: Cells that were answered before.
     known: int
     wall_s: float
@@ -60,6 +62,10 @@ class Outcome:
     cpu_s: float
     rows: pl.DataFrame
     search: pl.DataFrame | None = None
+
+    @property
+    def failed(self) -> int:
+        return len(self.failures)
 
     def text(self, directory: Path) -> str:
         lines = [
@@ -71,6 +77,39 @@ class Outcome:
             lines += [searching.sentence(found) for found in self.search.to_dicts()]
         return "\n".join(lines)
 
+    def raise_for_failures(self, directory: Path) -> None:
+        """Raises a ForebayError with the first errors if a cell failed."""
+        if not self.failures:
+            return
+        status = exit_status(self.failures)
+        again = "repeat the command with --retry-failed to run these cells again"
+        raise failure(
+            f"{self.failed} of {self.cells} cells failed",
+            (answer.error for answer in self.failures),
+            kept=f"all results; the column `error` of {directory / 'rows.parquet'} has all errors",
+            next_=again if status == 1 else "correct the study file, and repeat it",
+            status=status,
+        )
+
+
+@dataclass
+class DryRun:
+    """What a dry run found out."""
+
+    text: str
+    #: The cells that were run.
+    answers: list[Answer]
+
+    def raise_for_failures(self) -> None:
+        """Raises a ForebayError with the first errors if a cell failed."""
+        failed = [answer for answer in self.answers if answer.status != "ok"]
+        if failed:
+            raise failure(
+                f"{len(failed)} of the {len(self.answers)} cells that were run failed",
+                (answer.error for answer in failed),
+                status=exit_status(failed),
+            )
+
 
 class Study:
     """A study in its directory."""
@@ -78,7 +117,7 @@ class Study:
     def __init__(self, spec: StudySpec, directory: Path, quiet: bool = False) -> None:
         self.spec, self.directory, self.quiet = spec, directory, quiet
         self.binary = Binary.found()
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory)
         self.traces = resolve(spec, directory, needs_footprints(spec))
         # Workers know the study by this name, when it is to be stopped.
         text = f"{directory.resolve()} {time.time_ns()}"
@@ -100,7 +139,7 @@ class Study:
             series=self.directory.resolve() / "series" if self.spec.series else None,
         )
 
-    def dry_run(self, workers: int) -> str:
+    def dry_run(self, workers: int) -> DryRun:
         """Says how many cells there are, and how long they would take, by running a few."""
         cells = self.cells()
         with Journal(self.directory) as journal:
@@ -115,16 +154,18 @@ class Study:
         tried = [c for c in left if not self.task(c).exclusive]
         tried = tried[:: max(1, len(tried) // TRIED)][:TRIED]
         answers = [run_here(self.task(c)) for c in tried]
-        if answers:
-            mean = sum(a.wall_s for a in answers) / len(answers)
+        good = [a for a in answers if a.status == "ok"]
+        if good:
+            mean = sum(a.wall_s for a in good) / len(good)
             lines.append(
                 f"about {duration(mean * len(left) / workers)} on {workers} workers: "
-                f"{len(answers)} cells took {mean:.2g} s on average"
+                f"{len(good)} cells took {mean:.2g} s on average"
             )
-            lines += [f"failed: {a.error}" for a in answers if a.status != "ok"]
+        elif answers:
+            lines.append("no estimate: all cells that were run failed")
         elif left:
             lines.append("no estimate: cells that measure time are not run")
-        return "\n".join(lines)
+        return DryRun("\n".join(lines), answers)
 
     def run(
         self,
@@ -160,7 +201,9 @@ class Study:
             new = [journal[name] for name in set(journal) - known]
             return Outcome(
                 cells=len(named),
-                failed=table.filter(pl.col("status") != "ok").height,
+                failures=[
+                    a for a in (journal[n] for n, _ in named) if a.status != "ok"
+                ],
                 known=sum(name in known for name, _ in named),
                 wall_s=time.monotonic() - begin,
                 cpu_s=sum(answer.cpu_s for answer in new),

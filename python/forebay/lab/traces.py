@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay._run import ForebayError, binary
+from forebay.lab.running import version_of
 from forebay.lab.spec import StudySpec
 
 BLOCK_BYTES = 4096
@@ -39,7 +40,7 @@ class Trace:
 
 
 class TraceCache:
-    """What is known of files, by path, size and time of change, so that it is found out once."""
+    """What is known of files, by path and version, so that it is found out once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -60,8 +61,7 @@ class TraceCache:
         partial.replace(self._path)
 
     def _get(self, what: str, path: str, words: tuple[str, ...], find: Any) -> Any:
-        status = os.stat(path)
-        key = json.dumps([what, path, status.st_size, status.st_mtime_ns, *words])
+        key = json.dumps([what, path, *version_of(path), *words])
         if key not in self._known:
             self._known[key] = find()
         return self._known[key]

@@ -49,7 +49,7 @@ Example:
   $ forebay trace synth zipf:requests=5000 -o zipf.csv
   $ echo 'traces = [\"zipf.csv\"]' > sizes.toml
   $ echo '[sweep]' >> sizes.toml
-  $ echo '\"cache.dram\" = [\"1%\", \"10%\"]' >> sizes.toml
+  $ echo '\"cache.dram\" = [\"5%\", \"20%\"]' >> sizes.toml
   $ forebay study sizes.toml -o sizes";
     Fleet = "fleet", "DIR", "A directory with traces, and options",
         "Options: -o DIR, --budget N, --backing DEVICE, --consolidate, --partition, --workers N, --scheduler ADDRESS. With the \
