@@ -78,9 +78,9 @@ pub struct ReadWrite {
 /// Traffic of the backing stores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Backing {
-    /// Bytes read.
+    /// Bytes read, including those of failed reads.
     pub read_bytes: u64,
-    /// Bytes written.
+    /// Bytes written, including those of failed writes.
     pub write_bytes: u64,
 }
 

@@ -40,12 +40,18 @@ const PER_VOLUME: [Counter; 19] = [
     ("forebay_write_misses_total", "counter", "Blocks written that missed the cache", |w| {
         w.misses.write
     }),
-    ("forebay_backing_read_bytes_total", "counter", "Bytes read from the backing store", |w| {
-        w.backing.traffic.read_bytes
-    }),
-    ("forebay_backing_write_bytes_total", "counter", "Bytes written to the backing store", |w| {
-        w.backing.traffic.write_bytes
-    }),
+    (
+        "forebay_backing_read_bytes_total",
+        "counter",
+        "Bytes read from the backing store, including failed reads",
+        |w| w.backing.traffic.read_bytes,
+    ),
+    (
+        "forebay_backing_write_bytes_total",
+        "counter",
+        "Bytes written to the backing store, including failed writes",
+        |w| w.backing.traffic.write_bytes,
+    ),
     ("forebay_backing_syncs_total", "counter", "Syncs of the backing store", |w| w.backing.syncs),
     ("forebay_backing_errors_total", "counter", "Failed operations on the backing store", |w| {
         w.backing.errors
