@@ -12,7 +12,7 @@ use forebay_results::TraceIdentity;
 use super::target::Opened;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::{OutputArgs, write_parquet};
+use crate::output::{OutputArgs, Outputs, write_parquet};
 
 /// How often a stop says how far it is.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
@@ -70,14 +70,16 @@ impl Answer {
         Ok(Answer { document, failure })
     }
 
-    /// Writes the report everywhere it was asked for, then fails if the run did.
+    /// Writes the report everywhere it was asked for; fails if that or the run failed.
     pub fn give(self, output: &OutputArgs, intervals: Option<&Path>) -> Result<(), CliError> {
         let Answer { document, failure } = self;
+        let mut outputs = Outputs::default();
+        output.give_to(&mut outputs, &document);
         if let Some(path) = intervals {
-            write_parquet(path, &Columns::from_rows(document.result.intervals.iter().copied()))?;
+            let rows = Columns::from_rows(document.result.intervals.iter().copied());
+            outputs.add(path.display(), write_parquet(path, &rows));
         }
-        output.give(&document)?;
-        failure.map_or(Ok(()), Err)
+        CliError::all(outputs.end().err().into_iter().chain(failure)).map_or(Ok(()), Err)
     }
 }
 

@@ -51,15 +51,16 @@ pub struct WroteTrace {
 }
 
 impl WroteTrace {
+    /// Says what was written; the file stays, even if that cannot be said.
     pub fn print(&self, json: bool) -> Result<(), CliError> {
-        if json {
-            let mut bytes = serde_json::to_vec_pretty(self)?;
-            bytes.push(b'\n');
-            return write_stdout(&bytes);
-        }
-        let size = forebay_config::Size(self.bytes_written);
-        let requests = counted(self.requests, "request");
-        write_stdout(format!("{}: {requests}, {size}\n", self.output).as_bytes())
+        let text = if json {
+            serde_json::to_string_pretty(self)? + "\n"
+        } else {
+            let size = forebay_config::Size(self.bytes_written);
+            let requests = counted(self.requests, "request");
+            format!("{}: {requests}, {size}\n", self.output)
+        };
+        write_stdout(text.as_bytes()).map_err(|error| error.kept(&self.output))
     }
 }
 
