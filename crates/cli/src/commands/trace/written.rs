@@ -21,8 +21,9 @@ pub fn each_batch<R: TraceReader>(
     let progress = ctx.progress(label, unit, reader.progress().bytes_total);
     let (mut batch, mut requests) = (Batch::default(), 0);
     loop {
+        let read = reader.read_batch(&mut batch);
         ctx.check()?;
-        if reader.read_batch(&mut batch)? == 0 {
+        if read? == 0 {
             break;
         }
         work(&batch, reader)?;
