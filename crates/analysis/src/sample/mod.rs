@@ -304,11 +304,13 @@ impl Pass {
         if full.is_without_accesses() {
             return Err(AnalysisError::NoAccesses);
         }
-        if let Some(of) = &traces.metadata.sample {
-            // The same hash decides again about regions that have passed it.
-            if specs.iter().any(|spec| (spec.bits, spec.seed) == (of.bits, of.seed)) {
-                return Err(AnalysisError::SampleOfSample { seed: of.seed });
-            }
+        // The same hash decides again about regions that have passed it.
+        let same = |of: &&SampleInfo| {
+            specs.iter().any(|spec| (spec.bits, spec.seed) == (of.bits, of.seed))
+        };
+        let Metadata { sample, merged_samples, .. } = &traces.metadata;
+        if let Some(of) = sample.iter().chain(merged_samples).find(same) {
+            return Err(AnalysisError::SampleOfSample { seed: of.seed });
         }
         let mut finished = Vec::new();
         for (_, measure, writer) in self.samples {
