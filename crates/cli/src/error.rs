@@ -64,8 +64,12 @@ impl CliError {
 
     /// Several failures of one command, in the order in which they are told; `None` if there are none.
     pub fn all(failures: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let each = failures.into_iter().flat_map(|mut failure| {
+            let earlier = std::mem::take(&mut failure.earlier);
+            earlier.into_iter().chain([failure])
+        });
         let (gone, mut told): (Vec<_>, Vec<_>) =
-            failures.into_iter().partition(|failure| failure.kind == Kind::ReaderGone);
+            each.partition(|failure| failure.kind == Kind::ReaderGone);
         let last = told.pop();
         last.map(|last| Self { earlier: told, ..last }).or_else(|| gone.into_iter().next())
     }
@@ -150,6 +154,8 @@ mod tests {
         let both = CliError::all(both).unwrap();
         assert_eq!(both.to_string(), "forebay: a\n  kept: x\nforebay: b\n  next: y");
         assert_eq!(both.exit_code(), ExitCode::from(1));
+        let three = CliError::all([CliError::failed("c"), both]).unwrap().to_string();
+        assert_eq!(three, "forebay: c\nforebay: a\n  kept: x\nforebay: b\n  next: y");
         assert_eq!(CliError::all([gone()]).unwrap().exit_code(), ExitCode::SUCCESS);
         assert!(CliError::all([]).is_none());
     }
