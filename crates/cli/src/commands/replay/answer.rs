@@ -161,7 +161,7 @@ mod tests {
         assert!(wrong(&whole).is_none());
         let failed = VerifyResult { failed_reads: 2, complete: false, ..whole.clone() };
         let said = wrong(&failed).unwrap().to_string();
-        assert!(said.contains("incomplete, because 2 reads failed; the 4KiB"), "{said}");
+        assert!(said.contains("incomplete, because 2 reads failed; the 4 KiB"), "{said}");
         let both = VerifyResult { wrong_bytes: 512, failed_reads: 1, ..failed };
         let said = wrong(&both).unwrap().to_string();
         assert!(said.contains("512 of 4096 bytes") && said.contains("; 1 read failed"), "{said}");
