@@ -50,7 +50,7 @@ pub struct Workloads<'a> {
     by: By,
     groups: &'a [Group],
     names: Vec<String>,
-    /// The same names, to find one among many.
+    /// The names in use, to find one among many.
     taken: BTreeSet<String>,
     of_volume: BTreeMap<Volume, usize>,
 }
