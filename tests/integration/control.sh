@@ -83,6 +83,7 @@ ctl set --write-policy write-back >set.json
 grep -q '"acknowledge":"dram"' set.json || fail "without flash it says: $(cat set.json)"
 status | grep -q '"acknowledge": "dram"' || fail "the status claims flash that is not there"
 refused 1 'no flash tier' ctl set --write-policy write-back --acknowledge flash
+refused 1 'has no effect with write_policy' ctl set --write-policy write-through --acknowledge dram
 io 'write -P 7 0 64k' flush
 crash
 start

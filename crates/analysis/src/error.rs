@@ -224,9 +224,9 @@ pub enum AnalysisError {
     /// There is nothing in the traces.
     #[error("there are no requests to sample")]
     NothingToSample,
-    /// The trace is a sample of this seed: its hash would decide again about regions that it has chosen.
+    /// A trace is a sample of this seed: its hash would decide again about regions that it has chosen.
     #[error(
-        "the trace is itself a sample taken with seed {seed}; sampling it with that seed would \
+        "a trace is itself a sample taken with seed {seed}; sampling it with that seed would \
          select the same regions again"
     )]
     SampleOfSample {

@@ -27,7 +27,7 @@ impl Kept {
         observer: &dyn Observer,
         mut work: impl FnMut(&Request) -> Result<(), AnalysisError>,
     ) -> Result<Self, AnalysisError> {
-        let mut kept = traces.on_stdin().then(Vec::new);
+        let mut kept = traces.can_be_read_only_once().then(Vec::new);
         let mut ends: Vec<u64> = Vec::new();
         let described = traces.read(observer, |request| {
             let at = request.volume.0 as usize;

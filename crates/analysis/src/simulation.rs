@@ -301,7 +301,7 @@ fn measure(
     observer: &dyn Observer,
 ) -> Result<(Vec<TracedVolume>, Option<Vec<Request>>), AnalysisError> {
     let mut reader = traces.open(observer)?;
-    let keeps = keeps || traces.on_stdin();
+    let keeps = keeps || traces.can_be_read_only_once();
     let mut ends: Vec<u64> = Vec::new();
     let mut requests = Vec::new();
     let sizes_known = |reader: &dyn TraceReader| {
@@ -311,8 +311,12 @@ fn measure(
     if keeps || !sizes_known(&*reader) {
         let meter = observer.begin("measuring", Unit::Bytes, reader.progress().bytes_total);
         let mut batch = Batch::default();
-        while reader.read_batch(&mut batch)? > 0 {
+        loop {
+            let read = reader.read_batch(&mut batch);
             observer.check()?;
+            if read? == 0 {
+                break;
+            }
             for request in batch.requests() {
                 let at = request.volume.0 as usize;
                 if ends.len() <= at {

@@ -6,7 +6,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use forebay_block::{Request, Volume};
-use forebay_trace::{Batch, Metadata, OpenOptions, TraceError, TraceReader, open_all};
+use forebay_trace::{
+    Batch, Metadata, OpenOptions, TraceError, TraceReader, is_read_once, open_all,
+};
 
 use crate::{AnalysisError, Meter, Note, Observer, Unit};
 
@@ -16,7 +18,7 @@ const READ_AHEAD: usize = 4;
 /// The traces that a question is about: files, merged by time, and how to open them.
 #[derive(Clone, Debug, Default)]
 pub struct Traces {
-    /// Files of any supported format; `-` is standard input, which can be read only once.
+    /// Files of any supported format; `-` is standard input. See [`Traces::can_be_read_only_once`].
     pub files: Vec<PathBuf>,
     /// How to open them.
     pub options: OpenOptions,
@@ -46,9 +48,9 @@ impl From<&Path> for Traces {
 }
 
 impl Traces {
-    /// Whether a trace comes from standard input, which can be read only once.
-    pub fn on_stdin(&self) -> bool {
-        self.files.iter().any(|path| path.as_os_str() == "-")
+    /// Whether a trace comes from standard input or a pipe.
+    pub fn can_be_read_only_once(&self) -> bool {
+        self.files.iter().any(|path| is_read_once(path))
     }
 
     /// The names of the files, for people.
@@ -62,7 +64,10 @@ impl Traces {
     /// # Errors
     /// If a file cannot be opened or is no trace.
     pub fn open(&self, observer: &dyn Observer) -> Result<Box<dyn TraceReader>, AnalysisError> {
-        let reader = open_all(&self.files, &self.options)?;
+        let stop = Some(Arc::clone(observer.stop_flag()));
+        let reader = open_all(&self.files, &OpenOptions { stop, ..self.options.clone() });
+        observer.check()?;
+        let reader = reader?;
         let Metadata { doubts, without_operations, .. } = reader.metadata();
         if !without_operations.is_empty() {
             observer.note(Note::WithoutOperations(without_operations.clone()));

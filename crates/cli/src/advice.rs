@@ -200,6 +200,10 @@ fn of_replay(error: &ReplayError, what: String) -> CliError {
             "give a --target for each volume, choose volumes with --volumes, or place all volumes \
              one after another on the first target with --concatenate",
         ),
+        E::SameTarget { .. } => CliError::usage(error).kept("nothing was opened").next(
+            "name another target, or place all volumes one after another on one target with \
+             --concatenate",
+        ),
         E::WritesNotAllowed { .. } => {
             failure.next("give --write to allow that, or --reads-only to leave writes out")
         }

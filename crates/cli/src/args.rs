@@ -64,13 +64,14 @@ impl TraceArgs {
         self.source().names()
     }
 
-    /// Refuses standard input for work that reads its traces more than once.
+    /// Refuses standard input and pipes for work that reads its traces more than once.
     ///
     /// # Errors
-    /// If a trace comes from standard input; `why` goes on after "can be read only once".
+    /// If a trace comes from one of these; `why` goes on after "can be read only once".
     pub fn check_rereadable(&self, why: &str) -> Result<(), CliError> {
-        if self.source().on_stdin() {
-            let what = format_args!("a trace from standard input can be read only once{why}");
+        if self.source().can_be_read_only_once() {
+            let what =
+                format_args!("a trace from standard input or a pipe can be read only once{why}");
             return Err(CliError::usage(what).next("write it to a file first"));
         }
         Ok(())

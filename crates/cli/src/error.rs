@@ -16,6 +16,8 @@ pub struct CliError {
     what: String,
     kept: Option<String>,
     next: Option<String>,
+    /// Failures that came before this one.
+    earlier: Vec<CliError>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +31,8 @@ enum Kind {
 impl CliError {
     /// The work failed: exit status 1.
     pub fn failed(what: impl fmt::Display) -> Self {
-        Self { kind: Kind::Failed, what: what.to_string(), kept: None, next: None }
+        let (kept, next, earlier) = (None, None, Vec::new());
+        Self { kind: Kind::Failed, what: what.to_string(), kept, next, earlier }
     }
 
     /// Bad usage or configuration: exit status 2, nothing was started.
@@ -57,6 +60,18 @@ impl CliError {
     pub fn next(mut self, what: impl fmt::Display) -> Self {
         self.next = Some(what.to_string());
         self
+    }
+
+    /// Several failures of one command, in the order in which they are told; `None` if there are none.
+    pub fn all(failures: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let each = failures.into_iter().flat_map(|mut failure| {
+            let earlier = std::mem::take(&mut failure.earlier);
+            earlier.into_iter().chain([failure])
+        });
+        let (gone, mut told): (Vec<_>, Vec<_>) =
+            each.partition(|failure| failure.kind == Kind::ReaderGone);
+        let last = told.pop();
+        last.map(|last| Self { earlier: told, ..last }).or_else(|| gone.into_iter().next())
     }
 
     /// The exit status that goes with it.
@@ -87,6 +102,7 @@ impl CliError {
 
 impl fmt::Display for CliError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.earlier.iter().try_for_each(|earlier| writeln!(f, "{earlier}"))?;
         write!(f, "forebay: {}", self.what)?;
         if let Some(kept) = &self.kept {
             write!(f, "\n  kept: {kept}")?;
@@ -129,6 +145,19 @@ mod tests {
         );
         assert_eq!(error.exit_code(), ExitCode::from(1));
         assert_eq!(CliError::usage("x").exit_code(), ExitCode::from(2));
+    }
+
+    #[test]
+    fn several_failures_are_all_told_and_a_reader_that_went_away_hides_none() {
+        let gone = || CliError::writing_stdout(std::io::ErrorKind::BrokenPipe.into());
+        let both = [CliError::failed("a").kept("x"), gone(), CliError::failed("b").next("y")];
+        let both = CliError::all(both).unwrap();
+        assert_eq!(both.to_string(), "forebay: a\n  kept: x\nforebay: b\n  next: y");
+        assert_eq!(both.exit_code(), ExitCode::from(1));
+        let three = CliError::all([CliError::failed("c"), both]).unwrap().to_string();
+        assert_eq!(three, "forebay: c\nforebay: a\n  kept: x\nforebay: b\n  next: y");
+        assert_eq!(CliError::all([gone()]).unwrap().exit_code(), ExitCode::SUCCESS);
+        assert!(CliError::all([]).is_none());
     }
 
     #[test]

@@ -39,21 +39,57 @@ impl OutputArgs {
     /// Refuses files that cannot be written, that are to be written twice, or that are `read`,
     /// before the work is done for nothing.
     pub fn check<'a>(&self, read: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), CliError> {
-        let output = self.document.output.iter().filter(|path| path.as_os_str() != "-");
+        let output = self.document.output.iter().filter(|_| self.document.file().is_some());
         check_files(output.chain(&self.parquet).chain(&self.html), read)
     }
 
     /// Gives an answer in every form that was asked for.
     pub fn give(&self, answer: &impl Shown) -> Result<(), CliError> {
-        if let Some(path) = &self.parquet {
-            write_parquet(path, &answer.rows())?;
-        }
-        if let Some(path) = &self.html {
-            answer.page().write_html(path)?;
-        }
-        match self.document.json {
+        let mut outputs = Outputs::default();
+        self.give_to(&mut outputs, answer);
+        outputs.end()
+    }
+
+    /// Gives an answer in every form that was asked for, as one of several outputs.
+    ///
+    /// The result comes first: it is not lost because a page or the rows cannot be written.
+    pub fn give_to(&self, outputs: &mut Outputs, answer: &impl Shown) {
+        let document = match self.document.json {
             true => self.document.emit(&answer.document(), |_| Ok(())),
             false => self.document.emit(&(), |out| answer.text(out)),
+        };
+        outputs.add(self.document.destination(), document);
+        if let Some(path) = &self.parquet {
+            outputs.add(path.display(), write_parquet(path, &answer.rows()));
+        }
+        if let Some(path) = &self.html {
+            outputs.add(path.display(), write_file(path, answer.page().to_html().as_bytes()));
+        }
+    }
+}
+
+/// What became of several outputs of one command: each is tried, and all that failed are told.
+#[derive(Default)]
+pub struct Outputs {
+    written: Vec<String>,
+    failures: Vec<CliError>,
+}
+
+impl Outputs {
+    /// An output was written, or not.
+    pub fn add(&mut self, name: impl std::fmt::Display, done: Result<(), CliError>) {
+        match done {
+            Ok(()) => self.written.push(name.to_string()),
+            Err(failure) => self.failures.push(failure),
+        }
+    }
+
+    /// Fails if an output failed, and says which were written.
+    pub fn end(self) -> Result<(), CliError> {
+        match CliError::all(self.failures) {
+            None => Ok(()),
+            Some(failure) if self.written.is_empty() => Err(failure),
+            Some(failure) => Err(failure.kept(self.written.join(", "))),
         }
     }
 }
@@ -72,10 +108,22 @@ impl DocumentArgs {
         } else {
             human(&mut bytes)?;
         }
-        match &self.output {
-            Some(path) if path.as_os_str() != "-" => write_file(path, &bytes),
-            _ => write_stdout(&bytes),
+        match self.file() {
+            Some(path) => write_file(path, &bytes),
+            None => write_stdout(&bytes),
         }
+    }
+
+    /// The file that the document goes to; none if that is standard output.
+    fn file(&self) -> Option<&Path> {
+        self.output.as_deref().filter(|path| path.as_os_str() != "-")
+    }
+
+    /// Where the document goes, for people.
+    fn destination(&self) -> String {
+        self.file().map_or("the result on standard output".to_owned(), |path| {
+            format!("the result in {}", path.display())
+        })
     }
 }
 
@@ -144,13 +192,14 @@ pub fn check_file(path: &Path) -> Result<(), CliError> {
 /// and what it leads to is written.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let failed = |error| {
-        let error = CliError::file("cannot write", path, error);
-        error.kept("the file, unchanged")
-    };
+    let failed = |error| CliError::file("cannot write", path, error);
     if path.metadata().is_ok_and(|m| !m.is_file()) {
         return std::fs::write(path, bytes).map_err(failed);
     }
+    let failed = |error| match path.exists() {
+        true => failed(error).kept("the file, unchanged"),
+        false => failed(error),
+    };
     // The error of the system names the temporary file, which users never see.
     let mut file = temporary(path).map_err(|error| failed(error.kind().into()))?;
     file.write_all(bytes).map_err(failed)?;

@@ -407,3 +407,53 @@ fn an_option_says_what_it_expects_instead_of_a_negative_number() {
         assert!(said.contains(says), "{line:?}: {said}");
     }
 }
+
+/// Goal: an output that cannot be written costs only itself. Method: outputs on a full device.
+#[test]
+fn a_result_is_printed_although_its_page_and_its_rows_cannot_be_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |line: &str, stdout: Stdio| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.args(line.split_whitespace()).current_dir(&dir).stdout(stdout);
+        let output = command.stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+        let [said, told] =
+            [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.code(), said, told)
+    };
+    let made = run("trace synth zipf:blocks=100,requests=1k -o t.csv", Stdio::piped());
+    assert_eq!(made.0, Some(0), "{made:?}");
+
+    let line = "mrc t.csv --json --parquet /dev/full --html /dev/full";
+    let (status, said, told) = run(line, Stdio::piped());
+    assert!(serde_json::from_str::<serde_json::Value>(&said).is_ok(), "{said}");
+    assert_eq!(told.matches("cannot write /dev/full").count(), 2, "{told}");
+    assert!(told.contains("kept: the result on standard output"), "{told}");
+    assert_eq!(status, Some(1));
+
+    let line = "mrc t.csv -o r.txt --parquet r.parquet --html /dev/full";
+    let (status, _, told) = run(line, Stdio::piped());
+    assert!(told.contains("kept: the result in r.txt, r.parquet"), "{told}");
+    assert!(dir.path().join("r.txt").exists() && dir.path().join("r.parquet").exists());
+    assert_eq!(status, Some(1));
+
+    let load = "load zipf:blocks=1k --target l.img --create 4MiB --requests 100";
+    let line = format!("{load} --intervals /dev/full --html l.html");
+    let (status, said, told) = run(&line, Stdio::piped());
+    assert!(said.contains("100"), "{said}");
+    assert!(told.contains("cannot write /dev/full") && told.contains("l.html"), "{told}");
+    assert!(dir.path().join("l.html").exists());
+    assert_eq!(status, Some(1));
+
+    // Whatever cannot be told, the file is there and named.
+    for (line, file) in [
+        ("trace synth zipf:requests=1k -o s.csv", "kept: s.csv"),
+        ("trace convert t.csv -o c.csv", "kept: c.csv"),
+        ("sample t.csv --rate 0.5 --bits 0 -o q.parquet", "kept: q.parquet"),
+        ("mrc t.csv --html m.html", "kept: m.html"),
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let (status, _, told) = run(line, full.into());
+        assert!(told.contains("standard output") && told.contains(file), "{line}: {told}");
+        assert_eq!(status, Some(1), "{line}");
+    }
+}

@@ -142,6 +142,24 @@ fn a_file_with_other_data_is_told_so_without_a_way_to_destroy_it() {
     }
 }
 
+#[test]
+fn a_flash_tier_that_is_not_there_is_not_said_to_be_another_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let config = at("sv.toml");
+    std::fs::write(&config, "[flash]\npath = 'flash.img'\nsize = '64MiB'\n").unwrap();
+    let recover = |device: &str| {
+        let output = crate::common::forebay(&["flash", "recover", device, "--config", &config]);
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (status, said) = recover(&at("missing.img"));
+    assert!(said.contains("cannot open") && said.contains("No such file"), "{said}");
+    assert_eq!(status, Some(1));
+    let (status, said) = recover(&config);
+    assert!(said.contains("is not the flash tier of"), "{said}");
+    assert_eq!(status, Some(2));
+}
+
 /// A store with layout = "none" holds what clients wrote, or nothing yet where headers would be.
 #[test]
 fn the_inspection_of_a_store_without_a_header_says_where_to_see_what_is_dirty() {

@@ -265,6 +265,24 @@ fn slices_of_several_processes_merge_to_the_curve_of_one() {
         let message = common::refusal("mrc", &[files[0], files[1], "--merge"]);
         assert!(message.contains(says), "{message}");
     }
+    // As many requests, reads and writes, but others: the curve would be that of no trace.
+    let (other_trace, other_slice) = (at("other.parquet"), at("other.json"));
+    let spec = spec.replace("write=0.4", "write=0");
+    let specs = [spec.clone(), spec.replace("seed=1", "seed=2")];
+    for (spec, path, slice, number) in
+        [(&specs[0], &trace, &one, "1"), (&specs[1], &other_trace, &other_slice, "2")]
+    {
+        assert!(forebay(&["trace", "synth", spec, "-o", path, "--quiet"]).status.success());
+        let which = ["mrc", path, "--slices", "4", "--slice", number, "-o", slice];
+        assert!(forebay(&which).status.success());
+    }
+    let message = common::refusal("mrc", &[&one, &other_slice, "--merge"]);
+    assert!(message.contains("is a slice of different requests"), "{message}");
+    let text = std::fs::read_to_string(&two).unwrap();
+    std::fs::write(&other, text.replace("\"forebay_slice\":2", "\"forebay_slice\":1")).unwrap();
+    let older = forebay(&["mrc", &other, "--merge"]);
+    let message = String::from_utf8_lossy(&older.stderr);
+    assert!(message.contains("measure the slice again with this version"), "{message}");
     let trace_for_slice = forebay(&["mrc", &two, &trace, "--merge"]);
     assert_eq!(trace_for_slice.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&trace_for_slice.stderr).contains("not a slice file"));

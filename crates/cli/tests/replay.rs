@@ -300,6 +300,61 @@ fn bad_usage_is_told_before_anything_is_read() {
     }
 }
 
+/// Goal: a run that does not start leaves no file. Method: targets of which the second cannot be opened.
+#[test]
+fn a_run_that_cannot_open_a_target_removes_the_files_that_it_has_created() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    std::fs::create_dir(at.join("directory")).unwrap();
+    std::fs::write(at.join("kept.img"), [0; 4096]).unwrap();
+    std::os::unix::fs::symlink("kept.img", at.join("link.img")).unwrap();
+    let load = |more: &[&str], status, says: &[&str]| {
+        refused(at, &[&["load", "zipf:blocks=1k", "--requests", "9"], more].concat(), status, says);
+        let mut left: Vec<_> =
+            at.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["directory", "kept.img", "link.img"], "{more:?}");
+    };
+    let create = ["--create", "4MiB", "--wrap"];
+    let new = ["--target", "new.img"];
+    let cannot = &["neither a regular file nor a block device"];
+    load(&[&new[..], &["--target", "directory"], &create].concat(), 1, cannot);
+    let twice = &["new.img is given as a target twice", "--concatenate"];
+    load(&[new, new, ["--create", "4MiB"]].concat(), 2, twice);
+    let same = &["new.img and ./new.img are the same file"];
+    load(&[&new[..], &["--target", "./new.img"], &create].concat(), 2, same);
+    let same = &["kept.img and link.img are the same file"];
+    load(&["--target", "kept.img", "--target", "link.img", "--wrap"], 2, same);
+    // What is advised is not what was given already.
+    for (size, says) in [("100", "next: give a larger --create SIZE"), ("9EiB", "cannot")] {
+        let args = [&new[..], &["--wrap", "--create", size]].concat();
+        load(&args, 1, &[says]);
+        let output = forebay(at, &[&["load", "zipf:blocks=1k"], &args[..]].concat());
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("to create a file"), "{size}");
+    }
+    load(&new, 1, &["give --create SIZE to create a file"]);
+}
+
+#[test]
+fn an_option_without_effect_on_the_target_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, export) = (["--target", "x.img"], ["--target", "nbd://127.0.0.1:1/x"]);
+    for (target, options, says) in [
+        (file, &["--format-devices"][..], "cannot be used with"),
+        (file, &["--discard-dirty-data"], "cannot be used with"),
+        (file, &["--keep-dirty"], "cannot be used with"),
+        (file, &["--quiesce"], "cannot be used with"),
+        (export, &["--format-devices"], "cannot be used with"),
+        (file, &["--connections", "7"], "only to a --target that is an NBD export"),
+        (export, &["--create", "4MiB"], "only to a --target that is a file or a block device"),
+        (export, &["--buffered"], "only to a --target that is a file or a block device"),
+        (["--config", "c.toml"], &["--connections", "7"], "cannot be used with"),
+    ] {
+        let load = ["load", "zipf:blocks=1k", "--requests", "9"];
+        refused(dir.path(), &[&load[..], &target, options].concat(), 2, &[says]);
+    }
+}
+
 #[test]
 fn a_load_lasts_as_long_as_asked_for() {
     let dir = tempfile::tempdir().unwrap();

@@ -166,6 +166,23 @@ fn samples_are_disjoint_and_the_same_again() {
     let before = three.map(bytes);
     json(dir.path(), &args);
     assert!(before == three.map(bytes), "the same seed gave another sample");
+    // Their hash would keep all of what it has kept before, also of several of them.
+    for files in [&three[..2], &["all.parquet", "d-2.parquet"]] {
+        let options = ["--rate", "0.5", "--bits", "4", "--best-of", "1", "-o", "half.parquet"];
+        let again = [&["sample"], files, &options[..]].concat();
+        let refused = forebay(dir.path(), &again);
+        let message = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && message.contains("another --seed"), "{message}");
+        assert!(!dir.path().join("half.parquet").exists());
+        json(dir.path(), &[&again[..], &["--seed", "1"]].concat());
+        std::fs::remove_file(dir.path().join("half.parquet")).unwrap();
+        let union = [&["trace", "convert"], files, &["-o", "union.parquet"]].concat();
+        let converted = forebay(dir.path(), &union);
+        let message = String::from_utf8_lossy(&converted.stderr);
+        assert!(message.contains("does not record that it contains samples"), "{message}");
+    }
+    let one = forebay(dir.path(), &["trace", "convert", three[0], "-o", "one.parquet"]);
+    assert!(one.status.success() && !String::from_utf8_lossy(&one.stderr).contains("samples"));
 }
 
 #[test]

@@ -6,6 +6,8 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::common;
+
 fn forebay(dir: &Path, args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).current_dir(dir).output().unwrap()
 }
@@ -277,4 +279,99 @@ fn a_conversion_says_what_it_left_out() {
     assert!(said.contains("left out 2 trims, 1 flush request, 1 request without data"), "{said}");
     let output = forebay(dir, &["trace", "convert", "a.csv", "-o", "b.csv"]);
     assert!(!String::from_utf8_lossy(&output.stderr).contains("left out"));
+}
+
+/// Goal: a pipe is read once, whichever command reads it. Method: a named pipe that is written once, so that
+/// a second reading would wait forever; the same answers as from the file.
+#[test]
+fn a_trace_from_a_pipe_is_read_once_or_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (file, pipe, config) = (at("t.csv"), at("pipe"), at("cache.toml"));
+    let spec = "zipf:blocks=1k,requests=5k,write=0.3";
+    assert!(common::forebay(&["trace", "synth", spec, "-o", &file]).status.success());
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::fs::write(&config, "[cache]\ndram = '1MiB'\n").unwrap();
+    for line in [
+        "trace info TRACE",
+        "mrc TRACE",
+        "plan TRACE --budget 50% --backing SlowHDD",
+        "consolidate TRACE --size 1MiB",
+        "simulate TRACE --config CONFIG --untimed",
+        "simulate TRACE --config CONFIG --untimed --policy lru,arc",
+    ] {
+        let run = |trace: &str| {
+            let line = line.replace("TRACE", trace).replace("CONFIG", &config);
+            let words = line.split_whitespace().chain(["--json", "--quiet"]);
+            let mut answer = json(dir.path(), &words.collect::<Vec<&str>>());
+            for key in ["cpu_s", "wall_s", "trace", "name", "policies", "workloads", "volumes"] {
+                answer.as_object_mut().unwrap().remove(key);
+            }
+            answer
+        };
+        let writer = Command::new("cp").args(["--", &file, &pipe]).spawn();
+        let answer = run(&pipe);
+        assert!(writer.unwrap().wait().unwrap().success());
+        assert_eq!(answer, run(&file), "{line}");
+    }
+    // Nothing writes to the pipe: these do not open it.
+    for (line, says) in [
+        ("replay TRACE --target x", "a trace from standard input or a pipe can be read only once"),
+        (
+            "mrc TRACE --config CONFIG",
+            "a trace from standard input or a pipe can be read only once",
+        ),
+        ("mrc TRACE TRACE", "can be read only once, but is given several times"),
+    ] {
+        let line = line.replace("TRACE", &pipe).replace("CONFIG", &config);
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let said = common::refusal(words[0], &words[1..]);
+        assert!(said.contains(says), "{line}: {said}");
+    }
+    let parquet = at("t.parquet");
+    assert!(common::forebay(&["trace", "synth", spec, "-o", &parquet]).status.success());
+    let writer = Command::new("cp").args(["--", &parquet, &pipe]).stderr(Stdio::null()).spawn();
+    let said = common::forebay(&["mrc", &pipe]).stderr;
+    let _ = writer.unwrap().wait();
+    let said = String::from_utf8(said).unwrap();
+    assert!(said.contains("cannot come from standard input or a pipe"), "{said}");
+}
+
+#[test]
+fn the_first_signal_ends_a_command_that_waits_for_a_pipe() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let run = |line: &[&str], stdin: Stdio| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.args(line).current_dir(&dir).stdin(stdin).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    for (line, writes) in [
+        (&["mrc", "pipe"][..], false),
+        (&["mrc", "pipe"], true),
+        (&["simulate", "pipe", "--config", "c.toml"], true),
+        (&["trace", "convert", "pipe", "-o", "x.csv"], true),
+        (&["mrc", "-"], false),
+    ] {
+        std::fs::write(dir.path().join("c.toml"), "[cache]\ndram = '1MiB'\n").unwrap();
+        let command = run(line, Stdio::piped());
+        // Opens once the command reads; from then on it waits for data.
+        let writer = writes.then(|| std::fs::File::options().write(true).open(&pipe).unwrap());
+        if let Some(mut writer) = writer.as_ref() {
+            use std::io::Write;
+            let lines: String =
+                (0..10_000).map(|n| format!("{n},read,{},4096\n", n * 4096)).collect();
+            writer.write_all(format!("time_s,op,offset,length\n{lines}").as_bytes()).unwrap();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let pid = command.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        let output = command.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("stopped"), "{line:?}: {said}");
+        assert_eq!(output.status.code(), Some(1), "{line:?}: {said}");
+        drop(writer);
+    }
+    let left: Vec<_> = dir.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| name == "pipe" || name == "c.toml"), "{left:?}");
 }

@@ -16,10 +16,25 @@ pub enum Address {
 
 /// Text that is no address to listen on.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "`{0}` is not an address: write unix:/path/of/socket or tcp:IP:PORT, such as tcp:127.0.0.1:10809"
-)]
-pub struct AddressError(String);
+#[non_exhaustive]
+pub enum AddressError {
+    /// It has another form.
+    #[error(
+        "`{0}` is not an address: write unix:/path/of/socket or tcp:IP:PORT, such as \
+         tcp:127.0.0.1:10809"
+    )]
+    Form(String),
+    /// The kernel takes no socket with such a long path.
+    #[error(
+        "the path of the unix socket `{path}` is {} bytes long; the maximum is \
+         {UNIX_PATH_BYTES_MAX} bytes",
+        path.len()
+    )]
+    LongPath {
+        /// The path.
+        path: String,
+    },
+}
 
 /// What fits into the kernel's `sockaddr_un`, less the final zero byte.
 const UNIX_PATH_BYTES_MAX: usize = 107;
@@ -41,11 +56,12 @@ impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Self, AddressError> {
-        let error = || AddressError(text.to_string());
+        let error = || AddressError::Form(text.to_string());
         match text.split_once(':') {
-            Some(("unix", path)) if !path.is_empty() && path.len() <= UNIX_PATH_BYTES_MAX => {
-                Ok(Address::Unix(path.into()))
+            Some(("unix", path)) if path.len() > UNIX_PATH_BYTES_MAX => {
+                Err(AddressError::LongPath { path: path.to_string() })
             }
+            Some(("unix", path)) if !path.is_empty() => Ok(Address::Unix(path.into())),
             Some(("tcp", address)) => {
                 let address = address.replace("localhost:", "127.0.0.1:");
                 address.parse().map(Address::Tcp).map_err(|_| error())
@@ -83,10 +99,13 @@ mod tests {
 
     #[test]
     fn what_is_not_an_address_is_refused_with_the_form_expected() {
-        let long = format!("unix:/{}", "x".repeat(UNIX_PATH_BYTES_MAX));
-        for text in ["", "unix:", "/run/x", "tcp:", "tcp:127.0.0.1", "tcp:nowhere:1", &long] {
+        for text in ["", "unix:", "/run/x", "tcp:", "tcp:127.0.0.1", "tcp:nowhere:1"] {
             let message = text.parse::<Address>().unwrap_err().to_string();
             assert!(message.contains("unix:/path"), "{message}");
         }
+        let long = format!("unix:/{}", "x".repeat(UNIX_PATH_BYTES_MAX));
+        let message = long.parse::<Address>().unwrap_err().to_string();
+        assert!(message.contains("is 108 bytes long; the maximum is 107 bytes"), "{message}");
+        assert!(long[..long.len() - 1].parse::<Address>().is_ok());
     }
 }

@@ -118,13 +118,10 @@ fn cache(config: &Config, problems: &mut Problems) {
         problems.unless(cache.dram <= most, "cache.dram", message);
     }
     if let Some(acknowledge) = cache.acknowledge {
-        let dirty = cache.write_policy.keeps_dirty_data();
-        let message = format!(
-            "has no effect with write_policy = \"{}\", which acknowledges a write when the backing \
-             store has it; remove the key, or use \"write-back\"",
-            cache.write_policy
-        );
-        problems.unless(dirty, "cache.acknowledge", message);
+        if let Some(why) = cache.write_policy.refuses_acknowledge() {
+            let message = format!("{why}; remove the key, or use \"write-back\"");
+            problems.add("cache.acknowledge", message);
+        }
         if acknowledge == Acknowledge::Flash && config.flash.is_none() {
             let message = "\"flash\" needs a [flash] section; without one, use \"dram\"";
             problems.add("cache.acknowledge", message);

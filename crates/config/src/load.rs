@@ -93,6 +93,11 @@ fn check_keys(
             report(path, name.span(), message);
             continue;
         }
+        // (Otherwise, serde would take the items of a list for the values of the keys, in their order.)
+        if let Some((path, message)) = not_a_table(&path, value, key.nested) {
+            report(path, name.span(), message);
+            continue;
+        }
         for (path, span, table, keys) in nested(&path, name.span(), value, key.nested) {
             for key in keys.iter().filter(|k| k.required() && !has(table, k.name)) {
                 report(path.clone(), span.clone(), format!("`{}` is missing", key.name));
@@ -104,8 +109,42 @@ fn check_keys(
 
 type NestedTable<'a> = (String, Range<usize>, &'a DeTable<'a>, &'static [Key]);
 
-/// The tables within a key's value, with their paths. What is not a table although it should be
-/// is left to deserialization to report.
+/// The path of what should be a table and is none, and what is to be said of it.
+fn not_a_table(
+    path: &str,
+    value: &Spanned<DeValue<'_>>,
+    nested: Nested,
+) -> Option<(String, String)> {
+    let is_table = |value: &Spanned<DeValue<'_>>| value.get_ref().as_table().is_some();
+    match (nested, value.get_ref()) {
+        (Nested::None, _) | (Nested::Table(_), DeValue::Table(_)) => None,
+        (Nested::Named(_), DeValue::Table(tables)) => {
+            let (name, _) = tables.iter().find(|(_, value)| !is_table(value))?;
+            let path = join(path, name.get_ref());
+            let message = format!("expected a table: write [{path}]");
+            Some((path, message))
+        }
+        (Nested::Table(_), DeValue::Array(array)) if array.iter().all(is_table) => {
+            let message = format!("expected a table: write [{path}] once, in single brackets");
+            Some((path.to_owned(), message))
+        }
+        (Nested::Tables(_), DeValue::Array(array)) => {
+            let wrong = array.iter().position(|value| !is_table(value))?;
+            Some((join(path, &wrong.to_string()), format!("expected a table: write [[{path}]]")))
+        }
+        (Nested::Tables(_), _) => {
+            Some((path.to_owned(), format!("expected tables: write [[{path}]]")))
+        }
+        (Nested::Table(_), _) => {
+            Some((path.to_owned(), format!("expected a table: write [{path}]")))
+        }
+        (Nested::Named(_), _) => {
+            Some((path.to_owned(), format!("expected a table: write [{path}.NAME]")))
+        }
+    }
+}
+
+/// The tables within a key's value, with their paths.
 fn nested<'a>(
     path: &str,
     name: Range<usize>,

@@ -92,7 +92,13 @@ const CASES: &[Case] = &[
     // Not TOML, not the right shape.
     ("syntax", "[cache]\ndram = = 1", 2, "", ""),
     ("twice", "[cache]\ndram = '1GiB'\ndram = '2GiB'", 3, "", "duplicate"),
-    ("a section that is a value", "cache = 3", 1, "cache", "invalid type"),
+    ("a section that is a value", "cache = 3", 1, "cache", "expected a table: write [cache]"),
+    ("a section that is a list", "cache = ['4KiB', '2MiB']", 1, "cache", "expected a table"),
+    ("a section twice", "[[cache]]\n[[cache]]", 1, "cache", "single brackets"),
+    ("a volume that is a list", "volume = [['a', 'b']]", 1, "volume.0", "expected a table"),
+    ("volumes that are a value", "volume = 'b'", 1, "volume", "expected tables"),
+    ("a shape that is a list", "[shape]\na = ['hdd-7200']", 1, "shape.a", "expected a table"),
+    ("shapes that are a list", "shape = []", 1, "shape", "write [shape.NAME]"),
     (
         "a value of another type",
         "[cache]\nblock_size = true",

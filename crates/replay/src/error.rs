@@ -44,6 +44,14 @@ pub enum ReplayError {
         "the targets of one run must be either all paths or all NBD addresses, not both {0} and {1}"
     )]
     Mixed(String, String),
+    /// Two targets are one file or device.
+    #[error("{}; a run needs a different target for each volume", same(first, second))]
+    SameTarget {
+        /// The target that was given first.
+        first: String,
+        /// The other one.
+        second: String,
+    },
     /// No target at all.
     #[error("no target was given")]
     NoTarget,
@@ -87,4 +95,11 @@ pub enum ReplayError {
     /// A thread of the run panicked.
     #[error("a thread of the run panicked; its results are lost")]
     Panicked,
+}
+
+fn same(first: &str, second: &str) -> String {
+    match first == second {
+        true => format!("{first} is given as a target twice"),
+        false => format!("{first} and {second} are the same file or device"),
+    }
 }

@@ -45,8 +45,12 @@ pub struct VerifyResult {
 impl VerifyResult {
     /// Whether everything could be read and was right.
     pub fn is_right(&self) -> bool {
-        let wrong = self.wrong_bytes + self.reads_wrong_bytes;
-        self.complete && wrong == 0 && self.failed_reads == 0
+        self.complete && !self.is_wrong()
+    }
+
+    /// Whether anything that could be read was not as it was written.
+    pub fn is_wrong(&self) -> bool {
+        self.wrong_bytes + self.reads_wrong_bytes > 0
     }
 }
 
@@ -126,7 +130,7 @@ impl Written {
                 pool.give(buffer);
             }
         }
-        result.complete = !hooks.stop.load(Ordering::Relaxed);
+        result.complete = !hooks.stop.load(Ordering::Relaxed) && result.failed_reads == 0;
         Ok(result)
     }
 

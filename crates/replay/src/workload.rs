@@ -91,16 +91,17 @@ impl Workload {
 /// Makes requests arrive at `rate` per second, whatever the description says about it; at random
 /// where it says so.
 pub fn at_rate(spec: &mut Spec, rate: u64) {
-    let open = |arrival: &mut Option<Arrival>| {
-        if *arrival == Some(Arrival::Closed) {
-            *arrival = Some(Arrival::Fixed);
-        }
-    };
+    let closed = Some(Arrival::Closed);
     spec.rate = Some(rate);
-    open(&mut spec.arrival);
     for phase in &mut spec.phase {
         phase.rate = Some(rate);
-        open(&mut phase.arrival);
+        if phase.arrival.or(spec.arrival) == closed {
+            (phase.arrival, phase.clients, phase.service) = (Some(Arrival::Fixed), None, None);
+            (spec.clients, spec.service) = (None, None);
+        }
+    }
+    if spec.arrival == closed {
+        (spec.arrival, spec.clients, spec.service) = (Some(Arrival::Fixed), None, None);
     }
 }
 
@@ -181,8 +182,12 @@ mod tests {
 
     #[test]
     fn a_rate_replaces_the_one_described() {
-        let mut spec = Spec::parse("uniform:blocks=10,requests=1001,arrival=closed").unwrap();
-        at_rate(&mut spec, 1000);
-        assert_eq!(count(Workload::new(&spec, Length::AsDescribed).unwrap()).1, 1_000_000_000);
+        for arrival in ["arrival=closed", "arrival=closed,clients=4,service=1s", "rate=7"] {
+            let line = format!("uniform:blocks=10,requests=1001,{arrival}");
+            let mut spec = Spec::parse(&line).unwrap();
+            at_rate(&mut spec, 1000);
+            let ends = count(Workload::new(&spec, Length::AsDescribed).unwrap()).1;
+            assert_eq!(ends, 1_000_000_000, "{arrival}");
+        }
     }
 }

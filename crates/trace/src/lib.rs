@@ -58,6 +58,6 @@ pub use sample::{
     BITS_MAX, FEATURES, FeatureError, Filter, Moments, OpMoments, PAGE_BYTES, Quantiles, Reduction,
     RegionKey, RegionSet, RegionTable, SampleSpec, Sampler, Step, mean_error, reduce,
 };
-pub use source::{Progress, stem};
+pub use source::{Progress, is_read_once, stem};
 pub use synth::{Arrival, Component, Pattern, Phase, SizeShare, Spec, Synth, ZoneShare};
 pub use write::{LeftOut, TraceWriter, create, writable_formats};

@@ -121,6 +121,7 @@ impl<R: TraceReader> Merged<R> {
                 (None, Some(b)) => self.metadata.hashes = Some(b.clone()),
                 _ => {}
             }
+            self.metadata.merged_samples.extend(m.sample);
             self.metadata.provenance.extend(m.provenance.iter().cloned());
             self.metadata.without_operations.extend(m.without_operations.iter().cloned());
             self.metadata.doubts.extend(m.doubts.iter().cloned());

@@ -37,8 +37,10 @@ pub struct Metadata {
     pub volume_traces: Vec<usize>,
     /// The content hashes, if it has any.
     pub hashes: Option<HashInfo>,
-    /// For a sample, which part of what it is.
+    /// For a sample, which part of what it is. Merged traces are no sample.
     pub sample: Option<SampleInfo>,
+    /// For merged traces, which parts of what those are that are samples; files do not keep it.
+    pub merged_samples: Vec<SampleInfo>,
     /// Where the trace comes from, a line for each step.
     pub provenance: Vec<String>,
     /// The names of the traces whose format records no operations: all their requests count as reads.

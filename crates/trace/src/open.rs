@@ -1,13 +1,17 @@
 //! Opening traces of any format.
 
-use std::path::Path;
+use std::{os::unix::fs::MetadataExt, path::Path};
 
 use crate::{
-    Merged, OpenOptions, Result, TraceError, TraceReader, formats, gaps::FollowGaps,
-    long_zeroing::LongZeroingAsTrim, reader::Selected, source::Source,
+    Merged, OpenOptions, Result, TraceError, TraceReader, formats,
+    gaps::FollowGaps,
+    long_zeroing::LongZeroingAsTrim,
+    reader::Selected,
+    source::{Source, is_read_once},
 };
 
-/// Opens a trace, plain or compressed with gzip, zstd or xz; "-" is standard input.
+/// Opens a trace, plain or compressed with gzip, zstd or xz; "-" is standard input. Of pipes, see
+/// [`is_read_once`].
 ///
 /// # Errors
 /// If the file cannot be read, is of no known format, or the options make no sense.
@@ -23,13 +27,10 @@ pub fn open_all<P: AsRef<Path>>(
     paths: &[P],
     options: &OpenOptions,
 ) -> Result<Box<dyn TraceReader>> {
-    if paths.iter().filter(|path| path.as_ref().as_os_str() == "-").count() > 1 {
-        let what = "standard input (-) can be read only once, but is given several times";
-        return Err(TraceError::Options(what.to_owned()));
-    }
+    check_repeated(paths)?;
     let mut readers = Vec::new();
     for path in paths {
-        let reader = open_whole(Source::open(path.as_ref())?, options)?;
+        let reader = open_whole(Source::open(path.as_ref(), options)?, options)?;
         readers.push(if options.follow_gaps { Box::new(FollowGaps::new(reader)) } else { reader });
     }
     let reader: Box<dyn TraceReader> = match readers.pop() {
@@ -45,6 +46,23 @@ pub fn open_all<P: AsRef<Path>>(
         return Ok(reader);
     }
     Ok(Box::new(Selected::new(reader, options.volumes.clone(), options.limit)))
+}
+
+/// Refuses what is given several times and can be read only once.
+fn check_repeated<P: AsRef<Path>>(paths: &[P]) -> Result<()> {
+    let mut seen = Vec::new();
+    for path in paths.iter().map(AsRef::as_ref).filter(|path| is_read_once(path)) {
+        let stdin = path.as_os_str() == "-";
+        let place = std::fs::metadata(path).ok().filter(|_| !stdin);
+        let place = place.map(|meta| (meta.dev(), meta.ino()));
+        if seen.contains(&place) {
+            let name = if stdin { "standard input (-)".into() } else { path.to_string_lossy() };
+            let what = format!("{name} can be read only once, but is given several times");
+            return Err(TraceError::Options(what));
+        }
+        seen.push(place);
+    }
+    Ok(())
 }
 
 /// Opens a trace that lies in memory, plain or compressed: for tests, fuzzing and what comes from

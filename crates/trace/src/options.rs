@@ -1,5 +1,7 @@
 //! How to read traces.
 
+use std::sync::{Arc, atomic::AtomicBool};
+
 /// How to read traces. The default detects the format and reads everything.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
@@ -23,6 +25,8 @@ pub struct OpenOptions {
     /// Read zeroings of more than 4 GiB as they are. Otherwise, they are read as trims, because the number
     /// of their blocks has no bound.
     pub keep_long_zeroing: bool,
+    /// Reading from a pipe or a terminal fails soon after this flag is set, even if no data comes.
+    pub stop: Option<Arc<AtomicBool>>,
 }
 
 /// How the times of several traces relate to one another.

@@ -133,6 +133,7 @@ impl<R: Raw> Rebased<R> {
             volume_traces: Vec::new(),
             hashes: about.hashes,
             sample: None,
+            merged_samples: Vec::new(),
             provenance: Vec::new(),
             without_operations,
             doubts: about.doubts.to_vec(),

@@ -3,14 +3,23 @@
 use std::{
     fs::File,
     io::{self, BufReader, Read},
+    os::{
+        fd::AsFd,
+        unix::fs::{FileTypeExt, OpenOptionsExt},
+    },
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
-use crate::{Result, TraceError};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::OFlags,
+};
+
+use crate::{OpenOptions, Result, TraceError};
 
 /// How much of a file's beginning formats see when they are asked whether it is theirs.
 const HEAD_BYTES: usize = 64 << 10;
@@ -53,18 +62,26 @@ pub(crate) struct Source {
 
 impl Source {
     /// Opens `path`, or standard input if it is "-".
-    pub(crate) fn open(path: &Path) -> Result<Source> {
+    pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Source> {
         let io = |doing| move |source| TraceError::Io { path: path.to_owned(), doing, source };
+        let awaited = |file| Box::new(Awaited { file, stop: options.stop.clone() });
         if path == Path::new("-") {
-            return Source::new(path, Box::new(io::stdin()), None).map_err(io("read"));
+            let file = io::stdin().as_fd().try_clone_to_owned().map_err(io("open"))?;
+            return Source::new(path, awaited(file.into()), None).map_err(io("read"));
         }
-        let file = File::open(path).map_err(|error| io("open")(explained(path, error)))?;
+        let mut opened = File::options();
+        opened.read(true);
+        if is_read_once(path) {
+            // So that opening a pipe does not wait for its writer; reading does.
+            opened.custom_flags(OFlags::NONBLOCK.bits() as i32);
+        }
+        let file = opened.open(path).map_err(|error| io("open")(explained(path, error)))?;
         let meta = file.metadata().map_err(io("inspect"))?;
         if meta.is_dir() {
             return Err(io("read")(io::Error::other("it is a directory")));
         }
         let total = meta.is_file().then_some(meta.len());
-        Source::new(path, Box::new(file), total).map_err(io("read"))
+        Source::new(path, awaited(file), total).map_err(io("read"))
     }
 
     /// A source of bytes in memory, for tests and fuzzing.
@@ -120,6 +137,51 @@ impl Source {
 
     pub(crate) fn error(&self, source: io::Error) -> TraceError {
         TraceError::Io { path: self.path.clone(), doing: "read", source }
+    }
+}
+
+/// Whether a trace can be read only once: "-" for standard input, a pipe (also `/dev/fd/N` of one), a terminal
+/// or another device that is no disk.
+pub fn is_read_once(path: &Path) -> bool {
+    let again = |meta: std::fs::Metadata| {
+        let kind = meta.file_type();
+        kind.is_file() || kind.is_dir() || kind.is_block_device()
+    };
+    path == Path::new("-") || std::fs::metadata(path).is_ok_and(|meta| !again(meta))
+}
+
+/// A file that may have no data yet.
+struct Awaited {
+    file: File,
+    stop: Option<Arc<AtomicBool>>,
+}
+
+impl Awaited {
+    /// Waits until there are data or the end comes, but no longer than until the flag is set.
+    fn wait(&self) -> io::Result<()> {
+        const PERIOD: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        loop {
+            if self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                return Err(io::Error::other("stopped before the end of the trace"));
+            }
+            match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&PERIOD)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Read for Awaited {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            self.wait()?;
+            match self.file.read(buf) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+        }
     }
 }
 
@@ -271,7 +333,9 @@ mod tests {
 
     #[test]
     fn a_workload_in_place_of_a_file_is_explained() {
-        let refused = |path: &str| Source::open(Path::new(path)).err().unwrap().to_string();
+        let refused = |path: &str| {
+            Source::open(Path::new(path), &OpenOptions::default()).err().unwrap().to_string()
+        };
         let why = refused("zipf:blocks=1000");
         assert!(why.contains("`forebay trace synth 'zipf:blocks=1000' -o synth.parquet`"), "{why}");
         for path in ["/nowhere/a:b=c", "nowhere:8", "nowhere.csv"] {
@@ -285,14 +349,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.parquet");
         let partial = directory.path().join("x.parquet.partial");
-        let refused = || Source::open(&path).err().unwrap().to_string();
+        let refused = || Source::open(&path, &OpenOptions::default()).err().unwrap().to_string();
         std::fs::write(&partial, b"PAR1").unwrap();
         assert!(refused().contains("recovers its requests"), "{}", refused());
         std::fs::write(&partial, b"").unwrap();
         let why = refused();
         assert!(why.contains("nothing can be recovered") && !why.contains("convert"), "{why}");
         // Nor is a format asked for, if it is given itself.
-        let source = Source::open(&partial).unwrap();
+        let source = Source::open(&partial, &OpenOptions::default()).unwrap();
         let why = crate::formats::detect(&source).err().unwrap().to_string();
         assert!(why.contains("nothing can be recovered") && !why.contains("--format"), "{why}");
     }

@@ -31,6 +31,7 @@ fn metadata() -> Metadata {
                 ..Moments::default()
             },
         }),
+        merged_samples: Vec::new(),
         provenance: vec!["recorded".into(), "converted".into()],
         without_operations: Vec::new(),
         doubts: Vec::new(),

@@ -171,6 +171,41 @@ fn bad_descriptions_are_refused_with_the_reason() {
 }
 
 #[test]
+fn keys_without_effect_are_refused_with_what_they_need() {
+    let top = |keys: &str, arrivals: [&str; 2]| {
+        let phase = |arrival| {
+            format!("[[phase]]\nrequests = 5\n{arrival}\n[[phase.component]]\npattern = \"zipf\"\n")
+        };
+        format!("{keys}\n{}", arrivals.map(phase).concat())
+    };
+    let (closed, open) = ("arrival = \"closed\"", "arrival = \"poisson\"");
+    for (text, says) in [
+        ("zipf:clients=4", "clients has no effect without arrival=closed"),
+        ("zipf:arrival=poisson,service=1ms", "service has no effect without arrival=closed"),
+        ("zipf:arrival=closed,rate=5", "set clients and service instead"),
+        ("zipf:arrival=closed then zipf:clients=4", "without arrival=closed"),
+        (&top("clients = 4", [open, open]), "without arrival=closed"),
+        (&top("rate = 4", [closed, closed]), "rate has no effect"),
+        (&top(closed, ["rate = 4", open]), "rate has no effect"),
+        ("zipf:extent=0", "extent must be at least 1"),
+        ("zipf:scatter=no,extent=4", "only with scatter=yes"),
+        ("uniform:extent=4", "extent applies only to zipf and zoned"),
+    ] {
+        let made = Spec::parse(text).and_then(|spec| Synth::new(&spec).map(|_| ()));
+        let error = made.expect_err(text).to_string();
+        assert!(error.contains(says), "{text}: {error}");
+    }
+    for text in [
+        "zipf:arrival=closed,clients=4,service=2ms",
+        "zipf:arrival=closed,clients=4 then zipf:rate=5",
+        "zoned:extent=4,scatter=yes",
+        &top("rate = 4\nclients = 5", [closed, open]),
+    ] {
+        Synth::new(&Spec::parse(text).unwrap()).unwrap();
+    }
+}
+
+#[test]
 fn what_no_block_device_is_asked_for_and_zones_that_are_not_all_are_refused() {
     for (text, says) in [
         ("uniform:size=1", "512 B, the sector size"),

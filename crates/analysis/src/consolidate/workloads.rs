@@ -50,6 +50,8 @@ pub struct Workloads<'a> {
     by: By,
     groups: &'a [Group],
     names: Vec<String>,
+    /// The names in use, to find one among many.
+    taken: BTreeSet<String>,
     of_volume: BTreeMap<Volume, usize>,
 }
 
@@ -60,7 +62,8 @@ impl<'a> Workloads<'a> {
         if by == By::File {
             names = traces.files.iter().map(|path| stem(path)).collect();
         }
-        let mut workloads = Self { by, groups, names: Vec::new(), of_volume: BTreeMap::new() };
+        let (taken, of_volume) = (BTreeSet::new(), BTreeMap::new());
+        let mut workloads = Self { by, groups, names: Vec::new(), taken, of_volume };
         for name in names {
             workloads.add(name);
         }
@@ -121,10 +124,11 @@ impl<'a> Workloads<'a> {
     }
 
     fn add(&mut self, name: String) -> usize {
-        let taken = |name: &String| self.names.contains(name);
         let numbered = (2..).map(|n| format!("{name}#{n}"));
-        let unused = std::iter::once(name.clone()).chain(numbered).find(|name| !taken(name));
-        self.names.push(unused.unwrap_or(name));
+        let mut unused = std::iter::once(name.clone()).chain(numbered);
+        let name = unused.find(|name| !self.taken.contains(name)).unwrap_or(name);
+        self.taken.insert(name.clone());
+        self.names.push(name);
         self.names.len() - 1
     }
 }

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use forebay_block::Nanos;
 use forebay_trace::{
-    Batch, Metadata, PAGE_BYTES, ParquetTraceWriter, SampleInfo, SampleSpec, Sampler, TraceReader,
+    Batch, Metadata, PAGE_BYTES, ParquetTraceWriter, SampleInfo, SampleSpec, Sampler, TraceError,
+    TraceReader,
 };
 
 use crate::{AnalysisError, Described, Observer, Traces};
@@ -154,10 +155,25 @@ impl Question {
         let choice = specs.len() > outputs.len();
         let scratch = (choice || self.reduce.is_some()).then(|| scratch(&self.output));
         let scratch = scratch.transpose()?;
+        let directory = scratch.as_ref().map(tempfile::TempDir::path);
+        let answer = self.ask_in(directory, (outputs, specs, choice), observer);
+        answer.map_err(|error| match directory {
+            Some(directory) => without_scratch(error, directory, &self.output),
+            None => error,
+        })
+    }
+
+    /// Takes the samples; `directory` is for those that are not yet what was asked for.
+    fn ask_in(
+        &self,
+        directory: Option<&Path>,
+        (outputs, specs, choice): (Vec<PathBuf>, Vec<SampleSpec>, bool),
+        observer: &dyn Observer,
+    ) -> Result<Answer, AnalysisError> {
         // Where the samples go first: reduced ones are read again, and of several one is taken.
-        let first: Vec<PathBuf> = match &scratch {
+        let first: Vec<PathBuf> = match directory {
             Some(directory) => {
-                (0..specs.len()).map(|i| directory.path().join(format!("{i}.parquet"))).collect()
+                (0..specs.len()).map(|i| directory.join(format!("{i}.parquet"))).collect()
             }
             None => outputs.clone(),
         };
@@ -221,6 +237,20 @@ fn scratch(output: &Path) -> Result<tempfile::TempDir, AnalysisError> {
         let (what, path) = ("make a directory in", parent.to_path_buf());
         AnalysisError::File { what, path, source }
     })
+}
+
+/// Names the output in the place of a file in the scratch directory, which users never see.
+fn without_scratch(error: AnalysisError, scratch: &Path, output: &Path) -> AnalysisError {
+    let named = |path: PathBuf| if path.starts_with(scratch) { output.to_owned() } else { path };
+    match error {
+        AnalysisError::Trace(TraceError::Io { path, doing, source }) => {
+            AnalysisError::Trace(TraceError::Io { path: named(path), doing, source })
+        }
+        AnalysisError::Trace(TraceError::Parquet { path, what }) => {
+            AnalysisError::Trace(TraceError::Parquet { path: named(path), what })
+        }
+        error => error,
+    }
 }
 
 /// What the first pass over the trace gives.
@@ -304,11 +334,13 @@ impl Pass {
         if full.is_without_accesses() {
             return Err(AnalysisError::NoAccesses);
         }
-        if let Some(of) = &traces.metadata.sample {
-            // The same hash decides again about regions that have passed it.
-            if specs.iter().any(|spec| (spec.bits, spec.seed) == (of.bits, of.seed)) {
-                return Err(AnalysisError::SampleOfSample { seed: of.seed });
-            }
+        // The same hash decides again about regions that have passed it.
+        let same = |of: &&SampleInfo| {
+            specs.iter().any(|spec| (spec.bits, spec.seed) == (of.bits, of.seed))
+        };
+        let Metadata { sample, merged_samples, .. } = &traces.metadata;
+        if let Some(of) = sample.iter().chain(merged_samples).find(same) {
+            return Err(AnalysisError::SampleOfSample { seed: of.seed });
         }
         let mut finished = Vec::new();
         for (_, measure, writer) in self.samples {
@@ -377,4 +409,21 @@ fn each_part(
         work(&batch)?;
     }
     Ok(reader.metadata().clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_about_a_temporary_file_names_the_output() {
+        let [scratch, output] = ["/x/.forebay-sample-1", "/x/s.parquet"].map(Path::new);
+        let full = |path: PathBuf| {
+            let source = std::io::ErrorKind::StorageFull.into();
+            let error = TraceError::Io { path, doing: "write", source };
+            without_scratch(error.into(), scratch, output).to_string()
+        };
+        assert!(full(scratch.join("0.parquet")).starts_with("/x/s.parquet: cannot write"));
+        assert!(full("/y/t.csv".into()).starts_with("/y/t.csv: cannot write"));
+    }
 }

@@ -121,6 +121,9 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
 
 fn recover(args: &RecoverArgs, ctx: &Context) -> Result<(), CliError> {
     let config = Config::load(&args.config).map_err(CliError::usage)?;
+    if let Err(error) = args.device.metadata() {
+        return Err(CliError::file("cannot open", &args.device, error));
+    }
     let same = |path: &Path| match (path.canonicalize(), args.device.canonicalize()) {
         (Ok(one), Ok(other)) => one == other,
         _ => path == args.device,

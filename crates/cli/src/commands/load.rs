@@ -142,7 +142,7 @@ fn number(text: &str) -> Result<u64, String> {
     let (digits, unit) = unit.unwrap_or((text, 1));
     let n = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
     n.filter(|&n| n > 0)
-        .ok_or_else(|| format!("`{text}` is not a number above 0 (such as 1000, 20k or 2M)"))
+        .ok_or_else(|| format!("`{text}` is not a whole number above 0, such as 1000, 20k or 2M"))
 }
 
 #[cfg(test)]
@@ -153,7 +153,7 @@ mod tests {
     fn numbers_have_units_and_are_above_zero() {
         assert_eq!((number("7"), number("20k"), number("2M")), (Ok(7), Ok(20_000), Ok(2_000_000)));
         for text in ["0", "", "k", "-1", "1.5k", "99999999999G"] {
-            assert!(number(text).is_err(), "{text}");
+            assert!(number(text).unwrap_err().contains("not a whole number above 0"), "{text}");
         }
     }
 }

@@ -12,7 +12,7 @@ use forebay_trace::{BITS_MAX, SampleSpec, Sampler};
 use crate::args::{TraceArgs, rate};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::{DocumentArgs, OutputArgs, check_files};
+use crate::output::{DocumentArgs, OutputArgs, Outputs, check_files};
 
 /// Arguments of `forebay sample`.
 #[derive(clap::Args, Debug)]
@@ -130,7 +130,10 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         parquet: args.parquet,
         html: args.html,
     };
-    output.give(&Samples { answer: &answer })
+    let mut outputs = Outputs::default();
+    question.outputs().iter().for_each(|sample| outputs.add(sample.display(), Ok(())));
+    output.give_to(&mut outputs, &Samples { answer: &answer });
+    outputs.end()
 }
 
 fn check(args: &Args, question: &Question) -> Result<(), CliError> {

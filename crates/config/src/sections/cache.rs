@@ -57,6 +57,16 @@ impl WritePolicy {
     pub const fn keeps_dirty_data(self) -> bool {
         matches!(self, WritePolicy::WriteOnly | WritePolicy::WriteBack)
     }
+
+    /// Why a policy that keeps no dirty data cannot be told when to acknowledge writes; goes on after the key.
+    pub fn refuses_acknowledge(self) -> Option<String> {
+        (!self.keeps_dirty_data()).then(|| {
+            format!(
+                "has no effect with write_policy = \"{self}\", which acknowledges a write when the \
+                 backing store has it"
+            )
+        })
+    }
 }
 
 choice! {

@@ -1,13 +1,13 @@
 //! A run in words and numbers.
 
 use forebay_config::Size;
-use forebay_replay::RealRun;
+use forebay_replay::{RealRun, VerifyResult};
 use forebay_report::{Table, Unit};
 use forebay_results::{CacheResult, Components};
 
 use super::document::Document;
 use crate::Facts;
-use crate::format::{count, percent};
+use crate::format::{count, counted, percent};
 use crate::latency_table::latencies;
 
 /// What follows the facts.
@@ -17,7 +17,7 @@ pub fn text(document: &Document) -> String {
         text += &format!(
             "\nread back            {}: {} checked, {} wrong, {} cannot be checked\n\
              reads of the run     {} checked, {} wrong\n",
-            if verify.is_right() { "all correct" } else { "NOT what was written" },
+            verdict(verify),
             Size(verify.checked_bytes),
             Size(verify.wrong_bytes),
             Size(verify.unknown_bytes),
@@ -26,6 +26,21 @@ pub fn text(document: &Document) -> String {
         );
     }
     text
+}
+
+/// Whether what was read back was right.
+fn verdict(verify: &VerifyResult) -> String {
+    let failed = match verify.failed_reads {
+        0 => String::new(),
+        n => format!(", {} failed", counted(n, "read")),
+    };
+    if verify.is_wrong() {
+        format!("NOT what was written{failed}")
+    } else if verify.is_right() {
+        "all correct".to_owned()
+    } else {
+        format!("INCOMPLETE{failed}")
+    }
 }
 
 /// What there is to say in single lines.
@@ -153,4 +168,19 @@ fn latency_table(document: &Document) -> String {
 /// A latency as a simulation shows it, so that the two can be compared.
 fn micros(us: f64) -> String {
     Unit::Micros.show(us)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_that_fail_are_not_said_to_have_returned_wrong_data() {
+        let whole = VerifyResult { complete: true, ..VerifyResult::default() };
+        assert_eq!(verdict(&whole), "all correct");
+        let failed = VerifyResult { failed_reads: 12, ..VerifyResult::default() };
+        assert_eq!(verdict(&failed), "INCOMPLETE, 12 reads failed");
+        let both = VerifyResult { reads_wrong_bytes: 512, failed_reads: 1, ..failed };
+        assert_eq!(verdict(&both), "NOT what was written, 1 read failed");
+    }
 }

@@ -3,7 +3,8 @@
 //! first.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_block::{Flags, Nanos, Op, Volume};
@@ -58,8 +59,8 @@ impl BlockTarget {
     /// Opens and locks everything.
     ///
     /// # Errors
-    /// If something is not there, in use, or cannot be had as asked. Nothing has been written
-    /// then, except files that were to be created.
+    /// If something is not there, in use, or cannot be had as asked, or two paths lead to one file. Nothing
+    /// has been written then, and files that were created are removed.
     pub fn open(options: &BlockOptions, clock: SystemClock) -> Result<BlockTarget, ReplayError> {
         let bell = Doorbell::new().map_err(|e| ReplayError::System("make a doorbell", e))?;
         let bell = Arc::new(bell);
@@ -68,15 +69,15 @@ impl BlockTarget {
         let (mut devices, notice) = RealDevices::new(options.backend, ring, bell.clone())
             .map_err(|e| ReplayError::System("set up I/O", e))?;
         let mut notices: Vec<Notice> = notice.into_iter().collect();
-        let mut volumes = Vec::new();
+        check_distinct(&options.paths)?;
+        let (mut volumes, mut files) = (Vec::new(), Vec::new());
         for (number, path) in options.paths.iter().enumerate() {
-            let (mut file, opened) = File::open(&OpenOptions {
+            let (file, opened) = File::open(&OpenOptions {
                 create: options.create_bytes,
                 read_only: options.read_only,
                 direct: options.direct,
                 ..OpenOptions::existing(path)
             })?;
-            file.keep();
             notices.extend(opened);
             volumes.push(TargetVolume {
                 name: path.display().to_string(),
@@ -84,10 +85,15 @@ impl BlockTarget {
                 read_only: options.read_only,
                 able: Abilities::ALL,
             });
-            devices.add(Device::Backing(Volume(number as u32)), file);
+            files.push((Device::Backing(Volume(number as u32)), file));
         }
         let arena = Arena::new(1, 4096, HugePages::Never)
             .map_err(|e| ReplayError::System("get memory", std::io::Error::other(e.to_string())))?;
+        // Only now: what was created is removed again if a later file cannot be opened.
+        for (device, mut file) in files {
+            file.keep();
+            devices.add(device, file);
+        }
         precise_timers();
         Ok(BlockTarget {
             executor: Executor::new(devices, arena),
@@ -116,6 +122,46 @@ impl BlockTarget {
         while self.executor.run(&mut self.machine, &mut self.table).more {}
         done.append(&mut self.table.done);
     }
+}
+
+/// Where a path leads.
+#[derive(PartialEq)]
+enum Destination {
+    /// A file, by the numbers of its file system and of itself.
+    File(u64, u64),
+    /// A block device, by its number.
+    Device(u64),
+    /// A file that is not there yet.
+    New(PathBuf),
+}
+
+impl Destination {
+    fn of(path: &Path) -> Destination {
+        match path.metadata() {
+            Ok(meta) if meta.file_type().is_block_device() => Destination::Device(meta.rdev()),
+            Ok(meta) => Destination::File(meta.dev(), meta.ino()),
+            Err(_) => {
+                let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+                let directory = parent.unwrap_or(Path::new(".")).canonicalize();
+                let name = directory.ok().zip(path.file_name());
+                Destination::New(name.map_or_else(|| path.to_owned(), |(at, name)| at.join(name)))
+            }
+        }
+    }
+}
+
+/// Refuses a file that is to be two volumes: they would overwrite each other.
+fn check_distinct(paths: &[PathBuf]) -> Result<(), ReplayError> {
+    let mut seen: Vec<(Destination, &PathBuf)> = Vec::new();
+    for path in paths {
+        let place = Destination::of(path);
+        if let Some((_, first)) = seen.iter().find(|(other, _)| *other == place) {
+            let [first, second] = [first, &path].map(|path| path.display().to_string());
+            return Err(ReplayError::SameTarget { first, second });
+        }
+        seen.push((place, path));
+    }
+    Ok(())
 }
 
 impl Target for BlockTarget {

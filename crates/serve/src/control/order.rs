@@ -32,6 +32,11 @@ pub(super) fn set(query: &str) -> Result<(WritePolicy, Option<Acknowledge>), Ans
         }
     }
     let policy = policy.ok_or_else(|| Answer::error(400, "name the write_policy to set"))?;
+    if let Some(why) = policy.refuses_acknowledge().filter(|_| acknowledge.is_some()) {
+        let next =
+            "the write policy is unchanged. Leave out the acknowledgement, or use \"write-back\"";
+        return Err(Answer::error(400, &format!("acknowledge {why}; {next}")));
+    }
     Ok((policy, acknowledge))
 }
 
@@ -69,4 +74,23 @@ pub(super) fn invalidate(query: &str) -> Result<Cow<'_, str>, Answer> {
 fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acknowledgement_without_effect_is_refused_as_in_the_file() {
+        let file = "[cache]\nwrite_policy = 'write-through'\nacknowledge = 'dram'\n";
+        let file = forebay_config::Config::from_toml(file).unwrap_err().to_string();
+        let refused = set("write_policy=write-through&acknowledge=dram").unwrap_err();
+        let said = refused.body;
+        let words = "has no effect with write_policy = \"write-through\"";
+        assert!(file.contains(words), "{file}");
+        assert!(said.contains(&words.replace('"', "\\\"")), "{said}");
+        for query in ["write_policy=write-only&acknowledge=dram", "write_policy=write-through"] {
+            assert!(set(query).is_ok(), "{query}");
+        }
+    }
 }

@@ -15,7 +15,7 @@ use crate::{
     Batch, Counters, Metadata, Progress, Result, TraceError, TraceReader,
     formats::text::{TIME_NS_MAX, impossible},
     reader::BATCH_REQUESTS,
-    source::{Source, stem},
+    source::{Source, is_read_once, stem},
 };
 use forebay_block::{Flags, Op, Request};
 
@@ -39,9 +39,11 @@ impl ParquetTraceReader {
     pub(crate) fn from_source(source: Source) -> Result<Self> {
         let path = source.path.clone();
         let wrong = |what: String| TraceError::Parquet { path: path.clone(), what };
-        if path.as_os_str() == "-" {
+        // (Bytes in memory have no path, whatever file may have that name.)
+        if source.memory.is_none() && is_read_once(&path) {
             return Err(wrong(
-                "Parquet is read from its end, so it cannot come from standard input: name a file"
+                "Parquet is read from its end, so it cannot come from standard input or a pipe: \
+                 name a file"
                     .to_owned(),
             ));
         }

@@ -133,6 +133,14 @@ fn addresses(c: &Component, blocks: u64, seed: u64, stream: u64) -> Result<Block
     if foreign {
         return Err("theta applies only to zipf, zones only to zoned, and run only to sequential");
     }
+    let scatters = c.scatter && matches!(c.pattern, Pattern::Zipf | Pattern::Zoned);
+    match c.extent {
+        Some(0) => return Err("extent must be at least 1"),
+        Some(_) if !scatters => {
+            return Err("extent applies only to zipf and zoned, and only with scatter=yes");
+        }
+        _ => {}
+    }
     let scatter = || {
         if !c.scatter {
             return Scatter::identity();

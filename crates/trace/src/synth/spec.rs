@@ -201,7 +201,7 @@ impl Spec {
     /// The phases, the only one included.
     ///
     /// # Errors
-    /// If there are none, or both phases and components at the top.
+    /// If there are none, or both phases and components at the top, or a key of arrivals has no effect.
     pub fn phases(&self) -> Result<Vec<Phase>> {
         let wrong = |what: &str| Err(TraceError::Options(format!("workload: {what}")));
         if self.phase.is_empty() {
@@ -214,12 +214,26 @@ impl Spec {
                 component: self.component.clone(),
                 ..Phase::default()
             };
-            return Ok(vec![self.with_defaults(only)]);
+            let phases = vec![self.with_defaults(only)];
+            return check_arrivals(&phases).map(|()| phases);
         }
         if !self.component.is_empty() || self.requests.is_some() || self.duration.is_some() {
             return wrong("with phases, set component, requests and duration in each phase");
         }
-        Ok(self.phase.iter().map(|p| self.with_defaults(p.clone())).collect())
+        let with_arrival =
+            |phase: &Phase| Phase { arrival: phase.arrival.or(self.arrival), ..phase.clone() };
+        check_arrivals(&self.phase.iter().map(with_arrival).collect::<Vec<_>>())?;
+        let phases: Vec<_> = self.phase.iter().map(|p| self.with_defaults(p.clone())).collect();
+        // (A key at the top may apply to some of the phases only.)
+        let closed = |phase: &&Phase| phase.arrival == Some(Arrival::Closed);
+        match (phases.iter().find(closed), phases.iter().find(|phase| !closed(phase))) {
+            (Some(all), None) | (None, Some(all)) => {
+                let top = Phase { rate: self.rate, clients: self.clients, ..all.clone() };
+                check_arrivals(&[Phase { service: self.service, ..top }])?;
+            }
+            _ => {}
+        }
+        Ok(phases)
     }
 
     fn with_defaults(&self, phase: Phase) -> Phase {
@@ -231,6 +245,27 @@ impl Spec {
             ..phase
         }
     }
+}
+
+/// Refuses keys of arrivals that have no effect on a phase.
+fn check_arrivals(phases: &[Phase]) -> Result<()> {
+    for phase in phases {
+        let closed = phase.arrival == Some(Arrival::Closed);
+        let wrong = match () {
+            () if closed && phase.rate.is_some() => {
+                "rate has no effect with arrival=closed: set clients and service instead"
+            }
+            () if !closed && phase.clients.is_some() => {
+                "clients has no effect without arrival=closed"
+            }
+            () if !closed && phase.service.is_some() => {
+                "service has no effect without arrival=closed"
+            }
+            () => continue,
+        };
+        return Err(TraceError::Options(format!("workload: {wrong}")));
+    }
+    Ok(())
 }
 
 fn one() -> u64 {

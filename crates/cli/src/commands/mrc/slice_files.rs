@@ -10,14 +10,15 @@ use forebay_block::{BlockSize, Op};
 use forebay_locality::{
     Accesses, LocalityOptions, Slice, SliceBatch, SliceCounts, Slicer, merge_slice_counts,
 };
+use forebay_results::TraceHasher;
 use serde::{Deserialize, Serialize};
 
 use super::args::{Args, Distance};
 use crate::context::Context;
 use crate::error::CliError;
 
-/// The version of [`SliceFile`].
-const VERSION: u32 = 1;
+/// The version of [`SliceFile`]. Files of version 1 do not tell which requests were measured.
+const VERSION: u32 = 2;
 
 /// What `--slice` prints and `--merge` reads.
 #[derive(Serialize, Deserialize)]
@@ -38,6 +39,9 @@ struct Workload {
     distance: Distance,
     block_size: u64,
     requests: u64,
+    /// The hash of the requests, in order ([`TraceHasher`]): slices of different traces do not make a curve.
+    #[serde(default)]
+    xxh3: String,
     accesses: Accesses,
 }
 
@@ -56,9 +60,10 @@ pub fn measure(
     let mut slicer = slicer.only(number - 1);
     let mut slice = Slice::new(options.distance, slices, options.sampling)?;
     let mut measure = |_: usize, batch: SliceBatch| slice.measure(&batch);
-    let mut without_data = 0;
+    let (mut without_data, mut hasher) = (0, TraceHasher::new());
     let traces = args.traces.source().read(ctx, |request| {
         without_data += u64::from(matches!(request.op, Op::Trim | Op::Flush));
+        hasher.add(request);
         Ok::<_, CliError>(slicer.add(request, &mut measure)?)
     })?;
     slicer.finish(&mut measure)?;
@@ -77,6 +82,7 @@ pub fn measure(
             distance: args.distance,
             block_size: args.block_size.bytes(),
             requests: traces.requests,
+            xxh3: hasher.identity("").xxh3,
             accesses,
         },
         counted: slice.into_counts(),
@@ -100,9 +106,11 @@ pub fn merge(args: &mut Args, options: LocalityOptions, ctx: &Context) -> Result
         if let Some(first) = &workload
             && (*first != file.workload || found.len() != file.of)
         {
-            return Err(wrong(format!(
-                "{name} comes from a different measurement than the other files"
-            )));
+            let same_requests = Workload { xxh3: first.xxh3.clone(), ..file.workload.clone() };
+            return Err(wrong(match same_requests == *first && found.len() == file.of {
+                true => format!("{name} is a slice of different requests than the other files"),
+                false => format!("{name} comes from a different measurement than the other files"),
+            }));
         }
         workload = Some(file.workload);
         found.resize(file.of, None);

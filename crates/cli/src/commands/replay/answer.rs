@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebay_analysis::{Columns, Meter, Observer, Unit};
-use forebay_render::format::count;
+use forebay_config::Size;
+use forebay_render::format::{count, counted};
 use forebay_render::run::{Document, Echo};
 use forebay_replay::{Finished, Hooks, Machine, RealRun, VerifyResult, Written};
 use forebay_results::TraceIdentity;
@@ -12,7 +13,7 @@ use forebay_results::TraceIdentity;
 use super::target::Opened;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::{OutputArgs, write_parquet};
+use crate::output::{OutputArgs, Outputs, write_parquet};
 
 /// How often a stop says how far it is.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
@@ -53,11 +54,13 @@ impl Answer {
                 }
             })
         });
-        let failure = error
-            .map(CliError::from)
-            .or_else(|| failure(&result, interrupted))
-            .or_else(|| verify.as_ref().and_then(wrong))
-            .or_else(|| stopped.err().map(CliError::from));
+        let failure = match error {
+            Some(error) => Some(CliError::from(error)),
+            None => failure(&result, interrupted),
+        };
+        let failures =
+            [failure, verify.as_ref().and_then(wrong), stopped.err().map(CliError::from)];
+        let failure = CliError::all(failures.into_iter().flatten());
         let document = Document {
             result,
             verify,
@@ -70,14 +73,16 @@ impl Answer {
         Ok(Answer { document, failure })
     }
 
-    /// Writes the report everywhere it was asked for, then fails if the run did.
+    /// Writes the report everywhere it was asked for; fails if that or the run failed.
     pub fn give(self, output: &OutputArgs, intervals: Option<&Path>) -> Result<(), CliError> {
         let Answer { document, failure } = self;
+        let mut outputs = Outputs::default();
+        output.give_to(&mut outputs, &document);
         if let Some(path) = intervals {
-            write_parquet(path, &Columns::from_rows(document.result.intervals.iter().copied()))?;
+            let rows = Columns::from_rows(document.result.intervals.iter().copied());
+            outputs.add(path.display(), write_parquet(path, &rows));
         }
-        output.give(&document)?;
-        failure.map_or(Ok(()), Err)
+        CliError::all(outputs.end().err().into_iter().chain(failure)).map_or(Ok(()), Err)
     }
 }
 
@@ -116,10 +121,18 @@ fn wrong(verify: &VerifyResult) -> Option<CliError> {
     if verify.is_right() {
         return None;
     }
-    if !verify.complete {
-        return Some(
-            CliError::interrupted().kept("the report, although part of the data was not read back"),
+    let failed = counted(verify.failed_reads, "read");
+    if !verify.is_wrong() {
+        if verify.failed_reads == 0 {
+            let kept = "the report, although part of the data was not read back";
+            return Some(CliError::interrupted().kept(kept));
+        }
+        let what = format!(
+            "the check of the written data is incomplete, because {failed} failed; the {} that \
+             could be read back are correct",
+            Size(verify.checked_bytes)
         );
+        return Some(CliError::failed(what).kept("the report"));
     }
     let mut what = format!(
         "{} of {} bytes read back after the run and {} of {} bytes read during the run differ from \
@@ -130,10 +143,29 @@ fn wrong(verify: &VerifyResult) -> Option<CliError> {
         verify.reads_checked_bytes
     );
     if verify.failed_reads > 0 {
-        what += &format!(", {} reads failed", verify.failed_reads);
+        what += &format!("; {failed} failed");
     }
     for d in verify.differences.iter().take(3) {
         what += &format!("; volume {} at {}: {}", d.volume, d.offset, d.found);
     }
     Some(CliError::failed(what).kept("the report"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_that_fail_make_a_check_incomplete_and_no_data_wrong() {
+        let whole = VerifyResult { checked_bytes: 4096, complete: true, ..Default::default() };
+        assert!(wrong(&whole).is_none());
+        let failed = VerifyResult { failed_reads: 2, complete: false, ..whole.clone() };
+        let said = wrong(&failed).unwrap().to_string();
+        assert!(said.contains("incomplete, because 2 reads failed; the 4 KiB"), "{said}");
+        let both = VerifyResult { wrong_bytes: 512, failed_reads: 1, ..failed };
+        let said = wrong(&both).unwrap().to_string();
+        assert!(said.contains("512 of 4096 bytes") && said.contains("; 1 read failed"), "{said}");
+        let stopped = VerifyResult { complete: false, ..whole };
+        assert!(wrong(&stopped).unwrap().to_string().contains("stopped by a signal"));
+    }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_config::{BackingLayout, Config, Size};
 use forebay_device::Backend;
-use forebay_device::file::{DirectIo, is_device_name};
+use forebay_device::file::{DirectIo, OpenError, is_device_name};
 use forebay_engine::{EngineOptions, StopMode};
 use forebay_nbd::NbdUri;
 use forebay_render::format::count;
@@ -39,7 +39,7 @@ pub struct TargetArgs {
     pub write: bool,
     /// Send one request at a time, and wait for all background work before sending the next one.
     /// The cache then makes the same decisions as in `simulate --quiesce`
-    #[arg(long, requires = "config", conflicts_with_all = ["rate", "queue_depth"])]
+    #[arg(long, conflicts_with_all = ["target", "rate", "queue_depth"])]
     #[arg(help_heading = "Pace")]
     pub quiesce: bool,
     /// Send only reads; leave out writes, trims and write-zeroes requests
@@ -52,7 +52,7 @@ pub struct TargetArgs {
     #[arg(long, conflicts_with = "config")]
     pub buffered: bool,
     /// Number of NBD connections to each export, if the export supports several
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", conflicts_with = "config")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=64))]
     pub connections: u32,
     /// Wrap requests beyond the end of the target around to its start, instead of refusing to run
@@ -68,13 +68,13 @@ pub struct TargetArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub data_seed: u64,
     /// Overwrite the devices with an empty flash tier and new headers, unless they hold dirty data
-    #[arg(long, requires = "config")]
+    #[arg(long, conflicts_with = "target")]
     pub format_devices: bool,
     /// Discard any dirty data that would otherwise prevent this run
-    #[arg(long, requires = "config")]
+    #[arg(long, conflicts_with = "target")]
     pub discard_dirty_data: bool,
     /// Leave dirty data on flash after the run, regardless of flush.on_stop
-    #[arg(long, requires = "config")]
+    #[arg(long, conflicts_with = "target")]
     pub keep_dirty: bool,
 }
 
@@ -86,10 +86,23 @@ impl TargetArgs {
             let (uri, path) = ((*uri).clone(), (*path).clone());
             return Err(CliError::usage(ReplayError::Mixed(path, uri)));
         }
-        for uri in uris {
+        for uri in &uris {
             parse(uri)?;
         }
-        Ok(())
+        let without_effect = match uris.is_empty() {
+            true => &[(self.connections > 1, "--connections", "an NBD export")][..],
+            false => &[
+                (self.create.is_some(), "--create", "a file or a block device"),
+                (self.buffered, "--buffered", "a file or a block device"),
+            ],
+        };
+        match without_effect.iter().find(|(given, ..)| *given && !self.target.is_empty()) {
+            Some((_, option, of)) => {
+                let what = format_args!("{option} applies only to a --target that is {of}");
+                Err(CliError::usage(what).kept("nothing was opened"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// How it was asked for, as far as the target goes.
@@ -169,7 +182,7 @@ impl Opened {
             },
             clock,
         )
-        .map_err(|error| missing(error, &args.target))?;
+        .map_err(|error| missing(error, args))?;
         for notice in target.notices() {
             ctx.note(notice);
         }
@@ -302,12 +315,21 @@ fn parse(target: &str) -> Result<NbdUri, CliError> {
         .map_err(|source| CliError::usage(ReplayError::Uri { address: target.to_owned(), source }))
 }
 
-/// A file that is not there may be one that was meant to be created.
-fn missing(error: ReplayError, targets: &[String]) -> CliError {
-    let absent = |target: &&Path| !target.exists() && !is_device_name(target);
-    match targets.iter().map(Path::new).find(absent) {
-        Some(_) => CliError::from(error).next("give --create SIZE to create a file of that size"),
-        None => error.into(),
+/// A file that is not there may be one that was meant to be created, or with another size.
+fn missing(error: ReplayError, args: &TargetArgs) -> CliError {
+    let absent = |target: &Path| !target.exists() && !is_device_name(target);
+    if !args.target.iter().map(Path::new).any(absent) {
+        return error.into();
+    }
+    let next = match (&error, args.create) {
+        (_, None) => Some("give --create SIZE to create a file of that size"),
+        (ReplayError::Open(OpenError::TooSmall { .. }), _) => Some("give a larger --create SIZE"),
+        _ => None,
+    };
+    let error = CliError::from(error);
+    match next {
+        Some(next) => error.next(next),
+        None => error,
     }
 }
 

@@ -74,6 +74,12 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     if let Some(left_out) = shown(left_out) {
         ctx.note(format_args!("left out {left_out}, which this format cannot record"));
     }
+    if !metadata.merged_samples.is_empty() {
+        ctx.note(
+            "the trace does not record that it contains samples: it has no rate and no seed of its \
+             own",
+        );
+    }
     if let Some(format) = &read_as {
         ctx.note(format_args!(
             "{}: files in this format do not record the unit of their addresses; read the file \

@@ -21,8 +21,9 @@ pub fn each_batch<R: TraceReader>(
     let progress = ctx.progress(label, unit, reader.progress().bytes_total);
     let (mut batch, mut requests) = (Batch::default(), 0);
     loop {
+        let read = reader.read_batch(&mut batch);
         ctx.check()?;
-        if reader.read_batch(&mut batch)? == 0 {
+        if read? == 0 {
             break;
         }
         work(&batch, reader)?;
@@ -51,15 +52,16 @@ pub struct WroteTrace {
 }
 
 impl WroteTrace {
+    /// Says what was written; the file stays, even if that cannot be said.
     pub fn print(&self, json: bool) -> Result<(), CliError> {
-        if json {
-            let mut bytes = serde_json::to_vec_pretty(self)?;
-            bytes.push(b'\n');
-            return write_stdout(&bytes);
-        }
-        let size = forebay_config::Size(self.bytes_written);
-        let requests = counted(self.requests, "request");
-        write_stdout(format!("{}: {requests}, {size}\n", self.output).as_bytes())
+        let text = if json {
+            serde_json::to_string_pretty(self)? + "\n"
+        } else {
+            let size = forebay_config::Size(self.bytes_written);
+            let requests = counted(self.requests, "request");
+            format!("{}: {requests}, {size}\n", self.output)
+        };
+        write_stdout(text.as_bytes()).map_err(|error| error.kept(&self.output))
     }
 }
 
