@@ -37,7 +37,7 @@ impl Load {
 }
 
 /// The source of a read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
     Flash,
     Store,

@@ -24,6 +24,11 @@ use forebay_block::Volume;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Frame(pub u32);
 
+impl Frame {
+    /// No frame: of what needs no data.
+    pub const NONE: Frame = Frame(u32::MAX);
+}
+
 /// A client's request, by the number the driver chose; it stays valid until its reply.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RequestId(pub u64);

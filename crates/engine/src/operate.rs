@@ -143,15 +143,11 @@ impl Engine {
         }
 
         self.shared.with_core(|core, now| core.set_policy(now, machine, acknowledges));
-        let result = self.shared.wait_notice(
-            |notice| match notice {
-                Notice::PolicySet(result) => Some(*result),
-                _ => None,
-            },
-            |_| (),
-            |()| ControlFlow::Continue(()),
-        );
-        match result.unwrap_or(Ok(())) {
+        let result = self.shared.wait_for(|notice| match notice {
+            Notice::PolicySet(result) => Some(*result),
+            _ => None,
+        });
+        match result {
             Ok(()) => {
                 if machine.write_back {
                     orders.acknowledge = acknowledge;

@@ -378,15 +378,11 @@ impl Engine {
         }
         core.seal(self.shared.clock.now(), volumes);
         drop(core);
-        let sealed: Option<Outcome> = self.shared.wait_notice(
-            |notice| match notice {
-                Notice::Sealed(result) => Some(*result),
-                _ => None,
-            },
-            |_| (),
-            |()| ControlFlow::Continue(()),
-        );
-        sealed.unwrap_or(Ok(())).map_err(EngineError::FlashNote)
+        let sealed: Outcome = self.shared.wait_for(|notice| match notice {
+            Notice::Sealed(result) => Some(*result),
+            _ => None,
+        });
+        sealed.map_err(EngineError::FlashNote)
     }
 }
 

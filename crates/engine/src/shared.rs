@@ -138,6 +138,12 @@ impl Shared {
         self.noticed.notify_all();
     }
 
+    /// Waits for a notice that `wanted` accepts, however long it takes.
+    pub fn wait_for<T>(&self, wanted: impl FnMut(&Notice) -> Option<T>) -> T {
+        let waited = self.wait_notice(wanted, |_| (), |()| ControlFlow::Continue(()));
+        waited.expect("only the caller's word ends this wait earlier")
+    }
+
     /// Waits for a notice that `wanted` accepts. Ten times a second, `look` sees the core, and
     /// `meanwhile` gets what it returns, without the lock; `None` when that ends the wait.
     pub fn wait_notice<T, L>(

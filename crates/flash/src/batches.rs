@@ -278,7 +278,7 @@ impl Batches {
 impl Log {
     /// Appends a tombstone of the activity log.
     pub(crate) fn append_tombstone(&mut self, key: BlockKey) {
-        let frame = Frame(u32::MAX);
+        let frame = Frame::NONE;
         if self.sabotage.is(Bug::TombstoneForgotten) {
             return;
         }
@@ -344,7 +344,7 @@ impl Log {
             let Some(note) = self.cells.take_note() else { break };
             batch.push(InBatch {
                 ticket: note.moved.map(|m| m.ticket),
-                frame: Frame(u32::MAX),
+                frame: Frame::NONE,
                 entry: note.entry(),
                 note: Some(note),
             });

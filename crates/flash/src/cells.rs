@@ -108,7 +108,7 @@ impl core::fmt::Display for Cells {
 const WRITING: usize = 1 << 13;
 
 fn hash(key: BlockKey) -> usize {
-    (key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 51) as usize
+    (key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - WRITING.ilog2())) as usize
 }
 
 /// The cells and the entries that wait for them. Empty in the log layout.

@@ -26,26 +26,19 @@ impl Shard {
     ) {
         let kind = self.tiers.transfers[t].kind;
         context.stats.transfer_errors += u64::from(result.is_err());
-        if !matches!(
-            kind,
-            Kind::FlashRead { .. } | Kind::DestageRead { .. } | Kind::CarryRead { .. }
-        ) {
+        // (The log writes to flash, and ends these transfers elsewhere.)
+        if kind.source() != Some(Source::Flash) {
             let volume = &mut context.volumes[self.tiers.transfers[t].key.volume()];
-            let reads = matches!(kind, Kind::Fetch | Kind::FetchLine | Kind::DirectRead { .. });
-            let last =
-                if reads { &mut volume.last_errors.read } else { &mut volume.last_errors.write };
+            let last = match kind.source() {
+                Some(_) => &mut volume.last_errors.read,
+                None => &mut volume.last_errors.write,
+            };
             *last = result.err();
             volume.last_failure = result.err().or(volume.last_failure);
             volume.stats.backing_errors += u64::from(result.is_err());
         }
-        match kind {
-            Kind::Fetch | Kind::FetchLine | Kind::DirectRead { .. } => {
-                context.read_ends(Source::Store);
-            }
-            Kind::FlashRead { .. } | Kind::DestageRead { .. } | Kind::CarryRead { .. } => {
-                context.read_ends(Source::Flash);
-            }
-            _ => {}
+        if let Some(source) = kind.source() {
+            context.read_ends(source);
         }
         if kind.is_direct() {
             if result.is_ok() && direct::goes_on(self, context, t) {

@@ -1,4 +1,4 @@
-//! The state of one cached block, in 40 bytes.
+//! The state of one cached block, in 28 bytes.
 
 use forebay_flash::{BlockKey, Position};
 
@@ -145,14 +145,18 @@ impl Entry {
         self.position = position.map_or(NONE, |p| p.0);
     }
 
-    /// The current transfer of this block. There is at most one; every other operation on the block
-    /// waits.
+    /// The transfer that holds this block. There is at most one; every other access waits.
     pub fn transfer(&self) -> Option<TransferIndex> {
         let t = self.state & TRANSFER_NONE;
         (t != TRANSFER_NONE).then_some(TransferIndex::new(t))
     }
 
+    /// A transfer holds this block, or no longer does.
+    ///
+    /// # Panics
+    /// If another holds it.
     pub fn set_transfer(&mut self, transfer: Option<TransferIndex>) {
+        assert!(transfer.is_none() || self.transfer().is_none(), "two transfers hold one block");
         let t = transfer.map_or(TRANSFER_NONE, Key::number);
         self.state = (self.state & !TRANSFER_NONE) | t;
     }

@@ -7,9 +7,11 @@
 //! [`Shard`] has methods only for pieces that wait, and for operations that need several parts. For the rest, its
 //! callers address the part: `shard.destager` cleans, `shard.tiers.dram` knows which blocks memory holds.
 //!
-//! **One transfer a block.** At most one device operation is in progress on a block at any time.
-//! Any other access to the block then waits, unless it can be answered from granules that
-//! the transfer does not change. When a transfer ends, each waiting piece is *evaluated again*
+//! **One transfer a block.** At most one transfer *holds* a block at any time. Any other access to
+//! the block then waits, unless it can be answered from granules that the transfer does not change.
+//! Only work on the block's record on flash goes on beside an append: it is destaged (`stretch.rs`)
+//! or carried on (`carry.rs`), by its position, and ends without effect if that has changed. When a
+//! transfer ends, each waiting piece is *evaluated again*
 //! from the block's state: it is done, or it starts the one next transfer that brings it
 //! closer. There are no continuations, so there is no state in which a race could be forgotten:
 //!

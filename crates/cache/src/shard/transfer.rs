@@ -3,6 +3,7 @@
 use forebay_flash::{BlockKey, Position};
 
 use super::frames::Frame;
+use crate::load::Source;
 use crate::slab::{Fifo, RequestIndex, StretchIndex, TransferIndex, WaiterIndex};
 
 /// The kind of a transfer.
@@ -64,11 +65,34 @@ impl Kind {
         match self {
             Kind::DirectWrite { keep, .. } => !keep,
             Kind::Activate { poison } => poison,
-            Kind::DirectZero { .. }
+            Kind::DirectZero { .. } | Kind::Range { .. } | Kind::DirectRead { .. } => true,
+            Kind::Carry { valid, .. } => valid == 0,
+            Kind::Fetch
+            | Kind::FetchLine
+            | Kind::FlashRead { .. }
+            | Kind::Append { .. }
+            | Kind::CarryRead { .. }
+            | Kind::Destage { .. }
+            | Kind::DestageRecord { .. }
+            | Kind::DestageRead { .. } => false,
+        }
+    }
+
+    /// The device from which a transfer of this kind reads; none if it writes.
+    pub fn source(self) -> Option<Source> {
+        match self {
+            Kind::Fetch | Kind::FetchLine | Kind::DirectRead { .. } => Some(Source::Store),
+            Kind::FlashRead { .. } | Kind::DestageRead { .. } | Kind::CarryRead { .. } => {
+                Some(Source::Flash)
+            }
+            Kind::Append { .. }
+            | Kind::Carry { .. }
+            | Kind::Destage { .. }
+            | Kind::DestageRecord { .. }
+            | Kind::DirectWrite { .. }
+            | Kind::DirectZero { .. }
             | Kind::Range { .. }
-            | Kind::DirectRead { .. }
-            | Kind::Carry { valid: 0, .. } => true,
-            _ => false,
+            | Kind::Activate { .. } => None,
         }
     }
 

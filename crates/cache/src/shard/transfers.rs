@@ -105,7 +105,8 @@ impl Transfers {
 
     // ---- start and end ----
 
-    /// Starts a transfer, and counts the begin of a direct write.
+    /// Starts a transfer that holds no block or, by `set_transfer`, those that the caller says; and
+    /// counts the begin of a direct write.
     #[inline]
     pub fn start(
         &mut self,
@@ -131,7 +132,7 @@ impl Transfers {
         })
     }
 
-    /// Starts a transfer of one entry; the entry is busy from now on.
+    /// Starts a transfer that holds one block.
     #[inline]
     pub fn start_on(
         &mut self,
@@ -142,7 +143,6 @@ impl Transfers {
         range: (u64, u64),
     ) -> TransferIndex {
         let t = self.start(context, kind, blocks[id].key(), range);
-        debug_assert!(blocks[id].transfer().is_none(), "two transfers on one block");
         blocks[id].set_transfer(Some(t));
         t
     }

@@ -11,9 +11,6 @@ use crate::shard::transfer::Kind;
 use crate::shard::{Shard, ShardContext};
 use crate::volume_set::VolumeSet;
 
-/// The position of no record.
-const NOWHERE: Position = Position(u32::MAX);
-
 /// See the module.
 #[derive(Debug)]
 pub(super) struct ApartWrites {
@@ -134,7 +131,7 @@ pub(crate) fn part(shard: &mut Shard, volumes: VolumeSet) {
         let Kind::DestageRecord { rest, from, .. } = transfer.kind else { continue };
         let id = tiers.blocks.find(transfer.key);
         if id.is_none_or(|id| tiers.blocks[id].transfer() != Some(t)) {
-            tiers.transfers[t].kind = Kind::DestageRecord { rest, from, position: NOWHERE };
+            tiers.transfers[t].kind = Kind::DestageRecord { rest, from, position: Position::NONE };
         }
     }
     let in_flight = destager.writes.in_flight.iter();

@@ -330,7 +330,7 @@ impl Destager {
         };
         self.carrying.blocks.push(key);
         if lost {
-            return hand_on(tiers, context, t, Frame(u32::MAX), false);
+            return hand_on(tiers, context, t, Frame::NONE, false);
         }
         let bounce = tiers.transfers.take_bounce().expect("a bounce frame is available");
         tiers.transfers[t].bounce = Some(bounce);
