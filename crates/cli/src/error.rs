@@ -62,7 +62,7 @@ impl CliError {
         self
     }
 
-    /// Several failures of one command, in the order in which they are told; `None` if there are none.
+    /// Several failures of one command, in the order of the messages; `None` if there are none.
     pub fn all(failures: impl IntoIterator<Item = Self>) -> Option<Self> {
         let each = failures.into_iter().flat_map(|mut failure| {
             let earlier = std::mem::take(&mut failure.earlier);

@@ -68,7 +68,7 @@ impl OutputArgs {
     }
 }
 
-/// What became of several outputs of one command: each is tried, and all that failed are told.
+/// The results of writing several outputs: each is tried, and all errors are reported.
 #[derive(Default)]
 pub struct Outputs {
     written: Vec<String>,

@@ -52,7 +52,7 @@ def exit_status(failed: Sequence[Answer]) -> int:
 
 
 def _shown(error: str) -> list[str]:
-    """The lines of an error that are printed; what the command kept is told for all cells at once."""
+    """The lines of an error to print. What the command kept is printed once for all cells."""
     lines = error.removeprefix("error: ").splitlines()
     lines = [line for line in lines if line.strip() and not line.startswith("  kept: ")]
     return lines[:LINES_MAX] or ["unknown error"]

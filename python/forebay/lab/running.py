@@ -65,7 +65,7 @@ class Answer:
     cpu_s: float
     machine: str
     worker: str
-    #: How the command ended, if it failed by itself; 2 if it rejected the configuration or an option.
+    #: The exit status of a command that failed: 2 if it rejected the configuration or an option.
     exit_status: int | None = None
 
 

@@ -9,9 +9,9 @@
 //!
 //! **One transfer a block.** At most one transfer *holds* a block at any time. Any other access to
 //! the block then waits, unless it can be answered from granules that the transfer does not change.
-//! Only work on the block's record on flash goes on beside an append: it is destaged (`stretch.rs`)
-//! or carried on (`carry.rs`), by its position, and ends without effect if that has changed. When a
-//! transfer ends, each waiting piece is *evaluated again*
+//! There is one exception: while a newer record of the block is appended, the older one can be
+//! destaged (`stretch.rs`) or carried on (`carry.rs`). Such a transfer names the record by its
+//! position, and ends without effect if the position has changed. When a transfer ends, each waiting piece is *evaluated again*
 //! from the block's state: it is done, or it starts the one next transfer that brings it
 //! closer. There are no continuations, so there is no state in which a race could be forgotten:
 //!
