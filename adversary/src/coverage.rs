@@ -33,6 +33,7 @@ pub const FLOORS: &[(&str, u64)] = &[
     ("destaged from memory, lost on flash", 1),
     ("destaged under a newer version", 4000),
     ("destaged with neighbours", 20_000),
+    ("destages repeated", 500),
     ("destages that a stop ended", 2000),
     ("destages that followed a record", 2000),
     ("destages that held requests", 20),

@@ -1,75 +1,18 @@
 //! Seals, taken as an engine takes them: no request is in flight, and everything has been destaged.
 //! Work in the background need not have ended.
 
+mod common;
+
+use common::{BLOCK, Shape, config, perform};
 use forebay_adversary::world::{Started, World};
-use forebay_block::{BlockSize, Flags, Op, Volume};
-use forebay_cache::{
-    Acknowledge, CacheConfig, FlashConfig, FlashLayout, LogReplacement, Open, SlotsConfig,
-    VolumeConfig, WritePolicy,
-};
+use forebay_block::{Op, Volume};
+use forebay_cache::{CacheConfig, LogReplacement, Open, VolumeConfig};
 use forebay_device::choices::{Choices, Seeded};
 use forebay_device::memory::{CutStyle, DeviceOptions};
 use forebay_effect::Device;
-use forebay_flash::{Binding, Geometry, SEAL_BYTES, Sealed};
+use forebay_flash::{Binding, SEAL_BYTES, Sealed};
 
-const BLOCK: u64 = 4096;
 const VOLUME_BYTES: u64 = 64 * BLOCK;
-
-/// Batches of up to `batch` records; in slots of this number, or in a log.
-struct Shape {
-    slots: u32,
-    region_pages: u32,
-    regions: u32,
-    batch: u32,
-    replacement: LogReplacement,
-}
-
-fn config(shape: &Shape) -> CacheConfig {
-    let &Shape { slots, region_pages, regions, batch, replacement } = shape;
-    let geometry = Geometry {
-        block_size: 4096,
-        page_size: 4096,
-        region_pages,
-        slots,
-        directory_pages: 0,
-        regions,
-        superblock_pages: 1,
-        extent_bytes: 1 << 16,
-        batch_pages_max: 1 + batch,
-        batch_entries_max: batch,
-        inflight_batches_max: if batch == 1 { 1 } else { 4 },
-        active_extents_max: 2,
-    };
-    let layout = match slots {
-        0 => FlashLayout::Log { replacement },
-        _ => FlashLayout::Slots(SlotsConfig {
-            blocks: slots - 4,
-            cells: Default::default(),
-            promote_dirty_after: 1,
-            give_up_copies: false,
-        }),
-    };
-    CacheConfig {
-        block_size: BlockSize::new(4096).unwrap(),
-        write_policy: WritePolicy::WRITE_BACK,
-        acknowledge: Acknowledge::Flash,
-        spare_frames: if batch == 1 { 2 } else { 4 },
-        bounce_frames: if batch == 1 { 2 } else { 4 },
-        flash: Some(FlashConfig {
-            geometry,
-            layout,
-            entries_max: if slots > 0 { slots } else { regions * region_pages },
-            regions_reserved: 1,
-            recovery_chunk_pages: 64,
-            admission: Default::default(),
-            promote_after: 1,
-            line_blocks: 1,
-            queues: Default::default(),
-            written: Default::default(),
-        }),
-        ..CacheConfig::dram_only(if batch == 1 { 1 } else { 2 })
-    }
-}
 
 fn start(config: CacheConfig, volumes: u32, seed: u64, c: &mut dyn Choices) -> World {
     let bytes = config.flash.as_ref().unwrap().geometry.device_bytes();
@@ -81,29 +24,9 @@ fn start(config: CacheConfig, volumes: u32, seed: u64, c: &mut dyn Choices) -> W
     world
 }
 
-/// Performs one request, and returns what was read.
-fn perform(
-    world: &mut World,
-    c: &mut dyn Choices,
-    op: Op,
-    volume: u32,
-    range: (u64, u64),
-) -> Vec<u8> {
-    let id = world.submit(volume, op, Flags::NONE, range.0, range.1, |bytes| bytes.fill(3));
-    loop {
-        for (request, result, data) in world.replies() {
-            if request == id {
-                result.unwrap();
-                return data.to_vec();
-            }
-        }
-        assert!(world.complete_one(c), "a request hangs: {}", world.cache.describe());
-    }
-}
-
 /// The byte that a block of volume 0 consists of.
 fn read(world: &mut World, c: &mut dyn Choices, block: u64) -> u8 {
-    let data = perform(world, c, Op::Read, 0, (block * BLOCK, BLOCK));
+    let data = perform(world, c, Op::Read, 0, (block * BLOCK, BLOCK), 0);
     assert!(data.iter().all(|&byte| byte == data[0]), "a block of two versions");
     data[0]
 }
@@ -150,7 +73,7 @@ fn seal_after_partial_writes(shape: &Shape, seeds: u64) -> u64 {
                     8 => (Op::Trim, (32 * BLOCK + at, BLOCK)),
                     _ => (Op::Read, (at, BLOCK)),
                 };
-                perform(&mut world, c, op, 0, range);
+                perform(&mut world, c, op, 0, range, 3);
             }
             if c.choose(3) == 0 {
                 destage(&mut world, c);
@@ -189,7 +112,7 @@ fn distrust_while_regions_are_reclaimed(shape: &Shape, seeds: u64) {
             match c.choose(3) {
                 0 => {
                     let at = c.choose(20) * BLOCK;
-                    perform(&mut world, c, Op::Read, 1, (at, BLOCK));
+                    perform(&mut world, c, Op::Read, 1, (at, BLOCK), 0);
                 }
                 _ => {
                     let block = c.choose(hot);

@@ -141,7 +141,7 @@ impl Shared {
     /// Waits for a notice that `wanted` accepts, however long it takes.
     pub fn wait_for<T>(&self, wanted: impl FnMut(&Notice) -> Option<T>) -> T {
         let waited = self.wait_notice(wanted, |_| (), |()| ControlFlow::Continue(()));
-        waited.expect("only the caller's word ends this wait earlier")
+        waited.expect("this wait ends only with the notice")
     }
 
     /// Waits for a notice that `wanted` accepts. Ten times a second, `look` sees the core, and
