@@ -35,3 +35,24 @@ start
 io 'read -P 1 0 4M' 'read -P 2 60M 4M' 'read -P 3 120M 8M'
 stop
 cmp -n $((8 << 20)) <(tail -c 8M disk.img) <(head -c 8M /dev/zero | tr '\0' '\3') || fail "not on the store"
+# A volume of which the store holds more, and whose last block ends beyond it, is made larger: the data behind the
+# former end show after a stop with --destage and a start with --drop-clean, as the user guide says.
+rm disk.img flash.img
+FORMER=$((8 * 1024 * 1024 + 1024))
+of_size() {
+    config flash size="$1" flash_size=16MiB
+    sed -i 's/^\[cache\]/&\nblock_size = "64KiB"/' forebay.toml
+}
+of_size 16MiB
+start --destage
+io 'write -P 4 0 16M'
+stop
+rm flash.img
+of_size "${FORMER}B"
+start --destage --format
+io 'write -P 5 8M 512' 'read -P 4 8389120 512'
+stop
+of_size 16MiB
+start --drop-clean
+io 'read -P 5 8M 512' 'read -P 4 8389120 8388096'
+stop
