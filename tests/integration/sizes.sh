@@ -35,8 +35,8 @@ start
 io 'read -P 1 0 4M' 'read -P 2 60M 4M' 'read -P 3 120M 8M'
 stop
 cmp -n $((8 << 20)) <(tail -c 8M disk.img) <(head -c 8M /dev/zero | tr '\0' '\3') || fail "not on the store"
-# A volume of which the store holds more, and whose last block ends beyond it, is made larger: the data behind the
-# former end show after a stop with --destage and a start with --drop-clean, as the user guide says.
+# A volume of which the store holds more, and whose last block ends beyond it, is made larger: refused while that block
+# is dirty; then the data behind the former end show.
 rm disk.img flash.img
 FORMER=$((8 * 1024 * 1024 + 1024))
 of_size() {
@@ -50,9 +50,15 @@ stop
 rm flash.img
 of_size "${FORMER}B"
 start --destage --format
-io 'write -P 5 8M 512' 'read -P 4 8389120 512'
+io 'write -P 5 8M 512' 'read -P 4 8389120 512' flush
+crash
+of_size 16MiB
+refused 1 "vm1 was $FORMER bytes long.*then make the volume larger" serve
+of_size "${FORMER}B"
+start --destage
 stop
 of_size 16MiB
-start --drop-clean
+start
+said 'clean cached data was dropped'
 io 'read -P 5 8M 512' 'read -P 4 8389120 8388096'
 stop

@@ -65,7 +65,7 @@ use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_effect::{
     Effect, Frame, IoError, MetaBuffer, Outcome, Owner, Place, RequestId, Segment, Token,
 };
-use forebay_flash::{Log, Sealed, Start as LogStart};
+use forebay_flash::{Log, Sealed};
 
 use crate::cleaner::{Cleaner, Work};
 use crate::config::{CacheConfig, VolumeConfig};
@@ -185,13 +185,7 @@ impl Cache {
             }
             Some(log) => {
                 self.world.state = CacheState::Starting;
-                log.start(match open {
-                    Open::Format { uuid, bindings } => LogStart::Format { uuid, bindings },
-                    Open::Recover { changed, sealed, stores } => {
-                        self.startup.begin(changed.clone());
-                        LogStart::Recover { changed, sealed, stores }
-                    }
-                });
+                log.start(self.startup.begin(open, &self.world.volumes));
                 self.take_turn();
             }
         }

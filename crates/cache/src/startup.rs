@@ -2,13 +2,14 @@
 
 use forebay_block::Volume;
 use forebay_effect::Outcome;
-use forebay_flash::{BlockKey, Log, LogError, Older, Record, RecoveryReport};
+use forebay_flash::{BlockKey, Log, LogError, Older, Record, RecoveryReport, Start};
 
-use crate::notice::Notice;
+use crate::notice::{Notice, Open};
 use crate::shard::{EntryId, FlashRecord};
 use crate::stamp::Stamps;
 use crate::ticket::Ticket;
 use crate::volume_set::VolumeSet;
+use crate::volumes::Volumes;
 use crate::world::{CacheState, World, shard_context};
 
 /// See the module.
@@ -27,9 +28,18 @@ pub(crate) struct Startup {
 }
 
 impl Startup {
-    /// The start begins; others have written to these volumes.
-    pub fn begin(&mut self, changed: Vec<Volume>) {
-        self.changed = changed;
+    /// The start begins; says how that of the log does.
+    pub fn begin(&mut self, open: Open, volumes: &Volumes) -> Start {
+        match open {
+            Open::Format { uuid, mut bindings } => {
+                volumes.note_sizes(&mut bindings);
+                Start::Format { uuid, bindings }
+            }
+            Open::Recover { changed, sealed, stores } => {
+                self.changed.clone_from(&changed);
+                Start::Recover { changed, sealed, stores, sizes: volumes.sizes() }
+            }
+        }
     }
 
     /// Volumes whose stores lack data that no valid record holds.
@@ -107,6 +117,7 @@ impl Startup {
             refuse(world, LogError::NoPlace { blocks });
         }
         drop_outdated(world);
+        check_enlarged(world);
         self.check_completing(world, stamps);
         for volume in core::mem::take(&mut self.changed) {
             let of = world.volumes.get(volume);
@@ -181,6 +192,20 @@ fn drop_outdated(world: &mut World) {
     }
     for n in 0..world.shards.len() {
         world.shards[n].drop_clean(&mut shard_context!(world), dropped, EntryId::FIRST, u32::MAX);
+    }
+}
+
+/// In a volume that was made larger, the block at the former end may have come from a longer one
+/// on the store, of which the cache has only zeroes. None of it may be dirty: a destage would write
+/// these zeroes.
+fn check_enlarged(world: &mut World) {
+    let enlarged = world.log.as_ref().map_or(&[][..], Log::enlarged).to_vec();
+    for (volume, former) in enlarged {
+        let key = BlockKey::new(volume, world.config.block_size.index_of(former).0);
+        let blocks = &world.shards[world.shard_of_key(key)].tiers.blocks;
+        if blocks.find(key).is_some_and(|id| blocks[id].is_dirty()) {
+            refuse(world, LogError::Enlarged { volume, former });
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use core::ops::{Index, IndexMut};
 
 use forebay_block::{PerVolume, Volume};
 use forebay_effect::{Device, Effect, EffectQueue, Outcome, Owner, Token};
+use forebay_flash::Binding;
 
 use crate::config::VolumeConfig;
 use crate::volume::{SyncWaiter, VolumeState};
@@ -96,6 +97,18 @@ impl Volumes {
 
     pub fn len(&self) -> usize {
         self.list.len()
+    }
+
+    /// The bytes of each, by its number.
+    pub fn sizes(&self) -> Vec<u64> {
+        self.iter().map(|(_, volume)| volume.size).collect()
+    }
+
+    /// Notes the bytes of each in its binding.
+    pub fn note_sizes(&self, bindings: &mut [Binding]) {
+        for binding in bindings {
+            binding.size = self.get(binding.volume).map_or(0, |volume| volume.size);
+        }
     }
 
     /// Their numbers.

@@ -176,6 +176,10 @@ impl Engine {
                 let volume = self.stores.lock(volume).name.clone();
                 EngineError::Shrunk { volume, size, offset, path }
             }
+            LogError::Enlarged { volume, former } => {
+                let volume = self.stores.lock(volume).name.clone();
+                EngineError::Enlarged { volume, former, path }
+            }
             LogError::Changed { volume, blocks } => self.changed(volume, blocks, path),
             LogError::Older { volume, which } => self.older(volume, which, path),
             error => EngineError::Flash { path, error },
@@ -308,6 +312,10 @@ impl Engine {
             let store = &stores[volume];
             let (volume, path) = (store.name.clone(), store.path.clone());
             self.notices.push(EngineNotice::Older { volume, path, which });
+        }
+        for &(volume, former) in report.iter().flat_map(|r| &r.enlarged) {
+            let volume = stores[volume].name.clone();
+            self.notices.push(EngineNotice::Enlarged { volume, former });
         }
         drop(stores);
         self.recovery = report;

@@ -282,6 +282,19 @@ pub enum EngineError {
         /// The flash tier.
         path: PathBuf,
     },
+    /// A volume has become larger, and the block at its former end is dirty.
+    #[error(
+        "volume {volume} was {former} bytes long and is larger now, and the flash tier {} holds \
+         newer data for the block at the former end; no data was changed", path.display()
+    )]
+    Enlarged {
+        /// Name of the volume.
+        volume: String,
+        /// Its former size in bytes.
+        former: u64,
+        /// The flash tier.
+        path: PathBuf,
+    },
     /// The backing store is too small.
     #[error(
         "volume {volume}: {} is too small: it has {size} bytes and needs {needed}; nothing was \

@@ -43,6 +43,13 @@ pub enum EngineNotice {
         /// Which of the two.
         which: Older,
     },
+    /// A volume has become larger, and its former size was no multiple of the block size.
+    Enlarged {
+        /// Name of the volume.
+        volume: String,
+        /// Its former size in bytes.
+        former: u64,
+    },
     /// A backing store was an older copy of itself, and the missing data were written to it from
     /// flash.
     Completed {
@@ -100,6 +107,12 @@ impl fmt::Display for EngineNotice {
                 "volume {volume}: the flash tier is an older copy; {} is complete, so the volume's \
                  data on the flash tier was dropped",
                 path.display()
+            ),
+            EngineNotice::Enlarged { volume, former } => write!(
+                f,
+                "volume {volume} was {former} bytes long, no multiple of the block size, and is \
+                 larger now; its clean cached data was dropped, because the block at the former \
+                 end has to be read again"
             ),
             EngineNotice::Completed { volume, path, blocks } => write!(
                 f,

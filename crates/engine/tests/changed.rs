@@ -18,14 +18,20 @@ struct Setup {
     layout: &'static str,
     size: &'static str,
     flash: Option<&'static str>,
+    tier: &'static str,
 }
 
-const FIRST: Setup = Setup { block: "4KiB", layout: "offset", size: "4MiB", flash: Some("16MiB") };
+const FIRST: Setup =
+    Setup { block: "4KiB", layout: "offset", size: "4MiB", flash: Some("16MiB"), tier: "log" };
 
 fn config(directory: &Path, setup: Setup) -> Config {
     let path = |name: &str| directory.join(name).display().to_string();
     let flash = setup.flash.map(|size| {
-        format!("[flash]\npath = '{}'\nsize = '{size}'\nlayout = 'log'\n", path("flash.img"))
+        format!(
+            "[flash]\npath = '{}'\nsize = '{size}'\nlayout = '{}'\n",
+            path("flash.img"),
+            setup.tier
+        )
     });
     let text = format!(
         "[cache]\nblock_size = '{}'\ndram = '4MiB'\nwrite_policy = 'write-back'\n{}\
@@ -72,7 +78,7 @@ fn refused(directory: &Path, setup: Setup, options: EngineOptions) -> EngineErro
     let mut before = files(directory);
     let error = Engine::open(&config(directory, setup), options).unwrap_err();
     let mut after = files(directory);
-    if matches!(error, EngineError::Shrunk { .. }) {
+    if matches!(error, EngineError::Shrunk { .. } | EngineError::Enlarged { .. }) {
         // What is dirty is known only once the tier has been read, and before that the header of
         // the store says that it is about to be.
         for files in [&mut before, &mut after] {
@@ -160,6 +166,46 @@ fn a_volume_is_not_made_smaller_than_what_is_dirty() {
 }
 
 #[test]
+fn a_volume_made_larger_reads_what_its_store_has_behind_the_former_end() {
+    for layout in ["log", "slots"] {
+        let directory = tempfile::tempdir().unwrap();
+        let large = Setup { tier: layout, size: "4MiB", ..FIRST };
+        let small = Setup { size: "4191232", ..large };
+        let open = |setup| Engine::open(&config(directory.path(), setup), EngineOptions::default());
+        let first = open(large).unwrap();
+        perform(&first, Op::Write, LAST, 7);
+        first.stop(StopMode::Destage, |_| {}).unwrap();
+        std::fs::remove_file(directory.path().join("flash.img")).unwrap();
+        let format = EngineOptions { format: true, ..EngineOptions::default() };
+        let second = Engine::open(&config(directory.path(), small), format).unwrap();
+        let start = |op| Submission::new(1, Volume(0), op, LAST, 512, None).with_flags(Flags::FUA);
+        common::perform(&second, start(Op::Write), 5);
+        second.kill();
+        // The block at the former end is dirty.
+        let error = open(large).unwrap_err();
+        let expected = |e: &EngineError| match e {
+            EngineError::Enlarged { volume, former, .. } => volume == "a" && *former == LAST + 1024,
+            _ => false,
+        };
+        assert!(expected(&error), "{error}");
+        let second = open(small).unwrap();
+        assert_eq!(common::perform(&second, start(Op::Read), 0), 5);
+        second.stop(StopMode::Destage, |_| {}).unwrap();
+        // The start has noted it, durably, even if nothing else happens.
+        let third = open(large).unwrap();
+        let dropped = |n: &EngineNotice| matches!(n, EngineNotice::Enlarged { .. });
+        assert!(third.notices().iter().any(dropped), "{:?}", third.notices());
+        third.kill();
+        let third = open(large).unwrap();
+        assert!(!third.notices().iter().any(dropped), "{:?}", third.notices());
+        let behind = Submission::new(1, Volume(0), Op::Read, LAST + 1024, 512, None);
+        assert_eq!(common::perform(&third, behind, 0), 7, "layout {layout}");
+        assert_eq!(common::perform(&third, start(Op::Read), 0), 5, "layout {layout}");
+        third.stop(StopMode::Destage, |_| {}).unwrap();
+    }
+}
+
+#[test]
 fn a_flash_tier_that_keeps_its_size_says_so() {
     let directory = tempfile::tempdir().unwrap();
     first_run(directory.path(), true);
@@ -229,7 +275,7 @@ fn a_last_block_that_the_volume_cuts_short_is_destaged_to_its_end_and_no_further
     for flash in [None, FIRST.flash] {
         // Blocks of 64 KiB have granules of 4 KiB; the last one here is half within the volume.
         let directory = tempfile::tempdir().unwrap();
-        let setup = Setup { block: "64KiB", layout: "none", size: "4102KiB", flash };
+        let setup = Setup { block: "64KiB", layout: "none", size: "4102KiB", flash, ..FIRST };
         let store = directory.path().join("a.img");
         std::fs::write(&store, vec![1; 4102 << 10]).unwrap();
         let engine = Engine::open(&config(directory.path(), setup), EngineOptions::default());

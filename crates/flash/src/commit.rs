@@ -12,6 +12,7 @@
 //! durable and untouched, and between updates both hold the newest version, so that losing either
 //! loses nothing.
 
+use crate::binding::{Binding, Sealed};
 use crate::epochs::{self, FIRST_EPOCH};
 use crate::format::superblock::{SECOND_COPIES_AT, Superblock};
 use crate::log::{Log, Phase, SUPERBLOCK_BUFFER};
@@ -20,7 +21,7 @@ use crate::sabotage::Bug;
 use crate::sequence::{
     AppendSerial, BatchSequence, RegionSequence, SuperblockGeneration, SuperblockVersion,
 };
-use crate::types::{Binding, Event, RecoveryReport, Sealed};
+use crate::types::{Event, RecoveryReport};
 use forebay_block::Volume;
 use forebay_effect::{IoError, Outcome, Place, Segment};
 use std::collections::VecDeque;

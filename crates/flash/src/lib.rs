@@ -14,6 +14,7 @@
 mod activity;
 mod ahead;
 mod batches;
+mod binding;
 mod bytes;
 mod carry;
 mod cells;
@@ -41,6 +42,7 @@ mod types;
 mod waiting;
 mod walk;
 
+pub use binding::{Binding, SEAL_BYTES, Seal, Sealed};
 pub use cells::MoveRoom;
 pub use epochs::{EpochStart, FIRST_EPOCH};
 pub use geometry::{GRANULES_MAX, Geometry, GeometryError, POSITIONS_MAX};
@@ -50,6 +52,6 @@ pub use log::Log;
 pub use sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 pub use stamp::{Older, Stamp, StoreStamp};
 pub use types::{
-    Append, Binding, Damage, DirectoryCounts, Event, ExtentId, LogError, LogStats, Mapping,
-    OnDamage, Options, Record, Recovering, RecoveryReport, SEAL_BYTES, Seal, Sealed, Start,
+    Append, Damage, DirectoryCounts, Event, ExtentId, LogError, LogStats, Mapping, OnDamage,
+    Options, Record, Recovering, RecoveryReport, Start,
 };

@@ -3,6 +3,7 @@
 
 use crate::activity::Activity;
 use crate::batches::{Batches, Queue, Queued};
+use crate::binding::{Binding, Sealed};
 use crate::cells::Cells;
 use crate::commit::{Commit, SuperblockWriter};
 use crate::directory::Directories;
@@ -14,9 +15,7 @@ use crate::regions::Regions;
 use crate::remains::Remains;
 use crate::sabotage::{Bug, Sabotage};
 use crate::sequence::{AppendSerial, SuperblockVersion};
-use crate::types::{
-    Append, Binding, Event, ExtentId, LogStats, Options, Recovering, RecoveryReport, Sealed, Start,
-};
+use crate::types::{Append, Event, ExtentId, LogStats, Options, Recovering, RecoveryReport, Start};
 use forebay_effect::{Effect, EffectQueue, IoError, MetaBuffer, Outcome, Segment};
 use std::collections::VecDeque;
 
@@ -157,10 +156,10 @@ impl Log {
         assert!(matches!(self.phase, Phase::New), "a log can be started only once");
         match how {
             Start::Format { uuid, bindings } => self.format(uuid, bindings),
-            Start::Recover { changed, sealed, stores } => {
-                self.begin_recovery(false, changed, sealed, stores)
+            Start::Recover { changed, sealed, stores, sizes } => {
+                self.begin_recovery(false, changed, sealed, stores, sizes)
             }
-            Start::Check => self.begin_recovery(true, Vec::new(), true, Vec::new()),
+            Start::Check => self.begin_recovery(true, Vec::new(), true, Vec::new(), Vec::new()),
         }
         self.pump();
     }

@@ -17,6 +17,7 @@
 //! `ahead.rs` for directories) and `probe.rs` implement steps 3 and 4.
 
 use crate::ahead::{Ahead, LANES};
+use crate::binding::SEAL_BYTES;
 use crate::epochs;
 use crate::format::FormatError;
 use crate::format::batch::{BatchHeader, Entry};
@@ -32,7 +33,7 @@ use crate::regions::Region;
 use crate::sabotage::Bug;
 use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 use crate::stamp::{StoreStamp, judge};
-use crate::types::{Event, LogError, OnDamage, Options, Recovering, RecoveryReport, SEAL_BYTES};
+use crate::types::{Event, LogError, OnDamage, Options, Recovering, RecoveryReport};
 use crate::walk::{Verify, Window};
 use forebay_block::Volume;
 use forebay_effect::{Device, Effect, IoError, Outcome};
@@ -91,6 +92,8 @@ pub(crate) struct Recovery {
     sealed: bool,
     /// The stamps of stores.
     stores: Vec<StoreStamp>,
+    /// Bytes of each volume.
+    sizes: Vec<u64>,
     /// Volumes whose store is an older copy that may be completed, and the newest batch that each
     /// has.
     incomplete: Vec<(Volume, BatchSequence)>,
@@ -244,6 +247,7 @@ impl Log {
         changed: Vec<Volume>,
         sealed: bool,
         stores: Vec<StoreStamp>,
+        sizes: Vec<u64>,
     ) {
         self.phase = Phase::Recovering;
         let mut r = Box::new(Recovery {
@@ -251,6 +255,7 @@ impl Log {
             changed,
             sealed,
             stores,
+            sizes,
             incomplete: Vec::new(),
             distrusted: Vec::new(),
             voided: Vec::new(),
@@ -471,7 +476,13 @@ impl Log {
             }
             let store = r.stores.iter().find(|store| store.volume == binding.volume);
             let released = store.is_some_and(|store| store.is_released(&s));
-            if released && !r.changed.contains(&binding.volume) {
+            let size = r.sizes.get(volume);
+            let longer =
+                size.is_some_and(|&size| binding.has_longer_block(size, u64::from(s.block_size)));
+            if longer {
+                r.report.enlarged.push((binding.volume, binding.size));
+            }
+            if (released || longer) && !r.changed.contains(&binding.volume) {
                 r.changed.push(binding.volume);
             }
             r.voided[volume] = if released { BatchSequence::MAX } else { binding.voided };
@@ -618,6 +629,9 @@ impl Log {
                 binding.logged = 0;
             }
             binding.voided = r.voided[binding.volume.index()].min(end);
+            if let Some(&size) = r.sizes.get(binding.volume.index()) {
+                binding.size = size;
+            }
             if !r.sealed {
                 binding.seal = [0; SEAL_BYTES];
             }

@@ -82,7 +82,7 @@ impl Log {
         for volume in volumes {
             for binding in bindings.iter_mut().filter(|b| b.volume == volume) {
                 (binding.distrusted, binding.voided) = (last, last);
-                (binding.seal, binding.logged) = ([0; crate::types::SEAL_BYTES], 0);
+                (binding.seal, binding.logged) = ([0; crate::binding::SEAL_BYTES], 0);
             }
         }
         self.remains.step = Step::VoidWanted(ticket);

@@ -22,11 +22,12 @@
 //! store. Completion works only in the log layout: in the slots layout the payload of a clean
 //! record may be overwritten.
 
+use crate::binding::Binding;
 use crate::format::superblock::Superblock;
 use crate::layout::Layout;
 use crate::log::{Log, Phase};
 use crate::sequence::{BatchSequence, SuperblockGeneration};
-use crate::types::{Binding, Event, LogError, RecoveryReport};
+use crate::types::{Event, LogError, RecoveryReport};
 use core::fmt;
 use forebay_block::Volume;
 
@@ -221,6 +222,12 @@ impl Log {
     /// Volumes whose store is an older copy that is to be completed; until `Ready`.
     pub fn completing(&self) -> &[Volume] {
         self.opening().map_or(&[], |report| &report.completing)
+    }
+
+    /// Volumes that were made larger and of which no clean record counts, and their former bytes;
+    /// until `Ready`.
+    pub fn enlarged(&self) -> &[(Volume, u64)] {
+        self.opening().map_or(&[], |report| &report.enlarged)
     }
 
     /// Volumes whose store, or whose log, recovery found to be an older copy, and of which no clean

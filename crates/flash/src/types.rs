@@ -1,5 +1,6 @@
 //! The inputs and outputs of the log.
 
+use crate::binding::Binding;
 use crate::key::{BlockKey, Position};
 use crate::layout::Layout;
 use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
@@ -55,65 +56,6 @@ impl Default for Options {
     }
 }
 
-/// A volume bound to the flash tier.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Binding {
-    /// The volume.
-    pub volume: Volume,
-    /// UUID of the backing store.
-    pub uuid: [u8; 16],
-    /// The backing store's generation when it was last attached.
-    pub generation: u64,
-    /// Clean records of batches up to this one do not count: the backing store was changed without
-    /// the log, or was given away.
-    pub distrusted: BatchSequence,
-    /// Records of batches up to this one do not count, dirty or not: the log failed, and the
-    /// backing store has been used without it since.
-    pub voided: BatchSequence,
-    /// The fingerprint of the backing store when the log was last sealed, in the caller's format;
-    /// all zeroes while it may be written.
-    pub seal: Seal,
-    /// The number of the newest stamp known to be durable on the backing store; 0 for none.
-    pub stamp: u64,
-    /// A copy of the store with a stamp of this number, or a later one, lacks only data that went
-    /// through the log; 0 if that is not known.
-    pub logged: u64,
-}
-
-impl Binding {
-    /// A volume whose records all count and that is not sealed.
-    ///
-    /// # Panics
-    /// If the volume's number needs more than 16 bits.
-    pub const fn new(volume: Volume, uuid: [u8; 16], generation: u64) -> Binding {
-        assert!(volume.0 <= u16::MAX as u32, "a volume's number needs more than 16 bits");
-        let (distrusted, voided) = (BatchSequence::NONE, BatchSequence::NONE);
-        let seal = [0; SEAL_BYTES];
-        Binding { volume, uuid, generation, distrusted, voided, seal, stamp: 0, logged: 0 }
-    }
-}
-
-/// Bytes of a [`Seal`].
-pub const SEAL_BYTES: usize = 32;
-
-/// A caller's note of a backing store's contents.
-pub type Seal = [u8; SEAL_BYTES];
-
-/// The note of [`Log::seal`] about a volume.
-///
-/// [`Log::seal`]: crate::Log::seal
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sealed {
-    /// The volume.
-    pub volume: Volume,
-    /// The fingerprint of its backing store; all zeroes for none.
-    pub seal: Seal,
-    /// Whether all its records so far stop counting.
-    pub distrust: bool,
-    /// The number of the newest stamp that is durable on its backing store; 0 for none.
-    pub stamp: u64,
-}
-
 /// How to start.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Start {
@@ -136,6 +78,9 @@ pub enum Start {
         sealed: bool,
         /// The stamps of those stores that keep one.
         stores: Vec<StoreStamp>,
+        /// Bytes of each volume, by its number. Of a volume [with a longer
+        /// block](Binding::has_longer_block), clean records never count again.
+        sizes: Vec<u64>,
     },
     /// Read everything, verify every payload, write nothing. Ends with `Ready`, whose report
     /// lists the damage, or `Failed`; the log accepts no appends afterwards.
@@ -144,8 +89,12 @@ pub enum Start {
 
 impl Start {
     /// [`Start::Recover`] with stores that only this log has changed.
-    pub const RECOVER: Start =
-        Start::Recover { changed: Vec::new(), sealed: false, stores: Vec::new() };
+    pub const RECOVER: Start = Start::Recover {
+        changed: Vec::new(),
+        sealed: false,
+        stores: Vec::new(),
+        sizes: Vec::new(),
+    };
 }
 
 /// A record to append.
@@ -439,6 +388,9 @@ pub struct RecoveryReport {
     pub outdated: Vec<(Volume, Older)>,
     /// Volumes whose store is an older copy of itself that lacks only records that are dirty here.
     pub completing: Vec<Volume>,
+    /// Volumes [with a longer block](Binding::has_longer_block), and their former bytes; no clean
+    /// record of the volume counts.
+    pub enlarged: Vec<(Volume, u64)>,
     /// Clean records that are not trusted because their extent was open for direct writes, or
     /// because the backing store was changed without the log.
     pub distrusted: u64,
@@ -497,6 +449,14 @@ pub enum LogError {
         offset: u64,
         /// The volume's bytes.
         size: u64,
+    },
+    /// A volume was made larger, and its former last block, part of which was behind the end, is
+    /// dirty.
+    Enlarged {
+        /// The volume.
+        volume: Volume,
+        /// Its former bytes.
+        former: u64,
     },
     /// A backing store was changed without the log, and there is newer data for it.
     Changed {
@@ -562,6 +522,11 @@ impl fmt::Display for LogError {
                 f,
                 "the flash tier holds newer data for byte {offset} of volume {volume}, which has \
                  {size} bytes; nothing was written"
+            ),
+            LogError::Enlarged { volume, former } => write!(
+                f,
+                "volume {volume} had {former} bytes and is larger now, and the flash tier holds \
+                 newer data for the block at the former end; nothing was written"
             ),
             LogError::Changed { volume, blocks } => write!(
                 f,

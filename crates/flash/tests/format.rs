@@ -46,6 +46,7 @@ fn superblock() -> Superblock {
             stamp: 0x19,
             voided: BatchSequence(0x1A),
             logged: 0x1B,
+            size: 0x1C << 9,
             ..Binding::new(Volume(7), [0xAB; 16], 0x17)
         }],
     }
@@ -148,7 +149,7 @@ fn a_superblock_has_these_bytes() {
         lines(&page),
         [
             "  00 464f52454241590a0300000000100000",
-            "  10 096e73d3010000003031323334353637",
+            "  10 8cf4cc53010000003031323334353637",
             "  20 38396162636465661100000000000000",
             "  30 12000000000000000010000000100000",
             "  40 0a000000040000000100000000000000",
@@ -157,7 +158,7 @@ fn a_superblock_has_these_bytes() {
             "  70 16000000000000000200010001000000",
             "  80 01000000000000000200000000000000",
             "  90 20000000000000001200000000000000",
-            "  a0 08000000000007000700000000000000",
+            "  a0 080000000000070007001c0000000000",
             "  b0 abababababababababababababababab",
             "  c0 17000000000000001800000000000000",
             "  d0 cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
@@ -169,11 +170,12 @@ fn a_superblock_has_these_bytes() {
     assert_eq!(Superblock::decode(&page), Ok(superblock()));
 }
 
-/// As it was before there were stamps.
+/// As it was before there were stamps, and sizes of volumes.
 fn unstamped() -> Superblock {
     let mut superblock = superblock();
     let binding = &mut superblock.bindings[0];
     (binding.stamp, binding.voided, binding.logged) = (0, BatchSequence::NONE, 0);
+    binding.size = 0;
     superblock
 }
 

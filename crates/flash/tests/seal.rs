@@ -127,7 +127,12 @@ fn a_store_that_others_wrote_costs_its_clean_records_for_good_and_no_dirty_one()
         let expected = vec![(key(2), true), (other(3), false)];
         let (found, _, after) = start(
             &rig,
-            Start::Recover { changed: vec![Volume(1)], sealed: false, stores: Vec::new() },
+            Start::Recover {
+                changed: vec![Volume(1)],
+                sealed: false,
+                stores: Vec::new(),
+                sizes: Vec::new(),
+            },
         );
         assert_eq!(found, expected);
         assert_eq!(start(&after, Start::RECOVER).0, expected);

@@ -103,6 +103,9 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         E::Shrunk { .. } => {
             "Restore the former size, stop with --destage, then shrink the store".to_owned()
         }
+        E::Enlarged { .. } => {
+            "Restore the former size, stop with --destage, then make the volume larger".to_owned()
+        }
         E::DirtyElsewhere { .. } => {
             "Configure that tier again, or give the data up with --discard-dirty-data".to_owned()
         }
@@ -211,6 +214,7 @@ fn of_log(error: &LogError, Flags { format, .. }: &Flags) -> Option<String> {
         | LogError::SuperblockStale { .. }
         | LogError::Geometry { .. }
         | LogError::BeyondVolume { .. }
+        | LogError::Enlarged { .. }
         | LogError::Changed { .. }
         | LogError::Older { .. }
         | LogError::Layout(_)
@@ -298,6 +302,10 @@ mod tests {
             (
                 E::Shrunk { volume: volume(), size: 1, offset: 2, path: path() },
                 "stop with --destage, then shrink the store",
+            ),
+            (
+                E::Enlarged { volume: volume(), former: 1, path: path() },
+                "stop with --destage, then make the volume larger",
             ),
             (
                 E::DirtyElsewhere { volume: volume(), path: path() },

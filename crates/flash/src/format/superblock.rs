@@ -24,8 +24,9 @@
 //! | 126 | 2 | zeroes |
 //! | 128 | 16 each | epochs: sequence of the first batch (8), epoch (8); ascending |
 //! | | 8 each | active extents: key of the first block |
-//! | | 96 each | bound volumes: index (2), zeroes (6), UUID (16), generation (8), distrusted (8), seal (32), stamp (8), voided (8), logged (8) |
+//! | | 96 each | bound volumes: index (2), size (6), UUID (16), generation (8), distrusted (8), seal (32), stamp (8), voided (8), logged (8) |
 //!
+//! The size of a volume counts units of 512 bytes; 0 is none: before there were sizes, there were zeroes.
 //! In version 1, bound volumes took 32 bytes each, and ended with the generation. A stamp of 0 is none:
 //! there was none before there were stamps.
 
@@ -33,11 +34,11 @@ use super::{
     FormatError, array_at, batch_at, generation_at, open, put, region_at, seal, sequence_at,
     u16_at, u32_at, u64_at, version_of,
 };
+use crate::binding::Binding;
 use crate::epochs::{EPOCHS_MAX, EpochStart};
 use crate::geometry::Geometry;
 use crate::key::BlockKey;
 use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
-use crate::types::Binding;
 use forebay_block::Volume;
 
 /// Magic number of a superblock.
@@ -51,6 +52,9 @@ const ACTIVE_BYTES: usize = 8;
 const BINDING_BYTES: usize = 96;
 const BINDING_BYTES_V1: usize = 32;
 const CLEAN: u32 = 1;
+/// The size of a volume is a multiple of this.
+const SIZE_UNIT: u64 = 512;
+const SIZE_BYTES: usize = 6;
 
 /// Most volumes that can be bound under this geometry.
 pub fn bindings_max(geometry: &Geometry) -> u32 {
@@ -151,6 +155,9 @@ impl Superblock {
         }
         for binding in &self.bindings {
             put(bytes, at, &(binding.volume.0 as u16).to_le_bytes());
+            let units = binding.size / SIZE_UNIT;
+            let fits = units < 1 << (8 * SIZE_BYTES);
+            put(bytes, at + 2, &(if fits { units } else { 0 }).to_le_bytes()[..SIZE_BYTES]);
             put(bytes, at + 8, &binding.uuid);
             put(bytes, at + 24, &binding.generation.to_le_bytes());
             put(bytes, at + 32, &binding.distrusted.0.to_le_bytes());
@@ -255,7 +262,10 @@ impl Superblock {
                     let distrusted = batch_at(bytes, 32)?;
                     let (stamp, voided) = (u64_at(bytes, 72), batch_at(bytes, 80)?);
                     let (seal, logged) = (array_at(bytes, 40), u64_at(bytes, 88));
-                    Ok(Binding { distrusted, voided, seal, stamp, logged, ..binding })
+                    let mut size = [0; 8];
+                    size[..SIZE_BYTES].copy_from_slice(&bytes[2..2 + SIZE_BYTES]);
+                    let size = u64::from_le_bytes(size) * SIZE_UNIT;
+                    Ok(Binding { distrusted, voided, seal, stamp, logged, size, ..binding })
                 })
                 .collect::<Result<_, FormatError>>()?,
         })

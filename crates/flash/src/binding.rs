@@ -1,0 +1,72 @@
+//! What the log remembers of each volume.
+
+use crate::sequence::BatchSequence;
+use forebay_block::Volume;
+
+/// A volume bound to the flash tier.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Binding {
+    /// The volume.
+    pub volume: Volume,
+    /// UUID of the backing store.
+    pub uuid: [u8; 16],
+    /// The backing store's generation when it was last attached.
+    pub generation: u64,
+    /// Clean records of batches up to this one do not count: the backing store was changed without
+    /// the log, or was given away.
+    pub distrusted: BatchSequence,
+    /// Records of batches up to this one do not count, dirty or not: the log failed, and the
+    /// backing store has been used without it since.
+    pub voided: BatchSequence,
+    /// The fingerprint of the backing store when the log was last sealed, in the caller's format;
+    /// all zeroes while it may be written.
+    pub seal: Seal,
+    /// The number of the newest stamp known to be durable on the backing store; 0 for none.
+    pub stamp: u64,
+    /// A copy of the store with a stamp of this number, or a later one, lacks only data that went
+    /// through the log; 0 if that is not known.
+    pub logged: u64,
+    /// Bytes of the volume when it was last attached; 0 if that is not known, as where an earlier
+    /// release wrote it.
+    pub size: u64,
+}
+
+impl Binding {
+    /// A volume whose records all count and that is not sealed.
+    ///
+    /// # Panics
+    /// If the volume's number needs more than 16 bits.
+    pub const fn new(volume: Volume, uuid: [u8; 16], generation: u64) -> Binding {
+        assert!(volume.0 <= u16::MAX as u32, "a volume's number needs more than 16 bits");
+        let (distrusted, voided) = (BatchSequence::NONE, BatchSequence::NONE);
+        let seal = [0; SEAL_BYTES];
+        Binding { volume, uuid, generation, distrusted, voided, seal, stamp: 0, logged: 0, size: 0 }
+    }
+
+    /// Whether in a volume that now has `size` bytes, the block at the former end has more bytes
+    /// than before. Of these, its records have zeroes, whatever the backing store has.
+    pub const fn has_longer_block(&self, size: u64, block_size: u64) -> bool {
+        self.size != 0 && size > self.size && !self.size.is_multiple_of(block_size)
+    }
+}
+
+/// Bytes of a [`Seal`].
+pub const SEAL_BYTES: usize = 32;
+
+/// A caller's note of a backing store's contents.
+pub type Seal = [u8; SEAL_BYTES];
+
+/// The note of [`Log::seal`] about a volume.
+///
+/// [`Log::seal`]: crate::Log::seal
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sealed {
+    /// The volume.
+    pub volume: Volume,
+    /// The fingerprint of its backing store; all zeroes for none.
+    pub seal: Seal,
+    /// Whether all its records so far stop counting.
+    pub distrust: bool,
+    /// The number of the newest stamp that is durable on its backing store; 0 for none.
+    pub stamp: u64,
+}
