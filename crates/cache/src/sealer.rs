@@ -10,7 +10,7 @@
 //! 4. Volumes that are no longer trusted leave the index, a bounded number of blocks in each turn.
 //!    This follows step 3, because a power cut would bring them back before it.
 
-use forebay_effect::Outcome;
+use forebay_effect::{IoError, Outcome};
 use forebay_flash::{Log, Sealed};
 
 use crate::cleaner::Cleaner;
@@ -132,6 +132,8 @@ impl Sealer {
                 log.clean_before_now(Ticket::Seal.encode());
                 Stage::Marking
             }
+            // A stop came first, and marks the log in its own way.
+            Some(_) if !world.flash.is_lost() => return self.end(world, Err(IoError::Shutdown)),
             _ => Stage::Dropping(EntryWalk::START),
         };
     }

@@ -195,12 +195,13 @@ fn drop_outdated(world: &mut World) {
     }
 }
 
-/// In a volume that was made larger, the block at the former end may have come from a longer one
-/// on the store, of which the cache has only zeroes. None of it may be dirty: a destage would write
-/// these zeroes.
+/// In a volume that was made larger, the cache has zeroes for the part of the block at the former
+/// end that was behind it. None of this block may be dirty: a destage would write these zeroes.
 fn check_enlarged(world: &mut World) {
-    let enlarged = world.log.as_ref().map_or(&[][..], Log::enlarged).to_vec();
-    for (volume, former) in enlarged {
+    for (volume, former) in world.log.as_ref().map_or(&[][..], Log::resized).to_vec() {
+        if world.volumes.get(volume).is_none_or(|v| v.size < former) {
+            continue;
+        }
         let key = BlockKey::new(volume, world.config.block_size.index_of(former).0);
         let blocks = &world.shards[world.shard_of_key(key)].tiers.blocks;
         if blocks.find(key).is_some_and(|id| blocks[id].is_dirty()) {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use forebay_block::{Nanos, Volume};
+use forebay_block::{Nanos, PerVolume, Volume};
 use forebay_cache::{CacheStats, Notice, Open, VolumeStats};
 use forebay_config::Config;
 use forebay_flash::{LogError, LogStats, Older, Recovering as RecoveryProgress, RecoveryReport};
@@ -274,7 +274,13 @@ impl Engine {
     /// headers.
     fn mark_open(&mut self) -> Result<(), EngineError> {
         let flash = self.recovery.as_ref().map(|r| (r.uuid, r.epoch));
-        let now = self.shared.lock().cache.stamp_now(false);
+        let core = self.shared.lock();
+        let now = core.cache.stamp_now(false);
+        let mut owed = PerVolume::filled(false, self.volumes.len());
+        for (volume, owed) in owed.iter_mut() {
+            *owed = core.cache.volume_stats(volume).is_some_and(|v| v.dirty_blocks > 0);
+        }
+        drop(core);
         let report = self.recovery.as_ref();
         let bindings = report.map_or(&[][..], |r| &r.bindings);
         let outdated = report.map_or(&[][..], |r| &r.outdated);
@@ -283,7 +289,8 @@ impl Engine {
         let passes_through = self.pass_through(&stores);
         for (volume, store) in stores.iter_mut() {
             let released = passes_through[volume];
-            let dirty = marks_dirty && !store.read_only && !released;
+            // (What clients may no longer write can still be dirty.)
+            let dirty = (marks_dirty && !store.read_only || owed[volume]) && !released;
             let bound = bindings.iter().find(|b| b.volume == volume);
             store.older = false;
             store.write_header(|header| {
@@ -313,9 +320,9 @@ impl Engine {
             let (volume, path) = (store.name.clone(), store.path.clone());
             self.notices.push(EngineNotice::Older { volume, path, which });
         }
-        for &(volume, former) in report.iter().flat_map(|r| &r.enlarged) {
+        for &(volume, former) in report.iter().flat_map(|r| &r.resized) {
             let volume = stores[volume].name.clone();
-            self.notices.push(EngineNotice::Enlarged { volume, former });
+            self.notices.push(EngineNotice::Resized { volume, former });
         }
         drop(stores);
         self.recovery = report;

@@ -464,6 +464,17 @@ pub enum EngineError {
         /// Number of dirty blocks.
         blocks: u64,
     },
+    /// A flash tier was to be formatted, and it may have had dirty data that is not found in it.
+    #[error(
+        "the flash tier {} may have dirty data that cannot be counted, because {why}; nothing was \
+         written", path.display()
+    )]
+    Uncounted {
+        /// The flash tier.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// The flash device holds other data.
     #[error(
         "{} holds data that is not a Forebay flash tier; nothing was written", path.display()

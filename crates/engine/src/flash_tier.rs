@@ -4,12 +4,14 @@ use std::path::PathBuf;
 
 use forebay_config::{Config, Flash, FlashLayout, Size};
 use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
-use forebay_flash::{Geometry, Layout, LogError};
+use forebay_flash::{Geometry, Layout, LogError, RecoveryReport};
 
+use crate::backing_header::{BackingHeader, EpochError};
 use crate::check::check_flash;
 use crate::error::EngineError;
 use crate::patience;
 use crate::recognise::{DeviceStart, Found};
+use crate::store::Store;
 
 /// An open flash device.
 #[derive(Debug)]
@@ -100,12 +102,37 @@ impl FlashTier {
     /// Reads the whole tier and counts its dirty blocks.
     ///
     /// # Errors
-    /// If it cannot be read, or another process has locked it meanwhile.
-    pub fn dirty_blocks(&mut self) -> Result<u64, EngineError> {
+    /// If it cannot be read, or another process has locked it meanwhile. If it may have had more of
+    /// them ([`EngineError::Uncounted`]): it is damaged or an older copy of itself, and a store does
+    /// not say that it is complete.
+    pub fn dirty_blocks(&mut self, stores: &[Store]) -> Result<u64, EngineError> {
         // The check opens the device itself; ours is exclusive.
         self.target = None;
         let report = check_flash(&self.path)?;
         self.target = Some(patience::open(&self.options)?.0);
-        Ok(report.dirty_blocks)
+        let is_whole = |store: &Store| store.header.is_some_and(|h| store.known && !h.dirty);
+        if report.dirty_blocks > 0 || stores.iter().all(is_whole) {
+            return Ok(report.dirty_blocks);
+        }
+        let headers = || stores.iter().filter_map(|store| store.header.filter(|_| store.known));
+        let why = if let Some(error) = report.failure {
+            format!("it cannot be read to its end: {error}")
+        } else if !report.recovery.damage.is_by_name() {
+            "some of its contents are lost".to_owned()
+        } else if headers().any(|header| self.is_older_than_known(&header, &report.recovery)) {
+            "it is an older copy than the tier last used".to_owned()
+        } else {
+            return Ok(0);
+        };
+        Err(EngineError::Uncounted { path: self.path.clone(), why })
+    }
+
+    /// Whether a store has seen more of this tier than it now holds.
+    fn is_older_than_known(&self, header: &BackingHeader, recovery: &RecoveryReport) -> bool {
+        let Found::Tier(superblock) = &self.found else { return false };
+        header.flash_uuid == superblock.uuid
+            && (matches!(header.check_epoch(superblock.epoch), Err(EpochError::FlashOlder { .. }))
+                || header.stamp.generation > superblock.generation
+                || header.stamp.seen > recovery.newest_batch)
     }
 }

@@ -43,8 +43,9 @@ pub enum EngineNotice {
         /// Which of the two.
         which: Older,
     },
-    /// A volume has become larger, and its former size was no multiple of the block size.
-    Enlarged {
+    /// A volume has become smaller, or larger where its former size was no multiple of the block
+    /// size.
+    Resized {
         /// Name of the volume.
         volume: String,
         /// Its former size in bytes.
@@ -108,11 +109,11 @@ impl fmt::Display for EngineNotice {
                  data on the flash tier was dropped",
                 path.display()
             ),
-            EngineNotice::Enlarged { volume, former } => write!(
+            EngineNotice::Resized { volume, former } => write!(
                 f,
-                "volume {volume} was {former} bytes long, no multiple of the block size, and is \
-                 larger now; its clean cached data was dropped, because the block at the former \
-                 end has to be read again"
+                "volume {volume} was {former} bytes long and has another size now; its clean \
+                 cached data was dropped, because the store may hold other data behind the \
+                 smaller size"
             ),
             EngineNotice::Completed { volume, path, blocks } => write!(
                 f,

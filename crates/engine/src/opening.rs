@@ -15,7 +15,7 @@ use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{Binding, FIRST_EPOCH, Geometry, LogError, StoreStamp};
 use forebay_model::Model;
-use forebay_setup::{available_memory, count_cells};
+use forebay_setup::{available_memory, check_bookkeeping, check_machine, count_blocks};
 
 use crate::clock::Clock;
 use crate::core::Core;
@@ -151,7 +151,7 @@ fn check(
     let completed = flash.as_ref().map(|tier| tier.complete(config, options.format)).transpose()?;
     let config = completed.unwrap_or_else(|| config.clone());
     let mut machine = cache_config(&config, flash.as_ref().map(|f| f.bytes))?;
-    forebay_setup::check_bookkeeping(&machine)?;
+    check_bookkeeping(&machine)?;
     if let (Some(tier), Some(flash)) = (&mut flash, &machine.flash)
         && tier.may_be_torn_format(&flash.geometry)
         && awaits_first_epoch(&stores)
@@ -171,6 +171,8 @@ fn check(
         let configured = flash.geometry;
         take_geometry(flash, superblock, &tier.path, device_bytes)?;
         notices.extend(kept_from_format(&config, &configured, &flash.geometry, &tier.path));
+        check_machine(&machine)?;
+        check_bookkeeping(&machine)?;
     }
     let wanted = u64::from(machine.frames()) * machine.block_size.bytes();
     if let Some(available) = available_memory().filter(|&available| wanted > available) {
@@ -222,7 +224,7 @@ fn take_geometry(
     let geometry = flash.geometry.as_stored(superblock);
     flash.geometry =
         geometry.map_err(|error| EngineError::Flash { path: path.to_owned(), error })?;
-    count_cells(flash);
+    count_blocks(flash)?;
     let needed = flash.geometry.device_bytes();
     if needed > device_bytes {
         return Err(EngineError::FlashCut { path: path.to_owned(), size: device_bytes, needed });
@@ -444,7 +446,7 @@ fn decide(
         return Err(EngineError::Bound { path, what: what.clone() });
     }
     if matches!(tier.found, Found::Tier(_)) && !options.discard_dirty_data {
-        match (tier.dirty_blocks()?, numbers) {
+        match (tier.dirty_blocks(stores)?, numbers) {
             (0, _) => {}
             (blocks, Ok(_)) => return Err(EngineError::DirtyFlash { path, blocks }),
             (_, Err(what)) => return Err(EngineError::Foreign { path, what }),

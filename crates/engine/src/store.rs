@@ -374,8 +374,8 @@ impl Store {
         let header = match found {
             Ok(Some(header)) => header,
             Ok(None) => self.new_header(volume)?,
-            Err(HeaderError::Newer(_)) | Err(_) if !format => {
-                let error = found.err().unwrap_or(HeaderError::Foreign);
+            // (What a newer version says is not known: the store may not be whole.)
+            Err(error) if !format || matches!(error, HeaderError::Newer(_)) => {
                 let (volume, path) = (volume.name.clone(), self.path.clone());
                 return Err(EngineError::Header { volume, path, error });
             }

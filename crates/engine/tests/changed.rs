@@ -3,11 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use forebay_block::{Flags, Op, Volume};
 use forebay_config::{Config, Flash, FlashLayout, Size};
-use forebay_engine::{Engine, EngineError, EngineNotice, EngineOptions, StopMode, Submission};
+use forebay_engine::{
+    Engine, EngineError, EngineNotice, EngineOptions, HeaderError, StopMode, Submission,
+    inspect_backing,
+};
 
 use crate::common;
 
@@ -193,7 +197,7 @@ fn a_volume_made_larger_reads_what_its_store_has_behind_the_former_end() {
         second.stop(StopMode::Destage, |_| {}).unwrap();
         // The start has noted it, durably, even if nothing else happens.
         let third = open(large).unwrap();
-        let dropped = |n: &EngineNotice| matches!(n, EngineNotice::Enlarged { .. });
+        let dropped = |n: &EngineNotice| matches!(n, EngineNotice::Resized { .. });
         assert!(third.notices().iter().any(dropped), "{:?}", third.notices());
         third.kill();
         let third = open(large).unwrap();
@@ -214,6 +218,22 @@ fn a_flash_tier_that_keeps_its_size_says_so() {
         let config = config(directory.path(), setup);
         assert_eq!(kept(&config), if told { vec!["size"] } else { vec![] }, "{flash}");
     }
+}
+
+#[test]
+fn a_flash_tier_that_keeps_its_size_finds_all_its_dirty_blocks() {
+    let directory = tempfile::tempdir().unwrap();
+    let setup = Setup { size: "16MiB", ..FIRST };
+    let engine = Engine::open(&config(directory.path(), setup), EngineOptions::default()).unwrap();
+    for block in 0..3000 {
+        perform(&engine, Op::Write, block * 4096, 9);
+    }
+    let dirty = engine.counters().volumes[0].dirty_blocks;
+    assert!(dirty > 1600, "{dirty}");
+    engine.kill();
+    let setup = Setup { flash: Some("2MiB"), ..setup };
+    let engine = Engine::open(&config(directory.path(), setup), EngineOptions::default()).unwrap();
+    engine.stop(StopMode::Destage, |_| {}).unwrap();
 }
 
 /// The keys that have no effect until the tier is formatted again, as the notices of a start name
@@ -330,5 +350,107 @@ fn a_tier_whose_device_has_become_smaller_is_refused_and_kept() {
         std::fs::write(&path, whole).unwrap();
         let engine = Engine::open(&config, EngineOptions::default()).unwrap();
         assert_eq!(perform(&engine, Op::Read, 0, 0), 7);
+    }
+}
+
+/// A format without a word about dirty data.
+fn format_only(directory: &Path) -> Result<Engine, EngineError> {
+    let options = EngineOptions { format: true, ..EngineOptions::default() };
+    Engine::open(&config(directory, FIRST), options)
+}
+
+#[test]
+fn a_format_does_not_discard_what_a_damaged_or_older_tier_does_not_show() {
+    type Harm = fn(&Path, &Path);
+    // Each makes less of the tier than there was, given an earlier copy of it.
+    let harms: [(&str, Harm); 2] = [
+        ("an older copy", |flash, earlier| {
+            std::fs::copy(earlier, flash).unwrap();
+        }),
+        ("lost headers", |flash, _| {
+            let mut bytes = std::fs::read(flash).unwrap();
+            let headers = bytes.chunks_mut(4096).filter(|page| page.starts_with(b"FBATCH\r\n"));
+            assert!(headers.map(|page| page.fill(0)).count() > 0);
+            std::fs::write(flash, bytes).unwrap();
+        }),
+    ];
+    for (harm, harm_it) in harms {
+        for clean in [false, true] {
+            let directory = tempfile::tempdir().unwrap();
+            let (flash, earlier) =
+                (directory.path().join("flash.img"), directory.path().join("old"));
+            let open = || Engine::open(&config(directory.path(), FIRST), EngineOptions::default());
+            first_run(directory.path(), false);
+            std::fs::copy(&flash, &earlier).unwrap();
+            let engine = open().unwrap();
+            for block in 0..16 {
+                perform(&engine, Op::Write, block * 4096, 9);
+            }
+            let mode = if clean { StopMode::Destage } else { StopMode::Keep };
+            engine.stop(mode, |_| {}).unwrap();
+            harm_it(&flash, &earlier);
+            match (clean, format_only(directory.path())) {
+                // The stores say that they are complete.
+                (true, Ok(engine)) => engine.kill(),
+                (false, Err(EngineError::Uncounted { .. })) => {}
+                (_, other) => panic!("{harm}, clean: {clean}: {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_volume_that_becomes_read_only_still_says_that_its_newest_data_is_on_flash() {
+    let directory = tempfile::tempdir().unwrap();
+    first_run(directory.path(), true);
+    let mut config = config(directory.path(), FIRST);
+    config.volume[0].read_only = true;
+    let dirty = || inspect_backing(&directory.path().join("a.img")).unwrap().dirty;
+    let engine = Engine::open(&config, EngineOptions::default()).unwrap();
+    assert!(dirty());
+    engine.stop(StopMode::Keep, |_| {}).unwrap();
+    assert!(dirty());
+    let engine = Engine::open(&config, EngineOptions::default()).unwrap();
+    engine.stop(StopMode::Destage, |_| {}).unwrap();
+    assert!(!dirty());
+}
+
+#[test]
+fn a_header_of_a_newer_version_is_not_overwritten() {
+    let directory = tempfile::tempdir().unwrap();
+    first_run(directory.path(), false);
+    let path = directory.path().join("a.img");
+    let mut bytes = std::fs::read(&path).unwrap();
+    for at in [0, 512 << 10] {
+        let header = &mut bytes[at..at + 512];
+        header[8] = 99;
+        header[12..16].fill(0);
+        let sum = crc32c::crc32c(header);
+        header[12..16].copy_from_slice(&sum.to_le_bytes());
+    }
+    std::fs::write(&path, bytes).unwrap();
+    let error = format_only(directory.path()).unwrap_err();
+    let newer =
+        |e: &EngineError| matches!(e, EngineError::Header { error: HeaderError::Newer(99), .. });
+    assert!(newer(&error), "{error}");
+}
+
+#[test]
+fn a_volume_made_smaller_and_larger_again_has_what_its_store_has() {
+    for layout in ["log", "slots"] {
+        let directory = tempfile::tempdir().unwrap();
+        let large = Setup { tier: layout, ..FIRST };
+        let open = |setup| Engine::open(&config(directory.path(), setup), EngineOptions::default());
+        let engine = open(large).unwrap();
+        perform(&engine, Op::Write, LAST, 7);
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+        // The record is clean, and a kill leaves no seal.
+        open(large).unwrap().kill();
+        open(Setup { size: "2MiB", ..large }).unwrap().kill();
+        let store = File::options().write(true).open(directory.path().join("a.img")).unwrap();
+        store.write_all_at(&[8; 4096], (1 << 20) + LAST).unwrap();
+        let engine = open(large).unwrap();
+        assert_eq!(perform(&engine, Op::Read, LAST, 0), 8, "layout {layout}");
+        engine.kill();
     }
 }

@@ -43,10 +43,13 @@ impl Binding {
         Binding { volume, uuid, generation, distrusted, voided, seal, stamp: 0, logged: 0, size: 0 }
     }
 
-    /// Whether in a volume that now has `size` bytes, the block at the former end has more bytes
-    /// than before. Of these, its records have zeroes, whatever the backing store has.
-    pub const fn has_longer_block(&self, size: u64, block_size: u64) -> bool {
-        self.size != 0 && size > self.size && !self.size.is_multiple_of(block_size)
+    /// Whether clean records of the volume, which now has `size` bytes, no longer count. If it has
+    /// become larger, the block at the former end may have more bytes than before: of these, its
+    /// records have zeroes, whatever the backing store has. If it has become smaller, nothing says
+    /// what becomes of the store behind its end, and it may grow again.
+    pub const fn is_outdated_by(&self, size: u64, block_size: u64) -> bool {
+        let longer = size > self.size && !self.size.is_multiple_of(block_size);
+        self.size != 0 && (longer || size < self.size)
     }
 }
 

@@ -477,12 +477,12 @@ impl Log {
             let store = r.stores.iter().find(|store| store.volume == binding.volume);
             let released = store.is_some_and(|store| store.is_released(&s));
             let size = r.sizes.get(volume);
-            let longer =
-                size.is_some_and(|&size| binding.has_longer_block(size, u64::from(s.block_size)));
-            if longer {
-                r.report.enlarged.push((binding.volume, binding.size));
+            let resized =
+                size.is_some_and(|&size| binding.is_outdated_by(size, u64::from(s.block_size)));
+            if resized {
+                r.report.resized.push((binding.volume, binding.size));
             }
-            if (released || longer) && !r.changed.contains(&binding.volume) {
+            if (released || resized) && !r.changed.contains(&binding.volume) {
                 r.changed.push(binding.volume);
             }
             r.voided[volume] = if released { BatchSequence::MAX } else { binding.voided };
@@ -595,6 +595,7 @@ impl Log {
         r.report.epoch = r.superblock.epoch;
         r.report.bindings.clone_from(&r.superblock.bindings);
         r.report.regions_used = (head - tail) as u32;
+        r.report.newest_batch = end;
         let mut report = core::mem::take(&mut r.report);
         self.uuid = r.superblock.uuid;
         self.superblock.contents = core::mem::take(&mut r.superblock);

@@ -224,10 +224,10 @@ impl Log {
         self.opening().map_or(&[], |report| &report.completing)
     }
 
-    /// Volumes that were made larger and of which no clean record counts, and their former bytes;
-    /// until `Ready`.
-    pub fn enlarged(&self) -> &[(Volume, u64)] {
-        self.opening().map_or(&[], |report| &report.enlarged)
+    /// Volumes with another size, of which no clean record counts, and their former bytes; until
+    /// `Ready`.
+    pub fn resized(&self) -> &[(Volume, u64)] {
+        self.opening().map_or(&[], |report| &report.resized)
     }
 
     /// Volumes whose store, or whose log, recovery found to be an older copy, and of which no clean

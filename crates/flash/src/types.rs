@@ -78,8 +78,8 @@ pub enum Start {
         sealed: bool,
         /// The stamps of those stores that keep one.
         stores: Vec<StoreStamp>,
-        /// Bytes of each volume, by its number. Of a volume [with a longer
-        /// block](Binding::has_longer_block), clean records never count again.
+        /// Bytes of each volume, by its number. Of a volume whose former size is [outdated by
+        /// this](Binding::is_outdated_by), clean records never count again.
         sizes: Vec<u64>,
     },
     /// Read everything, verify every payload, write nothing. Ends with `Ready`, whose report
@@ -377,6 +377,8 @@ pub struct RecoveryReport {
     pub regions_used: u32,
     /// Batches accepted.
     pub batches: u64,
+    /// The newest of them.
+    pub newest_batch: BatchSequence,
     /// Records returned as [`Event::Recovered`].
     pub records: u64,
     /// Records whose newest data is lost.
@@ -388,9 +390,9 @@ pub struct RecoveryReport {
     pub outdated: Vec<(Volume, Older)>,
     /// Volumes whose store is an older copy of itself that lacks only records that are dirty here.
     pub completing: Vec<Volume>,
-    /// Volumes [with a longer block](Binding::has_longer_block), and their former bytes; no clean
-    /// record of the volume counts.
-    pub enlarged: Vec<(Volume, u64)>,
+    /// Volumes with another size that [outdates](Binding::is_outdated_by) the former one, and their
+    /// former bytes; no clean record of the volume counts.
+    pub resized: Vec<(Volume, u64)>,
     /// Clean records that are not trusted because their extent was open for direct writes, or
     /// because the backing store was changed without the log.
     pub distrusted: u64,

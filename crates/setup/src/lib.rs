@@ -17,6 +17,7 @@ mod memory;
 
 pub use devices::{device_profile, profile};
 pub use machine::{
-    SetupError, cache_config, check_combination, count_cells, geometry, policy, policy_words,
+    SetupError, cache_config, check_combination, check_machine, count_blocks, geometry, policy,
+    policy_words,
 };
 pub use memory::{available_memory, bookkeeping_bytes, check_bookkeeping};

@@ -137,11 +137,6 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
         _ => None,
     };
     let spare_frames = (dram_blocks / 8).clamp(u32::from(shards) * 2, 1024);
-    // Each shard has one entry more.
-    let memory = u64::from(dram_blocks) + u64::from(spare_frames) + u64::from(shards);
-    check_blocks(memory, "cache.dram")?;
-    let on_flash = flash.as_ref().map_or(0, |flash| u64::from(flash.entries_max));
-    check_blocks(memory + on_flash, FLASH)?;
     let cache = CacheConfig {
         block_size,
         dram_blocks,
@@ -171,9 +166,22 @@ pub fn cache_config(config: &Config, flash_bytes: Option<u64>) -> Result<CacheCo
     // Of a flash tier that is not open yet nothing is known: without one, no other relation is possible.
     let known = flash_bytes.is_some() || config.flash.is_none();
     let relation = if known { cache.relation } else { Relation::Exclusive };
-    let checked = CacheConfig { relation, ..cache.clone() };
-    checked.check().map_err(|error| refusal(error, &cache, memory))?;
+    check_machine(&CacheConfig { relation, ..cache.clone() })?;
     Ok(cache)
+}
+
+/// Checks the numbers of a machine; of its flash tier, the geometry may be that of an existing one.
+///
+/// # Errors
+/// If there are too many blocks, or the numbers do not go together.
+pub fn check_machine(cache: &CacheConfig) -> Result<(), SetupError> {
+    // Each shard has one entry more.
+    let memory =
+        u64::from(cache.dram_blocks) + u64::from(cache.spare_frames) + u64::from(cache.shards);
+    check_blocks(memory, "cache.dram")?;
+    let on_flash = cache.flash.as_ref().map_or(0, |flash| u64::from(flash.entries_max));
+    check_blocks(memory + on_flash, FLASH)?;
+    cache.check().map_err(|error| refusal(error, cache, memory))
 }
 
 fn bypass(bypass: &words::Bypass, block_size: BlockSize) -> Bypass {
@@ -279,15 +287,11 @@ fn flash_config(
     let admission = admission.parameters().map_err(keys("admission"))?;
     let queues = etica.parameters().map_err(keys("etica"))?;
     let geometry = geometry(flash, bytes, block_size)?;
-    let pages = u64::from(geometry.regions) * u64::from(geometry.region_pages - 1);
-    let entries = pages / u64::from(geometry.block_pages());
-    check_blocks(entries, FLASH)?;
-    let entries = entries as u32;
     let mut flash = FlashConfig {
         geometry,
         layout: layout(flash)?,
-        entries_max: entries,
-        regions_reserved: flash.regions_reserved.min(geometry.regions.saturating_sub(3)).max(1),
+        entries_max: 0,
+        regions_reserved: flash.regions_reserved,
         recovery_chunk_pages: Options::RECOVERY_CHUNK_PAGES,
         promote_after: flash.promote_after as u8,
         line_blocks: (flash.line_size.map_or(LINE, |line| line.bytes()) / block_size.bytes())
@@ -296,11 +300,11 @@ fn flash_config(
         admission,
         written,
     };
-    count_cells(&mut flash);
+    count_blocks(&mut flash)?;
     Ok(flash)
 }
 
-/// The layout, with its own parameters; the number of blocks is left to [`count_cells`].
+/// The layout, with its own parameters; the number of blocks is left to [`count_blocks`].
 fn layout(flash: &words::Flash) -> Result<FlashLayout, SetupError> {
     match flash.layout() {
         words::FlashLayout::Log => Ok(FlashLayout::Log {
@@ -320,13 +324,24 @@ fn layout(flash: &words::Flash) -> Result<FlashLayout, SetupError> {
     }
 }
 
-/// In the slots layout: how many blocks flash holds, by its geometry.
-pub fn count_cells(flash: &mut FlashConfig) {
-    let cells = flash.geometry.slots;
+/// How many blocks flash holds, by its geometry, which also limits the regions that it can reserve.
+///
+/// # Errors
+/// If an index has no room for so many.
+pub fn count_blocks(flash: &mut FlashConfig) -> Result<(), SetupError> {
+    let geometry = &flash.geometry;
+    let pages = u64::from(geometry.regions) * u64::from(geometry.region_pages - 1);
+    let entries = pages / u64::from(geometry.block_pages());
+    check_blocks(entries, FLASH)?;
+    flash.entries_max = entries as u32;
+    let reserved_max = geometry.regions.saturating_sub(3);
+    flash.regions_reserved = flash.regions_reserved.min(reserved_max).max(1);
+    let cells = geometry.slots;
     if let Some(slots) = flash.slots_mut() {
         slots.blocks = cells - spare_cells(cells);
         flash.entries_max = cells;
     }
+    Ok(())
 }
 
 /// Cells that do not count for replacement: records in flight to and from flash.

@@ -136,6 +136,7 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         E::DirtyFlash { .. } => "Serve it as it is and stop with --destage, or give the data up \
                                  with --discard-dirty-data"
             .to_owned(),
+        E::Uncounted { .. } => "Give the data up with --discard-dirty-data".to_owned(),
         E::NotFlash { .. } => {
             format!("Name another device, or start with {format} to overwrite it")
         }
@@ -338,6 +339,10 @@ mod tests {
             (
                 E::DirtyFlash { path: path(), blocks: 3 },
                 "stop with --destage, or give the data up with --discard-dirty-data",
+            ),
+            (
+                E::Uncounted { path: path(), why: "it is damaged".to_owned() },
+                "Give the data up with --discard-dirty-data",
             ),
             (E::NotFlash { path: path() }, "or start with --format to overwrite it"),
             (log(LogError::NewerFormat { found: 9, supported: 1 }), "Use a newer forebay"),

@@ -70,6 +70,7 @@ fn errors() -> Vec<EngineError> {
         E::OlderStore { volume: volume(), path: path(), flash: path() },
         E::OlderFlash { volume: volume(), path: path(), flash: path() },
         E::DirtyFlash { path: path(), blocks: 3 },
+        E::Uncounted { path: path(), why: text() },
         E::NotFlash { path: path() },
         E::NoFlashTier { path: path(), holds: "is empty" },
         E::Geometry { path: path(), error: GeometryError::DeviceTooSmall { size: 1, needed: 2 } },
