@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_block::{Nanos, PerVolume, Volume};
 use forebay_cache::{CacheStats, Notice, Open, VolumeStats};
@@ -12,16 +12,21 @@ use forebay_config::Config;
 use forebay_flash::{LogError, LogStats, Older, Recovering as RecoveryProgress, RecoveryReport};
 
 use crate::clock::Clock;
+use crate::core::Life;
 use crate::error::EngineError;
 use crate::notice::EngineNotice;
 use crate::opening;
 use crate::operate::Orders;
-use crate::options::{EngineOptions, VolumeDescription};
+use crate::options::{EngineOptions, StopMode, VolumeDescription};
 use crate::reaper;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::status::{self, Recovering, Status};
 use crate::stores::Stores;
+
+/// Time for an abandoned start to note how it leaves the stores. A device that hangs is not waited
+/// for.
+const ABANDON_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The machine's own counters.
 #[derive(Clone, PartialEq, Debug)]
@@ -107,18 +112,9 @@ impl Engine {
             let seconds = began.elapsed().as_secs_f64();
             progress(&Recovering::new(of_log, seconds))
         });
-        match started.ok_or(EngineError::StartEnded)? {
-            Ok(report) => engine.take_report(report),
-            Err(error) => {
-                return Err(engine.refused(error, opened.flash_path.unwrap_or_default()));
-            }
-        }
-        let core = engine.shared.lock();
-        // (If dirty data of an earlier run cannot be destaged, the cache keeps writing back.)
-        let writes_back = core.cache.config().write_policy.write_back;
-        let marks_dirty = writes_back || core.cache.dirty_blocks() > 0;
-        drop(core);
-        engine.orders().marks_dirty |= marks_dirty;
+        let flash = opened.flash_path.unwrap_or_default();
+        let Some(started) = started else { return Err(engine.abandon(options.drop_clean, flash)) };
+        engine.take_start(started, flash)?;
         if options.drop_clean {
             // Until that is done, all notes of how the stores were left stay: if it is cut short, the
             // next start must not trust them either.
@@ -169,8 +165,68 @@ impl Engine {
         )
     }
 
+    /// Takes the outcome of a start with the flash tier `path`.
+    fn take_start(
+        &mut self,
+        started: Result<Option<Box<RecoveryReport>>, LogError>,
+        path: PathBuf,
+    ) -> Result<(), EngineError> {
+        let report = started.map_err(|error| self.refused(error, path))?;
+        self.take_report(report);
+        let core = self.shared.lock();
+        // (If dirty data of an earlier run cannot be destaged, the cache keeps writing back.)
+        let writes_back = core.cache.config().write_policy.write_back;
+        let marks_dirty = writes_back || core.cache.dirty_blocks() > 0;
+        drop(core);
+        self.orders().marks_dirty |= marks_dirty;
+        Ok(())
+    }
+
+    /// Ends a start that was abandoned before the machine had accepted requests.
+    fn abandon(mut self, drop_clean: bool, path: PathBuf) -> EngineError {
+        let mut core = self.shared.lock();
+        if core.cache.recovering().is_some() {
+            // It has only read, and does nothing more.
+            core.life = Life::Ended;
+            drop(core);
+            self.retract();
+            return EngineError::StartEnded;
+        }
+        drop(core);
+        // The new epoch is about to take the notes of how the stores were left, or has. It ends
+        // like any run, which notes them again.
+        let until = Instant::now() + ABANDON_PATIENCE;
+        let started = self.wait_started(|_| match Instant::now() < until {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        });
+        let Some(started) = started else { return EngineError::StartEnded };
+        if let Err(error) = self.take_start(started, path) {
+            return error;
+        }
+        // What is not complete, or not to be trusted, stays noted as that.
+        let completes = self.recovery.as_ref().is_some_and(|report| !report.completing.is_empty());
+        if drop_clean || completes {
+            return EngineError::StartEnded;
+        }
+        let ended = self.mark_open().and_then(|()| self.stop(StopMode::Keep, |_| {}));
+        ended.err().unwrap_or(EngineError::StartEnded)
+    }
+
+    /// The start has written nothing but headers: they say again how the stores were left.
+    fn retract(&self) {
+        for (_, store) in self.stores.lock_all().iter_mut() {
+            // (Otherwise the next start does not count the times of the file.)
+            let _ = store.retract();
+        }
+    }
+
     /// Why the flash tier `path` cannot be used with these stores.
     fn refused(&self, error: LogError, path: PathBuf) -> EngineError {
+        if !matches!(error, LogError::Io(_)) {
+            // It was found while the log was read.
+            self.retract();
+        }
         match error {
             LogError::BeyondVolume { volume, offset, size } => {
                 let volume = self.stores.lock(volume).name.clone();

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use forebay_config::{Config, Flash, FlashLayout, Size};
 use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
+use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{Geometry, Layout, LogError, RecoveryReport};
 
 use crate::backing_header::{BackingHeader, EpochError};
@@ -24,6 +25,7 @@ pub(crate) struct FlashTier {
     pub notices: Vec<Notice>,
     /// The end of its contents; 0 if there are none. Only the start of the device was read.
     used_bytes: usize,
+    first_sector: [u8; 512],
     options: OpenOptions,
 }
 
@@ -54,8 +56,18 @@ impl FlashTier {
         }
         let start = DeviceStart::read(&flash.path)?;
         let (found, used_bytes) = (start.recognise(), start.used_bytes());
+        let first_sector = start.first_sector();
         let path = flash.path.clone();
-        Ok(FlashTier { path, bytes, found, target: Some(target), notices, used_bytes, options })
+        Ok(FlashTier {
+            path,
+            bytes,
+            found,
+            target: Some(target),
+            notices,
+            used_bytes,
+            first_sector,
+            options,
+        })
     }
 
     /// The configuration, with layout and page size filled in if it leaves them open: from the tier
@@ -90,13 +102,26 @@ impl FlashTier {
         Ok(config)
     }
 
-    /// Whether this may be the result of a power cut during the very first write of a tier of this
-    /// geometry. The headers of the stores say whether it is.
-    pub fn may_be_torn_format(&self, geometry: &Geometry) -> bool {
-        let copy_bytes = geometry.superblock_pages * geometry.page_size;
-        let torn =
-            matches!(self.found, Found::Foreign | Found::Unusable(LogError::SuperblockDamaged));
-        torn && self.used_bytes <= copy_bytes as usize
+    /// Whether this may be the result of a power cut during the very first write of the tier `uuid`
+    /// of this geometry and this many volumes, which the headers of the stores await. It may have left garbage in
+    /// each sector; an intact first sector names that tier. If it is to be `formatted` again, what else was
+    /// on the device does not matter.
+    pub fn may_be_torn_format(
+        &self,
+        geometry: &Geometry,
+        volumes: usize,
+        uuid: [u8; 16],
+        formatted: bool,
+    ) -> bool {
+        let written = Superblock::first_bytes(geometry.page_size, volumes);
+        let fits = formatted || self.used_bytes <= written;
+        match &self.found {
+            Found::Foreign => fits,
+            Found::Unusable(LogError::SuperblockDamaged) => {
+                fits && Superblock::begins_as_of(&self.first_sector, &uuid)
+            }
+            _ => false,
+        }
     }
 
     /// Reads the whole tier and counts its dirty blocks.

@@ -3,6 +3,7 @@
 use std::fs::{File, Metadata};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use forebay_device::file::is_hole;
 use forebay_device::nbd::Export;
@@ -85,6 +86,19 @@ impl HeaderArea {
     pub fn forget_cached(&self) -> std::io::Result<()> {
         match &self.medium {
             Medium::File(file) => Ok(fadvise(file, 0, None, Advice::DontNeed)?),
+            Medium::Remote(_) => Ok(()),
+        }
+    }
+
+    /// When the file was last modified; `None` where [`HeaderArea::metadata`] is.
+    pub fn modified(&self) -> std::io::Result<Option<SystemTime>> {
+        self.metadata()?.filter(Metadata::is_file).map(|metadata| metadata.modified()).transpose()
+    }
+
+    /// Says when the file was last modified.
+    pub fn set_modified(&self, time: SystemTime) -> std::io::Result<()> {
+        match &self.medium {
+            Medium::File(file) => file.set_modified(time),
             Medium::Remote(_) => Ok(()),
         }
     }

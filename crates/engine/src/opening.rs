@@ -17,6 +17,7 @@ use forebay_flash::{Binding, FIRST_EPOCH, Geometry, LogError, StoreStamp};
 use forebay_model::Model;
 use forebay_setup::{available_memory, check_bookkeeping, check_machine, count_blocks};
 
+use crate::backing_header::BackingHeader;
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::devices::AnyDevices;
@@ -152,9 +153,9 @@ fn check(
     let config = completed.unwrap_or_else(|| config.clone());
     let mut machine = cache_config(&config, flash.as_ref().map(|f| f.bytes))?;
     check_bookkeeping(&machine)?;
-    if let (Some(tier), Some(flash)) = (&mut flash, &machine.flash)
-        && tier.may_be_torn_format(&flash.geometry)
-        && awaits_first_epoch(&stores)
+    if let (Some(tier), Some(flash), Some(uuid)) =
+        (&mut flash, &machine.flash, awaits_first_epoch(&stores))
+        && tier.may_be_torn_format(&flash.geometry, stores.len(), uuid, options.format)
     {
         tier.found = Found::Blank;
     }
@@ -475,12 +476,15 @@ fn tell_twins_apart(stores: &mut [Store], options: &EngineOptions) -> Result<(),
     Ok(())
 }
 
-/// Whether the stores' last opening began to format a flash tier and did not get further, so that
+/// The flash tier that the stores' last opening began to format, without getting further, so that
 /// no tier holds dirty data for them.
-fn awaits_first_epoch(stores: &[Store]) -> bool {
-    let mut headers = stores.iter().filter_map(|store| store.header.as_ref()).peekable();
-    headers.peek().is_some()
-        && headers.all(|h| h.opening && h.flash_epoch == FIRST_EPOCH && !h.dirty)
+fn awaits_first_epoch(stores: &[Store]) -> Option<[u8; 16]> {
+    let headers = || stores.iter().filter_map(|store| store.header.as_ref());
+    let uuid = headers().next()?.flash_uuid;
+    let awaits = |h: &BackingHeader| {
+        h.opening && h.flash_epoch == FIRST_EPOCH && !h.dirty && h.flash_uuid == uuid
+    };
+    headers().all(awaits).then_some(uuid)
 }
 
 /// Refuses stores whose newest data may be on a flash tier other than `here`.
@@ -505,7 +509,8 @@ fn nothing_elsewhere(
 /// Refuses a flash tier or a store that is an older copy of itself.
 fn check_epochs(superblock: &Superblock, stores: &[Store]) -> Result<(), EngineError> {
     for store in stores {
-        let ours = store.header.filter(|h| h.flash_uuid == superblock.uuid);
+        let kept = store.header.filter(|_| store.keeps_stamps());
+        let ours = kept.filter(|h| h.flash_uuid == superblock.uuid);
         if let Some(Err(error)) = ours.map(|h| h.check_epoch(superblock.epoch)) {
             return Err(EngineError::Epoch { volume: store.name.clone(), error });
         }
@@ -529,9 +534,14 @@ fn changed(
         let mut bindings = superblock.bindings.iter();
         let bound = bindings.find(|b| b.volume == number);
         let (seal, noted) = bound.map_or_else(Default::default, |b| (b.seal, b.stamp));
+        // A header that this Forebay cannot write changes only if another one opens the store.
+        let reopened = store
+            .header
+            .filter(|_| !store.keeps_stamps())
+            .is_some_and(|header| bound.is_some_and(|bound| header.generation != bound.generation));
         // What looks otherwise because it is older is reported as that.
         let older = store.stamp(number, superblock.uuid).is_some_and(|s| s.number < noted);
-        if !older && store.is_changed(&seal)? {
+        if !older && (reopened || store.is_changed(&seal)?) {
             changed.push(number);
         }
     }
@@ -576,8 +586,10 @@ fn numbers(superblock: &Superblock, stores: &[Store]) -> Result<Vec<Volume>, Str
         superblock.bindings.iter().map(|b| (b.uuid, b.volume)).collect();
     let mut numbers = Vec::new();
     for store in stores {
+        // (A header that cannot be written says nothing of this tier; see `changed`.)
         let foreign = store
             .header
+            .filter(|_| store.keeps_stamps())
             .is_some_and(|h| store.known && h.generation > 0 && h.flash_uuid != superblock.uuid);
         match bound.get(&store.uuid) {
             Some(&number) if !foreign && number.index() < stores.len() => numbers.push(number),
@@ -614,7 +626,7 @@ fn announce(
     for (number, store) in stores.iter_mut().enumerate() {
         // What says that others have used a store stays until the tier knows.
         let keeps = sealed || changed.contains(&Volume(number as u32));
-        store.write_header(|header| {
+        store.announce(keeps, |header| {
             // What another tier held was found to be nothing, or given up.
             header.dirty &= header.flash_uuid == tier;
             header.bind(tier);

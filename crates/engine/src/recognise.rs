@@ -97,6 +97,14 @@ impl DeviceStart {
         self.bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1)
     }
 
+    /// The first sector; zeroes stand in for what is not there.
+    pub fn first_sector(&self) -> [u8; 512] {
+        let mut sector = [0; 512];
+        let length = self.bytes.len().min(512);
+        sector[..length].copy_from_slice(&self.bytes[..length]);
+        sector
+    }
+
     fn is_readable(&self, bytes: Range<u64>) -> bool {
         self.unreadable.iter().all(|part| part.end <= bytes.start || bytes.end <= part.start)
     }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use forebay_config::{BackingLayout, Volume};
 use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
@@ -53,6 +54,8 @@ pub(crate) struct Store {
     pub export: Option<Arc<Export>>,
     /// The places of headers of other layouts that were given up.
     void: Vec<u64>,
+    /// What the present start has changed and may have to restore.
+    announced: Option<Announced>,
 }
 
 /// The store's part among the devices.
@@ -62,6 +65,13 @@ pub(crate) enum Backing {
     Local(Target),
     /// These bytes of an export.
     Remote { export: Arc<Export>, offset: u64, size: u64 },
+}
+
+/// A header, and when the file was last modified, before a start was announced.
+#[derive(Debug)]
+struct Announced {
+    header: BackingHeader,
+    modified: Option<SystemTime>,
 }
 
 impl Store {
@@ -160,6 +170,7 @@ impl Store {
             data_at: plan.data_at,
             export: None,
             void: Vec::new(),
+            announced: None,
         }
     }
 
@@ -191,6 +202,43 @@ impl Store {
         *header = next;
         self.known = true;
         Ok(())
+    }
+
+    /// Writes the header for a start, which may be [retracted](Store::retract) unless `for_good`.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn announce(
+        &mut self,
+        for_good: bool,
+        change: impl FnOnce(&mut BackingHeader),
+    ) -> Result<(), EngineError> {
+        let former = self.header.filter(|_| self.known && !for_good);
+        let modified = self.area.modified();
+        let modified = modified.map_err(|source| io_error("inspect", &self.path, source))?;
+        self.write_header(change)?;
+        self.announced = former.map(|header| Announced { header, modified });
+        Ok(())
+    }
+
+    /// The start that was announced has ended before it changed anything else: header and times
+    /// say again how the store was left. If the times cannot be set, the header keeps saying that
+    /// they do not count.
+    ///
+    /// # Errors
+    /// If the header cannot be written.
+    pub fn retract(&mut self) -> Result<(), EngineError> {
+        let Some(Announced { header: former, modified }) = self.announced.take() else {
+            return Ok(());
+        };
+        let restore = || modified.map_or(Ok(()), |time| self.area.set_modified(time));
+        if restore().is_err() {
+            return Ok(());
+        }
+        self.write_header(|header| *header = BackingHeader { update: header.update, ..former })?;
+        let restored = modified.map_or(Ok(()), |time| self.area.set_modified(time));
+        restored.map_err(|source| io_error("set the times of", &self.path, source))?;
+        self.sync_times()
     }
 
     /// Whether the store keeps a stamp: it has a writable header.

@@ -454,3 +454,47 @@ fn a_volume_made_smaller_and_larger_again_has_what_its_store_has() {
         engine.kill();
     }
 }
+
+#[test]
+fn only_the_first_write_of_the_tier_that_the_stores_await_counts_as_torn() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    // A store that awaits its tier.
+    let engine = Engine::open(&config(directory.path(), FIRST), EngineOptions::default()).unwrap();
+    engine.stop(StopMode::Destage, |_| {}).unwrap();
+    let mut store = std::fs::read(path("a.img")).unwrap();
+    for at in [0, 512 << 10] {
+        let header = &mut store[at..at + 512];
+        assert_eq!(header[64], 1, "the first epoch");
+        header[11] = 2;
+        header[12..16].fill(0);
+        let sum = crc32c::crc32c(header);
+        header[12..16].copy_from_slice(&sum.to_le_bytes());
+    }
+    let mut named = std::fs::read(path("flash.img")).unwrap()[..512].to_vec();
+    named[200] ^= 1;
+    let mut other = named.clone();
+    other[24] ^= 1;
+    type Pieces<'a> = &'a [(usize, &'a [u8])];
+    let cases: [(&str, Pieces<'_>, bool, bool); 7] = [
+        ("its first page, torn", &[(0, &named)], false, true),
+        ("all but its first sector", &[(512, &[7; 512])], false, true),
+        ("another tier", &[(0, &other)], false, false),
+        ("another tier, and a format", &[(0, &other)], true, false),
+        ("garbage where a format writes first", &[(0, b"?")], false, true),
+        ("data behind what a format writes first", &[(512, &[7]), (4096, b"mine")], false, false),
+        ("a format over other data", &[(0, &named), (1 << 20, b"old")], true, true),
+    ];
+    for (what, pieces, format, accepted) in cases {
+        std::fs::write(path("a.img"), &store).unwrap();
+        let mut flash = vec![0; 16 << 20];
+        for &(at, bytes) in pieces {
+            flash[at..at + bytes.len()].copy_from_slice(bytes);
+        }
+        std::fs::write(path("flash.img"), flash).unwrap();
+        let options = EngineOptions { format, ..EngineOptions::default() };
+        let started = Engine::open(&config(directory.path(), FIRST), options);
+        assert_eq!(started.is_ok(), accepted, "{what}: {started:?}");
+        started.into_iter().for_each(Engine::kill);
+    }
+}

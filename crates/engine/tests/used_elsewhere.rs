@@ -381,3 +381,74 @@ fn what_others_wrote_during_a_quiesce_is_served_after_it() {
         }
     }
 }
+
+#[test]
+fn what_others_write_after_an_abandoned_start_is_noticed() {
+    for layout in LAYOUTS {
+        let bench = Bench::new(layout, "write-back");
+        let engine = bench.open();
+        fill(&engine, 1);
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+        for _ in 0..2 {
+            let abandon = &mut |_: &_| ControlFlow::Break(());
+            let started = Engine::open_watched(&bench.config(), EngineOptions::default(), abandon);
+            assert!(matches!(started, Ok(_) | Err(EngineError::StartEnded)), "{started:?}");
+            started.into_iter().for_each(|engine| engine.stop(StopMode::Keep, |_| {}).unwrap());
+        }
+        let (engine, changed) = bench.reopen();
+        assert!(!changed, "layout {layout}");
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+        let abandon = &mut |_: &_| ControlFlow::Break(());
+        let started = Engine::open_watched(&bench.config(), EngineOptions::default(), abandon);
+        drop(started.map(|engine| engine.stop(StopMode::Keep, |_| {}).unwrap()));
+        bench.tamper(500, 9, false);
+        let (engine, changed) = bench.reopen();
+        assert!(changed, "layout {layout}");
+        assert_eq!(read(&engine, 500), 9, "layout {layout}");
+        engine.kill();
+    }
+}
+
+#[test]
+fn what_others_write_to_one_store_after_a_start_was_refused_for_another_is_noticed() {
+    for layout in LAYOUTS {
+        let (one, other) = (Bench::new(layout, "write-back"), Bench::new(layout, "write-back"));
+        let mut config = one.config();
+        let mut second = other.config().volume.remove(0);
+        second.name = "b".to_owned();
+        config.volume.push(second);
+        let open = || Engine::open(&config, EngineOptions::default());
+        let of_other = |engine: &Engine, op, byte| {
+            let request = Submission::new(1, Volume(1), op, 500 * BLOCK, BLOCK, None);
+            common::perform(engine, request.with_flags(Flags::NONE), byte)
+        };
+        let engine = open().unwrap();
+        of_other(&engine, Op::Write, 1);
+        fill(&engine, 1);
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+        let engine = open().unwrap();
+        write(&engine, 0, 2);
+        engine.stop(StopMode::Keep, |_| {}).unwrap();
+        // Others change the first store, for which flash has newer data, and put it back.
+        let file = File::options().write(true).open(one.path("store")).unwrap();
+        let modified = file.metadata().unwrap().modified().unwrap();
+        let start = if layout == "offset" { 1 << 20 } else { 0 };
+        one.tamper(0, 8, false);
+        for _ in 0..2 {
+            let refused = open().unwrap_err();
+            assert!(matches!(refused, EngineError::Changed { .. }), "{layout}: {refused}");
+        }
+        file.write_all_at(&[1; BLOCK as usize], start).unwrap();
+        file.set_modified(modified).unwrap();
+        other.tamper(500, 9, false);
+        let engine = open().unwrap();
+        let changed = engine.notices().iter().filter_map(|notice| match notice {
+            EngineNotice::Changed { volume, .. } => Some(volume.as_str()),
+            _ => None,
+        });
+        assert_eq!(changed.collect::<Vec<_>>(), ["b"], "layout {layout}");
+        assert_eq!(of_other(&engine, Op::Read, 0xEE), 9, "layout {layout}");
+        assert_eq!(read(&engine, 0), 2, "layout {layout}");
+        engine.kill();
+    }
+}

@@ -177,6 +177,16 @@ impl Superblock {
         u32_at(bytes, 12) as usize
     }
 
+    /// Bytes of the first superblock of a log, in whole pages, if this many volumes are bound.
+    pub fn first_bytes(page_size: u32, volumes: usize) -> usize {
+        (TABLES_AT + EPOCH_BYTES + volumes * BINDING_BYTES).next_multiple_of(page_size as usize)
+    }
+
+    /// Whether `bytes` begin as a superblock of the log `uuid` does; nothing is verified.
+    pub fn begins_as_of(bytes: &[u8], uuid: &[u8; 16]) -> bool {
+        bytes.starts_with(&MAGIC) && bytes[24..].starts_with(uuid)
+    }
+
     /// The epoch that the next start begins.
     pub const fn next_epoch(&self) -> u64 {
         self.epoch + 1

@@ -1,0 +1,59 @@
+# A read-only export whose header nobody can write: its flash tier starts again and again, and the dirty data of other
+# volumes stays in reach. If somebody else opens the store for writing, its cached data is dropped.
+. "$(dirname "$0")/lib.sh"
+need nbdkit qemu-io
+STORE=$WORK/store.sock
+EXPORT="nbd+unix:///?socket=$STORE"
+KIT=
+kit() { # kit ARGUMENT...: the other server
+    rm -f "$STORE"
+    nbdkit -f -U "$STORE" "$@" &
+    KIT=$!
+    for _ in $(seq 200); do [ -S "$STORE" ] && return 0; sleep 0.05; done
+    fail "nbdkit did not start"
+}
+unkit() { kill "$KIT"; wait "$KIT" || true; KIT=; }
+more_cleanup() { [ -z "$KIT" ] || kill -KILL "$KIT" 2>/dev/null || true; }
+
+alone() { config dram=4MiB backing="$EXPORT" size=; }
+both() {
+    config flash dram=4MiB flash_size=32MiB backing="$EXPORT" size=
+    sed -i "s|^\[serve\]|[[volume]]\nname = \"vm2\"\nbacking = \"$WORK/vm2.img\"\nsize = \"16MiB\"\n&|" forebay.toml
+}
+reads() { # reads COMMAND...: on vm1, which cannot be opened for writing
+    local commands=() command
+    for command; do commands+=(-c "$command"); done
+    qemu-io -r -f raw "${commands[@]}" "nbd+unix:///vm1?socket=$WORK/nbd.sock" >io.out 2>&1 || fail "qemu-io: $(cat io.out)"
+    ! grep -qi failed io.out || fail "qemu-io: $(cat io.out)"
+}
+writable() { # writable COMMAND...: another server opens the store alone
+    kit file disk.img
+    alone
+    start
+    io "$@"
+    stop
+    unkit
+}
+
+truncate -s 33M disk.img
+writable 'write -P 1 0 32M' flush
+kit -r file disk.img
+both
+for n in 1 2 3; do
+    start
+    reads 'read -P 1 0 32M'
+    [ "$n" = 1 ] || of vm2 "read -P $((n - 1)) 0 1M"
+    of vm2 "write -P $n 0 1M" flush
+    if [ "$n" = 1 ]; then stop; else crash; fi
+done
+unkit
+# Somebody writes where no sample of the contents would show it.
+writable 'write -P 2 9M 4k' flush
+kit -r file disk.img
+both
+start
+said 'has been used without Forebay'
+reads 'read -P 1 0 9M' 'read -P 2 9M 4k'
+of vm2 'read -P 3 0 1M'
+stop
+unkit
