@@ -192,7 +192,7 @@ impl Engine {
         let thread = self.reaper.take()?;
         let mut core = self.shared.lock_anyway();
         core.life = Life::Ended;
-        let tape = core.tape.take();
+        let tape = core.cache.take_tape();
         core.update_published();
         drop(core);
         self.shared.queries.close();
