@@ -23,7 +23,8 @@ pub(crate) use oldest::{destage_oldest, oldest_for_late};
 pub(crate) use work::Work;
 
 use crate::volume_set::VolumeSet;
-use apart::ApartVolumes;
+use crate::world::sooner;
+use apart::LateWrites;
 use forebay_block::Nanos;
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::MoveRoom;
@@ -51,14 +52,8 @@ pub(crate) struct Cleaner {
     /// The last cleaning reclaimed a region: next is the turn of evicted blocks.
     moved_last: bool,
     active: Option<Cleaning>,
-    /// Records that are destaged apart from this cleaning.
-    apart: ApartVolumes,
-    /// No other cleaning begins before those have ended.
-    waits_for_apart: bool,
-    /// When a store that it waits for becomes late.
-    late_at: Option<Nanos>,
-    /// It does not ask again before this time whether it may continue without them.
-    refused_until: Option<Nanos>,
+    /// Writes to late stores, which end apart from cleanings.
+    apart: LateWrites,
     /// Consecutive failures, and the error of the last.
     failures: u32,
     error: IoError,
@@ -83,10 +78,7 @@ impl Cleaner {
             moves,
             moved_last: false,
             active: None,
-            apart: ApartVolumes::new(),
-            waits_for_apart: false,
-            late_at: None,
-            refused_until: None,
+            apart: LateWrites::new(),
             failures: 0,
             error: IoError::Device,
             unreadable: 0,
@@ -119,7 +111,7 @@ impl Cleaner {
 
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.active.is_none() && self.queue.is_empty() && self.apart.volumes().is_empty()
+        self.active.is_none() && self.queue.is_empty() && self.apart.is_empty()
     }
 
     /// The volumes that are destaged apart from cleanings.
@@ -323,7 +315,7 @@ impl Cleaner {
 
     /// Whether a region is being cleaned.
     pub fn is_active(&self) -> bool {
-        self.active.is_some() || !self.apart.volumes().is_empty()
+        self.active.is_some() || !self.apart.is_empty()
     }
 
     /// Whether this region is being cleaned.
@@ -348,14 +340,13 @@ impl Cleaner {
 
     /// The time of the next retry, or when a store becomes late.
     pub fn timeout(&self) -> Option<Nanos> {
-        [self.retry_at, self.late_at].into_iter().flatten().min()
+        sooner(self.retry_at, self.apart.timeout())
     }
 
     /// The time may have come.
     pub fn handle_timeout(&mut self, now: Nanos) {
-        for at in [&mut self.retry_at, &mut self.late_at] {
-            *at = at.filter(|&at| at > now);
-        }
+        self.retry_at = self.retry_at.filter(|&at| at > now);
+        self.apart.handle_timeout(now);
     }
 
     /// Whether the region is not retried in this destage.

@@ -89,7 +89,7 @@ impl Cleaner {
         }
         self.forget();
         self.retry_at = None;
-        let apart = !self.apart.volumes().is_empty();
+        let apart = !self.apart.is_empty();
         let Some(active) = &self.active else { return !apart };
         match active.phase {
             Phase::Choosing | Phase::Logging { .. } | Phase::Stamping { .. } => {
@@ -124,7 +124,7 @@ impl Cleaner {
             self.push(Work::Evict);
         }
 
-        let mut any = !self.apart.volumes().is_empty() && self.apart.step(s);
+        let mut any = !self.apart.is_empty() && self.apart.step(s);
         any |= self.begin_next(s, may);
         any |= self.step_choice(s.world);
         any |= self.step_moves(s);
@@ -135,10 +135,7 @@ impl Cleaner {
     fn begin_next(&mut self, s: &mut Surroundings<'_>, may: bool) -> bool {
         let wanted = s.world.somebody_waits();
         // A destage of everything, or a stop, leaves no volume out. It waits for writes that end apart.
-        let apart = !self.apart.volumes().is_empty();
-        self.waits_for_apart &= apart;
-        let whole = is_whole(s) || self.waits_for_apart;
-        let may = may && !(apart && whole) && !s.world.holds.cleanings;
+        let may = self.apart.let_begin(is_whole(s)) && may && !s.world.holds.cleanings;
 
         let room = self.moves_next().map_or(MoveRoom::Never, |r| room_for_moves(s.world, r));
         if !may || self.begin(s.world.volumes.sync_failures, wanted, room).is_none() {
@@ -195,7 +192,7 @@ impl Cleaner {
         if !is_whole(s) {
             note_taken(self, s, VolumeSet::EMPTY);
         }
-        (self.late_at, self.refused_until) = (None, None);
+        self.apart.end_asking();
         self.begin_syncing(s)
     }
 
@@ -409,7 +406,7 @@ impl Cleaner {
         if let Some(active) = self.active.take() {
             self.queue.push_front(active.work);
         }
-        self.waits_for_apart = true;
+        self.apart.wait_for_end();
         s.stores.note_reclaimed(false);
         Turn::Something
     }
