@@ -84,6 +84,8 @@ impl Engine {
         options: EngineOptions,
         progress: &mut dyn FnMut(&Recovering) -> ControlFlow<()>,
     ) -> Result<Engine, EngineError> {
+        let mut progress =
+            |seen: &Recovering| progress(seen).map_break(|()| EngineError::StartEnded);
         let began = Instant::now();
         let opened = opening::open(config, &options)?;
         let shared = Arc::new(opened.shared);
@@ -107,7 +109,7 @@ impl Engine {
             let seconds = began.elapsed().as_secs_f64();
             progress(&Recovering::new(of_log, seconds))
         });
-        match started.ok_or(EngineError::StartEnded)? {
+        match started? {
             Ok(report) => engine.take_report(report),
             Err(error) => {
                 return Err(engine.refused(error, opened.flash_path.unwrap_or_default()));
@@ -152,12 +154,12 @@ impl Engine {
         });
     }
 
-    /// Waits until the machine accepts requests, or says why it does not; `None` if `progress` has
+    /// Waits until the machine accepts requests, or says why it does not; an outer error if `progress` has
     /// abandoned the start.
     fn wait_started(
         &self,
-        mut progress: impl FnMut(&RecoveryProgress) -> ControlFlow<()>,
-    ) -> Option<Result<Option<Box<RecoveryReport>>, LogError>> {
+        mut progress: impl FnMut(&RecoveryProgress) -> ControlFlow<EngineError>,
+    ) -> Result<Result<Option<Box<RecoveryReport>>, LogError>, EngineError> {
         self.shared.wait_notice(
             |notice| match notice {
                 Notice::Ready(report) => Some(Ok(report.clone())),
