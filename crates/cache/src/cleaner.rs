@@ -13,6 +13,7 @@
 
 mod apart;
 mod cleaning;
+mod next;
 mod oldest;
 mod phase;
 mod reclaim;
@@ -23,10 +24,12 @@ pub(crate) use oldest::{destage_oldest, oldest_for_late};
 pub(crate) use work::Work;
 
 use crate::volume_set::VolumeSet;
-use apart::ApartVolumes;
+use crate::world::sooner;
+use apart::LateWrites;
 use forebay_block::Nanos;
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::MoveRoom;
+use next::{Conditions, next};
 use phase::{Cleaning, Phase, Writing};
 use std::collections::VecDeque;
 
@@ -49,16 +52,10 @@ pub(crate) struct Cleaner {
     /// Regions are reclaimed by moving what they hold.
     moves: bool,
     /// The last cleaning reclaimed a region: next is the turn of evicted blocks.
-    moved_last: bool,
+    reclaimed_last: bool,
     active: Option<Cleaning>,
-    /// Records that are destaged apart from this cleaning.
-    apart: ApartVolumes,
-    /// No other cleaning begins before those have ended.
-    waits_for_apart: bool,
-    /// When a store that it waits for becomes late.
-    late_at: Option<Nanos>,
-    /// It does not ask again before this time whether it may continue without them.
-    refused_until: Option<Nanos>,
+    /// Writes to late stores, which end apart from cleanings.
+    apart: LateWrites,
     /// Consecutive failures, and the error of the last.
     failures: u32,
     error: IoError,
@@ -81,12 +78,9 @@ impl Cleaner {
             unread: vec![false; regions as usize].into_boxed_slice(),
             tries: vec![0; regions as usize].into_boxed_slice(),
             moves,
-            moved_last: false,
+            reclaimed_last: false,
             active: None,
-            apart: ApartVolumes::new(),
-            waits_for_apart: false,
-            late_at: None,
-            refused_until: None,
+            apart: LateWrites::new(),
             failures: 0,
             error: IoError::Device,
             unreadable: 0,
@@ -119,7 +113,7 @@ impl Cleaner {
 
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.active.is_none() && self.queue.is_empty() && self.apart.volumes().is_empty()
+        self.active.is_none() && self.queue.is_empty() && self.apart.is_empty()
     }
 
     /// The volumes that are destaged apart from cleanings.
@@ -210,48 +204,22 @@ impl Cleaner {
             return None;
         }
         self.parked &= !wanted && !moves;
-        if !self.put_off_reclaims(room) {
-            return None;
-        }
-
-        let at = self.next_in_queue(paused)?;
+        let conditions = Conditions {
+            paused,
+            parked: self.parked,
+            yields: core::mem::take(&mut self.yields),
+            reclaimed_last: self.reclaimed_last,
+            moves: self.moves,
+            room,
+        };
+        let at = next(&self.queue, conditions)?;
         let work = self.queue.remove(at)?;
         if let Work::Destage(region) = work {
             self.wanted[region as usize] = false;
         }
-        self.moved_last = work.reclaims();
+        self.reclaimed_last = work.reclaims();
         self.active = Some(Cleaning::new(work, sync_failures, paused));
         Some(work)
-    }
-
-    /// If the region to reclaim has to wait, or yields its turn, moves other work before it. Returns whether
-    /// anything may begin.
-    fn put_off_reclaims(&mut self, room: MoveRoom) -> bool {
-        let yields = core::mem::take(&mut self.yields) && room != MoveRoom::Now;
-        let waits = self.parked || room == MoveRoom::Later;
-        if !waits && !yields {
-            return true;
-        }
-        let other = self.queue.iter().position(|work| !work.reclaims());
-        match other.and_then(|at| self.queue.remove(at)) {
-            Some(next) => self.queue.push_front(next),
-            None => return !waits,
-        }
-        true
-    }
-
-    /// The place in the queue of the work whose turn it is. `paused`: during the pause after a failure.
-    fn next_in_queue(&self, paused: bool) -> Option<usize> {
-        let &Work::Reclaim(region) = self.queue.front()? else { return Some(0) };
-
-        // A region that is to be destaged must not move before it is.
-        let destage = self.queue.iter().position(|&work| work == Work::Destage(region));
-        if let Some(at) = destage.filter(|_| self.moves) {
-            return Some(at);
-        }
-
-        let other = self.queue.iter().position(|work| matches!(work, Work::Evict | Work::Late(_)));
-        Some(other.filter(|_| self.moved_last && !paused).unwrap_or(0))
     }
 
     /// The current cleaning ended: returns its work. A failed one is retried after a pause, or when all
@@ -323,7 +291,7 @@ impl Cleaner {
 
     /// Whether a region is being cleaned.
     pub fn is_active(&self) -> bool {
-        self.active.is_some() || !self.apart.volumes().is_empty()
+        self.active.is_some() || !self.apart.is_empty()
     }
 
     /// Whether this region is being cleaned.
@@ -348,14 +316,13 @@ impl Cleaner {
 
     /// The time of the next retry, or when a store becomes late.
     pub fn timeout(&self) -> Option<Nanos> {
-        [self.retry_at, self.late_at].into_iter().flatten().min()
+        sooner(self.retry_at, self.apart.timeout())
     }
 
     /// The time may have come.
     pub fn handle_timeout(&mut self, now: Nanos) {
-        for at in [&mut self.retry_at, &mut self.late_at] {
-            *at = at.filter(|&at| at > now);
-        }
+        self.retry_at = self.retry_at.filter(|&at| at > now);
+        self.apart.handle_timeout(now);
     }
 
     /// Whether the region is not retried in this destage.

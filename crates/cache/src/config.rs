@@ -241,7 +241,7 @@ impl LogReplacement {
 }
 
 /// A volume to attach.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VolumeConfig {
     /// Exported size in bytes, a multiple of 512.
     pub size_bytes: u64,

@@ -7,6 +7,7 @@
 mod allocation;
 mod budget;
 pub mod cache;
+mod call;
 mod cleaner;
 mod combination;
 mod config;
@@ -42,6 +43,7 @@ mod world;
 
 pub use allocation::{Held, Holdings};
 pub use cache::{Cache, Sought, VOLUMES_MAX};
+pub use call::Call;
 pub use combination::{Combination, FlashCombination};
 pub use config::{
     Bypass, CacheConfig, ConfigError, FlashConfig, FlashLayout, LogReplacement, SlotsConfig,

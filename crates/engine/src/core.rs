@@ -4,9 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use forebay_block::{Nanos, Op, Volume};
-use forebay_cache::{Acknowledge, Cache, Notice, Open, StopTarget, VolumeConfig, WritePolicy};
+use forebay_cache::{
+    Acknowledge, Cache, Call, Notice, Open, StopTarget, VolumeConfig, WritePolicy,
+};
 use forebay_device::{Devices, Doorbell, Executor, Published};
-use forebay_effect::{Effect, IoError, Place, RequestId};
+use forebay_effect::{IoError, RequestId};
 use forebay_flash::Sealed;
 use forebay_results::LatencyRecorder;
 use smallvec::smallvec;
@@ -18,7 +20,7 @@ use crate::lock::Hold;
 use crate::machine::Driven;
 use crate::queries::Contents;
 use crate::table::{Done, Loans, Submission, Table};
-use crate::tape::{Record, Recorder};
+use crate::tape::{Recorder, TapedCache};
 use crate::waiting::Waiting;
 
 /// Parts in which latencies are recorded. A recorder takes 200 KiB: too much for each of many sessions.
@@ -28,14 +30,13 @@ pub(crate) const LATENCIES: usize = 8;
 pub(crate) struct Core {
     // First, so that no transfer is under way when the buffers of the table go.
     pub executor: Executor<AnyDevices>,
-    pub cache: Cache,
+    pub cache: TapedCache,
     pub table: Table,
     pub bells: Vec<Option<Arc<Doorbell>>>,
     /// The reads that sessions have answered without the lock.
     pub hits: Vec<Arc<Hits>>,
     /// The frames that sessions may read without the lock; `None` if nothing can be lent.
     pub published: Option<Arc<Published>>,
-    pub tape: Option<Recorder>,
     /// Latencies by volume, in a few parts, so that sessions seldom wait for each other.
     pub latencies: [Arc<Mutex<Vec<LatencyRecorder>>>; LATENCIES],
     /// Notices not yet taken by the threads that wait for them.
@@ -88,11 +89,10 @@ impl Core {
         Core {
             published: executor.published(),
             executor,
-            cache,
+            cache: TapedCache::new(cache, tape),
             table: Table::default(),
             bells: Vec::new(),
             hits: Vec::new(),
-            tape,
             latencies: Default::default(),
             notices: Vec::new(),
             life: Life::Serving,
@@ -110,20 +110,17 @@ impl Core {
 
     /// Attaches a volume, before the start.
     pub fn attach(&mut self, volume: VolumeConfig) {
-        self.note(|| Record::Attach(volume.into()));
-        self.cache.attach(volume);
+        self.cache.call(Call::Attach(volume));
     }
 
     /// The store of this volume keeps stamps.
     pub fn keep_stamps(&mut self, volume: Volume) {
-        self.note(|| Record::KeepStamps(volume));
-        self.cache.keep_stamps(volume);
+        self.cache.call(Call::KeepStamps(volume));
     }
 
     /// Starts the machine.
     pub fn start(&mut self, now: Nanos, open: Open) {
-        self.note(|| Record::Start(now, open.clone()));
-        self.cache.start(now, open);
+        self.cache.call(Call::Start(now, open));
         self.drive(now);
     }
 
@@ -170,8 +167,8 @@ impl Core {
         // A session with only hits does not work on requests of others: the reaper does.
         if !only_hits {
             self.drive(now);
-        } else if let Some(tape) = &mut self.tape {
-            tape.pause();
+        } else {
+            self.cache.pause();
         }
     }
 
@@ -181,16 +178,8 @@ impl Core {
         let request = r.at(now);
         let buffer =
             r.buffer.as_mut().filter(|b| r.op == Op::Read && b.len() as u64 >= r.length)?;
-        let (frame, at) = self.cache.handle_hit(now, r.volume, r.offset, r.length)?;
+        let (frame, at) = self.cache.handle_hit(request, || self.table.next_id())?;
         let bytes = r.length as u32;
-        if let Some(tape) = &mut self.tape {
-            let id = self.table.next_id();
-            tape.record(&Record::Request(id, request));
-            let from = Place::Frame { frame, offset: at };
-            let to = Place::Request { request: id, offset: 0 };
-            tape.effect(&Effect::Copy { from, to, length: bytes }, &[]);
-            tape.effect(&Effect::Reply { request: id, result: Ok(()) }, &[]);
-        }
         self.publish(r.volume, r.offset, frame);
         let borrows = self.table.session(session).borrows;
         match borrows.then(|| self.executor.lend(frame, at, bytes)).flatten() {
@@ -216,36 +205,31 @@ impl Core {
 
     /// Requests a destage of everything.
     pub fn destage(&mut self, now: Nanos) {
-        self.note(|| Record::Destage);
-        self.cache.destage();
+        self.cache.call(Call::Destage);
         self.drive(now);
     }
 
     /// Retries failing stores now.
     pub fn retry_stores(&mut self, now: Nanos) {
-        self.note(|| Record::RetryStores);
-        self.cache.retry_stores();
+        self.cache.call(Call::RetryStores);
         self.drive(now);
     }
 
     /// Requests another write policy.
     pub fn set_policy(&mut self, now: Nanos, policy: WritePolicy, acknowledge: Acknowledge) {
-        self.note(|| Record::SetPolicy(policy, acknowledge));
-        self.cache.set_policy(policy, acknowledge);
+        self.cache.call(Call::SetPolicy(policy, acknowledge));
         self.drive(now);
     }
 
     /// Uses `blocks` blocks of DRAM from now on.
     pub fn set_dram_blocks(&mut self, now: Nanos, blocks: u32) {
-        self.note(|| Record::SetDramBlocks(blocks));
-        self.cache.set_dram_blocks(blocks);
+        self.cache.call(Call::SetDramBlocks(blocks));
         self.drive(now);
     }
 
     /// Requests a seal.
     pub fn seal(&mut self, now: Nanos, volumes: Vec<Sealed>) {
-        self.note(|| Record::Seal(volumes.clone()));
-        self.cache.seal(volumes);
+        self.cache.call(Call::Seal(volumes));
         self.drive(now);
     }
 
@@ -258,38 +242,34 @@ impl Core {
 
     /// Requests stamps.
     pub fn order_stamps(&mut self, now: Nanos) {
-        self.note(|| Record::Stamp);
-        self.cache.stamp();
+        self.cache.call(Call::Stamp);
         self.drive(now);
     }
 
     /// These stamps are on their stores; the others that were ordered with them are not.
     pub fn stamped(&mut self, now: Nanos, numbers: Vec<(Volume, u64)>) {
-        self.note(|| Record::Stamped(numbers.clone()));
-        self.cache.stamped(&numbers);
+        self.cache.call(Call::Stamped(numbers));
         self.drive(now);
     }
 
     /// Older stores are complete.
     pub fn completed(&mut self, now: Nanos) {
-        self.note(|| Record::Completed);
-        self.cache.completed();
+        self.cache.call(Call::Completed);
         self.drive(now);
     }
 
     /// Announces a stop.
     pub fn prepare_stop(&mut self, now: Nanos) {
-        self.note(|| Record::PrepareStop);
         self.life = self.life.max(Life::StopAnnounced);
-        self.cache.prepare_stop();
+        self.cache.call(Call::PrepareStop);
         self.drive(now);
     }
 
     /// Asks the machine to stop.
     pub fn stop(&mut self, now: Nanos, destage: bool) {
         self.life = self.life.max(Life::Stopping);
-        self.note(|| Record::Stop(destage));
-        self.cache.stop(if destage { StopTarget::Stores } else { StopTarget::Flash });
+        let target = if destage { StopTarget::Stores } else { StopTarget::Flash };
+        self.cache.call(Call::Stop(target));
         self.drive(now);
     }
 
@@ -307,9 +287,7 @@ impl Core {
                 break;
             }
         }
-        if let Some(tape) = &mut self.tape {
-            tape.pause();
-        }
+        self.cache.pause();
         while let Some(notice) = self.cache.poll_notice() {
             self.notices.push(notice);
         }
@@ -345,8 +323,7 @@ impl Core {
     /// Reports a timeout that has passed.
     pub fn pass_timeout(&mut self, now: Nanos) {
         if self.cache.poll_timeout().is_some_and(|at| at <= now) {
-            self.note(|| Record::Timeout(now));
-            self.cache.handle_timeout(now);
+            self.cache.call(Call::Timeout(now));
         }
         self.drive(now);
     }
@@ -377,17 +354,15 @@ impl Core {
 
     fn hand_in(&mut self, now: Nanos, id: RequestId) {
         let request = self.table.request(id).at(now);
-        self.note(|| Record::Request(id, request));
-        self.cache.handle_request(id, request);
+        self.cache.call(Call::Request(id, request));
         self.again |= self.run(now);
     }
 
     /// One run of the executor; true if another may find more work.
     fn run(&mut self, now: Nanos) -> bool {
-        let tape = self.tape.as_mut();
         let (in_order, hold) = (self.one_at_a_time, &mut self.hold);
         let published = self.published.as_deref();
-        let mut machine = Driven { cache: &mut self.cache, now, tape, in_order, hold, published };
+        let mut machine = Driven { cache: &mut self.cache, now, in_order, hold, published };
         self.executor.run(&mut machine, &mut self.table).more
     }
 
@@ -395,12 +370,6 @@ impl Core {
     pub fn answers_from_memory(&self) -> bool {
         let config = self.cache.config();
         config.write_policy.write_back && config.acknowledge == Acknowledge::Dram
-    }
-
-    fn note(&mut self, record: impl FnOnce() -> Record) {
-        if let Some(tape) = &mut self.tape {
-            tape.record(&record());
-        }
     }
 
     /// Latencies of all sessions, by volume.

@@ -89,6 +89,8 @@ impl Engine {
         options: EngineOptions,
         progress: &mut dyn FnMut(&Recovering) -> ControlFlow<()>,
     ) -> Result<Engine, EngineError> {
+        let mut progress =
+            |seen: &Recovering| progress(seen).map_break(|()| EngineError::StartEnded);
         let began = Instant::now();
         let opened = opening::open(config, &options)?;
         let shared = Arc::new(opened.shared);
@@ -113,8 +115,10 @@ impl Engine {
             progress(&Recovering::new(of_log, seconds))
         });
         let flash = opened.flash_path.unwrap_or_default();
-        let Some(started) = started else { return Err(engine.abandon(options.drop_clean, flash)) };
-        engine.take_start(started, flash)?;
+        match started {
+            Ok(started) => engine.take_start(started, flash)?,
+            Err(why) => return Err(engine.abandon(why, options.drop_clean, flash)),
+        }
         if options.drop_clean {
             // Until that is done, all notes of how the stores were left stay: if it is cut short, the
             // next start must not trust them either.
@@ -148,12 +152,12 @@ impl Engine {
         });
     }
 
-    /// Waits until the machine accepts requests, or says why it does not; `None` if `progress` has
+    /// Waits until the machine accepts requests, or says why it does not; an outer error if `progress` has
     /// abandoned the start.
     fn wait_started(
         &self,
-        mut progress: impl FnMut(&RecoveryProgress) -> ControlFlow<()>,
-    ) -> Option<Result<Option<Box<RecoveryReport>>, LogError>> {
+        mut progress: impl FnMut(&RecoveryProgress) -> ControlFlow<EngineError>,
+    ) -> Result<Result<Option<Box<RecoveryReport>>, LogError>, EngineError> {
         self.shared.wait_notice(
             |notice| match notice {
                 Notice::Ready(report) => Some(Ok(report.clone())),
@@ -183,14 +187,14 @@ impl Engine {
     }
 
     /// Ends a start that was abandoned before the machine had accepted requests.
-    fn abandon(mut self, drop_clean: bool, path: PathBuf) -> EngineError {
+    fn abandon(mut self, why: EngineError, drop_clean: bool, path: PathBuf) -> EngineError {
         let mut core = self.shared.lock();
         if core.cache.recovering().is_some() {
             // It has only read, and does nothing more.
             core.life = Life::Ended;
             drop(core);
             self.retract();
-            return EngineError::StartEnded;
+            return why;
         }
         drop(core);
         // The new epoch is about to take the notes of how the stores were left, or has. It ends
@@ -198,19 +202,19 @@ impl Engine {
         let until = Instant::now() + ABANDON_PATIENCE;
         let started = self.wait_started(|_| match Instant::now() < until {
             true => ControlFlow::Continue(()),
-            false => ControlFlow::Break(()),
+            false => ControlFlow::Break(EngineError::StartEnded),
         });
-        let Some(started) = started else { return EngineError::StartEnded };
+        let Ok(started) = started else { return why };
         if let Err(error) = self.take_start(started, path) {
             return error;
         }
         // What is not complete, or not to be trusted, stays noted as that.
         let completes = self.recovery.as_ref().is_some_and(|report| !report.completing.is_empty());
         if drop_clean || completes {
-            return EngineError::StartEnded;
+            return why;
         }
         let ended = self.mark_open().and_then(|()| self.stop(StopMode::Keep, |_| {}));
-        ended.err().unwrap_or(EngineError::StartEnded)
+        ended.err().unwrap_or(why)
     }
 
     /// The start has written nothing but headers: they say again how the stores were left.

@@ -18,6 +18,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::core::{Core, Life};
 use crate::machine::withdraw;
 use crate::table::{Loans, Submission};
+use crate::tape::TapedCache;
 
 /// Number of hits between two attempts of a session to take the lock; it reports them if the lock
 /// is free. It also looks up this many blocks together, so that their cache misses overlap.
@@ -65,7 +66,7 @@ impl Hits {
     }
 
     /// Reports the reads to the cache.
-    pub fn report(&self, cache: &mut Cache) {
+    pub fn report(&self, cache: &mut TapedCache) {
         let mut hits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for few in hits.chunks(TOGETHER) {
             // What they will look at is loaded for all of them at once, a step at a time.
@@ -99,7 +100,7 @@ impl Core {
 
     /// Whether sessions may read without the lock.
     fn may_publish(&self) -> bool {
-        let as_simulated = self.one_at_a_time || self.tape.is_some();
+        let as_simulated = self.one_at_a_time || self.cache.is_taped();
         !as_simulated && !self.held && self.life < Life::Stopping && self.cache.is_ready()
     }
 

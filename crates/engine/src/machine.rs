@@ -1,19 +1,17 @@
 //! The cache as the executor sees it, with the time of each call.
 
 use forebay_block::Nanos;
-use forebay_cache::Cache;
+use forebay_cache::Call;
 use forebay_device::Published;
 use forebay_effect::{Effect, Machine, MetaBuffer, Outcome, Segment, Token};
 
 use crate::lock::Hold;
-use crate::tape::{Record, Recorder};
+use crate::tape::TapedCache;
 
-/// A cache during one call: completions carry the call's time, and the tape (if any) records all
-/// calls and effects.
+/// A cache during one call: completions carry the call's time.
 pub(crate) struct Driven<'a> {
-    pub cache: &'a mut Cache,
+    pub cache: &'a mut TapedCache,
     pub now: Nanos,
-    pub tape: Option<&'a mut Recorder>,
     /// Work that a call leaves is done before the next completion, as in a simulation.
     pub in_order: bool,
     pub hold: &'a mut Hold,
@@ -21,7 +19,7 @@ pub(crate) struct Driven<'a> {
 }
 
 /// Withdraws the frames that the cache no longer publishes.
-pub(crate) fn withdraw(cache: &mut Cache, published: Option<&Published>) {
+pub(crate) fn withdraw(cache: &mut TapedCache, published: Option<&Published>) {
     if let Some(published) = published {
         while let Some(frame) = cache.poll_withdrawn() {
             published.withdraw(frame.0);
@@ -34,17 +32,11 @@ impl Machine for Driven<'_> {
     fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
         let mut effect = self.cache.poll_effect(segments);
         while effect.is_none() && self.in_order && self.cache.is_half_way() {
-            if let Some(tape) = &mut self.tape {
-                tape.record(&Record::Timeout(self.now));
-            }
-            self.cache.handle_timeout(self.now);
+            self.cache.call(Call::Timeout(self.now));
             effect = self.cache.poll_effect(segments);
         }
         // Before the effect is performed.
         withdraw(self.cache, self.published);
-        if let (Some(tape), Some(effect)) = (&mut self.tape, &effect) {
-            tape.effect(effect, segments);
-        }
         effect
     }
 
@@ -53,17 +45,11 @@ impl Machine for Driven<'_> {
     }
 
     fn handle_completion(&mut self, token: Token, outcome: Outcome) {
-        if let Some(tape) = &mut self.tape {
-            tape.completion(self.now, token, outcome, self.cache);
-        }
-        self.cache.handle_completion(self.now, token, outcome);
+        self.cache.call(Call::Completion(self.now, token, outcome));
     }
 
     fn handle_checksum(&mut self, token: Token, value: u32) {
-        if let Some(tape) = &mut self.tape {
-            tape.checksum(token, value);
-        }
-        self.cache.handle_checksum(token, value);
+        self.cache.call(Call::Checksum(token, value));
     }
 
     fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {

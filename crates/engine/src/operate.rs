@@ -80,12 +80,12 @@ impl Engine {
     }
 
     /// Destages as a part of an order called `what`, but does not wait for the end if `progress`
-    /// says so.
+    /// returns an error.
     pub(crate) fn destage_during(
         &self,
         _: &mut Orders,
         what: &'static str,
-        mut progress: impl FnMut(u64) -> ControlFlow<()>,
+        mut progress: impl FnMut(u64) -> ControlFlow<EngineError>,
     ) -> Result<(), EngineError> {
         let mut core = self.shared.lock();
         if core.life != Life::Serving {
@@ -100,8 +100,7 @@ impl Engine {
             },
             |core| core.cache.dirty_blocks(),
             &mut progress,
-        );
-        let result = result.ok_or(EngineError::StartEnded)?;
+        )?;
         result.map_err(|error| self.destage_error(what, error))
     }
 

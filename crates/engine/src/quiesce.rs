@@ -210,11 +210,11 @@ impl Engine {
     }
 
     /// Like [`invalidate`](Engine::invalidate), and reports the number of dirty blocks, until
-    /// `progress` abandons it. Then nothing was dropped.
+    /// `progress` abandons it with an error. Then nothing was dropped.
     pub(crate) fn invalidate_watched(
         &self,
         volumes: &[Volume],
-        progress: impl FnMut(u64) -> ControlFlow<()>,
+        progress: impl FnMut(u64) -> ControlFlow<EngineError>,
     ) -> Result<(), EngineError> {
         let volumes = volumes.iter().map(|&volume| void(volume)).collect();
         let mut orders = self.begin_order()?;
@@ -232,7 +232,7 @@ impl Engine {
     fn hold_all(
         &self,
         orders: &mut Orders,
-        mut progress: impl FnMut(u64) -> ControlFlow<()>,
+        mut progress: impl FnMut(u64) -> ControlFlow<EngineError>,
     ) -> Result<(), EngineError> {
         self.shared.with_core(|core, now| core.hold(true, now));
         loop {

@@ -1,5 +1,6 @@
 //! The lock around the [`Core`], and what threads wait for.
 
+use std::convert::Infallible;
 use std::ops::{ControlFlow, Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -140,30 +141,31 @@ impl Shared {
 
     /// Waits for a notice that `wanted` accepts, however long it takes.
     pub fn wait_for<T>(&self, wanted: impl FnMut(&Notice) -> Option<T>) -> T {
-        let waited = self.wait_notice(wanted, |_| (), |()| ControlFlow::Continue(()));
-        waited.expect("this wait ends only with the notice")
+        let Ok(found) =
+            self.wait_notice(wanted, |_| (), |()| ControlFlow::<Infallible>::Continue(()));
+        found
     }
 
     /// Waits for a notice that `wanted` accepts. Ten times a second, `look` sees the core, and
-    /// `meanwhile` gets what it returns, without the lock; `None` when that ends the wait.
-    pub fn wait_notice<T, L>(
+    /// `meanwhile` gets what it returns, without the lock; that may end the wait with an error.
+    pub fn wait_notice<T, L, E>(
         &self,
         mut wanted: impl FnMut(&Notice) -> Option<T>,
         mut look: impl FnMut(&Core) -> L,
-        mut meanwhile: impl FnMut(L) -> ControlFlow<()>,
-    ) -> Option<T> {
+        mut meanwhile: impl FnMut(L) -> ControlFlow<E>,
+    ) -> Result<T, E> {
         let mut core = self.lock();
         loop {
             let found = core.notices.iter().enumerate().find_map(|(i, n)| Some((i, wanted(n)?)));
             if let Some((at, value)) = found {
                 core.notices.remove(at);
-                return Some(value);
+                return Ok(value);
             }
             core.wait(WAIT_PERIOD);
             let seen = look(&core);
             drop(core);
-            if meanwhile(seen).is_break() {
-                return None;
+            if let ControlFlow::Break(error) = meanwhile(seen) {
+                return Err(error);
             }
             core = self.lock();
         }

@@ -42,10 +42,10 @@ impl Engine {
     }
 
     /// Writes the missing data to older stores before requests are served; `meanwhile` may abandon
-    /// that. Until [`completed`](Engine::completed), every start finds them to be older.
+    /// that with an error. Until [`completed`](Engine::completed), every start finds them to be older.
     pub(crate) fn complete(
         &mut self,
-        meanwhile: impl FnMut(u64) -> ControlFlow<()>,
+        meanwhile: impl FnMut(u64) -> ControlFlow<EngineError>,
     ) -> Result<(), EngineError> {
         let completing = self.recovery().map_or_else(Vec::new, |report| report.completing.clone());
         if completing.is_empty() {

@@ -125,7 +125,7 @@ impl Engine {
 
     /// Waits until the machine has stopped; `None` if `progress` has cut this short.
     fn wait_stopped(&self, mut progress: impl FnMut(u64) -> ControlFlow<()>) -> Option<Outcome> {
-        self.shared.wait_notice(
+        let stopped = self.shared.wait_notice(
             |notice| match notice {
                 Notice::Stopped(result) => Some(*result),
                 _ => None,
@@ -139,7 +139,8 @@ impl Engine {
                 ControlFlow::Break(()) if self.has_flash && is_safe => ControlFlow::Break(()),
                 _ => ControlFlow::Continue(()),
             },
-        )
+        );
+        stopped.ok()
     }
 
     /// Notes how the stores are left, once nothing writes to them any more. A write after its
@@ -192,7 +193,7 @@ impl Engine {
         let thread = self.reaper.take()?;
         let mut core = self.shared.lock_anyway();
         core.life = Life::Ended;
-        let tape = core.tape.take();
+        let tape = core.cache.take_tape();
         core.update_published();
         drop(core);
         self.shared.queries.close();

@@ -15,31 +15,88 @@ use crate::pass_through::Others;
 use crate::shard::{Forgotten, Shard};
 use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
-use crate::world::{CacheState, Turn, World, shard_context};
+use crate::world::{CacheState, Turn, shard_context};
 
 /// Number of events of the log to prefetch beyond the current one.
 const EVENTS_AHEAD: usize = 8;
+
+/// A part of the work between calls.
+struct Procedure {
+    /// Whether a turn would find anything to do.
+    is_due: fn(&Cache) -> bool,
+    /// One bounded turn, which may leave work for another; true if it did anything. Called when the procedure is
+    /// due.
+    take_turn: fn(&mut Cache) -> bool,
+}
+
+/// All procedures, in the order of their turns. What one gives to another is taken up in the same round where
+/// possible: what devices and the log have reported comes first, then the requests that it lets go on, then the
+/// work that makes room or changes a policy, and last what waits until all the others are quiet.
+const PROCEDURES: [Procedure; 13] = [
+    // Before the events of failed appends: the pieces concerned may wait now instead of failing.
+    Procedure { is_due: Cache::has_lost_log, take_turn: Cache::lose_log },
+    // Records enter, leave and move before anything decides by where they are.
+    Procedure { is_due: Cache::has_events, take_turn: Cache::handle_events },
+    // Ended requests give back their places, and starved pieces take freed frames, before more pieces need any.
+    Procedure {
+        is_due: |cache| !cache.world.front.finished.is_empty(),
+        take_turn: Cache::finish_requests,
+    },
+    Procedure {
+        is_due: |cache| cache.world.shards.iter().any(Shard::may_serve),
+        take_turn: Cache::serve_starved,
+    },
+    Procedure {
+        is_due: |cache| cache.world.may_resume(),
+        take_turn: |cache| cache.world.resume(&mut cache.stores),
+    },
+    // A flush covers what the requests before it have written by now.
+    Procedure {
+        is_due: |cache| !cache.world.volumes.flushing.is_empty(),
+        take_turn: |cache| cache.world.step_flushes(),
+    },
+    // A cleaning may continue after a sync, and stores that it found to fail or to be late count from then on.
+    Procedure {
+        is_due: |cache| !cache.world.volumes.synced.is_empty(),
+        take_turn: Cache::handle_syncs,
+    },
+    Procedure { is_due: Cache::has_cleaning, take_turn: |cache| cache.clean(Cleaner::take_turn) },
+    Procedure {
+        is_due: |cache| cache.stores.has_work(&cache.world, || cache.is_ending_or_destaging()),
+        take_turn: Cache::tend_stores,
+    },
+    // These three wait until others are quiet. While older copies of stores are being completed, no change of
+    // policy may call their data clean.
+    Procedure {
+        is_due: |cache| cache.switch.is_under_way() && !cache.stamps.is_completing(),
+        take_turn: Cache::step_switch,
+    },
+    Procedure {
+        is_due: |cache| cache.pass_through.has_work(),
+        take_turn: Cache::step_pass_through,
+    },
+    Procedure {
+        is_due: |cache| cache.sealer.is_under_way(),
+        take_turn: |cache| cache.sealer.take_turn(&mut cache.world, &cache.cleaner),
+    },
+    // A destage ends, and a stop goes on, only after the others have seen this round's events.
+    Procedure { is_due: Cache::is_ending_or_destaging, take_turn: Cache::step_end },
+];
 
 impl Cache {
     /// Whether a turn of [`Cache::take_turn`] would find anything to do.
     #[inline]
     pub(super) fn has_work(&self) -> bool {
-        let World { front, volumes, .. } = &self.world;
-        self.world.log.as_ref().is_some_and(Log::has_events)
-            || self.world.forgetting.is_some()
-            || self.has_lost_log()
-            || self.pass_through.has_work()
-            || self.startup.must_place_records(&self.world)
-            || !front.finished.is_empty()
-            || self.world.may_resume()
-            || !volumes.flushing.is_empty()
-            || !volumes.synced.is_empty()
-            || self.has_cleaning()
-            || self.stores.has_work(&self.world, || self.may_stop())
-            || self.switch.is_under_way()
-            || self.sealer.is_under_way()
-            || self.may_stop()
-            || self.world.shards.iter().any(Shard::may_serve)
+        PROCEDURES.iter().any(|procedure| (procedure.is_due)(self))
+    }
+
+    /// One turn of all pending work; true if it did anything.
+    pub(super) fn take_turn(&mut self) -> bool {
+        let mut any = false;
+        for Procedure { is_due, take_turn } in PROCEDURES {
+            any |= is_due(self) && take_turn(self);
+        }
+        any
     }
 
     /// Whether the log has failed and the other parts do not know it yet.
@@ -49,78 +106,66 @@ impl Cache {
             && self.world.log.as_ref().is_some_and(|log| log.error().is_some())
     }
 
+    /// Whether the log has events, or records are to be forgotten or placed.
+    #[inline]
+    fn has_events(&self) -> bool {
+        self.world.log.as_ref().is_some_and(Log::has_events)
+            || self.world.forgetting.is_some()
+            || self.startup.must_place_records(&self.world)
+    }
+
     /// Whether a region is being cleaned, or should be.
     #[inline]
     fn has_cleaning(&self) -> bool {
         !self.cleaner.is_idle() || self.world.shards.iter().any(|s| s.tiers.flash.wants_destage())
     }
 
-    /// Whether a destage or a stop is in progress.
+    /// Whether a stop or a destage is in progress.
     #[inline]
-    pub(super) fn may_stop(&self) -> bool {
+    fn is_ending_or_destaging(&self) -> bool {
         self.world.state.is_past_service()
             || self.destages.is_under_way()
             || !self.world.front.internal_done.is_empty()
     }
 
-    /// One turn of all pending work; true if it did anything.
-    pub(super) fn take_turn(&mut self) -> bool {
-        let due = self.has_work();
-        let any = self.take_all_turns();
-        debug_assert!(due || !any, "`has_work` does not see this work");
-        any
-    }
-
-    fn take_all_turns(&mut self) -> bool {
-        let mut any = self.has_lost_log();
-        if any {
-            // This precedes the events of failed appends: the pieces concerned may wait now instead of failing.
-            self.lose_log();
-        }
-        any |= self.handle_events();
+    fn finish_requests(&mut self) -> bool {
         while let Some(request) = self.world.front.pop_finished() {
             self.world.finish(request);
-            any = true;
         }
+        true
+    }
+
+    fn serve_starved(&mut self) -> bool {
+        let mut any = false;
         for n in 0..self.world.shards.len() {
             if self.world.shards[n].may_serve() {
                 any |= self.world.shards[n].serve_starved(&mut shard_context!(self.world));
             }
         }
-        if self.world.may_resume() {
-            any |= self.world.resume(&mut self.stores);
-        }
-        if !self.world.volumes.flushing.is_empty() {
-            any |= self.world.step_flushes();
-        }
-        if !self.world.volumes.synced.is_empty() {
-            self.handle_syncs();
-            any = true;
-        }
-        if self.has_cleaning() {
-            any |= self.clean(Cleaner::take_turn);
-        }
-        if self.stores.has_work(&self.world, || self.may_stop()) {
-            let turn = self.stores.take_turn(&mut self.world, &mut self.cleaner, &mut self.stamps);
-            any |= self.act_on(turn);
-        }
-        // While older copies of stores are being completed, no change of policy may call their data clean.
-        if !self.stamps.is_completing() {
-            let Cache { world, cleaner, stores, destages, .. } = self;
-            any |= self.switch.take_turn(world, cleaner, stores, destages);
-        }
-        if self.pass_through.has_work() {
-            let Cache { world, cleaner, stores, stamps, destages, .. } = self;
-            let others = Others { cleaner, stores, stamps, destages };
-            any |= self.pass_through.take_turn(world, others, self.sealer.is_under_way());
-        }
-        any |= self.sealer.take_turn(&mut self.world, &self.cleaner);
-        if self.may_stop() {
-            any |= self.step_destage();
-            let Cache { world, cleaner, stores, destages, .. } = self;
-            any |= self.stop.take_turn(world, cleaner, stores, destages);
-        }
         any
+    }
+
+    fn tend_stores(&mut self) -> bool {
+        let turn = self.stores.take_turn(&mut self.world, &mut self.cleaner, &mut self.stamps);
+        self.act_on(turn)
+    }
+
+    fn step_switch(&mut self) -> bool {
+        let Cache { world, cleaner, stores, destages, .. } = self;
+        self.switch.take_turn(world, cleaner, stores, destages)
+    }
+
+    fn step_pass_through(&mut self) -> bool {
+        let Cache { world, cleaner, stores, stamps, destages, .. } = self;
+        let others = Others { cleaner, stores, stamps, destages };
+        self.pass_through.take_turn(world, others, self.sealer.is_under_way())
+    }
+
+    /// A turn of a destage, then one of a stop.
+    fn step_end(&mut self) -> bool {
+        let any = self.step_destage();
+        let Cache { world, cleaner, stores, destages, .. } = self;
+        any | self.stop.take_turn(world, cleaner, stores, destages)
     }
 
     /// Lets the cleaner take a step; returns whether it did anything.
@@ -261,8 +306,10 @@ impl Cache {
             | Event::RecoveredTombstone { .. }
             | Event::Ready(_)
             | Event::Failed(_) => self.handle_start(event),
-            Event::Synced { ticket, result } => self.handle_log_sync(ticket, result),
-            Event::Voided { ticket, result } => self.handle_voided(ticket, result),
+            Event::Synced { ticket, result }
+            | Event::Voided { ticket, result }
+            | Event::CleanMarked { ticket, result }
+            | Event::Bound { ticket, result } => self.handle_answer(event, ticket, result),
             Event::Reclaim { region } => {
                 if self.stamps.may_reclaim(region) {
                     self.cleaner.push(Work::Reclaim(region));
@@ -273,8 +320,6 @@ impl Cache {
             Event::Retire { extent, first } => {
                 self.world.volumes.sync_together(first.volume(), SyncWaiter::Retire(extent));
             }
-            Event::CleanMarked { ticket, result } => self.handle_clean_mark(ticket, result),
-            Event::Bound { ticket, result } => self.handle_note(ticket, result),
             Event::Stopped { result } => self.stop.log_stopped(&mut self.world, result),
             other => unreachable!("unexpected event from the log: {other:?}"),
         }
@@ -343,75 +388,34 @@ impl Cache {
         }
     }
 
-    /// A sync of the log has ended: its requester learns of it.
-    fn handle_log_sync(&mut self, ticket: u64, result: Outcome) {
-        match Ticket::decode(ticket) {
-            Ticket::Cleaner => _ = self.clean(|cleaner, s| cleaner.logged(s, result)),
-            Ticket::Start => {
-                if let Some(report) = self.startup.disowned(&mut self.world, result) {
+    /// The log has done what a part asked for, or could not: that part learns of it.
+    fn handle_answer(&mut self, event: Event, ticket: u64, result: Outcome) {
+        let world = &mut self.world;
+        match (Ticket::decode(ticket), event) {
+            (Ticket::Cleaner, Event::Synced { .. }) => {
+                self.clean(|cleaner, s| cleaner.logged(s, result));
+            }
+            (Ticket::Start, Event::Synced { .. }) => {
+                if let Some(report) = self.startup.disowned(world, result) {
                     self.serve(Some(report));
                 }
             }
-            Ticket::PassThrough => self.pass_through.salvaged(result),
-            Ticket::Request(request) => {
-                let again = result.is_err() && self.world.may_repeat(request);
-                self.world.front.requests[request].again |= again;
-                self.world.pieces_done(request, 1, if again { Ok(()) } else { result });
+            (Ticket::PassThrough, Event::Synced { .. }) => self.pass_through.salvaged(result),
+            (Ticket::Request(request), Event::Synced { .. }) => {
+                let again = result.is_err() && world.may_repeat(request);
+                world.front.requests[request].again |= again;
+                world.pieces_done(request, 1, if again { Ok(()) } else { result });
             }
-            other @ (Ticket::Transfer { .. }
-            | Ticket::Mapping { .. }
-            | Ticket::Switch
-            | Ticket::Seal
-            | Ticket::Stop) => other.unexpected("a sync"),
+            (Ticket::Switch, Event::CleanMarked { .. }) => self.switch.marked(world, result),
+            (Ticket::Seal, Event::CleanMarked { .. }) => self.sealer.marked(world, result),
+            (Ticket::Stop, Event::CleanMarked { .. }) => self.stop.marked(world, result),
+            (Ticket::Seal, Event::Bound { .. }) => self.sealer.noted(world, result),
+            (Ticket::PassThrough, Event::Voided { .. }) => self.pass_through.voided(world, result),
+            (ticket, event) => ticket.unexpected(format_args!("{event:?}")),
         }
     }
 
-    /// The log has written its clean mark, or could not.
-    fn handle_clean_mark(&mut self, ticket: u64, result: Outcome) {
-        match Ticket::decode(ticket) {
-            Ticket::Switch => self.switch.marked(&mut self.world, result),
-            Ticket::Seal => self.sealer.marked(&mut self.world, result),
-            Ticket::Stop => self.stop.marked(&mut self.world, result),
-            other @ (Ticket::Request(_)
-            | Ticket::Transfer { .. }
-            | Ticket::Mapping { .. }
-            | Ticket::Cleaner
-            | Ticket::Start
-            | Ticket::PassThrough) => other.unexpected("a clean mark"),
-        }
-    }
-
-    /// The log has taken the note of a seal, or could not.
-    fn handle_note(&mut self, ticket: u64, result: Outcome) {
-        match Ticket::decode(ticket) {
-            Ticket::Seal => self.sealer.noted(&mut self.world, result),
-            other @ (Ticket::Request(_)
-            | Ticket::Transfer { .. }
-            | Ticket::Mapping { .. }
-            | Ticket::Cleaner
-            | Ticket::Start
-            | Ticket::Switch
-            | Ticket::Stop
-            | Ticket::PassThrough) => other.unexpected("a note"),
-        }
-    }
-
-    /// The log has declared records void, or could not.
-    fn handle_voided(&mut self, ticket: u64, result: Outcome) {
-        match Ticket::decode(ticket) {
-            Ticket::PassThrough => self.pass_through.voided(&mut self.world, result),
-            other @ (Ticket::Request(_)
-            | Ticket::Transfer { .. }
-            | Ticket::Mapping { .. }
-            | Ticket::Cleaner
-            | Ticket::Start
-            | Ticket::Switch
-            | Ticket::Seal
-            | Ticket::Stop) => other.unexpected("a declaration that records are void"),
-        }
-    }
-
-    fn handle_syncs(&mut self) {
+    fn handle_syncs(&mut self) -> bool {
         while let Some((volume, waiter, result)) = self.world.volumes.synced.pop() {
             match waiter {
                 SyncWaiter::Cleaner => self.cleaner.synced(),
@@ -431,6 +435,7 @@ impl Cache {
                 SyncWaiter::Request(_) => unreachable!("requests learn of syncs immediately"),
             }
         }
+        true
     }
 
     /// Gives up on flash if cleaning cannot succeed.
@@ -444,13 +449,13 @@ impl Cache {
         let Some(log) = &mut self.world.log else { return };
         log.give_up(IoError::Device);
         if !self.world.flash.is_lost() {
-            self.lose_log();
+            _ = self.lose_log();
         }
     }
 
     /// The log has failed: no record is written to flash until the next start. All parts are
     /// notified.
-    fn lose_log(&mut self) {
+    fn lose_log(&mut self) -> bool {
         let world = &mut self.world;
         world.flash.lose();
         world.set_jam(Jam::None);
@@ -459,6 +464,7 @@ impl Cache {
         self.cleaner.forget();
         self.switch.abandon(world);
         self.pass_through.begin(world);
+        true
     }
 }
 

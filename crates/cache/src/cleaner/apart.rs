@@ -28,9 +28,10 @@ struct Begun {
     sync_failures: u64,
 }
 
-/// See the module.
+/// The writes that end apart, by volume, and when a cleaning may leave more to them. See the module. `Stores` knows
+/// which stores are late; each shard has the records that its writes will clean (`shard/destager/apart.rs`).
 #[derive(Debug)]
-pub(super) struct ApartVolumes {
+pub(super) struct LateWrites {
     writing: VolumeSet,
     syncing: VolumeSet,
     synced: VolumeSet,
@@ -44,11 +45,17 @@ pub(super) struct ApartVolumes {
     error: IoError,
     /// By volume.
     begun: PerVolume<Begun>,
+    /// No cleaning begins before these writes have ended.
+    awaited: bool,
+    /// When the cleaning in progress asks whether it may continue without the stores that it waits for.
+    ask_at: Option<Nanos>,
+    /// It was refused, and does not ask again before this time.
+    refused_until: Option<Nanos>,
 }
 
-impl ApartVolumes {
-    pub fn new() -> ApartVolumes {
-        ApartVolumes {
+impl LateWrites {
+    pub fn new() -> LateWrites {
+        LateWrites {
             writing: VolumeSet::EMPTY,
             syncing: VolumeSet::EMPTY,
             synced: VolumeSet::EMPTY,
@@ -57,6 +64,9 @@ impl ApartVolumes {
             unsynced: VolumeSet::EMPTY,
             error: IoError::Device,
             begun: PerVolume::filled(Begun::default(), VOLUMES_MAX),
+            awaited: false,
+            ask_at: None,
+            refused_until: None,
         }
     }
 
@@ -64,6 +74,52 @@ impl ApartVolumes {
     #[inline]
     pub fn volumes(&self) -> VolumeSet {
         self.writing | self.syncing | self.synced | self.settling
+    }
+
+    /// Whether nothing is written apart.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.volumes().is_empty()
+    }
+
+    /// No cleaning begins before what is written apart has ended.
+    pub fn wait_for_end(&mut self) {
+        self.awaited = true;
+    }
+
+    /// Whether another cleaning may begin. If `whole`, it leaves no volume out.
+    pub fn let_begin(&mut self, whole: bool) -> bool {
+        let apart = !self.is_empty();
+        self.awaited &= apart;
+        !(apart && (whole || self.awaited))
+    }
+
+    /// When the cleaning in progress asks next.
+    pub fn timeout(&self) -> Option<Nanos> {
+        self.ask_at
+    }
+
+    /// The time may have come.
+    pub fn handle_timeout(&mut self, now: Nanos) {
+        self.ask_at = self.ask_at.filter(|&at| at > now);
+    }
+
+    /// The cleaning in progress has ended its writes.
+    pub fn end_asking(&mut self) {
+        (self.ask_at, self.refused_until) = (None, None);
+    }
+
+    /// Whether the cleaning in progress may ask now; if not, it will be time later.
+    fn may_ask(&mut self, now: Nanos) -> bool {
+        self.refused_until = self.refused_until.filter(|&until| until > now);
+        self.ask_at = self.refused_until;
+        self.ask_at.is_none()
+    }
+
+    /// The cleaning in progress may not continue without more stores for now.
+    fn refuse(&mut self, now: Nanos) {
+        self.refused_until = Some(now.saturating_add(ASK_AGAIN));
+        self.ask_at = self.refused_until;
     }
 
     /// A cleaning continues without a volume.
@@ -184,7 +240,7 @@ pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool
     let (work, sync_failures) = (active.work, active.sync_failures);
     let untaken = active.failed | active.skipped;
     if is_whole(s) || s.world.flash.is_lost() || s.world.volumes.len() < 2 {
-        cleaner.late_at = None;
+        cleaner.apart.ask_at = None;
         return false;
     }
     let mut awaited = VolumeSet::EMPTY;
@@ -195,33 +251,19 @@ pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool
         }
     }
     note_taken(cleaner, s, awaited);
-    cleaner.late_at = cleaner.refused_until.filter(|&until| until > s.world.now);
-    if cleaner.late_at.is_some() {
+    if !cleaner.apart.may_ask(s.world.now) {
         return false;
     }
-    cleaner.refused_until = None;
-    let (mut due, mut known) = (None, !awaited.is_empty());
-    for volume in (awaited & !s.stores.late()).iter() {
-        match s.stores.late_at(s.world, volume, since, begun(s.world, volume)) {
-            Some(at) => due = due.max(Some(at)),
-            None => known = false,
-        }
-    }
-    // Stores are late only in comparison with others: if all are slow, none is.
-    let late = (s.stores.late() | awaited).len() as usize;
-    if !known || late == s.world.volumes.len() {
-        return false;
-    }
-    if due.is_some_and(|due| due > s.world.now) {
-        cleaner.late_at = due;
+    let Some(due) = all_late_at(s, awaited, since) else { return false };
+    if due > s.world.now {
+        cleaner.apart.ask_at = Some(due);
         return false;
     }
     if let Work::Reclaim(region) = work
         && !(s.stores.may_carry(s.world, awaited)
             && cleaner.may_carry(s.world, region, untaken | awaited, true))
     {
-        cleaner.refused_until = Some(s.world.now.saturating_add(ASK_AGAIN));
-        cleaner.late_at = cleaner.refused_until;
+        cleaner.apart.refuse(s.world.now);
         return false;
     }
     let mut writing = VolumeSet::EMPTY;
@@ -242,6 +284,19 @@ pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool
     // The other awaited volumes had no place for a write, or their records were busy.
     s.stores.note_late(s.world, writing);
     true
+}
+
+/// When the stores of all these volumes are late, given writes that began at `since`; `None` as long as it is
+/// unknown, or if no other store is left to compare with: if all are slow, none is late.
+fn all_late_at(s: &Surroundings<'_>, awaited: VolumeSet, since: Nanos) -> Option<Nanos> {
+    let late = s.stores.late();
+    if awaited.is_empty() || (late | awaited).len() as usize == s.world.volumes.len() {
+        return None;
+    }
+    (awaited & !late).iter().try_fold(Nanos(0), |due, volume| {
+        let at = s.stores.late_at(s.world, volume, since, begun(s.world, volume))?;
+        Some(due.max(at))
+    })
 }
 
 /// Writes to the volume that the cleaning has begun.

@@ -9,9 +9,10 @@ use forebay_flash::{BatchSequence, Layout, MoveRoom};
 
 use super::apart::{is_whole, note_taken, part_late};
 use super::reclaim::room_for_moves;
+use super::reclaim::{Left, Reclaimed};
 use super::{Cleaner, FAILURES_MAX, Phase, Work, Writing};
 use crate::destage::Destages;
-use crate::shard::{JobState, Target, owed};
+use crate::shard::{JobState, Target};
 use crate::stamp::Stamps;
 use crate::stores::Stores;
 use crate::ticket::Ticket;
@@ -89,7 +90,7 @@ impl Cleaner {
         }
         self.forget();
         self.retry_at = None;
-        let apart = !self.apart.volumes().is_empty();
+        let apart = !self.apart.is_empty();
         let Some(active) = &self.active else { return !apart };
         match active.phase {
             Phase::Choosing | Phase::Logging { .. } | Phase::Stamping { .. } => {
@@ -124,7 +125,7 @@ impl Cleaner {
             self.push(Work::Evict);
         }
 
-        let mut any = !self.apart.volumes().is_empty() && self.apart.step(s);
+        let mut any = !self.apart.is_empty() && self.apart.step(s);
         any |= self.begin_next(s, may);
         any |= self.step_choice(s.world);
         any |= self.step_moves(s);
@@ -135,10 +136,7 @@ impl Cleaner {
     fn begin_next(&mut self, s: &mut Surroundings<'_>, may: bool) -> bool {
         let wanted = s.world.somebody_waits();
         // A destage of everything, or a stop, leaves no volume out. It waits for writes that end apart.
-        let apart = !self.apart.volumes().is_empty();
-        self.waits_for_apart &= apart;
-        let whole = is_whole(s) || self.waits_for_apart;
-        let may = may && !(apart && whole) && !s.world.holds.cleanings;
+        let may = self.apart.let_begin(is_whole(s)) && may && !s.world.holds.cleanings;
 
         let room = self.moves_next().map_or(MoveRoom::Never, |r| room_for_moves(s.world, r));
         if !may || self.begin(s.world.volumes.sync_failures, wanted, room).is_none() {
@@ -195,7 +193,7 @@ impl Cleaner {
         if !is_whole(s) {
             note_taken(self, s, VolumeSet::EMPTY);
         }
-        (self.late_at, self.refused_until) = (None, None);
+        self.apart.end_asking();
         self.begin_syncing(s)
     }
 
@@ -358,26 +356,27 @@ impl Cleaner {
         let owes = self.note_owed(s);
         // A store that is known to fail must not delay the others.
         let known = (failed & !s.world.volumes.failing).is_empty();
-        let mut result = written;
-        if let Work::Reclaim(region) = work
-            && owes
-        {
-            if self.begin_carrying(s, region, (failed | skipped, known), written) {
-                return Turn::Something;
+        let result = match work {
+            Work::Destage(_) | Work::Late(_) | Work::Evict => written,
+            Work::Reclaim(region) => {
+                let left = Left { skipped, failed, known };
+                match self.judge(s, region, owes, left, written) {
+                    Reclaimed::Clean => {
+                        s.stores.note_reclaimed(true);
+                        return self.begin_reinserting(s, region);
+                    }
+                    Reclaimed::CarriedOn(carried) => {
+                        return self.begin_carrying(s, region, carried);
+                    }
+                    Reclaimed::Parked => {
+                        self.park();
+                        return Turn::Something;
+                    }
+                    Reclaimed::Postponed => return self.postpone(s),
+                    Reclaimed::Failed(error) => Err(error),
+                }
             }
-            // Records of skipped stores are still dirty, so this cleaning does not succeed.
-            let untried = !skipped.is_empty() && !holds_unreadable(s.world, region);
-            if untried && written.is_ok() && !(skipped & !s.world.volumes.failing).is_empty() {
-                return self.postpone(s);
-            }
-            result = written.and(Err(if untried { self.error } else { IoError::Corrupt }));
-        }
-        if let Work::Reclaim(region) = work
-            && result.is_ok()
-        {
-            s.stores.note_reclaimed(true);
-            return self.begin_reinserting(s, region);
-        }
+        };
 
         let tentative = !s.destages.is_under_way() && !failed.is_empty() && known;
         self.leave_region(s, result, tentative)
@@ -409,7 +408,7 @@ impl Cleaner {
         if let Some(active) = self.active.take() {
             self.queue.push_front(active.work);
         }
-        self.waits_for_apart = true;
+        self.apart.wait_for_end();
         s.stores.note_reclaimed(false);
         Turn::Something
     }
@@ -463,8 +462,4 @@ fn abandon_chosen(world: &mut World) {
 /// Whether another region may be cleaned: not after the log has stopped.
 fn may_clean(world: &World) -> bool {
     world.state.may_clean() || world.mode.sabotage.is(Bug::CleansAfterStop)
-}
-
-fn holds_unreadable(world: &World, region: u32) -> bool {
-    world.shards.iter().any(|shard| owed::is_unreadable(shard, region))
 }

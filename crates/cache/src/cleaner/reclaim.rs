@@ -26,6 +26,41 @@ fn may_reinsert(log: &LogStats, geometry: &Geometry) -> u32 {
     u64::from((geometry.usable_pages() - 1) / 2).min(pages) as u32
 }
 
+/// What becomes of a region to reclaim after its dirty records were written, as far as they could be.
+///
+/// | the region | outcome |
+/// | --- | --- |
+/// | holds no dirty record, and no write failed | `Clean` |
+/// | holds none, but a write or sync failed | `Failed` |
+/// | holds some that can be carried on, and that helps | `CarriedOn` |
+/// | likewise, but carrying on makes no room, and no request needs any | `Parked` |
+/// | holds some of late stores, and all else went well | `Postponed` |
+/// | holds others: of stores that fail, or unreadable ones | `Failed` |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reclaimed {
+    /// Records worth keeping are inserted again, then the region is freed.
+    Clean,
+    /// The remaining records move to the head of the log, with those of these volumes; then the region is freed.
+    CarriedOn(VolumeSet),
+    /// The region is reclaimed when a request waits for room.
+    Parked,
+    /// The region is cleaned again when the writes to late stores have ended.
+    Postponed,
+    /// The region is tried again after a pause.
+    Failed(IoError),
+}
+
+/// The volumes whose records a cleaning has left dirty.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Left {
+    /// They were not tried.
+    pub skipped: VolumeSet,
+    /// Their writes or syncs have failed.
+    pub failed: VolumeSet,
+    /// All failed ones are known to fail.
+    pub known: bool,
+}
+
 impl Cleaner {
     /// Carries on the remaining records of the region to reclaim.
     pub(super) fn step_carry(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
@@ -135,27 +170,45 @@ impl Cleaner {
         s.stores.review_failing(s.world);
     }
 
-    /// Begins to carry on the dirty records that the region still holds, or parks the region until a request
-    /// waits for room. Returns false if neither is possible. `left`: the volumes that were not written, and whether
-    /// all those that could not be written are known to fail.
+    /// Decides what becomes of a region to reclaim. `owes`: it still holds dirty records.
+    pub(super) fn judge(
+        &self,
+        s: &Surroundings<'_>,
+        region: u32,
+        owes: bool,
+        Left { skipped, failed, known }: Left,
+        written: Outcome,
+    ) -> Reclaimed {
+        if !owes {
+            return written.map_or_else(Reclaimed::Failed, |()| Reclaimed::Clean);
+        }
+        let carries = s.stores.may_carry_failing(s.world);
+        let carried = if carries { skipped | failed } else { VolumeSet::EMPTY };
+        let helps = written.is_ok() || known && !carried.is_empty();
+        if helps && self.may_carry(s.world, region, carried, false) {
+            let needed = carried.is_empty() || s.world.somebody_waits();
+            return match needed || !s.stores.carries_in_vain() {
+                true => Reclaimed::CarriedOn(carried),
+                false => Reclaimed::Parked,
+            };
+        }
+        let untried = !skipped.is_empty() && !holds_unreadable(s.world, region);
+        let late = skipped & !s.world.volumes.failing;
+        match written {
+            Err(error) => Reclaimed::Failed(error),
+            Ok(()) if untried && !late.is_empty() => Reclaimed::Postponed,
+            Ok(()) if untried => Reclaimed::Failed(self.error),
+            Ok(()) => Reclaimed::Failed(IoError::Corrupt),
+        }
+    }
+
+    /// Begins to carry on the dirty records that the region still holds, of these volumes.
     pub(super) fn begin_carrying(
         &mut self,
         s: &mut Surroundings<'_>,
         region: u32,
-        (left, known): (VolumeSet, bool),
-        written: Outcome,
-    ) -> bool {
-        let carries = s.stores.may_carry_failing(s.world);
-        let carried = if carries { left } else { VolumeSet::EMPTY };
-        let helps = written.is_ok() || known && !carried.is_empty();
-        if !helps || !self.may_carry(s.world, region, carried, false) {
-            return false;
-        }
-
-        if !carried.is_empty() && !s.world.somebody_waits() && s.stores.carries_in_vain() {
-            self.park();
-            return true;
-        }
+        carried: VolumeSet,
+    ) -> Turn {
         if let Some(active) = &mut self.active {
             active.phase = Phase::Carrying { region };
         }
@@ -163,7 +216,7 @@ impl Cleaner {
         for shard in &mut s.world.shards {
             shard.destager.carry_begin(&shard.tiers, region, carried);
         }
-        true
+        Turn::Something
     }
 
     /// Whether the remaining records are to be carried on. Unreadable records are given up as lost
@@ -247,6 +300,10 @@ impl Cleaner {
         }
         true
     }
+}
+
+fn holds_unreadable(world: &World, region: u32) -> bool {
+    world.shards.iter().any(|shard| owed::is_unreadable(shard, region))
 }
 
 /// Room in the log for the mappings of a region.

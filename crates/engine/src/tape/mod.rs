@@ -14,10 +14,12 @@ mod hash;
 mod record;
 mod recorder;
 mod replay;
+mod taped_cache;
 
-pub use record::{Record, TapeError};
+pub use record::{Metadata, Record, TapeError};
 pub use recorder::Recorder;
 pub use replay::{Replayed, replay};
+pub(crate) use taped_cache::TapedCache;
 
 /// First bytes of a tape.
 const MAGIC: [u8; 8] = *b"FOREBAYT";

@@ -3,80 +3,22 @@
 use std::io::{self, Read, Write};
 
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
-use forebay_cache::{Acknowledge, Open, VolumeConfig, WritePolicy};
-use forebay_effect::{IoError, MetaBuffer, Outcome, RequestId, Token};
+use forebay_cache::{Acknowledge, Call, Open, StopTarget, VolumeConfig, WritePolicy};
+use forebay_effect::{IoError, MetaBuffer, Outcome, RequestId};
 use forebay_flash::{BatchSequence, Binding, Sealed, Stamp, StoreStamp, SuperblockGeneration};
 
 use super::hash::{number, token};
 
+/// Bytes that a read brought into metadata buffers: buffer, first byte, bytes.
+pub type Metadata = Vec<(MetaBuffer, u32, Vec<u8>)>;
+
 /// One call into the machine, or a mark.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// A volume was attached.
-    Attach(VolumeConfigRecord),
-    /// The cache was started.
-    Start(Nanos, Open),
-    /// A request of this number arrived.
-    Request(RequestId, Request),
-    /// A device effect ended.
-    Completion {
-        /// When.
-        now: Nanos,
-        /// The effect.
-        token: Token,
-        /// The result.
-        outcome: Outcome,
-        /// The bytes read into metadata buffers: buffer, first byte, bytes.
-        metadata: Vec<(MetaBuffer, u32, Vec<u8>)>,
-    },
-    /// A checksum was computed.
-    Checksum(Token, u32),
-    /// A timeout passed.
-    Timeout(Nanos),
-    /// A destage was requested.
-    Destage,
-    /// Failing stores were to be retried.
-    RetryStores,
-    /// A stop was announced.
-    PrepareStop,
-    /// A stop was requested, with or without destaging.
-    Stop(bool),
-    /// Another policy was requested: writes back, allocates on write, on read; acknowledges.
-    SetPolicy(WritePolicy, Acknowledge),
-    /// Another number of DRAM blocks was requested.
-    SetDramBlocks(u32),
-    /// A seal was requested.
-    Seal(Vec<Sealed>),
-    /// A volume's store keeps stamps.
-    KeepStamps(Volume),
-    /// Stamps were requested.
-    Stamp,
-    /// Older stores were completed.
-    Completed,
-    /// Stamps were written: volumes and numbers.
-    Stamped(Vec<(Volume, u64)>),
+    /// A call, and what was read into metadata buffers before it if it is a completion.
+    Call(Call, Metadata),
     /// Effects so far, and their hash.
     Mark(u64, u64),
-}
-
-/// A volume as attached.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct VolumeConfigRecord {
-    /// Exported bytes.
-    pub size_bytes: u64,
-    /// Whether the volume rejects writes.
-    pub read_only: bool,
-    /// Its priority.
-    pub priority: u8,
-    /// Whether its requests may bypass the cache.
-    pub bypass: bool,
-}
-
-impl From<VolumeConfig> for VolumeConfigRecord {
-    fn from(v: VolumeConfig) -> Self {
-        let VolumeConfig { size_bytes, read_only, priority, bypass } = v;
-        VolumeConfigRecord { size_bytes, read_only, priority, bypass }
-    }
 }
 
 /// Why a tape cannot be replayed.
@@ -136,71 +78,7 @@ impl Record {
     /// Appends the record.
     pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         match self {
-            Record::Attach(v) => {
-                out.write_all(&[1, v.read_only.into(), v.priority, v.bypass.into()])?;
-                out.write_all(&v.size_bytes.to_le_bytes())
-            }
-            Record::Start(now, open) => {
-                out.write_all(&[2])?;
-                out.write_all(&now.0.to_le_bytes())?;
-                write_open(open, out)
-            }
-            Record::Request(id, Request { time, volume, op, flags, offset, length }) => {
-                out.write_all(&[3, *op as u8, flags.0])?;
-                out.write_all(&volume.0.to_le_bytes())?;
-                write_u64(&[time.0, id.0, *offset, *length], out)
-            }
-            Record::Completion { now, token, outcome, metadata } => {
-                out.write_all(&[4, outcome_number(*outcome)])?;
-                write_u64(&[now.0, number(*token)], out)?;
-                out.write_all(&(metadata.len() as u32).to_le_bytes())?;
-                for (buffer, offset, bytes) in metadata {
-                    for field in [buffer.0, *offset, bytes.len() as u32] {
-                        out.write_all(&field.to_le_bytes())?;
-                    }
-                    out.write_all(bytes)?;
-                }
-                Ok(())
-            }
-            Record::Checksum(token, value) => {
-                out.write_all(&[5])?;
-                write_u64(&[number(*token)], out)?;
-                out.write_all(&value.to_le_bytes())
-            }
-            Record::Timeout(now) => {
-                out.write_all(&[6])?;
-                write_u64(&[now.0], out)
-            }
-            Record::Destage => out.write_all(&[7]),
-            Record::RetryStores => out.write_all(&[17]),
-            Record::PrepareStop => out.write_all(&[12]),
-            Record::Stop(destage) => out.write_all(&[8, (*destage).into()]),
-            Record::SetPolicy(p, acknowledge) => out.write_all(&[
-                10,
-                p.write_back.into(),
-                p.allocate_on_write.into(),
-                p.allocate_on_read.into(),
-                (*acknowledge == Acknowledge::Dram).into(),
-            ]),
-            Record::Seal(volumes) => write_seals(volumes, out),
-            Record::SetDramBlocks(blocks) => {
-                out.write_all(&[11])?;
-                out.write_all(&blocks.to_le_bytes())
-            }
-            Record::KeepStamps(volume) => {
-                out.write_all(&[14])?;
-                out.write_all(&volume.0.to_le_bytes())
-            }
-            Record::Stamp => out.write_all(&[15]),
-            Record::Completed => out.write_all(&[18]),
-            Record::Stamped(numbers) => {
-                out.write_all(&[16])?;
-                out.write_all(&(numbers.len() as u32).to_le_bytes())?;
-                numbers.iter().try_for_each(|(volume, number)| {
-                    out.write_all(&volume.0.to_le_bytes())?;
-                    out.write_all(&number.to_le_bytes())
-                })
-            }
+            Record::Call(call, metadata) => write_call(call, metadata, out),
             Record::Mark(effects, hash) => {
                 out.write_all(&[9])?;
                 write_u64(&[*effects, *hash], out)
@@ -216,20 +94,21 @@ impl Record {
         }
         let bad = |what| TapeError::Damaged(index, what);
         let token = |n| token(n).ok_or(bad("a token"));
-        Ok(Some(match kind[0] {
+        let mut brought = Vec::new();
+        let call = match kind[0] {
             1 => {
                 let (read_only, priority) = (read_u8(input)? != 0, read_u8(input)?);
                 let bypass = read_u8(input)? != 0;
                 let size_bytes = read_u64(input)?;
-                Record::Attach(VolumeConfigRecord { size_bytes, read_only, priority, bypass })
+                Call::Attach(VolumeConfig { size_bytes, read_only, priority, bypass })
             }
-            2 => Record::Start(Nanos(read_u64(input)?), read_open(input, index)?),
+            2 => Call::Start(Nanos(read_u64(input)?), read_open(input, index)?),
             3 => {
                 let op = Op::from_u8(read_u8(input)?).ok_or(bad("an operation"))?;
                 let (flags, volume) = (Flags(read_u8(input)?), Volume(read_u32(input)?));
                 let (time, id) = (Nanos(read_u64(input)?), RequestId(read_u64(input)?));
                 let (offset, length) = (read_u64(input)?, read_u64(input)?);
-                Record::Request(id, Request { time, volume, op, flags, offset, length })
+                Call::Request(id, Request { time, volume, op, flags, offset, length })
             }
             4 => {
                 let outcome = match read_u8(input)? {
@@ -238,7 +117,6 @@ impl Record {
                 };
                 let (now, token) = (Nanos(read_u64(input)?), token(read_u64(input)?)?);
                 let count = read_u32(input)?;
-                let mut metadata = Vec::new();
                 for _ in 0..count {
                     let (buffer, offset) = (MetaBuffer(read_u32(input)?), read_u32(input)?);
                     let length = u64::from(read_u32(input)?);
@@ -246,16 +124,19 @@ impl Record {
                     if input.by_ref().take(length).read_to_end(&mut bytes)? as u64 != length {
                         return Err(bad("metadata cut short"));
                     }
-                    metadata.push((buffer, offset, bytes));
+                    brought.push((buffer, offset, bytes));
                 }
-                Record::Completion { now, token, outcome, metadata }
+                Call::Completion(now, token, outcome)
             }
-            5 => Record::Checksum(token(read_u64(input)?)?, read_u32(input)?),
-            6 => Record::Timeout(Nanos(read_u64(input)?)),
-            7 => Record::Destage,
-            12 => Record::PrepareStop,
-            17 => Record::RetryStores,
-            8 => Record::Stop(read_u8(input)? != 0),
+            5 => Call::Checksum(token(read_u64(input)?)?, read_u32(input)?),
+            6 => Call::Timeout(Nanos(read_u64(input)?)),
+            7 => Call::Destage,
+            12 => Call::PrepareStop,
+            17 => Call::RetryStores,
+            8 => match read_u8(input)? {
+                0 => Call::Stop(StopTarget::Flash),
+                _ => Call::Stop(StopTarget::Stores),
+            },
             10 => {
                 let policy = WritePolicy {
                     write_back: read_u8(input)? != 0,
@@ -263,21 +144,93 @@ impl Record {
                     allocate_on_read: read_u8(input)? != 0,
                 };
                 let dram = read_u8(input)? != 0;
-                Record::SetPolicy(policy, if dram { Acknowledge::Dram } else { Acknowledge::Flash })
+                Call::SetPolicy(policy, if dram { Acknowledge::Dram } else { Acknowledge::Flash })
             }
-            11 => Record::SetDramBlocks(read_u32(input)?),
-            13 => Record::Seal(read_seals(input)?),
-            14 => Record::KeepStamps(Volume(read_u32(input)?)),
-            15 => Record::Stamp,
-            18 => Record::Completed,
+            11 => Call::SetDramBlocks(read_u32(input)?),
+            13 => Call::Seal(read_seals(input)?),
+            14 => Call::KeepStamps(Volume(read_u32(input)?)),
+            15 => Call::Stamp,
+            18 => Call::Completed,
             16 => {
                 let count = read_u32(input)?;
                 let one = |_| Ok((Volume(read_u32(input)?), read_u64(input)?));
-                Record::Stamped((0..count).map(one).collect::<io::Result<_>>()?)
+                Call::Stamped((0..count).map(one).collect::<io::Result<_>>()?)
             }
-            9 => Record::Mark(read_u64(input)?, read_u64(input)?),
+            9 => return Ok(Some(Record::Mark(read_u64(input)?, read_u64(input)?))),
             _ => return Err(bad("an unknown kind")),
-        }))
+        };
+        Ok(Some(Record::Call(call, brought)))
+    }
+}
+
+/// Appends a call.
+pub(super) fn write_call(call: &Call, metadata: &Metadata, out: &mut impl Write) -> io::Result<()> {
+    match call {
+        Call::Attach(v) => {
+            out.write_all(&[1, v.read_only.into(), v.priority, v.bypass.into()])?;
+            out.write_all(&v.size_bytes.to_le_bytes())
+        }
+        Call::Start(now, open) => {
+            out.write_all(&[2])?;
+            out.write_all(&now.0.to_le_bytes())?;
+            write_open(open, out)
+        }
+        Call::Request(id, Request { time, volume, op, flags, offset, length }) => {
+            out.write_all(&[3, *op as u8, flags.0])?;
+            out.write_all(&volume.0.to_le_bytes())?;
+            write_u64(&[time.0, id.0, *offset, *length], out)
+        }
+        Call::Completion(now, token, outcome) => {
+            out.write_all(&[4, outcome_number(*outcome)])?;
+            write_u64(&[now.0, number(*token)], out)?;
+            out.write_all(&(metadata.len() as u32).to_le_bytes())?;
+            for (buffer, offset, bytes) in metadata {
+                for field in [buffer.0, *offset, bytes.len() as u32] {
+                    out.write_all(&field.to_le_bytes())?;
+                }
+                out.write_all(bytes)?;
+            }
+            Ok(())
+        }
+        Call::Checksum(token, value) => {
+            out.write_all(&[5])?;
+            write_u64(&[number(*token)], out)?;
+            out.write_all(&value.to_le_bytes())
+        }
+        Call::Timeout(now) => {
+            out.write_all(&[6])?;
+            write_u64(&[now.0], out)
+        }
+        Call::Destage => out.write_all(&[7]),
+        Call::RetryStores => out.write_all(&[17]),
+        Call::PrepareStop => out.write_all(&[12]),
+        Call::Stop(target) => out.write_all(&[8, (*target == StopTarget::Stores).into()]),
+        Call::SetPolicy(p, acknowledge) => out.write_all(&[
+            10,
+            p.write_back.into(),
+            p.allocate_on_write.into(),
+            p.allocate_on_read.into(),
+            (*acknowledge == Acknowledge::Dram).into(),
+        ]),
+        Call::Seal(volumes) => write_seals(volumes, out),
+        Call::SetDramBlocks(blocks) => {
+            out.write_all(&[11])?;
+            out.write_all(&blocks.to_le_bytes())
+        }
+        Call::KeepStamps(volume) => {
+            out.write_all(&[14])?;
+            out.write_all(&volume.0.to_le_bytes())
+        }
+        Call::Stamp => out.write_all(&[15]),
+        Call::Completed => out.write_all(&[18]),
+        Call::Stamped(numbers) => {
+            out.write_all(&[16])?;
+            out.write_all(&(numbers.len() as u32).to_le_bytes())?;
+            numbers.iter().try_for_each(|(volume, number)| {
+                out.write_all(&volume.0.to_le_bytes())?;
+                out.write_all(&number.to_le_bytes())
+            })
+        }
     }
 }
 

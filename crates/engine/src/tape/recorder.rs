@@ -2,12 +2,11 @@
 
 use std::io::{self, Write};
 
-use forebay_block::Nanos;
-use forebay_cache::{Cache, CacheConfig};
+use forebay_cache::{Cache, CacheConfig, Call};
 use forebay_effect::{Effect, MetaBuffer, Outcome, Place, Segment, Token};
 
 use super::hash::EffectHash;
-use super::record::Record;
+use super::record::{Metadata, Record, write_call};
 
 /// Records between marks: the precision with which a divergence can be located.
 const MARK_RECORDS: u64 = 256;
@@ -39,11 +38,14 @@ impl Recorder {
         Ok(Recorder { out, seen, records: 0, expected: Vec::new(), error: None })
     }
 
-    /// Writes a call into the machine, which follows immediately.
-    pub fn record(&mut self, record: &Record) {
-        if self.error.is_none() {
-            self.error = self.try_record(record).err();
-        }
+    /// Writes a call into the machine, which follows immediately. Before a completion, the bytes that were read are
+    /// already in the machine's buffers.
+    pub(crate) fn call(&mut self, call: &Call, cache: &mut Cache) {
+        let metadata = match *call {
+            Call::Completion(_, token, outcome) => self.brought(token, outcome, cache),
+            _ => Metadata::new(),
+        };
+        self.write(|out| write_call(call, &metadata, out));
     }
 
     /// Notes an effect of the machine.
@@ -61,29 +63,18 @@ impl Recorder {
         }
     }
 
-    /// Writes the end of a device effect, whose bytes are already in the machine's buffers.
-    pub(crate) fn completion(
-        &mut self,
-        now: Nanos,
-        token: Token,
-        outcome: Outcome,
-        cache: &mut Cache,
-    ) {
+    /// What a device effect that has ended has read into metadata buffers.
+    fn brought(&mut self, token: Token, outcome: Outcome, cache: &mut Cache) -> Metadata {
         let expected = self.expected.iter().position(|e| e.0 == token);
         let places = expected.map(|at| self.expected.swap_remove(at).1).unwrap_or_default();
         let bytes = |(buffer, offset, length): (MetaBuffer, u32, u32)| {
             let range = offset as usize..(offset + length) as usize;
             (buffer, offset, cache.meta(buffer)[range].to_vec())
         };
-        let metadata = match outcome {
+        match outcome {
             Ok(()) => places.into_iter().map(bytes).collect(),
-            Err(_) => Vec::new(),
-        };
-        self.record(&Record::Completion { now, token, outcome, metadata });
-    }
-
-    pub(crate) fn checksum(&mut self, token: Token, value: u32) {
-        self.record(&Record::Checksum(token, value));
+            Err(_) => Metadata::new(),
+        }
     }
 
     /// Ends the tape.
@@ -103,13 +94,16 @@ impl Recorder {
     }
 
     fn mark(&mut self) {
-        self.record(&Record::Mark(self.seen.effects, self.seen.hash));
+        let mark = Record::Mark(self.seen.effects, self.seen.hash);
+        self.write(|out| mark.write(out));
         self.records = 0;
     }
 
-    fn try_record(&mut self, record: &Record) -> io::Result<()> {
-        self.records += 1;
-        record.write(&mut self.out)
+    fn write(&mut self, record: impl FnOnce(&mut Box<dyn Write + Send>) -> io::Result<()>) {
+        if self.error.is_none() {
+            self.records += 1;
+            self.error = record(&mut self.out).err();
+        }
     }
 }
 

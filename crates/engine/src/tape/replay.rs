@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use forebay_block::Volume;
-use forebay_cache::{Cache, CacheConfig, StopTarget, VOLUMES_MAX, VolumeConfig};
+use forebay_cache::{Cache, CacheConfig, Call, VOLUMES_MAX};
 use forebay_effect::{Effect, MetaBuffer, Place, Segment};
 
 use super::hash::{EffectHash, number};
-use super::record::{Record, TapeError, read_array, read_u32};
+use super::record::{Metadata, Record, TapeError, read_array, read_u32};
 
 /// The results of a replay that did not diverge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -37,17 +37,19 @@ pub fn replay(tape: impl Read, config: CacheConfig) -> Result<Replayed, TapeErro
     let mut replayed = Replayed::default();
     while let Some(record) = player.next()? {
         replayed.records += 1;
-        if let Record::Mark(effects, hash) = record {
-            let given = (player.seen.effects, player.seen.hash);
-            if given != (effects, hash) {
-                let recorded = (effects, hash);
-                return Err(TapeError::Diverged { record: player.index, recorded, given });
+        match record {
+            Record::Mark(effects, hash) => {
+                let (recorded, given) = ((effects, hash), (player.seen.effects, player.seen.hash));
+                if given != recorded {
+                    return Err(TapeError::Diverged { record: player.index, recorded, given });
+                }
+                replayed.marks += 1;
             }
-            replayed.marks += 1;
-            continue;
+            Record::Call(call, metadata) => {
+                player.play(call, metadata)?;
+                replayed.records += player.poll()?;
+            }
         }
-        player.play(record)?;
-        replayed.records += player.poll()?;
     }
     replayed.effects = player.seen.effects;
     Ok(replayed)
@@ -99,74 +101,43 @@ impl<R: Read> Player<R> {
         Record::read(&mut self.tape, self.index)
     }
 
-    fn play(&mut self, record: Record) -> Result<(), TapeError> {
-        self.check(&record).map_err(|what| TapeError::Damaged(self.index, what))?;
-        let cache = &mut self.cache;
-        match record {
-            Record::Attach(v) => {
-                cache.attach(VolumeConfig {
-                    size_bytes: v.size_bytes,
-                    read_only: v.read_only,
-                    priority: v.priority,
-                    bypass: v.bypass,
-                });
-            }
-            Record::Start(now, open) => {
-                self.started = true;
-                cache.start(now, open);
-            }
-            Record::Request(id, request) => {
-                self.requests.insert(id.0);
-                cache.handle_request(id, request);
-            }
-            Record::Completion { now, token, outcome, metadata } => {
-                self.under_way.remove(&number(token));
-                for (buffer, offset, bytes) in metadata {
-                    let place = &mut cache.meta_mut(buffer)[offset as usize..];
-                    place[..bytes.len()].copy_from_slice(&bytes);
-                }
-                cache.handle_completion(now, token, outcome);
-            }
-            Record::Timeout(now) => cache.handle_timeout(now),
-            Record::Destage => cache.destage(),
-            Record::RetryStores => cache.retry_stores(),
-            Record::PrepareStop => cache.prepare_stop(),
-            Record::Stop(destage) => {
-                cache.stop(if destage { StopTarget::Stores } else { StopTarget::Flash });
-            }
-            Record::SetPolicy(policy, acknowledge) => cache.set_policy(policy, acknowledge),
-            Record::Seal(volumes) => cache.seal(volumes),
-            Record::KeepStamps(volume) => cache.keep_stamps(volume),
-            Record::Stamp => cache.stamp(),
-            Record::Completed => cache.completed(),
-            Record::Stamped(numbers) => cache.stamped(&numbers),
-            Record::SetDramBlocks(blocks) => cache.set_dram_blocks(blocks),
-            Record::Checksum(..) | Record::Mark(..) => {}
+    fn play(&mut self, call: Call, metadata: Metadata) -> Result<(), TapeError> {
+        self.check(&call, &metadata).map_err(|what| TapeError::Damaged(self.index, what))?;
+        match &call {
+            Call::Start(..) => self.started = true,
+            Call::Request(id, _) => _ = self.requests.insert(id.0),
+            Call::Completion(_, token, _) => _ = self.under_way.remove(&number(*token)),
+            _ => {}
         }
+        for (buffer, offset, bytes) in metadata {
+            let place = &mut self.cache.meta_mut(buffer)[offset as usize..];
+            place[..bytes.len()].copy_from_slice(&bytes);
+        }
+        call.apply(&mut self.cache);
         Ok(())
     }
 
-    /// What the record contains that no driver may do now.
-    fn check(&self, record: &Record) -> Result<(), &'static str> {
+    /// Why no driver may make this call now.
+    fn check(&self, call: &Call, metadata: &Metadata) -> Result<(), &'static str> {
         let cache = &self.cache;
         let count = cache.volume_count();
         let attached = |volume: Volume| volume.index() < count;
-        let fault = match record {
-            Record::Attach(_) if self.started || count >= VOLUMES_MAX => {
+        let fault = match call {
+            Call::Attach(_) if self.started || count >= VOLUMES_MAX => {
                 "more volumes than the cache supports"
             }
-            Record::Attach(v) if v.priority == 0 => "a priority",
-            Record::Attach(v) if !v.size_bytes.is_multiple_of(512) => "an invalid volume size",
-            Record::KeepStamps(_) | Record::Start(..) if self.started => "a second start",
-            Record::Seal(volumes) if volumes.iter().any(|v| !attached(v.volume)) => {
+            Call::Attach(v) if v.priority == 0 => "a priority",
+            Call::Attach(v) if !v.size_bytes.is_multiple_of(512) => "an invalid volume size",
+            Call::KeepStamps(_) | Call::Start(..) if self.started => "a second start",
+            Call::Seal(volumes) if volumes.iter().any(|v| !attached(v.volume)) => {
                 "a seal of an unknown volume"
             }
-            Record::KeepStamps(volume) if !attached(*volume) => "stamps of an unknown volume",
-            Record::Request(..) if !cache.has_room() => "more requests than the cache supports",
-            Record::Request(id, _) if id.0 == u64::MAX || self.requests.contains(&id.0) => {
+            Call::KeepStamps(volume) if !attached(*volume) => "stamps of an unknown volume",
+            Call::Request(..) if !cache.has_room() => "more requests than the cache supports",
+            Call::Request(id, _) if id.0 == u64::MAX || self.requests.contains(&id.0) => {
                 "an invalid request number"
             }
-            Record::Completion { token, metadata, .. } => {
+            Call::Completion(_, token, _) => {
                 let Some(reads) = self.under_way.get(&number(*token)) else {
                     return Err("the completion of an operation that is not in flight");
                 };
@@ -178,16 +149,16 @@ impl<R: Read> Player<R> {
                 }
                 "unexpected metadata"
             }
-            Record::Stamped(numbers) if !are_among(cache.stamping(), numbers) => {
+            Call::Stamped(numbers) if !are_among(cache.stamping(), numbers) => {
                 "stamps that were not requested"
             }
-            Record::SetDramBlocks(blocks)
+            Call::SetDramBlocks(blocks)
                 if *blocks < cache.config().shards.into()
                     || *blocks > cache.config().dram_blocks =>
             {
                 "an invalid cache size"
             }
-            Record::Checksum(..) => "a checksum that was not requested",
+            Call::Checksum(..) => "a checksum that was not requested",
             _ => return Ok(()),
         };
         Err(fault)
@@ -219,8 +190,8 @@ impl<R: Read> Player<R> {
             }
             if let Effect::Checksum { token, .. } = effect {
                 match self.next()? {
-                    Some(Record::Checksum(of, value)) if of == token => {
-                        self.cache.handle_checksum(token, value);
+                    Some(Record::Call(answer @ Call::Checksum(of, _), _)) if of == token => {
+                        answer.apply(&mut self.cache);
                     }
                     _ => return Err(TapeError::Damaged(self.index, "a checksum is missing")),
                 }
