@@ -155,7 +155,7 @@ impl Shard {
         let fetched = matches!(kind, Kind::Fetch | Kind::FetchLine);
         self.finish(context, t, |tiers, _, id| {
             // A store that fails is not to take memory from others.
-            if fetched && tiers.blocks[id].valid == 0 && tiers.blocks[id].frame().is_some() {
+            if fetched && tiers.blocks[id].valid() == 0 && tiers.blocks[id].frame().is_some() {
                 tiers.release_frame(id);
             }
         });
@@ -174,7 +174,7 @@ impl Shard {
             if let Some(from) = bounce {
                 tiers.blocks.merge(context, id, from, had);
             }
-            tiers.blocks[id].valid |= had;
+            tiers.blocks.arrived(id, had);
         });
         lines::came_in(&mut self.tiers, context, key, count);
     }
@@ -194,7 +194,7 @@ impl Shard {
         let log = context.log.as_deref().expect("a record needs a log");
         let seed = log.payload_seed(key, position);
         let frame = self.tiers.transfers[t].bounce.or(e.frame()).expect("a frame was read into");
-        let segments = self.tiers.blocks.granules().payload(frame, e.flash_valid, None);
+        let segments = self.tiers.blocks.granules().payload(frame, e.flash_valid(), None);
         let effect = Effect::Checksum { token: self.tiers.transfers.token(t), seed };
         context.effects.push_with(effect, segments);
     }
@@ -249,11 +249,11 @@ impl Shard {
                     false => context.stats.promotions += 1,
                 }
                 self.finish(context, t, |tiers, context, id| {
-                    let mask = tiers.blocks[id].flash_valid;
+                    let mask = tiers.blocks[id].flash_valid();
                     if let Some(from) = bounce {
                         tiers.blocks.merge(context, id, from, mask);
                     }
-                    tiers.blocks[id].valid |= mask;
+                    tiers.blocks.arrived(id, mask);
                 });
             }
             Ok(false) if destage => {
@@ -273,9 +273,8 @@ impl Shard {
                 let id = self.tiers.blocks.entry_of(key);
                 if self.tiers.blocks[id].owed() == 0 {
                     // The backing store has it too. The entry stays, so that no write bypasses
-                    // the record that is still on flash: until its region is free or, in the slots
-                    // layout, until it is forgotten there.
-                    self.tiers.blocks[id].flash_valid = 0;
+                    // the record that is still on flash.
+                    self.tiers.blocks.record_unusable(context, id);
                     self.finish(context, t, |tiers, context, id| {
                         // The record's region may have been freed meanwhile.
                         if tiers.blocks[id].position().is_some() {
@@ -315,11 +314,8 @@ impl Shard {
         };
         self.waiting.end_applied(&mut self.tiers.transfers[t].waiters, context, Ok(()));
         self.finish(context, t, |tiers, context, id| {
-            let was = tiers.blocks[id].is_dirty();
-            tiers.blocks[id].dirty &= !dirty;
-            tiers.blocks.count_dirty(id, was, context.volumes);
             let e = &tiers.blocks[id];
-            if let (Some(old), true) = (e.position(), e.flash_dirty != 0) {
+            if let (Some(old), true) = (e.position(), e.flash_dirty() != 0) {
                 let log = context.log.as_deref().expect("a record needs a log");
                 moved = Some((log.region_of(old), log.region_of(position)));
             }
@@ -329,7 +325,7 @@ impl Shard {
             {
                 (to.position, to.checksum) = (old, tiers.blocks.record(id).checksum);
             }
-            tiers.flash.set_record(&mut tiers.blocks, context, id, Some(to));
+            tiers.flash.logged(&mut tiers.blocks, context, id, to);
         });
         self.tiers.evict_from_flash(context);
         self.tiers.transfers.close_runs(context);

@@ -25,7 +25,6 @@ mod blocks;
 mod complete;
 mod destager;
 mod dram;
-pub(crate) mod entry;
 mod flash_tier;
 pub(crate) mod flush;
 mod frames;
@@ -34,7 +33,6 @@ pub(crate) mod index;
 mod piece;
 mod pieces;
 mod recover;
-mod regions;
 mod tiers;
 mod transfer;
 mod transfers;
@@ -55,7 +53,7 @@ use crate::stats::CacheStats;
 use crate::volume_set::VolumeSet;
 use crate::volumes::Volumes;
 use crate::world::Mode;
-pub(crate) use blocks::FlashRecord;
+pub(crate) use blocks::{FlashRecord, entry};
 use destager::Destager;
 pub(crate) use destager::{CarryState, JobState, Target};
 pub(crate) use destager::{apart, owed};
@@ -230,7 +228,7 @@ impl Shard {
     /// Whether a record in the region, of volumes other than these, is dirty and can be destaged.
     pub fn region_is_dirty_but(&self, region: u32, volumes: VolumeSet) -> bool {
         let other = |e: &entry::Entry| e.owed() != 0 && !e.has(UNREADABLE) && !volumes.has(e.key());
-        self.tiers.flash.region_has_dirty(&self.tiers.blocks, region, other)
+        self.tiers.blocks.region_has_dirty(region, other)
     }
 
     // ---- all blocks, step by step ----

@@ -46,7 +46,7 @@ impl Recovery {
 
     /// The dirty granules in the newest record of a block so far, if there is one.
     pub fn dirty(&self, blocks: &Blocks, key: BlockKey) -> u16 {
-        let dirty = |id| blocks[id].flash_dirty;
+        let dirty = |id| blocks[id].flash_dirty();
         self.spilled.get(&key).map_or_else(|| blocks.find(key).map_or(0, dirty), |s| s.dirty)
     }
 

@@ -22,7 +22,7 @@ use super::Piece;
 use super::ShardContext;
 use super::blocks::Blocks;
 use super::dram::Dram;
-use super::entry::{EntryId, IN_DIRTY_LIST, LEAVING};
+use super::entry::{EntryId, LEAVING};
 use super::flash_tier::replacement::FlashReplacement;
 use super::flash_tier::returns::Returns;
 use super::flash_tier::{FlashTier, IfEvicted};
@@ -266,9 +266,7 @@ impl Tiers {
     #[cold]
     fn give_frame_away(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
         if self.blocks[id].transfer().is_some() && self.is_in_transit(id) {
-            let was_dirty = self.blocks[id].is_dirty();
-            self.blocks[id].dirty = 0;
-            self.blocks.count_dirty(id, was_dirty, context.volumes);
+            self.blocks.stored(context, id);
             self.release_frame(id);
         }
     }
@@ -340,15 +338,20 @@ impl Tiers {
         }
     }
 
+    /// A direct write makes what the frame holds of these granules old or unknown: a frame that then holds nothing
+    /// is released.
+    pub fn outdate(&mut self, id: EntryId, granules: u16) {
+        self.blocks.outdated(id, granules);
+        if self.blocks[id].valid() == 0 && self.blocks[id].frame().is_some() {
+            self.release_frame(id);
+        }
+    }
+
+    /// The block leaves its frame, which holds nothing dirty.
     pub fn release_frame(&mut self, id: EntryId) {
-        let e = &mut self.blocks[id];
-        let frame = e.frame().expect("a frame to release");
-        assert!(e.dirty == 0, "a dirty frame released");
-        let (leaving, listed) = (e.has(LEAVING), e.has(IN_DIRTY_LIST));
-        debug_assert!(!listed);
-        e.set_frame(None);
-        e.valid = 0;
-        e.clear(LEAVING);
+        let leaving = self.blocks[id].has(LEAVING);
+        let frame = self.blocks.left(id);
+        let e = &self.blocks[id];
         let (key, recorded) = (e.key(), e.position().is_some());
         let local = self.blocks.local(frame);
         self.dram.take_refusal(local);
@@ -360,7 +363,6 @@ impl Tiers {
         } else {
             self.dram.remove(local);
         }
-        self.blocks.free_frame(frame);
         self.flash.update_residence(&self.blocks, id, IfEvicted::Leaves);
         self.room = true;
     }

@@ -149,8 +149,8 @@ fn enter_flash(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId) {
     let rests = e.frame().is_some()
         && e.transfer().is_none()
         && e.position().is_none()
-        && e.valid != 0
-        && e.dirty == 0
+        && e.valid() != 0
+        && e.dirty() == 0
         && !e.has(LEAVING)
         && !e.has(WANTS_APPEND);
     if rests
