@@ -51,7 +51,7 @@ impl Shard {
         match kind {
             Kind::Fetch => self.fetched(context, t, result),
             Kind::FetchLine => {
-                self.tiers.lines.ended();
+                lines::ended(&mut self.tiers);
                 self.fetched(context, t, result);
             }
             Kind::FlashRead { position }
@@ -114,7 +114,7 @@ impl Shard {
             }
         }
         let mut waiters = self.tiers.transfers.remove(t).waiters;
-        self.tiers.room = true;
+        self.tiers.note_room();
         // The transfer that a write was found to wait for.
         let mut next = None;
         while let Some(w) = self.waiting.pop_front(&mut waiters) {

@@ -160,7 +160,7 @@ impl Shard {
 
     /// No more lines are fetched ahead, and queues choose no more blocks.
     pub fn stop_lines(&mut self) {
-        self.tiers.lines.stop();
+        self.tiers.stop_lines();
         self.tiers.flash.queues.iter_mut().for_each(|queues| queues.stop());
     }
 
@@ -221,7 +221,9 @@ impl Shard {
     pub fn forget_region(&mut self, context: &mut ShardContext<'_>, region: u32) -> Forgotten {
         let Tiers { flash, blocks, .. } = &mut self.tiers;
         let (forgotten, room) = flash.forget_region(blocks, context, region);
-        self.tiers.room |= room;
+        if room {
+            self.tiers.note_room();
+        }
         forgotten
     }
 
@@ -278,7 +280,7 @@ impl Shard {
                 self.tiers.forget_if_empty(context, id);
             }
         }
-        self.tiers.room = true;
+        self.tiers.note_room();
         (end < self.tiers.blocks.capacity()).then_some(EntryId::new(end))
     }
 }

@@ -140,7 +140,9 @@ impl Shard {
             Some(t) => self.waiting.push_back(&mut self.tiers.transfers[t].waiters, w),
             None => {
                 // What was free before did not help it.
-                self.tiers.room &= self.waiting.is_any_starved();
+                if !self.waiting.is_any_starved() {
+                    self.tiers.take_room();
+                }
                 self.waiting.starve(w);
             }
         }
@@ -152,12 +154,12 @@ impl Shard {
     /// Whether there may now be room for waiting pieces.
     #[inline]
     pub fn may_serve(&self) -> bool {
-        self.tiers.room && self.waiting.is_any_starved()
+        self.tiers.has_room() && self.waiting.is_any_starved()
     }
 
     /// Evaluates waiting pieces for which there may now be room. Bounded: each is tried once.
     pub fn serve_starved(&mut self, context: &mut ShardContext<'_>) -> bool {
-        if !core::mem::take(&mut self.tiers.room) || !self.waiting.is_any_starved() {
+        if !self.tiers.take_room() || !self.waiting.is_any_starved() {
             return false;
         }
         let mut starved = self.waiting.take_starved();
@@ -166,7 +168,7 @@ impl Shard {
                 // Still no room: it keeps its place before the rest.
                 self.waiting.starve_behind(starved);
                 // What its attempt took and gave back is no room for it.
-                self.tiers.room = false;
+                self.tiers.take_room();
                 break;
             }
         }
@@ -176,14 +178,15 @@ impl Shard {
 
     /// Waiting pieces may try again.
     pub fn call_starved(&mut self) {
-        self.tiers.room = true;
+        self.tiers.note_room();
     }
 
     /// All shards have forgotten a region. Pieces that wait for an index entry try again, whether
     /// or not the region had any of this shard; otherwise the next region would not be requested.
     pub fn region_forgotten(&mut self, context: &ShardContext<'_>) {
-        self.tiers.room |=
-            self.waits_for_an_entry() && !context.mode.sabotage.is(Bug::EntryWaiterForgotten);
+        if self.waits_for_an_entry() && !context.mode.sabotage.is(Bug::EntryWaiterForgotten) {
+            self.tiers.note_room();
+        }
     }
 
     /// Fails the modifying pieces that wait for room, except those that can bypass flash.

@@ -51,18 +51,13 @@ impl Recovery {
     }
 
     /// A tombstone found by recovery. Returns whether it frees an index entry.
-    pub fn tombstone(
-        &mut self,
-        Tiers { blocks, flash, room, .. }: &mut Tiers,
-        context: &mut ShardContext<'_>,
-        key: BlockKey,
-    ) {
+    pub fn tombstone(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) {
         self.spilled.remove(&key);
-        let Some(id) = blocks.find(key) else { return };
-        if blocks[id].position().is_some() {
-            flash.set_record(blocks, context, id, None);
+        let Some(id) = tiers.blocks.find(key) else { return };
+        if tiers.blocks[id].position().is_some() {
+            tiers.flash.set_record(&mut tiers.blocks, context, id, None);
         }
-        *room |= flash.forget_if_empty(blocks, context, id);
+        tiers.forget_if_empty(context, id);
     }
 
     /// Recovery has returned everything: spilled records take the free places. Adds to `left` the

@@ -66,9 +66,9 @@ pub(crate) struct Tiers {
     pub flash: FlashTier,
     pub transfers: Transfers,
     pub flushes: Flushes,
-    pub lines: Lines,
+    lines: Lines,
     /// Something became free since pieces that wait for room were last tried.
-    pub room: bool,
+    room: bool,
     /// Consecutive failed destages, without a flash tier.
     destages_failed: u32,
 }
@@ -107,6 +107,35 @@ impl Tiers {
             room: false,
             destages_failed: 0,
         }
+    }
+
+    /// Something has become free: pieces that wait for room may try again.
+    #[inline]
+    pub fn note_room(&mut self) {
+        self.room = true;
+    }
+
+    /// Whether something has become free since the last [`take_room`](Self::take_room).
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.room
+    }
+
+    /// Pieces that wait for room are tried, or what became free is no room for them. Returns whether something had
+    /// become free.
+    #[inline]
+    pub fn take_room(&mut self) -> bool {
+        core::mem::take(&mut self.room)
+    }
+
+    /// No more lines are fetched ahead.
+    pub fn stop_lines(&mut self) {
+        self.lines.stop();
+    }
+
+    /// Whether lines are being read from a backing store.
+    pub fn is_fetching_lines(&self) -> bool {
+        self.lines.is_fetching()
     }
 
     /// A destage from DRAM has ended, successfully or not.

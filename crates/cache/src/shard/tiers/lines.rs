@@ -50,11 +50,6 @@ impl Lines {
         self.under_way += u32::from(alone);
     }
 
-    /// A read of a line has ended.
-    pub fn ended(&mut self) {
-        self.under_way -= 1;
-    }
-
     /// Whether reads of lines are in progress.
     pub fn is_fetching(&self) -> bool {
         self.under_way > 0
@@ -76,6 +71,11 @@ impl Lines {
             self.wanted.push(first);
         }
     }
+}
+
+/// A read of a line has ended.
+pub(in crate::shard) fn ended(tiers: &mut Tiers) {
+    tiers.lines.under_way -= 1;
 }
 
 /// Fetches the unknown blocks of wanted lines, as far as there are frames.
