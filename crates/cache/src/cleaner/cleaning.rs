@@ -178,7 +178,7 @@ impl Cleaner {
             }
             let shard = &mut s.world.shards[n];
             let state = shard.destager.step(&mut shard.tiers, &mut shard_context!(s.world));
-            shard.close_runs(&mut shard_context!(s.world));
+            shard.end_turn(&mut shard_context!(s.world));
             let JobState::Written { volumes, error, unreadable, failed } = state else {
                 continue;
             };

@@ -42,7 +42,7 @@ impl Shard {
         }
         if kind.is_direct() {
             if result.is_ok() && direct::goes_on(self, context, t) {
-                return self.close_runs(context);
+                return self.end_turn(context);
             }
             // Counted before a request learns of the end: a sync that it begins covers the write.
             let Transfer { key, start, end, .. } = self.tiers.transfers[t];
@@ -84,7 +84,7 @@ impl Shard {
                 unreachable!("the log reports the end of {kind:?}")
             }
         }
-        self.close_runs(context);
+        self.end_turn(context);
     }
 
     /// Ends a transfer: frees its blocks (`each` first advances their state), then evaluates its
@@ -221,7 +221,7 @@ impl Shard {
             Some(_) => Err(IoError::Corrupt),
         };
         self.flash_read_ended(context, t, end);
-        self.tiers.transfers.close_runs(context);
+        self.close_runs(context);
     }
 
     /// A read from flash has ended: `Ok(true)` good, `Ok(false)` overtaken by reclaiming.
@@ -307,7 +307,7 @@ impl Shard {
                 let to = FlashRecord { position, checksum, valid, dirty };
                 let moved = self.destager.carried(&mut self.tiers, context, t, from, to);
                 self.finish(context, t, |_, _, _| {});
-                self.tiers.transfers.close_runs(context);
+                self.close_runs(context);
                 return moved;
             }
             other => unreachable!("the log does not report the end of {other:?}"),
@@ -328,7 +328,7 @@ impl Shard {
             tiers.flash.logged(&mut tiers.blocks, context, id, to);
         });
         self.tiers.evict_from_flash(context);
-        self.tiers.transfers.close_runs(context);
+        self.close_runs(context);
         moved
     }
 
@@ -354,7 +354,7 @@ impl Shard {
             tiers.flushes.covered(&mut tiers.blocks, id, false);
             tiers.blocks.relist_dirty(id);
         });
-        self.tiers.transfers.close_runs(context);
+        self.close_runs(context);
     }
 
     /// The log has no room for a record whose store fails: it was not written, and stays dirty, or
@@ -364,7 +364,7 @@ impl Shard {
         if matches!(self.tiers.transfers[t].kind, Kind::Carry { .. }) {
             self.destager.reinsertion_refused(&self.tiers, context, t);
             self.finish(context, t, |_, _, _| {});
-            return self.tiers.transfers.close_runs(context);
+            return self.close_runs(context);
         }
         context.stats.appends_refused += 1;
         self.waiting.end_applied(
@@ -376,7 +376,7 @@ impl Shard {
             tiers.flushes.covered(&mut tiers.blocks, id, false);
             tiers.blocks.relist_dirty(id);
         });
-        self.tiers.transfers.close_runs(context);
+        self.close_runs(context);
     }
 
     /// The extent of a block is durably marked: its record may become stale.
@@ -389,7 +389,7 @@ impl Shard {
             } else {
                 self.finish_failed(context, t, e);
             }
-            return self.tiers.transfers.close_runs(context);
+            return self.close_runs(context);
         }
         let key = self.tiers.transfers[t].key;
         let poison = matches!(self.tiers.transfers[t].kind, Kind::Activate { poison: true });
@@ -416,6 +416,6 @@ impl Shard {
         if let Some(id) = self.tiers.blocks.find(key) {
             self.tiers.blocks[id].clear(MARKED);
         }
-        self.tiers.transfers.close_runs(context);
+        self.close_runs(context);
     }
 }

@@ -34,11 +34,17 @@ impl Shard {
         }
     }
 
-    /// Gives the runs being collected to the driver.
-    pub fn close_runs(&mut self, context: &mut ShardContext<'_>) {
+    /// The shard has evaluated all pieces of a turn: gives the runs being collected to the driver, fetches the lines
+    /// that are wanted, and takes the next steps of queues.
+    pub fn end_turn(&mut self, context: &mut ShardContext<'_>) {
+        self.close_runs(context);
+        queues::step(&mut self.tiers, context);
+    }
+
+    /// Gives the runs being collected to the driver, and fetches the lines that are wanted.
+    pub(super) fn close_runs(&mut self, context: &mut ShardContext<'_>) {
         self.tiers.transfers.close_runs(context);
         lines::fetch_lines(&mut self.tiers, context);
-        queues::step(&mut self.tiers, context);
     }
 
     /// Whether there is a place for another waiting piece.
@@ -55,7 +61,7 @@ impl Shard {
         }
     }
 
-    /// A piece of a request arrives. The caller ends its calls with [`Shard::close_runs`].
+    /// A piece of a request arrives. The caller ends its calls with [`Shard::end_turn`].
     pub fn access(&mut self, context: &mut ShardContext<'_>, piece: Piece) -> Evaluated {
         if self.waiting.is_full() {
             return Evaluated::Full;
@@ -172,7 +178,7 @@ impl Shard {
                 break;
             }
         }
-        self.tiers.transfers.close_runs(context);
+        self.close_runs(context);
         true
     }
 
@@ -217,7 +223,7 @@ impl Shard {
             }
         }
         self.waiting.put_back_starved(others);
-        self.tiers.transfers.close_runs(context);
+        self.close_runs(context);
     }
 
     /// Whether pieces wait for an index entry.
@@ -243,6 +249,6 @@ impl Shard {
         while let Some(w) = self.waiting.pop_front(&mut parked) {
             self.try_again(context, w);
         }
-        self.tiers.transfers.close_runs(context);
+        self.close_runs(context);
     }
 }
