@@ -351,8 +351,7 @@ impl Shard {
         }
         self.finish(context, t, |tiers, _, id| {
             tiers.blocks[id].set(crate::shard::entry::DOUBTFUL);
-            tiers.flushes.covered(&mut tiers.blocks, id, false);
-            tiers.blocks.relist_dirty(id);
+            tiers.not_logged(id);
         });
         self.close_runs(context);
     }
@@ -373,8 +372,7 @@ impl Shard {
             Err(IoError::Device),
         );
         self.finish(context, t, |tiers, _, id| {
-            tiers.flushes.covered(&mut tiers.blocks, id, false);
-            tiers.blocks.relist_dirty(id);
+            tiers.not_logged(id);
         });
         self.close_runs(context);
     }

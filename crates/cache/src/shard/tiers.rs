@@ -396,6 +396,12 @@ impl Tiers {
         self.room = true;
     }
 
+    /// The log has not taken the dirty granules of the block, which stays dirty: a flush that waited for it fails.
+    pub fn not_logged(&mut self, id: EntryId) {
+        self.flushes.covered(&mut self.blocks, id, false);
+        self.blocks.relist_dirty(id);
+    }
+
     /// Forgets an empty entry.
     pub fn forget_if_empty(&mut self, context: &ShardContext<'_>, id: EntryId) {
         self.room |= self.flash.forget_if_empty(&mut self.blocks, context, id);

@@ -264,7 +264,9 @@ impl FlashTier {
         if changed.is_empty() || self.replacement.is_none() {
             return;
         }
-        for id in (0..blocks.capacity()).map(EntryId::new) {
+        let any = changed.iter().any(|volume| context.volumes[volume].owed > 0);
+        let entries = if any { blocks.capacity() } else { 0 };
+        for id in (0..entries).map(EntryId::new) {
             let e = &blocks[id];
             if !e.is_vacant() && e.flash_dirty() != 0 && changed.has(e.key()) {
                 self.update_residence(blocks, id, IfEvicted::Stays);

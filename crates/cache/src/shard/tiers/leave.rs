@@ -145,8 +145,7 @@ pub(in crate::shard) fn take_next_step(
             tiers.flushes.covered(&mut tiers.blocks, id, true);
         } else if context.flash.logs(tiers.blocks[id].key()) {
             if tiers.append(context, id, true).is_none() {
-                tiers.flushes.covered(&mut tiers.blocks, id, false);
-                tiers.blocks.relist_dirty(id);
+                tiers.not_logged(id);
             }
             return;
         } else {
