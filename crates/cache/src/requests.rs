@@ -84,7 +84,7 @@ impl World {
         let mut last_shard = None;
         let halt = self.hand_out(request, &mut last_shard);
         if let Some(n) = last_shard {
-            self.shards[n].close_runs(&mut shard_context!(self));
+            self.shards[n].end_turn(&mut shard_context!(self));
         }
         let r = &self.front.requests[request];
         debug_assert!(r.outstanding <= self.config.request_blocks_max);
@@ -130,7 +130,7 @@ impl World {
             if let Some(last) = last_shard.replace(n)
                 && last != n
             {
-                self.shards[last].close_runs(&mut context);
+                self.shards[last].end_turn(&mut context);
             }
             let access = self.shards[n].access(&mut context, piece);
             let r = &mut self.front.requests[request];

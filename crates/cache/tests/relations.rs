@@ -185,6 +185,19 @@ fn layered_fetches_the_line_of_a_block_that_leaves_memory() {
 }
 
 #[test]
+fn layered_fetches_the_line_of_a_block_that_waited_for_its_mark_without_a_further_request() {
+    let mut d = with(Relation::Layered, THROUGH, 2);
+    write(&mut d, 5);
+    read(&mut d, 20);
+    // Block 5 leaves; its store owes a sync, so that the log has to mark its extent first. That ends last.
+    d.read(40);
+    d.complete_first(is_read, Ok(()));
+    assert_eq!(stats(&d).line_blocks, 0);
+    d.settle();
+    assert_eq!(stats(&d).line_blocks, 3);
+}
+
+#[test]
 fn lines_leave_frames_to_others() {
     let mut config = with_flash(THROUGH.0, THROUGH.1);
     config.flash.as_mut().expect("there is flash").line_blocks = 16;

@@ -176,7 +176,7 @@ impl Cleaner {
             }
             let shard = &mut s.world.shards[n];
             let state = shard.destager.step(&mut shard.tiers, &mut shard_context!(s.world));
-            shard.close_runs(&mut shard_context!(s.world));
+            shard.end_turn(&mut shard_context!(s.world));
             let JobState::Written { volumes, error, unreadable, failed } = state else {
                 continue;
             };
@@ -390,7 +390,7 @@ impl Cleaner {
         // Another attempt would not help unreadable records. But their region cannot be reused, and the log must
         // learn of that.
         let owes = active.unreadable
-            || s.world.shards.iter().any(|shard| shard.tiers.flash.region_is_dirty(region));
+            || s.world.shards.iter().any(|shard| shard.tiers.blocks.region_is_dirty(region));
         let leaves_out = active.whole && !active.skipped.is_empty();
         if owes && active.work.destages() {
             self.note_unread(region);
@@ -435,7 +435,7 @@ impl Cleaner {
     pub fn push_all_dirty(&mut self, world: &World) {
         let regions = world.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
         for region in 0..regions {
-            let dirty = world.shards.iter().any(|s| s.tiers.flash.region_is_dirty(region));
+            let dirty = world.shards.iter().any(|s| s.tiers.blocks.region_is_dirty(region));
             if dirty && !self.is_wanted_clean(region) {
                 self.push(Work::Destage(region));
             }

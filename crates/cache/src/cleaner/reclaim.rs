@@ -260,7 +260,7 @@ impl Cleaner {
         }
         active.phase = Phase::Moving { region, failed: false };
         for shard in &mut world.shards {
-            shard.tiers.flash.move_begin(&shard.tiers.blocks, &shard_context!(world), region);
+            shard.tiers.flash.move_begin(&mut shard.tiers.blocks, &shard_context!(world), region);
         }
         true
     }
@@ -270,7 +270,8 @@ impl Cleaner {
         let Phase::Moving { region, failed } = &mut active.phase else { return false };
         let (mut done, mut given) = (true, false);
         for shard in &mut s.world.shards {
-            match shard.tiers.flash.move_step(&shard.tiers.blocks, &mut shard_context!(s.world)) {
+            match shard.tiers.flash.move_step(&mut shard.tiers.blocks, &mut shard_context!(s.world))
+            {
                 MoveState::Busy | MoveState::More => done = false,
                 MoveState::Given => (done, given) = (false, true),
                 MoveState::Done => {}
@@ -308,7 +309,7 @@ fn holds_unreadable(world: &World, region: u32) -> bool {
 
 /// Room in the log for the mappings of a region.
 pub(super) fn room_for_moves(world: &World, region: u32) -> MoveRoom {
-    let entries = world.shards.iter().map(|shard| shard.tiers.flash.region_entries(region));
+    let entries = world.shards.iter().map(|shard| shard.tiers.blocks.region_entries(region));
     let count = entries.map(u64::from).sum();
     world.log.as_ref().map_or(MoveRoom::Never, |log| log.room_for_moves(count))
 }

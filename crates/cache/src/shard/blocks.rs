@@ -2,7 +2,12 @@
 //!
 //! The invariants of a single block are at [`Entry`]. The counts and lists over all blocks are
 //! here: a frame is in the dirty list of its volume exactly while its entry says so
-//! ([`IN_DIRTY_LIST`]), and the volumes' gauges of dirty blocks change together with the masks.
+//! ([`IN_DIRTY_LIST`](entry::IN_DIRTY_LIST)), and a record is in the list of its region. `transitions.rs` lists all
+//! ways in which a block's masks change; the counts of dirty and lost data change together with them.
+
+pub(crate) mod entry;
+mod regions;
+mod transitions;
 
 use core::ops;
 
@@ -10,14 +15,14 @@ use forebay_block::Volume;
 use forebay_effect::{Effect, Place};
 use forebay_flash::{BlockKey, Position};
 
+use self::entry::{Entry, EntryId, LEAVING, RecordNode};
+use self::regions::RegionLists;
 use super::ShardContext;
-use super::entry::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, LEAVING, RecordNode, UNREADABLE};
 use super::frames::{Frame, Frames};
 use super::granules::Granules;
 use super::index::Index;
 use crate::allocation::Held;
 use crate::config::CacheConfig;
-use crate::volumes::Volumes;
 
 /// A record on flash, as described by its block's entry.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +40,7 @@ pub(crate) struct Blocks {
     index: Index,
     frames: Frames,
     granules: Granules,
+    regions: RegionLists,
     /// Blocks whose record says that their newest data is lost.
     lost: u32,
 }
@@ -65,6 +71,7 @@ impl Blocks {
             ),
             frames,
             granules: Granules::new(config.block_size),
+            regions: RegionLists::new(config.flash.as_ref().map_or(0, |f| f.geometry.regions)),
             lost: 0,
         }
     }
@@ -74,7 +81,7 @@ impl Blocks {
     }
 
     pub fn memory_bytes(&self) -> u64 {
-        self.index.memory_bytes() + self.frames.memory_bytes()
+        self.index.memory_bytes() + self.frames.memory_bytes() + self.regions.memory_bytes()
     }
 
     /// Sizes of blocks and of their parts.
@@ -178,7 +185,7 @@ impl Blocks {
     pub fn publish(&mut self, key: BlockKey) -> Option<Frame> {
         let id = self.index.find(key)?;
         let e = &self.index[id];
-        let settled = e.valid == self.granules.all() && !e.has(LEAVING) && e.transfer().is_none();
+        let settled = e.valid() == self.granules.all() && !e.has(LEAVING) && e.transfer().is_none();
         if settled { self.index.publish(id) } else { None }
     }
 
@@ -200,12 +207,6 @@ impl Blocks {
     #[inline]
     pub fn take_frame(&mut self, id: EntryId) -> Option<Frame> {
         self.frames.take(id)
-    }
-
-    /// The frame is free.
-    #[inline]
-    pub fn free_frame(&mut self, frame: Frame) {
-        self.frames.release(frame);
     }
 
     /// The number of a frame within this shard.
@@ -239,20 +240,11 @@ impl Blocks {
         self.index.expect(id);
     }
 
-    /// The state of a block's record on flash.
-    pub fn record(&self, id: EntryId) -> &RecordNode {
-        self.index.record(id)
-    }
-
-    pub fn record_mut(&mut self, id: EntryId) -> &mut RecordNode {
-        self.index.record_mut(id)
-    }
-
     /// Copies into the frame the granules of `mask` that it lacks.
     pub fn merge(&self, context: &mut ShardContext<'_>, id: EntryId, from: Frame, mask: u16) {
         context.stats.merges += 1;
         let e = &self.index[id];
-        let (frame, missing) = (e.frame().expect("a frame to merge into"), mask & !e.valid);
+        let (frame, missing) = (e.frame().expect("a frame to merge into"), mask & !e.valid());
         for (offset, length) in self.granules.runs(missing) {
             let (from, to) = (Place::Frame { frame: from, offset }, Place::Frame { frame, offset });
             context.effects.push(Effect::Copy { from, to, length });
@@ -263,57 +255,7 @@ impl Blocks {
 
     /// Blocks with dirty data in DRAM.
     pub fn dirty_in_memory(&self) -> u64 {
-        self.frames.owners().filter(|&id| self.index[id].dirty != 0).count() as u64
-    }
-
-    /// Updates the volume's gauge of dirty blocks after a change to the entry.
-    #[inline]
-    pub fn count_dirty(&self, id: EntryId, was: bool, volumes: &mut Volumes) {
-        let e = &self.index[id];
-        let stats = &mut volumes[e.key().volume()].stats;
-        match (was, e.is_dirty()) {
-            (false, true) => {
-                stats.dirty_blocks += 1;
-                stats.dirty_blocks_max = stats.dirty_blocks_max.max(stats.dirty_blocks);
-                volumes.dirty_blocks += 1;
-            }
-            (true, false) => {
-                stats.dirty_blocks -= 1;
-                volumes.dirty_blocks -= 1;
-            }
-            _ => {}
-        }
-    }
-
-    /// Adds the block to its volume's dirty list as the newest, unless it is in a list.
-    #[inline]
-    pub fn list_dirty(&mut self, id: EntryId) {
-        let e = &mut self.index[id];
-        if !e.has(IN_DIRTY_LIST) {
-            e.set(IN_DIRTY_LIST);
-            let frame = e.frame().expect("dirty granules are in a frame");
-            self.frames.push_dirty(frame, e.key().volume());
-        }
-    }
-
-    /// Removes the block from its volume's dirty list, if it is there.
-    #[inline]
-    pub fn unlist_dirty(&mut self, id: EntryId) {
-        let e = &mut self.index[id];
-        if e.has(IN_DIRTY_LIST) {
-            e.clear(IN_DIRTY_LIST);
-            let frame = e.frame().expect("dirty granules are in a frame");
-            self.frames.remove_dirty(frame, e.key().volume());
-        }
-    }
-
-    /// The transfer that was to make the block clean has failed: returns it to the dirty list if it
-    /// is dirty.
-    #[inline]
-    pub fn relist_dirty(&mut self, id: EntryId) {
-        if self.index[id].dirty != 0 {
-            self.list_dirty(id);
-        }
+        self.frames.owners().filter(|&id| self.index[id].dirty() != 0).count() as u64
     }
 
     /// Marks the volume's blocks that are dirty now, for a flush.
@@ -338,22 +280,57 @@ impl Blocks {
         self.lost
     }
 
-    /// Sets the block's newest record.
-    pub fn set_record(&mut self, id: EntryId, to: Option<FlashRecord>) {
-        let e = &mut self.index[id];
-        self.lost -= u32::from(e.lost_on_flash() != 0);
-        e.clear(DESTAGED | UNREADABLE);
-        match to {
-            None => {
-                e.set_position(None);
-                (e.flash_valid, e.flash_dirty) = (0, 0);
-            }
-            Some(FlashRecord { position, checksum, valid, dirty }) => {
-                e.set_position(Some(position));
-                (e.flash_valid, e.flash_dirty) = (valid, dirty);
-                self.index.record_mut(id).checksum = checksum;
-                self.lost += u32::from(dirty & !valid != 0);
-            }
-        }
+    /// The state of a block's record on flash.
+    pub fn record(&self, id: EntryId) -> &RecordNode {
+        self.index.record(id)
+    }
+
+    // ---- regions ----
+
+    /// Number of records, or mappings, in a region.
+    pub fn region_entries(&self, region: u32) -> u32 {
+        self.regions.count(region)
+    }
+
+    /// The first block with a record in the region.
+    pub fn first_of(&self, region: u32) -> Option<EntryId> {
+        self.regions.first(region)
+    }
+
+    /// The blocks with records in the region.
+    pub fn blocks_of(&self, region: u32) -> impl Iterator<Item = EntryId> {
+        self.regions.blocks_of(&self.index, region)
+    }
+
+    /// Whether any record in the region is dirty, even if only because data is lost: a destage is
+    /// told of that, and of records that replace it meanwhile.
+    pub fn region_is_dirty(&self, region: u32) -> bool {
+        self.regions.dirty(region) > 0
+    }
+
+    /// Whether a dirty record in the region belongs to a block for which `which` is true.
+    pub fn region_has_dirty(&self, region: u32, which: impl Fn(&Entry) -> bool) -> bool {
+        self.region_is_dirty(region) && self.blocks_of(region).any(|id| which(&self.index[id]))
+    }
+
+    /// Begins to walk through the blocks with records in the region. There is one walk at a time.
+    pub fn begin_walk(&mut self, region: u32) {
+        self.regions.begin_walk(region);
+    }
+
+    /// Ends the walk.
+    pub fn end_walk(&mut self) {
+        self.regions.end_walk();
+    }
+
+    /// Whether the walk is at its end.
+    pub fn has_walked(&self) -> bool {
+        self.regions.has_walked()
+    }
+
+    /// The next of them, unless the walk has ended. Blocks whose record has moved elsewhere are
+    /// skipped.
+    pub fn walk(&mut self) -> Option<EntryId> {
+        self.regions.walk(&self.index)
     }
 }

@@ -42,7 +42,7 @@ impl Shard {
         }
         if kind.is_direct() {
             if result.is_ok() && direct::goes_on(self, context, t) {
-                return self.close_runs(context);
+                return self.end_turn(context);
             }
             // Counted before a request learns of the end: a sync that it begins covers the write.
             let Transfer { key, start, end, .. } = self.tiers.transfers[t];
@@ -51,7 +51,7 @@ impl Shard {
         match kind {
             Kind::Fetch => self.fetched(context, t, result),
             Kind::FetchLine => {
-                self.tiers.lines.ended();
+                lines::ended(&mut self.tiers);
                 self.fetched(context, t, result);
             }
             Kind::FlashRead { position }
@@ -84,7 +84,7 @@ impl Shard {
                 unreachable!("the log reports the end of {kind:?}")
             }
         }
-        self.close_runs(context);
+        self.end_turn(context);
     }
 
     /// Ends a transfer: frees its blocks (`each` first advances their state), then evaluates its
@@ -114,7 +114,7 @@ impl Shard {
             }
         }
         let mut waiters = self.tiers.transfers.remove(t).waiters;
-        self.tiers.room = true;
+        self.tiers.note_room();
         // The transfer that a write was found to wait for.
         let mut next = None;
         while let Some(w) = self.waiting.pop_front(&mut waiters) {
@@ -155,7 +155,7 @@ impl Shard {
         let fetched = matches!(kind, Kind::Fetch | Kind::FetchLine);
         self.finish(context, t, |tiers, _, id| {
             // A store that fails is not to take memory from others.
-            if fetched && tiers.blocks[id].valid == 0 && tiers.blocks[id].frame().is_some() {
+            if fetched && tiers.blocks[id].valid() == 0 && tiers.blocks[id].frame().is_some() {
                 tiers.release_frame(id);
             }
         });
@@ -174,7 +174,7 @@ impl Shard {
             if let Some(from) = bounce {
                 tiers.blocks.merge(context, id, from, had);
             }
-            tiers.blocks[id].valid |= had;
+            tiers.blocks.arrived(id, had);
         });
         lines::came_in(&mut self.tiers, context, key, count);
     }
@@ -194,7 +194,7 @@ impl Shard {
         let log = context.log.as_deref().expect("a record needs a log");
         let seed = log.payload_seed(key, position);
         let frame = self.tiers.transfers[t].bounce.or(e.frame()).expect("a frame was read into");
-        let segments = self.tiers.blocks.granules().payload(frame, e.flash_valid, None);
+        let segments = self.tiers.blocks.granules().payload(frame, e.flash_valid(), None);
         let effect = Effect::Checksum { token: self.tiers.transfers.token(t), seed };
         context.effects.push_with(effect, segments);
     }
@@ -221,7 +221,7 @@ impl Shard {
             Some(_) => Err(IoError::Corrupt),
         };
         self.flash_read_ended(context, t, end);
-        self.tiers.transfers.close_runs(context);
+        self.close_runs(context);
     }
 
     /// A read from flash has ended: `Ok(true)` good, `Ok(false)` overtaken by reclaiming.
@@ -249,11 +249,11 @@ impl Shard {
                     false => context.stats.promotions += 1,
                 }
                 self.finish(context, t, |tiers, context, id| {
-                    let mask = tiers.blocks[id].flash_valid;
+                    let mask = tiers.blocks[id].flash_valid();
                     if let Some(from) = bounce {
                         tiers.blocks.merge(context, id, from, mask);
                     }
-                    tiers.blocks[id].valid |= mask;
+                    tiers.blocks.arrived(id, mask);
                 });
             }
             Ok(false) if destage => {
@@ -273,9 +273,8 @@ impl Shard {
                 let id = self.tiers.blocks.entry_of(key);
                 if self.tiers.blocks[id].owed() == 0 {
                     // The backing store has it too. The entry stays, so that no write bypasses
-                    // the record that is still on flash: until its region is free or, in the slots
-                    // layout, until it is forgotten there.
-                    self.tiers.blocks[id].flash_valid = 0;
+                    // the record that is still on flash.
+                    self.tiers.blocks.record_unusable(context, id);
                     self.finish(context, t, |tiers, context, id| {
                         // The record's region may have been freed meanwhile.
                         if tiers.blocks[id].position().is_some() {
@@ -308,18 +307,15 @@ impl Shard {
                 let to = FlashRecord { position, checksum, valid, dirty };
                 let moved = self.destager.carried(&mut self.tiers, context, t, from, to);
                 self.finish(context, t, |_, _, _| {});
-                self.tiers.transfers.close_runs(context);
+                self.close_runs(context);
                 return moved;
             }
             other => unreachable!("the log does not report the end of {other:?}"),
         };
         self.waiting.end_applied(&mut self.tiers.transfers[t].waiters, context, Ok(()));
         self.finish(context, t, |tiers, context, id| {
-            let was = tiers.blocks[id].is_dirty();
-            tiers.blocks[id].dirty &= !dirty;
-            tiers.blocks.count_dirty(id, was, context.volumes);
             let e = &tiers.blocks[id];
-            if let (Some(old), true) = (e.position(), e.flash_dirty != 0) {
+            if let (Some(old), true) = (e.position(), e.flash_dirty() != 0) {
                 let log = context.log.as_deref().expect("a record needs a log");
                 moved = Some((log.region_of(old), log.region_of(position)));
             }
@@ -329,10 +325,10 @@ impl Shard {
             {
                 (to.position, to.checksum) = (old, tiers.blocks.record(id).checksum);
             }
-            tiers.flash.set_record(&mut tiers.blocks, context, id, Some(to));
+            tiers.flash.logged(&mut tiers.blocks, context, id, to);
         });
         self.tiers.evict_from_flash(context);
-        self.tiers.transfers.close_runs(context);
+        self.close_runs(context);
         moved
     }
 
@@ -355,10 +351,9 @@ impl Shard {
         }
         self.finish(context, t, |tiers, _, id| {
             tiers.blocks[id].set(crate::shard::entry::DOUBTFUL);
-            tiers.flushes.covered(&mut tiers.blocks, id, false);
-            tiers.blocks.relist_dirty(id);
+            tiers.not_logged(id);
         });
-        self.tiers.transfers.close_runs(context);
+        self.close_runs(context);
     }
 
     /// The log has no room for a record whose store fails: it was not written, and stays dirty, or
@@ -368,7 +363,7 @@ impl Shard {
         if matches!(self.tiers.transfers[t].kind, Kind::Carry { .. }) {
             self.destager.reinsertion_refused(&self.tiers, context, t);
             self.finish(context, t, |_, _, _| {});
-            return self.tiers.transfers.close_runs(context);
+            return self.close_runs(context);
         }
         context.stats.appends_refused += 1;
         self.waiting.end_applied(
@@ -377,10 +372,9 @@ impl Shard {
             Err(IoError::Device),
         );
         self.finish(context, t, |tiers, _, id| {
-            tiers.flushes.covered(&mut tiers.blocks, id, false);
-            tiers.blocks.relist_dirty(id);
+            tiers.not_logged(id);
         });
-        self.tiers.transfers.close_runs(context);
+        self.close_runs(context);
     }
 
     /// The extent of a block is durably marked: its record may become stale.
@@ -393,7 +387,7 @@ impl Shard {
             } else {
                 self.finish_failed(context, t, e);
             }
-            return self.tiers.transfers.close_runs(context);
+            return self.close_runs(context);
         }
         let key = self.tiers.transfers[t].key;
         let poison = matches!(self.tiers.transfers[t].kind, Kind::Activate { poison: true });
@@ -420,6 +414,6 @@ impl Shard {
         if let Some(id) = self.tiers.blocks.find(key) {
             self.tiers.blocks[id].clear(MARKED);
         }
-        self.tiers.transfers.close_runs(context);
+        self.close_runs(context);
     }
 }

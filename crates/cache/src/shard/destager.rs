@@ -200,10 +200,10 @@ impl Destager {
         self.chosen.clear();
         self.skipped = skipped;
         self.sorting.begin();
-        tiers.flash.end_walk();
+        tiers.blocks.end_walk();
         match target {
             Target::Region(_) if !dirty => {}
-            Target::Region(region) => tiers.flash.begin_walk(region),
+            Target::Region(region) => tiers.blocks.begin_walk(region),
             Target::Coldest => self.collect_coldest(tiers),
         }
         tiers.flash.hold_cells();
@@ -211,7 +211,7 @@ impl Destager {
 
     /// Continues choosing within the budget of the call; returns whether all are chosen.
     pub fn choose_step(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>) -> bool {
-        while !tiers.flash.has_walked() {
+        while !tiers.blocks.has_walked() {
             if !context.budget.take() {
                 return false;
             }
@@ -326,7 +326,7 @@ impl Destager {
     /// The chosen records will not be cleaned.
     pub fn abandon(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>) {
         self.chosen.clear();
-        tiers.flash.end_walk();
+        tiers.blocks.end_walk();
         tiers.flash.release_cells(context);
     }
 
@@ -379,7 +379,7 @@ impl Destager {
 
     /// Collects the next record of the region, if it is dirty and still has to be written.
     fn collect(&mut self, tiers: &mut Tiers) {
-        let Some(id) = tiers.flash.walk(&tiers.blocks) else { return };
+        let Some(id) = tiers.blocks.walk() else { return };
         if self.skipped.has(tiers.blocks[id].key()) {
             return;
         }
@@ -447,18 +447,7 @@ fn end_record(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId, sy
     if tiers.blocks[id].has(DESTAGED) {
         tiers.blocks[id].clear(DESTAGED);
         if synced {
-            let was = tiers.blocks[id].is_dirty();
-            // Lost granules stay dirty.
-            let left = tiers.blocks[id].lost_on_flash();
-            if left == 0 && tiers.blocks[id].flash_dirty != 0 {
-                let log = context.log.as_deref().expect("a record needs a log");
-                let position = tiers.blocks[id].position().expect("a record was destaged");
-                let region = log.region_of(position);
-                tiers.flash.count_record(&tiers.blocks, context, id, region, false);
-            }
-            tiers.blocks[id].flash_dirty = left;
-            tiers.blocks.count_dirty(id, was, context.volumes);
-            tiers.flash.update_residence(&tiers.blocks, id, IfEvicted::Leaves);
+            tiers.flash.settled(&mut tiers.blocks, context, id);
         }
     }
 }
@@ -472,11 +461,6 @@ pub(super) fn note_destaged(tiers: &mut Tiers, context: &mut ShardContext<'_>, t
     let Some(id) = tiers.blocks.find_at(key, position) else { return };
     tiers.blocks[id].set(DESTAGED);
     if context.mode.sabotage.is(Bug::DirtyForgottenBeforeSync) {
-        let was = tiers.blocks[id].is_dirty();
-        let log = context.log.as_deref().expect("a record needs a log");
-        let region = log.region_of(position);
-        tiers.flash.count_record(&tiers.blocks, context, id, region, false);
-        tiers.blocks[id].flash_dirty = 0;
-        tiers.blocks.count_dirty(id, was, context.volumes);
+        tiers.blocks.settled(context, id);
     }
 }

@@ -1,5 +1,5 @@
-//! The state of a shard's flash: where the records of its blocks are
-//! and, in the slots layout, which blocks count for flash and which are evicted (`evict.rs`).
+//! The state of a shard's flash: what becomes of the records of its blocks and, in the slots layout, which blocks
+//! count for flash and which are evicted (`evict.rs`). The records themselves are part of [`Blocks`].
 
 mod evict;
 mod moves;
@@ -13,7 +13,6 @@ pub(super) use self::evict::IfEvicted;
 use self::replacement::FlashReplacement;
 use super::blocks::{Blocks, FlashRecord};
 use super::entry::{DOUBTFUL, Entry, EntryId, LEAVING, UNREADABLE};
-use super::regions::RegionLists;
 use super::{ShardContext, UNREADABLE_MAX};
 use crate::config::{CacheConfig, FlashLayout, LogReplacement};
 use crate::slab::Key;
@@ -30,7 +29,6 @@ pub(crate) struct FlashTier {
     entries: u32,
     /// Volumes whose dirty records are not evicted.
     pinned: VolumeSet,
-    regions: RegionLists,
     /// Bytes of the device.
     size: u64,
     /// The first blocks whose dirty record could not be read.
@@ -83,7 +81,6 @@ impl FlashTier {
             shard,
             entries,
             pinned: VolumeSet::EMPTY,
-            regions: RegionLists::new(config.map_or(0, |f| f.geometry.regions)),
             size: config.map_or(0, |f| f.geometry.device_bytes()),
             unreadable: Vec::with_capacity(UNREADABLE_MAX),
             uses: vec![0; if in_log { all as usize } else { 0 }].into_boxed_slice(),
@@ -108,7 +105,7 @@ impl FlashTier {
         let popularity = self.popularity.as_ref().map_or(0, Popularity::memory_bytes);
         let uses = size_of_val(&*self.uses) as u64;
         let queues = self.queues.as_ref().map_or(0, |queues| queues.memory_bytes());
-        replacement + queues + self.regions.memory_bytes() + uses + popularity
+        replacement + queues + uses + popularity
     }
 
     /// Index entries for blocks on flash.
@@ -121,7 +118,7 @@ impl FlashTier {
         self.replacement.as_ref().map_or_else(String::new, |flash| {
             let entry = |id: EntryId| {
                 let e = &blocks[id];
-                (e.key().to_string(), e.flash_dirty, flash.is_unmapping(id))
+                (e.key().to_string(), e.flash_dirty(), flash.is_unmapping(id))
             };
             let leaving: Vec<_> = flash.leaving().map(entry).collect();
             format!("\nflash: {flash}, leaving {leaving:?}")
@@ -129,6 +126,17 @@ impl FlashTier {
     }
 
     // ---- records ----
+
+    /// The log has written a record of the block's frame.
+    pub fn logged(
+        &mut self,
+        blocks: &mut Blocks,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        record: FlashRecord,
+    ) {
+        self.outdate_record(blocks, context, id, Some(record), record.dirty);
+    }
 
     /// The block has another newest record, or none, with other contents: the older one leaves a
     /// hole in its region.
@@ -139,8 +147,19 @@ impl FlashTier {
         id: EntryId,
         to: Option<FlashRecord>,
     ) {
+        self.outdate_record(blocks, context, id, to, 0);
+    }
+
+    fn outdate_record(
+        &mut self,
+        blocks: &mut Blocks,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        to: Option<FlashRecord>,
+        taken: u16,
+    ) {
         context.stats.records_outdated += u64::from(blocks[id].position().is_some());
-        self.put_record(blocks, context, id, to);
+        self.put_record(blocks, context, id, to, taken);
         if let Some(popularity) = &mut self.popularity {
             if to.is_some() {
                 popularity.insert(id.number())
@@ -150,58 +169,34 @@ impl FlashTier {
         }
     }
 
-    /// The block's record is elsewhere, or no longer exists.
+    /// The block's record is elsewhere, or no longer exists; the log took the granules `taken` from the frame.
     fn put_record(
         &mut self,
         blocks: &mut Blocks,
         context: &mut ShardContext<'_>,
         id: EntryId,
         to: Option<FlashRecord>,
+        taken: u16,
     ) {
-        let was_dirty = blocks[id].is_dirty();
-        if let Some(old) = blocks[id].position() {
-            let log = context.log.as_deref().expect("a record needs a log");
-            let region = log.region_of(old);
-            self.regions.unlist(blocks, id, region);
-            self.count_record(blocks, context, id, region, false);
-            match &mut self.replacement {
-                // The log already knows that a record that is being forgotten is void.
-                Some(flash) if !flash.is_unmapping(id) => {
-                    let careless = context.mode.sabotage.is(Bug::ChosenCellsUsedAgain);
-                    match self.holding_cells && !careless {
-                        true => self.held_cells.push(old),
-                        false => {
-                            let log = context.log.as_deref_mut().expect("a record needs a log");
-                            log.release_cell(old);
-                        }
-                    }
-                }
-                Some(flash) => flash.set_unmapping(id, false),
-                None => {}
-            }
+        let old = blocks[id].position();
+        blocks.record_replaced(context, id, to, taken);
+        let key = blocks[id].key();
+        if let Some(old) = old {
+            self.leave_cell(context, id, old);
         }
         if let Some(queues) = &mut self.queues {
-            match (blocks[id].position(), to) {
-                (_, Some(_)) => queues.enters_flash(blocks[id].key().0),
-                (Some(_), None) => queues.leaves_flash(blocks[id].key().0),
+            match (old, to) {
+                (_, Some(_)) => queues.enters_flash(key.0),
+                (Some(_), None) => queues.leaves_flash(key.0),
                 (None, None) => {}
             }
         }
-        blocks.set_record(id, to);
         if let Some(uses) = self.uses.get_mut(id.number() as usize) {
             *uses = 0;
         }
-        if let Some(record) = to {
-            let log = context.log.as_deref().expect("a record needs a log");
-            let region = log.region_of(record.position);
-            self.regions.list(blocks, id, region);
-            self.count_record(blocks, context, id, region, true);
-            let e = &blocks[id];
-            if e.lost_on_flash() != 0 {
-                self.name_unreadable(blocks, e.key());
-            }
+        if blocks[id].lost_on_flash() != 0 {
+            self.name_unreadable(blocks, key);
         }
-        blocks.count_dirty(id, was_dirty, context.volumes);
         // A block that was evicted on its way to flash stays evicted.
         let gone = blocks[id].has(LEAVING) && self.has_given_way(id);
         let stays = to.is_some() && !gone;
@@ -209,25 +204,26 @@ impl FlashTier {
         self.update_residence(blocks, id, evicted);
     }
 
-    /// A record enters or leaves this region: counts it if it is dirty.
-    pub fn count_record(
-        &mut self,
-        blocks: &Blocks,
-        context: &mut ShardContext<'_>,
-        id: EntryId,
-        region: u32,
-        comes: bool,
-    ) {
-        let e = &blocks[id];
-        if e.flash_dirty == 0 {
-            return;
+    /// Slots layout: the block's record is no longer in the cell `old`.
+    fn leave_cell(&mut self, context: &mut ShardContext<'_>, id: EntryId, old: Position) {
+        let Some(flash) = &mut self.replacement else { return };
+        if flash.is_unmapping(id) {
+            // The log already knows that a record that is being forgotten is void.
+            return flash.set_unmapping(id, false);
         }
-        self.regions.count_dirty(region, comes);
-        let volume = e.key().volume();
-        let owed = &mut context.volumes[volume].owed;
-        *owed = if comes { *owed + 1 } else { *owed - 1 };
-        let owed = *owed;
-        context.volumes.shares.note_dirty(volume, owed);
+        let careless = context.mode.sabotage.is(Bug::ChosenCellsUsedAgain);
+        if self.holding_cells && !careless {
+            self.held_cells.push(old);
+        } else {
+            let log = context.log.as_deref_mut().expect("a record needs a log");
+            log.release_cell(old);
+        }
+    }
+
+    /// The backing store durably has the block's record.
+    pub fn settled(&mut self, blocks: &mut Blocks, context: &mut ShardContext<'_>, id: EntryId) {
+        blocks.settled(context, id);
+        self.update_residence(blocks, id, IfEvicted::Leaves);
     }
 
     // ---- admission ----
@@ -260,7 +256,7 @@ impl FlashTier {
             None => self.uses[id.number() as usize],
         };
         // A dirty record stays, and would take a place that others miss.
-        let stays = blocks[id].flash_dirty != 0
+        let stays = blocks[id].flash_dirty() != 0
             && self.replacement.as_ref().is_some_and(FlashReplacement::copies_cost_hits);
         let after = self.promote_after.max(if stays { self.promote_dirty_after } else { 1 });
         after == 1
@@ -289,7 +285,7 @@ impl FlashTier {
         to: FlashRecord,
     ) {
         let uses = self.uses[id.number() as usize];
-        self.put_record(blocks, context, id, Some(to));
+        self.put_record(blocks, context, id, Some(to), 0);
         self.uses[id.number() as usize] = self.policy.aged(uses);
         self.popularity.iter_mut().for_each(|popularity| popularity.age(id.number()));
     }
@@ -303,7 +299,7 @@ impl FlashTier {
     ) {
         blocks[id].clear(DOUBTFUL);
         if blocks[id].position().is_some() {
-            assert!(blocks[id].flash_dirty == 0, "a dirty record would be voided");
+            assert!(blocks[id].flash_dirty() == 0, "a dirty record would be voided");
             self.set_record(blocks, context, id, None);
         }
     }
@@ -325,32 +321,6 @@ impl FlashTier {
             blocks.remove(id);
         }
         forget
-    }
-
-    /// Number of records, or mappings, in a region.
-    pub fn region_entries(&self, region: u32) -> u32 {
-        self.regions.count(region)
-    }
-
-    /// The blocks with records in the region.
-    pub fn blocks_of(&self, blocks: &Blocks, region: u32) -> impl Iterator<Item = EntryId> {
-        self.regions.blocks_of(blocks, region)
-    }
-
-    /// Whether any record in the region is dirty, even if only because data is lost: a destage is
-    /// told of that, and of records that replace it meanwhile.
-    pub fn region_is_dirty(&self, region: u32) -> bool {
-        self.regions.dirty(region) > 0
-    }
-
-    /// Whether a dirty record in the region belongs to a block for which `which` is true.
-    pub fn region_has_dirty(
-        &self,
-        blocks: &Blocks,
-        region: u32,
-        which: impl Fn(&Entry) -> bool,
-    ) -> bool {
-        self.region_is_dirty(region) && self.blocks_of(blocks, region).any(|id| which(&blocks[id]))
     }
 
     // ---- records that cannot be read ----

@@ -25,7 +25,6 @@ mod blocks;
 mod complete;
 mod destager;
 mod dram;
-pub(crate) mod entry;
 mod flash_tier;
 pub(crate) mod flush;
 mod frames;
@@ -34,7 +33,6 @@ pub(crate) mod index;
 mod piece;
 mod pieces;
 mod recover;
-mod regions;
 mod tiers;
 mod transfer;
 mod transfers;
@@ -55,7 +53,7 @@ use crate::stats::CacheStats;
 use crate::volume_set::VolumeSet;
 use crate::volumes::Volumes;
 use crate::world::Mode;
-pub(crate) use blocks::FlashRecord;
+pub(crate) use blocks::{FlashRecord, entry};
 use destager::Destager;
 pub(crate) use destager::{CarryState, JobState, Target};
 pub(crate) use destager::{apart, owed};
@@ -162,7 +160,7 @@ impl Shard {
 
     /// No more lines are fetched ahead, and queues choose no more blocks.
     pub fn stop_lines(&mut self) {
-        self.tiers.lines.stop();
+        self.tiers.stop_lines();
         self.tiers.flash.queues.iter_mut().for_each(|queues| queues.stop());
     }
 
@@ -223,14 +221,16 @@ impl Shard {
     pub fn forget_region(&mut self, context: &mut ShardContext<'_>, region: u32) -> Forgotten {
         let Tiers { flash, blocks, .. } = &mut self.tiers;
         let (forgotten, room) = flash.forget_region(blocks, context, region);
-        self.tiers.room |= room;
+        if room {
+            self.tiers.note_room();
+        }
         forgotten
     }
 
     /// Whether a record in the region, of volumes other than these, is dirty and can be destaged.
     pub fn region_is_dirty_but(&self, region: u32, volumes: VolumeSet) -> bool {
         let other = |e: &entry::Entry| e.owed() != 0 && !e.has(UNREADABLE) && !volumes.has(e.key());
-        self.tiers.flash.region_has_dirty(&self.tiers.blocks, region, other)
+        self.tiers.blocks.region_has_dirty(region, other)
     }
 
     // ---- all blocks, step by step ----
@@ -280,7 +280,7 @@ impl Shard {
                 self.tiers.forget_if_empty(context, id);
             }
         }
-        self.tiers.room = true;
+        self.tiers.note_room();
         (end < self.tiers.blocks.capacity()).then_some(EntryId::new(end))
     }
 }

@@ -34,11 +34,17 @@ impl Shard {
         }
     }
 
-    /// Gives the runs being collected to the driver.
-    pub fn close_runs(&mut self, context: &mut ShardContext<'_>) {
+    /// The shard has evaluated all pieces of a turn: gives the runs being collected to the driver, fetches the lines
+    /// that are wanted, and takes the next steps of queues.
+    pub fn end_turn(&mut self, context: &mut ShardContext<'_>) {
+        self.close_runs(context);
+        queues::step(&mut self.tiers, context);
+    }
+
+    /// Gives the runs being collected to the driver, and fetches the lines that are wanted.
+    pub(super) fn close_runs(&mut self, context: &mut ShardContext<'_>) {
         self.tiers.transfers.close_runs(context);
         lines::fetch_lines(&mut self.tiers, context);
-        queues::step(&mut self.tiers, context);
     }
 
     /// Whether there is a place for another waiting piece.
@@ -55,7 +61,7 @@ impl Shard {
         }
     }
 
-    /// A piece of a request arrives. The caller ends its calls with [`Shard::close_runs`].
+    /// A piece of a request arrives. The caller ends its calls with [`Shard::end_turn`].
     pub fn access(&mut self, context: &mut ShardContext<'_>, piece: Piece) -> Evaluated {
         if self.waiting.is_full() {
             return Evaluated::Full;
@@ -140,7 +146,9 @@ impl Shard {
             Some(t) => self.waiting.push_back(&mut self.tiers.transfers[t].waiters, w),
             None => {
                 // What was free before did not help it.
-                self.tiers.room &= self.waiting.is_any_starved();
+                if !self.waiting.is_any_starved() {
+                    self.tiers.take_room();
+                }
                 self.waiting.starve(w);
             }
         }
@@ -152,12 +160,12 @@ impl Shard {
     /// Whether there may now be room for waiting pieces.
     #[inline]
     pub fn may_serve(&self) -> bool {
-        self.tiers.room && self.waiting.is_any_starved()
+        self.tiers.has_room() && self.waiting.is_any_starved()
     }
 
     /// Evaluates waiting pieces for which there may now be room. Bounded: each is tried once.
     pub fn serve_starved(&mut self, context: &mut ShardContext<'_>) -> bool {
-        if !core::mem::take(&mut self.tiers.room) || !self.waiting.is_any_starved() {
+        if !self.tiers.take_room() || !self.waiting.is_any_starved() {
             return false;
         }
         let mut starved = self.waiting.take_starved();
@@ -166,24 +174,25 @@ impl Shard {
                 // Still no room: it keeps its place before the rest.
                 self.waiting.starve_behind(starved);
                 // What its attempt took and gave back is no room for it.
-                self.tiers.room = false;
+                self.tiers.take_room();
                 break;
             }
         }
-        self.tiers.transfers.close_runs(context);
+        self.close_runs(context);
         true
     }
 
     /// Waiting pieces may try again.
     pub fn call_starved(&mut self) {
-        self.tiers.room = true;
+        self.tiers.note_room();
     }
 
     /// All shards have forgotten a region. Pieces that wait for an index entry try again, whether
     /// or not the region had any of this shard; otherwise the next region would not be requested.
     pub fn region_forgotten(&mut self, context: &ShardContext<'_>) {
-        self.tiers.room |=
-            self.waits_for_an_entry() && !context.mode.sabotage.is(Bug::EntryWaiterForgotten);
+        if self.waits_for_an_entry() && !context.mode.sabotage.is(Bug::EntryWaiterForgotten) {
+            self.tiers.note_room();
+        }
     }
 
     /// Fails the modifying pieces that wait for room, except those that can bypass flash.
@@ -214,7 +223,7 @@ impl Shard {
             }
         }
         self.waiting.put_back_starved(others);
-        self.tiers.transfers.close_runs(context);
+        self.close_runs(context);
     }
 
     /// Whether pieces wait for an index entry.
@@ -240,6 +249,6 @@ impl Shard {
         while let Some(w) = self.waiting.pop_front(&mut parked) {
             self.try_again(context, w);
         }
-        self.tiers.transfers.close_runs(context);
+        self.close_runs(context);
     }
 }

@@ -46,23 +46,18 @@ impl Recovery {
 
     /// The dirty granules in the newest record of a block so far, if there is one.
     pub fn dirty(&self, blocks: &Blocks, key: BlockKey) -> u16 {
-        let dirty = |id| blocks[id].flash_dirty;
+        let dirty = |id| blocks[id].flash_dirty();
         self.spilled.get(&key).map_or_else(|| blocks.find(key).map_or(0, dirty), |s| s.dirty)
     }
 
     /// A tombstone found by recovery. Returns whether it frees an index entry.
-    pub fn tombstone(
-        &mut self,
-        Tiers { blocks, flash, room, .. }: &mut Tiers,
-        context: &mut ShardContext<'_>,
-        key: BlockKey,
-    ) {
+    pub fn tombstone(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) {
         self.spilled.remove(&key);
-        let Some(id) = blocks.find(key) else { return };
-        if blocks[id].position().is_some() {
-            flash.set_record(blocks, context, id, None);
+        let Some(id) = tiers.blocks.find(key) else { return };
+        if tiers.blocks[id].position().is_some() {
+            tiers.flash.set_record(&mut tiers.blocks, context, id, None);
         }
-        *room |= flash.forget_if_empty(blocks, context, id);
+        tiers.forget_if_empty(context, id);
     }
 
     /// Recovery has returned everything: spilled records take the free places. Adds to `left` the

@@ -22,7 +22,7 @@ use super::Piece;
 use super::ShardContext;
 use super::blocks::Blocks;
 use super::dram::Dram;
-use super::entry::{EntryId, IN_DIRTY_LIST, LEAVING};
+use super::entry::{EntryId, LEAVING};
 use super::flash_tier::replacement::FlashReplacement;
 use super::flash_tier::returns::Returns;
 use super::flash_tier::{FlashTier, IfEvicted};
@@ -66,9 +66,9 @@ pub(crate) struct Tiers {
     pub flash: FlashTier,
     pub transfers: Transfers,
     pub flushes: Flushes,
-    pub lines: Lines,
+    lines: Lines,
     /// Something became free since pieces that wait for room were last tried.
-    pub room: bool,
+    room: bool,
     /// Consecutive failed destages, without a flash tier.
     destages_failed: u32,
 }
@@ -107,6 +107,35 @@ impl Tiers {
             room: false,
             destages_failed: 0,
         }
+    }
+
+    /// Something has become free: pieces that wait for room may try again.
+    #[inline]
+    pub fn note_room(&mut self) {
+        self.room = true;
+    }
+
+    /// Whether something has become free since the last [`take_room`](Self::take_room).
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.room
+    }
+
+    /// Pieces that wait for room are tried, or what became free is no room for them. Returns whether something had
+    /// become free.
+    #[inline]
+    pub fn take_room(&mut self) -> bool {
+        core::mem::take(&mut self.room)
+    }
+
+    /// No more lines are fetched ahead.
+    pub fn stop_lines(&mut self) {
+        self.lines.stop();
+    }
+
+    /// Whether lines are being read from a backing store.
+    pub fn is_fetching_lines(&self) -> bool {
+        self.lines.is_fetching()
     }
 
     /// A destage from DRAM has ended, successfully or not.
@@ -266,9 +295,7 @@ impl Tiers {
     #[cold]
     fn give_frame_away(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
         if self.blocks[id].transfer().is_some() && self.is_in_transit(id) {
-            let was_dirty = self.blocks[id].is_dirty();
-            self.blocks[id].dirty = 0;
-            self.blocks.count_dirty(id, was_dirty, context.volumes);
+            self.blocks.stored(context, id);
             self.release_frame(id);
         }
     }
@@ -340,15 +367,20 @@ impl Tiers {
         }
     }
 
+    /// A direct write makes what the frame holds of these granules old or unknown: a frame that then holds nothing
+    /// is released.
+    pub fn outdate(&mut self, id: EntryId, granules: u16) {
+        self.blocks.outdated(id, granules);
+        if self.blocks[id].valid() == 0 && self.blocks[id].frame().is_some() {
+            self.release_frame(id);
+        }
+    }
+
+    /// The block leaves its frame, which holds nothing dirty.
     pub fn release_frame(&mut self, id: EntryId) {
-        let e = &mut self.blocks[id];
-        let frame = e.frame().expect("a frame to release");
-        assert!(e.dirty == 0, "a dirty frame released");
-        let (leaving, listed) = (e.has(LEAVING), e.has(IN_DIRTY_LIST));
-        debug_assert!(!listed);
-        e.set_frame(None);
-        e.valid = 0;
-        e.clear(LEAVING);
+        let leaving = self.blocks[id].has(LEAVING);
+        let frame = self.blocks.left(id);
+        let e = &self.blocks[id];
         let (key, recorded) = (e.key(), e.position().is_some());
         let local = self.blocks.local(frame);
         self.dram.take_refusal(local);
@@ -360,9 +392,14 @@ impl Tiers {
         } else {
             self.dram.remove(local);
         }
-        self.blocks.free_frame(frame);
         self.flash.update_residence(&self.blocks, id, IfEvicted::Leaves);
         self.room = true;
+    }
+
+    /// The log has not taken the dirty granules of the block, which stays dirty: a flush that waited for it fails.
+    pub fn not_logged(&mut self, id: EntryId) {
+        self.flushes.covered(&mut self.blocks, id, false);
+        self.blocks.relist_dirty(id);
     }
 
     /// Forgets an empty entry.

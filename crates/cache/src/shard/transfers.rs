@@ -240,9 +240,9 @@ impl Transfers {
         let page = log.geometry().page_size;
         let offset = log.byte_offset(e.position().expect("a record to read"));
         let granules = blocks.granules();
-        let length = granules.bytes(e.flash_valid).next_multiple_of(page);
+        let length = granules.bytes(e.flash_valid()).next_multiple_of(page);
         let effect = Effect::Read { token: self.token(t), device: Device::Flash, offset, length };
-        let segments = granules.payload(into, e.flash_valid, Some(page));
+        let segments = granules.payload(into, e.flash_valid(), Some(page));
         context.effects.push_with(effect, segments);
         context.read_begins(Source::Flash);
     }

@@ -40,11 +40,8 @@ pub(super) fn destaged(
     }
     shard.finish(context, t, |tiers, context, id| {
         if result.is_ok() {
-            let was = tiers.blocks[id].is_dirty();
-            tiers.blocks.unlist_dirty(id);
-            tiers.blocks[id].dirty = 0;
+            tiers.blocks.stored(context, id);
             context.stats.destaged += 1;
-            tiers.blocks.count_dirty(id, was, context.volumes);
         } else {
             tiers.blocks.relist_dirty(id);
             if tiers.blocks[id].has(LEAVING) {
@@ -81,18 +78,13 @@ pub(super) fn direct_written(
         let (touched, covered) = tiers.blocks.granules().masks(offset, length);
         if result.is_err() || !keep {
             // It is unknown what the backing store holds now, so the next access reads it again.
-            let e = &mut tiers.blocks[id];
-            e.valid &= !touched;
-            if e.valid == 0 && e.frame().is_some() {
-                tiers.release_frame(id);
-            }
-            return;
+            return tiers.outdate(id, touched);
         }
         let frame = tiers.blocks[id].frame().expect("a frame was ensured");
         let at = (from - base) as u32;
         let from = Place::Request { request: id_of_request, offset: at };
         context.effects.push(Effect::Copy { from, to: Place::Frame { frame, offset }, length });
-        tiers.blocks[id].valid |= covered;
+        tiers.blocks.arrived(id, covered);
         tiers.rescue(context, id, frame);
     });
     context.pieces_done(request, pieces, result);

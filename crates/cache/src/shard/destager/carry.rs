@@ -117,9 +117,9 @@ impl Destager {
     pub fn carry_begin(&mut self, tiers: &Tiers, region: u32, failing: VolumeSet) {
         let mut left = core::mem::take(&mut self.chosen);
         left.clear();
-        for id in tiers.flash.blocks_of(&tiers.blocks, region) {
+        for id in tiers.blocks.blocks_of(region) {
             let e = &tiers.blocks[id];
-            if let (true, Some(position)) = (e.flash_dirty != 0, e.position()) {
+            if let (true, Some(position)) = (e.flash_dirty() != 0, e.position()) {
                 let hopeless = e.owed() == 0 || e.has(UNREADABLE);
                 let fails = failing.has(e.key());
                 assert!(hopeless || fails, "readable data would be given up as lost");
@@ -172,7 +172,7 @@ impl Destager {
             let (key, position) = left[at];
             // Records that were destaged apart may have become clean.
             let carries = self.carrying.blocks.contains(&key);
-            let owed = |&id: &EntryId| carries || tiers.blocks[id].flash_dirty != 0;
+            let owed = |&id: &EntryId| carries || tiers.blocks[id].flash_dirty() != 0;
             let Some(id) = tiers.blocks.find_at(key, position).filter(owed) else {
                 left.remove(at);
                 continue;
@@ -193,7 +193,7 @@ impl Destager {
         carrying.hot.clear();
         (carrying.again, carrying.closed) = (true, false);
         (carrying.choice, carrying.pages) = (Choice::Collecting, pages);
-        tiers.flash.begin_walk(region);
+        tiers.blocks.begin_walk(region);
     }
 
     /// Continues choosing within the budget of the call; returns the pages that the records take
@@ -207,17 +207,17 @@ impl Destager {
         let geometry = log.geometry();
         let Carrying { hot, sorting, choice, pages, .. } = &mut self.carrying;
         if *choice == Choice::Collecting {
-            while !tiers.flash.has_walked() {
+            while !tiers.blocks.has_walked() {
                 if !context.budget.take() {
                     return None;
                 }
-                let Some(id) = tiers.flash.walk(&tiers.blocks) else { break };
+                let Some(id) = tiers.blocks.walk() else { break };
                 let e = &tiers.blocks[id];
                 let reinsertable = is_reinsertable(e, context.mode.sabotage);
                 if let (true, Some(uses)) = (reinsertable, tiers.flash.worth(id)) {
                     let position = e.position().expect("an entry of a region has a record");
                     let rank = if tiers.flash.takes_hottest() { u8::MAX - uses } else { 0 };
-                    let pages = geometry.payload_pages(e.flash_valid) as u16;
+                    let pages = geometry.payload_pages(e.flash_valid()) as u16;
                     hot.push(Hot { rank, position, key: e.key(), pages });
                 }
             }
@@ -318,7 +318,7 @@ impl Destager {
         position: Position,
     ) {
         let e = &tiers.blocks[id];
-        let (key, dirty) = (e.key(), e.flash_dirty);
+        let (key, dirty) = (e.key(), e.flash_dirty());
         let lost = !self.carrying.again && is_lost(e);
         let kind = match lost {
             true => Kind::Carry { position, valid: 0, dirty },
@@ -356,7 +356,7 @@ impl Destager {
         let id = tiers.blocks.find(key).filter(comes_before);
         if let (Ok(true), Some(id)) = (end, id) {
             let e = &tiers.blocks[id];
-            let (valid, dirty) = (e.flash_valid, e.flash_dirty);
+            let (valid, dirty) = (e.flash_valid(), e.flash_dirty());
             tiers.transfers[t].kind = Kind::Carry { position, valid, dirty };
             let frame = tiers.transfers[t].bounce.expect("a record was read");
             hand_on(tiers, context, t, frame, self.carrying.again);
@@ -433,8 +433,8 @@ fn take_best(hot: &mut Vec<Hot>, pages: u32, together: u32) -> u32 {
 fn is_reinsertable(e: &Entry, sabotage: Sabotage) -> bool {
     let idle = e.transfer().is_none() && e.frame().is_none();
     (idle || sabotage.is(Bug::ReinsertedOverNewer))
-        && e.flash_dirty == 0
-        && e.flash_valid != 0
+        && e.flash_dirty() == 0
+        && e.flash_valid() != 0
         && !e.has(DOUBTFUL)
 }
 

@@ -41,9 +41,9 @@ pub(crate) fn needs(
     let mut owed = Owed::default();
     let mut records: u64 = 0;
     let block = geometry.block_pages();
-    for e in tiers.flash.blocks_of(&tiers.blocks, region).map(|id| &tiers.blocks[id]) {
+    for e in tiers.blocks.blocks_of(region).map(|id| &tiers.blocks[id]) {
         let carries = carried.has(e.key());
-        if e.flash_dirty == 0 || settles && e.has(DESTAGED) && !carries {
+        if e.flash_dirty() == 0 || settles && e.has(DESTAGED) && !carries {
             continue;
         }
         if is_lost(e) {
@@ -78,14 +78,14 @@ pub(super) fn together(tiers: &Tiers, geometry: &Geometry) -> usize {
 /// Whether a dirty record of the region could not be read.
 pub(crate) fn is_unreadable(shard: &Shard, region: u32) -> bool {
     let tiers = &shard.tiers;
-    let dirty = |e: &Entry| e.flash_dirty != 0 && is_lost(e);
-    tiers.flash.region_has_dirty(&tiers.blocks, region, dirty)
+    let dirty = |e: &Entry| e.flash_dirty() != 0 && is_lost(e);
+    tiers.blocks.region_has_dirty(region, dirty)
 }
 
 /// Whether the region holds records that can be destaged now, of volumes other than these.
 pub(crate) fn has_ready(shard: &Shard, region: u32, but: VolumeSet) -> bool {
     let tiers = &shard.tiers;
-    tiers.flash.region_has_dirty(&tiers.blocks, region, |e: &Entry| {
+    tiers.blocks.region_has_dirty(region, |e: &Entry| {
         // A record can also be destaged during an append of its block, since the append may itself wait for room.
         let append = |t: TransferIndex| matches!(tiers.transfers[t].kind, Kind::Append { .. });
         let free = e.transfer().is_none_or(append) && !e.has(DESTAGED | UNREADABLE);

@@ -245,7 +245,7 @@ impl Destager {
             && tiers.blocks[id].transfer() == Some(t)
         {
             let e = &tiers.blocks[id];
-            let (newer, there) = (e.owed() & e.dirty != 0, e.owed() & !e.valid == 0);
+            let (newer, there) = (e.owed() & e.dirty() != 0, e.owed() & !e.valid() == 0);
             if newer && context.flash.logs(key) {
                 // What is newer has to be on flash before it is on the backing store: the next start may find
                 // the record whole, and then it would count as clean. A newer one takes its place.
@@ -429,7 +429,7 @@ fn state_of(tiers: &Tiers, job: &Job, key: BlockKey, position: Position) -> Reco
 /// The frame that holds the version of the block's record.
 fn frame_of_record(tiers: &Tiers, id: EntryId, appending: bool) -> Option<Frame> {
     let e = &tiers.blocks[id];
-    let same = !appending && e.dirty == 0 && e.owed() & !e.valid == 0;
+    let same = !appending && e.dirty() == 0 && e.owed() & !e.valid() == 0;
     e.frame().filter(|_| same)
 }
 
@@ -442,7 +442,7 @@ fn start_record(
     frame: Option<Frame>,
 ) -> TransferIndex {
     let e = &tiers.blocks[id];
-    context.stats.destaged_under_newer += u64::from(frame.is_none() && e.dirty != 0);
+    context.stats.destaged_under_newer += u64::from(frame.is_none() && e.dirty() != 0);
     let (key, rest) = (e.key(), e.owed());
     let position = e.position().expect("a record to destage");
     let range = tiers.blocks.granules().range_within(context, key);

@@ -34,7 +34,7 @@ impl FlashTier {
         let on_its_way = e.frame().is_some() && e.has(LEAVING) && self.queues.is_none();
         let resident = e.frame().is_some() && !e.has(LEAVING);
         let record = e.position().is_some() && !flash.is_unmapping(id);
-        let pinned = e.flash_dirty != 0 && self.pinned.has(e.key());
+        let pinned = e.flash_dirty() != 0 && self.pinned.has(e.key());
         let to = if !record && !on_its_way {
             Residence::Uncounted
         } else if e.has(UNREADABLE) || pinned {
@@ -43,7 +43,7 @@ impl FlashTier {
             Residence::Leaving
         } else if !resident {
             Residence::FlashOnly
-        } else if e.flash_dirty == 0 {
+        } else if e.flash_dirty() == 0 {
             Residence::CleanCopy
         } else {
             Residence::DirtyCopy
@@ -200,7 +200,7 @@ impl FlashTier {
         if context.log.as_deref().is_some_and(|log| log.error().is_some()) {
             return;
         }
-        if e.flash_dirty != 0 {
+        if e.flash_dirty() != 0 {
             flash.destage_wanted = true;
             return;
         }
@@ -264,9 +264,11 @@ impl FlashTier {
         if changed.is_empty() || self.replacement.is_none() {
             return;
         }
-        for id in (0..blocks.capacity()).map(EntryId::new) {
+        let any = changed.iter().any(|volume| context.volumes[volume].owed > 0);
+        let entries = if any { blocks.capacity() } else { 0 };
+        for id in (0..entries).map(EntryId::new) {
             let e = &blocks[id];
-            if !e.is_vacant() && e.flash_dirty != 0 && changed.has(e.key()) {
+            if !e.is_vacant() && e.flash_dirty() != 0 && changed.has(e.key()) {
                 self.update_residence(blocks, id, IfEvicted::Stays);
             }
         }

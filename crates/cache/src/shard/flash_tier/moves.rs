@@ -1,5 +1,5 @@
-//! A whole region, record by record: the walk through it, the moves of its mappings to the head of
-//! the log (slots layout), and the entries that are forgotten when the region is freed.
+//! A whole region, record by record: the moves of its mappings to the head of the log (slots layout), and the
+//! entries that are forgotten when the region is freed.
 
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Mapping, Position};
@@ -32,8 +32,8 @@ fn mapping(shard: u8, blocks: &Blocks, id: EntryId) -> Mapping {
         ticket: Ticket::Mapping { shard }.encode(),
         key: e.key(),
         position: e.position().expect("an entry of a region has a record"),
-        valid: e.flash_valid,
-        dirty: e.flash_dirty,
+        valid: e.flash_valid(),
+        dirty: e.flash_dirty(),
         checksum: blocks.record(id).checksum,
     }
 }
@@ -62,27 +62,6 @@ pub(crate) enum Forgotten {
 }
 
 impl FlashTier {
-    /// Begins to walk through the blocks with records in the region. There is one walk at a time.
-    pub fn begin_walk(&mut self, region: u32) {
-        self.regions.begin_walk(region);
-    }
-
-    /// Ends the walk.
-    pub fn end_walk(&mut self) {
-        self.regions.end_walk();
-    }
-
-    /// Whether the walk is at its end.
-    pub fn has_walked(&self) -> bool {
-        self.regions.has_walked()
-    }
-
-    /// The next of them, unless the walk has ended. Blocks whose record has moved elsewhere are
-    /// skipped.
-    pub fn walk(&mut self, blocks: &Blocks) -> Option<EntryId> {
-        self.regions.walk(blocks)
-    }
-
     /// The region is free: nothing may refer to it any more. Forgets its records within the budget
     /// of the call; returns whether that made room in the index.
     pub fn forget_region(
@@ -92,14 +71,14 @@ impl FlashTier {
         region: u32,
     ) -> (Forgotten, bool) {
         let (mut any, mut room) = (false, false);
-        while let Some(id) = self.regions.first(region) {
+        while let Some(id) = blocks.first_of(region) {
             if !context.budget.take() {
                 return (if any { Forgotten::Some } else { Forgotten::Nothing }, room);
             }
             any = true;
-            assert!(blocks[id].flash_dirty == 0, "a freed region holds dirty records");
+            assert!(blocks[id].flash_dirty() == 0, "a freed region holds dirty records");
             blocks.prefetch_chain(blocks.record(id).next);
-            self.put_record(blocks, context, id, None);
+            self.put_record(blocks, context, id, None, 0);
             self.popularity.iter_mut().for_each(|popularity| popularity.remove(id.number()));
             context.stats.reclaim_dropped += u64::from(blocks[id].frame().is_none());
             room |= self.forget_if_empty(blocks, context, id);
@@ -108,8 +87,8 @@ impl FlashTier {
     }
 
     /// Begins to move a region's mappings.
-    pub fn move_begin(&mut self, blocks: &Blocks, context: &ShardContext<'_>, region: u32) {
-        let left = self.regions.count(region);
+    pub fn move_begin(&mut self, blocks: &mut Blocks, context: &ShardContext<'_>, region: u32) {
+        let left = blocks.region_entries(region);
         self.moves = Some(Moves {
             region,
             walks: true,
@@ -118,14 +97,14 @@ impl FlashTier {
             failed: false,
             later: core::mem::take(&mut self.moves_scratch),
         });
-        self.regions.begin_walk(region);
+        blocks.begin_walk(region);
         if context.mode.sabotage.is(Bug::MappingLeftBehind) {
-            self.regions.walk(blocks);
+            blocks.walk();
         }
     }
 
     /// Advances the moves.
-    pub fn move_step(&mut self, blocks: &Blocks, context: &mut ShardContext<'_>) -> MoveState {
+    pub fn move_step(&mut self, blocks: &mut Blocks, context: &mut ShardContext<'_>) -> MoveState {
         let Some(moves) = &mut self.moves else { return MoveState::Done };
         if moves.walks {
             return match self.move_some(blocks, context) {
@@ -163,21 +142,21 @@ impl FlashTier {
         let region = moves.region;
         self.moves_scratch = self.moves.take().map_or_else(Vec::new, |moves| moves.later);
         let stays = |id: EntryId| !careless && !self.is_unmapping(id);
-        debug_assert!(!self.blocks_of(blocks, region).any(stays), "a mapping is left behind");
+        debug_assert!(!blocks.blocks_of(region).any(stays), "a mapping is left behind");
         MoveState::Done
     }
 
     /// Gives mappings to the log within the budget of the call; the rest must wait for a newer
     /// record. Returns whether the list has ended.
-    fn move_some(&mut self, blocks: &Blocks, context: &mut ShardContext<'_>) -> bool {
+    fn move_some(&mut self, blocks: &mut Blocks, context: &mut ShardContext<'_>) -> bool {
         let Some(moves) = &mut self.moves else { return true };
         let log = context.log.as_deref_mut().expect("a region needs a log");
-        while !self.regions.has_walked() {
+        while !blocks.has_walked() {
             if !context.budget.take() {
                 log.expect_moves(moves.left);
                 return false;
             }
-            let Some(id) = self.regions.walk(blocks) else { break };
+            let Some(id) = blocks.walk() else { break };
             moves.left = moves.left.saturating_sub(1);
             if !self.replacement.as_ref().is_some_and(|s| s.is_unmapping(id)) {
                 let mapping = mapping(self.shard, blocks, id);
@@ -197,20 +176,15 @@ impl FlashTier {
         blocks: &mut Blocks,
         key: BlockKey,
         position: Position,
-        (from, to): (u32, u32),
+        regions: (u32, u32),
         good: bool,
     ) {
         if let Some(moves) = &mut self.moves {
             moves.in_flight -= 1;
             moves.failed |= !good;
         }
-        if let (true, Some(id)) = (good, blocks.find_at(key, position)) {
-            self.regions.unlist(blocks, id, from);
-            self.regions.list(blocks, id, to);
-            if blocks[id].flash_dirty != 0 {
-                self.regions.count_dirty(from, false);
-                self.regions.count_dirty(to, true);
-            }
+        if good {
+            blocks.mapping_moved(key, position, regions);
         }
     }
 }

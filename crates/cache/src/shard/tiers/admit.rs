@@ -107,7 +107,7 @@ pub(super) fn goes_around(
         return false;
     }
     let entry = tiers.blocks.find(key);
-    let dirty = entry.is_some_and(|id| tiers.blocks[id].dirty != 0);
+    let dirty = entry.is_some_and(|id| tiers.blocks[id].dirty() != 0);
     if dirty || !tiers.may_bypass_log(context, key) {
         return false;
     }

@@ -13,7 +13,7 @@ use crate::slab::TransferIndex;
 pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId) {
     let e = &tiers.blocks[id];
     debug_assert!(e.has(LEAVING) && e.transfer().is_none());
-    if e.dirty != 0 {
+    if e.dirty() != 0 {
         if admit::leaves_around(tiers, context, id) {
             context.stats.destaged_around += 1;
             destage(tiers, context, id);
@@ -24,7 +24,7 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
     }
     let recorded = e.position().is_some() && !tiers.flash.is_unmapping(id);
     // Flash keeps the record of a block in transit.
-    if recorded && (e.valid & !e.flash_valid == 0 || tiers.is_in_transit(id)) {
+    if recorded && (e.valid() & !e.flash_valid() == 0 || tiers.is_in_transit(id)) {
         context.stats.left_on_flash += u64::from(!tiers.is_in_transit(id));
         tiers.release_frame(id);
         return;
@@ -42,7 +42,7 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
     let takes = at.flash != OnFlash::Never
         && !(owes && (waits || tiers.is_in_transit(id)))
         && context.flash.takes_records()
-        && e.valid != 0
+        && e.valid() != 0
         && !tiers.is_jammed(context)
         && admit::admits(tiers, context, id);
     let e = &tiers.blocks[id];
@@ -84,7 +84,7 @@ pub(in crate::shard) fn destage(
         tiers.flash.forget_record(&mut tiers.blocks, context, id);
     }
     let e = &tiers.blocks[id];
-    let (key, dirty) = (e.key(), e.dirty);
+    let (key, dirty) = (e.key(), e.dirty());
     let frame = e.frame().expect("a frame to destage");
     // It stays in the dirty list until it is written, so that a flush knows to wait for it.
     tiers.blocks[id].clear(WANTS_APPEND);
@@ -113,7 +113,7 @@ pub(super) fn activate(
     id: EntryId,
     poison: bool,
 ) -> Step {
-    assert!(tiers.blocks[id].flash_dirty == 0, "direct write over a dirty record");
+    assert!(tiers.blocks[id].flash_dirty() == 0, "direct write over a dirty record");
     if context.flash.is_closed() {
         // The record cannot be disowned any more: the backing store must not move on.
         return Step::Done(Err(forebay_effect::IoError::Device));
@@ -141,12 +141,11 @@ pub(in crate::shard) fn take_next_step(
     }
     if tiers.blocks[id].has(WANTS_APPEND) {
         tiers.blocks[id].clear(WANTS_APPEND);
-        if tiers.blocks[id].dirty == 0 {
+        if tiers.blocks[id].dirty() == 0 {
             tiers.flushes.covered(&mut tiers.blocks, id, true);
         } else if context.flash.logs(tiers.blocks[id].key()) {
             if tiers.append(context, id, true).is_none() {
-                tiers.flushes.covered(&mut tiers.blocks, id, false);
-                tiers.blocks.relist_dirty(id);
+                tiers.not_logged(id);
             }
             return;
         } else {

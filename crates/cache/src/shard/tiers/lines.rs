@@ -50,11 +50,6 @@ impl Lines {
         self.under_way += u32::from(alone);
     }
 
-    /// A read of a line has ended.
-    pub fn ended(&mut self) {
-        self.under_way -= 1;
-    }
-
     /// Whether reads of lines are in progress.
     pub fn is_fetching(&self) -> bool {
         self.under_way > 0
@@ -76,6 +71,11 @@ impl Lines {
             self.wanted.push(first);
         }
     }
+}
+
+/// A read of a line has ended.
+pub(in crate::shard) fn ended(tiers: &mut Tiers) {
+    tiers.lines.under_way -= 1;
 }
 
 /// Fetches the unknown blocks of wanted lines, as far as there are frames.
@@ -149,8 +149,8 @@ fn enter_flash(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId) {
     let rests = e.frame().is_some()
         && e.transfer().is_none()
         && e.position().is_none()
-        && e.valid != 0
-        && e.dirty == 0
+        && e.valid() != 0
+        && e.dirty() == 0
         && !e.has(LEAVING)
         && !e.has(WANTS_APPEND);
     if rests

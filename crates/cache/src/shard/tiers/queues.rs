@@ -160,7 +160,7 @@ fn rests(tiers: &Tiers, id: EntryId) -> bool {
     let e = &tiers.blocks[id];
     let busy = [LEAVING, WANTS_APPEND, DOUBTFUL].into_iter().any(|flag| e.has(flag));
     let idle = e.transfer().is_none() && e.position().is_none() && !busy;
-    idle && e.frame().is_some() && e.valid != 0 && e.dirty == 0
+    idle && e.frame().is_some() && e.valid() != 0 && e.dirty() == 0
 }
 
 /// Blocks that were to enter flash, and are neither there nor in flight any more, become candidates

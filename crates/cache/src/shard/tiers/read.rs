@@ -35,7 +35,8 @@ impl Tiers {
         let frame = e.frame()?;
         let granules = self.blocks.granules();
         // The first test decides for most blocks: they are valid as a whole.
-        let lacks = e.valid != granules.all() && granules.masks(start, length).0 & !e.valid != 0;
+        let lacks =
+            e.valid() != granules.all() && granules.masks(start, length).0 & !e.valid() != 0;
         if lacks || e.has(LEAVING) {
             return None;
         }
@@ -55,7 +56,7 @@ impl Tiers {
             return self.read_absent(context, key, piece);
         };
         let e = &self.blocks[id];
-        if let (Some(frame), 0) = (e.frame(), wanted & !e.valid) {
+        if let (Some(frame), 0) = (e.frame(), wanted & !e.valid()) {
             let from = Place::Frame { frame, offset: piece.start };
             let to = self.request_place(context, piece);
             context.effects.push(Effect::Copy { from, to, length: piece.length });
@@ -74,7 +75,7 @@ impl Tiers {
             self.count(context, piece, Found::Tier2, false);
             return Step::Done(Err(IoError::Corrupt));
         }
-        let on_flash = e.flash_valid & wanted & !e.valid != 0;
+        let on_flash = e.flash_valid() & wanted & !e.valid() != 0;
         let found = if on_flash { Found::Tier2 } else { Found::Nowhere };
         let late =
             on_flash && !piece.counted && self.flash.is_held_after_eviction(&self.blocks, id);
@@ -152,7 +153,7 @@ impl Tiers {
         piece: &mut Piece,
         moment: Moment,
     ) -> Step {
-        if self.blocks[id].flash_valid & !self.blocks[id].valid != 0 {
+        if self.blocks[id].flash_valid() & !self.blocks[id].valid() != 0 {
             return self.read_flash(context, id, piece, moment);
         }
         if !self.ensure_frame(context, id, piece, moment) {
@@ -166,12 +167,12 @@ impl Tiers {
         let e = &self.blocks[id];
         let range = self.blocks.granules().range_within(context, key);
         let (start, length) = (range.0, (range.1 - range.0) as u32);
-        if e.valid == 0 && self.is_instant(context, piece) {
+        if e.valid() == 0 && self.is_instant(context, piece) {
             let stats = &mut context.volumes[key.volume()].stats;
             stats.backing_read_bytes += u64::from(length);
             return self.came_at_once(context, id, self.blocks.granules().all());
         }
-        if e.valid == 0 {
+        if e.valid() == 0 {
             let place = Place::Frame { frame, offset: 0 };
             let segment = Some(Segment { place, length });
             let t = self
@@ -221,7 +222,7 @@ impl Tiers {
         let e = &self.blocks[id];
         let at = context.place_for(piece, Moment::ReadFlash);
         e.frame().is_none()
-            && wanted & !e.flash_valid == 0
+            && wanted & !e.flash_valid() == 0
             && (!self.flash.promotes(&self.blocks, id) || at.memory == InMemory::Transit)
             && self.blocks.frames_free() > 0
     }
@@ -266,12 +267,13 @@ impl Tiers {
         let e = &self.blocks[id];
         // A record that is evicted while it is read is forgotten when the read has ended.
         let stays = !self.flash.is_next_copy(id);
-        if e.valid == 0 && stays && self.is_instant(context, piece) && self.is_log_quiet(context) {
+        if e.valid() == 0 && stays && self.is_instant(context, piece) && self.is_log_quiet(context)
+        {
             context.stats.promotions += 1;
             self.note_use(context, id, piece);
-            return self.came_at_once(context, id, self.blocks[id].flash_valid);
+            return self.came_at_once(context, id, self.blocks[id].flash_valid());
         }
-        let bounce = if e.valid == 0 {
+        let bounce = if e.valid() == 0 {
             None
         } else {
             let Some(frame) = self.transfers.take_bounce() else { return Step::NoRoom };
@@ -317,16 +319,15 @@ impl Tiers {
         let log = context.log.as_deref().expect("a record needs a log");
         !log.has_effects()
             && !log.has_events()
-            && self.flash.has_walked()
+            && self.blocks.has_walked()
             && !self.flash.wants_destage()
     }
 
     /// The data of a transfer is here, as at the end of one.
     fn came_at_once(&mut self, context: &mut ShardContext<'_>, id: EntryId, came: u16) -> Step {
         context.stats.waits_block += 1;
-        let e = &mut self.blocks[id];
-        e.valid |= came & !e.lost();
-        let key = e.key();
+        self.blocks.arrived(id, came);
+        let key = self.blocks[id].key();
         self.room = true;
         self.flash.transfer_ended(&self.blocks, &self.transfers, context, key);
         Step::Again

@@ -64,17 +64,18 @@ impl Tiers {
         id: EntryId,
     ) {
         let e = &self.blocks[id];
-        let on_flash = e.transfer().is_none() && e.flash_valid != 0;
+        let on_flash = e.transfer().is_none() && e.flash_valid() != 0;
         let late =
             on_flash && !piece.counted && self.flash.is_held_after_eviction(&self.blocks, id);
         context.stats.flash_rescued += u64::from(late);
-        let pulled = context.config.relation.has_queues() && e.position().is_none() && e.dirty == 0;
+        let pulled =
+            context.config.relation.has_queues() && e.position().is_none() && e.dirty() == 0;
         let found = match e.transfer() {
             // It is dropped, wherever it is.
             _ if !context.config.write_policy.allocate_on_write || pulled => Found::Nowhere,
             Some(t) => self.found_in_flight(t),
             None if e.frame().is_some() => Found::Tier1,
-            None if e.flash_valid != 0 => Found::Tier2,
+            None if e.flash_valid() != 0 => Found::Tier2,
             None => Found::Nowhere,
         };
         self.count(context, piece, found, true);
@@ -146,12 +147,7 @@ impl Tiers {
         let (touched, _) = self.blocks.granules().masks(piece.start, piece.length);
         if !keep || op != Op::Write {
             // What the cache holds of the range is outdated from now on, whatever happens.
-            let e = &mut self.blocks[id];
-            assert!(e.dirty & touched == 0, "direct write over dirty granules");
-            e.valid &= !touched;
-            if e.valid == 0 && e.frame().is_some() {
-                self.release_frame(id);
-            }
+            self.outdate(id, touched);
         }
         let start = self.blocks.granules().start_of(key) + u64::from(piece.start);
         let range = (start, start + u64::from(piece.length));
@@ -322,7 +318,7 @@ impl Tiers {
         let e = &self.blocks[id];
         if context.flash.is_without(e.key()) {
             self.flash.forget_record(&mut self.blocks, context, id);
-            let dirty = self.blocks[id].dirty != 0;
+            let dirty = self.blocks[id].dirty() != 0;
             return dirty.then(|| Step::Wait(leave::destage(self, context, id)));
         }
         if context.flash.is_closed() && self.blocks[id].is_bound() {
@@ -358,8 +354,8 @@ impl Tiers {
             return None;
         }
         let e = &self.blocks[id];
-        let (key, valid, lost) = (e.key(), e.valid, e.lost());
-        let mut dirty = e.dirty | e.flash_dirty;
+        let (key, valid, lost) = (e.key(), e.valid(), e.lost());
+        let mut dirty = e.dirty() | e.flash_dirty();
         if context.config.write_policy.write_back && self.owes_sync(context, key) {
             // A power cut may undo what the backing store holds, for example a zeroed range that is not durable yet. A
             // clean record would then disagree with the store, so the record is dirty.

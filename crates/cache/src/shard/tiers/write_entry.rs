@@ -40,12 +40,7 @@ pub(super) fn write_entry(
     }
     let frame = tiers.blocks[id].frame().expect("just ensured");
     fill_frame(tiers, context, (id, frame), piece, op, covered);
-    let was_dirty = tiers.blocks[id].is_dirty();
-    let e = &mut tiers.blocks[id];
-    e.valid |= touched;
-    e.dirty |= touched;
-    tiers.blocks.count_dirty(id, was_dirty, context.volumes);
-    tiers.blocks.list_dirty(id);
+    tiers.blocks.dirtied(context, id, touched);
     if !transit {
         tiers.used(context, id, frame, piece);
     }
@@ -94,9 +89,9 @@ fn take_in_rest(
         // The rest of the granule cannot be had.
         return Some(Step::Done(Err(IoError::Corrupt)));
     }
-    let missing = !e.valid & !covered & !lost;
+    let missing = !e.valid() & !covered & !lost;
     let hides = context.mode.sabotage.is(Bug::PartialHidesOlder);
-    if e.flash_valid & missing != 0 && !hides {
+    if e.flash_valid() & missing != 0 && !hides {
         // A newer record replaces the older as a whole: take in what only that one holds.
         return Some(tiers.read_flash(context, id, piece, Moment::Write));
     }

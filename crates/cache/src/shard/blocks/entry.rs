@@ -2,7 +2,7 @@
 
 use forebay_flash::{BlockKey, Position};
 
-use super::frames::Frame;
+use crate::shard::frames::Frame;
 use crate::slab::{Key, TransferIndex};
 
 /// "No frame", "no position" in the compact fields.
@@ -54,8 +54,8 @@ pub(crate) const UNREADABLE: u8 = 128;
 
 /// The state of one cached block.
 ///
-/// `valid` and `dirty` describe the DRAM frame, `flash_valid` and `flash_dirty` the newest record
-/// in the log; one bit for each granule. *Dirty* in DRAM means newer than the log (or, without
+/// Four masks, which only `transitions.rs` changes, have one bit for each granule. `valid` and `dirty` describe the
+/// DRAM frame, `flash_valid` and `flash_dirty` the newest record in the log. *Dirty* in DRAM means newer than the log (or, without
 /// flash, newer than the backing store). Dirty on flash means newer than the durable data on the
 /// backing store. Dirty and not valid on flash means that the newest data is *lost*. Invariant: a
 /// frame with dirty granules holds every granule that the record holds, so a newer record always
@@ -68,10 +68,10 @@ pub(crate) struct Entry {
     frame: u32,
     /// First page of the newest record's payload, or [`NONE`].
     position: u32,
-    pub valid: u16,
-    pub dirty: u16,
-    pub flash_valid: u16,
-    pub flash_dirty: u16,
+    pub(super) valid: u16,
+    pub(super) dirty: u16,
+    pub(super) flash_valid: u16,
+    pub(super) flash_dirty: u16,
     /// Current transfer (24 bits) and flags (8 bits).
     state: u32,
 }
@@ -141,7 +141,7 @@ impl Entry {
         (self.position != NONE).then_some(Position(self.position))
     }
 
-    pub fn set_position(&mut self, position: Option<Position>) {
+    pub(super) fn set_position(&mut self, position: Option<Position>) {
         self.position = position.map_or(NONE, |p| p.0);
     }
 
@@ -173,6 +173,30 @@ impl Entry {
         self.state &= !(u32::from(flag) << TRANSFER_BITS);
     }
 
+    /// Granules that the frame holds.
+    #[inline]
+    pub fn valid(&self) -> u16 {
+        self.valid
+    }
+
+    /// Granules of the frame that are newer than the log or, without flash, than the backing store.
+    #[inline]
+    pub fn dirty(&self) -> u16 {
+        self.dirty
+    }
+
+    /// Granules that the newest record holds.
+    #[inline]
+    pub fn flash_valid(&self) -> u16 {
+        self.flash_valid
+    }
+
+    /// Granules whose newest data on flash, present or lost, the backing store may lack.
+    #[inline]
+    pub fn flash_dirty(&self) -> u16 {
+        self.flash_dirty
+    }
+
     /// Granules of the record that the backing store may lack.
     pub fn owed(&self) -> u16 {
         self.flash_dirty & self.flash_valid
@@ -186,6 +210,17 @@ impl Entry {
     /// Granules whose newest data is lost: the record has lost them, and memory does not hold newer data.
     pub fn lost(&self) -> u16 {
         self.lost_on_flash() & !self.valid
+    }
+
+    /// Whether the frame holds every granule that the record holds.
+    pub(super) fn holds_record(&self) -> bool {
+        self.flash_valid & !self.valid == 0
+    }
+
+    /// The record, if it is dirty.
+    #[inline]
+    pub(super) fn dirty_record(&self) -> Option<Position> {
+        self.position().filter(|_| self.flash_dirty != 0)
     }
 
     /// Whether the block is dirty, or a start could find a record of it.

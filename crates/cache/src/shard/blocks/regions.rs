@@ -3,8 +3,8 @@
 
 use core::{iter, mem};
 
-use super::blocks::Blocks;
 use super::entry::{EntryId, RecordNode};
+use crate::shard::index::Index;
 
 /// See the module.
 #[derive(Debug)]
@@ -31,29 +31,29 @@ impl RegionLists {
     }
 
     /// Puts a block into a region's list.
-    pub fn list(&mut self, blocks: &mut Blocks, id: EntryId, region: u32) {
+    pub fn list(&mut self, index: &mut Index, id: EntryId, region: u32) {
         self.counts[region as usize] += 1;
         let head = mem::replace(&mut self.heads[region as usize], id);
-        let record = blocks.record_mut(id);
+        let record = index.record_mut(id);
         (record.prev, record.next) = (EntryId::NONE, head);
         if head != EntryId::NONE {
-            blocks.record_mut(head).prev = id;
+            index.record_mut(head).prev = id;
         }
     }
 
     /// Takes a block out of a region's list.
-    pub fn unlist(&mut self, blocks: &mut Blocks, id: EntryId, region: u32) {
-        let RecordNode { prev, next, .. } = *blocks.record(id);
+    pub fn unlist(&mut self, index: &mut Index, id: EntryId, region: u32) {
+        let RecordNode { prev, next, .. } = *index.record(id);
         self.counts[region as usize] -= 1;
         if self.walk == id {
             self.walk = next;
         }
         match prev {
             EntryId::NONE => self.heads[region as usize] = next,
-            p => blocks.record_mut(p).next = next,
+            p => index.record_mut(p).next = next,
         }
         if next != EntryId::NONE {
-            blocks.record_mut(next).prev = prev;
+            index.record_mut(next).prev = prev;
         }
     }
 
@@ -63,8 +63,8 @@ impl RegionLists {
     }
 
     /// The next block in its list.
-    fn next(blocks: &Blocks, id: EntryId) -> Option<EntryId> {
-        some(blocks.record(id).next)
+    fn next(index: &Index, id: EntryId) -> Option<EntryId> {
+        some(index.record(id).next)
     }
 
     /// Members of a region's list.
@@ -90,15 +90,15 @@ impl RegionLists {
 
     /// The next member, unless the walk has ended. Members that have left the list meanwhile are
     /// skipped.
-    pub fn walk(&mut self, blocks: &Blocks) -> Option<EntryId> {
+    pub fn walk(&mut self, index: &Index) -> Option<EntryId> {
         let id = some(self.walk)?;
-        self.walk = blocks.record(id).next;
+        self.walk = index.record(id).next;
         Some(id)
     }
 
     /// The blocks of a region.
-    pub fn blocks_of(&self, blocks: &Blocks, region: u32) -> impl Iterator<Item = EntryId> {
-        iter::successors(self.first(region), |&id| Self::next(blocks, id))
+    pub fn blocks_of(&self, index: &Index, region: u32) -> impl Iterator<Item = EntryId> {
+        iter::successors(self.first(region), |&id| Self::next(index, id))
     }
 
     /// Dirty records in a region.

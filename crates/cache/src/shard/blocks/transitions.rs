@@ -1,0 +1,230 @@
+//! The transitions of a block: all ways in which its masks change. Each changes the masks together with the
+//! counts and lists over all blocks that depend on them.
+//!
+//! | transition | when | `valid` | `dirty` | `flash_valid` | `flash_dirty` |
+//! | --- | --- | --- | --- | --- | --- |
+//! | [`arrived`] | the frame has received data that the log or the store has too | adds the granules, except lost ones | | | |
+//! | [`dirtied`] | the frame has received data of a write that ends in the cache | adds the granules | adds the granules | | |
+//! | [`outdated`] | a direct write makes the frame's data old or unknown | removes the granules | | | |
+//! | [`left`] | the block leaves its frame | becomes 0 | is 0 | | |
+//! | [`stored`] | the store has taken the frame's dirty granules | | becomes 0 | | |
+//! | [`record_replaced`] | the log has a newer record, or a copy of the record elsewhere; or the record is void | | removes the granules that the log took from the frame | as in the record, or 0 | as in the record, or 0 |
+//! | [`record_unusable`] | the record, which the store does not need, cannot be read | | | becomes 0 | |
+//! | [`settled`] | the store is synced, and has all granules of the record | | | | keeps only lost granules |
+//!
+//! Callers outside the parts of [`Tiers`](crate::shard::tiers::Tiers) use the methods that add what follows for the
+//! other parts: `Tiers::release_frame` for [`left`], `Tiers::outdate` for [`outdated`], and for the records
+//! `FlashTier::set_record`, `FlashTier::logged` and `FlashTier::settled`.
+//!
+//! [`arrived`]: Blocks::arrived
+//! [`dirtied`]: Blocks::dirtied
+//! [`outdated`]: Blocks::outdated
+//! [`left`]: Blocks::left
+//! [`stored`]: Blocks::stored
+//! [`record_replaced`]: Blocks::record_replaced
+//! [`record_unusable`]: Blocks::record_unusable
+//! [`settled`]: Blocks::settled
+
+use forebay_block::Volume;
+use forebay_flash::sabotage::Bug;
+use forebay_flash::{BlockKey, Position};
+
+use super::entry::{DESTAGED, Entry, EntryId, IN_DIRTY_LIST, LEAVING, UNREADABLE};
+use super::{Blocks, FlashRecord};
+use crate::shard::ShardContext;
+use crate::shard::frames::Frame;
+
+impl Blocks {
+    // ---- the frame ----
+
+    /// The frame holds these granules, of which the log or the backing store has the same version. The store has
+    /// only an older version of lost granules.
+    #[inline]
+    pub fn arrived(&mut self, id: EntryId, granules: u16) {
+        let e = &mut self.index[id];
+        e.valid |= granules & !e.lost();
+    }
+
+    /// A write or zeroing that ends in the cache has changed these granules of the frame. The block enters its
+    /// volume's dirty list as the newest, unless it is in the list.
+    #[inline]
+    pub fn dirtied(&mut self, context: &mut ShardContext<'_>, id: EntryId, granules: u16) {
+        self.store(context, id, |e| {
+            e.valid |= granules;
+            e.dirty |= granules;
+        });
+        self.list_dirty(id);
+    }
+
+    /// A direct write makes what the frame holds of these granules old, or it is unknown which version the backing
+    /// store has.
+    pub fn outdated(&mut self, id: EntryId, granules: u16) {
+        let e = &mut self.index[id];
+        assert!(e.dirty & granules == 0, "direct write over dirty granules");
+        e.valid &= !granules;
+        debug_assert!(e.dirty == 0 || e.holds_record(), "a dirty frame loses granules");
+    }
+
+    /// The block leaves its frame, which it returns and which is free.
+    #[inline]
+    pub fn left(&mut self, id: EntryId) -> Frame {
+        let e = &mut self.index[id];
+        let frame = e.frame().expect("a frame to release");
+        assert!(e.dirty == 0, "a dirty frame released");
+        debug_assert!(!e.has(IN_DIRTY_LIST));
+        e.set_frame(None);
+        e.valid = 0;
+        e.clear(LEAVING);
+        self.frames.release(frame);
+        frame
+    }
+
+    /// The backing store has taken the frame's dirty granules.
+    pub fn stored(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
+        self.unlist_dirty(id);
+        self.store(context, id, |e| e.dirty = 0);
+    }
+
+    // ---- the record ----
+
+    /// The block's newest record is `to`; the log took the granules `taken` of it from the frame.
+    pub fn record_replaced(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        to: Option<FlashRecord>,
+        taken: u16,
+    ) {
+        if let Some(old) = self.index[id].position() {
+            self.regions.unlist(&mut self.index, id, region_of(context, old));
+        }
+        self.store(context, id, |e| {
+            e.clear(DESTAGED | UNREADABLE);
+            e.dirty &= !taken;
+            e.set_position(to.map(|record| record.position));
+            (e.flash_valid, e.flash_dirty) =
+                to.map_or((0, 0), |record| (record.valid, record.dirty));
+        });
+        if let Some(FlashRecord { position, checksum, .. }) = to {
+            self.index.record_mut(id).checksum = checksum;
+            self.regions.list(&mut self.index, id, region_of(context, position));
+        }
+    }
+
+    /// The mapping of the block's record is in another region.
+    pub fn mapping_moved(&mut self, key: BlockKey, position: Position, (from, to): (u32, u32)) {
+        let Some(id) = self.find_at(key, position) else { return };
+        self.regions.unlist(&mut self.index, id, from);
+        self.regions.list(&mut self.index, id, to);
+        if self.index[id].flash_dirty != 0 {
+            self.regions.count_dirty(from, false);
+            self.regions.count_dirty(to, true);
+        }
+    }
+
+    /// The block's record, of which the backing store has all granules, cannot be read. The record remains: until
+    /// its region is free or, in the slots layout, until it is forgotten there.
+    pub fn record_unusable(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
+        self.store(context, id, |e| e.flash_valid = 0);
+    }
+
+    /// The backing store durably has all that the block's record holds. Lost granules stay dirty.
+    pub fn settled(&mut self, context: &mut ShardContext<'_>, id: EntryId) {
+        self.store(context, id, |e| e.flash_dirty = e.lost_on_flash());
+    }
+
+    // ---- what follows from the masks ----
+
+    /// Changes an entry, and the counts of dirty and lost data that depend on it. All changes of `dirty` and of the
+    /// record's masks come here.
+    #[inline]
+    fn store(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        change: impl FnOnce(&mut Entry),
+    ) {
+        let e = &mut self.index[id];
+        let before = e.clone();
+        change(e);
+        debug_assert!(
+            e.dirty == 0 || e.holds_record() || context.mode.sabotage.is(Bug::PartialHidesOlder),
+            "a dirty frame lacks granules that the record holds"
+        );
+        self.lost -= u32::from(before.lost_on_flash() != 0);
+        self.lost += u32::from(e.lost_on_flash() != 0);
+        let volume = e.key().volume();
+        let stats = &mut context.volumes[volume].stats;
+        match (before.is_dirty(), e.is_dirty()) {
+            (false, true) => {
+                stats.dirty_blocks += 1;
+                stats.dirty_blocks_max = stats.dirty_blocks_max.max(stats.dirty_blocks);
+                context.volumes.dirty_blocks += 1;
+            }
+            (true, false) => {
+                stats.dirty_blocks -= 1;
+                context.volumes.dirty_blocks -= 1;
+            }
+            _ => {}
+        }
+        let (from, to) = (before.dirty_record(), e.dirty_record());
+        if from != to {
+            self.count_dirty_record(context, volume, from, to);
+        }
+    }
+
+    /// A volume has a dirty record at `to` instead of `from`.
+    fn count_dirty_record(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        volume: Volume,
+        from: Option<Position>,
+        to: Option<Position>,
+    ) {
+        if let Some(position) = from {
+            self.regions.count_dirty(region_of(context, position), false);
+            context.volumes[volume].owed -= 1;
+        }
+        if let Some(position) = to {
+            self.regions.count_dirty(region_of(context, position), true);
+            context.volumes[volume].owed += 1;
+        }
+        let owed = context.volumes[volume].owed;
+        context.volumes.shares.note_dirty(volume, owed);
+    }
+
+    /// Adds the block to its volume's dirty list as the newest, unless it is in a list.
+    #[inline]
+    fn list_dirty(&mut self, id: EntryId) {
+        let e = &mut self.index[id];
+        if !e.has(IN_DIRTY_LIST) {
+            e.set(IN_DIRTY_LIST);
+            let frame = e.frame().expect("dirty granules are in a frame");
+            self.frames.push_dirty(frame, e.key().volume());
+        }
+    }
+
+    /// Removes the block from its volume's dirty list, if it is there: the log or the backing store takes it.
+    #[inline]
+    pub fn unlist_dirty(&mut self, id: EntryId) {
+        let e = &mut self.index[id];
+        if e.has(IN_DIRTY_LIST) {
+            e.clear(IN_DIRTY_LIST);
+            let frame = e.frame().expect("dirty granules are in a frame");
+            self.frames.remove_dirty(frame, e.key().volume());
+        }
+    }
+
+    /// The transfer that was to make the block clean has failed: returns it to the dirty list if it
+    /// is dirty.
+    #[inline]
+    pub fn relist_dirty(&mut self, id: EntryId) {
+        if self.index[id].dirty != 0 {
+            self.list_dirty(id);
+        }
+    }
+}
+
+fn region_of(context: &ShardContext<'_>, position: Position) -> u32 {
+    context.log.as_deref().expect("a record needs a log").region_of(position)
+}
