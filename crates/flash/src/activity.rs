@@ -359,7 +359,7 @@ impl Log {
             State::Free | State::Marking(_) | State::Removing(_) => return false,
         }
         self.activity.grant(n, key);
-        self.events.push_back(Event::Active { ticket, result: Ok(()) });
+        self.io.tell(Event::Active { ticket, result: Ok(()) });
         true
     }
 
@@ -377,7 +377,7 @@ impl Log {
                     let mut marks = core::mem::replace(&mut a.extents[n].marks, Line::EMPTY);
                     while let Some((key, ticket)) = a.waiting.pop(&mut marks) {
                         a.grant(n, key);
-                        self.events.push_back(Event::Active { ticket, result: Ok(()) });
+                        self.io.tell(Event::Active { ticket, result: Ok(()) });
                     }
                 }
                 State::Removing(_) => {
@@ -483,7 +483,7 @@ impl Log {
             extent.retirement += 1;
             a.leaving += 1;
             let id = ExtentId(extent.retirement << 16 | u64::from(n));
-            self.events.push_back(Event::Retire { extent: id, first: extent.first });
+            self.io.tell(Event::Retire { extent: id, first: extent.first });
         }
     }
 
@@ -505,7 +505,7 @@ impl Log {
         }
         while let Some((_, mut marks)) = a.waiting.next() {
             while let Some((_, ticket)) = a.waiting.pop(&mut marks) {
-                self.events.push_back(Event::Active { ticket, result: Err(error) });
+                self.io.tell(Event::Active { ticket, result: Err(error) });
             }
         }
     }

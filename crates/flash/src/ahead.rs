@@ -97,12 +97,12 @@ impl Log {
             }
             let pages = r.live(region_sequence).map_or(0, |scan| scan.directory_pages);
             let buffer = r.directory_buffer(lane);
-            if self.buffers[buffer].len() < (pages * self.geometry.page_size) as usize {
+            if self.io.buffers[buffer].len() < (pages * self.io.geometry.page_size) as usize {
                 continue;
             }
             r.ahead.lanes[lane] = Lane::Reading(region_sequence);
-            let page = self.page_of(region_sequence, self.geometry.region_pages - pages);
-            self.push_read(buffer, page, pages);
+            let page = self.page_of(region_sequence, self.io.geometry.region_pages - pages);
+            self.io.read(buffer, page, pages);
         }
     }
 
@@ -135,7 +135,7 @@ impl Log {
         r.ahead.lanes[lane] = Lane::Idle;
         let mut contents = core::mem::take(&mut r.ahead.contents);
         match self.believe(r, lane, read, &mut contents) {
-            Ok(header) if r.check => r.ahead.note(header, &contents, &self.geometry),
+            Ok(header) if r.check => r.ahead.note(header, &contents, &self.io.geometry),
             Ok(header) => self.take_region(r, &header, &contents),
             Err(Unfit::Missing) => r.report.directories.missing += 1,
             Err(Unfit::Torn) => r.report.directories.torn += 1,
@@ -160,11 +160,12 @@ impl Log {
         else {
             return Err(Unfit::Torn);
         };
-        let length = (scan.directory_pages * self.geometry.page_size) as usize;
-        let bytes = &self.buffers[r.directory_buffer(lane)][..length];
+        let length = (scan.directory_pages * self.io.geometry.page_size) as usize;
+        let bytes = &self.io.buffers[r.directory_buffer(lane)][..length];
         let page =
-            self.page_of(r.region_sequence, self.geometry.region_pages - scan.directory_pages);
-        let decoded = DirectoryHeader::decode(bytes, &self.uuid, page, &self.geometry, contents);
+            self.page_of(r.region_sequence, self.io.geometry.region_pages - scan.directory_pages);
+        let decoded =
+            DirectoryHeader::decode(bytes, &self.io.uuid, page, &self.io.geometry, contents);
         let header = decoded.map_err(|error| match error {
             FormatError::Missing => Unfit::Missing,
             _ => Unfit::Torn,
@@ -180,10 +181,10 @@ impl Log {
 
     /// Returns all records of a region as events.
     fn take_region(&mut self, r: &mut Recovery, d: &DirectoryHeader, contents: &Contents) {
-        let geometry = self.geometry;
+        let geometry = self.io.geometry;
         for (page, pages, entries) in contents.each(&geometry) {
             let header = BatchHeader {
-                uuid: self.uuid,
+                uuid: self.io.uuid,
                 page: self.page_of(r.region_sequence, page),
                 epoch: d.epoch,
                 sequence: r.expected,
@@ -206,7 +207,7 @@ impl Log {
         let (pages, from, to) = r.ahead.batch(r.region_sequence, r.page, r.expected)?;
         let scan = r.live(r.region_sequence)?;
         let header = BatchHeader {
-            uuid: self.uuid,
+            uuid: self.io.uuid,
             page: self.page_of(r.region_sequence, r.page),
             epoch: scan.epoch,
             sequence: r.expected,

@@ -22,7 +22,7 @@ use crate::sequence::{
 };
 use crate::types::{Binding, Event, RecoveryReport, Sealed};
 use forebay_block::Volume;
-use forebay_effect::{IoError, Outcome, Place, Segment};
+use forebay_effect::{IoError, Outcome};
 use std::collections::VecDeque;
 
 /// Which appends are complete, which are durable, and who waits.
@@ -152,15 +152,15 @@ impl SuperblockWriter {
 impl Log {
     /// Sets up an empty log.
     pub(crate) fn format(&mut self, uuid: [u8; 16], bindings: Vec<Binding>) {
-        let g = &self.geometry;
+        let g = &self.io.geometry;
         let room = crate::format::superblock::bindings_max(g) as usize;
         assert!(bindings.len() <= room, "the superblock holds at most {room} volumes");
         let mut starts = Vec::with_capacity(epochs::EPOCHS_MAX + 1);
         epochs::begin(&mut starts, BatchSequence::FIRST, BatchSequence::FIRST, FIRST_EPOCH);
-        self.uuid = uuid;
+        self.io.uuid = uuid;
         let cells = g.slots;
         self.cells.begin(&uuid, 0..cells);
-        let g = &self.geometry;
+        let g = &self.io.geometry;
         self.superblock.contents = Superblock {
             layout: g.layout().number(),
             clean: false,
@@ -182,7 +182,7 @@ impl Log {
             active: Vec::with_capacity(g.active_extents_max as usize),
             bindings,
         };
-        self.superblock.to_erase = if self.without_bytes { &[] } else { &SECOND_COPIES_AT };
+        self.superblock.to_erase = if self.io.without_bytes { &[] } else { &SECOND_COPIES_AT };
         let bindings = self.superblock.contents.bindings.clone();
         let report = RecoveryReport { uuid, clean: true, bindings, ..RecoveryReport::default() };
         self.open(Box::new(report));
@@ -282,16 +282,16 @@ impl Log {
         c.tail_region = self.regions.tail_wanted;
         c.tail_batch = self.regions.tail_batch(self.batches.next_sequence);
         c.synced = self.commit.durable_batch;
-        if self.without_bytes {
-            s.pages = c.bytes(self.activity.listed()) as u32 / self.geometry.page_size;
+        if self.io.without_bytes {
+            s.pages = c.bytes(self.activity.listed()) as u32 / self.io.geometry.page_size;
             return;
         }
         self.activity.list(&mut c.active);
-        if self.sabotage.is(Bug::ActivityMarkSkipped) {
+        if self.io.sabotage.is(Bug::ActivityMarkSkipped) {
             c.active.clear();
         }
-        let bytes = c.encode(&mut self.buffers[SUPERBLOCK_BUFFER]);
-        s.pages = bytes as u32 / self.geometry.page_size;
+        let bytes = c.encode(&mut self.io.buffers[SUPERBLOCK_BUFFER]);
+        s.pages = bytes as u32 / self.io.geometry.page_size;
     }
 
     fn write_superblock(&mut self) {
@@ -304,17 +304,17 @@ impl Log {
     /// former tier's copy must not be taken for it. That first copy is durable by now, so a cut in
     /// the middle leaves this log; an earlier cut leaves the former tier unchanged.
     fn erase_former(&mut self) -> bool {
-        let (page_size, copy_pages) = (self.geometry.page_size, self.geometry.superblock_pages);
+        let (page_size, copy_pages) =
+            (self.io.geometry.page_size, self.io.geometry.superblock_pages);
         let used = self.superblock.pages;
         let own = |page: u32| page % copy_pages < used && page / copy_pages < 2;
         while let Some((&at, rest)) = self.superblock.to_erase.split_first() {
             self.superblock.to_erase = rest;
             let page = (at / u64::from(page_size)) as u32;
-            if at < self.geometry.device_bytes() && !own(page) {
+            if at < self.io.geometry.device_bytes() && !own(page) {
                 self.remains.superblock_in_flight = true;
-                self.segments.clear();
-                self.segments.push(Segment { place: Place::Void, length: page_size });
-                self.push_write(Operation::Superblock, page, 1);
+                self.io.add_void(page_size);
+                self.io.write(Operation::Superblock, page, 1);
                 return true;
             }
         }
@@ -323,12 +323,11 @@ impl Log {
 
     pub(crate) fn write_superblock_as(&mut self, operation: Operation) {
         let (copy, pages) = (self.superblock.copy, self.superblock.pages);
-        let length = pages * self.geometry.page_size;
-        self.segments.clear();
-        self.segments.push(Log::meta_segment(SUPERBLOCK_BUFFER, 0, length));
-        self.stats.superblock_pages += u64::from(pages);
-        let page = copy * self.geometry.superblock_pages;
-        self.push_write(operation, page, pages);
+        let length = pages * self.io.geometry.page_size;
+        self.io.add_meta(SUPERBLOCK_BUFFER, 0, length);
+        self.io.stats.superblock_pages += u64::from(pages);
+        let page = copy * self.io.geometry.superblock_pages;
+        self.io.write(operation, page, pages);
     }
 
     /// A copy of the superblock was written, or a former one erased.
@@ -381,7 +380,7 @@ impl Log {
             mirrored: s.mirrored,
         };
         self.commit.in_flight = true;
-        self.push_sync(Operation::Sync);
+        self.io.sync(Operation::Sync);
         true
     }
 
@@ -402,10 +401,10 @@ impl Log {
             return;
         }
         let mut covers = self.commit.covers;
-        if self.sabotage.is(Bug::SyncCoversTooMuch) {
+        if self.io.sabotage.is(Bug::SyncCoversTooMuch) {
             covers.serial = self.commit.complete_serial;
         }
-        self.stats.syncs += 1;
+        self.io.stats.syncs += 1;
         self.commit.durable_serial = covers.serial;
         self.commit.durable_batch = covers.batch;
         self.superblock.settled = covers.mirrored;
@@ -422,7 +421,7 @@ impl Log {
                 break;
             }
             self.commit.tickets.pop_front();
-            self.events.push_back(Event::Synced { ticket, result: Ok(()) });
+            self.io.tell(Event::Synced { ticket, result: Ok(()) });
         }
     }
 
@@ -433,16 +432,16 @@ impl Log {
         s.durable = s.encoded;
         s.note_durable();
         s.step = Step::Mirroring;
-        self.stats.superblock_updates += 1;
-        self.stats.regions_reclaimed += s.tail - self.regions.freed;
+        self.io.stats.superblock_updates += 1;
+        self.io.stats.regions_reclaimed += s.tail - self.regions.freed;
         for sequence in self.regions.freed.until(s.tail) {
             let region = self.regions.number(sequence);
-            self.events.push_back(Event::RegionFreed { region });
+            self.io.tell(Event::RegionFreed { region });
         }
         self.regions.freed = s.tail;
         while s.marks.front().is_some_and(|m| m.0 <= s.durable) {
             let (_, mark) = s.marks.pop_front().expect("the list is not empty");
-            self.events.push_back(match mark {
+            self.io.tell(match mark {
                 Mark::Clean(ticket) => Event::CleanMarked { ticket, result: Ok(()) },
                 Mark::Bound(ticket) => Event::Bound { ticket, result: Ok(()) },
                 Mark::Bypass(volume) => Event::BypassNoted { volume, result: Ok(()) },
@@ -457,7 +456,7 @@ impl Log {
         match &mut self.phase {
             Phase::Opening { version, report } if self.superblock.settled >= *version => {
                 let report = core::mem::take(report);
-                self.events.push_back(Event::Ready(report));
+                self.io.tell(Event::Ready(report));
                 self.phase = Phase::Running;
                 if self.stop_wanted {
                     self.begin_stop();
@@ -492,13 +491,13 @@ impl Log {
                 if self.superblock.settled >= *version && !self.directories.is_writing() =>
             {
                 self.phase = Phase::Closed;
-                self.events.push_back(Event::Stopped { result: Ok(()) });
+                self.io.tell(Event::Stopped { result: Ok(()) });
                 true
             }
             Phase::Sealing { version, ticket } if self.superblock.settled >= *version => {
                 let ticket = *ticket;
                 self.phase = Phase::Closed;
-                self.events.push_back(Event::Bound { ticket, result: Ok(()) });
+                self.io.tell(Event::Bound { ticket, result: Ok(()) });
                 true
             }
             _ => false,
@@ -508,10 +507,10 @@ impl Log {
     /// Fails all callers that wait for durability.
     pub(crate) fn fail_commits(&mut self, error: IoError) {
         for (_, ticket) in self.commit.tickets.drain(..) {
-            self.events.push_back(Event::Synced { ticket, result: Err(error) });
+            self.io.tell(Event::Synced { ticket, result: Err(error) });
         }
         for (_, mark) in self.superblock.marks.drain(..) {
-            self.events.push_back(match mark {
+            self.io.tell(match mark {
                 Mark::Clean(ticket) => Event::CleanMarked { ticket, result: Err(error) },
                 Mark::Bound(ticket) => Event::Bound { ticket, result: Err(error) },
                 Mark::Bypass(volume) => Event::BypassNoted { volume, result: Err(error) },

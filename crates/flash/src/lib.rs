@@ -14,7 +14,7 @@
 mod activity;
 mod ahead;
 mod batches;
-mod bytes;
+
 mod carry;
 mod cells;
 mod commit;
@@ -23,6 +23,7 @@ mod epochs;
 pub mod format;
 pub mod fuzz;
 mod geometry;
+mod io;
 mod key;
 mod layout;
 mod live_records;

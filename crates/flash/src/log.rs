@@ -7,6 +7,7 @@ use crate::cells::Cells;
 use crate::commit::{Commit, SuperblockWriter};
 use crate::directory::Directories;
 use crate::geometry::Geometry;
+use crate::io::Io;
 use crate::key::{BlockKey, Position};
 use crate::operation::Operation;
 use crate::recovery::Recovery;
@@ -17,8 +18,7 @@ use crate::sequence::{AppendSerial, SuperblockVersion};
 use crate::types::{
     Append, Binding, Event, ExtentId, LogStats, Options, Recovering, RecoveryReport, Sealed, Start,
 };
-use forebay_effect::{Effect, EffectQueue, IoError, MetaBuffer, Outcome, Segment};
-use std::collections::VecDeque;
+use forebay_effect::{Effect, IoError, MetaBuffer, Outcome, Segment};
 
 /// The flash log of one device.
 ///
@@ -47,18 +47,13 @@ use std::collections::VecDeque;
 /// A metadata buffer named by a write is to be asked for ([`meta`](Log::meta)) between the poll of
 /// the write and its completion: headers are encoded when they are first asked for.
 pub struct Log {
-    pub(crate) geometry: Geometry,
     pub(crate) options: Options,
-    pub(crate) uuid: [u8; 16],
     pub(crate) phase: Phase,
     /// `stop` was called before the log was ready.
     pub(crate) stop_wanted: bool,
     /// Why nothing is written any more.
     pub(crate) error: Option<IoError>,
-    pub(crate) effects: EffectQueue,
-    pub(crate) events: VecDeque<Event>,
-    pub(crate) buffers: Vec<Box<[u8]>>,
-    pub(crate) segments: Vec<Segment>,
+    pub(crate) io: Io,
     pub(crate) queue: Queue,
     pub(crate) batches: Batches,
     pub(crate) regions: Regions,
@@ -69,10 +64,6 @@ pub struct Log {
     pub(crate) activity: Activity,
     pub(crate) recovery: Option<Box<Recovery>>,
     pub(crate) remains: Remains,
-    pub(crate) stats: LogStats,
-    pub(crate) sabotage: Sabotage,
-    /// There are no bytes ([`Log::without_bytes`]).
-    pub(crate) without_bytes: bool,
 }
 
 /// The state of the log.
@@ -122,16 +113,11 @@ impl Log {
         crate::recovery::buffer_sizes(&geometry, &options, &mut sizes);
         let queue_max = (options.frames + geometry.batch_entries_max) as usize;
         Log {
-            geometry,
             options,
-            uuid: [0; 16],
             phase: Phase::New,
             stop_wanted: false,
             error: None,
-            effects: EffectQueue::default(),
-            events: VecDeque::with_capacity(queue_max),
-            buffers: sizes.into_iter().map(|n| vec![0; n].into_boxed_slice()).collect(),
-            segments: Vec::new(),
+            io: Io::new(geometry, sizes, queue_max),
             queue: Queue::new(queue_max),
             batches: Batches::new(&geometry),
             regions: Regions::new(&geometry, &options),
@@ -142,9 +128,6 @@ impl Log {
             activity: Activity::new(&geometry, options.frames as usize),
             recovery: None,
             remains: Remains::default(),
-            stats: LogStats { page_size: geometry.page_size, ..LogStats::default() },
-            sabotage: Sabotage::default(),
-            without_bytes: false,
         }
     }
 
@@ -189,15 +172,15 @@ impl Log {
         let Append { ticket, key, valid, dirty, frame, .. } = *append;
         let lost = dirty & !valid;
         assert!(
-            (valid | dirty) & !self.geometry.full_mask() == 0,
+            (valid | dirty) & !self.io.geometry.full_mask() == 0,
             "more granules than a block has"
         );
         assert!(
-            lost == 0 || !self.geometry.has_slots(),
+            lost == 0 || !self.io.geometry.has_slots(),
             "in the slots layout, a record cannot have lost granules"
         );
         if let Some(error) = refusal {
-            self.events.push_back(Event::AppendFailed { ticket, error });
+            self.io.tell(Event::AppendFailed { ticket, error });
             return None;
         }
         Some(Queued {
@@ -224,12 +207,12 @@ impl Log {
     pub fn sync(&mut self, ticket: u64) {
         let taken_back = !self.queue.taken_back.is_empty();
         if let Some(error) = self.refusal().or(taken_back.then_some(IoError::Device)) {
-            self.events.push_back(Event::Synced { ticket, result: Err(error) });
+            self.io.tell(Event::Synced { ticket, result: Err(error) });
             return;
         }
         self.queue.close_through = self.queue.last_serial;
-        if self.sabotage.is(Bug::LogSyncSkipped) {
-            self.events.push_back(Event::Synced { ticket, result: Ok(()) });
+        if self.io.sabotage.is(Bug::LogSyncSkipped) {
+            self.io.tell(Event::Synced { ticket, result: Ok(()) });
             return self.pump();
         }
         self.commit.tickets.push_back((self.queue.last_serial, ticket));
@@ -246,12 +229,12 @@ impl Log {
             _ => self.refusal().filter(|_| !self.is_salvaged()),
         };
         if let Some(error) = refusal {
-            self.events.push_back(Event::Synced { ticket, result: Err(error) });
+            self.io.tell(Event::Synced { ticket, result: Err(error) });
             return;
         }
         if self.is_salvaged() {
             // Nothing was written since.
-            return self.events.push_back(Event::Synced { ticket, result: Ok(()) });
+            return self.io.tell(Event::Synced { ticket, result: Ok(()) });
         }
         let serial = self.commit.complete_serial;
         let tickets = &mut self.commit.tickets;
@@ -265,7 +248,7 @@ impl Log {
     /// one is being reclaimed already, or nothing is on flash. In the slots layout, where that
     /// would not help, unmappings are expedited.
     pub fn reclaim(&mut self) {
-        if !self.geometry.has_slots() {
+        if !self.io.geometry.has_slots() {
             self.regions.ask();
         } else {
             self.cells.hurry = true;
@@ -303,7 +286,7 @@ impl Log {
     /// When the table of extents is full, [`Event::Retire`] requests that some be released.
     pub fn mark_active(&mut self, key: BlockKey, ticket: u64) {
         if let Some(error) = self.refusal() {
-            self.events.push_back(Event::Active { ticket, result: Err(error) });
+            self.io.tell(Event::Active { ticket, result: Err(error) });
             return;
         }
         if !self.grant_at_once(key, ticket) {
@@ -348,7 +331,7 @@ impl Log {
     /// block must be durable on its backing store.
     pub fn clean_before_now(&mut self, ticket: u64) {
         if let Some(error) = self.refusal() {
-            self.events.push_back(Event::CleanMarked { ticket, result: Err(error) });
+            self.io.tell(Event::CleanMarked { ticket, result: Err(error) });
             return;
         }
         self.request_clean_mark(ticket);
@@ -359,10 +342,10 @@ impl Log {
     /// [`IoError::NoSpace`] if the superblock cannot hold that many.
     pub fn bind(&mut self, bindings: Vec<Binding>, ticket: u64) {
         let fits =
-            bindings.len() <= crate::format::superblock::bindings_max(&self.geometry) as usize;
+            bindings.len() <= crate::format::superblock::bindings_max(&self.io.geometry) as usize;
         let refusal = self.refusal().or(if fits { None } else { Some(IoError::NoSpace) });
         if let Some(error) = refusal {
-            self.events.push_back(Event::Bound { ticket, result: Err(error) });
+            self.io.tell(Event::Bound { ticket, result: Err(error) });
             return;
         }
         self.request_binding(bindings, ticket);
@@ -379,7 +362,7 @@ impl Log {
         let stopped = matches!(self.phase, Phase::Closed) && self.superblock.contents.clean;
         let refusal = if stopped { self.error } else { self.refusal() };
         if let Some(error) = refusal {
-            self.events.push_back(Event::Bound { ticket, result: Err(error) });
+            self.io.tell(Event::Bound { ticket, result: Err(error) });
             return;
         }
         self.request_seal(volumes, stopped, ticket);
@@ -401,13 +384,13 @@ impl Log {
             Phase::New | Phase::Recovering => {
                 self.recovery = None;
                 self.phase = Phase::Closed;
-                self.events.push_back(Event::Stopped { result: Ok(()) });
+                self.io.tell(Event::Stopped { result: Ok(()) });
             }
             Phase::Opening { .. } => self.stop_wanted = true,
             _ => match self.refusal() {
                 Some(error) => {
                     self.phase = Phase::Closed;
-                    self.events.push_back(Event::Stopped { result: Err(error) });
+                    self.io.tell(Event::Stopped { result: Err(error) });
                 }
                 None => self.begin_stop(),
             },
@@ -445,31 +428,37 @@ impl Log {
         self.pump();
     }
 
+    /// For a driver without bytes: payloads have no checksums (they are 0), and writes have no
+    /// memory operands.
+    pub fn without_bytes(&mut self) {
+        self.io.leave_out_bytes();
+    }
+
     /// Whether there are effects.
     #[inline]
     pub fn has_effects(&self) -> bool {
-        !self.effects.is_empty() || !self.batches.unsummed.is_empty()
+        self.io.has_effects() || !self.batches.unsummed.is_empty()
     }
 
     /// The next effect; its memory operands replace what `segments` holds.
     #[inline]
     pub fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
-        if self.effects.is_empty() {
+        if !self.io.has_effects() {
             self.write_unsummed();
         }
-        self.effects.pop(segments)
+        self.io.next_effect(segments)
     }
 
     /// Whether there are events.
     #[inline]
     pub fn has_events(&self) -> bool {
-        !self.events.is_empty()
+        self.io.has_events()
     }
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        let mut event = self.events.pop_front();
-        if let (Some(event), true) = (&mut event, self.geometry.has_slots()) {
+        let mut event = self.io.next_event();
+        if let (Some(event), true) = (&mut event, self.io.geometry.has_slots()) {
             self.hear(event);
         }
         if let Some(Event::AppendRefused { ticket }) = &event
@@ -477,17 +466,14 @@ impl Log {
         {
             self.queue.taken_back.pop_front();
         }
-        if self.events.is_empty() {
-            // The queue is large; its beginning is still near.
-            self.events.clear();
-        }
+        self.io.rewind_events();
         event
     }
 
     /// The event that [`Log::poll_event`] would return after `n` others.
     #[inline]
     pub fn upcoming_event(&self, n: usize) -> Option<&Event> {
-        self.events.get(n)
+        self.io.upcoming_event(n)
     }
 
     /// The bytes of a metadata buffer.
@@ -503,37 +489,37 @@ impl Log {
         } else if let Some(index) = buffer.checked_sub(BATCH_BUFFERS) {
             self.encode_headers(index);
         }
-        &mut self.buffers[buffer]
+        &mut self.io.buffers[buffer]
     }
 
     /// The position's offset on the device, in bytes.
     pub fn byte_offset(&self, position: Position) -> u64 {
-        u64::from(position.0) * u64::from(self.geometry.page_size)
+        u64::from(position.0) * u64::from(self.io.geometry.page_size)
     }
 
     /// The number of the position's region; in the slots layout, of the region with its mapping.
     pub fn region_of(&self, position: Position) -> u32 {
-        if self.geometry.has_slots() {
+        if self.io.geometry.has_slots() {
             return self.cells.home(position);
         }
-        (position.0 - self.geometry.first_region_page()) / self.geometry.region_pages
+        (position.0 - self.io.geometry.first_region_page()) / self.io.geometry.region_pages
     }
 
     /// Bytes of a payload with these valid granules.
     pub fn payload_bytes(&self, valid: u16) -> u32 {
-        self.geometry.payload_bytes(valid)
+        self.io.geometry.payload_bytes(valid)
     }
 
     /// Pages of a payload with these valid granules.
     pub fn payload_pages(&self, valid: u16) -> u32 {
-        self.geometry.payload_pages(valid)
+        self.io.geometry.payload_pages(valid)
     }
 
     /// The start value of a payload's checksum. It depends on the log's UUID, the epoch and
     /// sequence of the region, the block and the position, so that a stale, misdirected or foreign
     /// payload fails. Call it before the region is released.
     pub fn payload_seed(&self, key: BlockKey, position: Position) -> u32 {
-        if self.geometry.has_slots() {
+        if self.io.geometry.has_slots() {
             return self.cells.payload_seed(key, position);
         }
         self.regions.payload_seed(self.region_of(position), key, position)
@@ -542,12 +528,12 @@ impl Log {
     /// Gives this log a bug.
     #[doc(hidden)]
     pub fn sabotage(&mut self, sabotage: Sabotage) {
-        self.sabotage = sabotage;
+        self.io.sabotage = sabotage;
     }
 
     /// The geometry in force (after a recovery: as stored).
     pub fn geometry(&self) -> &Geometry {
-        &self.geometry
+        &self.io.geometry
     }
 
     /// The options in force.
@@ -563,18 +549,18 @@ impl Log {
     /// Whether records wait to be written because there is no room.
     pub fn is_out_of_room(&self) -> bool {
         let Some(front) = self.queue.items.front() else { return false };
-        if self.geometry.has_slots() {
+        if self.io.geometry.has_slots() {
             return self.cells.free.is_empty() || !self.regions.leaves_last();
         }
-        !self.regions.has_room(1 + self.geometry.payload_pages(front.valid))
+        !self.regions.has_room(1 + self.io.geometry.payload_pages(front.valid))
     }
 
     /// Whether the log is so full that a new record may wait until another leaves.
     pub fn is_short(&self) -> bool {
-        if self.geometry.has_slots() {
+        if self.io.geometry.has_slots() {
             return self.cells.free.len() <= self.queue.items.len() || !self.regions.leaves_last();
         }
-        !self.regions.has_room(self.geometry.batch_pages_max)
+        !self.regions.has_room(self.io.geometry.batch_pages_max)
     }
 
     /// The numbers of the regions in use, oldest first.
@@ -604,7 +590,7 @@ impl Log {
 
     /// Counters.
     pub fn stats(&self) -> &LogStats {
-        &self.stats
+        &self.io.stats
     }
 }
 
@@ -639,9 +625,9 @@ impl Log {
                 break;
             }
         }
-        self.stats.regions_total = self.geometry.regions;
-        self.stats.regions_free = self.regions.free();
-        self.stats.cells_total = self.geometry.slots;
+        self.io.stats.regions_total = self.io.geometry.regions;
+        self.io.stats.regions_free = self.regions.free();
+        self.io.stats.cells_total = self.io.geometry.slots;
     }
 
     /// Latches: nothing is written from now on, and all waiting operations fail.
@@ -656,16 +642,16 @@ impl Log {
         self.fail_marks(error);
         match core::mem::replace(&mut self.phase, Phase::Closed) {
             Phase::Opening { .. } => {
-                self.events.push_back(Event::Failed(crate::types::LogError::Io(error)));
+                self.io.tell(Event::Failed(crate::types::LogError::Io(error)));
                 if self.stop_wanted {
-                    self.events.push_back(Event::Stopped { result: Err(error) });
+                    self.io.tell(Event::Stopped { result: Err(error) });
                 }
             }
             Phase::Draining | Phase::Flushing { .. } | Phase::Closing { .. } => {
-                self.events.push_back(Event::Stopped { result: Err(error) });
+                self.io.tell(Event::Stopped { result: Err(error) });
             }
             Phase::Sealing { ticket, .. } => {
-                self.events.push_back(Event::Bound { ticket, result: Err(error) });
+                self.io.tell(Event::Bound { ticket, result: Err(error) });
             }
             other => self.phase = other,
         }

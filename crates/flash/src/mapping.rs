@@ -120,7 +120,7 @@ fn is_move(entry: &Entry) -> bool {
 impl Log {
     /// Notes a batch that the walk has passed.
     pub(crate) fn note_batch(&mut self, r: &mut Recovery, header: &BatchHeader) {
-        r.mapped.live.get_or_insert_with(|| LiveRecords::new(self.geometry.slots));
+        r.mapped.live.get_or_insert_with(|| LiveRecords::new(self.io.geometry.slots));
         let entries = r.entries.iter().map(|e| (*e, Payload::Unknown)).collect();
         let (sequence, region_sequence) = (header.sequence, r.region_sequence);
         r.mapped.tail.push_back(Walked { sequence, region_sequence, entries });
@@ -146,7 +146,7 @@ impl Log {
     pub(crate) fn end_of_journal(&mut self, r: &mut Recovery) {
         self.apply_known(r);
         let tail = &r.mapped.tail;
-        let skip = self.sabotage.is(Bug::TailUnverified);
+        let skip = self.io.sabotage.is(Bug::TailUnverified);
         r.mapped.tail_todo = (tail.iter().enumerate())
             .flat_map(|(b, batch)| (0..batch.entries.len()).map(move |e| (b, e)))
             .filter(|&(b, e)| !skip && tail[b].entries[e].0.kind == EntryKind::Data)
@@ -166,8 +166,8 @@ impl Log {
             (None, None) => return self.give_mapping(r),
         };
         r.step = Step::Cell;
-        let pages = self.geometry.payload_pages(entry.valid);
-        self.push_read(r.chunk_buffer(), self.cells.position(entry.cell).0, pages);
+        let pages = self.io.geometry.payload_pages(entry.valid);
+        self.io.read(r.chunk_buffer(), self.cells.position(entry.cell).0, pages);
     }
 
     /// A payload was read.
@@ -186,11 +186,11 @@ impl Log {
     }
 
     fn is_whole(&self, r: &Recovery, entry: &Entry) -> bool {
-        let bytes = &self.buffers[r.chunk_buffer()];
-        let length = self.geometry.payload_bytes(entry.valid) as usize;
+        let bytes = &self.io.buffers[r.chunk_buffer()];
+        let length = self.io.geometry.payload_bytes(entry.valid) as usize;
         let seed = self.cells.payload_seed(entry.key, self.cells.position(entry.cell));
         crc32c::crc32c_append(seed, &bytes[..length]) == entry.checksum
-            || self.sabotage.is(Bug::ChecksumIgnoredAtRecovery)
+            || self.io.sabotage.is(Bug::ChecksumIgnoredAtRecovery)
     }
 
     /// The tail's payloads are verified: its entries that count are applied.
@@ -214,7 +214,7 @@ impl Log {
     /// Returns the records that count, in the journal's order, and proceeds to the end.
     fn give_mapping(&mut self, r: &mut Recovery) {
         let live = core::mem::take(&mut r.mapped).live;
-        let mut live = live.unwrap_or_else(|| LiveRecords::new(self.geometry.slots));
+        let mut live = live.unwrap_or_else(|| LiveRecords::new(self.io.geometry.slots));
         for cell in live.in_order() {
             let Some(&found) = live.in_cell(cell) else { continue };
             let Found { entry, sequence, region_sequence, .. } = found;
@@ -236,7 +236,7 @@ impl Log {
             self.cells.set_home(entry.cell, self.regions.number(region_sequence));
             let (valid, checksum) = (entry.valid, entry.checksum);
             let record = Record { key, position, valid, dirty, checksum, sequence, adds: false };
-            self.events.push_back(Event::Recovered(record));
+            self.io.tell(Event::Recovered(record));
         }
         let uuid = r.superblock.uuid;
         self.cells.begin(&uuid, live.free());

@@ -48,7 +48,7 @@ impl Log {
                 r.probe.pages = r.chunk(left);
                 r.step = Step::Probe;
                 let page = self.page_of(r.probe.region_sequence, r.probe.page);
-                return self.push_read(r.chunk_buffer(), page, r.probe.pages);
+                return self.io.read(r.chunk_buffer(), page, r.probe.pages);
             }
             r.probe.region_sequence = r.probe.region_sequence.next();
             r.probe.page = 1;
@@ -58,17 +58,22 @@ impl Log {
 
     /// Searches the pages that were read.
     pub(crate) fn probe_read(&mut self, r: &mut Recovery) {
-        let page_size = self.geometry.page_size as usize;
+        let page_size = self.io.geometry.page_size as usize;
         let first = self.page_of(r.probe.region_sequence, r.probe.page);
         let mut at = 0;
         while at < r.probe.pages {
-            let bytes = &self.buffers[r.chunk_buffer()][at as usize * page_size..][..page_size];
+            let bytes = &self.io.buffers[r.chunk_buffer()][at as usize * page_size..][..page_size];
             let mut entries = core::mem::take(&mut r.spare);
-            let header =
-                BatchHeader::decode(bytes, &self.uuid, first + at, &self.geometry, &mut entries);
+            let header = BatchHeader::decode(
+                bytes,
+                &self.io.uuid,
+                first + at,
+                &self.io.geometry,
+                &mut entries,
+            );
             r.spare = entries;
             let page = r.probe.page + at;
-            let pages = self.geometry.region_pages;
+            let pages = self.io.geometry.region_pages;
             let ahead = header.ok().filter(|h| {
                 h.sequence > r.expected && r.counts(h, r.probe.region_sequence, page, pages)
             });
@@ -115,7 +120,7 @@ impl Log {
 impl Log {
     /// There is nothing of the log after the walk's position.
     fn log_ended(&mut self, r: &mut Recovery) {
-        if self.geometry.has_slots() { self.end_of_journal(r) } else { self.finish_recovery(r) }
+        if self.io.geometry.has_slots() { self.end_of_journal(r) } else { self.finish_recovery(r) }
     }
 }
 

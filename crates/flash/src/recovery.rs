@@ -35,7 +35,7 @@ use crate::stamp::{StoreStamp, judge};
 use crate::types::{Event, LogError, OnDamage, Options, Recovering, RecoveryReport, SEAL_BYTES};
 use crate::walk::{Verify, Window};
 use forebay_block::Volume;
-use forebay_effect::{Device, Effect, IoError, Outcome};
+use forebay_effect::{IoError, Outcome};
 
 /// Region headers read at once.
 const SCANS: u32 = 16;
@@ -265,7 +265,7 @@ impl Log {
             any_epoch: false,
             lanes: [0; SCANS as usize],
             buffers: self.directory_buffer() + 1,
-            chunk_pages: chunk_pages(&self.geometry, &self.options),
+            chunk_pages: chunk_pages(&self.io.geometry, &self.options),
             region_sequence: RegionSequence::FIRST,
             page: 1,
             expected: BatchSequence::NONE,
@@ -286,7 +286,7 @@ impl Log {
         if check {
             self.read_superblocks(&mut r);
         } else {
-            self.push_sync(Operation::RecoverySync);
+            self.io.sync(Operation::RecoverySync);
         }
         self.recovery = Some(r);
     }
@@ -323,7 +323,7 @@ impl Log {
             } else if !r.check && self.options.on_damage != OnDamage::Report {
                 return self.refuse(LogError::Io(error));
             }
-            self.buffers[buffer].fill(0);
+            self.io.buffers[buffer].fill(0);
         }
         match r.step {
             Step::Superblocks { left } => self.superblock_read(&mut r, buffer, left - 1),
@@ -339,26 +339,17 @@ impl Log {
         }
     }
 
-    /// Requests pages of the device to be read into a buffer.
-    pub(crate) fn push_read(&mut self, buffer: usize, page: u32, pages: u32) {
-        let length = pages * self.geometry.page_size;
-        let offset = u64::from(page) * u64::from(self.geometry.page_size);
-        let token = Operation::RecoveryRead { buffer: buffer as u16 }.token();
-        let effect = Effect::Read { token, device: Device::Flash, offset, length };
-        self.effects.push_with(effect, [Log::meta_segment(buffer, 0, length)]);
-    }
-
     /// The start has failed; nothing was written.
     pub(crate) fn refuse(&mut self, error: LogError) {
         self.phase = Phase::Closed;
-        self.events.push_back(Event::Failed(error));
+        self.io.tell(Event::Failed(error));
     }
 
     fn read_superblocks(&mut self, r: &mut Recovery) {
-        let pages = self.geometry.superblock_pages;
+        let pages = self.io.geometry.superblock_pages;
         r.step = Step::Superblocks { left: 2 };
-        self.push_read(SUPERBLOCK_BUFFER, 0, pages);
-        self.push_read(SUPERBLOCK_OTHER, pages, pages);
+        self.io.read(SUPERBLOCK_BUFFER, 0, pages);
+        self.io.read(SUPERBLOCK_OTHER, pages, pages);
     }
 
     /// A read of a superblock copy has ended. Returns whether another is needed.
@@ -367,19 +358,19 @@ impl Log {
         let (next, pages) = match (*reads, result) {
             (CopyRead::Whole, Err(_)) => (CopyRead::First, 1),
             (CopyRead::First, Ok(())) => {
-                let used = Superblock::stated_bytes(&self.buffers[buffer]) as u32;
-                let used = used.div_ceil(self.geometry.page_size);
-                (CopyRead::Used, used.clamp(1, self.geometry.superblock_pages))
+                let used = Superblock::stated_bytes(&self.io.buffers[buffer]) as u32;
+                let used = used.div_ceil(self.io.geometry.page_size);
+                (CopyRead::Used, used.clamp(1, self.io.geometry.superblock_pages))
             }
             _ => return false,
         };
         *reads = next;
-        self.push_read(buffer, buffer as u32 * self.geometry.superblock_pages, pages);
+        self.io.read(buffer, buffer as u32 * self.io.geometry.superblock_pages, pages);
         true
     }
 
     fn superblock_read(&mut self, r: &mut Recovery, buffer: usize, left: u32) {
-        r.copies[buffer] = Some(Superblock::decode(&self.buffers[buffer]));
+        r.copies[buffer] = Some(Superblock::decode(&self.io.buffers[buffer]));
         r.step = Step::Superblocks { left };
         if left > 0 {
             return;
@@ -403,7 +394,7 @@ impl Log {
         }
         for (n, copy) in copies.iter().enumerate() {
             if copy.is_err() {
-                r.report.damage.repaired.push(n as u32 * self.geometry.superblock_pages);
+                r.report.damage.repaired.push(n as u32 * self.io.geometry.superblock_pages);
             }
         }
         match copies {
@@ -428,7 +419,7 @@ impl Log {
 
     /// Takes over the stored tables, if the stored geometry is that of this run.
     fn adopt(&mut self, r: &mut Recovery, s: Superblock) -> Result<(), LogError> {
-        let run = &self.geometry;
+        let run = &self.io.geometry;
         let layout = Layout::from_number(s.layout).ok_or(LogError::Layout(s.layout))?;
         if layout != run.layout() {
             let (stored, expected) = (s.layout, run.layout().number());
@@ -453,15 +444,15 @@ impl Log {
         if stored > expected {
             return Err(LogError::Geometry { what: "bound volumes", stored, expected });
         }
-        self.geometry = g;
-        self.uuid = s.uuid;
+        self.io.geometry = g;
+        self.io.uuid = s.uuid;
         self.cells.begin(&s.uuid, core::iter::empty());
         self.activity = crate::activity::Activity::new(&g, self.options.frames as usize);
         self.activity.load(&s.active);
         r.report.uuid = s.uuid;
         r.report.clean = s.clean;
         r.scan = vec![Scan::default(); g.regions as usize];
-        r.any_epoch = self.sabotage.is(Bug::EpochsForgotten);
+        r.any_epoch = self.io.sabotage.is(Bug::EpochsForgotten);
         (r.region_sequence, r.expected, r.known) = (s.tail_region, s.tail_batch, s.synced);
         for binding in &s.bindings {
             let volume = binding.volume.index();
@@ -485,16 +476,16 @@ impl Log {
     }
 
     fn read_regions(&mut self, r: &mut Recovery) {
-        r.step = Step::Regions { left: self.geometry.regions };
-        for lane in 0..SCANS.min(self.geometry.regions) {
+        r.step = Step::Regions { left: self.io.geometry.regions };
+        for lane in 0..SCANS.min(self.io.geometry.regions) {
             r.lanes[lane as usize] = lane;
             self.read_region(r, lane);
         }
     }
 
     fn read_region(&mut self, r: &Recovery, lane: u32) {
-        let page = self.geometry.region_start(r.lanes[lane as usize]);
-        self.push_read(r.buffers + lane as usize, page, 2);
+        let page = self.io.geometry.region_start(r.lanes[lane as usize]);
+        self.io.read(r.buffers + lane as usize, page, 2);
     }
 
     /// A region's first two pages are there.
@@ -503,7 +494,7 @@ impl Log {
         self.scan_region(r, buffer, r.lanes[lane]);
         r.lanes[lane] += SCANS;
         r.step = Step::Regions { left };
-        if r.lanes[lane] < self.geometry.regions {
+        if r.lanes[lane] < self.io.geometry.regions {
             self.read_region(r, lane as u32);
         }
         if left > 0 {
@@ -515,7 +506,7 @@ impl Log {
             r.known = r.known.max(scan.synced);
             if !scan.header {
                 let region = self.regions.number(sequence);
-                r.report.damage.repaired.push(self.geometry.region_start(region));
+                r.report.damage.repaired.push(self.io.geometry.region_start(region));
             }
         }
         if r.generation > r.superblock.generation {
@@ -532,11 +523,12 @@ impl Log {
 
     /// Takes the region's header, or its first batch's header if that is newer or alone.
     fn scan_region(&mut self, r: &mut Recovery, buffer: usize, region: u32) {
-        let page = self.geometry.region_start(region);
-        let (first, second) = self.buffers[buffer].split_at(self.geometry.page_size as usize);
+        let page = self.io.geometry.region_start(region);
+        let (first, second) = self.io.buffers[buffer].split_at(self.io.geometry.page_size as usize);
         let mut scan = Scan::default();
-        let header = RegionHeader::decode(first, &self.uuid, page);
-        let batch = BatchHeader::decode(second, &self.uuid, page + 1, &self.geometry, &mut r.spare);
+        let header = RegionHeader::decode(first, &self.io.uuid, page);
+        let batch =
+            BatchHeader::decode(second, &self.io.uuid, page + 1, &self.io.geometry, &mut r.spare);
         if header == Err(FormatError::Misplaced) || batch == Err(FormatError::Misplaced) {
             r.report.damage.misplaced.push(page);
         }
@@ -551,7 +543,7 @@ impl Log {
                 synced: h.synced,
                 directory_pages: u32::from(h.directory_pages),
             };
-            if scan.directory_pages >= self.geometry.region_pages {
+            if scan.directory_pages >= self.io.geometry.region_pages {
                 scan.directory_pages = 0;
             }
         }
@@ -585,11 +577,11 @@ impl Log {
         r.report.bindings.clone_from(&r.superblock.bindings);
         r.report.regions_used = (head - tail) as u32;
         let mut report = core::mem::take(&mut r.report);
-        self.uuid = r.superblock.uuid;
+        self.io.uuid = r.superblock.uuid;
         self.superblock.contents = core::mem::take(&mut r.superblock);
         if r.check {
             self.phase = Phase::Closed;
-            self.events.push_back(Event::Ready(report));
+            self.io.tell(Event::Ready(report));
             return;
         }
         if !report.damage.is_by_name() && self.options.on_damage == OnDamage::Refuse {
@@ -604,7 +596,7 @@ impl Log {
         self.commit.complete_batch = end;
         // What was read is durable: it was synced before. Where payloads lie in cells that has to
         // be said, because what is superseded may be written over from now on.
-        let slots = self.geometry.has_slots();
+        let slots = self.io.geometry.has_slots();
         self.commit.durable_batch = if slots { end } else { r.known.min(end) };
         self.superblock.copy = 1 - r.copy;
         let c = &mut self.superblock.contents;
@@ -623,7 +615,7 @@ impl Log {
             }
         }
         epochs::begin(&mut c.epochs, c.tail_batch, end.next(), c.epoch);
-        c.active.reserve(self.geometry.active_extents_max as usize);
+        c.active.reserve(self.io.geometry.active_extents_max as usize);
         self.open(report);
     }
 

@@ -314,18 +314,18 @@ impl Log {
         let wanted = running || !self.queue.is_empty();
         if self.batches.is_idle() || !self.regions.only_open() {
             while let Some(region) = self.regions.next_reclaim(self.commit.complete_batch, wanted) {
-                self.events.push_back(Event::Reclaim { region });
+                self.io.tell(Event::Reclaim { region });
                 progress = true;
             }
         }
         let r = &mut self.regions;
-        let early = self.sabotage.is(Bug::RegionReusedEarly);
+        let early = self.io.sabotage.is(Bug::RegionReusedEarly);
         if r.released > r.tail_wanted && (early || self.commit.durable_batch >= r.release_batch) {
             r.tail_wanted = r.released;
             self.superblock.touch();
             progress = true;
         }
-        self.stats.pages_skipped = self.regions.pages_skipped;
+        self.io.stats.pages_skipped = self.regions.pages_skipped;
         progress
     }
 }

@@ -58,7 +58,7 @@ impl Log {
         assert!(self.remains.step == Step::Idle, "an earlier call is still unanswered");
         if self.remains.sync_failed {
             let result = Err(IoError::Device);
-            return self.events.push_back(Event::Synced { ticket, result });
+            return self.io.tell(Event::Synced { ticket, result });
         }
         self.remains.step = Step::SyncWanted(ticket);
         self.pump();
@@ -106,7 +106,7 @@ impl Log {
                 if !self.is_syncing() && !self.remains.superblock_in_flight =>
             {
                 self.remains.step = Step::Writing(ticket);
-                if self.sabotage.is(Bug::VoidSkipped) {
+                if self.io.sabotage.is(Bug::VoidSkipped) {
                     self.end_remains(Ok(()));
                     return true;
                 }
@@ -119,7 +119,7 @@ impl Log {
     }
 
     fn push_remains_sync(&mut self) {
-        self.push_sync(Operation::RemainsSync);
+        self.io.sync(Operation::RemainsSync);
     }
 
     /// A requested operation has ended.
@@ -161,7 +161,7 @@ impl Log {
 
     fn end_remains(&mut self, result: Result<(), IoError>) {
         let step = core::mem::take(&mut self.remains.step);
-        self.events.push_back(match step {
+        self.io.tell(match step {
             Step::Syncing(ticket) => Event::Synced { ticket, result },
             Step::Writing(ticket)
             | Step::Settling(ticket)

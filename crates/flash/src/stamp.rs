@@ -142,7 +142,7 @@ impl Log {
     /// batch before the oldest region, all of whose dirty records are on the stores.
     pub fn stamp(&self) -> Stamp {
         let tail = self.regions.tail;
-        let kept = self.geometry.layout() == Layout::Log && tail < self.regions.end();
+        let kept = self.io.geometry.layout() == Layout::Log && tail < self.regions.end();
         let first = match kept {
             true => self.regions.place(tail).first_batch,
             false => BatchSequence::NONE,
@@ -211,7 +211,7 @@ impl Log {
     /// [`Event::BypassNoted`]: crate::Event::BypassNoted
     pub fn note_bypass(&mut self, volume: Volume) {
         if let Some(error) = self.refusal() {
-            self.events.push_back(Event::BypassNoted { volume, result: Err(error) });
+            self.io.tell(Event::BypassNoted { volume, result: Err(error) });
             return;
         }
         self.request_bypass_note(volume);

@@ -65,7 +65,7 @@ impl Log {
             r.window = Window { region_sequence: r.region_sequence, page: r.page, pages };
             r.step = Step::Header;
             let page = self.page_of(r.region_sequence, r.page);
-            return self.push_read(r.header_buffer(), page, pages);
+            return self.io.read(r.header_buffer(), page, pages);
         }
         self.header_read(r);
     }
@@ -74,24 +74,25 @@ impl Log {
     /// a page of the directory that cannot be read.
     pub(crate) fn batches_end(&self, r: &Recovery, region_sequence: RegionSequence) -> u32 {
         let directory_pages = r.live(region_sequence).map_or(0, |scan| scan.directory_pages);
-        self.geometry.region_pages - directory_pages
+        self.io.geometry.region_pages - directory_pages
     }
 
     /// The device's page number of a page of a region.
     pub(crate) fn page_of(&self, region_sequence: RegionSequence, page: u32) -> u32 {
-        self.geometry.region_start(self.regions.number(region_sequence)) + page
+        self.io.geometry.region_start(self.regions.number(region_sequence)) + page
     }
 
     /// A header was read: it is the expected one, or the walk stops here.
     pub(crate) fn header_read(&mut self, r: &mut Recovery) {
         let page = self.page_of(r.region_sequence, r.page);
-        let page_size = self.geometry.page_size as usize;
+        let page_size = self.io.geometry.page_size as usize;
         let from = (r.page - r.window.page) as usize * page_size;
-        let bytes = &self.buffers[r.header_buffer()][from..from + page_size];
-        let found = BatchHeader::decode(bytes, &self.uuid, page, &self.geometry, &mut r.entries);
+        let bytes = &self.io.buffers[r.header_buffer()][from..from + page_size];
+        let found =
+            BatchHeader::decode(bytes, &self.io.uuid, page, &self.io.geometry, &mut r.entries);
         let expected = found.ok().filter(|h| {
             h.sequence == r.expected
-                && r.counts(h, r.region_sequence, r.page, self.geometry.region_pages)
+                && r.counts(h, r.region_sequence, r.page, self.io.geometry.region_pages)
         });
         let header = match expected {
             Some(header) => {
@@ -112,7 +113,7 @@ impl Log {
         r.header = Some(header);
         r.small_batches = header.pages <= SMALL_BATCH_PAGES;
         self.enter_region(r, &header);
-        if self.geometry.has_slots() {
+        if self.io.geometry.has_slots() {
             self.note_batch(r, &header);
             return self.walk(r);
         }
@@ -132,7 +133,7 @@ impl Log {
             *region = Region {
                 sequence: r.region_sequence,
                 first_batch: header.sequence,
-                seed: region_seed(&self.uuid, r.region_sequence, header.epoch),
+                seed: region_seed(&self.io.uuid, r.region_sequence, header.epoch),
                 ..Region::default()
             };
         }
@@ -146,16 +147,16 @@ impl Log {
             return self.payloads_verified(r);
         }
         r.step = Step::Payload;
-        self.push_read(r.chunk_buffer(), header.page + r.verify.page, pages);
+        self.io.read(r.chunk_buffer(), header.page + r.verify.page, pages);
     }
 
     /// Continues the checksums over the pages read.
     pub(crate) fn payload_read(&mut self, r: &mut Recovery) {
         let header = r.header.expect("a batch is being read");
-        let page_size = self.geometry.page_size;
+        let page_size = self.io.geometry.page_size;
         let pages = r.chunk(header.pages - r.verify.page);
         let (start, end) = (r.verify.page * page_size, (r.verify.page + pages) * page_size);
-        let bytes = &self.buffers[r.chunk_buffer()];
+        let bytes = &self.io.buffers[r.chunk_buffer()];
         let number = self.regions.number(r.region_sequence);
         let v = &mut r.verify;
         while let Some(entry) = r.entries.get(v.entry) {
@@ -168,7 +169,7 @@ impl Log {
                     let position = position_of(&header, entry);
                     v.crc = self.regions.payload_seed(number, entry.key, position);
                 }
-                let wanted = self.geometry.payload_bytes(entry.valid);
+                let wanted = self.io.geometry.payload_bytes(entry.valid);
                 let take = (wanted - v.done).min(end - at);
                 let from = (at - start) as usize;
                 v.crc = crc32c::crc32c_append(v.crc, &bytes[from..from + take as usize]);
@@ -177,7 +178,7 @@ impl Log {
                     break;
                 }
                 r.report.payloads_verified += 1;
-                if v.crc != entry.checksum && !self.sabotage.is(Bug::ChecksumIgnoredAtRecovery) {
+                if v.crc != entry.checksum && !self.io.sabotage.is(Bug::ChecksumIgnoredAtRecovery) {
                     v.bad.push(v.entry);
                 }
             }
@@ -242,7 +243,7 @@ impl Log {
                     self.activity.distrust(key);
                 }
                 r.report.tombstones += 1;
-                self.events.push_back(Event::RecoveredTombstone { key });
+                self.io.tell(Event::RecoveredTombstone { key });
                 continue;
             }
             if active {
@@ -253,7 +254,7 @@ impl Log {
             }
             r.report.records += 1;
             r.report.lost += u64::from(dirty & !entry.valid != 0);
-            self.events.push_back(Event::Recovered(Record {
+            self.io.tell(Event::Recovered(Record {
                 key,
                 position: position_of(header, entry),
                 valid: entry.valid,
