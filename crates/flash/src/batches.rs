@@ -17,6 +17,7 @@ use crate::cells::Note;
 use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind};
 use crate::format::region::RegionHeader;
 use crate::geometry::Geometry;
+use crate::io::Io;
 use crate::key::{BlockKey, Position};
 use crate::log::{BATCH_BUFFERS, Log, Phase};
 use crate::operation::Operation;
@@ -99,6 +100,23 @@ impl Queue {
         self.internal += u32::from(item.ticket.is_none());
         self.items.push_back(Queued { serial: self.last_serial, ..item });
         self.last_serial
+    }
+
+    /// Appends a tombstone of the activity log.
+    pub fn append_tombstone(&mut self, key: BlockKey, io: &Io) {
+        if io.sabotage.is(Bug::TombstoneForgotten) {
+            return;
+        }
+        self.push(Queued {
+            serial: AppendSerial::NONE,
+            ticket: None,
+            key,
+            valid: 0,
+            dirty: 0,
+            frame: Frame::NONE,
+            spare: false,
+            supersedes_stale: false,
+        });
     }
 
     /// Whether nothing waits.
@@ -275,24 +293,6 @@ impl Batches {
 }
 
 impl Log {
-    /// Appends a tombstone of the activity log.
-    pub(crate) fn append_tombstone(&mut self, key: BlockKey) {
-        let frame = Frame::NONE;
-        if self.io.sabotage.is(Bug::TombstoneForgotten) {
-            return;
-        }
-        self.queue.push(Queued {
-            serial: AppendSerial::NONE,
-            ticket: None,
-            key,
-            valid: 0,
-            dirty: 0,
-            frame,
-            spare: false,
-            supersedes_stale: false,
-        });
-    }
-
     /// Without bytes: issues the write of a batch at the point where, with bytes, its last checksum
     /// arrives.
     pub(crate) fn write_unsummed(&mut self) {

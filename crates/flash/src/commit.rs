@@ -200,7 +200,7 @@ impl Log {
     pub(crate) fn begin_stop(&mut self) {
         self.queue.close_through = self.queue.last_serial;
         self.phase = Phase::Draining;
-        self.stop_marks();
+        self.activity.stop(&mut self.io);
     }
 
     pub(crate) fn request_clean_mark(&mut self, ticket: u64) {
@@ -447,7 +447,7 @@ impl Log {
                 Mark::Bypass(volume) => Event::BypassNoted { volume, result: Ok(()) },
             });
         }
-        self.activity_durable(self.superblock.durable);
+        self.activity.superblock_durable(self.superblock.durable, &mut self.io);
         self.write_superblock();
     }
 
@@ -471,7 +471,8 @@ impl Log {
                 // Nothing waits for a cell any more. Without its unmapping a record stays, and
                 // is true; without its move it stays where it is.
                 self.fail_notes(IoError::Shutdown);
-                let remove = self.append_last_tombstones();
+                let pages = self.regions.pages_to_spare();
+                let remove = self.activity.append_last_tombstones(pages, &mut self.queue, &self.io);
                 let serial = self.queue.last_serial;
                 self.queue.close_through = serial;
                 self.phase = Phase::Flushing { serial, remove };

@@ -289,9 +289,7 @@ impl Log {
             self.io.tell(Event::Active { ticket, result: Err(error) });
             return;
         }
-        if !self.grant_at_once(key, ticket) {
-            self.activity.wait(key, ticket);
-        }
+        self.activity.mark(key, ticket, &self.superblock, &mut self.io);
         self.pump();
     }
 
@@ -314,8 +312,8 @@ impl Log {
     /// remembered until the extent is retired; otherwise a tombstone is appended. Call it when a
     /// granted direct write is issued, if a record of the block was appended since the grant.
     pub fn poison(&mut self, key: BlockKey) {
-        if self.refusal().is_none() && !self.poison_active(key) {
-            self.append_tombstone(key);
+        if self.refusal().is_none() && !self.activity.poison(key, &self.superblock) {
+            self.queue.append_tombstone(key, &self.io);
         }
         self.pump();
     }
@@ -609,6 +607,12 @@ impl Log {
         }
     }
 
+    fn pump_activity(&mut self) -> bool {
+        let marks = self.error.is_none() && matches!(self.phase, Phase::Running);
+        let (queue, superblock) = (&mut self.queue, &mut self.superblock);
+        marks && self.activity.pump(&self.commit, queue, superblock, &mut self.io)
+    }
+
     /// Does all the work that is possible now.
     pub(crate) fn pump(&mut self) {
         loop {
@@ -639,7 +643,7 @@ impl Log {
         self.fail_queue(error);
         self.fail_notes(error);
         self.fail_commits(error);
-        self.fail_marks(error);
+        self.activity.fail(error, &mut self.io);
         match core::mem::replace(&mut self.phase, Phase::Closed) {
             Phase::Opening { .. } => {
                 self.io.tell(Event::Failed(crate::types::LogError::Io(error)));
