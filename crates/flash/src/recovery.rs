@@ -16,19 +16,22 @@
 //! Nothing is written before step 5, so a crash before it changes nothing. `walk.rs` (with
 //! `ahead.rs` for directories) and `probe.rs` implement steps 3 and 4.
 
+use crate::activity::Activity;
 use crate::ahead::{Ahead, LANES};
+use crate::cells::Cells;
 use crate::epochs;
 use crate::format::FormatError;
 use crate::format::batch::{BatchHeader, Entry};
 use crate::format::region::RegionHeader;
 use crate::format::superblock::{Superblock, bindings_max};
 use crate::geometry::Geometry;
+use crate::io::Io;
 use crate::layout::Layout;
 use crate::log::{Log, Phase, SUPERBLOCK_BUFFER, SUPERBLOCK_OTHER};
 use crate::mapping::Mapped;
 use crate::operation::Operation;
 use crate::probe::Probe;
-use crate::regions::Region;
+use crate::regions::{Region, Regions};
 use crate::sabotage::Bug;
 use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 use crate::stamp::{StoreStamp, judge};
@@ -141,6 +144,31 @@ pub(crate) struct Recovery {
     /// Newest region with a batch that counts.
     pub last_region: Option<RegionSequence>,
     pub report: Box<RecoveryReport>,
+    end: Option<End>,
+}
+
+/// How a recovery has ended.
+enum End {
+    /// The log could not be started; nothing was written.
+    Refused(LogError),
+    /// Everything was found, up to batch `expected`.
+    Found,
+}
+
+/// The parts of the log that recovery restores.
+pub(crate) struct Restored<'a> {
+    options: &'a Options,
+    pub io: &'a mut Io,
+    pub regions: &'a mut Regions,
+    pub cells: &'a mut Cells,
+    pub activity: &'a mut Activity,
+}
+
+impl Restored<'_> {
+    /// The device's page number of a page of a region.
+    pub fn page_of(&self, region_sequence: RegionSequence, page: u32) -> u32 {
+        self.io.geometry.region_start(self.regions.number(region_sequence)) + page
+    }
 }
 
 /// Pages of the buffer for payloads and probing.
@@ -235,6 +263,267 @@ impl Recovery {
         self.known = self.known.max(header.synced);
         self.generation = self.generation.max(header.generation);
     }
+
+    /// A read has ended.
+    fn read_done(&mut self, buffer: usize, result: Outcome, log: &mut Restored) {
+        if let Some(lane) = buffer.checked_sub(self.directory_buffer(0)) {
+            return self.directory_read(log, lane, result.is_ok());
+        }
+        let is_superblock = matches!(self.step, Step::Superblocks { .. });
+        if is_superblock && self.reads_again(log, buffer, result) {
+            return;
+        }
+        if let Err(error) = result {
+            if is_superblock {
+                self.unreadable = Some(error);
+            } else if !self.check && log.options.on_damage != OnDamage::Report {
+                return self.refuse(LogError::Io(error));
+            }
+            log.io.buffers[buffer].fill(0);
+        }
+        match self.step {
+            Step::Superblocks { left } => self.superblock_read(log, buffer, left - 1),
+            Step::Regions { left } => self.region_read(log, buffer, left - 1),
+            Step::Directory => {}
+            Step::Header => self.header_read(log),
+            Step::Payload => self.payload_read(log),
+            Step::Probe => self.probe_read(log),
+            Step::Cell => self.cell_read(log),
+        }
+    }
+
+    /// Nothing is recovered.
+    fn refuse(&mut self, error: LogError) {
+        self.end = Some(End::Refused(error));
+    }
+
+    /// The log ends before batch `expected`.
+    pub fn end(&mut self) {
+        if self.generation > self.superblock.generation {
+            return self.refuse_stale();
+        }
+        self.end = Some(End::Found);
+    }
+
+    fn read_superblocks(&mut self, log: &mut Restored) {
+        let pages = log.io.geometry.superblock_pages;
+        self.step = Step::Superblocks { left: 2 };
+        log.io.read(SUPERBLOCK_BUFFER, 0, pages);
+        log.io.read(SUPERBLOCK_OTHER, pages, pages);
+    }
+
+    /// A read of a superblock copy has ended. Returns whether another is needed.
+    fn reads_again(&mut self, log: &mut Restored, buffer: usize, result: Outcome) -> bool {
+        let reads = &mut self.copy_reads[buffer];
+        let (next, pages) = match (*reads, result) {
+            (CopyRead::Whole, Err(_)) => (CopyRead::First, 1),
+            (CopyRead::First, Ok(())) => {
+                let used = Superblock::stated_bytes(&log.io.buffers[buffer]) as u32;
+                let used = used.div_ceil(log.io.geometry.page_size);
+                (CopyRead::Used, used.clamp(1, log.io.geometry.superblock_pages))
+            }
+            _ => return false,
+        };
+        *reads = next;
+        log.io.read(buffer, buffer as u32 * log.io.geometry.superblock_pages, pages);
+        true
+    }
+
+    fn superblock_read(&mut self, log: &mut Restored, buffer: usize, left: u32) {
+        self.copies[buffer] = Some(Superblock::decode(&log.io.buffers[buffer]));
+        self.step = Step::Superblocks { left };
+        if left > 0 {
+            return;
+        }
+        match self.choose_superblock(log).and_then(|s| self.adopt(log, s)) {
+            Ok(()) => self.read_regions(log),
+            Err(error) => self.refuse(error),
+        }
+    }
+
+    /// The newest copy that verifies. An unreadable copy is lost like a damaged one: if it was the
+    /// newer one, headers or stamps that name its generation refuse the start (`refuse_stale`,
+    /// `judge`).
+    fn choose_superblock(&mut self, log: &Restored) -> Result<Superblock, LogError> {
+        let copies = [0, 1].map(|n: usize| self.copies[n].take().expect("both copies were read"));
+        for copy in &copies {
+            if let &Err(FormatError::Version(found)) = copy {
+                let supported = crate::format::VERSION;
+                return Err(LogError::NewerFormat { found, supported });
+            }
+        }
+        for (n, copy) in copies.iter().enumerate() {
+            if copy.is_err() {
+                self.report.damage.repaired.push(n as u32 * log.io.geometry.superblock_pages);
+            }
+        }
+        match copies {
+            // (Another log's is what a format that was cut had not written over yet: it writes the first copy first.)
+            [Ok(a), Ok(b)] if b.uuid == a.uuid && b.generation > a.generation => {
+                self.copy = 1;
+                Ok(b)
+            }
+            [Ok(a), _] => Ok(a),
+            [Err(_), Ok(b)] => {
+                self.copy = 1;
+                Ok(b)
+            }
+            [Err(one), Err(other)] => Err(match (self.unreadable, one, other) {
+                // It may be intact.
+                (Some(error), ..) => LogError::Io(error),
+                (None, FormatError::Missing, FormatError::Missing) => LogError::NotALog,
+                (None, ..) => LogError::SuperblockDamaged,
+            }),
+        }
+    }
+
+    /// Takes over the stored tables, if the stored geometry is that of this run.
+    fn adopt(&mut self, log: &mut Restored, s: Superblock) -> Result<(), LogError> {
+        let run = &log.io.geometry;
+        let layout = Layout::from_number(s.layout).ok_or(LogError::Layout(s.layout))?;
+        if layout != run.layout() {
+            let (stored, expected) = (s.layout, run.layout().number());
+            return Err(LogError::OtherLayout { stored, expected });
+        }
+        for (what, stored, expected) in [
+            ("block size", s.block_size.into(), run.block_size.into()),
+            ("page size", s.page_size.into(), run.page_size.into()),
+            ("superblock pages", s.superblock_pages.into(), run.superblock_pages.into()),
+            ("region pages", s.region_pages.into(), run.region_pages.into()),
+            ("regions", s.regions.into(), run.regions.into()),
+            ("cells", s.slots.into(), run.slots.into()),
+            ("extent bytes", s.extent_bytes, run.extent_bytes),
+        ] {
+            if stored != expected {
+                return Err(LogError::Geometry { what, stored, expected });
+            }
+        }
+        // (It differs if more extents are active than this run would have at once.)
+        let g = run.as_stored(&s)?;
+        let (stored, expected) = (s.bindings.len() as u64, u64::from(bindings_max(&g)));
+        if stored > expected {
+            return Err(LogError::Geometry { what: "bound volumes", stored, expected });
+        }
+        log.io.geometry = g;
+        log.io.uuid = s.uuid;
+        log.cells.begin(&s.uuid, core::iter::empty());
+        *log.activity = Activity::new(&g, log.options.frames as usize);
+        log.activity.load(&s.active);
+        self.report.uuid = s.uuid;
+        self.report.clean = s.clean;
+        self.scan = vec![Scan::default(); g.regions as usize];
+        self.any_epoch = log.io.sabotage.is(Bug::EpochsForgotten);
+        (self.region_sequence, self.expected, self.known) = (s.tail_region, s.tail_batch, s.synced);
+        for binding in &s.bindings {
+            let volume = binding.volume.index();
+            if self.distrusted.len() <= volume {
+                self.distrusted.resize(volume + 1, BatchSequence::NONE);
+                self.voided.resize(volume + 1, BatchSequence::NONE);
+            }
+            let store = self.stores.iter().find(|store| store.volume == binding.volume);
+            let released = store.is_some_and(|store| store.is_released(&s));
+            if released && !self.changed.contains(&binding.volume) {
+                self.changed.push(binding.volume);
+            }
+            self.voided[volume] = if released { BatchSequence::MAX } else { binding.voided };
+            let changed = self.changed.contains(&binding.volume);
+            self.distrusted[volume] = if changed { BatchSequence::MAX } else { binding.distrusted };
+        }
+        let incomplete = self.stores.iter().filter(|store| store.lacks_records_only(&s));
+        self.incomplete = incomplete.map(|store| (store.volume, store.stamp.complete)).collect();
+        self.superblock = s;
+        Ok(())
+    }
+
+    fn read_regions(&mut self, log: &mut Restored) {
+        self.step = Step::Regions { left: log.io.geometry.regions };
+        for lane in 0..SCANS.min(log.io.geometry.regions) {
+            self.lanes[lane as usize] = lane;
+            self.read_region(log, lane);
+        }
+    }
+
+    fn read_region(&self, log: &mut Restored, lane: u32) {
+        let page = log.io.geometry.region_start(self.lanes[lane as usize]);
+        log.io.read(self.buffers + lane as usize, page, 2);
+    }
+
+    /// A region's first two pages are there.
+    fn region_read(&mut self, log: &mut Restored, buffer: usize, left: u32) {
+        let lane = buffer - self.buffers;
+        self.scan_region(log, buffer, self.lanes[lane]);
+        self.lanes[lane] += SCANS;
+        self.step = Step::Regions { left };
+        if self.lanes[lane] < log.io.geometry.regions {
+            self.read_region(log, lane as u32);
+        }
+        if left > 0 {
+            return;
+        }
+        for sequence in self.region_sequence.until(self.region_sequence + self.regions()) {
+            let Some(&scan) = self.live(sequence) else { continue };
+            self.live_regions = sequence.next() - self.region_sequence;
+            self.known = self.known.max(scan.synced);
+            if !scan.header {
+                let region = log.regions.number(sequence);
+                self.report.damage.repaired.push(log.io.geometry.region_start(region));
+            }
+        }
+        if self.generation > self.superblock.generation {
+            return self.refuse_stale();
+        }
+        self.walk(log);
+    }
+
+    /// The newest superblock is lost: the start of the log is unknown.
+    fn refuse_stale(&mut self) {
+        let (found, known) = (self.superblock.generation, self.generation);
+        self.refuse(LogError::SuperblockStale { found, known });
+    }
+
+    /// Takes the region's header, or its first batch's header if that is newer or alone.
+    fn scan_region(&mut self, log: &mut Restored, buffer: usize, region: u32) {
+        let page = log.io.geometry.region_start(region);
+        let (first, second) = log.io.buffers[buffer].split_at(log.io.geometry.page_size as usize);
+        let mut scan = Scan::default();
+        let header = RegionHeader::decode(first, &log.io.uuid, page);
+        let batch =
+            BatchHeader::decode(second, &log.io.uuid, page + 1, &log.io.geometry, &mut self.spare);
+        if header == Err(FormatError::Misplaced) || batch == Err(FormatError::Misplaced) {
+            self.report.damage.misplaced.push(page);
+        }
+        if let Ok(h) = header {
+            self.generation = self.generation.max(h.generation);
+            scan = Scan {
+                present: log.regions.number(h.sequence) == region,
+                header: true,
+                sequence: h.sequence,
+                epoch: h.epoch,
+                first_batch: h.first_batch,
+                synced: h.synced,
+                directory_pages: u32::from(h.directory_pages),
+            };
+            if scan.directory_pages >= log.io.geometry.region_pages {
+                scan.directory_pages = 0;
+            }
+        }
+        if let Ok(h) = batch {
+            self.generation = self.generation.max(h.generation);
+            let newer = (h.region_sequence, h.epoch) > (scan.sequence, scan.epoch);
+            if log.regions.number(h.region_sequence) == region && (newer || !scan.present) {
+                scan = Scan {
+                    present: true,
+                    header: false,
+                    sequence: h.region_sequence,
+                    epoch: h.epoch,
+                    first_batch: h.sequence,
+                    synced: h.synced,
+                    directory_pages: 0,
+                };
+            }
+        }
+        self.scan[region as usize] = scan;
+    }
 }
 
 impl Log {
@@ -282,294 +571,69 @@ impl Log {
             spare: Vec::new(),
             last_region: None,
             report: Box::default(),
+            end: None,
         });
+        let (_, mut log) = self.recovering_parts();
         if check {
-            self.read_superblocks(&mut r);
+            r.read_superblocks(&mut log);
         } else {
-            self.io.sync(Operation::RecoverySync);
+            log.io.sync(Operation::RecoverySync);
         }
         self.recovery = Some(r);
     }
 
     /// The sync before the first read has ended.
     pub(crate) fn recovery_synced(&mut self, result: Outcome) {
-        // (There is none if the start was abandoned.)
-        let Some(mut r) = self.recovery.take() else { return };
-        if let Err(error) = result {
-            return self.refuse(LogError::Io(error));
+        let (Some(recovery), mut log) = self.recovering_parts() else {
+            return; // The start was abandoned.
+        };
+        match result {
+            Ok(()) => recovery.read_superblocks(&mut log),
+            Err(error) => recovery.refuse(LogError::Io(error)),
         }
-        self.read_superblocks(&mut r);
-        self.recovery = Some(r);
+        self.end_recovery();
     }
 
     /// A read of recovery has ended.
     pub(crate) fn recovery_read(&mut self, buffer: usize, result: Outcome) {
-        let Some(mut r) = self.recovery.take() else { return };
-        if let Some(lane) = buffer.checked_sub(r.directory_buffer(0)) {
-            self.directory_read(&mut r, lane, result.is_ok());
-            if matches!(self.phase, Phase::Recovering) {
-                self.recovery = Some(r);
+        let (Some(recovery), mut log) = self.recovering_parts() else { return };
+        recovery.read_done(buffer, result, &mut log);
+        self.end_recovery();
+    }
+
+    /// The recovery under way, and the parts of the log that it restores.
+    fn recovering_parts(&mut self) -> (Option<&mut Recovery>, Restored<'_>) {
+        let log = Restored {
+            options: &self.options,
+            io: &mut self.io,
+            regions: &mut self.regions,
+            cells: &mut self.cells,
+            activity: &mut self.activity,
+        };
+        (self.recovery.as_deref_mut(), log)
+    }
+
+    /// Acts when recovery has ended.
+    fn end_recovery(&mut self) {
+        match self.recovery.as_mut().and_then(|r| r.end.take()) {
+            None => {}
+            Some(End::Refused(error)) => self.refuse(error),
+            Some(End::Found) => {
+                let mut r = self.recovery.take().expect("it has just ended");
+                self.finish_recovery(&mut r);
             }
-            return;
-        }
-        let is_superblock = matches!(r.step, Step::Superblocks { .. });
-        if is_superblock && self.reads_again(&mut r, buffer, result) {
-            self.recovery = Some(r);
-            return;
-        }
-        if let Err(error) = result {
-            if is_superblock {
-                r.unreadable = Some(error);
-            } else if !r.check && self.options.on_damage != OnDamage::Report {
-                return self.refuse(LogError::Io(error));
-            }
-            self.io.buffers[buffer].fill(0);
-        }
-        match r.step {
-            Step::Superblocks { left } => self.superblock_read(&mut r, buffer, left - 1),
-            Step::Regions { left } => self.region_read(&mut r, buffer, left - 1),
-            Step::Directory => {}
-            Step::Header => self.header_read(&mut r),
-            Step::Payload => self.payload_read(&mut r),
-            Step::Probe => self.probe_read(&mut r),
-            Step::Cell => self.cell_read(&mut r),
-        }
-        if matches!(self.phase, Phase::Recovering) {
-            self.recovery = Some(r);
         }
     }
 
     /// The start has failed; nothing was written.
-    pub(crate) fn refuse(&mut self, error: LogError) {
+    fn refuse(&mut self, error: LogError) {
+        self.recovery = None;
         self.phase = Phase::Closed;
         self.io.tell(Event::Failed(error));
     }
 
-    fn read_superblocks(&mut self, r: &mut Recovery) {
-        let pages = self.io.geometry.superblock_pages;
-        r.step = Step::Superblocks { left: 2 };
-        self.io.read(SUPERBLOCK_BUFFER, 0, pages);
-        self.io.read(SUPERBLOCK_OTHER, pages, pages);
-    }
-
-    /// A read of a superblock copy has ended. Returns whether another is needed.
-    fn reads_again(&mut self, r: &mut Recovery, buffer: usize, result: Outcome) -> bool {
-        let reads = &mut r.copy_reads[buffer];
-        let (next, pages) = match (*reads, result) {
-            (CopyRead::Whole, Err(_)) => (CopyRead::First, 1),
-            (CopyRead::First, Ok(())) => {
-                let used = Superblock::stated_bytes(&self.io.buffers[buffer]) as u32;
-                let used = used.div_ceil(self.io.geometry.page_size);
-                (CopyRead::Used, used.clamp(1, self.io.geometry.superblock_pages))
-            }
-            _ => return false,
-        };
-        *reads = next;
-        self.io.read(buffer, buffer as u32 * self.io.geometry.superblock_pages, pages);
-        true
-    }
-
-    fn superblock_read(&mut self, r: &mut Recovery, buffer: usize, left: u32) {
-        r.copies[buffer] = Some(Superblock::decode(&self.io.buffers[buffer]));
-        r.step = Step::Superblocks { left };
-        if left > 0 {
-            return;
-        }
-        match self.choose_superblock(r).and_then(|s| self.adopt(r, s)) {
-            Ok(()) => self.read_regions(r),
-            Err(error) => self.refuse(error),
-        }
-    }
-
-    /// The newest copy that verifies. An unreadable copy is lost like a damaged one: if it was the
-    /// newer one, headers or stamps that name its generation refuse the start (`refuse_stale`,
-    /// `judge`).
-    fn choose_superblock(&self, r: &mut Recovery) -> Result<Superblock, LogError> {
-        let copies = [0, 1].map(|n: usize| r.copies[n].take().expect("both copies were read"));
-        for copy in &copies {
-            if let &Err(FormatError::Version(found)) = copy {
-                let supported = crate::format::VERSION;
-                return Err(LogError::NewerFormat { found, supported });
-            }
-        }
-        for (n, copy) in copies.iter().enumerate() {
-            if copy.is_err() {
-                r.report.damage.repaired.push(n as u32 * self.io.geometry.superblock_pages);
-            }
-        }
-        match copies {
-            // (Another log's is what a format that was cut had not written over yet: it writes the first copy first.)
-            [Ok(a), Ok(b)] if b.uuid == a.uuid && b.generation > a.generation => {
-                r.copy = 1;
-                Ok(b)
-            }
-            [Ok(a), _] => Ok(a),
-            [Err(_), Ok(b)] => {
-                r.copy = 1;
-                Ok(b)
-            }
-            [Err(one), Err(other)] => Err(match (r.unreadable, one, other) {
-                // It may be intact.
-                (Some(error), ..) => LogError::Io(error),
-                (None, FormatError::Missing, FormatError::Missing) => LogError::NotALog,
-                (None, ..) => LogError::SuperblockDamaged,
-            }),
-        }
-    }
-
-    /// Takes over the stored tables, if the stored geometry is that of this run.
-    fn adopt(&mut self, r: &mut Recovery, s: Superblock) -> Result<(), LogError> {
-        let run = &self.io.geometry;
-        let layout = Layout::from_number(s.layout).ok_or(LogError::Layout(s.layout))?;
-        if layout != run.layout() {
-            let (stored, expected) = (s.layout, run.layout().number());
-            return Err(LogError::OtherLayout { stored, expected });
-        }
-        for (what, stored, expected) in [
-            ("block size", s.block_size.into(), run.block_size.into()),
-            ("page size", s.page_size.into(), run.page_size.into()),
-            ("superblock pages", s.superblock_pages.into(), run.superblock_pages.into()),
-            ("region pages", s.region_pages.into(), run.region_pages.into()),
-            ("regions", s.regions.into(), run.regions.into()),
-            ("cells", s.slots.into(), run.slots.into()),
-            ("extent bytes", s.extent_bytes, run.extent_bytes),
-        ] {
-            if stored != expected {
-                return Err(LogError::Geometry { what, stored, expected });
-            }
-        }
-        // (It differs if more extents are active than this run would have at once.)
-        let g = run.as_stored(&s)?;
-        let (stored, expected) = (s.bindings.len() as u64, u64::from(bindings_max(&g)));
-        if stored > expected {
-            return Err(LogError::Geometry { what: "bound volumes", stored, expected });
-        }
-        self.io.geometry = g;
-        self.io.uuid = s.uuid;
-        self.cells.begin(&s.uuid, core::iter::empty());
-        self.activity = crate::activity::Activity::new(&g, self.options.frames as usize);
-        self.activity.load(&s.active);
-        r.report.uuid = s.uuid;
-        r.report.clean = s.clean;
-        r.scan = vec![Scan::default(); g.regions as usize];
-        r.any_epoch = self.io.sabotage.is(Bug::EpochsForgotten);
-        (r.region_sequence, r.expected, r.known) = (s.tail_region, s.tail_batch, s.synced);
-        for binding in &s.bindings {
-            let volume = binding.volume.index();
-            if r.distrusted.len() <= volume {
-                r.distrusted.resize(volume + 1, BatchSequence::NONE);
-                r.voided.resize(volume + 1, BatchSequence::NONE);
-            }
-            let store = r.stores.iter().find(|store| store.volume == binding.volume);
-            let released = store.is_some_and(|store| store.is_released(&s));
-            if released && !r.changed.contains(&binding.volume) {
-                r.changed.push(binding.volume);
-            }
-            r.voided[volume] = if released { BatchSequence::MAX } else { binding.voided };
-            let changed = r.changed.contains(&binding.volume);
-            r.distrusted[volume] = if changed { BatchSequence::MAX } else { binding.distrusted };
-        }
-        let incomplete = r.stores.iter().filter(|store| store.lacks_records_only(&s));
-        r.incomplete = incomplete.map(|store| (store.volume, store.stamp.complete)).collect();
-        r.superblock = s;
-        Ok(())
-    }
-
-    fn read_regions(&mut self, r: &mut Recovery) {
-        r.step = Step::Regions { left: self.io.geometry.regions };
-        for lane in 0..SCANS.min(self.io.geometry.regions) {
-            r.lanes[lane as usize] = lane;
-            self.read_region(r, lane);
-        }
-    }
-
-    fn read_region(&mut self, r: &Recovery, lane: u32) {
-        let page = self.io.geometry.region_start(r.lanes[lane as usize]);
-        self.io.read(r.buffers + lane as usize, page, 2);
-    }
-
-    /// A region's first two pages are there.
-    fn region_read(&mut self, r: &mut Recovery, buffer: usize, left: u32) {
-        let lane = buffer - r.buffers;
-        self.scan_region(r, buffer, r.lanes[lane]);
-        r.lanes[lane] += SCANS;
-        r.step = Step::Regions { left };
-        if r.lanes[lane] < self.io.geometry.regions {
-            self.read_region(r, lane as u32);
-        }
-        if left > 0 {
-            return;
-        }
-        for sequence in r.region_sequence.until(r.region_sequence + r.regions()) {
-            let Some(&scan) = r.live(sequence) else { continue };
-            r.live_regions = sequence.next() - r.region_sequence;
-            r.known = r.known.max(scan.synced);
-            if !scan.header {
-                let region = self.regions.number(sequence);
-                r.report.damage.repaired.push(self.io.geometry.region_start(region));
-            }
-        }
-        if r.generation > r.superblock.generation {
-            return self.refuse_stale(r);
-        }
-        self.walk(r);
-    }
-
-    /// The newest superblock is lost: the start of the log is unknown.
-    pub(crate) fn refuse_stale(&mut self, r: &Recovery) {
-        let (found, known) = (r.superblock.generation, r.generation);
-        self.refuse(LogError::SuperblockStale { found, known });
-    }
-
-    /// Takes the region's header, or its first batch's header if that is newer or alone.
-    fn scan_region(&mut self, r: &mut Recovery, buffer: usize, region: u32) {
-        let page = self.io.geometry.region_start(region);
-        let (first, second) = self.io.buffers[buffer].split_at(self.io.geometry.page_size as usize);
-        let mut scan = Scan::default();
-        let header = RegionHeader::decode(first, &self.io.uuid, page);
-        let batch =
-            BatchHeader::decode(second, &self.io.uuid, page + 1, &self.io.geometry, &mut r.spare);
-        if header == Err(FormatError::Misplaced) || batch == Err(FormatError::Misplaced) {
-            r.report.damage.misplaced.push(page);
-        }
-        if let Ok(h) = header {
-            r.generation = r.generation.max(h.generation);
-            scan = Scan {
-                present: self.regions.number(h.sequence) == region,
-                header: true,
-                sequence: h.sequence,
-                epoch: h.epoch,
-                first_batch: h.first_batch,
-                synced: h.synced,
-                directory_pages: u32::from(h.directory_pages),
-            };
-            if scan.directory_pages >= self.io.geometry.region_pages {
-                scan.directory_pages = 0;
-            }
-        }
-        if let Ok(h) = batch {
-            r.generation = r.generation.max(h.generation);
-            let newer = (h.region_sequence, h.epoch) > (scan.sequence, scan.epoch);
-            if self.regions.number(h.region_sequence) == region && (newer || !scan.present) {
-                scan = Scan {
-                    present: true,
-                    header: false,
-                    sequence: h.region_sequence,
-                    epoch: h.epoch,
-                    first_batch: h.sequence,
-                    synced: h.synced,
-                    directory_pages: 0,
-                };
-            }
-        }
-        r.scan[region as usize] = scan;
-    }
-
     /// The log ends before batch `r.expected`: decides that, and makes it durable.
-    pub(crate) fn finish_recovery(&mut self, r: &mut Recovery) {
-        if r.generation > r.superblock.generation {
-            return self.refuse_stale(r);
-        }
+    fn finish_recovery(&mut self, r: &mut Recovery) {
         let end = r.expected.previous();
         let tail = r.superblock.tail_region;
         let head = r.last_region.map_or(tail, RegionSequence::next);
