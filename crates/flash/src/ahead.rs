@@ -134,7 +134,7 @@ impl Recovery {
         self.ahead.lanes[lane] = Lane::Idle;
         let mut contents = core::mem::take(&mut self.ahead.contents);
         match self.believe(log, lane, read, &mut contents) {
-            Ok(header) if self.check => self.ahead.note(header, &contents, &log.io.geometry),
+            Ok(header) if self.how.check => self.ahead.note(header, &contents, &log.io.geometry),
             Ok(header) => self.take_region(log, &header, &contents),
             Err(Unfit::Missing) => self.report.directories.missing += 1,
             Err(Unfit::Torn) => self.report.directories.torn += 1,

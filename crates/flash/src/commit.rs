@@ -12,7 +12,6 @@
 //! durable and untouched, and between updates both hold the newest version, so that losing either
 //! loses nothing.
 
-use crate::epochs::{self, FIRST_EPOCH};
 use crate::format::superblock::{SECOND_COPIES_AT, Superblock};
 use crate::log::{Log, Phase, SUPERBLOCK_BUFFER};
 use crate::operation::Operation;
@@ -20,7 +19,7 @@ use crate::sabotage::Bug;
 use crate::sequence::{
     AppendSerial, BatchSequence, RegionSequence, SuperblockGeneration, SuperblockVersion,
 };
-use crate::types::{Binding, Event, RecoveryReport, Sealed};
+use crate::types::{Binding, Event, Sealed};
 use forebay_block::Volume;
 use forebay_effect::{IoError, Outcome};
 use std::collections::VecDeque;
@@ -132,6 +131,11 @@ impl SuperblockWriter {
         self.wanted
     }
 
+    /// The log is new: erases the second copies of a former tier when both of its own are written.
+    pub fn erase_former_copies(&mut self) {
+        self.to_erase = &SECOND_COPIES_AT;
+    }
+
     /// Whether `version` has been encoded, so that it cannot change any more.
     pub fn is_encoded(&self, version: SuperblockVersion) -> bool {
         version <= self.encoded
@@ -150,59 +154,6 @@ impl SuperblockWriter {
 }
 
 impl Log {
-    /// Sets up an empty log.
-    pub(crate) fn format(&mut self, uuid: [u8; 16], bindings: Vec<Binding>) {
-        let g = &self.io.geometry;
-        let room = crate::format::superblock::bindings_max(g) as usize;
-        assert!(bindings.len() <= room, "the superblock holds at most {room} volumes");
-        let mut starts = Vec::with_capacity(epochs::EPOCHS_MAX + 1);
-        epochs::begin(&mut starts, BatchSequence::FIRST, BatchSequence::FIRST, FIRST_EPOCH);
-        self.io.uuid = uuid;
-        let cells = g.slots;
-        self.cells.begin(&uuid, 0..cells);
-        let g = &self.io.geometry;
-        self.superblock.contents = Superblock {
-            layout: g.layout().number(),
-            clean: false,
-            uuid,
-            generation: SuperblockGeneration::NONE,
-            epoch: FIRST_EPOCH,
-            block_size: g.block_size,
-            page_size: g.page_size,
-            region_pages: g.region_pages,
-            regions: g.regions,
-            superblock_pages: g.superblock_pages,
-            slots: g.slots,
-            extent_bytes: g.extent_bytes,
-            tail_region: RegionSequence::FIRST,
-            tail_batch: BatchSequence::FIRST,
-            synced: BatchSequence::NONE,
-            clean_before: BatchSequence::NONE,
-            epochs: starts,
-            active: Vec::with_capacity(g.active_extents_max as usize),
-            bindings,
-        };
-        self.superblock.to_erase = if self.io.without_bytes { &[] } else { &SECOND_COPIES_AT };
-        let bindings = self.superblock.contents.bindings.clone();
-        let report = RecoveryReport { uuid, clean: true, bindings, ..RecoveryReport::default() };
-        self.open(Box::new(report));
-    }
-
-    /// Makes the superblock of the new epoch durable in both copies; then the log is ready.
-    pub(crate) fn open(&mut self, mut report: Box<RecoveryReport>) {
-        report.epoch = self.superblock.contents.epoch;
-        let version = self.superblock.touch();
-        self.superblock.settle = version;
-        self.phase = Phase::Opening { version, report };
-    }
-
-    /// Clean stop, first step.
-    pub(crate) fn begin_stop(&mut self) {
-        self.queue.close_through = self.queue.last_serial;
-        self.phase = Phase::Draining;
-        self.activity.stop(&mut self.io);
-    }
-
     pub(crate) fn request_clean_mark(&mut self, ticket: u64) {
         if self.queue.items.is_empty() {
             self.mark_clean(self.batches.next_sequence.previous(), ticket);
@@ -449,60 +400,6 @@ impl Log {
         }
         self.activity.superblock_durable(self.superblock.durable, &mut self.io);
         self.write_superblock();
-    }
-
-    /// Continues a start or a stop when the event it waits for has happened.
-    pub(crate) fn pump_phase(&mut self) -> bool {
-        match &mut self.phase {
-            Phase::Opening { version, report } if self.superblock.settled >= *version => {
-                let report = core::mem::take(report);
-                self.io.tell(Event::Ready(report));
-                self.phase = Phase::Running;
-                if self.stop_wanted {
-                    self.begin_stop();
-                }
-                true
-            }
-            Phase::Draining
-                if self.queue.is_empty()
-                    && self.batches.is_idle()
-                    && !self.directories.is_writing() =>
-            {
-                // Nothing waits for a cell any more. Without its unmapping a record stays, and
-                // is true; without its move it stays where it is.
-                self.fail_notes(IoError::Shutdown);
-                let pages = self.regions.pages_to_spare();
-                let remove = self.activity.append_last_tombstones(pages, &mut self.queue, &self.io);
-                let serial = self.queue.last_serial;
-                self.queue.close_through = serial;
-                self.phase = Phase::Flushing { serial, remove };
-                true
-            }
-            &mut Phase::Flushing { serial, remove } if self.commit.durable_serial >= serial => {
-                if remove {
-                    self.activity.remove_idle();
-                }
-                self.superblock.contents.clean = true;
-                let version = self.superblock.touch();
-                self.superblock.settle = version;
-                self.phase = Phase::Closing { version };
-                true
-            }
-            Phase::Closing { version }
-                if self.superblock.settled >= *version && !self.directories.is_writing() =>
-            {
-                self.phase = Phase::Closed;
-                self.io.tell(Event::Stopped { result: Ok(()) });
-                true
-            }
-            Phase::Sealing { version, ticket } if self.superblock.settled >= *version => {
-                let ticket = *ticket;
-                self.phase = Phase::Closed;
-                self.io.tell(Event::Bound { ticket, result: Ok(()) });
-                true
-            }
-            _ => false,
-        }
     }
 
     /// Fails all callers that wait for durability.

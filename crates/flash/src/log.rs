@@ -1,6 +1,8 @@
 //! The flash log: the public machine. The sibling modules make its decisions; each is an `impl Log`
 //! for one part of the state.
 
+mod phases;
+
 use crate::activity::Activity;
 use crate::batches::{Batches, Queue, Queued};
 use crate::cells::Cells;

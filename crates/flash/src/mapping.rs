@@ -204,7 +204,7 @@ impl Recovery {
         }
         self.last_region = self.mapped.last_region;
         self.mapped.settled = true;
-        if self.check {
+        if self.how.check {
             let unverified = self.mapped.live.as_ref().map(LiveRecords::unverified);
             self.mapped.live_todo = unverified.unwrap_or_default().into();
         }

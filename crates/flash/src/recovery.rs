@@ -27,15 +27,14 @@ use crate::format::superblock::{Superblock, bindings_max};
 use crate::geometry::Geometry;
 use crate::io::Io;
 use crate::layout::Layout;
-use crate::log::{Log, Phase, SUPERBLOCK_BUFFER, SUPERBLOCK_OTHER};
+use crate::log::{SUPERBLOCK_BUFFER, SUPERBLOCK_OTHER};
 use crate::mapping::Mapped;
-use crate::operation::Operation;
 use crate::probe::Probe;
-use crate::regions::{Region, Regions};
+use crate::regions::Regions;
 use crate::sabotage::Bug;
 use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
-use crate::stamp::{StoreStamp, judge};
-use crate::types::{Event, LogError, OnDamage, Options, Recovering, RecoveryReport, SEAL_BYTES};
+use crate::stamp::StoreStamp;
+use crate::types::{LogError, OnDamage, Options, Recovering, RecoveryReport};
 use crate::walk::{Verify, Window};
 use forebay_block::Volume;
 use forebay_effect::{IoError, Outcome};
@@ -84,23 +83,28 @@ pub(crate) struct Scan {
     pub directory_pages: u32,
 }
 
-/// A recovery under way.
-pub(crate) struct Recovery {
+/// What a recovery is asked to do.
+pub(crate) struct HowToRecover {
     /// Write nothing, verify everything.
     pub check: bool,
     /// Volumes whose backing stores were changed without the log.
-    changed: Vec<Volume>,
+    pub changed: Vec<Volume>,
     /// Seals stay.
-    sealed: bool,
+    pub sealed: bool,
     /// The stamps of stores.
-    stores: Vec<StoreStamp>,
+    pub stores: Vec<StoreStamp>,
+}
+
+/// A recovery under way.
+pub(crate) struct Recovery {
+    pub how: HowToRecover,
     /// Volumes whose store is an older copy that may be completed, and the newest batch that each
     /// has.
     incomplete: Vec<(Volume, BatchSequence)>,
     /// By volume: clean records of batches up to this one do not count.
     distrusted: Vec<BatchSequence>,
     /// By volume: no records of batches up to this one count.
-    voided: Vec<BatchSequence>,
+    pub voided: Vec<BatchSequence>,
     pub step: Step,
     pub superblock: Superblock,
     copies: [Option<Result<Superblock, FormatError>>; 2],
@@ -109,7 +113,7 @@ pub(crate) struct Recovery {
     /// A copy could not be read.
     unreadable: Option<IoError>,
     /// Which copy was the newest.
-    copy: u32,
+    pub copy: u32,
     scan: Vec<Scan>,
     /// Regions from the tail to the newest that counts.
     live_regions: u64,
@@ -144,11 +148,11 @@ pub(crate) struct Recovery {
     /// Newest region with a batch that counts.
     pub last_region: Option<RegionSequence>,
     pub report: Box<RecoveryReport>,
-    end: Option<End>,
+    pub end: Option<End>,
 }
 
 /// How a recovery has ended.
-enum End {
+pub(crate) enum End {
     /// The log could not be started; nothing was written.
     Refused(LogError),
     /// Everything was found, up to batch `expected`.
@@ -157,7 +161,7 @@ enum End {
 
 /// The parts of the log that recovery restores.
 pub(crate) struct Restored<'a> {
-    options: &'a Options,
+    pub options: &'a Options,
     pub io: &'a mut Io,
     pub regions: &'a mut Regions,
     pub cells: &'a mut Cells,
@@ -186,6 +190,50 @@ pub(crate) fn buffer_sizes(geometry: &Geometry, options: &Options, sizes: &mut V
 }
 
 impl Recovery {
+    /// A recovery that uses the metadata buffers from `buffers` on.
+    pub fn new(
+        how: HowToRecover,
+        buffers: usize,
+        geometry: &Geometry,
+        options: &Options,
+    ) -> Recovery {
+        Recovery {
+            how,
+            incomplete: Vec::new(),
+            distrusted: Vec::new(),
+            voided: Vec::new(),
+            step: Step::Superblocks { left: 2 },
+            superblock: Superblock::default(),
+            copies: [None, None],
+            copy_reads: [CopyRead::Whole; 2],
+            unreadable: None,
+            copy: 0,
+            scan: Vec::new(),
+            live_regions: 0,
+            any_epoch: false,
+            lanes: [0; SCANS as usize],
+            buffers,
+            chunk_pages: chunk_pages(geometry, options),
+            region_sequence: RegionSequence::FIRST,
+            page: 1,
+            expected: BatchSequence::NONE,
+            window: Window::default(),
+            ahead: Ahead::default(),
+            small_batches: false,
+            known: BatchSequence::NONE,
+            generation: SuperblockGeneration::NONE,
+            header: None,
+            entries: Vec::new(),
+            verify: Verify::default(),
+            mapped: Mapped::default(),
+            probe: Probe::default(),
+            spare: Vec::new(),
+            last_region: None,
+            report: Box::default(),
+            end: None,
+        }
+    }
+
     pub fn header_buffer(&self) -> usize {
         self.buffers + SCANS as usize
     }
@@ -265,7 +313,7 @@ impl Recovery {
     }
 
     /// A read has ended.
-    fn read_done(&mut self, buffer: usize, result: Outcome, log: &mut Restored) {
+    pub fn read_done(&mut self, buffer: usize, result: Outcome, log: &mut Restored) {
         if let Some(lane) = buffer.checked_sub(self.directory_buffer(0)) {
             return self.directory_read(log, lane, result.is_ok());
         }
@@ -276,7 +324,7 @@ impl Recovery {
         if let Err(error) = result {
             if is_superblock {
                 self.unreadable = Some(error);
-            } else if !self.check && log.options.on_damage != OnDamage::Report {
+            } else if !self.how.check && log.options.on_damage != OnDamage::Report {
                 return self.refuse(LogError::Io(error));
             }
             log.io.buffers[buffer].fill(0);
@@ -293,7 +341,7 @@ impl Recovery {
     }
 
     /// Nothing is recovered.
-    fn refuse(&mut self, error: LogError) {
+    pub fn refuse(&mut self, error: LogError) {
         self.end = Some(End::Refused(error));
     }
 
@@ -305,7 +353,7 @@ impl Recovery {
         self.end = Some(End::Found);
     }
 
-    fn read_superblocks(&mut self, log: &mut Restored) {
+    pub fn read_superblocks(&mut self, log: &mut Restored) {
         let pages = log.io.geometry.superblock_pages;
         self.step = Step::Superblocks { left: 2 };
         log.io.read(SUPERBLOCK_BUFFER, 0, pages);
@@ -420,16 +468,16 @@ impl Recovery {
                 self.distrusted.resize(volume + 1, BatchSequence::NONE);
                 self.voided.resize(volume + 1, BatchSequence::NONE);
             }
-            let store = self.stores.iter().find(|store| store.volume == binding.volume);
+            let store = self.how.stores.iter().find(|store| store.volume == binding.volume);
             let released = store.is_some_and(|store| store.is_released(&s));
-            if released && !self.changed.contains(&binding.volume) {
-                self.changed.push(binding.volume);
+            if released && !self.how.changed.contains(&binding.volume) {
+                self.how.changed.push(binding.volume);
             }
             self.voided[volume] = if released { BatchSequence::MAX } else { binding.voided };
-            let changed = self.changed.contains(&binding.volume);
+            let changed = self.how.changed.contains(&binding.volume);
             self.distrusted[volume] = if changed { BatchSequence::MAX } else { binding.distrusted };
         }
-        let incomplete = self.stores.iter().filter(|store| store.lacks_records_only(&s));
+        let incomplete = self.how.stores.iter().filter(|store| store.lacks_records_only(&s));
         self.incomplete = incomplete.map(|store| (store.volume, store.stamp.complete)).collect();
         self.superblock = s;
         Ok(())
@@ -523,185 +571,5 @@ impl Recovery {
             }
         }
         self.scan[region as usize] = scan;
-    }
-}
-
-impl Log {
-    pub(crate) fn begin_recovery(
-        &mut self,
-        check: bool,
-        changed: Vec<Volume>,
-        sealed: bool,
-        stores: Vec<StoreStamp>,
-    ) {
-        self.phase = Phase::Recovering;
-        let mut r = Box::new(Recovery {
-            check,
-            changed,
-            sealed,
-            stores,
-            incomplete: Vec::new(),
-            distrusted: Vec::new(),
-            voided: Vec::new(),
-            step: Step::Superblocks { left: 2 },
-            superblock: Superblock::default(),
-            copies: [None, None],
-            copy_reads: [CopyRead::Whole; 2],
-            unreadable: None,
-            copy: 0,
-            scan: Vec::new(),
-            live_regions: 0,
-            any_epoch: false,
-            lanes: [0; SCANS as usize],
-            buffers: self.directory_buffer() + 1,
-            chunk_pages: chunk_pages(&self.io.geometry, &self.options),
-            region_sequence: RegionSequence::FIRST,
-            page: 1,
-            expected: BatchSequence::NONE,
-            window: Window::default(),
-            ahead: Ahead::default(),
-            small_batches: false,
-            known: BatchSequence::NONE,
-            generation: SuperblockGeneration::NONE,
-            header: None,
-            entries: Vec::new(),
-            verify: Verify::default(),
-            mapped: Mapped::default(),
-            probe: Probe::default(),
-            spare: Vec::new(),
-            last_region: None,
-            report: Box::default(),
-            end: None,
-        });
-        let (_, mut log) = self.recovering_parts();
-        if check {
-            r.read_superblocks(&mut log);
-        } else {
-            log.io.sync(Operation::RecoverySync);
-        }
-        self.recovery = Some(r);
-    }
-
-    /// The sync before the first read has ended.
-    pub(crate) fn recovery_synced(&mut self, result: Outcome) {
-        let (Some(recovery), mut log) = self.recovering_parts() else {
-            return; // The start was abandoned.
-        };
-        match result {
-            Ok(()) => recovery.read_superblocks(&mut log),
-            Err(error) => recovery.refuse(LogError::Io(error)),
-        }
-        self.end_recovery();
-    }
-
-    /// A read of recovery has ended.
-    pub(crate) fn recovery_read(&mut self, buffer: usize, result: Outcome) {
-        let (Some(recovery), mut log) = self.recovering_parts() else { return };
-        recovery.read_done(buffer, result, &mut log);
-        self.end_recovery();
-    }
-
-    /// The recovery under way, and the parts of the log that it restores.
-    fn recovering_parts(&mut self) -> (Option<&mut Recovery>, Restored<'_>) {
-        let log = Restored {
-            options: &self.options,
-            io: &mut self.io,
-            regions: &mut self.regions,
-            cells: &mut self.cells,
-            activity: &mut self.activity,
-        };
-        (self.recovery.as_deref_mut(), log)
-    }
-
-    /// Acts when recovery has ended.
-    fn end_recovery(&mut self) {
-        match self.recovery.as_mut().and_then(|r| r.end.take()) {
-            None => {}
-            Some(End::Refused(error)) => self.refuse(error),
-            Some(End::Found) => {
-                let mut r = self.recovery.take().expect("it has just ended");
-                self.finish_recovery(&mut r);
-            }
-        }
-    }
-
-    /// The start has failed; nothing was written.
-    fn refuse(&mut self, error: LogError) {
-        self.recovery = None;
-        self.phase = Phase::Closed;
-        self.io.tell(Event::Failed(error));
-    }
-
-    /// The log ends before batch `r.expected`: decides that, and makes it durable.
-    fn finish_recovery(&mut self, r: &mut Recovery) {
-        let end = r.expected.previous();
-        let tail = r.superblock.tail_region;
-        let head = r.last_region.map_or(tail, RegionSequence::next);
-        r.report.epoch = r.superblock.epoch;
-        r.report.bindings.clone_from(&r.superblock.bindings);
-        r.report.regions_used = (head - tail) as u32;
-        let mut report = core::mem::take(&mut r.report);
-        self.io.uuid = r.superblock.uuid;
-        self.superblock.contents = core::mem::take(&mut r.superblock);
-        if r.check {
-            self.phase = Phase::Closed;
-            self.io.tell(Event::Ready(report));
-            return;
-        }
-        if !report.damage.is_by_name() && self.options.on_damage == OnDamage::Refuse {
-            return self.refuse(LogError::Damaged(report));
-        }
-        if let Err(error) = judge(&r.stores, &self.superblock.contents, end, &mut report) {
-            return self.refuse(error);
-        }
-        r.changed.extend(report.outdated.iter().map(|o| o.0));
-        self.add_unread_regions(tail, head, end);
-        self.batches.next_sequence = end.next();
-        self.commit.complete_batch = end;
-        // What was read is durable: it was synced before. Where payloads lie in cells that has to
-        // be said, because what is superseded may be written over from now on.
-        let slots = self.io.geometry.has_slots();
-        self.commit.durable_batch = if slots { end } else { r.known.min(end) };
-        self.superblock.copy = 1 - r.copy;
-        let c = &mut self.superblock.contents;
-        c.epoch = c.next_epoch();
-        c.clean = false;
-        c.clean_before = c.clean_before.min(end);
-        for binding in &mut c.bindings {
-            let changed = r.changed.contains(&binding.volume);
-            binding.distrusted = if changed { end } else { binding.distrusted.min(end) };
-            if changed {
-                binding.logged = 0;
-            }
-            binding.voided = r.voided[binding.volume.index()].min(end);
-            if !r.sealed {
-                binding.seal = [0; SEAL_BYTES];
-            }
-        }
-        epochs::begin(&mut c.epochs, c.tail_batch, end.next(), c.epoch);
-        c.active.reserve(self.io.geometry.active_extents_max as usize);
-        self.open(report);
-    }
-
-    /// Fills in the regions in use that the walk has not read.
-    fn add_unread_regions(
-        &mut self,
-        tail: RegionSequence,
-        head: RegionSequence,
-        end: BatchSequence,
-    ) {
-        self.regions.continue_at(tail, head);
-        let mut first_batch = end.next();
-        for sequence in tail.until(head).rev() {
-            let region = self.regions.place_mut(sequence);
-            if region.sequence != sequence || region.first_batch == BatchSequence::NONE {
-                *region = Region { sequence, first_batch, ..Region::default() };
-            }
-            region.last_batch = end;
-            first_batch = region.first_batch;
-        }
-        if head > tail {
-            self.regions.place_mut(tail).first_batch = self.superblock.contents.tail_batch;
-        }
     }
 }

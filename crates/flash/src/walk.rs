@@ -116,7 +116,7 @@ impl Recovery {
             self.note_batch(log, &header);
             return self.walk(log);
         }
-        if self.check || header.sequence > self.known {
+        if self.how.check || header.sequence > self.known {
             self.verify.bad.clear();
             (self.verify.entry, self.verify.done, self.verify.page) = (0, 0, 1);
             self.read_payload(log);

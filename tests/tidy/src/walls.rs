@@ -54,7 +54,9 @@ pub fn check_records(files: &[(PathBuf, String)]) -> Vec<Violation> {
     let homes = homes(files);
     let mut found = Vec::new();
     for (name, recorded) in WIDE {
-        let count = homes.iter().find(|((_, n), _)| *n == name).map_or(0, |(_, files)| files.len());
+        // (Types of both crates may have the name.)
+        let counts = homes.iter().filter(|((_, n), _)| *n == name).map(|(_, files)| files.len());
+        let count = counts.max().unwrap_or(0);
         if count < recorded {
             let message = format!("`{name}` is changed in {count} files: lower the record");
             found.push(Violation::new(Path::new("tests/tidy/src/walls.rs"), 0, message));
