@@ -431,7 +431,7 @@ impl Activity {
             progress = true;
         }
         while let Some(&(serial, n)) = self.settling.front()
-            && serial <= commit.durable_serial
+            && serial <= commit.durable_serial()
         {
             self.settling.pop_front();
             self.extents[n as usize].state = State::Removing(superblock.touch());

@@ -405,7 +405,7 @@ impl Log {
         self.queue.fill = Fill::default();
         while self.queue.barriers.front().is_some_and(|b| b.0 <= last_serial) {
             let (_, ticket) = self.queue.barriers.pop_front().expect("the queue is not empty");
-            self.mark_clean(sequence, ticket);
+            self.superblock.mark_clean(sequence, ticket);
         }
         match sums_missing {
             0 if unsummed => self.batches.unsummed.push_back(index),
@@ -483,7 +483,7 @@ impl Log {
         }
         let batch = &mut self.batches.all[index];
         batch.state = State::Writing;
-        (batch.synced, batch.generation) = (self.commit.durable_batch, self.superblock.known());
+        (batch.synced, batch.generation) = (self.commit.durable_batch(), self.superblock.known());
         let buffer = BATCH_BUFFERS + index;
         let headers = 1 + u32::from(batch.opens_region);
         let first = if batch.opens_region { 0 } else { self.io.geometry.page_size };

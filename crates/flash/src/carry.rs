@@ -1,8 +1,6 @@
 //! Records of a reclaimed region that are carried on or inserted again, and queued records that are
 //! withdrawn for lack of room.
 
-use forebay_effect::IoError;
-
 use crate::batches::{Fill, Queue, Queued};
 use crate::geometry::Geometry;
 use crate::key::BlockKey;
@@ -146,7 +144,7 @@ impl Log {
     /// is stale again. For a caller that has waited too long for room.
     pub fn take_back(&mut self) {
         let (io, activity) = (&mut self.io, &mut self.activity);
-        let complete = self.commit.complete_serial.max(self.batches.last_serial());
+        let complete = self.commit.complete_serial().max(self.batches.last_serial());
         let first = self.queue.take_back(complete, |ticket, item| {
             io.tell(Event::AppendRefused { ticket });
             if item.supersedes_stale {
@@ -156,15 +154,7 @@ impl Log {
         });
         let last = self.queue.last_serial;
         self.activity.limit_settling(last);
-        self.commit.tickets.retain_mut(|(serial, ticket)| {
-            if *serial >= first {
-                let result = Err(IoError::Device);
-                io.tell(Event::Synced { ticket: *ticket, result });
-                return false;
-            }
-            *serial = last.min(*serial);
-            true
-        });
+        self.commit.withdraw(first, last, &mut self.io);
         self.pump();
     }
 

@@ -24,6 +24,7 @@
 //! several consecutive crashes there may be no such room ([`Log::room_for_moves`] says so); the
 //! cache then empties the region as in the log layout.
 
+use crate::commit::Commit;
 use crate::format::batch::{Entry, Kind as EntryKind, MOVED};
 use crate::geometry::Geometry;
 use crate::key::{BlockKey, Position};
@@ -248,9 +249,10 @@ impl Cells {
             && !(self.limbo.is_empty() && self.notes.is_empty())
     }
 
-    /// The batch that must be durable before another cell is free.
-    pub fn next_limbo(&self) -> Option<BatchSequence> {
-        self.limbo.front().map(|l| l.sequence)
+    /// Whether a sync would free a cell that is needed.
+    pub fn wants_sync(&self, commit: &Commit) -> bool {
+        let next = self.limbo.front().map(|l| l.sequence);
+        self.is_short() && next.is_some_and(|sequence| commit.would_cover_batch(sequence))
     }
 }
 
@@ -268,7 +270,7 @@ impl Log {
         if self.io.sabotage.is(Bug::CellReusedEarly) {
             self.cells.free.push_back(cell);
         } else {
-            self.cells.put_in_limbo(self.commit.complete_batch, cell, None);
+            self.cells.put_in_limbo(self.commit.complete_batch(), cell, None);
         }
         if self.cells.is_short() {
             self.pump();
@@ -443,7 +445,7 @@ impl Log {
         }
         let mut progress = false;
         while let Some(limbo) = self.cells.limbo.front() {
-            if limbo.sequence > self.commit.durable_batch {
+            if limbo.sequence > self.commit.durable_batch() {
                 break;
             }
             let Limbo { cell, unmapped, .. } =

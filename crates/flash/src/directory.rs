@@ -119,7 +119,7 @@ impl Log {
         let region = self.regions.place(open.region_sequence);
         let sealed =
             region.sequence == open.region_sequence && open.region_sequence < self.regions.head;
-        let whole = sealed && region.last_batch <= self.commit.complete_batch;
+        let whole = sealed && region.last_batch <= self.commit.complete_batch();
         if !whole || self.directories.is_writing() {
             return false;
         }

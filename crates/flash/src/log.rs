@@ -2,6 +2,7 @@
 //! for one part of the state.
 
 mod phases;
+mod syncs;
 
 use crate::activity::Activity;
 use crate::batches::{Batches, Queue, Queued};
@@ -217,8 +218,7 @@ impl Log {
             self.io.tell(Event::Synced { ticket, result: Ok(()) });
             return self.pump();
         }
-        self.commit.tickets.push_back((self.queue.last_serial, ticket));
-        self.grant_syncs();
+        self.commit.wait(self.queue.last_serial, ticket, &mut self.io);
         self.pump();
     }
 
@@ -238,11 +238,7 @@ impl Log {
             // Nothing was written since.
             return self.io.tell(Event::Synced { ticket, result: Ok(()) });
         }
-        let serial = self.commit.complete_serial;
-        let tickets = &mut self.commit.tickets;
-        let at = tickets.iter().rposition(|t| t.0 <= serial).map_or(0, |before| before + 1);
-        tickets.insert(at, (serial, ticket));
-        self.grant_syncs();
+        self.commit.wait(self.commit.complete_serial(), ticket, &mut self.io);
         self.pump();
     }
 
@@ -267,7 +263,7 @@ impl Log {
     /// # Panics
     /// If the region is not being reclaimed.
     pub fn region_released(&mut self, region: u32) {
-        self.regions.release(region, self.commit.complete_batch);
+        self.regions.release(region, self.commit.complete_batch());
         self.pump();
     }
 
@@ -348,7 +344,7 @@ impl Log {
             self.io.tell(Event::Bound { ticket, result: Err(error) });
             return;
         }
-        self.request_binding(bindings, ticket);
+        self.superblock.bind(bindings, ticket);
         self.pump();
     }
 
@@ -644,7 +640,8 @@ impl Log {
         self.error = Some(error);
         self.fail_queue(error);
         self.fail_notes(error);
-        self.fail_commits(error);
+        self.commit.fail(error, &mut self.io);
+        self.superblock.fail(error, &mut self.io);
         self.activity.fail(error, &mut self.io);
         match core::mem::replace(&mut self.phase, Phase::Closed) {
             Phase::Opening { .. } => {
@@ -669,8 +666,8 @@ impl Log {
             "\nlog: {:?}, {} waiting to be written, durable to {} of {}, {}",
             self.phase,
             self.queue.items.len(),
-            self.commit.durable_batch,
-            self.commit.complete_batch,
+            self.commit.durable_batch(),
+            self.commit.complete_batch(),
             self.cells
         )
     }

@@ -149,14 +149,14 @@ impl Log {
         };
         Stamp {
             complete: first.checked_previous().unwrap_or_default(),
-            seen: self.commit.durable_batch,
+            seen: self.commit.durable_batch(),
             generation: self.superblock.known(),
         }
     }
 
     /// The newest batch written so far.
     pub fn complete_batch(&self) -> BatchSequence {
-        self.commit.complete_batch
+        self.commit.complete_batch()
     }
 
     /// The newest batch written so far to a region: a record there, or in the slots layout a record
@@ -178,9 +178,9 @@ impl Log {
     /// follows, although the batch may hold nothing that a client waits for (mappings that move or
     /// are withdrawn).
     pub fn make_durable(&mut self, sequence: BatchSequence) -> bool {
-        self.commit.awaited = self.commit.awaited.max(sequence);
+        self.commit.await_batch(sequence);
         self.pump();
-        sequence <= self.commit.durable_batch
+        sequence <= self.commit.durable_batch()
     }
 
     /// These stamps (volume, number) are durable on their stores. The log has noted
@@ -214,7 +214,7 @@ impl Log {
             self.io.tell(Event::BypassNoted { volume, result: Err(error) });
             return;
         }
-        self.request_bypass_note(volume);
+        self.superblock.note_bypass(volume);
         self.pump();
     }
 

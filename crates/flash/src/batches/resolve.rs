@@ -66,10 +66,7 @@ impl Log {
             }
         }
         if resolved.error.is_none() {
-            // The maximum matters only under sabotage, which changes the order.
-            let commit = &mut self.commit;
-            commit.complete_serial = commit.complete_serial.max(last_serial);
-            commit.complete_batch = commit.complete_batch.max(resolved.sequence);
+            self.commit.complete(last_serial, resolved.sequence);
             self.io.stats.batches += 1;
             let all = entries.iter().map(|e| e.entry);
             self.list_batch(resolved.region_sequence, resolved.sequence, all);

@@ -56,8 +56,7 @@ impl Log {
     /// Makes the superblock of the new epoch durable in both copies; then the log is ready.
     pub(super) fn open(&mut self, mut report: Box<RecoveryReport>) {
         report.epoch = self.superblock.contents.epoch;
-        let version = self.superblock.touch();
-        self.superblock.settle = version;
+        let version = self.superblock.settle();
         self.phase = Phase::Opening { version, report };
     }
 
@@ -167,12 +166,11 @@ impl Log {
         r.how.changed.extend(report.outdated.iter().map(|o| o.0));
         self.add_unread_regions(tail, head, end);
         self.batches.next_sequence = end.next();
-        self.commit.complete_batch = end;
         // What was read is durable: it was synced before. Where payloads lie in cells that has to
         // be said, because what is superseded may be written over from now on.
         let slots = self.io.geometry.has_slots();
-        self.commit.durable_batch = if slots { end } else { r.known.min(end) };
-        self.superblock.copy = 1 - r.copy;
+        self.commit.continue_at(end, if slots { end } else { r.known.min(end) });
+        self.superblock.continue_after(r.copy);
         let c = &mut self.superblock.contents;
         c.epoch = c.next_epoch();
         c.clean = false;
@@ -218,7 +216,7 @@ impl Log {
     /// Continues a start or a stop when the event it waits for has happened.
     pub(super) fn pump_phase(&mut self) -> bool {
         match &mut self.phase {
-            Phase::Opening { version, report } if self.superblock.settled >= *version => {
+            Phase::Opening { version, report } if self.superblock.is_settled(*version) => {
                 let report = core::mem::take(report);
                 self.io.tell(Event::Ready(report));
                 self.phase = Phase::Running;
@@ -242,24 +240,23 @@ impl Log {
                 self.phase = Phase::Flushing { serial, remove };
                 true
             }
-            &mut Phase::Flushing { serial, remove } if self.commit.durable_serial >= serial => {
+            &mut Phase::Flushing { serial, remove } if self.commit.durable_serial() >= serial => {
                 if remove {
                     self.activity.remove_idle();
                 }
                 self.superblock.contents.clean = true;
-                let version = self.superblock.touch();
-                self.superblock.settle = version;
+                let version = self.superblock.settle();
                 self.phase = Phase::Closing { version };
                 true
             }
             Phase::Closing { version }
-                if self.superblock.settled >= *version && !self.directories.is_writing() =>
+                if self.superblock.is_settled(*version) && !self.directories.is_writing() =>
             {
                 self.phase = Phase::Closed;
                 self.io.tell(Event::Stopped { result: Ok(()) });
                 true
             }
-            Phase::Sealing { version, ticket } if self.superblock.settled >= *version => {
+            Phase::Sealing { version, ticket } if self.superblock.is_settled(*version) => {
                 let ticket = *ticket;
                 self.phase = Phase::Closed;
                 self.io.tell(Event::Bound { ticket, result: Ok(()) });
