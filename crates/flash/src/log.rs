@@ -612,6 +612,21 @@ impl Log {
     }
 
     /// Does all the work that is possible now.
+    ///
+    /// Each step does only what its own conditions allow, and the steps are repeated until none makes
+    /// progress. So every order ends with nothing left to do, and is correct. The order decides only
+    /// what goes out together, and which effect goes out first:
+    ///
+    /// | step | comes before | because |
+    /// | --- | --- | --- |
+    /// | activity | batches, superblock | its tombstones go into the batch that is formed now, and its extents into the update that begins now |
+    /// | cells | batches | a record takes the cell that has just become free |
+    /// | directory | batches | the directory of a full region is written before more is |
+    /// | batches | regions | a batch may take the last free region, so that another is requested |
+    /// | regions | superblock | the update that begins now has the new tail; in the other order each tail costs an update of its own |
+    /// | superblock | sync | the update goes to the device before a sync that does not cover it |
+    /// | remains | | it has something to do only when the other steps, for the error, do not |
+    /// | phase | | a start or stop goes on when the other steps have nothing left |
     pub(crate) fn pump(&mut self) {
         loop {
             let progress = self.pump_activity()
