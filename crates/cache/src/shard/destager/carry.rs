@@ -18,7 +18,7 @@ use forebay_flash::sabotage::{Bug, Sabotage};
 use forebay_flash::{Append, BlockKey, Geometry, Position};
 
 use super::sorting::Sorting;
-use super::{Destager, owed};
+use super::{Destager, Purpose, owed};
 use crate::shard::ShardContext;
 use crate::shard::blocks::FlashRecord;
 use crate::shard::entry::{DOUBTFUL, Entry, EntryId, UNREADABLE};
@@ -63,15 +63,6 @@ enum Choice {
     Ranking,
     /// Sorting the chosen ones by position.
     Ordering,
-}
-
-/// Why records of a region are appended again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Purpose {
-    /// They are still needed: the region can be released only without them.
-    CarryOn,
-    /// They are clean, and worth keeping.
-    Reinsert,
 }
 
 /// The records being carried on, or inserted again.
