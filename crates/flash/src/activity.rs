@@ -17,10 +17,11 @@
 //! An extent with a direct write in flight does not leave. Several extents leave together, and
 //! begin before the table is full, so that a mark seldom waits for a place.
 
-use crate::commit::Commit;
+use crate::batches::Queue;
+use crate::commit::{Commit, SuperblockWriter};
 use crate::geometry::Geometry;
+use crate::io::Io;
 use crate::key::BlockKey;
-use crate::log::{Log, Phase};
 use crate::sequence::{AppendSerial, SuperblockVersion};
 use crate::types::{Event, ExtentId};
 use crate::waiting::{Line, Waiting};
@@ -274,7 +275,7 @@ impl Activity {
     }
 
     /// A mark that cannot be granted yet.
-    pub fn wait(&mut self, key: BlockKey, ticket: u64) {
+    fn wait(&mut self, key: BlockKey, ticket: u64) {
         match self.find(key) {
             Some(n) => {
                 let line = self.waiting.push(self.extents[n].marks, key, ticket);
@@ -344,93 +345,101 @@ impl Activity {
         self.candidates.sort_unstable();
         self.candidates.truncate((self.extents.len() / 8).max(1));
     }
-}
 
-impl Log {
     /// Grants a direct write if the extent is durably marked.
-    pub(crate) fn grant_at_once(&mut self, key: BlockKey, ticket: u64) -> bool {
-        let Some(n) = self.activity.find(key) else { return false };
-        match self.activity.extents[n].state {
+    fn grant_at_once(&mut self, key: BlockKey, superblock: &SuperblockWriter) -> bool {
+        let Some(n) = self.find(key) else { return false };
+        match self.extents[n].state {
             State::Active => {}
-            State::Retiring | State::Flushing(_) => self.activity.keep(n),
-            State::Removing(version) if !self.superblock.is_encoded(version) => {
-                self.activity.keep(n);
+            State::Retiring | State::Flushing(_) => self.keep(n),
+            State::Removing(version) if !superblock.is_encoded(version) => {
+                self.keep(n);
             }
             State::Free | State::Marking(_) | State::Removing(_) => return false,
         }
-        self.activity.grant(n, key);
-        self.events.push_back(Event::Active { ticket, result: Ok(()) });
+        self.grant(n, key);
         true
+    }
+
+    /// A direct write to `key` waits to be granted, or is granted at once.
+    pub fn mark(&mut self, key: BlockKey, ticket: u64, superblock: &SuperblockWriter, io: &mut Io) {
+        if self.grant_at_once(key, superblock) {
+            io.tell(Event::Active { ticket, result: Ok(()) });
+        } else {
+            self.wait(key, ticket);
+        }
     }
 
     /// A version of the superblock is durable: its extents are marked, the others are out of the
     /// table.
-    pub(crate) fn activity_durable(&mut self, version: SuperblockVersion) {
-        let a = &mut self.activity;
-        let mut moving = core::mem::take(&mut a.moving);
+    pub fn superblock_durable(&mut self, version: SuperblockVersion, io: &mut Io) {
+        let mut moving = core::mem::take(&mut self.moving);
         moving.retain(|&n| {
             let n = n as usize;
-            match a.extents[n].state {
+            match self.extents[n].state {
                 State::Marking(v) | State::Removing(v) if v > version => return true,
                 State::Marking(_) => {
-                    a.extents[n].state = State::Active;
-                    let mut marks = core::mem::replace(&mut a.extents[n].marks, Line::EMPTY);
-                    while let Some((key, ticket)) = a.waiting.pop(&mut marks) {
-                        a.grant(n, key);
-                        self.events.push_back(Event::Active { ticket, result: Ok(()) });
+                    self.extents[n].state = State::Active;
+                    let mut marks = core::mem::replace(&mut self.extents[n].marks, Line::EMPTY);
+                    while let Some((key, ticket)) = self.waiting.pop(&mut marks) {
+                        self.grant(n, key);
+                        io.tell(Event::Active { ticket, result: Ok(()) });
                     }
                 }
                 State::Removing(_) => {
-                    let first = a.extents[n].first;
-                    let at = a.index.binary_search_by_key(&first, |e| e.0);
-                    a.remove(at.expect("an extent in the table"));
+                    let first = self.extents[n].first;
+                    let at = self.index.binary_search_by_key(&first, |e| e.0);
+                    self.remove(at.expect("an extent in the table"));
                 }
                 // A clean stop has taken it out already.
                 _ => {}
             }
-            a.changed = true;
+            self.changed = true;
             false
         });
-        a.moving = moving;
+        self.moving = moving;
     }
 
     /// Notes a stale record in an extent that stays marked; false if there is none.
-    pub(crate) fn poison_active(&mut self, key: BlockKey) -> bool {
-        let Some(n) = self.activity.find(key) else { return false };
-        if let State::Removing(version) = self.activity.extents[n].state {
-            if self.superblock.is_encoded(version) {
+    pub fn poison(&mut self, key: BlockKey, superblock: &SuperblockWriter) -> bool {
+        let Some(n) = self.find(key) else { return false };
+        if let State::Removing(version) = self.extents[n].state {
+            if superblock.is_encoded(version) {
                 return false;
             }
-            self.activity.moving.retain(|&m| m as usize != n);
-            self.activity.extents[n].state = State::Flushing(None);
-            self.activity.flushing.push_back(n as u32);
+            self.moving.retain(|&m| m as usize != n);
+            self.extents[n].state = State::Flushing(None);
+            self.flushing.push_back(n as u32);
         }
-        self.activity.set_stale(n, key);
+        self.set_stale(n, key);
         true
     }
 
     /// Continues with leaving extents and waiting marks.
-    pub(crate) fn pump_activity(&mut self) -> bool {
-        if self.error.is_some() || !matches!(self.phase, Phase::Running) {
-            return false;
-        }
+    pub fn pump(
+        &mut self,
+        commit: &Commit,
+        queue: &mut Queue,
+        superblock: &mut SuperblockWriter,
+        io: &mut Io,
+    ) -> bool {
         let mut progress = false;
-        while self.queue.internal < self.activity.batch_entries
-            && let Some(&n) = self.activity.flushing.front()
+        while queue.internal < self.batch_entries
+            && let Some(&n) = self.flushing.front()
         {
-            self.flush_extent(n);
+            self.flush_extent(n, queue, io);
             progress = true;
         }
-        while let Some(&(serial, n)) = self.activity.settling.front()
-            && serial <= self.commit.durable_serial
+        while let Some(&(serial, n)) = self.settling.front()
+            && serial <= commit.durable_serial()
         {
-            self.activity.settling.pop_front();
-            self.activity.extents[n as usize].state = State::Removing(self.superblock.touch());
-            self.activity.moving.push(n);
+            self.settling.pop_front();
+            self.extents[n as usize].state = State::Removing(superblock.touch());
+            self.moving.push(n);
             progress = true;
         }
-        if core::mem::take(&mut self.activity.changed) {
-            self.give_places();
+        if core::mem::take(&mut self.changed) {
+            self.give_places(superblock, io);
             progress = true;
         }
         progress
@@ -438,95 +447,94 @@ impl Log {
 
     /// Appends tombstones for the stale blocks of a leaving extent, as many as may wait. When none
     /// is left, they must become durable.
-    fn flush_extent(&mut self, n: u32) {
-        while self.queue.internal < self.activity.batch_entries {
-            let Some(key) = self.activity.take_stale(n as usize) else {
-                let serial = self.queue.last_serial;
-                self.activity.extents[n as usize].state = State::Flushing(Some(serial));
-                self.activity.flushing.pop_front();
-                self.activity.settling.push_back((serial, n));
-                self.queue.close_through = serial;
+    fn flush_extent(&mut self, n: u32, queue: &mut Queue, io: &Io) {
+        while queue.internal < self.batch_entries {
+            let Some(key) = self.take_stale(n as usize) else {
+                let serial = queue.last_serial;
+                self.extents[n as usize].state = State::Flushing(Some(serial));
+                self.flushing.pop_front();
+                self.settling.push_back((serial, n));
+                queue.close_through = serial;
                 return;
             };
-            self.append_tombstone(key);
-            self.queue.close_through = self.queue.last_serial;
+            queue.append_tombstone(key, io);
+            queue.close_through = queue.last_serial;
         }
     }
 
     /// Gives free places to waiting extents; requests retirements when few places are left.
-    fn give_places(&mut self) {
-        let a = &mut self.activity;
-        while !a.free.is_empty()
-            && let Some((first, marks)) = a.waiting.next()
+    fn give_places(&mut self, superblock: &mut SuperblockWriter, io: &mut Io) {
+        while !self.free.is_empty()
+            && let Some((first, marks)) = self.waiting.next()
         {
-            let n = a.free.pop().expect("an entry is free");
-            let at = a.index.partition_point(|e| e.0 < first);
-            a.index.insert(at, (first, n));
-            let extent = &mut a.extents[n as usize];
+            let n = self.free.pop().expect("an entry is free");
+            let at = self.index.partition_point(|e| e.0 < first);
+            self.index.insert(at, (first, n));
+            let extent = &mut self.extents[n as usize];
             (extent.first, extent.marks, extent.granted) = (first, marks, 0);
-            extent.state = State::Marking(self.superblock.touch());
-            a.moving.push(n);
+            extent.state = State::Marking(superblock.touch());
+            self.moving.push(n);
         }
-        if a.is_short() && a.leaving == 0 {
-            self.retire();
+        if self.is_short() && self.leaving == 0 {
+            self.retire(io);
         }
     }
 
     /// Asks the cache to make room in the table.
-    fn retire(&mut self) {
-        let a = &mut self.activity;
-        a.choose();
-        for at in 0..a.candidates.len() {
-            let n = a.candidates[at].1;
-            let extent = &mut a.extents[n as usize];
+    fn retire(&mut self, io: &mut Io) {
+        self.choose();
+        for at in 0..self.candidates.len() {
+            let n = self.candidates[at].1;
+            let extent = &mut self.extents[n as usize];
             extent.state = State::Retiring;
             extent.retirement += 1;
-            a.leaving += 1;
+            self.leaving += 1;
             let id = ExtentId(extent.retirement << 16 | u64::from(n));
-            self.events.push_back(Event::Retire { extent: id, first: extent.first });
+            io.tell(Event::Retire { extent: id, first: extent.first });
         }
     }
 
     /// A clean stop begins: no more direct writes are granted, and extents that were about to leave stay.
-    pub(crate) fn stop_marks(&mut self) {
-        self.fail_marks(IoError::Shutdown);
-        let a = &mut self.activity;
-        while let Some(n) = a.flushing.front().copied().or(a.settling.front().map(|s| s.1)) {
-            a.keep(n as usize);
+    pub fn stop(&mut self, io: &mut Io) {
+        self.fail(IoError::Shutdown, io);
+        while let Some(n) = self.flushing.front().copied().or(self.settling.front().map(|s| s.1)) {
+            self.keep(n as usize);
         }
     }
 
-    pub(crate) fn fail_marks(&mut self, error: IoError) {
-        let a = &mut self.activity;
-        for at in 0..a.index.len() {
-            let n = a.index[at].1 as usize;
-            let marks = core::mem::replace(&mut a.extents[n].marks, Line::EMPTY);
-            a.waiting.enqueue_line(a.extents[n].first, marks);
+    /// Nothing is marked any more: all waiting marks fail.
+    pub fn fail(&mut self, error: IoError, io: &mut Io) {
+        for at in 0..self.index.len() {
+            let n = self.index[at].1 as usize;
+            let marks = core::mem::replace(&mut self.extents[n].marks, Line::EMPTY);
+            self.waiting.enqueue_line(self.extents[n].first, marks);
         }
-        while let Some((_, mut marks)) = a.waiting.next() {
-            while let Some((_, ticket)) = a.waiting.pop(&mut marks) {
-                self.events.push_back(Event::Active { ticket, result: Err(error) });
+        while let Some((_, mut marks)) = self.waiting.next() {
+            while let Some((_, ticket)) = self.waiting.pop(&mut marks) {
+                io.tell(Event::Active { ticket, result: Err(error) });
             }
         }
     }
 
+    /// The extent at `at` of the index, if it has no granted write.
+    fn idle_at(&self, at: usize) -> Option<usize> {
+        let n = self.index[at].1 as usize;
+        (self.extents[n].granted == 0).then_some(n)
+    }
+
     /// Appends tombstones for the stale blocks of every extent that can leave the table at a clean
-    /// stop. False if there is no room for them; then all extents stay marked.
-    pub(crate) fn append_last_tombstones(&mut self) -> bool {
-        let idle = |a: &Activity, at: usize| {
-            let n = a.index[at].1 as usize;
-            (a.extents[n].granted == 0).then_some(n)
-        };
-        let a = &self.activity;
-        let count = (0..a.index.len()).filter_map(|at| idle(a, at)).map(|n| a.stale_count(n));
-        let batches = count.sum::<u64>().div_ceil(u64::from(a.batch_entries));
-        if batches > self.regions.pages_to_spare() {
+    /// stop. False if `pages`, one for each batch, are no room for them; then all extents stay marked.
+    pub fn append_last_tombstones(&mut self, pages: u64, queue: &mut Queue, io: &Io) -> bool {
+        let count =
+            (0..self.index.len()).filter_map(|at| self.idle_at(at)).map(|n| self.stale_count(n));
+        let batches = count.sum::<u64>().div_ceil(u64::from(self.batch_entries));
+        if batches > pages {
             return false;
         }
-        for at in 0..self.activity.index.len() {
-            let Some(n) = idle(&self.activity, at) else { continue };
-            while let Some(key) = self.activity.take_stale(n) {
-                self.append_tombstone(key);
+        for at in 0..self.index.len() {
+            let Some(n) = self.idle_at(at) else { continue };
+            while let Some(key) = self.take_stale(n) {
+                queue.append_tombstone(key, io);
             }
         }
         true

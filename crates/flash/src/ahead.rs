@@ -21,8 +21,7 @@ use crate::format::FormatError;
 use crate::format::batch::{BatchHeader, Entry};
 use crate::format::directory::{Contents, DirectoryHeader};
 use crate::geometry::Geometry;
-use crate::log::Log;
-use crate::recovery::{Recovery, Step};
+use crate::recovery::{Recovery, Restored, Step};
 use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 
 /// Directories read at once.
@@ -77,99 +76,101 @@ impl Recovery {
     }
 }
 
-impl Log {
+impl Recovery {
     /// Requests the next directories, as many as there are lanes.
-    fn read_ahead(&mut self, r: &mut Recovery) {
-        let end = r.superblock.tail_region + r.regions();
-        r.ahead.next = r.ahead.next.max(r.region_sequence);
-        for lane in &mut r.ahead.lanes {
+    fn read_ahead(&mut self, log: &mut Restored) {
+        let end = self.superblock.tail_region + self.regions();
+        self.ahead.next = self.ahead.next.max(self.region_sequence);
+        for lane in &mut self.ahead.lanes {
             // (Of a region that the walk has jumped over.)
-            if matches!(*lane, Lane::Read(sequence, _) if sequence < r.region_sequence) {
+            if matches!(*lane, Lane::Read(sequence, _) if sequence < self.region_sequence) {
                 *lane = Lane::Idle;
             }
         }
-        while r.ahead.next < end {
-            let Some(lane) = r.ahead.lanes.iter().position(|l| *l == Lane::Idle) else { break };
-            let region_sequence = r.ahead.next;
-            r.ahead.next = region_sequence.next();
-            if r.last_of_full(region_sequence).is_none() {
+        while self.ahead.next < end {
+            let Some(lane) = self.ahead.lanes.iter().position(|l| *l == Lane::Idle) else { break };
+            let region_sequence = self.ahead.next;
+            self.ahead.next = region_sequence.next();
+            if self.last_of_full(region_sequence).is_none() {
                 continue;
             }
-            let pages = r.live(region_sequence).map_or(0, |scan| scan.directory_pages);
-            let buffer = r.directory_buffer(lane);
-            if self.buffers[buffer].len() < (pages * self.geometry.page_size) as usize {
+            let pages = self.live(region_sequence).map_or(0, |scan| scan.directory_pages);
+            let buffer = self.directory_buffer(lane);
+            if log.io.buffers[buffer].len() < (pages * log.io.geometry.page_size) as usize {
                 continue;
             }
-            r.ahead.lanes[lane] = Lane::Reading(region_sequence);
-            let page = self.page_of(region_sequence, self.geometry.region_pages - pages);
-            self.push_read(buffer, page, pages);
+            self.ahead.lanes[lane] = Lane::Reading(region_sequence);
+            let page = log.page_of(region_sequence, log.io.geometry.region_pages - pages);
+            log.io.read(buffer, page, pages);
         }
     }
 
     /// A read of a directory has ended.
-    pub(crate) fn directory_read(&mut self, r: &mut Recovery, lane: usize, read: bool) {
-        let Lane::Reading(region_sequence) = r.ahead.lanes[lane] else { return };
-        r.ahead.lanes[lane] = Lane::Read(region_sequence, read);
-        if matches!(r.step, Step::Directory) && r.region_sequence == region_sequence {
-            self.walk(r);
+    pub(crate) fn directory_read(&mut self, log: &mut Restored, lane: usize, read: bool) {
+        let Lane::Reading(region_sequence) = self.ahead.lanes[lane] else { return };
+        self.ahead.lanes[lane] = Lane::Read(region_sequence, read);
+        if matches!(self.step, Step::Directory) && self.region_sequence == region_sequence {
+            self.walk(log);
         }
     }
 
     /// The walk is at the first batch of a region. Returns whether it must wait for the region's
     /// directory; if not, it may now be past the region.
-    pub(crate) fn enter_by_directory(&mut self, r: &mut Recovery) -> bool {
-        if r.ahead.asked == Some(r.region_sequence) {
+    pub(crate) fn enter_by_directory(&mut self, log: &mut Restored) -> bool {
+        if self.ahead.asked == Some(self.region_sequence) {
             return false;
         }
-        self.read_ahead(r);
-        let lane = match r.lane_of(r.region_sequence) {
+        self.read_ahead(log);
+        let lane = match self.lane_of(self.region_sequence) {
             None => return false,
             Some(lane) => lane,
         };
-        let Lane::Read(_, read) = r.ahead.lanes[lane] else {
-            r.step = Step::Directory;
+        let Lane::Read(_, read) = self.ahead.lanes[lane] else {
+            self.step = Step::Directory;
             return true;
         };
-        r.ahead.asked = Some(r.region_sequence);
-        r.ahead.known = None;
-        r.ahead.lanes[lane] = Lane::Idle;
-        let mut contents = core::mem::take(&mut r.ahead.contents);
-        match self.believe(r, lane, read, &mut contents) {
-            Ok(header) if r.check => r.ahead.note(header, &contents, &self.geometry),
-            Ok(header) => self.take_region(r, &header, &contents),
-            Err(Unfit::Missing) => r.report.directories.missing += 1,
-            Err(Unfit::Torn) => r.report.directories.torn += 1,
-            Err(Unfit::Stale) => r.report.directories.stale += 1,
-            Err(Unfit::Dropped) => r.report.directories.dropped += 1,
+        self.ahead.asked = Some(self.region_sequence);
+        self.ahead.known = None;
+        self.ahead.lanes[lane] = Lane::Idle;
+        let mut contents = core::mem::take(&mut self.ahead.contents);
+        match self.believe(log, lane, read, &mut contents) {
+            Ok(header) if self.how.check => self.ahead.note(header, &contents, &log.io.geometry),
+            Ok(header) => self.take_region(log, &header, &contents),
+            Err(Unfit::Missing) => self.report.directories.missing += 1,
+            Err(Unfit::Torn) => self.report.directories.torn += 1,
+            Err(Unfit::Stale) => self.report.directories.stale += 1,
+            Err(Unfit::Dropped) => self.report.directories.dropped += 1,
         }
-        r.ahead.contents = contents;
-        self.read_ahead(r);
+        self.ahead.contents = contents;
+        self.read_ahead(log);
         false
     }
 
     /// The directory in a lane, if it is accepted.
     fn believe(
         &self,
-        r: &Recovery,
+        log: &Restored,
         lane: usize,
         read: bool,
         contents: &mut Contents,
     ) -> Result<DirectoryHeader, Unfit> {
         let (Some(last), Some(scan), true) =
-            (r.last_of_full(r.region_sequence), r.live(r.region_sequence), read)
+            (self.last_of_full(self.region_sequence), self.live(self.region_sequence), read)
         else {
             return Err(Unfit::Torn);
         };
-        let length = (scan.directory_pages * self.geometry.page_size) as usize;
-        let bytes = &self.buffers[r.directory_buffer(lane)][..length];
+        let length = (scan.directory_pages * log.io.geometry.page_size) as usize;
+        let bytes = &log.io.buffers[self.directory_buffer(lane)][..length];
         let page =
-            self.page_of(r.region_sequence, self.geometry.region_pages - scan.directory_pages);
-        let decoded = DirectoryHeader::decode(bytes, &self.uuid, page, &self.geometry, contents);
+            log.page_of(self.region_sequence, log.io.geometry.region_pages - scan.directory_pages);
+        let decoded =
+            DirectoryHeader::decode(bytes, &log.io.uuid, page, &log.io.geometry, contents);
         let header = decoded.map_err(|error| match error {
             FormatError::Missing => Unfit::Missing,
             _ => Unfit::Torn,
         })?;
-        let own = (header.region_sequence, header.first_batch) == (r.region_sequence, r.expected)
+        let own = (header.region_sequence, header.first_batch)
+            == (self.region_sequence, self.expected)
             && header.epoch == scan.epoch;
         match header.first_batch + contents.batches.len() as u64 == last.next() {
             _ if !own => Err(Unfit::Stale),
@@ -179,44 +180,44 @@ impl Log {
     }
 
     /// Returns all records of a region as events.
-    fn take_region(&mut self, r: &mut Recovery, d: &DirectoryHeader, contents: &Contents) {
-        let geometry = self.geometry;
+    fn take_region(&mut self, log: &mut Restored, d: &DirectoryHeader, contents: &Contents) {
+        let geometry = log.io.geometry;
         for (page, pages, entries) in contents.each(&geometry) {
             let header = BatchHeader {
-                uuid: self.uuid,
-                page: self.page_of(r.region_sequence, page),
+                uuid: log.io.uuid,
+                page: log.page_of(self.region_sequence, page),
                 epoch: d.epoch,
-                sequence: r.expected,
-                region_sequence: r.region_sequence,
+                sequence: self.expected,
+                region_sequence: self.region_sequence,
                 synced: BatchSequence::NONE,
                 generation: SuperblockGeneration::NONE,
                 pages,
             };
-            self.enter_region(r, &header);
-            self.give(r, &header, entries);
-            r.page += pages;
-            r.expected = r.expected.next();
+            self.enter_region(log, &header);
+            self.give(log, &header, entries);
+            self.page += pages;
+            self.expected = self.expected.next();
         }
-        r.last_region = Some(r.region_sequence);
-        r.report.directories.believed += 1;
+        self.last_region = Some(self.region_sequence);
+        self.report.directories.believed += 1;
     }
 
     /// When checking: the directory's version of a batch whose header is missing.
-    pub(crate) fn batch_from_directory(&self, r: &mut Recovery) -> Option<BatchHeader> {
-        let (pages, from, to) = r.ahead.batch(r.region_sequence, r.page, r.expected)?;
-        let scan = r.live(r.region_sequence)?;
+    pub(crate) fn batch_from_directory(&mut self, log: &Restored) -> Option<BatchHeader> {
+        let (pages, from, to) = self.ahead.batch(self.region_sequence, self.page, self.expected)?;
+        let scan = self.live(self.region_sequence)?;
         let header = BatchHeader {
-            uuid: self.uuid,
-            page: self.page_of(r.region_sequence, r.page),
+            uuid: log.io.uuid,
+            page: log.page_of(self.region_sequence, self.page),
             epoch: scan.epoch,
-            sequence: r.expected,
-            region_sequence: r.region_sequence,
+            sequence: self.expected,
+            region_sequence: self.region_sequence,
             synced: BatchSequence::NONE,
             generation: SuperblockGeneration::NONE,
             pages,
         };
-        r.entries.clear();
-        r.entries.extend_from_slice(&r.ahead.contents.entries[from..to]);
+        self.entries.clear();
+        self.entries.extend_from_slice(&self.ahead.contents.entries[from..to]);
         Some(header)
     }
 }

@@ -13,18 +13,18 @@
 
 mod resolve;
 
-use crate::bytes::payload_segments;
 use crate::cells::Note;
 use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind};
 use crate::format::region::RegionHeader;
 use crate::geometry::Geometry;
+use crate::io::Io;
 use crate::key::{BlockKey, Position};
 use crate::log::{BATCH_BUFFERS, Log, Phase};
 use crate::operation::Operation;
 use crate::sabotage::Bug;
 use crate::sequence::{AppendSerial, BatchSequence, RegionSequence, SuperblockGeneration};
 use crate::types::Event;
-use forebay_effect::{Effect, Frame, IoError, Outcome, Place, Segment};
+use forebay_effect::{Frame, IoError, Outcome};
 use std::collections::VecDeque;
 
 /// An append that waits.
@@ -100,6 +100,23 @@ impl Queue {
         self.internal += u32::from(item.ticket.is_none());
         self.items.push_back(Queued { serial: self.last_serial, ..item });
         self.last_serial
+    }
+
+    /// Appends a tombstone of the activity log.
+    pub fn append_tombstone(&mut self, key: BlockKey, io: &Io) {
+        if io.sabotage.is(Bug::TombstoneForgotten) {
+            return;
+        }
+        self.push(Queued {
+            serial: AppendSerial::NONE,
+            ticket: None,
+            key,
+            valid: 0,
+            dirty: 0,
+            frame: Frame::NONE,
+            spare: false,
+            supersedes_stale: false,
+        });
     }
 
     /// Whether nothing waits.
@@ -276,27 +293,17 @@ impl Batches {
 }
 
 impl Log {
-    /// Appends a tombstone of the activity log.
-    pub(crate) fn append_tombstone(&mut self, key: BlockKey) {
-        let frame = Frame::NONE;
-        if self.sabotage.is(Bug::TombstoneForgotten) {
-            return;
+    /// Without bytes: issues the write of a batch at the point where, with bytes, its last checksum
+    /// arrives.
+    pub(crate) fn write_unsummed(&mut self) {
+        if let Some(index) = self.batches.unsummed.pop_front() {
+            self.write_batch(index);
         }
-        self.queue.push(Queued {
-            serial: AppendSerial::NONE,
-            ticket: None,
-            key,
-            valid: 0,
-            dirty: 0,
-            frame,
-            spare: false,
-            supersedes_stale: false,
-        });
     }
 
     /// Forms batches as long as there is a reason and room.
     pub(crate) fn pump_batches(&mut self) -> bool {
-        if self.geometry.has_slots() {
+        if self.io.geometry.has_slots() {
             return self.pump_mapping();
         }
         let mut progress = false;
@@ -304,7 +311,7 @@ impl Log {
             let carried = self.queue.carried.front().copied();
             let Some(front) = carried.or(self.queue.items.front().copied()) else { break };
             let carried = carried.is_some();
-            let needed = 1 + self.geometry.payload_pages(front.valid);
+            let needed = 1 + self.io.geometry.payload_pages(front.valid);
             if front.spare && !self.regions.has_room(needed) {
                 self.refuse_spare();
                 progress = true;
@@ -316,7 +323,7 @@ impl Log {
             let last = self.batches.next_sequence.previous();
             let Some(room) = self.regions.room(needed, last, last_room) else { break };
             if carried {
-                let fill = self.queue.measure_carried(room, &self.geometry);
+                let fill = self.queue.measure_carried(room, &self.io.geometry);
                 if !fill.full && !self.queue.close_carried {
                     break;
                 }
@@ -325,7 +332,7 @@ impl Log {
                 progress = true;
                 continue;
             }
-            let fill = self.queue.measure(room, 0, &self.geometry);
+            let fill = self.queue.measure(room, 0, &self.io.geometry);
             let waited_for = self.queue.close_through >= front.serial;
             let due = fill.full || waited_for && self.batches.is_idle();
             if !due {
@@ -339,7 +346,7 @@ impl Log {
 
     /// Moves notes into the batch, before its records.
     fn take_notes(&mut self, records: usize, batch: &mut Vec<InBatch>) {
-        let room = self.geometry.batch_entries_max as usize - records;
+        let room = self.io.geometry.batch_entries_max as usize - records;
         for _ in 0..room {
             let Some(note) = self.cells.take_note() else { break };
             batch.push(InBatch {
@@ -357,10 +364,10 @@ impl Log {
     pub(crate) fn form_batch(&mut self, fill: Fill, carried: bool) {
         let sequence = self.batches.next_sequence;
         self.batches.next_sequence = sequence.next();
-        let pages = if self.geometry.has_slots() { 1 } else { 1 + fill.payload_pages };
+        let pages = if self.io.geometry.has_slots() { 1 } else { 1 + fill.payload_pages };
         let epoch = self.superblock.contents.epoch;
         let (region_sequence, page, opens_region) =
-            self.regions.take(pages, sequence, &self.uuid, epoch);
+            self.regions.take(pages, sequence, &self.io.uuid, epoch);
         let index = self.batches.free.pop().expect("a batch is free");
         self.batches.order.push_back(index);
         let mut entries = core::mem::take(&mut self.batches.all[index].entries);
@@ -398,7 +405,7 @@ impl Log {
         self.queue.fill = Fill::default();
         while self.queue.barriers.front().is_some_and(|b| b.0 <= last_serial) {
             let (_, ticket) = self.queue.barriers.pop_front().expect("the queue is not empty");
-            self.mark_clean(sequence, ticket);
+            self.superblock.mark_clean(sequence, ticket);
         }
         match sums_missing {
             0 if unsummed => self.batches.unsummed.push_back(index),
@@ -409,15 +416,15 @@ impl Log {
 
     /// Takes the front of the queue into a batch.
     fn take_record(&mut self, batch: &mut Forming) {
-        let slots = self.geometry.has_slots();
+        let slots = self.io.geometry.has_slots();
         let queue = if batch.carried { &mut self.queue.carried } else { &mut self.queue.items };
         let item = queue.pop_front().expect("measured");
         batch.last_serial = item.serial;
         self.queue.internal -= u32::from(item.ticket.is_none());
         let data = item.valid != 0;
         let cell = if data && slots { self.cells.take(item.key) } else { 0 };
-        batch.unsummed |= data && self.without_bytes;
-        if data && !self.without_bytes {
+        batch.unsummed |= data && self.io.without_bytes;
+        if data && !self.io.without_bytes {
             self.ask_checksum(batch, &item, cell);
             batch.sums_missing += 1;
         }
@@ -439,14 +446,12 @@ impl Log {
             },
             note: None,
         });
-        batch.offset += self.geometry.payload_pages(item.valid);
+        batch.offset += self.io.geometry.payload_pages(item.valid);
     }
 
     /// Asks for the checksum of a payload that goes to the next place of the batch, or to a cell.
     fn ask_checksum(&mut self, batch: &Forming, item: &Queued, cell: u32) {
-        self.segments.clear();
-        payload_segments(&self.geometry, item.frame, item.valid, &mut self.segments);
-        let seed = match self.geometry.slots {
+        let seed = match self.io.geometry.slots {
             0 => {
                 let position = Position(batch.header_page + batch.offset);
                 self.regions.payload_seed(batch.region, item.key, position)
@@ -454,8 +459,7 @@ impl Log {
             _ => self.cells.payload_seed(item.key, self.cells.position(cell)),
         };
         let (batch, entry) = (batch.index as u8, batch.entries.len() as u16);
-        let effect = Effect::Checksum { token: Operation::Checksum { batch, entry }.token(), seed };
-        self.effects.push_slice(effect, &self.segments);
+        self.io.checksum(Operation::Checksum { batch, entry }, seed, item.frame, item.valid);
     }
 
     /// A payload's checksum is known; returns whether it was the last one missing.
@@ -479,39 +483,31 @@ impl Log {
         }
         let batch = &mut self.batches.all[index];
         batch.state = State::Writing;
-        (batch.synced, batch.generation) = (self.commit.durable_batch, self.superblock.known());
+        (batch.synced, batch.generation) = (self.commit.durable_batch(), self.superblock.known());
         let buffer = BATCH_BUFFERS + index;
-        self.segments.clear();
         let headers = 1 + u32::from(batch.opens_region);
-        let first = if batch.opens_region { 0 } else { self.geometry.page_size };
-        let length = headers * self.geometry.page_size;
-        self.segments.push(Log::meta_segment(buffer, first, length));
-        let payload = batch.pages > 1 && !self.without_bytes;
+        let first = if batch.opens_region { 0 } else { self.io.geometry.page_size };
+        let length = headers * self.io.geometry.page_size;
+        self.io.add_meta(buffer, first, length);
+        let payload = batch.pages > 1 && !self.io.without_bytes;
         for e in batch.entries.iter().filter(|e| payload && e.has_payload()) {
-            let valid = e.entry.valid;
-            payload_segments(&self.geometry, e.frame, valid, &mut self.segments);
-            let bytes = self.geometry.payload_pages(valid) * self.geometry.page_size;
-            let length = bytes - self.geometry.payload_bytes(valid);
-            if length != 0 {
-                self.segments.push(Segment { place: Place::Void, length });
-            }
+            self.io.add_payload(e.frame, e.entry.valid);
         }
         let (page, pages) = (batch.page, batch.pages + u32::from(batch.opens_region));
-        self.stats.header_pages += u64::from(headers);
-        self.stats.payload_pages += u64::from(batch.pages - 1);
+        self.io.stats.header_pages += u64::from(headers);
+        self.io.stats.payload_pages += u64::from(batch.pages - 1);
         self.batches.all[index].writes = 1;
-        self.push_write(Operation::Batch { batch: index as u8 }, page, pages);
-        if self.geometry.has_slots() {
+        self.io.write(Operation::Batch { batch: index as u8 }, page, pages);
+        if self.io.geometry.has_slots() {
             self.write_cells(index);
         }
     }
 
     /// Issues the writes of a batch's payloads to their cells.
     fn write_cells(&mut self, index: usize) {
-        let cell_pages = self.geometry.block_pages();
+        let cell_pages = self.io.geometry.block_pages();
         // The run being collected: its first page and its pages.
         let mut run = (0, 0);
-        self.segments.clear();
         for n in 0..self.batches.all[index].entries.len() {
             let e = &self.batches.all[index].entries[n];
             if !e.has_payload() {
@@ -519,8 +515,8 @@ impl Log {
             }
             let (from, valid) = (e.frame, e.entry.valid);
             let page = self.cells.position(e.entry.cell).0;
-            let pages = self.geometry.payload_pages(valid);
-            let full = run.1 + pages > self.geometry.batch_pages_max;
+            let pages = self.io.geometry.payload_pages(valid);
+            let full = run.1 + pages > self.io.geometry.batch_pages_max;
             if run.1 > 0 && (page != run.0 + run.1 || full) {
                 self.write_run(index, n, run);
                 run = (page, 0);
@@ -530,13 +526,8 @@ impl Log {
             }
             run.1 += pages;
             debug_assert!(pages <= cell_pages);
-            if self.without_bytes {
-                continue;
-            }
-            payload_segments(&self.geometry, from, valid, &mut self.segments);
-            let length = pages * self.geometry.page_size - self.geometry.payload_bytes(valid);
-            if length != 0 {
-                self.segments.push(Segment { place: Place::Void, length });
+            if !self.io.without_bytes {
+                self.io.add_payload(from, valid);
             }
         }
         if run.1 > 0 {
@@ -548,10 +539,9 @@ impl Log {
     /// Issues the write of the entries before `n` that no earlier run has.
     fn write_run(&mut self, index: usize, n: usize, (page, pages): (u32, u32)) {
         self.batches.all[index].writes += 1;
-        self.stats.payload_pages += u64::from(pages);
+        self.io.stats.payload_pages += u64::from(pages);
         let cells = Operation::Cells { batch: index as u8, end: n as u16 };
-        self.push_write(cells, page, pages);
-        self.segments.clear();
+        self.io.write(cells, page, pages);
     }
 
     /// Ensures that a batch's buffer holds the headers of the current write.
@@ -563,24 +553,24 @@ impl Log {
         }
         let (synced, generation) = (batch.synced, batch.generation);
         let epoch = self.superblock.contents.epoch;
-        let page_size = self.geometry.page_size as usize;
-        let buffer = &mut self.buffers[BATCH_BUFFERS + index];
+        let page_size = self.io.geometry.page_size as usize;
+        let buffer = &mut self.io.buffers[BATCH_BUFFERS + index];
         let (region_page, batch_page) = buffer.split_at_mut(page_size);
         if batch.opens_region {
             RegionHeader {
-                uuid: self.uuid,
+                uuid: self.io.uuid,
                 page: batch.page,
                 epoch,
                 sequence: batch.region_sequence,
                 first_batch: batch.sequence,
                 synced,
                 generation,
-                directory_pages: self.geometry.directory_pages as u16,
+                directory_pages: self.io.geometry.directory_pages as u16,
             }
             .encode(region_page);
         }
         let header = BatchHeader {
-            uuid: self.uuid,
+            uuid: self.io.uuid,
             page: batch.page + u32::from(batch.opens_region),
             epoch,
             sequence: batch.sequence,
@@ -619,13 +609,13 @@ impl Log {
         self.batches.broken = true;
         for item in self.queue.items.drain(..).chain(self.queue.carried.drain(..)) {
             if let Some(ticket) = item.ticket {
-                self.events.push_back(Event::AppendFailed { ticket, error });
+                self.io.tell(Event::AppendFailed { ticket, error });
             }
         }
         self.queue.internal = 0;
         self.queue.fill = Fill::default();
         for (_, ticket) in self.queue.barriers.drain(..) {
-            self.events.push_back(Event::CleanMarked { ticket, result: Err(error) });
+            self.io.tell(Event::CleanMarked { ticket, result: Err(error) });
         }
     }
 }

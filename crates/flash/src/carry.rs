@@ -1,8 +1,6 @@
 //! Records of a reclaimed region that are carried on or inserted again, and queued records that are
 //! withdrawn for lack of room.
 
-use forebay_effect::IoError;
-
 use crate::batches::{Fill, Queue, Queued};
 use crate::geometry::Geometry;
 use crate::key::BlockKey;
@@ -79,7 +77,7 @@ impl Log {
     /// As [`Log::append`].
     pub fn carry(&mut self, append: Append) {
         assert!(
-            !self.geometry.has_slots(),
+            !self.io.geometry.has_slots(),
             "in the slots layout, cells are not reclaimed with a region"
         );
         // (What waits to be written when the log is stopped may wait for that region.)
@@ -103,14 +101,14 @@ impl Log {
     /// As [`Log::carry`].
     pub fn reinsert(&mut self, append: Append) {
         assert!(
-            !self.geometry.has_slots(),
+            !self.io.geometry.has_slots(),
             "in the slots layout, cells are not reclaimed with a region"
         );
         let ticket = append.ticket;
         // (What was written past the log is newer than any record that stands there.)
         let stale = self.activity.is_stale(append.key);
         if self.error.is_none() && (stale || !matches!(self.phase, Phase::Running)) {
-            return self.events.push_back(Event::AppendRefused { ticket });
+            return self.io.tell(Event::AppendRefused { ticket });
         }
         let Some(queued) = self.admit(&append, self.refusal()) else { return };
         self.queue.carry(Queued { spare: true, ..queued });
@@ -119,10 +117,10 @@ impl Log {
 
     /// There is no room for records that are inserted again.
     pub(crate) fn refuse_spare(&mut self) {
-        let events = &mut self.events;
+        let io = &mut self.io;
         self.queue.carried.retain(|item| {
             if let (true, Some(ticket)) = (item.spare, item.ticket) {
-                events.push_back(Event::AppendRefused { ticket });
+                io.tell(Event::AppendRefused { ticket });
             }
             !item.spare
         });
@@ -145,10 +143,10 @@ impl Log {
     /// and syncs that cover a dirty one fail. A record that a withdrawn append would have superseded
     /// is stale again. For a caller that has waited too long for room.
     pub fn take_back(&mut self) {
-        let (events, activity) = (&mut self.events, &mut self.activity);
-        let complete = self.commit.complete_serial.max(self.batches.last_serial());
+        let (io, activity) = (&mut self.io, &mut self.activity);
+        let complete = self.commit.complete_serial().max(self.batches.last_serial());
         let first = self.queue.take_back(complete, |ticket, item| {
-            events.push_back(Event::AppendRefused { ticket });
+            io.tell(Event::AppendRefused { ticket });
             if item.supersedes_stale {
                 // The extent has not left the table: it would have waited for this append.
                 activity.distrust(item.key);
@@ -156,21 +154,13 @@ impl Log {
         });
         let last = self.queue.last_serial;
         self.activity.limit_settling(last);
-        self.commit.tickets.retain_mut(|(serial, ticket)| {
-            if *serial >= first {
-                let result = Err(IoError::Device);
-                events.push_back(Event::Synced { ticket: *ticket, result });
-                return false;
-            }
-            *serial = last.min(*serial);
-            true
-        });
+        self.commit.withdraw(first, last, &mut self.io);
         self.pump();
     }
 
     /// Whether there is room to carry on `pages` pages. After a crash during carrying there may be
     /// none.
     pub fn may_carry(&self, pages: u64) -> bool {
-        !self.geometry.has_slots() && self.regions.pages_left() >= pages
+        !self.io.geometry.has_slots() && self.regions.pages_left() >= pages
     }
 }

@@ -24,6 +24,7 @@
 //! several consecutive crashes there may be no such room ([`Log::room_for_moves`] says so); the
 //! cache then empties the region as in the log layout.
 
+use crate::commit::Commit;
 use crate::format::batch::{Entry, Kind as EntryKind, MOVED};
 use crate::geometry::Geometry;
 use crate::key::{BlockKey, Position};
@@ -248,16 +249,17 @@ impl Cells {
             && !(self.limbo.is_empty() && self.notes.is_empty())
     }
 
-    /// The batch that must be durable before another cell is free.
-    pub fn next_limbo(&self) -> Option<BatchSequence> {
-        self.limbo.front().map(|l| l.sequence)
+    /// Whether a sync would free a cell that is needed.
+    pub fn wants_sync(&self, commit: &Commit) -> bool {
+        let next = self.limbo.front().map(|l| l.sequence);
+        self.is_short() && next.is_some_and(|sequence| commit.would_cover_batch(sequence))
     }
 }
 
 impl Log {
     /// How records are placed.
     pub fn layout(&self) -> Layout {
-        self.geometry.layout()
+        self.io.geometry.layout()
     }
 
     /// Slots layout: the payload at `position` is no longer needed, because a record whose
@@ -265,10 +267,10 @@ impl Log {
     /// free. The cell is reused once that is durable.
     pub fn release_cell(&mut self, position: Position) {
         let cell = self.cells.cell(position);
-        if self.sabotage.is(Bug::CellReusedEarly) {
+        if self.io.sabotage.is(Bug::CellReusedEarly) {
             self.cells.free.push_back(cell);
         } else {
-            self.cells.put_in_limbo(self.commit.complete_batch, cell, None);
+            self.cells.put_in_limbo(self.commit.complete_batch(), cell, None);
         }
         if self.cells.is_short() {
             self.pump();
@@ -287,11 +289,11 @@ impl Log {
             return false;
         }
         let cell = self.cells.cell(position);
-        if self.sabotage.is(Bug::UnmapForgotten) {
-            self.events.push_back(Event::Unmapped { key, position });
+        if self.io.sabotage.is(Bug::UnmapForgotten) {
+            self.io.tell(Event::Unmapped { key, position });
             return true;
         }
-        self.stats.unmapped += 1;
+        self.io.stats.unmapped += 1;
         self.cells.notes.push_back(Note { key, cell, moved: None });
         self.pump();
         true
@@ -309,13 +311,13 @@ impl Log {
         if self.takes_no_notes() {
             let result = Err(self.error.unwrap_or(IoError::Shutdown));
             let (from, region) = (0, 0);
-            self.events.push_back(Event::Moved { ticket, key, position, from, region, result });
+            self.io.tell(Event::Moved { ticket, key, position, from, region, result });
             return true;
         }
         if self.is_being_written(key) {
             return false;
         }
-        self.stats.mappings_moved += 1;
+        self.io.stats.mappings_moved += 1;
         let cell = self.cells.cell(position);
         // (Before what is being unmapped: more of that may have come since the moves were begun than there is
         // room for. A block of which both wait was moved first.)
@@ -344,7 +346,7 @@ impl Log {
     /// Slots layout: whether there is room for `count` mappings, whatever else is appended.
     /// Mappings that were submitted to `remap` before must have been written.
     pub fn room_for_moves(&self, count: u64) -> MoveRoom {
-        let pages = count.div_ceil(self.geometry.batch_entries_max.into());
+        let pages = count.div_ceil(self.io.geometry.batch_entries_max.into());
         let (left, coming) = (self.regions.pages_left(), self.regions.pages_coming());
         match () {
             // (A log that has failed refuses them at once.)
@@ -367,7 +369,7 @@ impl Log {
 
     /// Whether one more batch leaves the room that moves need.
     pub(crate) fn spares_a_page(&self) -> bool {
-        self.regions.pages_left() > self.cells.needs(self.geometry.batch_entries_max)
+        self.regions.pages_left() > self.cells.needs(self.io.geometry.batch_entries_max)
     }
 
     /// An event is about to be polled: it changes the known position of its block's record.
@@ -410,13 +412,13 @@ impl Log {
                 && (spare || self.cells.needs(1) == 0)
             {
                 // Any number will do for the room: payloads do not take it from the region.
-                let room = self.geometry.batch_pages_max;
-                let f = self.queue.measure(room, self.cells.free.len(), &self.geometry);
+                let room = self.io.geometry.batch_pages_max;
+                let f = self.queue.measure(room, self.cells.free.len(), &self.io.geometry);
                 let waited_for = self.queue.close_through >= front.serial;
                 due = f.count > 0 && (f.full || waited_for && idle);
                 fill = due.then_some(f);
             }
-            let most = self.geometry.batch_entries_max;
+            let most = self.io.geometry.batch_entries_max;
             let spare = spare && self.regions.leaves_last();
             let notes_due = self.cells.notes_due(idle, most, spare);
             // All notes that wait come before any record: one may forget what the record's block had before.
@@ -438,12 +440,12 @@ impl Log {
 
     /// Frees the cells that can leave limbo.
     pub(crate) fn pump_cells(&mut self) -> bool {
-        if self.error.is_some() || !self.geometry.has_slots() {
+        if self.error.is_some() || !self.io.geometry.has_slots() {
             return false;
         }
         let mut progress = false;
         while let Some(limbo) = self.cells.limbo.front() {
-            if limbo.sequence > self.commit.durable_batch {
+            if limbo.sequence > self.commit.durable_batch() {
                 break;
             }
             let Limbo { cell, unmapped, .. } =
@@ -452,7 +454,7 @@ impl Log {
                 // It is free when its owner has heard of that: until then the index may lead readers there.
                 Some(key) => {
                     let position = self.cells.position(cell);
-                    self.events.push_back(Event::Unmapped { key, position });
+                    self.io.tell(Event::Unmapped { key, position });
                     self.cells.hurry = false;
                 }
                 None => self.cells.free.push_back(cell),
@@ -463,7 +465,7 @@ impl Log {
             self.cells.close_notes = true;
             progress = true;
         }
-        self.stats.cells_free = self.cells.free.len() as u32;
+        self.io.stats.cells_free = self.cells.free.len() as u32;
         progress
     }
 
@@ -473,7 +475,7 @@ impl Log {
         for note in self.cells.notes.drain(..) {
             let Some(Mapping { ticket, key, position, .. }) = note.moved else { continue };
             let (from, region, result) = (0, 0, Err(error));
-            self.events.push_back(Event::Moved { ticket, key, position, from, region, result });
+            self.io.tell(Event::Moved { ticket, key, position, from, region, result });
         }
     }
 }

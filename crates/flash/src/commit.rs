@@ -12,33 +12,35 @@
 //! durable and untouched, and between updates both hold the newest version, so that losing either
 //! loses nothing.
 
-use crate::binding::{Binding, Sealed};
-use crate::epochs::{self, FIRST_EPOCH};
+use crate::activity::Activity;
+use crate::binding::{Binding, SEAL_BYTES, Sealed};
 use crate::format::superblock::{SECOND_COPIES_AT, Superblock};
-use crate::log::{Log, Phase, SUPERBLOCK_BUFFER};
+use crate::io::Io;
+use crate::log::SUPERBLOCK_BUFFER;
 use crate::operation::Operation;
+use crate::regions::Regions;
 use crate::sabotage::Bug;
 use crate::sequence::{
     AppendSerial, BatchSequence, RegionSequence, SuperblockGeneration, SuperblockVersion,
 };
-use crate::types::{Event, RecoveryReport};
+use crate::types::Event;
 use forebay_block::Volume;
-use forebay_effect::{IoError, Outcome, Place, Segment};
+use forebay_effect::{IoError, Outcome};
 use std::collections::VecDeque;
 
 /// Which appends are complete, which are durable, and who waits.
 pub(crate) struct Commit {
-    /// Newest append that is complete with all before it.
-    pub complete_serial: AppendSerial,
-    /// Newest batch that is complete with all before it.
-    pub complete_batch: BatchSequence,
-    pub durable_serial: AppendSerial,
-    pub durable_batch: BatchSequence,
+    complete_serial: AppendSerial,
+    complete_batch: BatchSequence,
+    durable_serial: AppendSerial,
+    durable_batch: BatchSequence,
     /// A batch that a caller needs to be durable (see [`Log::make_durable`]).
-    pub awaited: BatchSequence,
+    awaited: BatchSequence,
     /// Calls of `sync` (serial, ticket).
-    pub tickets: VecDeque<(AppendSerial, u64)>,
+    tickets: VecDeque<(AppendSerial, u64)>,
     in_flight: bool,
+    /// A sync has failed.
+    failed: bool,
     covers: Covers,
 }
 
@@ -61,8 +63,147 @@ impl Commit {
             awaited: BatchSequence::NONE,
             tickets: VecDeque::with_capacity(capacity),
             in_flight: false,
+            failed: false,
             covers: Covers::default(),
         }
+    }
+
+    /// A caller waits until the append `serial` is durable.
+    pub fn wait(&mut self, serial: AppendSerial, ticket: u64, io: &mut Io) {
+        let at = self.tickets.iter().rposition(|t| t.0 <= serial).map_or(0, |before| before + 1);
+        self.tickets.insert(at, (serial, ticket));
+        self.grant(io);
+    }
+
+    /// Answers the callers whose appends are durable.
+    fn grant(&mut self, io: &mut Io) {
+        while let Some(&(serial, ticket)) = self.tickets.front()
+            && serial <= self.durable_serial
+        {
+            self.tickets.pop_front();
+            io.tell(Event::Synced { ticket, result: Ok(()) });
+        }
+    }
+
+    /// The appends from `first` on were withdrawn, and `last` is the newest that is left: fails the callers
+    /// that wait for a withdrawn one.
+    pub fn withdraw(&mut self, first: AppendSerial, last: AppendSerial, io: &mut Io) {
+        self.tickets.retain_mut(|(serial, ticket)| {
+            if *serial >= first {
+                io.tell(Event::Synced { ticket: *ticket, result: Err(IoError::Device) });
+                return false;
+            }
+            *serial = last.min(*serial);
+            true
+        });
+    }
+
+    /// Fails all callers.
+    pub fn fail(&mut self, error: IoError, io: &mut Io) {
+        for (_, ticket) in self.tickets.drain(..) {
+            io.tell(Event::Synced { ticket, result: Err(error) });
+        }
+    }
+
+    /// A batch is complete with all before it.
+    pub fn complete(&mut self, serial: AppendSerial, batch: BatchSequence) {
+        // The maximum matters only under sabotage, which changes the order.
+        self.complete_serial = self.complete_serial.max(serial);
+        self.complete_batch = self.complete_batch.max(batch);
+    }
+
+    /// Continues after a recovery that found batches up to `end`, those up to `durable` durable.
+    pub fn continue_at(&mut self, end: BatchSequence, durable: BatchSequence) {
+        (self.complete_batch, self.durable_batch) = (end, durable);
+    }
+
+    /// A caller needs the batch to be durable.
+    pub fn await_batch(&mut self, sequence: BatchSequence) {
+        self.awaited = self.awaited.max(sequence);
+    }
+
+    /// Whether a sync would help a caller.
+    pub fn wants_sync(&self) -> bool {
+        self.tickets.front().is_some_and(|t| self.would_cover(t.0))
+            || self.would_cover_batch(self.awaited)
+    }
+
+    /// Whether a sync is in flight.
+    pub fn is_syncing(&self) -> bool {
+        self.in_flight
+    }
+
+    /// Whether a sync has failed: a later one says nothing about earlier writes.
+    pub fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    /// Issues a sync.
+    pub fn begin_sync(&mut self, superblock: &SuperblockWriter, io: &mut Io) {
+        self.covers = Covers {
+            serial: self.complete_serial,
+            batch: self.complete_batch,
+            superblock: superblock.step == Step::Written,
+            mirrored: superblock.mirrored,
+        };
+        self.in_flight = true;
+        io.sync(Operation::Sync);
+    }
+
+    /// The sync has ended. If it failed, nothing more will be durable.
+    pub fn end_sync(&mut self, result: Outcome) {
+        assert!(self.in_flight, "no sync is in flight");
+        self.in_flight = false;
+        self.failed |= result.is_err();
+    }
+
+    /// What the sync covered is durable: answers the callers. Returns whether a copy of the superblock
+    /// is among it.
+    pub fn take_durable(&mut self, superblock: &mut SuperblockWriter, io: &mut Io) -> bool {
+        let mut covers = self.covers;
+        if io.sabotage.is(Bug::SyncCoversTooMuch) {
+            covers.serial = self.complete_serial;
+        }
+        self.durable_serial = covers.serial;
+        self.durable_batch = covers.batch;
+        superblock.settled = covers.mirrored;
+        self.grant(io);
+        covers.superblock
+    }
+
+    /// A sync of a log that has latched has ended.
+    pub fn salvage(&mut self, result: Outcome) {
+        match result {
+            Ok(()) => {
+                self.durable_serial = self.complete_serial;
+                self.durable_batch = self.complete_batch;
+            }
+            Err(_) => self.failed = true,
+        }
+    }
+
+    /// Newest append that is complete with all before it.
+    #[inline]
+    pub fn complete_serial(&self) -> AppendSerial {
+        self.complete_serial
+    }
+
+    /// Newest batch that is complete with all before it.
+    #[inline]
+    pub fn complete_batch(&self) -> BatchSequence {
+        self.complete_batch
+    }
+
+    /// Newest append that is durable with all before it.
+    #[inline]
+    pub fn durable_serial(&self) -> AppendSerial {
+        self.durable_serial
+    }
+
+    /// Newest batch that is durable with all before it.
+    #[inline]
+    pub fn durable_batch(&self) -> BatchSequence {
+        self.durable_batch
     }
 
     /// Whether a sync now would make `serial` durable, if it is not yet.
@@ -96,6 +237,16 @@ enum Mark {
     Bypass(Volume),
 }
 
+impl Mark {
+    fn answer(self, result: Outcome) -> Event {
+        match self {
+            Mark::Clean(ticket) => Event::CleanMarked { ticket, result },
+            Mark::Bound(ticket) => Event::Bound { ticket, result },
+            Mark::Bypass(volume) => Event::BypassNoted { volume, result },
+        }
+    }
+}
+
 /// The contents of the superblock, and how much of it is on flash. Versions count the states of the
 /// contents since the start.
 #[derive(Default)]
@@ -106,17 +257,19 @@ pub(crate) struct SuperblockWriter {
     /// Version encoded last.
     encoded: SuperblockVersion,
     /// Version that is durable in at least one copy.
-    pub durable: SuperblockVersion,
+    durable: SuperblockVersion,
     /// Version written to both copies, and made durable in both.
     mirrored: SuperblockVersion,
-    pub settled: SuperblockVersion,
+    settled: SuperblockVersion,
     /// Version that a caller needs durable in both copies.
-    pub settle: SuperblockVersion,
+    settle: SuperblockVersion,
     /// Generation known to be durable.
     durable_generation: SuperblockGeneration,
     step: Step,
+    /// A copy is being written, or a former one erased.
+    in_flight: bool,
     /// The copy that the next (or current) update writes first.
-    pub copy: u32,
+    copy: u32,
     pages: u32,
     /// The log is new: places where the second copy of a former tier may be, which are erased once
     /// both new copies are written.
@@ -131,6 +284,11 @@ impl SuperblockWriter {
     pub fn touch(&mut self) -> SuperblockVersion {
         self.wanted = self.encoded.next();
         self.wanted
+    }
+
+    /// The log is new: erases the second copies of a former tier when both of its own are written.
+    pub fn erase_former_copies(&mut self) {
+        self.to_erase = &SECOND_COPIES_AT;
     }
 
     /// Whether `version` has been encoded, so that it cannot change any more.
@@ -148,375 +306,206 @@ impl SuperblockWriter {
     pub fn known(&self) -> SuperblockGeneration {
         self.durable_generation
     }
-}
 
-impl Log {
-    /// Sets up an empty log.
-    pub(crate) fn format(&mut self, uuid: [u8; 16], bindings: Vec<Binding>) {
-        let g = &self.geometry;
-        let room = crate::format::superblock::bindings_max(g) as usize;
-        assert!(bindings.len() <= room, "the superblock holds at most {room} volumes");
-        let mut starts = Vec::with_capacity(epochs::EPOCHS_MAX + 1);
-        epochs::begin(&mut starts, BatchSequence::FIRST, BatchSequence::FIRST, FIRST_EPOCH);
-        self.uuid = uuid;
-        let cells = g.slots;
-        self.cells.begin(&uuid, 0..cells);
-        let g = &self.geometry;
-        self.superblock.contents = Superblock {
-            layout: g.layout().number(),
-            clean: false,
-            uuid,
-            generation: SuperblockGeneration::NONE,
-            epoch: FIRST_EPOCH,
-            block_size: g.block_size,
-            page_size: g.page_size,
-            region_pages: g.region_pages,
-            regions: g.regions,
-            superblock_pages: g.superblock_pages,
-            slots: g.slots,
-            extent_bytes: g.extent_bytes,
-            tail_region: RegionSequence::FIRST,
-            tail_batch: BatchSequence::FIRST,
-            synced: BatchSequence::NONE,
-            clean_before: BatchSequence::NONE,
-            epochs: starts,
-            active: Vec::with_capacity(g.active_extents_max as usize),
-            bindings,
-        };
-        self.superblock.to_erase = if self.without_bytes { &[] } else { &SECOND_COPIES_AT };
-        let bindings = self.superblock.contents.bindings.clone();
-        let report = RecoveryReport { uuid, clean: true, bindings, ..RecoveryReport::default() };
-        self.open(Box::new(report));
+    /// The contents have changed, and a caller waits until they are durable in both copies.
+    pub fn settle(&mut self) -> SuperblockVersion {
+        self.settle = self.touch();
+        self.settle
     }
 
-    /// Makes the superblock of the new epoch durable in both copies; then the log is ready.
-    pub(crate) fn open(&mut self, mut report: Box<RecoveryReport>) {
-        report.epoch = self.superblock.contents.epoch;
-        let version = self.superblock.touch();
-        self.superblock.settle = version;
-        self.phase = Phase::Opening { version, report };
+    /// Whether the version is durable in both copies.
+    pub fn is_settled(&self, version: SuperblockVersion) -> bool {
+        self.settled >= version
     }
 
-    /// Clean stop, first step.
-    pub(crate) fn begin_stop(&mut self) {
-        self.queue.close_through = self.queue.last_serial;
-        self.phase = Phase::Draining;
-        self.stop_marks();
-    }
-
-    pub(crate) fn request_clean_mark(&mut self, ticket: u64) {
-        if self.queue.items.is_empty() {
-            self.mark_clean(self.batches.next_sequence.previous(), ticket);
-        } else {
-            self.queue.push_barrier(ticket);
-            self.queue.close_through = self.queue.last_serial;
-        }
+    /// Continues after a recovery for which `copy` was the newest copy.
+    pub fn continue_after(&mut self, copy: u32) {
+        self.copy = 1 - copy;
     }
 
     /// Records of batches up to `sequence` are clean.
-    pub(crate) fn mark_clean(&mut self, sequence: BatchSequence, ticket: u64) {
-        self.superblock.contents.clean_before = sequence;
-        let version = self.superblock.touch();
-        self.superblock.marks.push_back((version, Mark::Clean(ticket)));
+    pub fn mark_clean(&mut self, sequence: BatchSequence, ticket: u64) {
+        self.contents.clean_before = sequence;
+        self.promise(Mark::Clean(ticket));
     }
 
-    pub(crate) fn request_binding(&mut self, bindings: Vec<Binding>, ticket: u64) {
-        self.superblock.contents.bindings = bindings;
-        let version = self.superblock.touch();
-        self.superblock.marks.push_back((version, Mark::Bound(ticket)));
+    /// Replaces the table of bound volumes.
+    pub fn bind(&mut self, bindings: Vec<Binding>, ticket: u64) {
+        self.contents.bindings = bindings;
+        self.promise(Mark::Bound(ticket));
     }
 
-    pub(crate) fn request_seal(&mut self, volumes: &[Sealed], stopped: bool, ticket: u64) {
-        let last = self.batches.next_sequence.previous();
+    /// Data of the volume are about to bypass the log.
+    pub fn note_bypass(&mut self, volume: Volume) {
+        let mut bindings = self.contents.bindings.iter_mut();
+        bindings.find(|b| b.volume == volume).into_iter().for_each(|b| b.logged = 0);
+        self.promise(Mark::Bypass(volume));
+    }
+
+    /// Seals volumes. Clean records of distrusted ones up to batch `last` do not count.
+    pub fn seal(&mut self, volumes: &[Sealed], last: BatchSequence) {
         for volume in volumes {
-            let mut bindings = self.superblock.contents.bindings.iter_mut();
+            let mut bindings = self.contents.bindings.iter_mut();
             let Some(binding) = bindings.find(|b| b.volume == volume.volume) else { continue };
             binding.seal = volume.seal;
             binding.stamp = binding.stamp.max(volume.stamp);
             // Others may write to the store now.
             binding.logged = 0;
             if volume.distrust {
-                let waits = self
-                    .queue
-                    .items
-                    .iter()
-                    .any(|q| q.valid != 0 && q.key.volume() == volume.volume);
-                assert!(!waits, "records of a distrusted volume are waiting to be written");
                 binding.distrusted = last;
             }
         }
-        let version = self.superblock.touch();
-        if stopped {
-            self.superblock.settle = version;
-            self.phase = Phase::Sealing { version, ticket };
-        } else {
-            self.superblock.marks.push_back((version, Mark::Bound(ticket)));
+    }
+
+    /// No record of these volumes up to batch `last` counts.
+    pub fn void(&mut self, volumes: impl Iterator<Item = Volume>, last: BatchSequence) {
+        let bindings = &mut self.contents.bindings;
+        for volume in volumes {
+            for binding in bindings.iter_mut().filter(|b| b.volume == volume) {
+                (binding.distrusted, binding.voided) = (last, last);
+                (binding.seal, binding.logged) = ([0; SEAL_BYTES], 0);
+            }
         }
     }
 
-    pub(crate) fn request_bypass_note(&mut self, volume: Volume) {
-        let mut bindings = self.superblock.contents.bindings.iter_mut();
-        bindings.find(|b| b.volume == volume).into_iter().for_each(|b| b.logged = 0);
-        let version = self.superblock.touch();
-        self.superblock.marks.push_back((version, Mark::Bypass(volume)));
+    /// The caller is told when a change just made is durable.
+    pub fn promise_bound(&mut self, ticket: u64) {
+        self.promise(Mark::Bound(ticket));
     }
 
-    /// Starts an update if one is needed and none is in progress.
-    pub(crate) fn pump_superblock(&mut self) -> bool {
-        let s = &mut self.superblock;
-        if self.error.is_some() || s.step != Step::Idle || s.wanted <= s.encoded {
-            return false;
-        }
-        s.encoded = s.wanted;
-        self.encode_superblock();
-        self.superblock.step = Step::Writing;
-        self.write_superblock();
-        true
+    fn promise(&mut self, mark: Mark) {
+        let version = self.touch();
+        self.marks.push_back((version, mark));
     }
 
-    /// Encodes the current contents of the superblock.
-    pub(crate) fn encode_superblock(&mut self) {
-        let s = &mut self.superblock;
-        s.tail = self.regions.tail_wanted;
-        let c = &mut s.contents;
+    /// Whether an update is needed and none is in progress.
+    pub fn is_due(&self) -> bool {
+        self.step == Step::Idle && self.wanted > self.encoded
+    }
+
+    /// Whether a sync would help an update.
+    pub fn wants_sync(&self) -> bool {
+        self.step == Step::Written || self.settle > self.settled && self.mirrored >= self.settle
+    }
+
+    /// Whether a copy is being written.
+    pub fn is_in_flight(&self) -> bool {
+        self.in_flight
+    }
+
+    /// Begins an update, whose contents are encoded.
+    pub fn begin_update(&mut self, io: &mut Io) {
+        self.encoded = self.wanted;
+        self.step = Step::Writing;
+        self.in_flight = true;
+        self.write(Operation::Superblock, io);
+    }
+
+    /// Encodes the contents, with what the other parts say.
+    pub fn encode(
+        &mut self,
+        regions: &Regions,
+        next_batch: BatchSequence,
+        durable: BatchSequence,
+        activity: &Activity,
+        io: &mut Io,
+    ) {
+        self.tail = regions.tail_wanted;
+        let c = &mut self.contents;
         c.generation = c.generation.next();
-        c.tail_region = self.regions.tail_wanted;
-        c.tail_batch = self.regions.tail_batch(self.batches.next_sequence);
-        c.synced = self.commit.durable_batch;
-        if self.without_bytes {
-            s.pages = c.bytes(self.activity.listed()) as u32 / self.geometry.page_size;
+        c.tail_region = regions.tail_wanted;
+        c.tail_batch = regions.tail_batch(next_batch);
+        c.synced = durable;
+        if io.without_bytes {
+            self.pages = c.bytes(activity.listed()) as u32 / io.geometry.page_size;
             return;
         }
-        self.activity.list(&mut c.active);
-        if self.sabotage.is(Bug::ActivityMarkSkipped) {
+        activity.list(&mut c.active);
+        if io.sabotage.is(Bug::ActivityMarkSkipped) {
             c.active.clear();
         }
-        let bytes = c.encode(&mut self.buffers[SUPERBLOCK_BUFFER]);
-        s.pages = bytes as u32 / self.geometry.page_size;
-    }
-
-    fn write_superblock(&mut self) {
-        self.remains.superblock_in_flight = true;
-        self.write_superblock_as(Operation::Superblock);
+        let bytes = c.encode(&mut io.buffers[SUPERBLOCK_BUFFER]);
+        self.pages = bytes as u32 / io.geometry.page_size;
     }
 
     /// Erases the next second copy of a former tier, whose pages may have had another size. Nothing
     /// else of this log may ever be written there, and if the first copy is damaged one day, the
     /// former tier's copy must not be taken for it. That first copy is durable by now, so a cut in
     /// the middle leaves this log; an earlier cut leaves the former tier unchanged.
-    fn erase_former(&mut self) -> bool {
-        let (page_size, copy_pages) = (self.geometry.page_size, self.geometry.superblock_pages);
-        let used = self.superblock.pages;
+    fn erase_former(&mut self, io: &mut Io) -> bool {
+        let (page_size, copy_pages) = (io.geometry.page_size, io.geometry.superblock_pages);
+        let used = self.pages;
         let own = |page: u32| page % copy_pages < used && page / copy_pages < 2;
-        while let Some((&at, rest)) = self.superblock.to_erase.split_first() {
-            self.superblock.to_erase = rest;
+        while let Some((&at, rest)) = self.to_erase.split_first() {
+            self.to_erase = rest;
             let page = (at / u64::from(page_size)) as u32;
-            if at < self.geometry.device_bytes() && !own(page) {
-                self.remains.superblock_in_flight = true;
-                self.segments.clear();
-                self.segments.push(Segment { place: Place::Void, length: page_size });
-                self.push_write(Operation::Superblock, page, 1);
+            if at < io.geometry.device_bytes() && !own(page) {
+                self.in_flight = true;
+                io.add_void(page_size);
+                io.write(Operation::Superblock, page, 1);
                 return true;
             }
         }
         false
     }
 
-    pub(crate) fn write_superblock_as(&mut self, operation: Operation) {
-        let (copy, pages) = (self.superblock.copy, self.superblock.pages);
-        let length = pages * self.geometry.page_size;
-        self.segments.clear();
-        self.segments.push(Log::meta_segment(SUPERBLOCK_BUFFER, 0, length));
-        self.stats.superblock_pages += u64::from(pages);
-        let page = copy * self.geometry.superblock_pages;
-        self.push_write(operation, page, pages);
+    /// Writes the copy whose turn it is.
+    pub fn write(&mut self, operation: Operation, io: &mut Io) {
+        let (copy, pages) = (self.copy, self.pages);
+        let length = pages * io.geometry.page_size;
+        io.add_meta(SUPERBLOCK_BUFFER, 0, length);
+        io.stats.superblock_pages += u64::from(pages);
+        let page = copy * io.geometry.superblock_pages;
+        io.write(operation, page, pages);
     }
 
-    /// A copy of the superblock was written, or a former one erased.
-    pub(crate) fn superblock_written(&mut self, result: Outcome) {
-        self.remains.superblock_in_flight = false;
-        if let Err(error) = result {
-            return self.latch(error);
-        }
-        if self.superblock.step == Step::Mirroring && self.erase_former() {
+    /// Writes the second copy.
+    pub fn write_second(&mut self, io: &mut Io) {
+        self.in_flight = true;
+        self.write(Operation::Superblock, io);
+    }
+
+    /// The write of a copy, or the erasing of a former one, has ended.
+    pub fn write_ended(&mut self) {
+        self.in_flight = false;
+    }
+
+    /// It has ended well: erases the next former copy, or goes on.
+    pub fn written(&mut self, io: &mut Io) {
+        if self.step == Step::Mirroring && self.erase_former(io) {
             return;
         }
-        let s = &mut self.superblock;
-        match s.step {
-            Step::Writing => s.step = Step::Written,
+        match self.step {
+            Step::Writing => self.step = Step::Written,
             Step::Mirroring => {
-                s.step = Step::Idle;
-                s.mirrored = s.encoded;
+                self.step = Step::Idle;
+                self.mirrored = self.encoded;
             }
             Step::Idle | Step::Written => panic!("no superblock is being written"),
         }
     }
 
-    /// Issues a sync if one would help a waiter and none is in flight.
-    pub(crate) fn pump_sync(&mut self) -> bool {
-        let (c, s) = (&self.commit, &self.superblock);
-        if self.error.is_some() || c.in_flight {
-            return false;
-        }
-        let flushing = match self.phase {
-            Phase::Flushing { serial, .. } => c.would_cover(serial),
-            _ => false,
-        };
-        let wanted = s.step == Step::Written
-            || s.settle > s.settled && s.mirrored >= s.settle
-            || c.tickets.front().is_some_and(|t| c.would_cover(t.0))
-            || c.would_cover_batch(c.awaited)
-            || c.would_cover_batch(self.regions.release_batch)
-            || c.would_cover_batch(self.regions.checkpoint)
-            || self.cells.is_short()
-                && self.cells.next_limbo().is_some_and(|s| c.would_cover_batch(s))
-            || self.activity.wants_sync(c)
-            || flushing;
-        if !wanted {
-            return false;
-        }
-        self.commit.covers = Covers {
-            serial: c.complete_serial,
-            batch: c.complete_batch,
-            superblock: s.step == Step::Written,
-            mirrored: s.mirrored,
-        };
-        self.commit.in_flight = true;
-        self.push_sync(Operation::Sync);
-        true
+    /// The update is durable in its first copy. Returns its version, and the tail that it names.
+    pub fn first_copy_durable(&mut self, io: &mut Io) -> (SuperblockVersion, RegionSequence) {
+        self.durable = self.encoded;
+        self.note_durable();
+        self.step = Step::Mirroring;
+        io.stats.superblock_updates += 1;
+        (self.durable, self.tail)
     }
 
-    /// Whether a sync is in flight.
-    pub(crate) fn is_syncing(&self) -> bool {
-        self.commit.in_flight
-    }
-
-    /// A sync has ended.
-    pub(crate) fn sync_done(&mut self, result: Outcome) {
-        assert!(self.commit.in_flight, "no sync is in flight");
-        self.commit.in_flight = false;
-        if let Err(error) = result {
-            self.remains.sync_failed = true;
-            return self.latch(error);
-        }
-        if self.error.is_some() {
-            return;
-        }
-        let mut covers = self.commit.covers;
-        if self.sabotage.is(Bug::SyncCoversTooMuch) {
-            covers.serial = self.commit.complete_serial;
-        }
-        self.stats.syncs += 1;
-        self.commit.durable_serial = covers.serial;
-        self.commit.durable_batch = covers.batch;
-        self.superblock.settled = covers.mirrored;
-        self.grant_syncs();
-        if covers.superblock {
-            self.superblock_durable();
+    /// Answers the callers whose changes are durable.
+    pub fn answer(&mut self, io: &mut Io) {
+        while self.marks.front().is_some_and(|m| m.0 <= self.durable) {
+            let (_, mark) = self.marks.pop_front().expect("the list is not empty");
+            io.tell(mark.answer(Ok(())));
         }
     }
 
-    /// Answers the calls of `sync` whose records are durable.
-    pub(crate) fn grant_syncs(&mut self) {
-        while let Some(&(serial, ticket)) = self.commit.tickets.front() {
-            if serial > self.commit.durable_serial {
-                break;
-            }
-            self.commit.tickets.pop_front();
-            self.events.push_back(Event::Synced { ticket, result: Ok(()) });
-        }
-    }
-
-    /// The update is durable in its first copy: actions that depend on it happen, and the second
-    /// copy follows.
-    fn superblock_durable(&mut self) {
-        let s = &mut self.superblock;
-        s.durable = s.encoded;
-        s.note_durable();
-        s.step = Step::Mirroring;
-        self.stats.superblock_updates += 1;
-        self.stats.regions_reclaimed += s.tail - self.regions.freed;
-        for sequence in self.regions.freed.until(s.tail) {
-            let region = self.regions.number(sequence);
-            self.events.push_back(Event::RegionFreed { region });
-        }
-        self.regions.freed = s.tail;
-        while s.marks.front().is_some_and(|m| m.0 <= s.durable) {
-            let (_, mark) = s.marks.pop_front().expect("the list is not empty");
-            self.events.push_back(match mark {
-                Mark::Clean(ticket) => Event::CleanMarked { ticket, result: Ok(()) },
-                Mark::Bound(ticket) => Event::Bound { ticket, result: Ok(()) },
-                Mark::Bypass(volume) => Event::BypassNoted { volume, result: Ok(()) },
-            });
-        }
-        self.activity_durable(self.superblock.durable);
-        self.write_superblock();
-    }
-
-    /// Continues a start or a stop when the event it waits for has happened.
-    pub(crate) fn pump_phase(&mut self) -> bool {
-        match &mut self.phase {
-            Phase::Opening { version, report } if self.superblock.settled >= *version => {
-                let report = core::mem::take(report);
-                self.events.push_back(Event::Ready(report));
-                self.phase = Phase::Running;
-                if self.stop_wanted {
-                    self.begin_stop();
-                }
-                true
-            }
-            Phase::Draining
-                if self.queue.is_empty()
-                    && self.batches.is_idle()
-                    && !self.directories.is_writing() =>
-            {
-                // Nothing waits for a cell any more. Without its unmapping a record stays, and
-                // is true; without its move it stays where it is.
-                self.fail_notes(IoError::Shutdown);
-                let remove = self.append_last_tombstones();
-                let serial = self.queue.last_serial;
-                self.queue.close_through = serial;
-                self.phase = Phase::Flushing { serial, remove };
-                true
-            }
-            &mut Phase::Flushing { serial, remove } if self.commit.durable_serial >= serial => {
-                if remove {
-                    self.activity.remove_idle();
-                }
-                self.superblock.contents.clean = true;
-                let version = self.superblock.touch();
-                self.superblock.settle = version;
-                self.phase = Phase::Closing { version };
-                true
-            }
-            Phase::Closing { version }
-                if self.superblock.settled >= *version && !self.directories.is_writing() =>
-            {
-                self.phase = Phase::Closed;
-                self.events.push_back(Event::Stopped { result: Ok(()) });
-                true
-            }
-            Phase::Sealing { version, ticket } if self.superblock.settled >= *version => {
-                let ticket = *ticket;
-                self.phase = Phase::Closed;
-                self.events.push_back(Event::Bound { ticket, result: Ok(()) });
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Fails all callers that wait for durability.
-    pub(crate) fn fail_commits(&mut self, error: IoError) {
-        for (_, ticket) in self.commit.tickets.drain(..) {
-            self.events.push_back(Event::Synced { ticket, result: Err(error) });
-        }
-        for (_, mark) in self.superblock.marks.drain(..) {
-            self.events.push_back(match mark {
-                Mark::Clean(ticket) => Event::CleanMarked { ticket, result: Err(error) },
-                Mark::Bound(ticket) => Event::Bound { ticket, result: Err(error) },
-                Mark::Bypass(volume) => Event::BypassNoted { volume, result: Err(error) },
-            });
+    /// Fails all callers.
+    pub fn fail(&mut self, error: IoError, io: &mut Io) {
+        for (_, mark) in self.marks.drain(..) {
+            io.tell(mark.answer(Err(error)));
         }
     }
 }

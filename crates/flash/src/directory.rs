@@ -81,7 +81,7 @@ impl Log {
         sequence: BatchSequence,
         entries: impl ExactSizeIterator<Item = Entry>,
     ) {
-        if self.geometry.has_slots() {
+        if self.io.geometry.has_slots() {
             self.directories.since += entries.len();
             if self.directories.since >= CHECKPOINT_ENTRIES {
                 self.directories.since = 0;
@@ -119,7 +119,7 @@ impl Log {
         let region = self.regions.place(open.region_sequence);
         let sealed =
             region.sequence == open.region_sequence && open.region_sequence < self.regions.head;
-        let whole = sealed && region.last_batch <= self.commit.complete_batch;
+        let whole = sealed && region.last_batch <= self.commit.complete_batch();
         if !whole || self.directories.is_writing() {
             return false;
         }
@@ -134,22 +134,21 @@ impl Log {
         d.writing = Some(open);
         d.encoded = false;
         self.regions.directory_under_way = Some(open.region_sequence);
-        let page_size = self.geometry.page_size;
+        let page_size = self.io.geometry.page_size;
         let used = bytes(d.written.batches.len(), d.written.entries.len()) as u32;
         let pages = used.div_ceil(page_size);
         let buffer = self.directory_buffer();
-        self.segments.clear();
-        self.segments.push(Log::meta_segment(buffer, 0, pages * page_size));
-        self.stats.directories += 1;
-        self.stats.header_pages += u64::from(pages);
-        let page = self.geometry.directory_start(self.regions.number(open.region_sequence));
-        self.push_write(Operation::Directory, page, pages);
+        self.io.add_meta(buffer, 0, pages * page_size);
+        self.io.stats.directories += 1;
+        self.io.stats.header_pages += u64::from(pages);
+        let page = self.io.geometry.directory_start(self.regions.number(open.region_sequence));
+        self.io.write(Operation::Directory, page, pages);
         true
     }
 
     /// The metadata buffer that directories are written from.
     pub(crate) fn directory_buffer(&self) -> usize {
-        BATCH_BUFFERS + self.geometry.inflight_batches_max as usize
+        BATCH_BUFFERS + self.io.geometry.inflight_batches_max as usize
     }
 
     /// Ensures that the buffer holds the directory being written.
@@ -162,13 +161,13 @@ impl Log {
         }
         let number = self.regions.number(named.region_sequence);
         let header = DirectoryHeader {
-            uuid: self.uuid,
-            page: self.geometry.directory_start(number),
+            uuid: self.io.uuid,
+            page: self.io.geometry.directory_start(number),
             epoch: named.epoch,
             region_sequence: named.region_sequence,
             first_batch: named.first_batch,
         };
-        header.encode(&d.written, self.geometry.page_size, &mut self.buffers[buffer]);
+        header.encode(&d.written, self.io.geometry.page_size, &mut self.io.buffers[buffer]);
     }
 
     /// The write of a directory has ended.

@@ -15,7 +15,7 @@ mod activity;
 mod ahead;
 mod batches;
 mod binding;
-mod bytes;
+
 mod carry;
 mod cells;
 mod commit;
@@ -24,6 +24,7 @@ mod epochs;
 pub mod format;
 pub mod fuzz;
 mod geometry;
+mod io;
 mod key;
 mod layout;
 mod live_records;

@@ -1,6 +1,9 @@
 //! The flash log: the public machine. The sibling modules make its decisions; each is an `impl Log`
 //! for one part of the state.
 
+mod phases;
+mod syncs;
+
 use crate::activity::Activity;
 use crate::batches::{Batches, Queue, Queued};
 use crate::binding::{Binding, Sealed};
@@ -8,16 +11,16 @@ use crate::cells::Cells;
 use crate::commit::{Commit, SuperblockWriter};
 use crate::directory::Directories;
 use crate::geometry::Geometry;
+use crate::io::Io;
 use crate::key::{BlockKey, Position};
 use crate::operation::Operation;
-use crate::recovery::Recovery;
+use crate::recovery::{HowToRecover, Recovery};
 use crate::regions::Regions;
 use crate::remains::Remains;
 use crate::sabotage::{Bug, Sabotage};
 use crate::sequence::{AppendSerial, SuperblockVersion};
 use crate::types::{Append, Event, ExtentId, LogStats, Options, Recovering, RecoveryReport, Start};
-use forebay_effect::{Effect, EffectQueue, IoError, MetaBuffer, Outcome, Segment};
-use std::collections::VecDeque;
+use forebay_effect::{Effect, IoError, MetaBuffer, Outcome, Segment};
 
 /// The flash log of one device.
 ///
@@ -46,18 +49,13 @@ use std::collections::VecDeque;
 /// A metadata buffer named by a write is to be asked for ([`meta`](Log::meta)) between the poll of
 /// the write and its completion: headers are encoded when they are first asked for.
 pub struct Log {
-    pub(crate) geometry: Geometry,
     pub(crate) options: Options,
-    pub(crate) uuid: [u8; 16],
     pub(crate) phase: Phase,
     /// `stop` was called before the log was ready.
     pub(crate) stop_wanted: bool,
     /// Why nothing is written any more.
     pub(crate) error: Option<IoError>,
-    pub(crate) effects: EffectQueue,
-    pub(crate) events: VecDeque<Event>,
-    pub(crate) buffers: Vec<Box<[u8]>>,
-    pub(crate) segments: Vec<Segment>,
+    pub(crate) io: Io,
     pub(crate) queue: Queue,
     pub(crate) batches: Batches,
     pub(crate) regions: Regions,
@@ -68,10 +66,6 @@ pub struct Log {
     pub(crate) activity: Activity,
     pub(crate) recovery: Option<Box<Recovery>>,
     pub(crate) remains: Remains,
-    pub(crate) stats: LogStats,
-    pub(crate) sabotage: Sabotage,
-    /// There are no bytes ([`Log::without_bytes`]).
-    pub(crate) without_bytes: bool,
 }
 
 /// The state of the log.
@@ -121,16 +115,11 @@ impl Log {
         crate::recovery::buffer_sizes(&geometry, &options, &mut sizes);
         let queue_max = (options.frames + geometry.batch_entries_max) as usize;
         Log {
-            geometry,
             options,
-            uuid: [0; 16],
             phase: Phase::New,
             stop_wanted: false,
             error: None,
-            effects: EffectQueue::default(),
-            events: VecDeque::with_capacity(queue_max),
-            buffers: sizes.into_iter().map(|n| vec![0; n].into_boxed_slice()).collect(),
-            segments: Vec::new(),
+            io: Io::new(geometry, sizes, queue_max),
             queue: Queue::new(queue_max),
             batches: Batches::new(&geometry),
             regions: Regions::new(&geometry, &options),
@@ -141,9 +130,6 @@ impl Log {
             activity: Activity::new(&geometry, options.frames as usize),
             recovery: None,
             remains: Remains::default(),
-            stats: LogStats { page_size: geometry.page_size, ..LogStats::default() },
-            sabotage: Sabotage::default(),
-            without_bytes: false,
         }
     }
 
@@ -157,9 +143,9 @@ impl Log {
         match how {
             Start::Format { uuid, bindings } => self.format(uuid, bindings),
             Start::Recover { changed, sealed, stores, sizes } => {
-                self.begin_recovery(false, changed, sealed, stores, sizes)
+                self.begin_recovery(HowToRecover { check: false, changed, sealed, stores, sizes })
             }
-            Start::Check => self.begin_recovery(true, Vec::new(), true, Vec::new(), Vec::new()),
+            Start::Check => self.begin_recovery(HowToRecover::CHECK),
         }
         self.pump();
     }
@@ -188,15 +174,15 @@ impl Log {
         let Append { ticket, key, valid, dirty, frame, .. } = *append;
         let lost = dirty & !valid;
         assert!(
-            (valid | dirty) & !self.geometry.full_mask() == 0,
+            (valid | dirty) & !self.io.geometry.full_mask() == 0,
             "more granules than a block has"
         );
         assert!(
-            lost == 0 || !self.geometry.has_slots(),
+            lost == 0 || !self.io.geometry.has_slots(),
             "in the slots layout, a record cannot have lost granules"
         );
         if let Some(error) = refusal {
-            self.events.push_back(Event::AppendFailed { ticket, error });
+            self.io.tell(Event::AppendFailed { ticket, error });
             return None;
         }
         Some(Queued {
@@ -223,16 +209,15 @@ impl Log {
     pub fn sync(&mut self, ticket: u64) {
         let taken_back = !self.queue.taken_back.is_empty();
         if let Some(error) = self.refusal().or(taken_back.then_some(IoError::Device)) {
-            self.events.push_back(Event::Synced { ticket, result: Err(error) });
+            self.io.tell(Event::Synced { ticket, result: Err(error) });
             return;
         }
         self.queue.close_through = self.queue.last_serial;
-        if self.sabotage.is(Bug::LogSyncSkipped) {
-            self.events.push_back(Event::Synced { ticket, result: Ok(()) });
+        if self.io.sabotage.is(Bug::LogSyncSkipped) {
+            self.io.tell(Event::Synced { ticket, result: Ok(()) });
             return self.pump();
         }
-        self.commit.tickets.push_back((self.queue.last_serial, ticket));
-        self.grant_syncs();
+        self.commit.wait(self.queue.last_serial, ticket, &mut self.io);
         self.pump();
     }
 
@@ -245,18 +230,14 @@ impl Log {
             _ => self.refusal().filter(|_| !self.is_salvaged()),
         };
         if let Some(error) = refusal {
-            self.events.push_back(Event::Synced { ticket, result: Err(error) });
+            self.io.tell(Event::Synced { ticket, result: Err(error) });
             return;
         }
         if self.is_salvaged() {
             // Nothing was written since.
-            return self.events.push_back(Event::Synced { ticket, result: Ok(()) });
+            return self.io.tell(Event::Synced { ticket, result: Ok(()) });
         }
-        let serial = self.commit.complete_serial;
-        let tickets = &mut self.commit.tickets;
-        let at = tickets.iter().rposition(|t| t.0 <= serial).map_or(0, |before| before + 1);
-        tickets.insert(at, (serial, ticket));
-        self.grant_syncs();
+        self.commit.wait(self.commit.complete_serial(), ticket, &mut self.io);
         self.pump();
     }
 
@@ -264,7 +245,7 @@ impl Log {
     /// one is being reclaimed already, or nothing is on flash. In the slots layout, where that
     /// would not help, unmappings are expedited.
     pub fn reclaim(&mut self) {
-        if !self.geometry.has_slots() {
+        if !self.io.geometry.has_slots() {
             self.regions.ask();
         } else {
             self.cells.hurry = true;
@@ -281,7 +262,7 @@ impl Log {
     /// # Panics
     /// If the region is not being reclaimed.
     pub fn region_released(&mut self, region: u32) {
-        self.regions.release(region, self.commit.complete_batch);
+        self.regions.release(region, self.commit.complete_batch());
         self.pump();
     }
 
@@ -302,12 +283,10 @@ impl Log {
     /// When the table of extents is full, [`Event::Retire`] requests that some be released.
     pub fn mark_active(&mut self, key: BlockKey, ticket: u64) {
         if let Some(error) = self.refusal() {
-            self.events.push_back(Event::Active { ticket, result: Err(error) });
+            self.io.tell(Event::Active { ticket, result: Err(error) });
             return;
         }
-        if !self.grant_at_once(key, ticket) {
-            self.activity.wait(key, ticket);
-        }
+        self.activity.mark(key, ticket, &self.superblock, &mut self.io);
         self.pump();
     }
 
@@ -330,8 +309,8 @@ impl Log {
     /// remembered until the extent is retired; otherwise a tombstone is appended. Call it when a
     /// granted direct write is issued, if a record of the block was appended since the grant.
     pub fn poison(&mut self, key: BlockKey) {
-        if self.refusal().is_none() && !self.poison_active(key) {
-            self.append_tombstone(key);
+        if self.refusal().is_none() && !self.activity.poison(key, &self.superblock) {
+            self.queue.append_tombstone(key, &self.io);
         }
         self.pump();
     }
@@ -347,7 +326,7 @@ impl Log {
     /// block must be durable on its backing store.
     pub fn clean_before_now(&mut self, ticket: u64) {
         if let Some(error) = self.refusal() {
-            self.events.push_back(Event::CleanMarked { ticket, result: Err(error) });
+            self.io.tell(Event::CleanMarked { ticket, result: Err(error) });
             return;
         }
         self.request_clean_mark(ticket);
@@ -358,13 +337,13 @@ impl Log {
     /// [`IoError::NoSpace`] if the superblock cannot hold that many.
     pub fn bind(&mut self, bindings: Vec<Binding>, ticket: u64) {
         let fits =
-            bindings.len() <= crate::format::superblock::bindings_max(&self.geometry) as usize;
+            bindings.len() <= crate::format::superblock::bindings_max(&self.io.geometry) as usize;
         let refusal = self.refusal().or(if fits { None } else { Some(IoError::NoSpace) });
         if let Some(error) = refusal {
-            self.events.push_back(Event::Bound { ticket, result: Err(error) });
+            self.io.tell(Event::Bound { ticket, result: Err(error) });
             return;
         }
-        self.request_binding(bindings, ticket);
+        self.superblock.bind(bindings, ticket);
         self.pump();
     }
 
@@ -378,7 +357,7 @@ impl Log {
         let stopped = matches!(self.phase, Phase::Closed) && self.superblock.contents.clean;
         let refusal = if stopped { self.error } else { self.refusal() };
         if let Some(error) = refusal {
-            self.events.push_back(Event::Bound { ticket, result: Err(error) });
+            self.io.tell(Event::Bound { ticket, result: Err(error) });
             return;
         }
         self.request_seal(volumes, stopped, ticket);
@@ -400,13 +379,13 @@ impl Log {
             Phase::New | Phase::Recovering => {
                 self.recovery = None;
                 self.phase = Phase::Closed;
-                self.events.push_back(Event::Stopped { result: Ok(()) });
+                self.io.tell(Event::Stopped { result: Ok(()) });
             }
             Phase::Opening { .. } => self.stop_wanted = true,
             _ => match self.refusal() {
                 Some(error) => {
                     self.phase = Phase::Closed;
-                    self.events.push_back(Event::Stopped { result: Err(error) });
+                    self.io.tell(Event::Stopped { result: Err(error) });
                 }
                 None => self.begin_stop(),
             },
@@ -444,31 +423,37 @@ impl Log {
         self.pump();
     }
 
+    /// For a driver without bytes: payloads have no checksums (they are 0), and writes have no
+    /// memory operands.
+    pub fn without_bytes(&mut self) {
+        self.io.leave_out_bytes();
+    }
+
     /// Whether there are effects.
     #[inline]
     pub fn has_effects(&self) -> bool {
-        !self.effects.is_empty() || !self.batches.unsummed.is_empty()
+        self.io.has_effects() || !self.batches.unsummed.is_empty()
     }
 
     /// The next effect; its memory operands replace what `segments` holds.
     #[inline]
     pub fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
-        if self.effects.is_empty() {
+        if !self.io.has_effects() {
             self.write_unsummed();
         }
-        self.effects.pop(segments)
+        self.io.next_effect(segments)
     }
 
     /// Whether there are events.
     #[inline]
     pub fn has_events(&self) -> bool {
-        !self.events.is_empty()
+        self.io.has_events()
     }
 
     /// The next event.
     pub fn poll_event(&mut self) -> Option<Event> {
-        let mut event = self.events.pop_front();
-        if let (Some(event), true) = (&mut event, self.geometry.has_slots()) {
+        let mut event = self.io.next_event();
+        if let (Some(event), true) = (&mut event, self.io.geometry.has_slots()) {
             self.hear(event);
         }
         if let Some(Event::AppendRefused { ticket }) = &event
@@ -476,17 +461,14 @@ impl Log {
         {
             self.queue.taken_back.pop_front();
         }
-        if self.events.is_empty() {
-            // The queue is large; its beginning is still near.
-            self.events.clear();
-        }
+        self.io.rewind_events();
         event
     }
 
     /// The event that [`Log::poll_event`] would return after `n` others.
     #[inline]
     pub fn upcoming_event(&self, n: usize) -> Option<&Event> {
-        self.events.get(n)
+        self.io.upcoming_event(n)
     }
 
     /// The bytes of a metadata buffer.
@@ -502,37 +484,37 @@ impl Log {
         } else if let Some(index) = buffer.checked_sub(BATCH_BUFFERS) {
             self.encode_headers(index);
         }
-        &mut self.buffers[buffer]
+        &mut self.io.buffers[buffer]
     }
 
     /// The position's offset on the device, in bytes.
     pub fn byte_offset(&self, position: Position) -> u64 {
-        u64::from(position.0) * u64::from(self.geometry.page_size)
+        u64::from(position.0) * u64::from(self.io.geometry.page_size)
     }
 
     /// The number of the position's region; in the slots layout, of the region with its mapping.
     pub fn region_of(&self, position: Position) -> u32 {
-        if self.geometry.has_slots() {
+        if self.io.geometry.has_slots() {
             return self.cells.home(position);
         }
-        (position.0 - self.geometry.first_region_page()) / self.geometry.region_pages
+        (position.0 - self.io.geometry.first_region_page()) / self.io.geometry.region_pages
     }
 
     /// Bytes of a payload with these valid granules.
     pub fn payload_bytes(&self, valid: u16) -> u32 {
-        self.geometry.payload_bytes(valid)
+        self.io.geometry.payload_bytes(valid)
     }
 
     /// Pages of a payload with these valid granules.
     pub fn payload_pages(&self, valid: u16) -> u32 {
-        self.geometry.payload_pages(valid)
+        self.io.geometry.payload_pages(valid)
     }
 
     /// The start value of a payload's checksum. It depends on the log's UUID, the epoch and
     /// sequence of the region, the block and the position, so that a stale, misdirected or foreign
     /// payload fails. Call it before the region is released.
     pub fn payload_seed(&self, key: BlockKey, position: Position) -> u32 {
-        if self.geometry.has_slots() {
+        if self.io.geometry.has_slots() {
             return self.cells.payload_seed(key, position);
         }
         self.regions.payload_seed(self.region_of(position), key, position)
@@ -541,12 +523,12 @@ impl Log {
     /// Gives this log a bug.
     #[doc(hidden)]
     pub fn sabotage(&mut self, sabotage: Sabotage) {
-        self.sabotage = sabotage;
+        self.io.sabotage = sabotage;
     }
 
     /// The geometry in force (after a recovery: as stored).
     pub fn geometry(&self) -> &Geometry {
-        &self.geometry
+        &self.io.geometry
     }
 
     /// The options in force.
@@ -562,18 +544,18 @@ impl Log {
     /// Whether records wait to be written because there is no room.
     pub fn is_out_of_room(&self) -> bool {
         let Some(front) = self.queue.items.front() else { return false };
-        if self.geometry.has_slots() {
+        if self.io.geometry.has_slots() {
             return self.cells.free.is_empty() || !self.regions.leaves_last();
         }
-        !self.regions.has_room(1 + self.geometry.payload_pages(front.valid))
+        !self.regions.has_room(1 + self.io.geometry.payload_pages(front.valid))
     }
 
     /// Whether the log is so full that a new record may wait until another leaves.
     pub fn is_short(&self) -> bool {
-        if self.geometry.has_slots() {
+        if self.io.geometry.has_slots() {
             return self.cells.free.len() <= self.queue.items.len() || !self.regions.leaves_last();
         }
-        !self.regions.has_room(self.geometry.batch_pages_max)
+        !self.regions.has_room(self.io.geometry.batch_pages_max)
     }
 
     /// The numbers of the regions in use, oldest first.
@@ -603,7 +585,7 @@ impl Log {
 
     /// Counters.
     pub fn stats(&self) -> &LogStats {
-        &self.stats
+        &self.io.stats
     }
 }
 
@@ -622,7 +604,28 @@ impl Log {
         }
     }
 
+    fn pump_activity(&mut self) -> bool {
+        let marks = self.error.is_none() && matches!(self.phase, Phase::Running);
+        let (queue, superblock) = (&mut self.queue, &mut self.superblock);
+        marks && self.activity.pump(&self.commit, queue, superblock, &mut self.io)
+    }
+
     /// Does all the work that is possible now.
+    ///
+    /// Each step does only what its own conditions allow, and the steps are repeated until none makes
+    /// progress. So every order ends with nothing left to do, and is correct. The order decides only
+    /// what goes out together, and which effect goes out first:
+    ///
+    /// | step | comes before | because |
+    /// | --- | --- | --- |
+    /// | activity | batches, superblock | its tombstones go into the batch that is formed now, and its extents into the update that begins now |
+    /// | cells | batches | a record takes the cell that has just become free |
+    /// | directory | batches | the directory of a full region is written before more is |
+    /// | batches | regions | a batch may take the last free region, so that another is requested |
+    /// | regions | superblock | the update that begins now has the new tail; in the other order each tail costs an update of its own |
+    /// | superblock | sync | the update goes to the device before a sync that does not cover it |
+    /// | remains | | it has something to do only when the other steps, for the error, do not |
+    /// | phase | | a start or stop goes on when the other steps have nothing left |
     pub(crate) fn pump(&mut self) {
         loop {
             let progress = self.pump_activity()
@@ -638,9 +641,9 @@ impl Log {
                 break;
             }
         }
-        self.stats.regions_total = self.geometry.regions;
-        self.stats.regions_free = self.regions.free();
-        self.stats.cells_total = self.geometry.slots;
+        self.io.stats.regions_total = self.io.geometry.regions;
+        self.io.stats.regions_free = self.regions.free();
+        self.io.stats.cells_total = self.io.geometry.slots;
     }
 
     /// Latches: nothing is written from now on, and all waiting operations fail.
@@ -651,20 +654,21 @@ impl Log {
         self.error = Some(error);
         self.fail_queue(error);
         self.fail_notes(error);
-        self.fail_commits(error);
-        self.fail_marks(error);
+        self.commit.fail(error, &mut self.io);
+        self.superblock.fail(error, &mut self.io);
+        self.activity.fail(error, &mut self.io);
         match core::mem::replace(&mut self.phase, Phase::Closed) {
             Phase::Opening { .. } => {
-                self.events.push_back(Event::Failed(crate::types::LogError::Io(error)));
+                self.io.tell(Event::Failed(crate::types::LogError::Io(error)));
                 if self.stop_wanted {
-                    self.events.push_back(Event::Stopped { result: Err(error) });
+                    self.io.tell(Event::Stopped { result: Err(error) });
                 }
             }
             Phase::Draining | Phase::Flushing { .. } | Phase::Closing { .. } => {
-                self.events.push_back(Event::Stopped { result: Err(error) });
+                self.io.tell(Event::Stopped { result: Err(error) });
             }
             Phase::Sealing { ticket, .. } => {
-                self.events.push_back(Event::Bound { ticket, result: Err(error) });
+                self.io.tell(Event::Bound { ticket, result: Err(error) });
             }
             other => self.phase = other,
         }
@@ -676,8 +680,8 @@ impl Log {
             "\nlog: {:?}, {} waiting to be written, durable to {} of {}, {}",
             self.phase,
             self.queue.items.len(),
-            self.commit.durable_batch,
-            self.commit.complete_batch,
+            self.commit.durable_batch(),
+            self.commit.complete_batch(),
             self.cells
         )
     }

@@ -20,8 +20,7 @@
 use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind, MOVED};
 use crate::key::BlockKey;
 use crate::live_records::{Found, LiveRecords};
-use crate::log::Log;
-use crate::recovery::{Recovery, Step};
+use crate::recovery::{Recovery, Restored, Step};
 use crate::sabotage::Bug;
 use crate::sequence::{BatchSequence, RegionSequence};
 use crate::types::{Event, Record};
@@ -117,130 +116,131 @@ fn is_move(entry: &Entry) -> bool {
     entry.kind == EntryKind::Data && entry.offset == MOVED
 }
 
-impl Log {
+impl Recovery {
     /// Notes a batch that the walk has passed.
-    pub(crate) fn note_batch(&mut self, r: &mut Recovery, header: &BatchHeader) {
-        r.mapped.live.get_or_insert_with(|| LiveRecords::new(self.geometry.slots));
-        let entries = r.entries.iter().map(|e| (*e, Payload::Unknown)).collect();
-        let (sequence, region_sequence) = (header.sequence, r.region_sequence);
-        r.mapped.tail.push_back(Walked { sequence, region_sequence, entries });
-        self.apply_known(r);
-        r.page += header.pages;
-        r.expected = r.expected.next();
+    pub(crate) fn note_batch(&mut self, log: &mut Restored, header: &BatchHeader) {
+        self.mapped.live.get_or_insert_with(|| LiveRecords::new(log.io.geometry.slots));
+        let entries = self.entries.iter().map(|e| (*e, Payload::Unknown)).collect();
+        let (sequence, region_sequence) = (header.sequence, self.region_sequence);
+        self.mapped.tail.push_back(Walked { sequence, region_sequence, entries });
+        self.apply_known();
+        self.page += header.pages;
+        self.expected = self.expected.next();
     }
 
-    fn apply_known(&mut self, r: &mut Recovery) {
-        while r.mapped.tail.front().is_some_and(|b| b.sequence <= r.known) {
-            self.apply_next(r);
+    fn apply_known(&mut self) {
+        while self.mapped.tail.front().is_some_and(|b| b.sequence <= self.known) {
+            self.apply_next();
         }
     }
 
-    fn apply_next(&mut self, r: &mut Recovery) {
-        let batch = r.mapped.tail.pop_front().expect("the list is not empty");
-        let tombstones = r.mapped.apply(&batch);
-        r.report.batches += 1;
-        r.report.tombstones += tombstones;
+    fn apply_next(&mut self) {
+        let batch = self.mapped.tail.pop_front().expect("the list is not empty");
+        let tombstones = self.mapped.apply(&batch);
+        self.report.batches += 1;
+        self.report.tombstones += tombstones;
     }
 
     /// The journal ends: verifies the payloads of its tail (when checking, all that count).
-    pub(crate) fn end_of_journal(&mut self, r: &mut Recovery) {
-        self.apply_known(r);
-        let tail = &r.mapped.tail;
-        let skip = self.sabotage.is(Bug::TailUnverified);
-        r.mapped.tail_todo = (tail.iter().enumerate())
+    pub(crate) fn end_of_journal(&mut self, log: &mut Restored) {
+        self.apply_known();
+        let tail = &self.mapped.tail;
+        let skip = log.io.sabotage.is(Bug::TailUnverified);
+        self.mapped.tail_todo = (tail.iter().enumerate())
             .flat_map(|(b, batch)| (0..batch.entries.len()).map(move |e| (b, e)))
             .filter(|&(b, e)| !skip && tail[b].entries[e].0.kind == EntryKind::Data)
             .collect();
-        self.verify_next(r);
+        self.verify_next(log);
     }
 
     /// Requests the next payload.
-    fn verify_next(&mut self, r: &mut Recovery) {
-        if r.mapped.tail_todo.is_empty() && !r.mapped.settled {
-            self.apply_tail(r);
+    fn verify_next(&mut self, log: &mut Restored) {
+        if self.mapped.tail_todo.is_empty() && !self.mapped.settled {
+            self.apply_tail();
         }
-        let m = &r.mapped;
+        let m = &self.mapped;
         let entry = match (m.tail_todo.front(), m.live_todo.front()) {
             (Some(&(b, e)), _) => m.tail[b].entries[e].0,
             (None, Some(key)) => m.record(*key),
-            (None, None) => return self.give_mapping(r),
+            (None, None) => return self.give_mapping(log),
         };
-        r.step = Step::Cell;
-        let pages = self.geometry.payload_pages(entry.valid);
-        self.push_read(r.chunk_buffer(), self.cells.position(entry.cell).0, pages);
+        self.step = Step::Cell;
+        let pages = log.io.geometry.payload_pages(entry.valid);
+        log.io.read(self.chunk_buffer(), log.cells.position(entry.cell).0, pages);
     }
 
     /// A payload was read.
-    pub(crate) fn cell_read(&mut self, r: &mut Recovery) {
-        r.report.payloads_verified += 1;
-        if let Some((b, e)) = r.mapped.tail_todo.pop_front() {
-            let whole = self.is_whole(r, &r.mapped.tail[b].entries[e].0);
-            r.mapped.tail[b].entries[e].1 = if whole { Payload::Whole } else { Payload::Fails };
-        } else if let Some(key) = r.mapped.live_todo.pop_front() {
-            let entry = r.mapped.record(key);
-            if !self.is_whole(r, &entry) {
-                r.report.damage.payloads.push((key, self.cells.position(entry.cell)));
+    pub(crate) fn cell_read(&mut self, log: &mut Restored) {
+        self.report.payloads_verified += 1;
+        if let Some((b, e)) = self.mapped.tail_todo.pop_front() {
+            let whole = self.is_whole(log, &self.mapped.tail[b].entries[e].0);
+            self.mapped.tail[b].entries[e].1 = if whole { Payload::Whole } else { Payload::Fails };
+        } else if let Some(key) = self.mapped.live_todo.pop_front() {
+            let entry = self.mapped.record(key);
+            if !self.is_whole(log, &entry) {
+                self.report.damage.payloads.push((key, log.cells.position(entry.cell)));
             }
         }
-        self.verify_next(r);
+        self.verify_next(log);
     }
 
-    fn is_whole(&self, r: &Recovery, entry: &Entry) -> bool {
-        let bytes = &self.buffers[r.chunk_buffer()];
-        let length = self.geometry.payload_bytes(entry.valid) as usize;
-        let seed = self.cells.payload_seed(entry.key, self.cells.position(entry.cell));
+    fn is_whole(&self, log: &Restored, entry: &Entry) -> bool {
+        let bytes = &log.io.buffers[self.chunk_buffer()];
+        let length = log.io.geometry.payload_bytes(entry.valid) as usize;
+        let seed = log.cells.payload_seed(entry.key, log.cells.position(entry.cell));
         crc32c::crc32c_append(seed, &bytes[..length]) == entry.checksum
-            || self.sabotage.is(Bug::ChecksumIgnoredAtRecovery)
+            || log.io.sabotage.is(Bug::ChecksumIgnoredAtRecovery)
     }
 
     /// The tail's payloads are verified: its entries that count are applied.
-    fn apply_tail(&mut self, r: &mut Recovery) {
-        let count = r.mapped.whole_batches();
-        let dropped = r.mapped.tail.len() - count;
-        r.report.batches_dropped += dropped as u64;
-        r.expected = r.expected - dropped as u64;
-        r.mapped.tail.truncate(count);
-        while !r.mapped.tail.is_empty() {
-            self.apply_next(r);
+    fn apply_tail(&mut self) {
+        let count = self.mapped.whole_batches();
+        let dropped = self.mapped.tail.len() - count;
+        self.report.batches_dropped += dropped as u64;
+        self.expected = self.expected - dropped as u64;
+        self.mapped.tail.truncate(count);
+        while !self.mapped.tail.is_empty() {
+            self.apply_next();
         }
-        r.last_region = r.mapped.last_region;
-        r.mapped.settled = true;
-        if r.check {
-            let unverified = r.mapped.live.as_ref().map(LiveRecords::unverified);
-            r.mapped.live_todo = unverified.unwrap_or_default().into();
+        self.last_region = self.mapped.last_region;
+        self.mapped.settled = true;
+        if self.how.check {
+            let unverified = self.mapped.live.as_ref().map(LiveRecords::unverified);
+            self.mapped.live_todo = unverified.unwrap_or_default().into();
         }
     }
 
     /// Returns the records that count, in the journal's order, and proceeds to the end.
-    fn give_mapping(&mut self, r: &mut Recovery) {
-        let live = core::mem::take(&mut r.mapped).live;
-        let mut live = live.unwrap_or_else(|| LiveRecords::new(self.geometry.slots));
+    fn give_mapping(&mut self, log: &mut Restored) {
+        let live = core::mem::take(&mut self.mapped).live;
+        let mut live = live.unwrap_or_else(|| LiveRecords::new(log.io.geometry.slots));
         for cell in live.in_order() {
             let Some(&found) = live.in_cell(cell) else { continue };
             let Found { entry, sequence, region_sequence, .. } = found;
-            let (key, position) = (entry.key, self.cells.position(entry.cell));
-            let clean = sequence <= r.superblock.clean_before || r.voids(key.volume(), sequence);
+            let (key, position) = (entry.key, log.cells.position(entry.cell));
+            let clean =
+                sequence <= self.superblock.clean_before || self.voids(key.volume(), sequence);
             let dirty = if clean { 0 } else { entry.dirty };
-            let active = self.activity.contains(key);
-            if dirty == 0 && (active || r.distrusts(key.volume(), sequence)) {
-                r.report.distrusted += 1;
-                r.report.tombstones += 1;
+            let active = log.activity.contains(key);
+            if dirty == 0 && (active || self.distrusts(key.volume(), sequence)) {
+                self.report.distrusted += 1;
+                self.report.tombstones += 1;
                 if active {
-                    self.activity.distrust(key);
+                    log.activity.distrust(key);
                 }
                 live.remove(key);
                 continue;
             }
-            r.report.dirty_in_active += u64::from(active);
-            r.report.records += 1;
-            self.cells.set_home(entry.cell, self.regions.number(region_sequence));
+            self.report.dirty_in_active += u64::from(active);
+            self.report.records += 1;
+            log.cells.set_home(entry.cell, log.regions.number(region_sequence));
             let (valid, checksum) = (entry.valid, entry.checksum);
             let record = Record { key, position, valid, dirty, checksum, sequence, adds: false };
-            self.events.push_back(Event::Recovered(record));
+            log.io.tell(Event::Recovered(record));
         }
-        let uuid = r.superblock.uuid;
-        self.cells.begin(&uuid, live.free());
-        self.finish_recovery(r);
+        let uuid = self.superblock.uuid;
+        log.cells.begin(&uuid, live.free());
+        self.end();
     }
 }
 

@@ -5,8 +5,7 @@
 //! If that includes the missing batch, the missing batch is damage; else the log ended before it.
 
 use crate::format::batch::BatchHeader;
-use crate::log::Log;
-use crate::recovery::{Recovery, Step};
+use crate::recovery::{Recovery, Restored, Step};
 use crate::sequence::{BatchSequence, RegionSequence};
 
 /// A search ahead in progress.
@@ -25,97 +24,109 @@ pub(crate) struct Probe {
     held: bool,
 }
 
-impl Log {
+impl Recovery {
     /// Searches ahead from the walk's position; `held` is the batch there, if only its payloads
     /// fail.
-    pub(crate) fn begin_probe(&mut self, r: &mut Recovery, held: Option<BatchHeader>) {
-        r.probe = Probe {
-            region_sequence: r.region_sequence,
-            page: r.page + held.map_or(0, |h| h.pages),
+    pub(crate) fn begin_probe(&mut self, log: &mut Restored, held: Option<BatchHeader>) {
+        self.probe = Probe {
+            region_sequence: self.region_sequence,
+            page: self.page + held.map_or(0, |h| h.pages),
             held: held.is_some(),
             ..Probe::default()
         };
-        self.probe_on(r);
+        self.probe_on(log);
     }
 
     /// Requests the next pages, or decides.
-    fn probe_on(&mut self, r: &mut Recovery) {
-        let end = r.superblock.tail_region + r.regions();
-        while !r.probe_decided() && r.probe.region_sequence < end {
-            let limit = self.batches_end(r, r.probe.region_sequence);
-            let left = limit.saturating_sub(r.probe.page);
-            if left > 0 && r.live(r.probe.region_sequence).is_some() {
-                r.probe.pages = r.chunk(left);
-                r.step = Step::Probe;
-                let page = self.page_of(r.probe.region_sequence, r.probe.page);
-                return self.push_read(r.chunk_buffer(), page, r.probe.pages);
+    fn probe_on(&mut self, log: &mut Restored) {
+        let end = self.superblock.tail_region + self.regions();
+        while !self.probe_decided() && self.probe.region_sequence < end {
+            let limit = self.batches_end(log, self.probe.region_sequence);
+            let left = limit.saturating_sub(self.probe.page);
+            if left > 0 && self.live(self.probe.region_sequence).is_some() {
+                self.probe.pages = self.chunk(left);
+                self.step = Step::Probe;
+                let page = log.page_of(self.probe.region_sequence, self.probe.page);
+                return log.io.read(self.chunk_buffer(), page, self.probe.pages);
             }
-            r.probe.region_sequence = r.probe.region_sequence.next();
-            r.probe.page = 1;
+            self.probe.region_sequence = self.probe.region_sequence.next();
+            self.probe.page = 1;
         }
-        self.decide(r);
+        self.decide(log);
     }
 
     /// Searches the pages that were read.
-    pub(crate) fn probe_read(&mut self, r: &mut Recovery) {
-        let page_size = self.geometry.page_size as usize;
-        let first = self.page_of(r.probe.region_sequence, r.probe.page);
+    pub(crate) fn probe_read(&mut self, log: &mut Restored) {
+        let page_size = log.io.geometry.page_size as usize;
+        let first = log.page_of(self.probe.region_sequence, self.probe.page);
         let mut at = 0;
-        while at < r.probe.pages {
-            let bytes = &self.buffers[r.chunk_buffer()][at as usize * page_size..][..page_size];
-            let mut entries = core::mem::take(&mut r.spare);
-            let header =
-                BatchHeader::decode(bytes, &self.uuid, first + at, &self.geometry, &mut entries);
-            r.spare = entries;
-            let page = r.probe.page + at;
-            let pages = self.geometry.region_pages;
+        while at < self.probe.pages {
+            let bytes =
+                &log.io.buffers[self.chunk_buffer()][at as usize * page_size..][..page_size];
+            let mut entries = core::mem::take(&mut self.spare);
+            let header = BatchHeader::decode(
+                bytes,
+                &log.io.uuid,
+                first + at,
+                &log.io.geometry,
+                &mut entries,
+            );
+            self.spare = entries;
+            let page = self.probe.page + at;
+            let pages = log.io.geometry.region_pages;
             let ahead = header.ok().filter(|h| {
-                h.sequence > r.expected && r.counts(h, r.probe.region_sequence, page, pages)
+                h.sequence > self.expected
+                    && self.counts(h, self.probe.region_sequence, page, pages)
             });
             at += match ahead {
                 Some(header) => {
-                    r.learn(&header);
-                    r.probe.count += 1;
-                    r.probe.found.get_or_insert((r.probe.region_sequence, page, header.sequence));
+                    self.learn(&header);
+                    self.probe.count += 1;
+                    self.probe.found.get_or_insert((
+                        self.probe.region_sequence,
+                        page,
+                        header.sequence,
+                    ));
                     header.pages
                 }
                 None => 1,
             };
         }
-        r.probe.page += at;
-        self.probe_on(r);
+        self.probe.page += at;
+        self.probe_on(log);
     }
 
     /// Damage, or the end of the log?
-    fn decide(&mut self, r: &mut Recovery) {
-        let missing = r.expected;
-        if r.known < missing {
-            r.report.batches_dropped = r.probe.count;
-            return self.log_ended(r);
+    fn decide(&mut self, log: &mut Restored) {
+        let missing = self.expected;
+        if self.known < missing {
+            self.report.batches_dropped = self.probe.count;
+            return self.log_ended(log);
         }
-        if r.probe.held {
-            return self.accept_damaged(r);
+        if self.probe.held {
+            return self.accept_damaged(log);
         }
-        match r.probe.found {
-            Some((region_sequence, page, sequence)) if r.known >= sequence.previous() => {
-                r.report.damage.batches.push((missing, sequence.previous()));
-                (r.region_sequence, r.page, r.expected) = (region_sequence, page, sequence);
-                self.walk(r);
+        match self.probe.found {
+            Some((region_sequence, page, sequence)) if self.known >= sequence.previous() => {
+                self.report.damage.batches.push((missing, sequence.previous()));
+                (self.region_sequence, self.page, self.expected) =
+                    (region_sequence, page, sequence);
+                self.walk(log);
             }
             _ => {
-                r.report.damage.batches.push((missing, r.known));
-                r.report.batches_dropped = r.probe.count;
-                r.expected = r.known.next();
-                self.log_ended(r);
+                self.report.damage.batches.push((missing, self.known));
+                self.report.batches_dropped = self.probe.count;
+                self.expected = self.known.next();
+                self.log_ended(log);
             }
         }
     }
 }
 
-impl Log {
+impl Recovery {
     /// There is nothing of the log after the walk's position.
-    fn log_ended(&mut self, r: &mut Recovery) {
-        if self.geometry.has_slots() { self.end_of_journal(r) } else { self.finish_recovery(r) }
+    fn log_ended(&mut self, log: &mut Restored) {
+        if log.io.geometry.has_slots() { self.end_of_journal(log) } else { self.end() }
     }
 }
 

@@ -16,27 +16,28 @@
 //! Nothing is written before step 5, so a crash before it changes nothing. `walk.rs` (with
 //! `ahead.rs` for directories) and `probe.rs` implement steps 3 and 4.
 
+use crate::activity::Activity;
 use crate::ahead::{Ahead, LANES};
-use crate::binding::SEAL_BYTES;
+use crate::cells::Cells;
 use crate::epochs;
 use crate::format::FormatError;
 use crate::format::batch::{BatchHeader, Entry};
 use crate::format::region::RegionHeader;
 use crate::format::superblock::{Superblock, bindings_max};
 use crate::geometry::Geometry;
+use crate::io::Io;
 use crate::layout::Layout;
-use crate::log::{Log, Phase, SUPERBLOCK_BUFFER, SUPERBLOCK_OTHER};
+use crate::log::{SUPERBLOCK_BUFFER, SUPERBLOCK_OTHER};
 use crate::mapping::Mapped;
-use crate::operation::Operation;
 use crate::probe::Probe;
-use crate::regions::Region;
+use crate::regions::Regions;
 use crate::sabotage::Bug;
 use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
-use crate::stamp::{StoreStamp, judge};
-use crate::types::{Event, LogError, OnDamage, Options, Recovering, RecoveryReport};
+use crate::stamp::StoreStamp;
+use crate::types::{LogError, OnDamage, Options, Recovering, RecoveryReport};
 use crate::walk::{Verify, Window};
 use forebay_block::Volume;
-use forebay_effect::{Device, Effect, IoError, Outcome};
+use forebay_effect::{IoError, Outcome};
 
 /// Region headers read at once.
 const SCANS: u32 = 16;
@@ -82,25 +83,41 @@ pub(crate) struct Scan {
     pub directory_pages: u32,
 }
 
-/// A recovery under way.
-pub(crate) struct Recovery {
+/// What a recovery is asked to do.
+pub(crate) struct HowToRecover {
     /// Write nothing, verify everything.
     pub check: bool,
     /// Volumes whose backing stores were changed without the log.
-    changed: Vec<Volume>,
+    pub changed: Vec<Volume>,
     /// Seals stay.
-    sealed: bool,
+    pub sealed: bool,
     /// The stamps of stores.
-    stores: Vec<StoreStamp>,
+    pub stores: Vec<StoreStamp>,
     /// Bytes of each volume.
-    sizes: Vec<u64>,
+    pub sizes: Vec<u64>,
+}
+
+impl HowToRecover {
+    /// Only to verify what is there.
+    pub const CHECK: HowToRecover = HowToRecover {
+        check: true,
+        changed: Vec::new(),
+        sealed: true,
+        stores: Vec::new(),
+        sizes: Vec::new(),
+    };
+}
+
+/// A recovery under way.
+pub(crate) struct Recovery {
+    pub how: HowToRecover,
     /// Volumes whose store is an older copy that may be completed, and the newest batch that each
     /// has.
     incomplete: Vec<(Volume, BatchSequence)>,
     /// By volume: clean records of batches up to this one do not count.
     distrusted: Vec<BatchSequence>,
     /// By volume: no records of batches up to this one count.
-    voided: Vec<BatchSequence>,
+    pub voided: Vec<BatchSequence>,
     pub step: Step,
     pub superblock: Superblock,
     copies: [Option<Result<Superblock, FormatError>>; 2],
@@ -109,7 +126,7 @@ pub(crate) struct Recovery {
     /// A copy could not be read.
     unreadable: Option<IoError>,
     /// Which copy was the newest.
-    copy: u32,
+    pub copy: u32,
     scan: Vec<Scan>,
     /// Regions from the tail to the newest that counts.
     live_regions: u64,
@@ -144,6 +161,31 @@ pub(crate) struct Recovery {
     /// Newest region with a batch that counts.
     pub last_region: Option<RegionSequence>,
     pub report: Box<RecoveryReport>,
+    pub end: Option<End>,
+}
+
+/// How a recovery has ended.
+pub(crate) enum End {
+    /// The log could not be started; nothing was written.
+    Refused(LogError),
+    /// Everything was found, up to batch `expected`.
+    Found,
+}
+
+/// The parts of the log that recovery restores.
+pub(crate) struct Restored<'a> {
+    pub options: &'a Options,
+    pub io: &'a mut Io,
+    pub regions: &'a mut Regions,
+    pub cells: &'a mut Cells,
+    pub activity: &'a mut Activity,
+}
+
+impl Restored<'_> {
+    /// The device's page number of a page of a region.
+    pub fn page_of(&self, region_sequence: RegionSequence, page: u32) -> u32 {
+        self.io.geometry.region_start(self.regions.number(region_sequence)) + page
+    }
 }
 
 /// Pages of the buffer for payloads and probing.
@@ -161,6 +203,50 @@ pub(crate) fn buffer_sizes(geometry: &Geometry, options: &Options, sizes: &mut V
 }
 
 impl Recovery {
+    /// A recovery that uses the metadata buffers from `buffers` on.
+    pub fn new(
+        how: HowToRecover,
+        buffers: usize,
+        geometry: &Geometry,
+        options: &Options,
+    ) -> Recovery {
+        Recovery {
+            how,
+            incomplete: Vec::new(),
+            distrusted: Vec::new(),
+            voided: Vec::new(),
+            step: Step::Superblocks { left: 2 },
+            superblock: Superblock::default(),
+            copies: [None, None],
+            copy_reads: [CopyRead::Whole; 2],
+            unreadable: None,
+            copy: 0,
+            scan: Vec::new(),
+            live_regions: 0,
+            any_epoch: false,
+            lanes: [0; SCANS as usize],
+            buffers,
+            chunk_pages: chunk_pages(geometry, options),
+            region_sequence: RegionSequence::FIRST,
+            page: 1,
+            expected: BatchSequence::NONE,
+            window: Window::default(),
+            ahead: Ahead::default(),
+            small_batches: false,
+            known: BatchSequence::NONE,
+            generation: SuperblockGeneration::NONE,
+            header: None,
+            entries: Vec::new(),
+            verify: Verify::default(),
+            mapped: Mapped::default(),
+            probe: Probe::default(),
+            spare: Vec::new(),
+            last_region: None,
+            report: Box::default(),
+            end: None,
+        }
+    }
+
     pub fn header_buffer(&self) -> usize {
         self.buffers + SCANS as usize
     }
@@ -238,159 +324,80 @@ impl Recovery {
         self.known = self.known.max(header.synced);
         self.generation = self.generation.max(header.generation);
     }
-}
 
-impl Log {
-    pub(crate) fn begin_recovery(
-        &mut self,
-        check: bool,
-        changed: Vec<Volume>,
-        sealed: bool,
-        stores: Vec<StoreStamp>,
-        sizes: Vec<u64>,
-    ) {
-        self.phase = Phase::Recovering;
-        let mut r = Box::new(Recovery {
-            check,
-            changed,
-            sealed,
-            stores,
-            sizes,
-            incomplete: Vec::new(),
-            distrusted: Vec::new(),
-            voided: Vec::new(),
-            step: Step::Superblocks { left: 2 },
-            superblock: Superblock::default(),
-            copies: [None, None],
-            copy_reads: [CopyRead::Whole; 2],
-            unreadable: None,
-            copy: 0,
-            scan: Vec::new(),
-            live_regions: 0,
-            any_epoch: false,
-            lanes: [0; SCANS as usize],
-            buffers: self.directory_buffer() + 1,
-            chunk_pages: chunk_pages(&self.geometry, &self.options),
-            region_sequence: RegionSequence::FIRST,
-            page: 1,
-            expected: BatchSequence::NONE,
-            window: Window::default(),
-            ahead: Ahead::default(),
-            small_batches: false,
-            known: BatchSequence::NONE,
-            generation: SuperblockGeneration::NONE,
-            header: None,
-            entries: Vec::new(),
-            verify: Verify::default(),
-            mapped: Mapped::default(),
-            probe: Probe::default(),
-            spare: Vec::new(),
-            last_region: None,
-            report: Box::default(),
-        });
-        if check {
-            self.read_superblocks(&mut r);
-        } else {
-            self.push_sync(Operation::RecoverySync);
+    /// A read has ended.
+    pub fn read_done(&mut self, buffer: usize, result: Outcome, log: &mut Restored) {
+        if let Some(lane) = buffer.checked_sub(self.directory_buffer(0)) {
+            return self.directory_read(log, lane, result.is_ok());
         }
-        self.recovery = Some(r);
-    }
-
-    /// The sync before the first read has ended.
-    pub(crate) fn recovery_synced(&mut self, result: Outcome) {
-        // (There is none if the start was abandoned.)
-        let Some(mut r) = self.recovery.take() else { return };
-        if let Err(error) = result {
-            return self.refuse(LogError::Io(error));
-        }
-        self.read_superblocks(&mut r);
-        self.recovery = Some(r);
-    }
-
-    /// A read of recovery has ended.
-    pub(crate) fn recovery_read(&mut self, buffer: usize, result: Outcome) {
-        let Some(mut r) = self.recovery.take() else { return };
-        if let Some(lane) = buffer.checked_sub(r.directory_buffer(0)) {
-            self.directory_read(&mut r, lane, result.is_ok());
-            if matches!(self.phase, Phase::Recovering) {
-                self.recovery = Some(r);
-            }
-            return;
-        }
-        let is_superblock = matches!(r.step, Step::Superblocks { .. });
-        if is_superblock && self.reads_again(&mut r, buffer, result) {
-            self.recovery = Some(r);
+        let is_superblock = matches!(self.step, Step::Superblocks { .. });
+        if is_superblock && self.reads_again(log, buffer, result) {
             return;
         }
         if let Err(error) = result {
             if is_superblock {
-                r.unreadable = Some(error);
-            } else if !r.check && self.options.on_damage != OnDamage::Report {
+                self.unreadable = Some(error);
+            } else if !self.how.check && log.options.on_damage != OnDamage::Report {
                 return self.refuse(LogError::Io(error));
             }
-            self.buffers[buffer].fill(0);
+            log.io.buffers[buffer].fill(0);
         }
-        match r.step {
-            Step::Superblocks { left } => self.superblock_read(&mut r, buffer, left - 1),
-            Step::Regions { left } => self.region_read(&mut r, buffer, left - 1),
+        match self.step {
+            Step::Superblocks { left } => self.superblock_read(log, buffer, left - 1),
+            Step::Regions { left } => self.region_read(log, buffer, left - 1),
             Step::Directory => {}
-            Step::Header => self.header_read(&mut r),
-            Step::Payload => self.payload_read(&mut r),
-            Step::Probe => self.probe_read(&mut r),
-            Step::Cell => self.cell_read(&mut r),
-        }
-        if matches!(self.phase, Phase::Recovering) {
-            self.recovery = Some(r);
+            Step::Header => self.header_read(log),
+            Step::Payload => self.payload_read(log),
+            Step::Probe => self.probe_read(log),
+            Step::Cell => self.cell_read(log),
         }
     }
 
-    /// Requests pages of the device to be read into a buffer.
-    pub(crate) fn push_read(&mut self, buffer: usize, page: u32, pages: u32) {
-        let length = pages * self.geometry.page_size;
-        let offset = u64::from(page) * u64::from(self.geometry.page_size);
-        let token = Operation::RecoveryRead { buffer: buffer as u16 }.token();
-        let effect = Effect::Read { token, device: Device::Flash, offset, length };
-        self.effects.push_with(effect, [Log::meta_segment(buffer, 0, length)]);
+    /// Nothing is recovered.
+    pub fn refuse(&mut self, error: LogError) {
+        self.end = Some(End::Refused(error));
     }
 
-    /// The start has failed; nothing was written.
-    pub(crate) fn refuse(&mut self, error: LogError) {
-        self.phase = Phase::Closed;
-        self.events.push_back(Event::Failed(error));
+    /// The log ends before batch `expected`.
+    pub fn end(&mut self) {
+        if self.generation > self.superblock.generation {
+            return self.refuse_stale();
+        }
+        self.end = Some(End::Found);
     }
 
-    fn read_superblocks(&mut self, r: &mut Recovery) {
-        let pages = self.geometry.superblock_pages;
-        r.step = Step::Superblocks { left: 2 };
-        self.push_read(SUPERBLOCK_BUFFER, 0, pages);
-        self.push_read(SUPERBLOCK_OTHER, pages, pages);
+    pub fn read_superblocks(&mut self, log: &mut Restored) {
+        let pages = log.io.geometry.superblock_pages;
+        self.step = Step::Superblocks { left: 2 };
+        log.io.read(SUPERBLOCK_BUFFER, 0, pages);
+        log.io.read(SUPERBLOCK_OTHER, pages, pages);
     }
 
     /// A read of a superblock copy has ended. Returns whether another is needed.
-    fn reads_again(&mut self, r: &mut Recovery, buffer: usize, result: Outcome) -> bool {
-        let reads = &mut r.copy_reads[buffer];
+    fn reads_again(&mut self, log: &mut Restored, buffer: usize, result: Outcome) -> bool {
+        let reads = &mut self.copy_reads[buffer];
         let (next, pages) = match (*reads, result) {
             (CopyRead::Whole, Err(_)) => (CopyRead::First, 1),
             (CopyRead::First, Ok(())) => {
-                let used = Superblock::stated_bytes(&self.buffers[buffer]) as u32;
-                let used = used.div_ceil(self.geometry.page_size);
-                (CopyRead::Used, used.clamp(1, self.geometry.superblock_pages))
+                let used = Superblock::stated_bytes(&log.io.buffers[buffer]) as u32;
+                let used = used.div_ceil(log.io.geometry.page_size);
+                (CopyRead::Used, used.clamp(1, log.io.geometry.superblock_pages))
             }
             _ => return false,
         };
         *reads = next;
-        self.push_read(buffer, buffer as u32 * self.geometry.superblock_pages, pages);
+        log.io.read(buffer, buffer as u32 * log.io.geometry.superblock_pages, pages);
         true
     }
 
-    fn superblock_read(&mut self, r: &mut Recovery, buffer: usize, left: u32) {
-        r.copies[buffer] = Some(Superblock::decode(&self.buffers[buffer]));
-        r.step = Step::Superblocks { left };
+    fn superblock_read(&mut self, log: &mut Restored, buffer: usize, left: u32) {
+        self.copies[buffer] = Some(Superblock::decode(&log.io.buffers[buffer]));
+        self.step = Step::Superblocks { left };
         if left > 0 {
             return;
         }
-        match self.choose_superblock(r).and_then(|s| self.adopt(r, s)) {
-            Ok(()) => self.read_regions(r),
+        match self.choose_superblock(log).and_then(|s| self.adopt(log, s)) {
+            Ok(()) => self.read_regions(log),
             Err(error) => self.refuse(error),
         }
     }
@@ -398,8 +405,8 @@ impl Log {
     /// The newest copy that verifies. An unreadable copy is lost like a damaged one: if it was the
     /// newer one, headers or stamps that name its generation refuse the start (`refuse_stale`,
     /// `judge`).
-    fn choose_superblock(&self, r: &mut Recovery) -> Result<Superblock, LogError> {
-        let copies = [0, 1].map(|n: usize| r.copies[n].take().expect("both copies were read"));
+    fn choose_superblock(&mut self, log: &Restored) -> Result<Superblock, LogError> {
+        let copies = [0, 1].map(|n: usize| self.copies[n].take().expect("both copies were read"));
         for copy in &copies {
             if let &Err(FormatError::Version(found)) = copy {
                 let supported = crate::format::VERSION;
@@ -408,21 +415,21 @@ impl Log {
         }
         for (n, copy) in copies.iter().enumerate() {
             if copy.is_err() {
-                r.report.damage.repaired.push(n as u32 * self.geometry.superblock_pages);
+                self.report.damage.repaired.push(n as u32 * log.io.geometry.superblock_pages);
             }
         }
         match copies {
             // (Another log's is what a format that was cut had not written over yet: it writes the first copy first.)
             [Ok(a), Ok(b)] if b.uuid == a.uuid && b.generation > a.generation => {
-                r.copy = 1;
+                self.copy = 1;
                 Ok(b)
             }
             [Ok(a), _] => Ok(a),
             [Err(_), Ok(b)] => {
-                r.copy = 1;
+                self.copy = 1;
                 Ok(b)
             }
-            [Err(one), Err(other)] => Err(match (r.unreadable, one, other) {
+            [Err(one), Err(other)] => Err(match (self.unreadable, one, other) {
                 // It may be intact.
                 (Some(error), ..) => LogError::Io(error),
                 (None, FormatError::Missing, FormatError::Missing) => LogError::NotALog,
@@ -432,8 +439,8 @@ impl Log {
     }
 
     /// Takes over the stored tables, if the stored geometry is that of this run.
-    fn adopt(&mut self, r: &mut Recovery, s: Superblock) -> Result<(), LogError> {
-        let run = &self.geometry;
+    fn adopt(&mut self, log: &mut Restored, s: Superblock) -> Result<(), LogError> {
+        let run = &log.io.geometry;
         let layout = Layout::from_number(s.layout).ok_or(LogError::Layout(s.layout))?;
         if layout != run.layout() {
             let (stored, expected) = (s.layout, run.layout().number());
@@ -458,103 +465,104 @@ impl Log {
         if stored > expected {
             return Err(LogError::Geometry { what: "bound volumes", stored, expected });
         }
-        self.geometry = g;
-        self.uuid = s.uuid;
-        self.cells.begin(&s.uuid, core::iter::empty());
-        self.activity = crate::activity::Activity::new(&g, self.options.frames as usize);
-        self.activity.load(&s.active);
-        r.report.uuid = s.uuid;
-        r.report.clean = s.clean;
-        r.scan = vec![Scan::default(); g.regions as usize];
-        r.any_epoch = self.sabotage.is(Bug::EpochsForgotten);
-        (r.region_sequence, r.expected, r.known) = (s.tail_region, s.tail_batch, s.synced);
+        log.io.geometry = g;
+        log.io.uuid = s.uuid;
+        log.cells.begin(&s.uuid, core::iter::empty());
+        *log.activity = Activity::new(&g, log.options.frames as usize);
+        log.activity.load(&s.active);
+        self.report.uuid = s.uuid;
+        self.report.clean = s.clean;
+        self.scan = vec![Scan::default(); g.regions as usize];
+        self.any_epoch = log.io.sabotage.is(Bug::EpochsForgotten);
+        (self.region_sequence, self.expected, self.known) = (s.tail_region, s.tail_batch, s.synced);
         for binding in &s.bindings {
             let volume = binding.volume.index();
-            if r.distrusted.len() <= volume {
-                r.distrusted.resize(volume + 1, BatchSequence::NONE);
-                r.voided.resize(volume + 1, BatchSequence::NONE);
+            if self.distrusted.len() <= volume {
+                self.distrusted.resize(volume + 1, BatchSequence::NONE);
+                self.voided.resize(volume + 1, BatchSequence::NONE);
             }
-            let store = r.stores.iter().find(|store| store.volume == binding.volume);
+            let store = self.how.stores.iter().find(|store| store.volume == binding.volume);
             let released = store.is_some_and(|store| store.is_released(&s));
-            let size = r.sizes.get(volume);
+            let size = self.how.sizes.get(volume);
             let resized =
                 size.is_some_and(|&size| binding.is_outdated_by(size, u64::from(s.block_size)));
             if resized {
-                r.report.resized.push((binding.volume, binding.size));
+                self.report.resized.push((binding.volume, binding.size));
             }
-            if (released || resized) && !r.changed.contains(&binding.volume) {
-                r.changed.push(binding.volume);
+            if (released || resized) && !self.how.changed.contains(&binding.volume) {
+                self.how.changed.push(binding.volume);
             }
-            r.voided[volume] = if released { BatchSequence::MAX } else { binding.voided };
-            let changed = r.changed.contains(&binding.volume);
-            r.distrusted[volume] = if changed { BatchSequence::MAX } else { binding.distrusted };
+            self.voided[volume] = if released { BatchSequence::MAX } else { binding.voided };
+            let changed = self.how.changed.contains(&binding.volume);
+            self.distrusted[volume] = if changed { BatchSequence::MAX } else { binding.distrusted };
         }
-        let incomplete = r.stores.iter().filter(|store| store.lacks_records_only(&s));
-        r.incomplete = incomplete.map(|store| (store.volume, store.stamp.complete)).collect();
-        r.superblock = s;
+        let incomplete = self.how.stores.iter().filter(|store| store.lacks_records_only(&s));
+        self.incomplete = incomplete.map(|store| (store.volume, store.stamp.complete)).collect();
+        self.superblock = s;
         Ok(())
     }
 
-    fn read_regions(&mut self, r: &mut Recovery) {
-        r.step = Step::Regions { left: self.geometry.regions };
-        for lane in 0..SCANS.min(self.geometry.regions) {
-            r.lanes[lane as usize] = lane;
-            self.read_region(r, lane);
+    fn read_regions(&mut self, log: &mut Restored) {
+        self.step = Step::Regions { left: log.io.geometry.regions };
+        for lane in 0..SCANS.min(log.io.geometry.regions) {
+            self.lanes[lane as usize] = lane;
+            self.read_region(log, lane);
         }
     }
 
-    fn read_region(&mut self, r: &Recovery, lane: u32) {
-        let page = self.geometry.region_start(r.lanes[lane as usize]);
-        self.push_read(r.buffers + lane as usize, page, 2);
+    fn read_region(&self, log: &mut Restored, lane: u32) {
+        let page = log.io.geometry.region_start(self.lanes[lane as usize]);
+        log.io.read(self.buffers + lane as usize, page, 2);
     }
 
     /// A region's first two pages are there.
-    fn region_read(&mut self, r: &mut Recovery, buffer: usize, left: u32) {
-        let lane = buffer - r.buffers;
-        self.scan_region(r, buffer, r.lanes[lane]);
-        r.lanes[lane] += SCANS;
-        r.step = Step::Regions { left };
-        if r.lanes[lane] < self.geometry.regions {
-            self.read_region(r, lane as u32);
+    fn region_read(&mut self, log: &mut Restored, buffer: usize, left: u32) {
+        let lane = buffer - self.buffers;
+        self.scan_region(log, buffer, self.lanes[lane]);
+        self.lanes[lane] += SCANS;
+        self.step = Step::Regions { left };
+        if self.lanes[lane] < log.io.geometry.regions {
+            self.read_region(log, lane as u32);
         }
         if left > 0 {
             return;
         }
-        for sequence in r.region_sequence.until(r.region_sequence + r.regions()) {
-            let Some(&scan) = r.live(sequence) else { continue };
-            r.live_regions = sequence.next() - r.region_sequence;
-            r.known = r.known.max(scan.synced);
+        for sequence in self.region_sequence.until(self.region_sequence + self.regions()) {
+            let Some(&scan) = self.live(sequence) else { continue };
+            self.live_regions = sequence.next() - self.region_sequence;
+            self.known = self.known.max(scan.synced);
             if !scan.header {
-                let region = self.regions.number(sequence);
-                r.report.damage.repaired.push(self.geometry.region_start(region));
+                let region = log.regions.number(sequence);
+                self.report.damage.repaired.push(log.io.geometry.region_start(region));
             }
         }
-        if r.generation > r.superblock.generation {
-            return self.refuse_stale(r);
+        if self.generation > self.superblock.generation {
+            return self.refuse_stale();
         }
-        self.walk(r);
+        self.walk(log);
     }
 
     /// The newest superblock is lost: the start of the log is unknown.
-    pub(crate) fn refuse_stale(&mut self, r: &Recovery) {
-        let (found, known) = (r.superblock.generation, r.generation);
+    fn refuse_stale(&mut self) {
+        let (found, known) = (self.superblock.generation, self.generation);
         self.refuse(LogError::SuperblockStale { found, known });
     }
 
     /// Takes the region's header, or its first batch's header if that is newer or alone.
-    fn scan_region(&mut self, r: &mut Recovery, buffer: usize, region: u32) {
-        let page = self.geometry.region_start(region);
-        let (first, second) = self.buffers[buffer].split_at(self.geometry.page_size as usize);
+    fn scan_region(&mut self, log: &mut Restored, buffer: usize, region: u32) {
+        let page = log.io.geometry.region_start(region);
+        let (first, second) = log.io.buffers[buffer].split_at(log.io.geometry.page_size as usize);
         let mut scan = Scan::default();
-        let header = RegionHeader::decode(first, &self.uuid, page);
-        let batch = BatchHeader::decode(second, &self.uuid, page + 1, &self.geometry, &mut r.spare);
+        let header = RegionHeader::decode(first, &log.io.uuid, page);
+        let batch =
+            BatchHeader::decode(second, &log.io.uuid, page + 1, &log.io.geometry, &mut self.spare);
         if header == Err(FormatError::Misplaced) || batch == Err(FormatError::Misplaced) {
-            r.report.damage.misplaced.push(page);
+            self.report.damage.misplaced.push(page);
         }
         if let Ok(h) = header {
-            r.generation = r.generation.max(h.generation);
+            self.generation = self.generation.max(h.generation);
             scan = Scan {
-                present: self.regions.number(h.sequence) == region,
+                present: log.regions.number(h.sequence) == region,
                 header: true,
                 sequence: h.sequence,
                 epoch: h.epoch,
@@ -562,14 +570,14 @@ impl Log {
                 synced: h.synced,
                 directory_pages: u32::from(h.directory_pages),
             };
-            if scan.directory_pages >= self.geometry.region_pages {
+            if scan.directory_pages >= log.io.geometry.region_pages {
                 scan.directory_pages = 0;
             }
         }
         if let Ok(h) = batch {
-            r.generation = r.generation.max(h.generation);
+            self.generation = self.generation.max(h.generation);
             let newer = (h.region_sequence, h.epoch) > (scan.sequence, scan.epoch);
-            if self.regions.number(h.region_sequence) == region && (newer || !scan.present) {
+            if log.regions.number(h.region_sequence) == region && (newer || !scan.present) {
                 scan = Scan {
                     present: true,
                     header: false,
@@ -581,86 +589,6 @@ impl Log {
                 };
             }
         }
-        r.scan[region as usize] = scan;
-    }
-
-    /// The log ends before batch `r.expected`: decides that, and makes it durable.
-    pub(crate) fn finish_recovery(&mut self, r: &mut Recovery) {
-        if r.generation > r.superblock.generation {
-            return self.refuse_stale(r);
-        }
-        let end = r.expected.previous();
-        let tail = r.superblock.tail_region;
-        let head = r.last_region.map_or(tail, RegionSequence::next);
-        r.report.epoch = r.superblock.epoch;
-        r.report.bindings.clone_from(&r.superblock.bindings);
-        r.report.regions_used = (head - tail) as u32;
-        r.report.newest_batch = end;
-        let mut report = core::mem::take(&mut r.report);
-        self.uuid = r.superblock.uuid;
-        self.superblock.contents = core::mem::take(&mut r.superblock);
-        if r.check {
-            self.phase = Phase::Closed;
-            self.events.push_back(Event::Ready(report));
-            return;
-        }
-        if !report.damage.is_by_name() && self.options.on_damage == OnDamage::Refuse {
-            return self.refuse(LogError::Damaged(report));
-        }
-        if let Err(error) = judge(&r.stores, &self.superblock.contents, end, &mut report) {
-            return self.refuse(error);
-        }
-        r.changed.extend(report.outdated.iter().map(|o| o.0));
-        self.add_unread_regions(tail, head, end);
-        self.batches.next_sequence = end.next();
-        self.commit.complete_batch = end;
-        // What was read is durable: it was synced before. Where payloads lie in cells that has to
-        // be said, because what is superseded may be written over from now on.
-        let slots = self.geometry.has_slots();
-        self.commit.durable_batch = if slots { end } else { r.known.min(end) };
-        self.superblock.copy = 1 - r.copy;
-        let c = &mut self.superblock.contents;
-        c.epoch = c.next_epoch();
-        c.clean = false;
-        c.clean_before = c.clean_before.min(end);
-        for binding in &mut c.bindings {
-            let changed = r.changed.contains(&binding.volume);
-            binding.distrusted = if changed { end } else { binding.distrusted.min(end) };
-            if changed {
-                binding.logged = 0;
-            }
-            binding.voided = r.voided[binding.volume.index()].min(end);
-            if let Some(&size) = r.sizes.get(binding.volume.index()) {
-                binding.size = size;
-            }
-            if !r.sealed {
-                binding.seal = [0; SEAL_BYTES];
-            }
-        }
-        epochs::begin(&mut c.epochs, c.tail_batch, end.next(), c.epoch);
-        c.active.reserve(self.geometry.active_extents_max as usize);
-        self.open(report);
-    }
-
-    /// Fills in the regions in use that the walk has not read.
-    fn add_unread_regions(
-        &mut self,
-        tail: RegionSequence,
-        head: RegionSequence,
-        end: BatchSequence,
-    ) {
-        self.regions.continue_at(tail, head);
-        let mut first_batch = end.next();
-        for sequence in tail.until(head).rev() {
-            let region = self.regions.place_mut(sequence);
-            if region.sequence != sequence || region.first_batch == BatchSequence::NONE {
-                *region = Region { sequence, first_batch, ..Region::default() };
-            }
-            region.last_batch = end;
-            first_batch = region.first_batch;
-        }
-        if head > tail {
-            self.regions.place_mut(tail).first_batch = self.superblock.contents.tail_batch;
-        }
+        self.scan[region as usize] = scan;
     }
 }

@@ -12,7 +12,9 @@
 //! in the regions given back is durable, too. The tail follows when the cache has forgotten the region's records: until then its index may
 //! lead readers there.
 
+use crate::commit::Commit;
 use crate::geometry::Geometry;
+use crate::io::Io;
 use crate::key::{BlockKey, Position};
 use crate::log::{Log, Phase};
 use crate::sabotage::Bug;
@@ -261,6 +263,20 @@ impl Regions {
         self.tail = self.tail.next();
     }
 
+    /// A superblock with this tail is durable: the regions before it are free.
+    pub fn free_until(&mut self, tail: RegionSequence, io: &mut Io) {
+        io.stats.regions_reclaimed += tail - self.freed;
+        for sequence in self.freed.until(tail) {
+            io.tell(Event::RegionFreed { region: self.number(sequence) });
+        }
+        self.freed = tail;
+    }
+
+    /// Whether a sync would let the tail move, or is due.
+    pub fn wants_sync(&self, commit: &Commit) -> bool {
+        commit.would_cover_batch(self.release_batch) || commit.would_cover_batch(self.checkpoint)
+    }
+
     /// Sequence of the first batch of the region that the next superblock calls the tail.
     pub fn tail_batch(&self, next_batch: BatchSequence) -> BatchSequence {
         if self.tail_wanted < self.end() {
@@ -313,19 +329,20 @@ impl Log {
         let mut progress = false;
         let wanted = running || !self.queue.is_empty();
         if self.batches.is_idle() || !self.regions.only_open() {
-            while let Some(region) = self.regions.next_reclaim(self.commit.complete_batch, wanted) {
-                self.events.push_back(Event::Reclaim { region });
+            while let Some(region) = self.regions.next_reclaim(self.commit.complete_batch(), wanted)
+            {
+                self.io.tell(Event::Reclaim { region });
                 progress = true;
             }
         }
         let r = &mut self.regions;
-        let early = self.sabotage.is(Bug::RegionReusedEarly);
-        if r.released > r.tail_wanted && (early || self.commit.durable_batch >= r.release_batch) {
+        let early = self.io.sabotage.is(Bug::RegionReusedEarly);
+        if r.released > r.tail_wanted && (early || self.commit.durable_batch() >= r.release_batch) {
             r.tail_wanted = r.released;
             self.superblock.touch();
             progress = true;
         }
-        self.stats.pages_skipped = self.regions.pages_skipped;
+        self.io.stats.pages_skipped = self.regions.pages_skipped;
         progress
     }
 }

@@ -25,10 +25,6 @@ pub(crate) struct Remains {
     step: Step,
     /// Everything that is complete is durable.
     salvaged: bool,
-    /// A sync has failed: a later sync says nothing about earlier writes.
-    pub sync_failed: bool,
-    /// A superblock is being written.
-    pub superblock_in_flight: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -56,9 +52,9 @@ impl Log {
     pub fn salvage(&mut self, ticket: u64) {
         assert!(self.error().is_some(), "only a failed log can be salvaged");
         assert!(self.remains.step == Step::Idle, "an earlier call is still unanswered");
-        if self.remains.sync_failed {
+        if self.commit.has_failed() {
             let result = Err(IoError::Device);
-            return self.events.push_back(Event::Synced { ticket, result });
+            return self.io.tell(Event::Synced { ticket, result });
         }
         self.remains.step = Step::SyncWanted(ticket);
         self.pump();
@@ -78,13 +74,7 @@ impl Log {
         assert!(self.remains.salvaged, "void requires a successful salvage");
         assert!(self.remains.step == Step::Idle, "an earlier call is still unanswered");
         let last = self.batches.next_sequence.previous();
-        let bindings = &mut self.superblock.contents.bindings;
-        for volume in volumes {
-            for binding in bindings.iter_mut().filter(|b| b.volume == volume) {
-                (binding.distrusted, binding.voided) = (last, last);
-                (binding.seal, binding.logged) = ([0; crate::binding::SEAL_BYTES], 0);
-            }
-        }
+        self.superblock.void(volumes, last);
         self.remains.step = Step::VoidWanted(ticket);
         self.pump();
     }
@@ -92,9 +82,9 @@ impl Log {
     /// Begins the requested operation when no earlier one is in the way.
     pub(crate) fn pump_remains(&mut self) -> bool {
         match self.remains.step {
-            Step::SyncWanted(ticket) if !self.is_syncing() => {
+            Step::SyncWanted(ticket) if !self.commit.is_syncing() => {
                 self.remains.step = Step::Syncing(ticket);
-                if self.remains.sync_failed {
+                if self.commit.has_failed() {
                     // (The one that was in flight.)
                     self.end_remains(Err(IoError::Device));
                     return true;
@@ -103,15 +93,15 @@ impl Log {
                 true
             }
             Step::VoidWanted(ticket)
-                if !self.is_syncing() && !self.remains.superblock_in_flight =>
+                if !self.commit.is_syncing() && !self.superblock.is_in_flight() =>
             {
                 self.remains.step = Step::Writing(ticket);
-                if self.sabotage.is(Bug::VoidSkipped) {
+                if self.io.sabotage.is(Bug::VoidSkipped) {
                     self.end_remains(Ok(()));
                     return true;
                 }
                 self.encode_superblock();
-                self.write_superblock_as(Operation::RemainsSuperblock);
+                self.superblock.write(Operation::RemainsSuperblock, &mut self.io);
                 true
             }
             _ => false,
@@ -119,21 +109,19 @@ impl Log {
     }
 
     fn push_remains_sync(&mut self) {
-        self.push_sync(Operation::RemainsSync);
+        self.io.sync(Operation::RemainsSync);
     }
 
     /// A requested operation has ended.
     pub(crate) fn remains_done(&mut self, result: Outcome) {
         match (self.remains.step, result) {
             (Step::Syncing(_), Err(error)) => {
-                self.remains.sync_failed = true;
+                self.commit.salvage(result);
                 self.end_remains(Err(error));
             }
             (Step::Syncing(_), Ok(())) => {
                 self.remains.salvaged = true;
-                let commit = &mut self.commit;
-                commit.durable_serial = commit.complete_serial;
-                commit.durable_batch = commit.complete_batch;
+                self.commit.salvage(result);
                 self.end_remains(Ok(()));
             }
             (Step::Writing(ticket), Ok(())) => {
@@ -143,7 +131,7 @@ impl Log {
             (Step::Settling(ticket), Ok(())) => {
                 self.superblock.note_durable();
                 self.remains.step = Step::Mirroring(ticket);
-                self.write_superblock_as(Operation::RemainsSuperblock);
+                self.superblock.write(Operation::RemainsSuperblock, &mut self.io);
             }
             (Step::Mirroring(ticket), Ok(())) => {
                 self.remains.step = Step::Mirrored(ticket);
@@ -161,7 +149,7 @@ impl Log {
 
     fn end_remains(&mut self, result: Result<(), IoError>) {
         let step = core::mem::take(&mut self.remains.step);
-        self.events.push_back(match step {
+        self.io.tell(match step {
             Step::Syncing(ticket) => Event::Synced { ticket, result },
             Step::Writing(ticket)
             | Step::Settling(ticket)

@@ -143,21 +143,21 @@ impl Log {
     /// batch before the oldest region, all of whose dirty records are on the stores.
     pub fn stamp(&self) -> Stamp {
         let tail = self.regions.tail;
-        let kept = self.geometry.layout() == Layout::Log && tail < self.regions.end();
+        let kept = self.io.geometry.layout() == Layout::Log && tail < self.regions.end();
         let first = match kept {
             true => self.regions.place(tail).first_batch,
             false => BatchSequence::NONE,
         };
         Stamp {
             complete: first.checked_previous().unwrap_or_default(),
-            seen: self.commit.durable_batch,
+            seen: self.commit.durable_batch(),
             generation: self.superblock.known(),
         }
     }
 
     /// The newest batch written so far.
     pub fn complete_batch(&self) -> BatchSequence {
-        self.commit.complete_batch
+        self.commit.complete_batch()
     }
 
     /// The newest batch written so far to a region: a record there, or in the slots layout a record
@@ -179,9 +179,9 @@ impl Log {
     /// follows, although the batch may hold nothing that a client waits for (mappings that move or
     /// are withdrawn).
     pub fn make_durable(&mut self, sequence: BatchSequence) -> bool {
-        self.commit.awaited = self.commit.awaited.max(sequence);
+        self.commit.await_batch(sequence);
         self.pump();
-        sequence <= self.commit.durable_batch
+        sequence <= self.commit.durable_batch()
     }
 
     /// These stamps (volume, number) are durable on their stores. The log has noted
@@ -212,10 +212,10 @@ impl Log {
     /// [`Event::BypassNoted`]: crate::Event::BypassNoted
     pub fn note_bypass(&mut self, volume: Volume) {
         if let Some(error) = self.refusal() {
-            self.events.push_back(Event::BypassNoted { volume, result: Err(error) });
+            self.io.tell(Event::BypassNoted { volume, result: Err(error) });
             return;
         }
-        self.request_bypass_note(volume);
+        self.superblock.note_bypass(volume);
         self.pump();
     }
 

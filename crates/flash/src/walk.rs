@@ -2,8 +2,7 @@
 
 use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind};
 use crate::key::Position;
-use crate::log::Log;
-use crate::recovery::{Recovery, Step};
+use crate::recovery::{Recovery, Restored, Step};
 use crate::regions::{Region, region_seed};
 use crate::sabotage::Bug;
 use crate::sequence::{BatchSequence, RegionSequence};
@@ -40,125 +39,126 @@ pub(crate) struct Verify {
     pub bad: Vec<usize>,
 }
 
-impl Log {
+impl Recovery {
     /// Checks the header where the next batch is expected; reads it if needed.
-    pub(crate) fn walk(&mut self, r: &mut Recovery) {
+    pub(crate) fn walk(&mut self, log: &mut Restored) {
         loop {
-            let at = (r.region_sequence, r.page);
-            let next = r.region_sequence.next();
-            if r.live(next).is_some_and(|next| next.first_batch == r.expected) {
-                (r.region_sequence, r.page) = (next, 1);
+            let at = (self.region_sequence, self.page);
+            let next = self.region_sequence.next();
+            if self.live(next).is_some_and(|next| next.first_batch == self.expected) {
+                (self.region_sequence, self.page) = (next, 1);
             }
-            if r.page == 1 && self.enter_by_directory(r) {
+            if self.page == 1 && self.enter_by_directory(log) {
                 return;
             }
-            if (r.region_sequence, r.page) == at {
+            if (self.region_sequence, self.page) == at {
                 break;
             }
         }
-        let left = self.batches_end(r, r.region_sequence).saturating_sub(r.page);
-        if r.live(r.region_sequence).is_none() || left == 0 {
-            return self.begin_probe(r, None);
+        let left = self.batches_end(log, self.region_sequence).saturating_sub(self.page);
+        if self.live(self.region_sequence).is_none() || left == 0 {
+            return self.begin_probe(log, None);
         }
-        if !r.window.contains(r.region_sequence, r.page) {
-            let pages = if r.small_batches { r.chunk(left) } else { 1 };
-            r.window = Window { region_sequence: r.region_sequence, page: r.page, pages };
-            r.step = Step::Header;
-            let page = self.page_of(r.region_sequence, r.page);
-            return self.push_read(r.header_buffer(), page, pages);
+        if !self.window.contains(self.region_sequence, self.page) {
+            let pages = if self.small_batches { self.chunk(left) } else { 1 };
+            self.window = Window { region_sequence: self.region_sequence, page: self.page, pages };
+            self.step = Step::Header;
+            let page = log.page_of(self.region_sequence, self.page);
+            return log.io.read(self.header_buffer(), page, pages);
         }
-        self.header_read(r);
+        self.header_read(log);
     }
 
     /// The page of a region where its directory begins. No batch lies there, so nothing is lost with
     /// a page of the directory that cannot be read.
-    pub(crate) fn batches_end(&self, r: &Recovery, region_sequence: RegionSequence) -> u32 {
-        let directory_pages = r.live(region_sequence).map_or(0, |scan| scan.directory_pages);
-        self.geometry.region_pages - directory_pages
-    }
-
-    /// The device's page number of a page of a region.
-    pub(crate) fn page_of(&self, region_sequence: RegionSequence, page: u32) -> u32 {
-        self.geometry.region_start(self.regions.number(region_sequence)) + page
+    pub(crate) fn batches_end(&self, log: &Restored, region_sequence: RegionSequence) -> u32 {
+        let directory_pages = self.live(region_sequence).map_or(0, |scan| scan.directory_pages);
+        log.io.geometry.region_pages - directory_pages
     }
 
     /// A header was read: it is the expected one, or the walk stops here.
-    pub(crate) fn header_read(&mut self, r: &mut Recovery) {
-        let page = self.page_of(r.region_sequence, r.page);
-        let page_size = self.geometry.page_size as usize;
-        let from = (r.page - r.window.page) as usize * page_size;
-        let bytes = &self.buffers[r.header_buffer()][from..from + page_size];
-        let found = BatchHeader::decode(bytes, &self.uuid, page, &self.geometry, &mut r.entries);
+    pub(crate) fn header_read(&mut self, log: &mut Restored) {
+        let page = log.page_of(self.region_sequence, self.page);
+        let page_size = log.io.geometry.page_size as usize;
+        let from = (self.page - self.window.page) as usize * page_size;
+        let bytes = &log.io.buffers[self.header_buffer()][from..from + page_size];
+        let found =
+            BatchHeader::decode(bytes, &log.io.uuid, page, &log.io.geometry, &mut self.entries);
         let expected = found.ok().filter(|h| {
-            h.sequence == r.expected
-                && r.counts(h, r.region_sequence, r.page, self.geometry.region_pages)
+            h.sequence == self.expected
+                && self.counts(h, self.region_sequence, self.page, log.io.geometry.region_pages)
         });
         let header = match expected {
             Some(header) => {
-                if r.ahead.contradicts(r.region_sequence, r.page, r.expected, &r.entries) {
-                    r.report.damage.directories.push(r.region_sequence);
+                if self.ahead.contradicts(
+                    self.region_sequence,
+                    self.page,
+                    self.expected,
+                    &self.entries,
+                ) {
+                    self.report.damage.directories.push(self.region_sequence);
                 }
                 header
             }
-            None => match self.batch_from_directory(r) {
+            None => match self.batch_from_directory(log) {
                 Some(header) => {
-                    r.report.damage.repaired.push(header.page);
+                    self.report.damage.repaired.push(header.page);
                     header
                 }
-                None => return self.begin_probe(r, None),
+                None => return self.begin_probe(log, None),
             },
         };
-        r.learn(&header);
-        r.header = Some(header);
-        r.small_batches = header.pages <= SMALL_BATCH_PAGES;
-        self.enter_region(r, &header);
-        if self.geometry.has_slots() {
-            self.note_batch(r, &header);
-            return self.walk(r);
+        self.learn(&header);
+        self.header = Some(header);
+        self.small_batches = header.pages <= SMALL_BATCH_PAGES;
+        self.enter_region(log, &header);
+        if log.io.geometry.has_slots() {
+            self.note_batch(log, &header);
+            return self.walk(log);
         }
-        if r.check || header.sequence > r.known {
-            r.verify.bad.clear();
-            (r.verify.entry, r.verify.done, r.verify.page) = (0, 0, 1);
-            self.read_payload(r);
+        if self.how.check || header.sequence > self.known {
+            self.verify.bad.clear();
+            (self.verify.entry, self.verify.done, self.verify.page) = (0, 0, 1);
+            self.read_payload(log);
         } else {
-            self.accept(r);
+            self.accept(log);
         }
     }
 
     /// Notes the region's seeds and first batch.
-    pub(crate) fn enter_region(&mut self, r: &Recovery, header: &BatchHeader) {
-        let region = self.regions.place_mut(r.region_sequence);
-        if region.sequence != r.region_sequence || region.first_batch == BatchSequence::NONE {
+    pub(crate) fn enter_region(&self, log: &mut Restored, header: &BatchHeader) {
+        let region = log.regions.place_mut(self.region_sequence);
+        if region.sequence != self.region_sequence || region.first_batch == BatchSequence::NONE {
             *region = Region {
-                sequence: r.region_sequence,
+                sequence: self.region_sequence,
                 first_batch: header.sequence,
-                seed: region_seed(&self.uuid, r.region_sequence, header.epoch),
+                seed: region_seed(&log.io.uuid, self.region_sequence, header.epoch),
                 ..Region::default()
             };
         }
     }
 
     /// Requests the next pages of the batch's payloads.
-    fn read_payload(&mut self, r: &mut Recovery) {
-        let header = r.header.expect("a batch is being read");
-        let pages = r.chunk(header.pages - r.verify.page);
+    fn read_payload(&mut self, log: &mut Restored) {
+        let header = self.header.expect("a batch is being read");
+        let pages = self.chunk(header.pages - self.verify.page);
         if pages == 0 {
-            return self.payloads_verified(r);
+            return self.payloads_verified(log);
         }
-        r.step = Step::Payload;
-        self.push_read(r.chunk_buffer(), header.page + r.verify.page, pages);
+        self.step = Step::Payload;
+        log.io.read(self.chunk_buffer(), header.page + self.verify.page, pages);
     }
 
     /// Continues the checksums over the pages read.
-    pub(crate) fn payload_read(&mut self, r: &mut Recovery) {
-        let header = r.header.expect("a batch is being read");
-        let page_size = self.geometry.page_size;
-        let pages = r.chunk(header.pages - r.verify.page);
-        let (start, end) = (r.verify.page * page_size, (r.verify.page + pages) * page_size);
-        let bytes = &self.buffers[r.chunk_buffer()];
-        let number = self.regions.number(r.region_sequence);
-        let v = &mut r.verify;
-        while let Some(entry) = r.entries.get(v.entry) {
+    pub(crate) fn payload_read(&mut self, log: &mut Restored) {
+        let header = self.header.expect("a batch is being read");
+        let page_size = log.io.geometry.page_size;
+        let pages = self.chunk(header.pages - self.verify.page);
+        let (start, end) = (self.verify.page * page_size, (self.verify.page + pages) * page_size);
+        let bytes = &log.io.buffers[self.chunk_buffer()];
+        let number = log.regions.number(self.region_sequence);
+        let v = &mut self.verify;
+        while let Some(entry) = self.entries.get(v.entry) {
             if entry.kind == EntryKind::Data {
                 let at = u32::from(entry.offset) * page_size + v.done;
                 if at >= end {
@@ -166,9 +166,9 @@ impl Log {
                 }
                 if v.done == 0 {
                     let position = position_of(&header, entry);
-                    v.crc = self.regions.payload_seed(number, entry.key, position);
+                    v.crc = log.regions.payload_seed(number, entry.key, position);
                 }
-                let wanted = self.geometry.payload_bytes(entry.valid);
+                let wanted = log.io.geometry.payload_bytes(entry.valid);
                 let take = (wanted - v.done).min(end - at);
                 let from = (at - start) as usize;
                 v.crc = crc32c::crc32c_append(v.crc, &bytes[from..from + take as usize]);
@@ -176,8 +176,8 @@ impl Log {
                 if v.done < wanted {
                     break;
                 }
-                r.report.payloads_verified += 1;
-                if v.crc != entry.checksum && !self.sabotage.is(Bug::ChecksumIgnoredAtRecovery) {
+                self.report.payloads_verified += 1;
+                if v.crc != entry.checksum && !log.io.sabotage.is(Bug::ChecksumIgnoredAtRecovery) {
                     v.bad.push(v.entry);
                 }
             }
@@ -185,75 +185,75 @@ impl Log {
             v.done = 0;
         }
         v.page += pages;
-        self.read_payload(r);
+        self.read_payload(log);
     }
 
     /// All payloads of the batch were verified.
-    fn payloads_verified(&mut self, r: &mut Recovery) {
-        let header = r.header.expect("a batch is being read");
-        if r.verify.bad.is_empty() {
-            self.accept(r);
-        } else if header.sequence <= r.known {
-            self.accept_damaged(r);
+    fn payloads_verified(&mut self, log: &mut Restored) {
+        let header = self.header.expect("a batch is being read");
+        if self.verify.bad.is_empty() {
+            self.accept(log);
+        } else if header.sequence <= self.known {
+            self.accept_damaged(log);
         } else {
-            self.begin_probe(r, Some(header));
+            self.begin_probe(log, Some(header));
         }
     }
 
     /// The batch was durable, but some of its payloads fail. Its records are returned all the same
     /// (a newer record must hide an older one; reading it fails).
-    pub(crate) fn accept_damaged(&mut self, r: &mut Recovery) {
-        let header = r.header.expect("a batch is being read");
-        for &n in &r.verify.bad {
-            let entry = &r.entries[n];
-            r.report.damage.payloads.push((entry.key, position_of(&header, entry)));
+    pub(crate) fn accept_damaged(&mut self, log: &mut Restored) {
+        let header = self.header.expect("a batch is being read");
+        for &n in &self.verify.bad {
+            let entry = &self.entries[n];
+            self.report.damage.payloads.push((entry.key, position_of(&header, entry)));
         }
-        self.accept(r);
+        self.accept(log);
     }
 
     /// Returns the batch's records and continues after it.
-    fn accept(&mut self, r: &mut Recovery) {
-        let header = r.header.take().expect("a batch is being read");
-        let entries = core::mem::take(&mut r.entries);
-        self.give(r, &header, &entries);
-        r.entries = entries;
-        r.last_region = Some(r.region_sequence);
-        r.page += header.pages;
-        r.expected = r.expected.next();
-        self.walk(r);
+    fn accept(&mut self, log: &mut Restored) {
+        let header = self.header.take().expect("a batch is being read");
+        let entries = core::mem::take(&mut self.entries);
+        self.give(log, &header, &entries);
+        self.entries = entries;
+        self.last_region = Some(self.region_sequence);
+        self.page += header.pages;
+        self.expected = self.expected.next();
+        self.walk(log);
     }
 
     /// Gives the records of a batch.
-    pub(crate) fn give(&mut self, r: &mut Recovery, header: &BatchHeader, entries: &[Entry]) {
+    pub(crate) fn give(&mut self, log: &mut Restored, header: &BatchHeader, entries: &[Entry]) {
         for entry in entries {
             let key = entry.key;
-            let voided = r.voids(key.volume(), header.sequence);
+            let voided = self.voids(key.volume(), header.sequence);
             // What an older copy of a store has of it.
-            let lacks = r.lacks(key.volume());
+            let lacks = self.lacks(key.volume());
             let has = lacks.is_some_and(|has| header.sequence <= has);
-            let clean = header.sequence <= r.superblock.clean_before || voided || has;
+            let clean = header.sequence <= self.superblock.clean_before || voided || has;
             let dirty = if clean { 0 } else { entry.dirty };
             let record = entry.kind == EntryKind::Data || dirty != 0;
-            let active = record && self.activity.contains(key);
-            let distrusted = active || r.distrusts(key.volume(), header.sequence);
+            let active = record && log.activity.contains(key);
+            let distrusted = active || self.distrusts(key.volume(), header.sequence);
             if !record || distrusted && dirty == 0 {
-                r.report.distrusted += u64::from(record);
+                self.report.distrusted += u64::from(record);
                 if active {
-                    self.activity.distrust(key);
+                    log.activity.distrust(key);
                 }
-                r.report.tombstones += 1;
-                self.events.push_back(Event::RecoveredTombstone { key });
+                self.report.tombstones += 1;
+                log.io.tell(Event::RecoveredTombstone { key });
                 continue;
             }
             if active {
                 // Of a run that wrote back: newer than any direct write, and than any record
                 // distrusted so far.
-                r.report.dirty_in_active += 1;
-                self.activity.record_appended(key);
+                self.report.dirty_in_active += 1;
+                log.activity.record_appended(key);
             }
-            r.report.records += 1;
-            r.report.lost += u64::from(dirty & !entry.valid != 0);
-            self.events.push_back(Event::Recovered(Record {
+            self.report.records += 1;
+            self.report.lost += u64::from(dirty & !entry.valid != 0);
+            log.io.tell(Event::Recovered(Record {
                 key,
                 position: position_of(header, entry),
                 valid: entry.valid,
@@ -263,7 +263,7 @@ impl Log {
                 adds: lacks.is_some(),
             }));
         }
-        r.report.batches += 1;
+        self.report.batches += 1;
     }
 }
 

@@ -10,8 +10,8 @@ const HEART: [(&str, usize); 2] = [("crates/cache/src", 500), ("crates/flash/src
 /// Most files that methods of one type, and functions whose first parameter is `&mut` of it, lie in.
 const FILES_MAX: usize = 3;
 /// Types that lie in more, and in how many. A number may only fall.
-const WIDE: [(&str, usize); 5] =
-    [("Cleaner", 5), ("Log", 18), ("Shard", 6), ("Tiers", 12), ("World", 8)];
+const WIDE: [(&str, usize); 6] =
+    [("Cleaner", 5), ("Log", 12), ("Recovery", 5), ("Shard", 6), ("Tiers", 12), ("World", 8)];
 
 /// The place of the heart that this file is in, and the most lines it may have, if the rules apply to it.
 fn place(path: &Path) -> Option<(&'static str, usize)> {
@@ -54,7 +54,9 @@ pub fn check_records(files: &[(PathBuf, String)]) -> Vec<Violation> {
     let homes = homes(files);
     let mut found = Vec::new();
     for (name, recorded) in WIDE {
-        let count = homes.iter().find(|((_, n), _)| *n == name).map_or(0, |(_, files)| files.len());
+        // (Types of both crates may have the name.)
+        let counts = homes.iter().filter(|((_, n), _)| *n == name).map(|(_, files)| files.len());
+        let count = counts.max().unwrap_or(0);
         if count < recorded {
             let message = format!("`{name}` is changed in {count} files: lower the record");
             found.push(Violation::new(Path::new("tests/tidy/src/walls.rs"), 0, message));

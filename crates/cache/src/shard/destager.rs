@@ -38,6 +38,15 @@ use carry::Carrying;
 pub(super) use stretch::Unread;
 use stretch::{Member, Stretch};
 
+/// Why records of a region are appended again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Purpose {
+    /// They are still needed: the region can be released only without them.
+    CarryOn,
+    /// They are clean, and worth keeping.
+    Reinsert,
+}
+
 /// The target of a cleaning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {

@@ -27,7 +27,7 @@ struct Resolved {
 impl Log {
     /// Emits the events of batches that are complete together with all before them.
     pub(super) fn resolve_batches(&mut self) {
-        if self.sabotage.is(Bug::BatchesSwapped) {
+        if self.io.sabotage.is(Bug::BatchesSwapped) {
             let all = &self.batches.all;
             let order = self.batches.order.make_contiguous();
             order.sort_by_key(|&index| all[index].state != State::Written);
@@ -66,11 +66,8 @@ impl Log {
             }
         }
         if resolved.error.is_none() {
-            // The maximum matters only under sabotage, which changes the order.
-            let commit = &mut self.commit;
-            commit.complete_serial = commit.complete_serial.max(last_serial);
-            commit.complete_batch = commit.complete_batch.max(resolved.sequence);
-            self.stats.batches += 1;
+            self.commit.complete(last_serial, resolved.sequence);
+            self.io.stats.batches += 1;
             let all = entries.iter().map(|e| e.entry);
             self.list_batch(resolved.region_sequence, resolved.sequence, all);
         }
@@ -78,19 +75,19 @@ impl Log {
     }
 
     fn count_entry(&mut self, e: &InBatch, carried: bool) {
-        self.stats.entries += 1;
-        self.stats.tombstones += u64::from(e.entry.kind == EntryKind::Tombstone);
+        self.io.stats.entries += 1;
+        self.io.stats.tombstones += u64::from(e.entry.kind == EntryKind::Tombstone);
         if e.note.is_none() {
-            let bytes = u64::from(self.geometry.payload_bytes(e.entry.valid));
-            self.stats.payload_bytes += bytes;
-            self.stats.carried_bytes += if carried { bytes } else { 0 };
+            let bytes = u64::from(self.io.geometry.payload_bytes(e.entry.valid));
+            self.io.stats.payload_bytes += bytes;
+            self.io.stats.carried_bytes += if carried { bytes } else { 0 };
         }
     }
 
     /// An entry without a payload: a mapping that has moved, or the end of one.
     fn resolve_note(&mut self, note: &Note, batch: Resolved) {
         match (note.moved, batch.error) {
-            (Some(moved), error) => self.events.push_back(Event::Moved {
+            (Some(moved), error) => self.io.tell(Event::Moved {
                 ticket: moved.ticket,
                 key: moved.key,
                 position: moved.position,
@@ -108,7 +105,7 @@ impl Log {
     /// An append whose owner waits for it.
     fn resolve_append(&mut self, e: &InBatch, batch: Resolved) {
         let Some(ticket) = e.ticket else { return };
-        let slots = self.geometry.has_slots();
+        let slots = self.io.geometry.has_slots();
         let position = match e.entry.kind {
             EntryKind::Data if slots => self.cells.position(e.entry.cell),
             EntryKind::Data => Position(batch.header_page + u32::from(e.entry.offset)),
@@ -119,7 +116,7 @@ impl Log {
         if slots && batch.error.is_none() && position.is_some() {
             self.cells.unheard.push_back((batch.region, e.entry.key));
         }
-        self.events.push_back(match batch.error {
+        self.io.tell(match batch.error {
             Some(error) => Event::AppendFailed { ticket, error },
             None => Event::Appended { ticket, position, checksum: e.entry.checksum },
         });

@@ -18,7 +18,7 @@ use forebay_flash::sabotage::{Bug, Sabotage};
 use forebay_flash::{Append, BlockKey, Geometry, Position};
 
 use super::sorting::Sorting;
-use super::{Destager, owed};
+use super::{Destager, Purpose, owed};
 use crate::shard::ShardContext;
 use crate::shard::blocks::FlashRecord;
 use crate::shard::entry::{DOUBTFUL, Entry, EntryId, UNREADABLE};
@@ -74,8 +74,7 @@ pub(super) struct Carrying {
     choice: Choice,
     /// Pages of the log that they may take; once they are chosen, those that they take.
     pages: u32,
-    /// Records are being inserted again, not carried on.
-    again: bool,
+    purpose: Purpose,
     /// A batch of them has been closed.
     closed: bool,
     /// Blocks of the batch with a transfer in progress.
@@ -97,7 +96,7 @@ impl Carrying {
             sorting: Sorting::new(most),
             choice: Choice::Ordering,
             pages: 0,
-            again: false,
+            purpose: Purpose::CarryOn,
             closed: false,
             blocks: Vec::new(),
             unread: false,
@@ -129,7 +128,7 @@ impl Destager {
         // Records are taken from the end of the list, so the first comes last.
         left.reverse();
         self.chosen = left;
-        (self.carrying.unread, self.carrying.again) = (false, false);
+        (self.carrying.unread, self.carrying.purpose) = (false, Purpose::CarryOn);
         self.carrying.refused = false;
     }
 
@@ -191,7 +190,7 @@ impl Destager {
     pub fn reinsert_choose(&mut self, tiers: &mut Tiers, region: u32, pages: u32) {
         let carrying = &mut self.carrying;
         carrying.hot.clear();
-        (carrying.again, carrying.closed) = (true, false);
+        (carrying.purpose, carrying.closed) = (Purpose::Reinsert, false);
         (carrying.choice, carrying.pages) = (Choice::Collecting, pages);
         tiers.blocks.begin_walk(region);
     }
@@ -268,10 +267,12 @@ impl Destager {
             }
         }
         if self.carrying.blocks.is_empty() {
-            // If records are left, other transfers hold the frames and will give them back.
-            let done = self.carrying.hot.is_empty();
-            self.carrying.again = !done;
-            return if done { CarryState::Done } else { CarryState::Busy };
+            if !self.carrying.hot.is_empty() {
+                // Other transfers hold the frames, and will give them back.
+                return CarryState::Busy;
+            }
+            self.carrying.purpose = Purpose::CarryOn;
+            return CarryState::Done;
         }
         if self.carrying.reads == 0 && !self.carrying.closed {
             self.carrying.closed = true;
@@ -319,7 +320,7 @@ impl Destager {
     ) {
         let e = &tiers.blocks[id];
         let (key, dirty) = (e.key(), e.flash_dirty());
-        let lost = !self.carrying.again && is_lost(e);
+        let lost = self.carrying.purpose == Purpose::CarryOn && is_lost(e);
         let kind = match lost {
             true => Kind::Carry { position, valid: 0, dirty },
             false => Kind::CarryRead { position },
@@ -330,7 +331,7 @@ impl Destager {
         };
         self.carrying.blocks.push(key);
         if lost {
-            return hand_on(tiers, context, t, Frame::NONE, false);
+            return hand_on(tiers, context, t, Frame::NONE, Purpose::CarryOn);
         }
         let bounce = tiers.transfers.take_bounce().expect("a bounce frame is available");
         tiers.transfers[t].bounce = Some(bounce);
@@ -359,10 +360,10 @@ impl Destager {
             let (valid, dirty) = (e.flash_valid(), e.flash_dirty());
             tiers.transfers[t].kind = Kind::Carry { position, valid, dirty };
             let frame = tiers.transfers[t].bounce.expect("a record was read");
-            hand_on(tiers, context, t, frame, self.carrying.again);
+            hand_on(tiers, context, t, frame, self.carrying.purpose);
             return false;
         }
-        if end.is_err() && !self.carrying.again {
+        if end.is_err() && self.carrying.purpose == Purpose::CarryOn {
             self.carrying.unread = true;
             tiers.flash.note_unreadable(&mut tiers.blocks, key);
         }
@@ -385,7 +386,7 @@ impl Destager {
         let id = tiers.blocks.find_at(key, from);
         let log = context.log.as_deref().expect("a record needs a log");
         let moved = id.map(|_| (log.region_of(from), log.region_of(to.position)));
-        if self.carrying.again {
+        if self.carrying.purpose == Purpose::Reinsert {
             if let Some(id) = id {
                 context.stats.reinserted += 1;
                 tiers.flash.reinserted(&mut tiers.blocks, context, id, to);
@@ -471,13 +472,13 @@ fn comes_before(
         })
 }
 
-/// Gives the log a record that is carried on, or inserted `again`.
+/// Gives the log a record that is appended again.
 fn hand_on(
     tiers: &Tiers,
     context: &mut ShardContext<'_>,
     t: TransferIndex,
     frame: Frame,
-    again: bool,
+    purpose: Purpose,
 ) {
     let Kind::Carry { valid, dirty, .. } = tiers.transfers[t].kind else {
         unreachable!("the transfer carries a record")
@@ -485,7 +486,10 @@ fn hand_on(
     let (ticket, key) = (tiers.transfers.ticket(t), tiers.transfers[t].key);
     let log = context.log.as_deref_mut().expect("a record needs a log");
     let append = Append { ticket, key, valid, dirty, frame, urgent: true };
-    if again { log.reinsert(append) } else { log.carry(append) }
+    match purpose {
+        Purpose::CarryOn => log.carry(append),
+        Purpose::Reinsert => log.reinsert(append),
+    }
 }
 
 /// Whether the carried entry only says that the record is lost.

@@ -1,0 +1,155 @@
+//! What all parts of the log share: the shape of the device, the metadata buffers, the counters, and the
+//! effects and events that go out. It decides nothing.
+
+use crate::geometry::Geometry;
+use crate::operation::Operation;
+use crate::sabotage::Sabotage;
+use crate::types::{Event, LogStats};
+use forebay_effect::{Device, Effect, EffectQueue, Frame, MetaBuffer, Place, Segment};
+use std::collections::VecDeque;
+
+/// See the module.
+pub(crate) struct Io {
+    pub geometry: Geometry,
+    pub uuid: [u8; 16],
+    pub stats: LogStats,
+    pub sabotage: Sabotage,
+    /// There are no bytes: payloads have no checksums (they are 0), and writes have no memory operands.
+    pub without_bytes: bool,
+    /// The metadata buffers, by number: the superblock's, the batches', the directory's, recovery's.
+    pub buffers: Vec<Box<[u8]>>,
+    effects: EffectQueue,
+    events: VecDeque<Event>,
+    /// The memory operands of the next write.
+    segments: Vec<Segment>,
+}
+
+impl Io {
+    pub fn new(geometry: Geometry, buffer_sizes: Vec<usize>, events: usize) -> Io {
+        Io {
+            geometry,
+            uuid: [0; 16],
+            stats: LogStats { page_size: geometry.page_size, ..LogStats::default() },
+            sabotage: Sabotage::default(),
+            without_bytes: false,
+            buffers: buffer_sizes.into_iter().map(|n| vec![0; n].into_boxed_slice()).collect(),
+            effects: EffectQueue::default(),
+            events: VecDeque::with_capacity(events),
+            segments: Vec::new(),
+        }
+    }
+
+    pub fn leave_out_bytes(&mut self) {
+        self.without_bytes = true;
+        self.effects.leave_out_segments();
+    }
+
+    /// Emits an event.
+    pub fn tell(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    #[inline]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The event after `n` others.
+    #[inline]
+    pub fn upcoming_event(&self, n: usize) -> Option<&Event> {
+        self.events.get(n)
+    }
+
+    /// Starts over at the beginning of the queue of events, which is large: its beginning is still near.
+    pub fn rewind_events(&mut self) {
+        if self.events.is_empty() {
+            self.events.clear();
+        }
+    }
+
+    #[inline]
+    pub fn has_effects(&self) -> bool {
+        !self.effects.is_empty()
+    }
+
+    /// The next effect; its memory operands replace what `segments` holds.
+    #[inline]
+    pub fn next_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
+        self.effects.pop(segments)
+    }
+
+    /// Adds a run of bytes in a metadata buffer to the next write.
+    pub fn add_meta(&mut self, buffer: usize, offset: u32, length: u32) {
+        self.segments.push(meta_segment(buffer, offset, length));
+    }
+
+    /// Adds the payload of a frame to the next write, up to the end of its last page.
+    pub fn add_payload(&mut self, frame: Frame, valid: u16) {
+        payload_segments(&self.geometry, frame, valid, &mut self.segments);
+        let bytes = self.geometry.payload_pages(valid) * self.geometry.page_size;
+        self.add_void(bytes - self.geometry.payload_bytes(valid));
+    }
+
+    /// Adds bytes of no meaning to the next write.
+    pub fn add_void(&mut self, length: u32) {
+        if length != 0 {
+            self.segments.push(Segment { place: Place::Void, length });
+        }
+    }
+
+    /// Issues a write of what was added.
+    pub fn write(&mut self, operation: Operation, page: u32, pages: u32) {
+        let page_size = self.geometry.page_size;
+        let length = pages * page_size;
+        let bytes = || self.segments.iter().map(|s| s.length).sum::<u32>();
+        debug_assert!(self.without_bytes || bytes() == length, "{} of {length} bytes", bytes());
+        let offset = u64::from(page) * u64::from(page_size);
+        let token = operation.token();
+        let effect = Effect::Write { token, device: Device::Flash, offset, length };
+        self.effects.push_slice(effect, &self.segments);
+        self.segments.clear();
+    }
+
+    /// Issues a read of pages into a metadata buffer, for recovery.
+    pub fn read(&mut self, buffer: usize, page: u32, pages: u32) {
+        let length = pages * self.geometry.page_size;
+        let offset = u64::from(page) * u64::from(self.geometry.page_size);
+        let token = Operation::RecoveryRead { buffer: buffer as u16 }.token();
+        let effect = Effect::Read { token, device: Device::Flash, offset, length };
+        self.effects.push_with(effect, [meta_segment(buffer, 0, length)]);
+    }
+
+    /// Issues a sync.
+    pub fn sync(&mut self, operation: Operation) {
+        self.effects.push(Effect::Sync { token: operation.token(), device: Device::Flash });
+    }
+
+    /// Requests the checksum of a frame's payload.
+    pub fn checksum(&mut self, operation: Operation, seed: u32, frame: Frame, valid: u16) {
+        payload_segments(&self.geometry, frame, valid, &mut self.segments);
+        let effect = Effect::Checksum { token: operation.token(), seed };
+        self.effects.push_slice(effect, &self.segments);
+        self.segments.clear();
+    }
+}
+
+fn meta_segment(buffer: usize, offset: u32, length: u32) -> Segment {
+    Segment { place: Place::Meta { buffer: MetaBuffer(buffer as u32), offset }, length }
+}
+
+/// The valid granules of a frame as runs of bytes.
+fn payload_segments(g: &Geometry, frame: Frame, valid: u16, out: &mut Vec<Segment>) {
+    let granule = g.granule_bytes();
+    let mut rest = u32::from(valid);
+    while rest != 0 {
+        let first = rest.trailing_zeros();
+        let run = (rest >> first).trailing_ones();
+        rest &= !(((1u32 << run) - 1) << first);
+        let place = Place::Frame { frame, offset: first * granule };
+        out.push(Segment { place, length: run * granule });
+    }
+}

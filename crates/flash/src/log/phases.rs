@@ -1,0 +1,266 @@
+//! How the log starts and stops: formatting, recovery, the first superblock of an epoch, the clean stop.
+
+use super::{Log, Phase};
+use crate::binding::{Binding, SEAL_BYTES};
+use crate::epochs::{self, FIRST_EPOCH};
+use crate::format::superblock::Superblock;
+use crate::operation::Operation;
+use crate::recovery::{End, HowToRecover, Recovery, Restored};
+use crate::regions::Region;
+use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
+use crate::stamp::judge;
+use crate::types::{Event, LogError, OnDamage, RecoveryReport};
+use forebay_effect::{IoError, Outcome};
+
+impl Log {
+    /// Sets up an empty log.
+    pub(super) fn format(&mut self, uuid: [u8; 16], bindings: Vec<Binding>) {
+        let g = &self.io.geometry;
+        let room = crate::format::superblock::bindings_max(g) as usize;
+        assert!(bindings.len() <= room, "the superblock holds at most {room} volumes");
+        let mut starts = Vec::with_capacity(epochs::EPOCHS_MAX + 1);
+        epochs::begin(&mut starts, BatchSequence::FIRST, BatchSequence::FIRST, FIRST_EPOCH);
+        self.io.uuid = uuid;
+        let cells = g.slots;
+        self.cells.begin(&uuid, 0..cells);
+        let g = &self.io.geometry;
+        self.superblock.contents = Superblock {
+            layout: g.layout().number(),
+            clean: false,
+            uuid,
+            generation: SuperblockGeneration::NONE,
+            epoch: FIRST_EPOCH,
+            block_size: g.block_size,
+            page_size: g.page_size,
+            region_pages: g.region_pages,
+            regions: g.regions,
+            superblock_pages: g.superblock_pages,
+            slots: g.slots,
+            extent_bytes: g.extent_bytes,
+            tail_region: RegionSequence::FIRST,
+            tail_batch: BatchSequence::FIRST,
+            synced: BatchSequence::NONE,
+            clean_before: BatchSequence::NONE,
+            epochs: starts,
+            active: Vec::with_capacity(g.active_extents_max as usize),
+            bindings,
+        };
+        if !self.io.without_bytes {
+            self.superblock.erase_former_copies();
+        }
+        let bindings = self.superblock.contents.bindings.clone();
+        let report = RecoveryReport { uuid, clean: true, bindings, ..RecoveryReport::default() };
+        self.open(Box::new(report));
+    }
+
+    /// Makes the superblock of the new epoch durable in both copies; then the log is ready.
+    pub(super) fn open(&mut self, mut report: Box<RecoveryReport>) {
+        report.epoch = self.superblock.contents.epoch;
+        let version = self.superblock.settle();
+        self.phase = Phase::Opening { version, report };
+    }
+
+    /// Clean stop, first step.
+    pub(super) fn begin_stop(&mut self) {
+        self.queue.close_through = self.queue.last_serial;
+        self.phase = Phase::Draining;
+        self.activity.stop(&mut self.io);
+    }
+
+    pub(super) fn begin_recovery(&mut self, how: HowToRecover) {
+        self.phase = Phase::Recovering;
+        let check = how.check;
+        let mut r = Box::new(Recovery::new(
+            how,
+            self.directory_buffer() + 1,
+            &self.io.geometry,
+            &self.options,
+        ));
+        let (_, mut log) = self.recovering_parts();
+        if check {
+            r.read_superblocks(&mut log);
+        } else {
+            log.io.sync(Operation::RecoverySync);
+        }
+        self.recovery = Some(r);
+    }
+
+    /// The sync before the first read has ended.
+    pub(super) fn recovery_synced(&mut self, result: Outcome) {
+        let (Some(recovery), mut log) = self.recovering_parts() else {
+            return; // The start was abandoned.
+        };
+        match result {
+            Ok(()) => recovery.read_superblocks(&mut log),
+            Err(error) => recovery.refuse(LogError::Io(error)),
+        }
+        self.end_recovery();
+    }
+
+    /// A read of recovery has ended.
+    pub(super) fn recovery_read(&mut self, buffer: usize, result: Outcome) {
+        let (Some(recovery), mut log) = self.recovering_parts() else { return };
+        recovery.read_done(buffer, result, &mut log);
+        self.end_recovery();
+    }
+
+    /// The recovery under way, and the parts of the log that it restores.
+    fn recovering_parts(&mut self) -> (Option<&mut Recovery>, Restored<'_>) {
+        let log = Restored {
+            options: &self.options,
+            io: &mut self.io,
+            regions: &mut self.regions,
+            cells: &mut self.cells,
+            activity: &mut self.activity,
+        };
+        (self.recovery.as_deref_mut(), log)
+    }
+
+    /// Acts when recovery has ended.
+    fn end_recovery(&mut self) {
+        match self.recovery.as_mut().and_then(|r| r.end.take()) {
+            None => {}
+            Some(End::Refused(error)) => self.refuse(error),
+            Some(End::Found) => {
+                let mut r = self.recovery.take().expect("it has just ended");
+                self.finish_recovery(&mut r);
+            }
+        }
+    }
+
+    /// The start has failed; nothing was written.
+    fn refuse(&mut self, error: LogError) {
+        self.recovery = None;
+        self.phase = Phase::Closed;
+        self.io.tell(Event::Failed(error));
+    }
+
+    /// The log ends before batch `r.expected`: decides that, and makes it durable.
+    fn finish_recovery(&mut self, r: &mut Recovery) {
+        let end = r.expected.previous();
+        let tail = r.superblock.tail_region;
+        let head = r.last_region.map_or(tail, RegionSequence::next);
+        r.report.epoch = r.superblock.epoch;
+        r.report.bindings.clone_from(&r.superblock.bindings);
+        r.report.regions_used = (head - tail) as u32;
+        r.report.newest_batch = end;
+        let mut report = core::mem::take(&mut r.report);
+        self.io.uuid = r.superblock.uuid;
+        self.superblock.contents = core::mem::take(&mut r.superblock);
+        if r.how.check {
+            self.phase = Phase::Closed;
+            self.io.tell(Event::Ready(report));
+            return;
+        }
+        if !report.damage.is_by_name() && self.options.on_damage == OnDamage::Refuse {
+            return self.refuse(LogError::Damaged(report));
+        }
+        if let Err(error) = judge(&r.how.stores, &self.superblock.contents, end, &mut report) {
+            return self.refuse(error);
+        }
+        r.how.changed.extend(report.outdated.iter().map(|o| o.0));
+        self.add_unread_regions(tail, head, end);
+        self.batches.next_sequence = end.next();
+        // What was read is durable: it was synced before. Where payloads lie in cells that has to
+        // be said, because what is superseded may be written over from now on.
+        let slots = self.io.geometry.has_slots();
+        self.commit.continue_at(end, if slots { end } else { r.known.min(end) });
+        self.superblock.continue_after(r.copy);
+        let c = &mut self.superblock.contents;
+        c.epoch = c.next_epoch();
+        c.clean = false;
+        c.clean_before = c.clean_before.min(end);
+        for binding in &mut c.bindings {
+            let changed = r.how.changed.contains(&binding.volume);
+            binding.distrusted = if changed { end } else { binding.distrusted.min(end) };
+            if changed {
+                binding.logged = 0;
+            }
+            binding.voided = r.voided[binding.volume.index()].min(end);
+            if let Some(&size) = r.how.sizes.get(binding.volume.index()) {
+                binding.size = size;
+            }
+            if !r.how.sealed {
+                binding.seal = [0; SEAL_BYTES];
+            }
+        }
+        epochs::begin(&mut c.epochs, c.tail_batch, end.next(), c.epoch);
+        c.active.reserve(self.io.geometry.active_extents_max as usize);
+        self.open(report);
+    }
+
+    /// Fills in the regions in use that the walk has not read.
+    fn add_unread_regions(
+        &mut self,
+        tail: RegionSequence,
+        head: RegionSequence,
+        end: BatchSequence,
+    ) {
+        self.regions.continue_at(tail, head);
+        let mut first_batch = end.next();
+        for sequence in tail.until(head).rev() {
+            let region = self.regions.place_mut(sequence);
+            if region.sequence != sequence || region.first_batch == BatchSequence::NONE {
+                *region = Region { sequence, first_batch, ..Region::default() };
+            }
+            region.last_batch = end;
+            first_batch = region.first_batch;
+        }
+        if head > tail {
+            self.regions.place_mut(tail).first_batch = self.superblock.contents.tail_batch;
+        }
+    }
+
+    /// Continues a start or a stop when the event it waits for has happened.
+    pub(super) fn pump_phase(&mut self) -> bool {
+        match &mut self.phase {
+            Phase::Opening { version, report } if self.superblock.is_settled(*version) => {
+                let report = core::mem::take(report);
+                self.io.tell(Event::Ready(report));
+                self.phase = Phase::Running;
+                if self.stop_wanted {
+                    self.begin_stop();
+                }
+                true
+            }
+            Phase::Draining
+                if self.queue.is_empty()
+                    && self.batches.is_idle()
+                    && !self.directories.is_writing() =>
+            {
+                // Nothing waits for a cell any more. Without its unmapping a record stays, and
+                // is true; without its move it stays where it is.
+                self.fail_notes(IoError::Shutdown);
+                let pages = self.regions.pages_to_spare();
+                let remove = self.activity.append_last_tombstones(pages, &mut self.queue, &self.io);
+                let serial = self.queue.last_serial;
+                self.queue.close_through = serial;
+                self.phase = Phase::Flushing { serial, remove };
+                true
+            }
+            &mut Phase::Flushing { serial, remove } if self.commit.durable_serial() >= serial => {
+                if remove {
+                    self.activity.remove_idle();
+                }
+                self.superblock.contents.clean = true;
+                let version = self.superblock.settle();
+                self.phase = Phase::Closing { version };
+                true
+            }
+            Phase::Closing { version }
+                if self.superblock.is_settled(*version) && !self.directories.is_writing() =>
+            {
+                self.phase = Phase::Closed;
+                self.io.tell(Event::Stopped { result: Ok(()) });
+                true
+            }
+            Phase::Sealing { version, ticket } if self.superblock.is_settled(*version) => {
+                let ticket = *ticket;
+                self.phase = Phase::Closed;
+                self.io.tell(Event::Bound { ticket, result: Ok(()) });
+                true
+            }
+            _ => false,
+        }
+    }
+}
