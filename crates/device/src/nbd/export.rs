@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use forebay_block::{Content, ContentRun, Flags, Op};
-use forebay_effect::IoError;
+use forebay_effect::{IoError, Outcome};
 use forebay_nbd::{NbdUri, StatusExtent, StatusFlags, TransmissionFlags};
 
 use super::connection::{Connection, Ended, Job};
@@ -61,7 +61,8 @@ enum Asker {
 }
 
 impl Export {
-    /// Connects to `nbd://...` or `nbd+unix://...`.
+    /// Connects to `nbd://...` or `nbd+unix://...`. An export without flush can only be read: writes to
+    /// it are refused here, so a sync has nothing to do.
     ///
     /// # Errors
     /// If the address is invalid, or the server cannot be reached, does not have the export,
@@ -119,6 +120,11 @@ impl Export {
     /// Whether the server refuses writes.
     pub fn is_read_only(&self) -> bool {
         self.features.contains(TransmissionFlags::READ_ONLY)
+    }
+
+    /// Whether writes can be made durable.
+    pub fn can_flush(&self) -> bool {
+        self.features.contains(TransmissionFlags::SEND_FLUSH)
     }
 
     /// Whether ranges can be zeroed.
@@ -299,7 +305,10 @@ impl Session {
             self.askers.insert(self.next, (asker, job.tag));
             job.tag = self.next;
             self.next += 1;
-            self.connection.submit(job, ended)?;
+            match self.answer_without_flush(job.op) {
+                Some(result) => ended.push(Ended { job, result }),
+                None => self.connection.submit(job, ended)?,
+            }
         }
         self.connection.send()?;
         if readable {
@@ -307,6 +316,19 @@ impl Session {
             self.connection.send()?;
         }
         Ok(())
+    }
+
+    /// The result of an operation that an export without flush does not get: no write to it could be
+    /// made durable.
+    fn answer_without_flush(&self, op: Op) -> Option<Outcome> {
+        if self.connection.export().features.contains(TransmissionFlags::SEND_FLUSH) {
+            return None;
+        }
+        match op {
+            Op::Read => None,
+            Op::Flush => Some(Ok(())),
+            Op::Write | Op::Trim | Op::WriteZeroes => Some(Err(IoError::ReadOnly)),
+        }
     }
 
     fn deliver(&mut self, ended: &mut Vec<Ended>) {
