@@ -71,6 +71,32 @@ unkit
 kit --filter=fua --filter=noextents eval get_size="echo 64M" pread="head -c \$3 /dev/zero" pwrite="cat >/dev/null" can_write="exit 0" can_flush="exit 3"
 config dram=4MiB backing="$EXPORT" size= layout=none
 refused 1 "no flush" "$FOREBAY" serve --config forebay.toml
+# It serves a volume that is read-only, without a header, and does not fail the other volumes.
+sed -i '/^layout = /a read_only = true' forebay.toml
+reads_zeroes() { # reads_zeroes VOLUME
+    qemu-io -r -f raw -c 'read -P 0 0 4096' -c flush "nbd+unix:///$1?socket=$WORK/nbd.sock" >io.out 2>&1 ||
+        fail "qemu-io: $(cat io.out)"
+}
+start
+nbdinfo "$URI" | grep -q "is_read_only: true" || fail "a server that cannot flush can be written to"
+reads_zeroes vm1
+: >server.log
+stop || fail "no stop with a server that cannot flush: $(cat server.log)"
+! grep -q "lost" server.log || fail "$(cat server.log)"
+rm -f flash.img other.img
+config flash dram=4MiB flash_size=24MiB size=64MiB backing="$WORK/other.img"
+printf '[[volume]]\nname = "vm2"\nbacking = "%s"\nlayout = "none"\nread_only = true\n' "$EXPORT" >>forebay.toml
+start
+io 'write -P 1 0 64k' flush
+reads_zeroes vm2
+ctl destage >/dev/null || fail "a server that cannot flush fails a destage"
+ctl quiesce >/dev/null || fail "a server that cannot flush fails a quiesce"
+ctl quiesce --resume >/dev/null
+io 'write -P 2 0 64k' flush
+stop || fail "no stop with a server that cannot flush: $(cat server.log)"
+[ "$(head -c 1048577 other.img | tail -c 1 | od -An -tu1)" -eq 2 ] || fail "the other volume was not destaged"
+sed -i 's/^layout = "none"/layout = "offset"/' forebay.toml
+refused 1 "no flush.*layout" "$FOREBAY" serve --config forebay.toml
 unkit
 
 # The other server goes while the cache runs: the log, the status and a failed order say so.

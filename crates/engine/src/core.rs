@@ -372,6 +372,20 @@ impl Core {
         config.write_policy.write_back && config.acknowledge == Acknowledge::Dram
     }
 
+    /// Whether flash has all that a stop must keep, so that it may end. Without a flash tier it never does;
+    /// before the flush of a stop, what was answered from memory would be lost.
+    pub fn is_safe_on_flash(&self) -> bool {
+        let flushed = self.cache.flushed().is_some() || !self.answers_from_memory();
+        flushed && self.cache.log_stats().is_some()
+    }
+
+    /// Whether a stop can keep on flash all that clients were told is written, though the stores fail: in
+    /// memory there is nothing that may have to go to a store.
+    pub fn may_give_up_stores(&self) -> bool {
+        let in_memory = self.answers_from_memory() && self.cache.dirty_in_memory() > 0;
+        self.cache.log_stats().is_some() && (self.cache.flushed().is_some() || !in_memory)
+    }
+
     /// Latencies of all sessions, by volume.
     pub fn latency(&self) -> Vec<LatencyRecorder> {
         let mut sum = Vec::new();

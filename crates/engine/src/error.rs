@@ -95,6 +95,17 @@ pub enum EngineError {
         /// Its backing store.
         path: PathBuf,
     },
+    /// A writable export offers no flush, so a header on it could not be made durable.
+    #[error(
+        "volume {volume}: the server of {} offers no flush, so Forebay could not keep its header \
+         there; enable flush on that server, or set layout = \"none\"", path.display()
+    )]
+    HeaderWithoutFlush {
+        /// Name of the volume.
+        volume: String,
+        /// Its backing store.
+        path: PathBuf,
+    },
     /// A device or file cannot be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {

@@ -7,7 +7,10 @@
 //! change none of these go unnoticed, such as writes to a block device that bypass its file system.
 
 use std::fs::Metadata;
-use std::io;
+use std::io::{
+    self,
+    ErrorKind::{InvalidInput, NotConnected},
+};
 use std::os::unix::fs::MetadataExt;
 
 use forebay_flash::{SEAL_BYTES, Seal};
@@ -32,7 +35,7 @@ impl Fingerprint {
     /// Takes the fingerprint of the `size` bytes from `start` on. Unreadable pieces are part of the fingerprint.
     ///
     /// # Errors
-    /// If nothing can be read.
+    /// If nothing can be read, or the session with an NBD server ends, or that server refuses a read.
     pub fn take(area: &HeaderArea, start: u64, size: u64) -> io::Result<Fingerprint> {
         let mut hash = Xxh3::new();
         hash.update(&size.to_le_bytes());
@@ -41,6 +44,10 @@ impl Fingerprint {
             buffer.resize(length as usize, 0);
             match area.read_exact(start + at, &mut buffer) {
                 Ok(()) => any = true,
+                // No sector is unreadable. If this counted as one, the piece would always look the same.
+                Err(error) if matches!(error.kind(), InvalidInput | NotConnected) => {
+                    return Err(error);
+                }
                 Err(error) => {
                     buffer.fill(0xBD);
                     failure = Some(error);

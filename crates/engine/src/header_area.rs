@@ -1,6 +1,8 @@
 //! The location of a backing store's header: a file or block device, or an export.
 
+use std::borrow::Cow;
 use std::fs::{File, Metadata};
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -68,7 +70,17 @@ impl HeaderArea {
         match &self.medium {
             Medium::File(file) => file.read_exact_at(bytes, at),
             Medium::Remote(export) => {
-                export.read_at(bytes, at).map_err(|e| remote_error(export, e))
+                let (lead, whole) = whole_blocks(export, at, bytes.len());
+                let read = |into: &mut [u8]| {
+                    export.read_at(into, at - lead as u64).map_err(|e| remote_error(export, e))
+                };
+                if whole == bytes.len() {
+                    return read(bytes);
+                }
+                let mut blocks = vec![0; whole];
+                read(&mut blocks)?;
+                bytes.copy_from_slice(&blocks[lead..lead + bytes.len()]);
+                Ok(())
             }
         }
     }
@@ -112,8 +124,10 @@ impl HeaderArea {
         }
     }
 
-    /// Writes, durably.
+    /// Writes, durably. An export with larger blocks keeps what is beside the bytes.
     pub fn write(&self, bytes: &[u8], at: u64) -> std::io::Result<()> {
+        let (at, bytes) = self.complete_blocks(at, bytes)?;
+        let bytes = &*bytes;
         self.watched(Verb::Write, at, bytes, || match &self.medium {
             Medium::File(file) => file.write_all_at(bytes, at),
             Medium::Remote(export) => {
@@ -124,6 +138,23 @@ impl HeaderArea {
             Medium::File(file) => file.sync_data(),
             Medium::Remote(export) => export.sync().map_err(|e| remote_error(export, e)),
         })
+    }
+
+    /// The whole logical blocks that hold `bytes` once these are written at `at`, and their place.
+    fn complete_blocks<'a>(
+        &self,
+        at: u64,
+        bytes: &'a [u8],
+    ) -> std::io::Result<(u64, Cow<'a, [u8]>)> {
+        let Medium::Remote(export) = &self.medium else { return Ok((at, bytes.into())) };
+        let (lead, whole) = whole_blocks(export, at, bytes.len());
+        if whole == bytes.len() {
+            return Ok((at, bytes.into()));
+        }
+        let (mut blocks, start) = (vec![0; whole], at - lead as u64);
+        self.read_exact(start, &mut blocks)?;
+        blocks[lead..lead + bytes.len()].copy_from_slice(bytes);
+        Ok((start, blocks.into()))
     }
 
     fn watched(
@@ -144,8 +175,21 @@ impl HeaderArea {
     }
 }
 
+/// How far `at` is from the start of its logical block, and the bytes of the logical blocks that hold `length`
+/// bytes from there on.
+fn whole_blocks(export: &Export, at: u64, length: usize) -> (usize, usize) {
+    let block = export.logical_block() as usize;
+    let lead = (at % block as u64) as usize;
+    (lead, (lead + length).next_multiple_of(block))
+}
+
 fn remote_error(export: &Export, error: DeviceError) -> std::io::Error {
-    std::io::Error::other(export.failure().unwrap_or_else(|| error.to_string()))
+    let kind = match error {
+        DeviceError::Invalid => ErrorKind::InvalidInput,
+        DeviceError::Gone => ErrorKind::NotConnected,
+        _ => ErrorKind::Other,
+    };
+    std::io::Error::new(kind, export.failure().unwrap_or_else(|| error.to_string()))
 }
 
 fn read_area(file: &File, at: u64) -> std::io::Result<Vec<u8>> {

@@ -71,6 +71,7 @@ pub use queries::Contents;
 pub use recognise::{Found, inspect_flash, layout_name};
 pub use session::Session;
 pub use status::{Answered, Backing, Recovering, Status, Tiers, VolumeStatus, Workload};
+pub use stop::HungStores;
 pub use store::{inspect_backing, is_as_left, release_backing};
 pub use table::{Done, Loans, Submission};
 pub use translate::cache_config;

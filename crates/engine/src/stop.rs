@@ -1,6 +1,7 @@
 //! The end of an engine: a stop, or an abrupt end as if the process had been killed.
 
 use std::ops::ControlFlow;
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -11,16 +12,49 @@ use crate::core::Life;
 use crate::engine::{Engine, StoreState};
 use crate::error::EngineError;
 use crate::options::StopMode;
+use crate::shared::Shared;
+use crate::stores::Stores;
 use crate::table::Submission;
 use crate::tape::Recorder;
 
 /// How long a stop waits at most for background work.
 const IDLE_WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// How long an NBD server that keeps backing stores may take to answer once a stop is cut short, and when the
+/// engine ends.
+const STORE_WAIT_MAX: Duration = Duration::from_secs(5);
+
 /// Time between two checks whether background work has ended.
 const IDLE_POLL_PERIOD: Duration = Duration::from_millis(2);
 
+/// Lets a stop end that waits for an NBD server which hangs. It keeps no device open.
+#[derive(Debug)]
+pub struct HungStores {
+    shared: Weak<Shared>,
+    stores: Weak<Stores>,
+}
+
+impl HungStores {
+    /// Operations on stores behind NBD that do not end within five seconds fail, as do all later ones, and a
+    /// stop then leaves dirty data on flash. Has no effect before data that was acknowledged from memory is on
+    /// flash, so call it again until the stop has ended. Without a flash tier, it never has an effect.
+    pub fn give_up(&self) {
+        let (Some(shared), Some(stores)) = (self.shared.upgrade(), self.stores.upgrade()) else {
+            return;
+        };
+        if !stores.are_given_up() && shared.lock_anyway().may_give_up_stores() {
+            stores.give_up_at(Instant::now() + STORE_WAIT_MAX);
+        }
+    }
+}
+
 impl Engine {
+    /// For another thread, to end a stop that takes too long because an NBD server hangs.
+    pub fn hung_stores(&self) -> HungStores {
+        let (shared, stores) = (&self.shared, &self.stores);
+        HungStores { shared: Arc::downgrade(shared), stores: Arc::downgrade(stores) }
+    }
+
     /// Announces a stop. The order in progress ends early, a quiesce ends, and requests that wait
     /// for data that cannot be destaged fail soon. If the quiesce cannot end, the requests that it
     /// held back fail, as do all later ones.
@@ -75,19 +109,26 @@ impl Engine {
         mode: StopMode,
         progress: impl FnMut(u64) -> ControlFlow<()>,
     ) -> Result<u64, EngineError> {
-        let destages = mode != StopMode::Keep || !self.has_flash;
         self.prepare_stop();
+        let keeps = mode == StopMode::Keep || self.stores.are_given_up();
+        let destages = !keeps || !self.has_flash;
         let unresumed = self.orders().unresumed.take();
         if unresumed.is_none() {
             self.begin_stop(destages);
         }
         let stopped = self.wait_stopped(progress);
+        // What fails once stores are given up only cuts the stop short.
+        let stopped = stopped.filter(|result| result.is_ok() || !self.stores.are_given_up());
         let mut noted = match stopped {
             // The notes of the quiesce still stand. New ones would cover up what others have written.
             Some(Ok(())) if unresumed.is_some() && mode != StopMode::Release => Ok(()),
             Some(Ok(())) => self.note_stop(mode),
             _ => Ok(()),
         };
+        if self.stores.are_given_up() && mode != StopMode::Release {
+            // Without a note the stores are believed, as after a kill.
+            noted = Ok(());
+        }
 
         let core = self.shared.lock();
         let dirty = core.cache.dirty_blocks();
@@ -130,13 +171,9 @@ impl Engine {
                 Notice::Stopped(result) => Some(*result),
                 _ => None,
             },
-            |core| {
-                // Before that, what was answered from memory would be lost.
-                let is_safe = core.cache.flushed().is_some() || !core.answers_from_memory();
-                (core.cache.dirty_blocks(), is_safe)
-            },
+            |core| (core.cache.dirty_blocks(), core.is_safe_on_flash()),
             |(dirty, is_safe)| match progress(dirty) {
-                ControlFlow::Break(()) if self.has_flash && is_safe => ControlFlow::Break(()),
+                ControlFlow::Break(()) if is_safe => ControlFlow::Break(()),
                 _ => ControlFlow::Continue(()),
             },
         );
@@ -199,6 +236,7 @@ impl Engine {
         self.shared.queries.close();
         self.shared.bell.ring();
         self.shared.wake_all();
+        self.stores.give_up_at(Instant::now() + STORE_WAIT_MAX);
         // A thread that panicked has said so; there is nothing left to save.
         let _ = thread.join();
         let _ = self.stamper.take().map(JoinHandle::join);

@@ -131,6 +131,10 @@ impl Store {
             export: Some(export.clone()),
             ..Store::new(volume, &plan, area, remote)
         };
+        if area_at.is_some() && !export.is_read_only() && !export.can_flush() {
+            let (volume, path) = (volume.name.clone(), store.path.clone());
+            return Err(EngineError::HeaderWithoutFlush { volume, path });
+        }
         store.check_elsewhere(volume, export.size(), area_at, give_up)?;
         store.check_end(volume, export.size(), area_at, give_up)?;
         match area_at {

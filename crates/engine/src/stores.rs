@@ -1,7 +1,9 @@
 //! The backing stores of an engine, each with its own lock: a header that is slow to write delays
 //! no other.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use forebay_block::{PerVolume, Volume};
 use forebay_device::nbd::Export;
@@ -17,12 +19,15 @@ pub(crate) struct Stores {
     stores: PerVolume<Mutex<Store>>,
     /// The exports among them, for what needs no lock.
     exports: PerVolume<Option<Arc<Export>>>,
+    /// Whether exports that do not answer are given up.
+    given_up: AtomicBool,
 }
 
 impl Stores {
     pub fn new(stores: Vec<Store>) -> Stores {
         let exports = stores.iter().map(|store| store.export.clone()).collect();
-        Stores { stores: stores.into_iter().map(Mutex::new).collect(), exports }
+        let stores = stores.into_iter().map(Mutex::new).collect();
+        Stores { stores, exports, given_up: AtomicBool::new(false) }
     }
 
     /// All volumes.
@@ -44,6 +49,19 @@ impl Stores {
     /// has ended, the reason for that says more than the error.
     pub fn why(&self, volume: Volume, error: IoError) -> String {
         self.session_failure(volume).unwrap_or_else(|| error.to_string())
+    }
+
+    /// From `at` on, all operations on exports fail, so that nothing waits for a server that hangs.
+    pub fn give_up_at(&self, at: Instant) {
+        self.given_up.store(true, Ordering::Release);
+        for (_, export) in self.exports.iter() {
+            export.iter().for_each(|export| export.give_up_at(at));
+        }
+    }
+
+    /// Whether exports that do not answer are given up.
+    pub fn are_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Acquire)
     }
 
     /// Why the session with a store's NBD server has ended, if it has.

@@ -152,6 +152,7 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         | E::Absent { .. }
         | E::NoHeader { .. }
         | E::DirtyReadOnly { .. }
+        | E::HeaderWithoutFlush { .. }
         | E::Layout { .. }
         | E::DramSize { .. } => return None,
         // There is nothing to do, or it depends on the cause.

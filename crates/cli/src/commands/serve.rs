@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,8 @@ use forebay_render::format::percent;
 
 /// How often a stop says how far it is.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
+/// How often a stop that waits for a store looks for a second signal.
+const SIGNAL_PERIOD: Duration = Duration::from_millis(100);
 /// How often the server is asked whether something fails.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
 
@@ -309,6 +312,34 @@ fn stop(
     ctx: &Context,
 ) -> Result<Stopped, CliError> {
     let before = signals.count();
+    let hung = server.engine().hung_stores();
+    // The stop itself may wait for a store that hangs, and does not look at signals then.
+    let (stopping, stopped) = channel::<()>();
+    let watch = move || {
+        while stopped.recv_timeout(SIGNAL_PERIOD) == Err(RecvTimeoutError::Timeout) {
+            if signals.count() > before {
+                hung.give_up();
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        // (Without this thread, only a kill ends such a stop.)
+        let _ = std::thread::Builder::new().name("forebay-stop".into()).spawn_scoped(scope, watch);
+        let stopped = stop_watched(server, mode, signals, before, notify, ctx);
+        drop(stopping);
+        stopped
+    })
+}
+
+/// Stops, and looks for signals beyond the first `before` while it destages.
+fn stop_watched(
+    server: Server,
+    mode: StopMode,
+    signals: &StopSignals,
+    before: u32,
+    notify: &mut Notify<'_>,
+    ctx: &Context,
+) -> Result<Stopped, CliError> {
     let mut said = Instant::now();
     let stopped = server.stop(mode, |dirty| {
         notify.progress(format_args!("stopping: {dirty} dirty blocks left"));

@@ -44,6 +44,8 @@ pub struct Connection {
     in_flight: u32,
     /// The slot whose data is arriving, and the place of its next byte.
     filling: (usize, usize),
+    /// A request was abandoned, so the server may take what is sent next for the rest of its data.
+    cut_short: bool,
 }
 
 /// A request, with its data.
@@ -119,6 +121,7 @@ impl Connection {
             sent: 0,
             in_flight: 0,
             filling: (0, 0),
+            cut_short: false,
         })
     }
 
@@ -350,6 +353,7 @@ impl Connection {
 
     /// The requests in flight in a failed session: it is unknown whether they were executed.
     pub fn abandon(&mut self) -> impl Iterator<Item = Job> {
+        self.cut_short |= self.in_flight > 0 || !self.out.is_empty();
         self.out.clear();
         self.in_flight = 0;
         self.slots.iter_mut().filter_map(|slot| Some(slot.take()?.job))
@@ -381,7 +385,7 @@ impl AsRawFd for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if self.in_flight == 0 && self.out.is_empty() {
+        if self.in_flight == 0 && self.out.is_empty() && !self.cut_short {
             // A server that does not hear it sees the end of the stream instead.
             let _ = self.stream.write_all(&self.session.disconnect());
         }

@@ -44,6 +44,9 @@ pub enum NbdError {
          on that server, or set read_only"
     )]
     NoFlush(String),
+    /// The server had not answered when the owner of the session gave it up.
+    #[error("{0}: the server did not answer before Forebay stopped")]
+    GivenUp(String),
     /// A thread or an event could not be created.
     #[error("{address}: cannot {action}: {source}")]
     System {

@@ -5,9 +5,10 @@ use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use forebay_block::{Content, ContentRun, Flags, Op};
-use forebay_effect::IoError;
+use forebay_effect::{IoError, Outcome};
 use forebay_nbd::{NbdUri, StatusExtent, StatusFlags, TransmissionFlags};
 
 use super::connection::{Connection, Ended, Job};
@@ -50,6 +51,8 @@ struct State {
     bell: Option<Arc<Doorbell>>,
     /// Why the session failed.
     failure: Option<String>,
+    /// When the session fails if it has not ended by then.
+    give_up_at: Option<Instant>,
     quit: bool,
 }
 
@@ -61,7 +64,8 @@ enum Asker {
 }
 
 impl Export {
-    /// Connects to `nbd://...` or `nbd+unix://...`.
+    /// Connects to `nbd://...` or `nbd+unix://...`. An export without flush can only be read: writes to
+    /// it are refused here, so a sync has nothing to do.
     ///
     /// # Errors
     /// If the address is invalid, or the server cannot be reached, does not have the export,
@@ -84,8 +88,13 @@ impl Export {
             |action| move |source| NbdError::System { address: address.to_owned(), action, source };
         let wake = Doorbell::new().map_err(failed("make a doorbell"))?;
         let shared = Arc::new(Shared { state: Mutex::default(), wake });
-        let session =
-            Session { connection, shared: shared.clone(), askers: HashMap::new(), next: 0 };
+        let session = Session {
+            address: address.to_owned(),
+            connection,
+            shared: shared.clone(),
+            askers: HashMap::new(),
+            next: 0,
+        };
         let thread = std::thread::Builder::new()
             .name("forebay-nbd".into())
             .spawn(move || session.work())
@@ -119,6 +128,11 @@ impl Export {
     /// Whether the server refuses writes.
     pub fn is_read_only(&self) -> bool {
         self.features.contains(TransmissionFlags::READ_ONLY)
+    }
+
+    /// Whether writes can be made durable.
+    pub fn can_flush(&self) -> bool {
+        self.features.contains(TransmissionFlags::SEND_FLUSH)
     }
 
     /// Whether ranges can be zeroed.
@@ -204,6 +218,16 @@ impl Export {
         into.append(&mut self.shared.state().ended);
     }
 
+    /// Operations that do not end before `at` fail, as do all that begin later. Whether the server executes
+    /// them is unknown. An earlier time that was given before stays.
+    pub fn give_up_at(&self, at: Instant) {
+        let mut state = self.shared.state();
+        let earlier = state.give_up_at.filter(|&earlier| earlier <= at);
+        state.give_up_at = Some(earlier.unwrap_or(at));
+        drop(state);
+        self.shared.wake.ring();
+    }
+
     fn ask(&self, asker: Asker, job: Job) {
         self.shared.state().asked.push_back((asker, job));
         self.shared.wake.ring();
@@ -262,6 +286,7 @@ impl Holes for ExportHoles {
 
 /// The state of the thread.
 struct Session {
+    address: String,
     connection: Connection,
     shared: Arc<Shared>,
     /// The asker of each job and its tag, by the tag in the session.
@@ -284,10 +309,15 @@ impl Session {
                 return;
             }
             let room = !state.asked.is_empty() && !self.connection.is_full();
+            let left = state.give_up_at.map(|at| at.saturating_duration_since(Instant::now()));
             drop(state);
+            if left.is_some_and(|left| left.is_zero()) {
+                let error = NbdError::GivenUp(self.address.clone());
+                return self.fail(&error);
+            }
             readable = match room {
                 true => self.connection.in_flight() > 0,
-                false => self.wait(),
+                false => self.wait(left),
             };
         }
     }
@@ -299,7 +329,10 @@ impl Session {
             self.askers.insert(self.next, (asker, job.tag));
             job.tag = self.next;
             self.next += 1;
-            self.connection.submit(job, ended)?;
+            match self.answer_without_flush(job.op) {
+                Some(result) => ended.push(Ended { job, result }),
+                None => self.connection.submit(job, ended)?,
+            }
         }
         self.connection.send()?;
         if readable {
@@ -307,6 +340,19 @@ impl Session {
             self.connection.send()?;
         }
         Ok(())
+    }
+
+    /// The result of an operation that an export without flush does not get: no write to it could be
+    /// made durable.
+    fn answer_without_flush(&self, op: Op) -> Option<Outcome> {
+        if self.connection.export().features.contains(TransmissionFlags::SEND_FLUSH) {
+            return None;
+        }
+        match op {
+            Op::Read => None,
+            Op::Flush => Some(Ok(())),
+            Op::Write | Op::Trim | Op::WriteZeroes => Some(Err(IoError::ReadOnly)),
+        }
     }
 
     fn deliver(&mut self, ended: &mut Vec<Ended>) {
@@ -353,8 +399,8 @@ impl Session {
         }
     }
 
-    /// Waits for the socket or for jobs. Returns whether the socket may be ready.
-    fn wait(&self) -> bool {
+    /// Waits for the socket or for jobs, for the time `left`. Returns whether the socket may be ready.
+    fn wait(&self, left: Option<Duration>) -> bool {
         let writes = if self.connection.wants_to_write() { libc::POLLOUT } else { 0 };
         let mut polled = [
             libc::pollfd {
@@ -364,8 +410,10 @@ impl Session {
             },
             libc::pollfd { fd: self.shared.wake.as_raw_fd(), events: libc::POLLIN, revents: 0 },
         ];
+        // (Rounded up, so that the time has passed when the wait ends.)
+        let milliseconds = left.map_or(-1, |left| left.as_millis().min(1 << 30) as i32 + 1);
         // SAFETY: the list outlives the call.
-        let ready = unsafe { libc::poll(polled.as_mut_ptr(), 2, -1) };
+        let ready = unsafe { libc::poll(polled.as_mut_ptr(), 2, milliseconds) };
         if polled[1].revents != 0 {
             self.shared.wake.clear();
         }

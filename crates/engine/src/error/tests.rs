@@ -38,6 +38,7 @@ fn errors() -> Vec<EngineError> {
         E::Nbd(NbdError::Socket { address: text(), action: "connect", source: io() }),
         E::NoHeader { volume: volume(), path: path() },
         E::DirtyReadOnly { volume: volume(), path: path() },
+        E::HeaderWithoutFlush { volume: volume(), path: path() },
         E::Io { action: "read", path: path(), source: io() },
         E::NoStore { path: path(), error: HeaderError::Foreign },
         E::Layout { volume: volume(), path: path(), found: text(), wanted: text() },

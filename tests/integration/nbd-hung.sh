@@ -1,0 +1,85 @@
+# An NBD server that keeps a backing store hangs. A first signal waits for it, a second one leaves dirty data
+# on flash and ends; so it does while a client waits for a reply.
+. "$(dirname "$0")/lib.sh"
+need nbdkit qemu-io
+STORE=$WORK/store.sock
+EXPORT="nbd+unix:///?socket=$STORE"
+KIT=
+kit() {
+    rm -f "$STORE"
+    nbdkit -f -U "$STORE" file disk.img &
+    KIT=$!
+    for _ in $(seq 200); do [ -S "$STORE" ] && return 0; sleep 0.05; done
+    fail "nbdkit did not start"
+}
+hang() { kill -STOP "$KIT"; }
+rekit() { # another server in place of the one that hangs
+    kill -KILL "$KIT"
+    wait "$KIT" 2>/dev/null || true
+    kit
+}
+more_cleanup() { [ -z "$KIT" ] || kill -KILL "$KIT" 2>/dev/null || true; }
+running() { kill -0 "$SERVER" 2>/dev/null && ! grep -q '^State:.Z' "/proc/$SERVER/status" 2>/dev/null; }
+# ends: the server ends in time after a second signal; its exit status is ours.
+ends() {
+    local pid=$SERVER
+    kill -TERM "$pid"
+    for _ in $(seq 300); do
+        running || { SERVER=; wait "$pid"; return; }
+        sleep 0.1
+    done
+    fail "the server does not end 30 s after a second signal: $(cat server.log)"
+}
+begin() {
+    rm -f disk.img flash.img
+    truncate -s 65M disk.img
+    : >server.log
+    kit
+    config flash dram=4MiB flash_size=48MiB size=64MiB backing="$EXPORT" "$@"
+    start
+    io 'write -P 1 0 8M' flush
+}
+
+for ack in flash dram; do
+    # Dirty data is on flash. A first signal waits for the store.
+    begin ack=$ack
+    hang
+    kill -TERM "$SERVER"
+    sleep 8
+    running || fail "a first signal does not wait for the store ($ack)"
+    ends || fail "the stop failed ($ack): $(cat server.log)"
+    rekit
+    start
+    io 'read -P 1 0 8M'
+    # A store that answers again within the stop gets all data.
+    io 'write -P 2 0 8M' flush
+    hang
+    kill -TERM "$SERVER"
+    sleep 2
+    kill -CONT "$KIT"
+    pid=$SERVER SERVER=
+    wait "$pid" || fail "the stop failed, though the store came back ($ack): $(cat server.log)"
+    "$FOREBAY" backing info "$EXPORT" | grep -q "dirty *no" || fail "the data was not destaged ($ack)"
+    rekit
+done
+
+# A client waits for a reply that the store owes.
+for ack in flash dram; do
+    sed -i "s/^acknowledge.*/acknowledge = \"$ack\"/" forebay.toml
+    start
+    io 'write -P 3 0 8M' flush 'write -P 4 0 64k'
+    hang
+    timeout 60 qemu-io -r -f raw -c 'read 40M 64k' "$URI" >client.out 2>&1 &
+    client=$!
+    sleep 1
+    kill -TERM "$SERVER"
+    sleep 2
+    running || fail "a first signal does not wait for the reply ($ack)"
+    ends || fail "the stop failed ($ack): $(cat server.log)"
+    wait "$client" || true
+    grep -q "failed" client.out || fail "the client was not told ($ack): $(cat client.out)"
+    rekit
+    start
+    io 'read -P 4 0 64k' 'read -P 3 64k 4M'
+    stop
+done
