@@ -124,8 +124,8 @@ const HISTORY: Parameter = Parameter {
     default: 100,
     min: 1,
     max: 1000,
-    meaning: "number of remembered blocks that are not in memory, as a share of the blocks on \
-              flash",
+    meaning: "size of the history: the number of blocks outside memory that the policy can remember, as a \
+              percentage of the blocks that flash can hold",
 };
 
 const TOP: Parameter = Parameter {

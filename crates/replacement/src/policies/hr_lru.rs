@@ -27,7 +27,7 @@ pub type HrLru = Positioned<ByHitRatio>;
 impl Documented for HrLru {
     const ABOUT: About = About {
         source: "Hazan et al., Caching according to use and QoS requirements",
-        weakness: "performs badly if blocks of one chunk are used differently",
+        weakness: "performs badly if some blocks of a chunk are used much more often than others",
         // (What a block is worth is known where all accesses are seen.)
         tiers: &[Tier::Dram],
         parameters: &[SUB_QUEUES, MIN_POSITION, MIN_HR, CHUNK, INTERVAL],
