@@ -56,4 +56,10 @@ said 'has been used without Forebay'
 reads 'read -P 1 0 9M' 'read -P 2 9M 4k'
 of vm2 'read -P 3 0 1M'
 stop
+# Only once.
+: >server.log
+start
+! grep -q 'has been used without Forebay' server.log || fail "nobody has used it since"
+reads 'read -P 1 0 9M' 'read -P 2 9M 4k'
+stop
 unkit

@@ -205,6 +205,7 @@ impl Engine {
             false => ControlFlow::Break(EngineError::StartEnded),
         });
         let Ok(started) = started else { return why };
+        self.stores.give_up_at(until);
         if let Err(error) = self.take_start(started, path) {
             return error;
         }
@@ -213,12 +214,21 @@ impl Engine {
         if drop_clean || completes {
             return why;
         }
-        let ended = self.mark_open().and_then(|()| self.stop(StopMode::Keep, |_| {}));
-        ended.err().unwrap_or(why)
+        if let Err(error) = self.mark_open() {
+            return error;
+        }
+        let stopped = self.stop_unless(StopMode::Keep, |_| match Instant::now() < until {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        });
+        stopped.err().unwrap_or(why)
     }
 
-    /// The start has written nothing but headers: they say again how the stores were left.
-    fn retract(&self) {
+    /// The start has written nothing but headers. It ends, and they say again how the stores were
+    /// left.
+    fn retract(&mut self) {
+        // Nothing must write the header at the same time, and no store is waited for any more.
+        self.end();
         for (_, store) in self.stores.lock_all().iter_mut() {
             // (Otherwise the next start does not count the times of the file.)
             let _ = store.retract();
@@ -226,7 +236,7 @@ impl Engine {
     }
 
     /// Why the flash tier `path` cannot be used with these stores.
-    fn refused(&self, error: LogError, path: PathBuf) -> EngineError {
+    fn refused(&mut self, error: LogError, path: PathBuf) -> EngineError {
         if !matches!(error, LogError::Io(_)) {
             // It was found while the log was read.
             self.retract();

@@ -1,18 +1,19 @@
 //! The flash device: opens it, and recognises its contents before anything is written to it.
 
+use std::fs::File;
 use std::path::PathBuf;
 
 use forebay_config::{Config, Flash, FlashLayout, Size};
 use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
 use forebay_flash::format::superblock::Superblock;
-use forebay_flash::{Geometry, Layout, LogError, RecoveryReport};
+use forebay_flash::{Binding, Geometry, Layout, LogError, RecoveryReport};
 
 use crate::backing_header::{BackingHeader, EpochError};
 use crate::check::check_flash;
 use crate::error::EngineError;
 use crate::patience;
 use crate::recognise::{DeviceStart, Found};
-use crate::store::Store;
+use crate::store::{Store, io_error};
 
 /// An open flash device.
 #[derive(Debug)]
@@ -54,6 +55,9 @@ impl FlashTier {
                 needed: size.bytes(),
             });
         }
+        // What is read next must not be undone by a power cut: the stores are about to refer to it.
+        let synced = File::open(&flash.path).and_then(|file| file.sync_data());
+        synced.map_err(|source| io_error("sync", &flash.path, source))?;
         let start = DeviceStart::read(&flash.path)?;
         let (found, used_bytes) = (start.recognise(), start.used_bytes());
         let first_sector = start.first_sector();
@@ -135,8 +139,15 @@ impl FlashTier {
         self.target = None;
         let report = check_flash(&self.path)?;
         self.target = Some(patience::open(&self.options)?.0);
-        let is_whole = |store: &Store| store.header.is_some_and(|h| store.known && !h.dirty);
-        if report.dirty_blocks > 0 || stores.iter().all(is_whole) {
+        let Found::Tier(superblock) = &self.found else { return Ok(report.dirty_blocks) };
+        let is_whole = |binding: &Binding| {
+            let mut of_it = stores.iter().filter(|store| store.uuid == binding.uuid);
+            of_it.any(|store| {
+                let header = store.header.filter(|_| store.known);
+                header.is_some_and(|h| !h.dirty && h.flash_uuid == superblock.uuid)
+            })
+        };
+        if report.dirty_blocks > 0 || superblock.bindings.iter().all(is_whole) {
             return Ok(report.dirty_blocks);
         }
         let headers = || stores.iter().filter_map(|store| store.header.filter(|_| store.known));

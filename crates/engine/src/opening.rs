@@ -312,7 +312,11 @@ fn commit(
         .chain(flash.iter_mut().filter_map(|tier| tier.target.as_mut()))
         .for_each(Target::keep);
     stores.iter_mut().try_for_each(Store::void_elsewhere)?;
-    announce(stores, start, flash.as_ref())?;
+    if let Err(error) = announce(stores, start, flash.as_ref()) {
+        // (Where that fails, too, the next start does not count the times of the file.)
+        stores.iter_mut().for_each(|store| drop(store.retract()));
+        return Err(error);
+    }
     Ok(Committed(checked))
 }
 
@@ -479,7 +483,9 @@ fn tell_twins_apart(stores: &mut [Store], options: &EngineOptions) -> Result<(),
 /// The flash tier that the stores' last opening began to format, without getting further, so that
 /// no tier holds dirty data for them.
 fn awaits_first_epoch(stores: &[Store]) -> Option<[u8; 16]> {
-    let headers = || stores.iter().filter_map(|store| store.header.as_ref());
+    // (One that cannot be written never awaits a tier.)
+    let kept = || stores.iter().filter(|store| store.keeps_stamps());
+    let headers = || kept().filter_map(|store| store.header.as_ref());
     let uuid = headers().next()?.flash_uuid;
     let awaits = |h: &BackingHeader| {
         h.opening && h.flash_epoch == FIRST_EPOCH && !h.dirty && h.flash_uuid == uuid
@@ -534,14 +540,9 @@ fn changed(
         let mut bindings = superblock.bindings.iter();
         let bound = bindings.find(|b| b.volume == number);
         let (seal, noted) = bound.map_or_else(Default::default, |b| (b.seal, b.stamp));
-        // A header that this Forebay cannot write changes only if another one opens the store.
-        let reopened = store
-            .header
-            .filter(|_| !store.keeps_stamps())
-            .is_some_and(|header| bound.is_some_and(|bound| header.generation != bound.generation));
         // What looks otherwise because it is older is reported as that.
         let older = store.stamp(number, superblock.uuid).is_some_and(|s| s.number < noted);
-        if !older && (reopened || store.is_changed(&seal)?) {
+        if !older && store.is_changed(&seal)? {
             changed.push(number);
         }
     }
@@ -586,7 +587,7 @@ fn numbers(superblock: &Superblock, stores: &[Store]) -> Result<Vec<Volume>, Str
         superblock.bindings.iter().map(|b| (b.uuid, b.volume)).collect();
     let mut numbers = Vec::new();
     for store in stores {
-        // (A header that cannot be written says nothing of this tier; see `changed`.)
+        // (A header that cannot be written says nothing of this tier.)
         let foreign = store
             .header
             .filter(|_| store.keeps_stamps())
@@ -626,7 +627,7 @@ fn announce(
     for (number, store) in stores.iter_mut().enumerate() {
         // What says that others have used a store stays until the tier knows.
         let keeps = sealed || changed.contains(&Volume(number as u32));
-        store.announce(keeps, |header| {
+        store.announce(|header| {
             // What another tier held was found to be nothing, or given up.
             header.dirty &= header.flash_uuid == tier;
             header.bind(tier);

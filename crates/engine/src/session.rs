@@ -229,7 +229,9 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         let mut done = Vec::new();
-        while self.in_flight > 0 && self.shared.lock_anyway().life != Life::Ended {
+        let shared = self.shared.clone();
+        let serves = || !shared.is_broken() && shared.lock_anyway().life != Life::Ended;
+        while self.in_flight > 0 && serves() {
             let soon = Instant::now() + std::time::Duration::from_millis(100);
             self.wait(Some(soon), &mut done);
             done.clear();

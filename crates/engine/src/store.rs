@@ -67,11 +67,11 @@ pub(crate) enum Backing {
     Remote { export: Arc<Export>, offset: u64, size: u64 },
 }
 
-/// A header, and when the file was last modified, before a start was announced.
+/// A header before a start was announced, and when the file was last modified before and after.
 #[derive(Debug)]
 struct Announced {
     header: BackingHeader,
-    modified: Option<SystemTime>,
+    times: Option<(SystemTime, SystemTime)>,
 }
 
 impl Store {
@@ -208,20 +208,17 @@ impl Store {
         Ok(())
     }
 
-    /// Writes the header for a start, which may be [retracted](Store::retract) unless `for_good`.
+    /// Writes the header for a start, which may be [retracted](Store::retract).
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn announce(
-        &mut self,
-        for_good: bool,
-        change: impl FnOnce(&mut BackingHeader),
-    ) -> Result<(), EngineError> {
-        let former = self.header.filter(|_| self.known && !for_good);
-        let modified = self.area.modified();
-        let modified = modified.map_err(|source| io_error("inspect", &self.path, source))?;
+    pub fn announce(&mut self, change: impl FnOnce(&mut BackingHeader)) -> Result<(), EngineError> {
+        let (known, former) = (self.known && self.keeps_stamps(), self.header);
+        let before = self.modified()?;
         self.write_header(change)?;
-        self.announced = former.map(|header| Announced { header, modified });
+        let after = self.modified()?;
+        let times = before.zip(after);
+        self.announced = former.filter(|_| known).map(|header| Announced { header, times });
         Ok(())
     }
 
@@ -230,19 +227,25 @@ impl Store {
     /// they do not count.
     ///
     /// # Errors
-    /// If the header cannot be written.
+    /// If the header cannot be written, or the times cannot be read.
     pub fn retract(&mut self) -> Result<(), EngineError> {
-        let Some(Announced { header: former, modified }) = self.announced.take() else {
+        let Some(Announced { header: former, times }) = self.announced.take() else {
             return Ok(());
         };
-        let restore = || modified.map_or(Ok(()), |time| self.area.set_modified(time));
-        if restore().is_err() {
+        // (The times stay if somebody else has written meanwhile.)
+        let now = self.modified()?;
+        let before = times.filter(|&(_, after)| Some(after) == now).map(|(before, _)| before);
+        let restore = |area: &HeaderArea| before.map_or(Ok(()), |time| area.set_modified(time));
+        if restore(&self.area).is_err() {
             return Ok(());
         }
         self.write_header(|header| *header = BackingHeader { update: header.update, ..former })?;
-        let restored = modified.map_or(Ok(()), |time| self.area.set_modified(time));
-        restored.map_err(|source| io_error("set the times of", &self.path, source))?;
+        restore(&self.area).map_err(|source| io_error("set the times of", &self.path, source))?;
         self.sync_times()
+    }
+
+    fn modified(&self) -> Result<Option<SystemTime>, EngineError> {
+        self.area.modified().map_err(|source| io_error("inspect", &self.path, source))
     }
 
     /// Whether the store keeps a stamp: it has a writable header.
@@ -280,14 +283,16 @@ impl Store {
         self.area.sync_times().map_err(|source| io_error("sync", &self.path, source))
     }
 
-    /// A number for the times of a file; 0 if it has no meaningful times.
+    /// A number for the times of a file; 0 if it has no meaningful times. Instead of them, a header
+    /// that only others can write says how often they have done so.
     ///
     /// # Errors
     /// If the system does not return them.
     pub fn times(&self) -> Result<u64, EngineError> {
         let metadata = self.area.metadata();
         let metadata = metadata.map_err(|source| io_error("inspect", &self.path, source))?;
-        Ok(metadata.as_ref().map_or(0, times))
+        let updates = self.header.filter(|_| !self.keeps_stamps()).map_or(0, |h| h.update + 1);
+        Ok(metadata.as_ref().map_or(updates, times))
     }
 
     /// Whether the store differs from what was noted of it earlier in this run, as far as a note shows;
@@ -319,7 +324,7 @@ impl Store {
         let sealed = SealContents::unseal(seal);
         // An opening that was cut short has written the header, and with it changed the times.
         if let Some(SealContents { times: 1.., .. }) = sealed
-            && !header.is_some_and(|h| h.opening)
+            && !header.is_some_and(|h| h.opening && self.keeps_stamps())
             && sealed.map(|left| left.times) != Some(self.times()?)
         {
             return Ok(true);

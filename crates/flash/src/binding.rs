@@ -10,7 +10,7 @@ pub struct Binding {
     pub volume: Volume,
     /// UUID of the backing store.
     pub uuid: [u8; 16],
-    /// The backing store's generation when it was last attached.
+    /// The backing store's generation when the log was formatted.
     pub generation: u64,
     /// Clean records of batches up to this one do not count: the backing store was changed without
     /// the log, or was given away.

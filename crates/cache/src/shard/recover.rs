@@ -50,7 +50,7 @@ impl Recovery {
         self.spilled.get(&key).map_or_else(|| blocks.find(key).map_or(0, dirty), |s| s.dirty)
     }
 
-    /// A tombstone found by recovery. Returns whether it frees an index entry.
+    /// A tombstone found by recovery.
     pub fn tombstone(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) {
         self.spilled.remove(&key);
         let Some(id) = tiers.blocks.find(key) else { return };

@@ -173,7 +173,7 @@ impl Log {
         for binding in &mut c.bindings {
             let changed = r.how.changed.contains(&binding.volume);
             binding.distrusted = if changed { end } else { binding.distrusted.min(end) };
-            if changed {
+            if changed && !report.completing.contains(&binding.volume) {
                 binding.logged = 0;
             }
             binding.voided = r.voided[binding.volume.index()].min(end);
