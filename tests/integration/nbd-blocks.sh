@@ -64,7 +64,7 @@ for minimum in 4K 64K; do
         io "read -P 0x77 $changed 4096"
         stop
         # A header of one layout is given up for another one.
-        case $layout in offset) other=tail ;; tail) other=none ;; none) other=offset ;; esac
+        case $layout in offset) other="tail" ;; tail) other=none ;; none) other=offset ;; esac
         rm -f flash.img
         sed -i "s/^layout = .*/layout = \"$other\"/" forebay.toml
         start --format || fail "no start after the layout changed from $layout: $(cat server.log)"
