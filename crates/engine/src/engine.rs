@@ -93,12 +93,9 @@ impl Engine {
             |seen: &Recovering| progress(seen).map_break(|()| EngineError::StartEnded);
         let began = Instant::now();
         let opened = opening::open(config, &options)?;
-        let shared = Arc::new(opened.shared);
-        let thread =
-            reaper::start(shared.clone()).map_err(|e| EngineError::System("start a thread", e))?;
         let mut engine = Engine {
-            shared,
-            reaper: Some(thread),
+            shared: Arc::new(opened.shared),
+            reaper: None,
             stamper: None,
             stores: Arc::new(Stores::new(opened.stores)),
             volumes: opened.volumes,
@@ -108,7 +105,10 @@ impl Engine {
             orders: Mutex::new(Orders::new(config)),
             news: Mutex::default(),
         };
-        engine.keep_stamps(config, options.one_at_a_time)?;
+        if let Err(error) = engine.start_threads(config, options.one_at_a_time) {
+            engine.retract();
+            return Err(error);
+        }
         engine.start(options.one_at_a_time, opened.start);
         let started = engine.wait_started(|of_log| {
             let seconds = began.elapsed().as_secs_f64();
@@ -139,6 +139,12 @@ impl Engine {
             latencies.clear();
         }
         Ok(engine)
+    }
+
+    fn start_threads(&mut self, config: &Config, one_at_a_time: bool) -> Result<(), EngineError> {
+        let reaper = reaper::start(self.shared.clone());
+        self.reaper = Some(reaper.map_err(|e| EngineError::System("start a thread", e))?);
+        self.keep_stamps(config, one_at_a_time)
     }
 
     /// Starts the machine.
