@@ -44,7 +44,7 @@ for n in 1 2 3; do
     reads 'read -P 1 0 32M'
     [ "$n" = 1 ] || of vm2 "read -P $((n - 1)) 0 1M"
     of vm2 "write -P $n 0 1M" flush
-    if [ "$n" = 1 ]; then stop; else crash; fi
+    if [ "$n" = 2 ]; then crash; else stop; fi
 done
 unkit
 # Somebody writes where no sample of the contents would show it.
