@@ -78,6 +78,20 @@ crash() {
     wait "$pid" 2>/dev/null || true
 }
 
+# Another NBD server, at $EXPORT. kit ARGUMENT...: starts nbdkit with these; unkit: ends it.
+STORE=$WORK/store.sock
+# shellcheck disable=SC2034
+EXPORT="nbd+unix:///?socket=$STORE"
+KIT=
+kit() {
+    rm -f "$STORE"
+    nbdkit -f -U "$STORE" "$@" &
+    KIT=$!
+    for _ in $(seq 200); do [ -S "$STORE" ] && return 0; sleep 0.05; done
+    fail "nbdkit did not start"
+}
+unkit() { kill "$KIT"; wait "$KIT" || true; KIT=; }
+
 # refused STATUS WORDS COMMAND...: the command must end with that status and say these words.
 refused() {
     local status=$1 words=$2 got=0
@@ -153,6 +167,7 @@ cleanup() {
         echo "--- the server said:" >&2
         tail -20 server.log >&2
     fi
+    [ -z "$KIT" ] || kill -KILL "$KIT" 2>/dev/null || true
     type -t more_cleanup >/dev/null && more_cleanup
     exit "$code"
 }

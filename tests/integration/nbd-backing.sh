@@ -6,18 +6,6 @@ for plugin in file --filter=cache --filter=blocksize-policy --filter=nozero; do
     nbdkit "$plugin" --dump-plugin >/dev/null 2>&1 ||
         nbdkit "$plugin" null --dump-plugin >/dev/null 2>&1 || skip "nbdkit here has no $plugin"
 done
-STORE=$WORK/store.sock
-EXPORT="nbd+unix:///?socket=$STORE"
-KIT=
-kit() { # kit ARGUMENT...: the other server
-    rm -f "$STORE"
-    nbdkit -f -U "$STORE" "$@" &
-    KIT=$!
-    for _ in $(seq 200); do [ -S "$STORE" ] && return 0; sleep 0.05; done
-    fail "nbdkit did not start"
-}
-unkit() { kill "$KIT"; wait "$KIT" || true; KIT=; }
-more_cleanup() { [ -z "$KIT" ] || kill -KILL "$KIT" 2>/dev/null || true; }
 
 # Nobody there, and words that are no address.
 config backing="$EXPORT" size=

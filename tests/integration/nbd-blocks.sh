@@ -2,19 +2,10 @@
 . "$(dirname "$0")/lib.sh"
 need nbdkit nbdinfo qemu-io python3
 nbdkit --filter=blocksize-policy null --dump-plugin >/dev/null 2>&1 || skip "nbdkit here has no blocksize-policy"
-STORE=$WORK/store.sock
-EXPORT="nbd+unix:///?socket=$STORE"
-KIT=
-kit() { # kit MINIMUM: serves disk.img in blocks of that size, and refuses all else
-    rm -f "$STORE"
-    nbdkit -f -U "$STORE" --filter=blocksize-policy file disk.img \
-        blocksize-minimum="$1" blocksize-preferred=64K blocksize-error-policy=error &
-    KIT=$!
-    for _ in $(seq 200); do [ -S "$STORE" ] && return 0; sleep 0.05; done
-    fail "nbdkit did not start"
+in_blocks() { # in_blocks MINIMUM: serves disk.img in blocks of that size, and refuses all else
+    kit --filter=blocksize-policy file disk.img \
+        blocksize-minimum="$1" blocksize-preferred=64K blocksize-error-policy=error
 }
-unkit() { kill "$KIT"; wait "$KIT" || true; KIT=; }
-more_cleanup() { [ -z "$KIT" ] || kill -KILL "$KIT" 2>/dev/null || true; }
 # change_piece START SIZE: another program changes what one piece of the fingerprint covers
 # (crates/engine/src/fingerprint.rs) that begins within a block of the volume of SIZE bytes at START.
 change_piece() {
@@ -40,7 +31,7 @@ for minimum in 4K 64K; do
         rm -f disk.img flash.img
         truncate -s 65M disk.img
         : >server.log
-        kit $minimum
+        in_blocks $minimum
         config flash dram=4MiB flash_size=32MiB backing="$EXPORT" size= layout=$layout
         start || fail "no start with blocks of $minimum and layout $layout: $(cat server.log)"
         io 'write -P 1 8M 16M' 'write -P 2 1000k 512' flush 'read -P 1 8M 16M'
@@ -78,14 +69,14 @@ done
 # The header at the former end of an enlarged store is found, and given up, though it lies within a block.
 rm -f disk.img
 truncate -s $((65 * 1024 + 4))K disk.img
-kit 4K
+in_blocks 4K
 config dram=4MiB backing="$EXPORT" size= layout=tail
 start
 io 'write -P 5 65527k 8k' flush
 stop
 unkit
 truncate -s 66M disk.img
-kit 64K
+in_blocks 64K
 refused 1 "at the old end" "$FOREBAY" serve --config forebay.toml
 start --format
 io 'read -P 5 65527k 8k'

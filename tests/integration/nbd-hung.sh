@@ -2,23 +2,12 @@
 # on flash and ends; so it does while a client waits for a reply.
 . "$(dirname "$0")/lib.sh"
 need nbdkit qemu-io
-STORE=$WORK/store.sock
-EXPORT="nbd+unix:///?socket=$STORE"
-KIT=
-kit() {
-    rm -f "$STORE"
-    nbdkit -f -U "$STORE" file disk.img &
-    KIT=$!
-    for _ in $(seq 200); do [ -S "$STORE" ] && return 0; sleep 0.05; done
-    fail "nbdkit did not start"
-}
 hang() { kill -STOP "$KIT"; }
 rekit() { # another server in place of the one that hangs
     kill -KILL "$KIT"
     wait "$KIT" 2>/dev/null || true
-    kit
+    kit file disk.img
 }
-more_cleanup() { [ -z "$KIT" ] || kill -KILL "$KIT" 2>/dev/null || true; }
 running() { kill -0 "$SERVER" 2>/dev/null && ! grep -q '^State:.Z' "/proc/$SERVER/status" 2>/dev/null; }
 # ends: the server ends in time after a second signal; its exit status is ours.
 ends() {
@@ -34,7 +23,7 @@ begin() {
     rm -f disk.img flash.img
     truncate -s 65M disk.img
     : >server.log
-    kit
+    kit file disk.img
     config flash dram=4MiB flash_size=48MiB size=64MiB backing="$EXPORT" "$@"
     start
     io 'write -P 1 0 8M' flush

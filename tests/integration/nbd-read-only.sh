@@ -2,18 +2,6 @@
 # volumes stays in reach. If somebody else opens the store for writing, its cached data is dropped.
 . "$(dirname "$0")/lib.sh"
 need nbdkit qemu-io
-STORE=$WORK/store.sock
-EXPORT="nbd+unix:///?socket=$STORE"
-KIT=
-kit() { # kit ARGUMENT...: the other server
-    rm -f "$STORE"
-    nbdkit -f -U "$STORE" "$@" &
-    KIT=$!
-    for _ in $(seq 200); do [ -S "$STORE" ] && return 0; sleep 0.05; done
-    fail "nbdkit did not start"
-}
-unkit() { kill "$KIT"; wait "$KIT" || true; KIT=; }
-more_cleanup() { [ -z "$KIT" ] || kill -KILL "$KIT" 2>/dev/null || true; }
 
 alone() { config dram=4MiB backing="$EXPORT" size=; }
 both() {

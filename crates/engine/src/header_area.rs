@@ -124,7 +124,7 @@ impl HeaderArea {
         }
     }
 
-    /// Writes, durably. An export with larger blocks keeps what is beside the bytes.
+    /// Writes, durably. In an export with larger blocks, the other bytes of these blocks stay.
     pub fn write(&self, bytes: &[u8], at: u64) -> std::io::Result<()> {
         let (at, bytes) = self.complete_blocks(at, bytes)?;
         let bytes = &*bytes;

@@ -368,7 +368,7 @@ impl SuperblockWriter {
         }
     }
 
-    /// The caller is told when a change just made is durable.
+    /// An event says when the latest change is durable.
     pub fn promise_bound(&mut self, ticket: u64) {
         self.promise(Mark::Bound(ticket));
     }
