@@ -73,8 +73,8 @@ impl Engine {
     ///
     /// # Errors
     /// If a file or device is missing, in use, too small, or not as configured, or if dirty data
-    /// would be lost. Data is then unchanged. Files that this call created are removed, unless
-    /// recovery had begun.
+    /// would be lost. Data is then unchanged. Files that this call created are removed, unless it
+    /// had begun to write headers.
     pub fn open(config: &Config, options: EngineOptions) -> Result<Engine, EngineError> {
         Engine::open_watched(config, options, &mut |_| ControlFlow::Continue(()))
     }

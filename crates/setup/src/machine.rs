@@ -327,7 +327,7 @@ fn layout(flash: &words::Flash) -> Result<FlashLayout, SetupError> {
 /// How many blocks flash holds, by its geometry, which also limits the regions that it can reserve.
 ///
 /// # Errors
-/// If an index cannot hold so many blocks.
+/// If there are more blocks than an index can hold.
 pub fn count_blocks(flash: &mut FlashConfig) -> Result<(), SetupError> {
     let geometry = &flash.geometry;
     let pages = u64::from(geometry.regions) * u64::from(geometry.region_pages - 1);
