@@ -61,6 +61,20 @@ ctl stop >/dev/null
 wait "$SERVER" || fail "a start that an operator ends is a failure"
 SERVER=
 
+# An order that needs the cache waits for it. If the start ends first, the order has failed.
+for order in destage release; do
+    begin
+    ctl stop --$order >/dev/null 2>refused &
+    waits=$!
+    sleep 1
+    kill -0 "$SERVER" "$waits" || fail "stop --$order ended the start"
+    kill -TERM "$SERVER"
+    wait "$SERVER" || fail "a start that is ended is a failure"
+    SERVER=
+    ! wait "$waits" || fail "stop --$order did nothing, and succeeded"
+    grep -q 'stopped, but before the cache was ready, so it' refused || fail "said: $(cat refused)"
+done
+
 # Nothing is lost by any of that.
 sed -i '/^shape/d; /^\[shape/,$d' forebay.toml
 : >told

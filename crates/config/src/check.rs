@@ -309,6 +309,14 @@ fn serve(config: &Config, problems: &mut Problems) {
     ] {
         problems.unless(value != Some(0), key, "must be at least 1");
     }
+    let idle = "must be more than 0; leave the key out for no limit";
+    for (key, value, message) in [
+        ("serve.idle_timeout", serve.idle_timeout, idle),
+        ("serve.handshake_timeout", Some(serve.handshake_timeout), "must be more than 0"),
+        ("serve.stall_timeout", Some(serve.stall_timeout), "must be more than 0"),
+    ] {
+        problems.unless(value.is_none_or(|time| time.0 > Nanos(0)), key, message);
+    }
     let least = REQUEST_MEMORY_MIN.max(u64::from(serve.connections) * CONNECTION_MEMORY_MIN);
     if serve.request_memory.bytes() < least {
         let message = format!(

@@ -258,6 +258,19 @@ pub enum EngineError {
          start cannot tell whether they were used without Forebay"
     )]
     Unsealed(String),
+    /// Keys of the configuration contradict the layout of the flash tier.
+    #[error(
+        "the flash tier {} was formatted with layout \"{layout}\", and the configuration does not \
+         fit that layout: {problems}; nothing was written", path.display()
+    )]
+    AdoptedLayout {
+        /// The tier.
+        path: PathBuf,
+        /// Its layout.
+        layout: String,
+        /// The keys, and what is wrong with each.
+        problems: String,
+    },
     /// An operator's order could not be carried out.
     #[error("{what} failed: {error}")]
     Order {

@@ -95,6 +95,7 @@ impl FlashTier {
             Layout::Slots => Some(FlashLayout::Slots),
             _ => None,
         });
+        let adopts = flash.layout.is_none().then_some(layout).flatten();
         flash.layout = flash.layout.or(layout);
         let page = match (found, &self.target) {
             (Some(superblock), _) => Some(superblock.page_size),
@@ -103,7 +104,31 @@ impl FlashTier {
             (None, _) => None,
         };
         flash.page_size = flash.page_size.or(page.map(|bytes| Size(bytes.into())));
-        Ok(config)
+        match adopts {
+            Some(layout) => self.check_adopted(layout, config),
+            None => Ok(config),
+        }
+    }
+
+    /// The configuration, if its keys fit the layout that it has adopted from the tier: until then, they
+    /// were judged by the layout of a new tier.
+    fn check_adopted(&self, layout: FlashLayout, config: Config) -> Result<Config, EngineError> {
+        let mut given = config.clone();
+        if let Some(flash) = &mut given.flash {
+            flash.layout = None;
+        }
+        let before = given.check().err().unwrap_or_default();
+        let mut problems = config.check().err().unwrap_or_default();
+        problems.retain(|problem| !before.contains(problem));
+        if problems.is_empty() {
+            return Ok(config);
+        }
+        let words = problems.iter().map(|problem| format!("{}: {}", problem.key, problem.message));
+        Err(EngineError::AdoptedLayout {
+            path: self.path.clone(),
+            layout: layout.to_string(),
+            problems: words.collect::<Vec<_>>().join("; "),
+        })
     }
 
     /// Whether this may be the result of a power cut during the very first write of the tier `uuid`

@@ -210,6 +210,20 @@ impl Session {
         self.shared.clock.now()
     }
 
+    /// Waits until nothing is in flight, or the engine has ended. `each` gets the requests as they
+    /// are answered.
+    pub fn wait_for_all(&mut self, mut each: impl FnMut(&Session, &[Done])) {
+        let mut done = Vec::new();
+        let shared = self.shared.clone();
+        let serves = || !shared.is_broken() && shared.lock_anyway().life != Life::Ended;
+        while self.in_flight > 0 && serves() {
+            let soon = Instant::now() + std::time::Duration::from_millis(100);
+            self.wait(Some(soon), &mut done);
+            each(self, &done);
+            done.clear();
+        }
+    }
+
     fn count(&self, done: &[Done]) {
         if done.is_empty() {
             return;
@@ -228,14 +242,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let mut done = Vec::new();
-        let shared = self.shared.clone();
-        let serves = || !shared.is_broken() && shared.lock_anyway().life != Life::Ended;
-        while self.in_flight > 0 && serves() {
-            let soon = Instant::now() + std::time::Duration::from_millis(100);
-            self.wait(Some(soon), &mut done);
-            done.clear();
-        }
+        self.wait_for_all(|_, _| {});
         let mut core = self.shared.lock_anyway();
         if core.life == Life::Ended {
             return;

@@ -123,6 +123,9 @@ impl Engine {
             // The notes of the quiesce still stand. New ones would cover up what others have written.
             Some(Ok(())) if unresumed.is_some() && mode != StopMode::Release => Ok(()),
             Some(Ok(())) => self.note_stop(mode),
+            None if mode == StopMode::Release => {
+                Err(EngineError::Unsealed("the stop was cut short".to_owned()))
+            }
             _ => Ok(()),
         };
         if self.stores.are_given_up() && mode != StopMode::Release {

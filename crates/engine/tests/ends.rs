@@ -38,6 +38,19 @@ fn dirty_many(session: &mut Session) {
 }
 
 #[test]
+fn a_release_that_is_cut_short_is_no_success() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(&slow(directory.path()));
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, 1, 7);
+    drop(session);
+    let stopped = engine.stop_unless(StopMode::Release, |_| ControlFlow::Break(()));
+    assert!(matches!(stopped, Err(EngineError::Unsealed(_))), "{stopped:?}");
+    let header = inspect_backing(&directory.path().join("a.img"));
+    assert!(header.is_err() || !header.unwrap().released, "it is safe to use elsewhere");
+}
+
+#[test]
 fn a_stop_that_is_cut_short_leaves_nothing_in_memory_only() {
     for mode in [StopMode::Keep, StopMode::Destage] {
         let directory = tempfile::tempdir().unwrap();

@@ -120,3 +120,21 @@ fn pages_are_no_smaller_than_what_the_device_writes_as_one() {
     Engine::open(&config(d, ""), options).unwrap().kill();
     assert_eq!(found(d), ("slots", 4096));
 }
+
+#[test]
+fn keys_that_do_not_fit_the_layout_of_the_tier_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let d = directory.path();
+    drop(open(d, "layout = 'log'", false).unwrap());
+    for keys in ["replacement = 'lru'", "give_up_copies = true"] {
+        match open(d, keys, false) {
+            Err(EngineError::AdoptedLayout { problems, .. }) => {
+                assert!(problems.contains(keys.split(' ').next().unwrap()), "{problems}");
+            }
+            other => panic!("{keys}: {:?}", other.err()),
+        }
+        // In a new tier they fit.
+        drop(open(&tempfile::tempdir().unwrap().path(), keys, false).unwrap());
+    }
+    drop(open(d, "", false).unwrap());
+}

@@ -180,21 +180,21 @@ impl Recorder {
         let interval = &mut self.current.interval;
         interval.requests += 1;
         self.current.latency.record(latency);
-        match op {
-            Op::Read => {
+        match (op, result) {
+            (_, Err(error)) => {
+                interval.errors += 1;
+                self.errors += 1;
+                self.failures.add(error, 1);
+            }
+            (Op::Read, Ok(())) => {
                 self.read_bytes += bytes;
                 interval.read_bytes += bytes;
             }
-            Op::Write => {
+            (Op::Write, Ok(())) => {
                 self.write_bytes += bytes;
                 interval.write_bytes += bytes;
             }
-            Op::Trim | Op::Flush | Op::WriteZeroes => {}
-        }
-        if let Err(error) = result {
-            interval.errors += 1;
-            self.errors += 1;
-            self.failures.add(error, 1);
+            (Op::Trim | Op::Flush | Op::WriteZeroes, Ok(())) => {}
         }
     }
 
@@ -306,6 +306,16 @@ mod tests {
         assert_eq!(counts, [1, 0, 0, 1]);
         assert_eq!(intervals[3].max_us, 300.0);
         assert!((intervals[3].length_s - 0.06).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_failed_moved_no_bytes() {
+        let mut recorder = Recorder::new(Intervals::Auto);
+        let latency = Nanos::from_micros(9);
+        recorder.complete(Nanos(1), Op::Write, 512, latency, Err(IoError::Device));
+        recorder.complete(Nanos(2), Op::Write, 4096, latency, Ok(()));
+        assert_eq!((recorder.completed(), recorder.errors, recorder.write_bytes), (2, 1, 4096));
+        assert_eq!(recorder.finish(Nanos(3))[0].write_bytes, 4096);
     }
 
     #[test]

@@ -314,10 +314,7 @@ impl Shared {
     fn fail(&self, error: &TraceError) {
         let partial = self.partial();
         let kept = match partial.exists() {
-            true => format!(
-                "{} contains all requests except those of about the last minute",
-                partial.display()
-            ),
+            true => format!("{} contains all requests up to its last save", partial.display()),
             false => "nothing was kept".to_owned(),
         };
         self.end(format!("the recording has failed: {error}; {kept}. Clients are still served"));

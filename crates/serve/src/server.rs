@@ -7,7 +7,7 @@ use forebay_config::{Config, OnStop};
 use forebay_engine::{Engine, EngineError, EngineOptions, Recovering, StopMode};
 use serde::Serialize;
 
-use crate::control::{ControlServer, StopRequest, Views};
+use crate::control::{ControlServer, Ended, StopRequest, Views};
 use crate::error::ServeError;
 use crate::listener::Listener;
 use crate::nbd::{NbdReported, NbdServer, Stopped, allow_connections};
@@ -102,9 +102,9 @@ impl Server {
         };
         let engine = Engine::open_watched(config, options, &mut |recovering| {
             control.starting(*recovering);
-            match stop.get() {
-                Some(_) => ControlFlow::Break(()),
-                None => progress(recovering),
+            match stop.ends_start() {
+                true => ControlFlow::Break(()),
+                false => progress(recovering),
             }
         });
         let engine = Arc::new(engine?);
@@ -165,9 +165,10 @@ impl Server {
         faults
     }
 
-    /// What becomes of dirty data unless a stop says otherwise.
-    pub fn usual_stop(&self) -> StopMode {
-        self.stop.usual()
+    /// Begins the stop that was asked for over the control address, or the usual one: operators
+    /// who now ask for one that does more are refused.
+    pub fn begin_stop(&self) -> StopMode {
+        self.stop.begin()
     }
 
     /// Whether a stop was asked for over the control address, and how.
@@ -175,7 +176,8 @@ impl Server {
         self.stop.get()
     }
 
-    /// Lets clients go, then stops the engine as [`Engine::stop_unless`] does.
+    /// Lets clients go, then stops the engine as [`Engine::stop_unless`] does. Returns what there is to
+    /// say in any case, and the number of dirty blocks left on flash.
     ///
     /// # Errors
     /// If dirty data could not be brought where `mode` says; it is kept. A recording that has failed is
@@ -184,7 +186,7 @@ impl Server {
         self,
         mode: StopMode,
         progress: impl FnMut(u64) -> ControlFlow<()>,
-    ) -> Result<Stopped, ServeError> {
+    ) -> (Stopped, Result<u64, ServeError>) {
         // Clients that wait for what cannot be are answered, so that they can go.
         self.engine.prepare_stop();
         let news = self.engine.take_news();
@@ -206,11 +208,11 @@ impl Server {
             stopped.recorded = recording.finish();
             stopped.recording_failure = recording.failure();
         }
-        let told = ended.as_ref().map(|&left| left).map_err(self.explain);
+        let told = ended.as_ref().map(|&dirty_blocks| Ended::Stopped { mode, dirty_blocks });
+        let told = told.map_err(self.explain);
         self.control.stopped(told);
         // (It answers clients that wait for that.)
         drop(self.control);
-        let dirty_blocks = ended?;
-        Ok(Stopped { dirty_blocks, news, ..stopped })
+        (Stopped { news, ..stopped }, ended.map_err(ServeError::from))
     }
 }

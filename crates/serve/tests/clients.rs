@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 
 use forebay_config::Config;
 use forebay_engine::{EngineError, EngineOptions, Recovering, StopMode};
-use forebay_serve::{Server, Stopped, control};
+use forebay_serve::{RecordOptions, Server, Stopped, control};
 use tempfile::TempDir;
 
 const READ: u16 = 0;
 const WRITE: u16 = 1;
 const DISCONNECT: u16 = 2;
+const FLUSH: u16 = 3;
 const ESHUTDOWN: u32 = 108;
 const KIB: u32 = 1 << 10;
 const MIB: u32 = 1 << 20;
@@ -34,11 +35,16 @@ struct Served {
 impl Served {
     /// Starts it, with more lines in its section `[serve]`.
     fn start(more: &str) -> Served {
+        Served::start_slow("", more, None)
+    }
+
+    /// Starts it with a store that is as slow as `shape` says, and records a trace in `record`.
+    fn start_slow(shape: &str, more: &str, record: Option<&str>) -> Served {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name).display().to_string();
         let config = format!(
-            "[cache]\ndram = '16MiB'\nwrite_policy = 'write-back'\n\
-             [[volume]]\nname = 'vm1'\nbacking = '{}'\nsize = '64MiB'\n\
+            "[cache]\ndram = '16MiB'\nwrite_policy = 'write-back'\n[shape.store]\n{shape}\n\
+             [[volume]]\nname = 'vm1'\nbacking = '{}'\nsize = '64MiB'\nshape = 'store'\n\
              [serve]\nnbd = 'unix:{}'\ncontrol = 'unix:{}'\n{more}",
             path("disk.img"),
             path("nbd.sock"),
@@ -48,7 +54,11 @@ impl Served {
         let go_on = &mut |_: &Recovering| ControlFlow::Continue(());
         let explain = |error: &EngineError| error.to_string();
         let options = EngineOptions::default();
-        let server = Server::start(&config, options, None, explain, go_on).unwrap();
+        let record = record.map(|name| {
+            let path = directory.path().join(name);
+            RecordOptions { path, hash: false, sample: None }
+        });
+        let server = Server::start(&config, options, record.as_ref(), explain, go_on).unwrap();
         Served { server, config, directory }
     }
 
@@ -73,7 +83,9 @@ impl Served {
     }
 
     fn stop(self) -> Stopped {
-        self.server.stop(StopMode::Destage, |_| ControlFlow::Continue(())).unwrap()
+        let (stopped, left) = self.server.stop(StopMode::Destage, |_| ControlFlow::Continue(()));
+        assert_eq!(left.unwrap(), 0);
+        stopped
     }
 }
 
@@ -249,4 +261,64 @@ fn a_stop_answers_all_requests_of_a_client_that_has_sent_more_than_there_is_room
     let (done, refused) =
         (replies.iter().filter(done).count(), replies.iter().filter(refused).count());
     assert!(done >= 10 && done + refused == 40, "{done} done, {refused} refused");
+}
+
+#[test]
+fn a_stop_waits_for_a_request_that_takes_long_and_sends_the_reply() {
+    let served = Served::start_slow("sync_latency = '6s'", "", None);
+    let mut client = Client::connect(&served);
+    client.request(WRITE, 0, 512);
+    client.0.write_all(&[7; 512]).unwrap();
+    client.request(FLUSH, 0, 0);
+    assert_eq!(replies_after_a_stop(served, client), [(512, 0), (0, 0)]);
+}
+
+#[test]
+fn a_recording_contains_the_requests_of_a_client_that_vanishes() {
+    let served = Served::start_slow("read_latency = '300ms'", "", Some("trace.parquet"));
+    let mut client = Client::connect(&served);
+    (0..20).for_each(|n| client.request(READ, n * 2 * u64::from(MIB), 4 * KIB));
+    std::thread::sleep(A_WHILE / 2);
+    drop(client);
+    served.wait_for_connections(0);
+    let stopped = served.stop();
+    assert_eq!((stopped.recorded.requests, stopped.recording_failure), (20, None));
+}
+
+#[test]
+fn a_client_that_sends_its_handshake_byte_by_byte_is_late() {
+    let served = Served::start("handshake_timeout = '1s'\n");
+    let mut socket = UnixStream::connect(served.socket()).unwrap();
+    // An option that has 60,000 bytes.
+    socket.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x06\0\0\xEA\x60").unwrap();
+    let began = Instant::now();
+    while socket.write_all(b"x").is_ok() {
+        assert!(began.elapsed() < SOON, "it is never late");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    served.wait_for_connections(0);
+    assert_eq!(served.nbd(&["closed", "handshake_timeout"]), 1);
+    served.stop();
+}
+
+/// What `ctl stop` gets for an answer.
+fn order_stop(config: &Config, query: &str) -> control::Reply {
+    control::ask(&config.serve.control, None, "POST", &format!("/stop?{query}")).unwrap()
+}
+
+#[test]
+fn an_order_that_a_stop_in_progress_does_not_carry_out_is_refused() {
+    let served = Served::start_slow("sync_latency = '2s'", "", None);
+    let mut client = Client::connect(&served);
+    client.request(WRITE, 0, 512);
+    client.0.write_all(&[7; 512]).unwrap();
+    assert_eq!(served.server.begin_stop(), StopMode::Destage);
+    let config = served.config.clone();
+    let refused = order_stop(&config, "dirty=release&wait=1");
+    assert_eq!(refused.code, 409, "{}", refused.body);
+    let waits = std::thread::spawn(move || order_stop(&config, "dirty=destage&wait=1"));
+    std::thread::sleep(A_WHILE);
+    served.stop();
+    let answer = waits.join().unwrap();
+    assert_eq!(answer.code, 200, "{}", answer.body);
 }

@@ -34,7 +34,7 @@ fn exported() -> BTreeMap<String, Described> {
     let server = Server::start(&config, EngineOptions::default(), None, explain, go_on).unwrap();
     let reply = control::ask(&config.serve.control, None, "GET", "/metrics").unwrap();
     assert_eq!(reply.code, 200);
-    server.stop(StopMode::Destage, |_| std::ops::ControlFlow::Continue(())).unwrap();
+    server.stop(StopMode::Destage, |_| std::ops::ControlFlow::Continue(())).1.unwrap();
 
     let mut found = BTreeMap::new();
     let mut name = "";

@@ -26,6 +26,8 @@ const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 const SIGNAL_PERIOD: Duration = Duration::from_millis(100);
 /// How often the server is asked whether something fails.
 const LOOK_PERIOD: Duration = Duration::from_secs(1);
+/// How long the report of a fault of the program may take.
+const REPORT_TIME: Duration = Duration::from_secs(1);
 
 /// Arguments of `forebay serve`.
 #[derive(clap::Args, Debug)]
@@ -120,13 +122,20 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             Err(error) => ctx.note(explain(&error)),
         }
     }
-    let mode = server.stop_requested().unwrap_or_else(|| server.usual_stop());
+    let mode = server.begin_stop();
     ctx.note(stopping(mode, config.flash.is_some()));
     notify.stopping();
-    let stopped = stop(server, mode, &signals, &mut notify, ctx)?;
+    let (stopped, left) = stop(server, mode, &signals, &mut notify, ctx);
     stopped.news.iter().for_each(|news| ctx.note(news));
-    if stopped.dirty_blocks > 0 {
-        ctx.note(format_args!("{} dirty blocks stay on flash", stopped.dirty_blocks));
+    if stopped.cut_off > 0 {
+        let clients = if stopped.cut_off == 1 { "client" } else { "clients" };
+        ctx.note(format_args!(
+            "{} {clients} did not read the last replies and were disconnected",
+            stopped.cut_off
+        ));
+    }
+    if let Ok(dirty @ 1..) = left {
+        ctx.note(format_args!("{dirty} dirty blocks stay on flash"));
     }
     if let Some(failure) = &stopped.recording_failure {
         // It took nothing from clients or stores, so the stop is as it should be.
@@ -134,6 +143,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     } else if let Some(options) = &record {
         ctx.note(recorded(options, stopped.recorded));
     }
+    left?;
     Ok(())
 }
 
@@ -214,8 +224,8 @@ fn sample(text: &str) -> Result<SampleSpec, String> {
 }
 
 /// What a recording came to.
-fn recorded(options: &RecordOptions, Recorded { requests, kept, .. }: Recorded) -> String {
-    match options.sample {
+fn recorded(options: &RecordOptions, Recorded { requests, kept, late }: Recorded) -> String {
+    let recorded = match options.sample {
         None => format!("{requests} requests recorded"),
         Some(sample) => format!(
             "{requests} requests arrived; {} contains {kept} of them, whole or in part, because \
@@ -224,6 +234,10 @@ fn recorded(options: &RecordOptions, Recorded { requests, kept, .. }: Recorded) 
             percent(sample.rate),
             forebay_config::Size(4096 << sample.bits)
         ),
+    };
+    match late {
+        0 => recorded,
+        _ => format!("{recorded}; {late} of them have a later timestamp than their arrival"),
     }
 }
 
@@ -310,8 +324,9 @@ fn stop(
     signals: &StopSignals,
     notify: &mut Notify<'_>,
     ctx: &Context,
-) -> Result<Stopped, CliError> {
-    let before = signals.count();
+) -> (Stopped, Result<u64, ServeError>) {
+    // (A signal may only say again what an operator has asked for: as `systemctl stop` does.)
+    let before = signals.count().max(1);
     let hung = server.engine().hung_stores();
     // The stop itself may wait for a store that hangs, and does not look at signals then.
     let (stopping, stopped) = channel::<()>();
@@ -339,17 +354,16 @@ fn stop_watched(
     before: u32,
     notify: &mut Notify<'_>,
     ctx: &Context,
-) -> Result<Stopped, CliError> {
+) -> (Stopped, Result<u64, ServeError>) {
     let mut said = Instant::now();
-    let stopped = server.stop(mode, |dirty| {
+    server.stop(mode, |dirty| {
         notify.progress(format_args!("stopping: {dirty} dirty blocks left"));
         if said.elapsed() >= PROGRESS_PERIOD {
             said = Instant::now();
             ctx.note(format_args!("{dirty} dirty blocks left"));
         }
         if signals.count() > before { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    Ok(stopped?)
+    })
 }
 
 /// A fault of the program ends the server at once, like a power cut: the next start recovers
@@ -357,6 +371,11 @@ fn stop_watched(
 fn end_on_faults() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |fault| {
+        // (Standard error may be a pipe that nobody reads.)
+        let _ = std::thread::Builder::new().spawn(|| {
+            std::thread::sleep(REPORT_TIME);
+            std::process::abort();
+        });
         report(fault);
         std::process::abort();
     }));

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_device::file::{DirectIo, Notice, OpenOptions, Target as File};
 use forebay_device::{
-    Arena, Backend, Doorbell, Executor, HugePages, Machine, MemorySlice, RealDevices, Requests,
-    precise_timers, uring,
+    Arena, Backend, Devices, Doorbell, Executor, HugePages, Machine, MemorySlice, RealDevices,
+    Requests, precise_timers, uring,
 };
 use forebay_effect::{
     Device, Effect, EffectQueue, MetaBuffer, Outcome, Owner, Place, RequestId, Segment, Token,
@@ -93,6 +93,11 @@ impl BlockTarget {
         for (device, mut file) in files {
             file.keep();
             devices.add(device, file);
+        }
+        for (number, volume) in volumes.iter_mut().enumerate() {
+            // A trim that would mean writing zeroes is none.
+            let capabilities = devices.capabilities(Device::Backing(Volume(number as u32)));
+            volume.able.trim = capabilities.is_some_and(|able| able.zeroes);
         }
         precise_timers();
         Ok(BlockTarget {
@@ -180,7 +185,7 @@ impl Target for BlockTarget {
 
     fn submit(&mut self, io: Io, done: &mut Vec<Done>) -> Result<(), ReplayError> {
         let device = Device::Backing(Volume(io.volume));
-        // A trim that would mean writing zeroes is none.
+        // (What a device cannot do may turn out only when it is asked.)
         let empty = io.op == Op::Trim && !self.executor.zeroes_cheaply(device, true);
         if empty || (io.op != Op::Flush && io.length == 0) {
             done.push(Done { io, result: Ok(()) });

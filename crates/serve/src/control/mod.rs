@@ -10,8 +10,8 @@
 //! | `POST /set?write_policy=NAME[&acknowledge=flash]` | when that policy holds |
 //! | `POST /resize?dram=BYTES` | at once; blocks leave as others come |
 //! | `POST /invalidate?volume=NAME` | when nothing of the volume is cached any more; the name percent-encoded |
-//! | `POST /stop`, `?dirty=keep`, `?dirty=destage`, `?dirty=release` | asks the server to stop |
-//! | the same with `wait=1` | when it has stopped and let go of its devices, with what is left dirty |
+//! | `POST /stop`, `?dirty=keep`, `?dirty=destage`, `?dirty=release` | asks the server to stop; refused once a stop has begun that does less |
+//! | the same with `wait=1` | when it has stopped and let go of its devices, with what is left dirty; an error if it did less |
 //!
 //! Over a unix socket, those who may open it may ask; over TCP, those who have the [`Token`]. Errors are
 //! JSON, too: `{"error": "..."}`.
@@ -24,9 +24,11 @@ mod http;
 mod metrics;
 mod order;
 mod server;
+mod stop;
 mod token;
 
 pub use client::{ClientError, Reply, ask, encoded};
 pub use server::status_schemas;
-pub(crate) use server::{ControlServer, StopRequest, Views};
+pub(crate) use server::{ControlServer, Views};
+pub(crate) use stop::{Ended, StopRequest};
 pub use token::{Token, TokenError};

@@ -1,7 +1,6 @@
 //! Answers requests of operators.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
@@ -15,65 +14,13 @@ use super::access::Access;
 use super::http::{self, Answer, Question};
 use super::metrics::metrics;
 use super::order;
+use super::stop::{Ended, StopRequest};
 use super::token::Token;
 use crate::error::ServeError;
 use crate::listener::Listener;
 use crate::nbd::{NbdStatus, NbdView};
 use crate::record::{RecordingStatus, RecordingView};
 use crate::server::Explain;
-use crate::signals::StopSignals;
-
-/// A stop that was asked for over the control address.
-#[derive(Debug)]
-pub(crate) struct StopRequest {
-    asked: AtomicU8,
-    /// What is done unless it is said.
-    usual: AtomicU8,
-}
-
-impl StopRequest {
-    /// Nothing asked for yet.
-    pub fn new(usual: StopMode) -> StopRequest {
-        StopRequest { asked: AtomicU8::new(0), usual: AtomicU8::new(code(usual)) }
-    }
-
-    /// What is done unless it is said.
-    pub fn usual(&self) -> StopMode {
-        mode(self.usual.load(Ordering::Acquire)).unwrap_or_default()
-    }
-
-    /// Changes what is done unless it is said.
-    pub fn set_usual(&self, usual: StopMode) {
-        self.usual.store(code(usual), Ordering::Release);
-    }
-
-    /// What was asked for last, if anything.
-    pub fn get(&self) -> Option<StopMode> {
-        mode(self.asked.load(Ordering::Acquire))
-    }
-
-    fn set(&self, mode: StopMode) {
-        self.asked.store(code(mode), Ordering::Release);
-        StopSignals::wake();
-    }
-}
-
-fn code(mode: StopMode) -> u8 {
-    match mode {
-        StopMode::Destage => 1,
-        StopMode::Keep => 2,
-        StopMode::Release => 3,
-    }
-}
-
-fn mode(code: u8) -> Option<StopMode> {
-    match code {
-        0 => None,
-        1 => Some(StopMode::Destage),
-        2 => Some(StopMode::Keep),
-        _ => Some(StopMode::Release),
-    }
-}
 
 /// The server behind the control address.
 pub(crate) struct ControlServer {
@@ -113,8 +60,8 @@ enum State {
     },
     /// Clients and the cache are being let go.
     Stopping,
-    /// The devices are free: how many blocks are left dirty on flash, if that is known; or what failed.
-    Stopped(Result<Option<u64>, String>),
+    /// The devices are free: what was done with dirty data, or what failed.
+    Stopped(Result<Ended, String>),
 }
 
 /// What `GET /status` answers before clients are welcome.
@@ -213,9 +160,9 @@ impl ControlServer {
         self.shared.set(State::Stopping);
     }
 
-    /// The devices are free: blocks left dirty, or what failed.
-    pub fn stopped(&self, result: Result<u64, String>) {
-        self.shared.set(State::Stopped(result.map(Some)));
+    /// The devices are free: what was done with dirty data, or what failed.
+    pub fn stopped(&self, result: Result<Ended, String>) {
+        self.shared.set(State::Stopped(result));
     }
 
     /// Where it listens.
@@ -251,11 +198,11 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing more can be known.
+    /// Without a stop, the end is that of a start.
     fn end(&self) {
         let mut state = self.state();
         if !matches!(*state, State::Stopped(_)) {
-            *state = State::Stopped(Ok(None));
+            *state = State::Stopped(Ok(Ended::InStart));
         }
         drop(state);
         self.changed.notify_all();
@@ -310,23 +257,33 @@ impl Shared {
 
     fn stop(&self, asked: &Question) -> Answer {
         let said = |pair: &str| asked.query.split('&').any(|given| given == pair);
-        self.stop.set(match () {
-            () if said("dirty=keep") => StopMode::Keep,
-            () if said("dirty=destage") => StopMode::Destage,
-            () if said("dirty=release") => StopMode::Release,
-            () => self.stop.usual(),
-        });
+        let named = match () {
+            () if said("dirty=keep") => Some(StopMode::Keep),
+            () if said("dirty=destage") => Some(StopMode::Destage),
+            () if said("dirty=release") => Some(StopMode::Release),
+            () => None,
+        };
+        if let Err(begun) = self.stop.ask(named) {
+            return Answer::error(409, begun);
+        }
         if said("wait=1") {
-            return self.wait_for_stop();
+            return self.wait_for_stop(named);
         }
         Answer::json(202, json(&serde_json::json!({ "stopping": true })))
     }
 
-    fn wait_for_stop(&self) -> Answer {
+    /// Waits for the end. It is an error if that is less than what `named` says.
+    fn wait_for_stop(&self, named: Option<StopMode>) -> Answer {
+        let wanted = named.unwrap_or_else(|| self.stop.usual());
         let mut state = self.state();
         loop {
             match &*state {
-                State::Stopped(Ok(dirty_blocks)) => {
+                State::Stopped(Ok(ended)) => {
+                    if let Some(lacking) = ended.lacks(wanted, named.is_some()) {
+                        let error = format!("the server has stopped, but {lacking}");
+                        return Answer::error(500, &error);
+                    }
+                    let dirty_blocks = ended.dirty_blocks();
                     let left = serde_json::json!({ "stopped": true, "dirty_blocks": dirty_blocks });
                     return Answer::json(200, json(&left));
                 }

@@ -73,6 +73,8 @@ pub(super) struct Surroundings<'a> {
     pub budget: &'a Arc<Budget>,
     pub limits: Limits,
     pub stopping: &'a AtomicBool,
+    /// Set while the client waits for the server, and not the server for the client.
+    pub busy: &'a AtomicBool,
 }
 
 /// A write whose data has not all arrived.
@@ -179,7 +181,9 @@ impl<'a> Connection<'a> {
     /// Serves a client until it leaves, misbehaves, or the server stops.
     pub fn serve(mut self) -> End {
         let end = self.transmit();
-        self.finish(end)
+        let end = self.finish(end);
+        self.note_unanswered();
+        end
     }
 
     fn transmit(&mut self) -> End {
@@ -336,10 +340,7 @@ impl<'a> Connection<'a> {
         }
         let mut done = std::mem::take(&mut self.done);
         if let Some(notes) = &self.notes {
-            // What was asked for as a hint is no part of the workload.
-            let asked =
-                |d: &&Done| self.slots[d.request.tag as usize].request.command != Command::Cache;
-            notes.note(self.session.now(), done.iter().filter(asked));
+            note(notes, &self.session, &self.slots, &done);
         }
         let (now, count) = (Instant::now(), done.len());
         for d in done.drain(..) {
@@ -441,7 +442,9 @@ impl<'a> Connection<'a> {
             writable: !self.output.is_empty(),
             closed: true,
         };
-        let quiet = self.session.in_flight() == 0 && !interest.writable && !self.memory.waits();
+        let busy = self.session.in_flight() > 0 || self.memory.waits();
+        self.around.busy.store(busy, Ordering::Release);
+        let quiet = !busy && !interest.writable;
         if !(quiet && interest.readable && !self.rested) {
             let socket = self.socket.as_raw_fd();
             let bell = self.session.bell().as_raw_fd();
@@ -576,7 +579,9 @@ impl<'a> Connection<'a> {
         let bell = self.session.bell().clone();
         loop {
             self.answer();
-            if self.send().is_err() || (self.session.in_flight() == 0 && self.output.is_empty()) {
+            let busy = self.session.in_flight() > 0;
+            self.around.busy.store(busy, Ordering::Release);
+            if self.send().is_err() || (!busy && self.output.is_empty()) {
                 break;
             }
             let interest = Interest { writable: !self.output.is_empty(), ..Interest::default() };
@@ -592,11 +597,26 @@ impl<'a> Connection<'a> {
         end
     }
 
+    /// A recording contains what was in flight when the client left, too: it takes effect.
+    fn note_unanswered(&mut self) {
+        let Some(notes) = &self.notes else { return };
+        let (session, slots) = (&mut self.session, &self.slots);
+        note(notes, session, slots, &self.done);
+        session.wait_for_all(|session, done| note(notes, session, slots, done));
+    }
+
     fn has_room(&self) -> bool {
         !self.unpaid
             && self.held_bytes < HELD_BYTES_MAX
             && self.slots.len() - self.free.len() < IN_FLIGHT_MAX
     }
+}
+
+/// Records requests that the engine has answered. What a client asked for as a hint is no part of the
+/// workload.
+fn note(notes: &Notes, session: &Session, slots: &[Slot], done: &[Done]) {
+    let asked = |d: &&Done| slots[d.request.tag as usize].request.command != Command::Cache;
+    notes.note(session.now(), done.iter().filter(asked));
 }
 
 /// The bytes of memory that a request needs for data.

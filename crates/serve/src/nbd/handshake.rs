@@ -68,14 +68,15 @@ fn send_all(socket: &Socket, mut bytes: &[u8], until: Instant) -> Result<(), End
 
 fn wait(socket: &Socket, interest: Interest, until: Instant) -> Result<(), End> {
     loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let ready = wait::either(socket.as_raw_fd(), interest, None, Some(left));
+        // (First, or a client that sends a byte now and then is never late.)
+        let now = Instant::now();
+        if now >= until {
+            return Err(End::HandshakeTimeout);
+        }
+        let ready = wait::either(socket.as_raw_fd(), interest, None, Some(until - now));
         let ready = ready.map_err(|_| End::Socket)?;
         if ready.readable || ready.writable {
             return Ok(());
-        }
-        if Instant::now() >= until {
-            return Err(End::HandshakeTimeout);
         }
     }
 }

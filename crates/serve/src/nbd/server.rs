@@ -26,7 +26,7 @@ use crate::listener::Listener;
 use crate::record::{Recorded, Recording};
 use crate::wait::{self, Interest};
 
-/// How long a client may take to read its last answers when the server stops.
+/// How long a client may take to read its last answers when the server stops, once it has them all.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An NBD server on one address.
@@ -44,8 +44,6 @@ pub struct Stopped {
     pub connections: usize,
     /// Connections that did not take their last answers and were cut off.
     pub cut_off: usize,
-    /// Dirty blocks left on flash.
-    pub dirty_blocks: u64,
     /// What an operator should learn of the end.
     pub news: Vec<String>,
     /// What was recorded.
@@ -90,6 +88,8 @@ struct Shared {
 struct Connection {
     socket: Arc<Socket>,
     thread: JoinHandle<()>,
+    /// [`Surroundings::busy`].
+    busy: Arc<AtomicBool>,
 }
 
 impl NbdServer {
@@ -171,17 +171,28 @@ impl NbdServer {
             // A socket that is closed already needs no ending.
             let _ = connection.socket.shutdown(Shutdown::Read);
         }
-        let patient_until = Instant::now() + PATIENCE;
         let mut stopped = Stopped { connections: connections.len(), ..Stopped::default() };
-        for connection in connections {
-            while !connection.thread.is_finished() && Instant::now() < patient_until {
-                std::thread::sleep(Duration::from_millis(1));
+        let begun = Instant::now();
+        let mut left: Vec<(Connection, Instant)> =
+            connections.into_iter().map(|connection| (connection, begun)).collect();
+        while !left.is_empty() {
+            let now = Instant::now();
+            for (connection, served) in &mut left {
+                if connection.busy.load(Ordering::Acquire) {
+                    *served = now;
+                }
             }
-            if !connection.thread.is_finished() {
-                stopped.cut_off += 1;
-                let _ = connection.socket.shutdown(Shutdown::Both);
+            let ends = |(connection, served): &mut (Connection, Instant)| {
+                connection.thread.is_finished() || now - *served >= PATIENCE
+            };
+            for (connection, _) in left.extract_if(.., ends) {
+                if !connection.thread.is_finished() {
+                    stopped.cut_off += 1;
+                    let _ = connection.socket.shutdown(Shutdown::Both);
+                }
+                let _ = connection.thread.join();
             }
-            let _ = connection.thread.join();
+            std::thread::sleep(Duration::from_millis(1));
         }
         stopped
     }
@@ -225,11 +236,12 @@ fn admit(shared: &Arc<Shared>, socket: Socket) -> io::Result<()> {
     let number = shared.counts.accepted.fetch_add(1, Ordering::Relaxed);
     let session = shared.engine.session().map_err(|e| io::Error::other(e.to_string()))?;
     let socket = Arc::new(socket);
-    let (of_thread, own) = (shared.clone(), socket.clone());
+    let busy = Arc::new(AtomicBool::new(false));
+    let (of_thread, own, of_connection) = (shared.clone(), socket.clone(), busy.clone());
     let thread = std::thread::Builder::new().name(format!("forebay-nbd-{number}"));
     shared.counts.open.fetch_add(1, Ordering::Relaxed);
     let spawned = thread.spawn(move || {
-        let end = converse(&of_thread, &own, session);
+        let end = converse(&of_thread, &own, session, &of_connection);
         of_thread.counts.ended(&end);
         let _ = own.shutdown(Shutdown::Both);
         of_thread.counts.open.fetch_sub(1, Ordering::Relaxed);
@@ -240,12 +252,12 @@ fn admit(shared: &Arc<Shared>, socket: Socket) -> io::Result<()> {
     let thread = spawned?;
     let mut connections = shared.connections();
     connections.retain(|c| !c.thread.is_finished());
-    connections.push(Connection { socket, thread });
+    connections.push(Connection { socket, thread, busy });
     Ok(())
 }
 
 /// One client, from its greeting to its leaving.
-fn converse(shared: &Shared, socket: &Socket, session: Session) -> End {
+fn converse(shared: &Shared, socket: &Socket, session: Session, busy: &AtomicBool) -> End {
     let Shared { budget, stopping, volume_connections, .. } = shared;
     let limits = *shared.limits.lock().unwrap_or_else(PoisonError::into_inner);
     let offer = Offer {
@@ -260,7 +272,7 @@ fn converse(shared: &Shared, socket: &Socket, session: Session) -> End {
     };
     let Some(_visit) = offer.enter(transmission.export()) else { return End::Full };
     let notes = shared.recording.as_deref().map(Recording::notes);
-    let around = Surroundings { budget, limits, stopping };
+    let around = Surroundings { budget, limits, stopping, busy };
     match connection::Connection::new(socket, transmission, input, session, notes, around) {
         Ok(connection) => connection.serve(),
         Err(_) => End::Socket,
