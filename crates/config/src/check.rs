@@ -284,14 +284,14 @@ fn serve(config: &Config, problems: &mut Problems) {
     let serve = &config.serve;
     if !serve.nbd.is_local() {
         let message = format!(
-            "{} can be reached from other hosts without encryption: use a unix socket or 127.0.0.1",
+            "{} can be reached from other hosts without encryption: use a Unix socket or 127.0.0.1",
             serve.nbd
         );
         problems.add("serve.nbd", message);
     }
     if !serve.control.is_local() {
         let message = format!(
-            "{} can be reached from other hosts without encryption: use a unix socket or 127.0.0.1",
+            "{} can be reached from other hosts without encryption: use a Unix socket or 127.0.0.1",
             serve.control
         );
         problems.add("serve.control", message);

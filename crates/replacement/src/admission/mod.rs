@@ -90,12 +90,12 @@ registry! {
     /// Groups of 16 adjacent blocks move up a queue of 64 levels with each access, and down when others
     /// overtake them; blocks of the groups in the upper levels enter.
     Smq = "smq", "Linux dm-cache, stochastic multi-queue", &[HISTORY];
-    /// A block enters if the share of recently used blocks that were used at least as often as this block
-    /// is at most `top`.
+    /// A block enters if it is among the most frequently used of the recently used blocks; `top` limits the
+    /// share of them that may enter.
     Popularity = "popularity", "nhit, with N set from the use counts of recently used blocks", &[TOP, HISTORY];
-    /// A random share of the blocks enters, given by `probability`.
+    /// Blocks enter at random, with the given `probability`.
     Random = "random", "folklore; CacheLib's random reject admission", &[PROBABILITY];
-    /// A random share of the blocks enters; the share adapts so that, over hours, writes to flash match
+    /// Blocks enter at random, with a probability that adapts so that, over hours, writes to flash match
     /// `writes_per_day`.
     WriteBudget = "write-budget", "Berg et al., OSDI 2020 (CacheLib's dynamic random admission)", &[WRITES_PER_DAY];
 }
@@ -143,7 +143,7 @@ const PROBABILITY: Parameter = Parameter {
     default: 500_000,
     min: 0,
     max: 1_000_000,
-    meaning: "random share of the blocks that enters",
+    meaning: "probability that a block enters",
 };
 
 const WRITES_PER_DAY: Parameter = Parameter {

@@ -150,8 +150,8 @@ registry! {
     S3Fifo = "s3-fifo";
     /// New blocks enter a queue; a block that is accessed again after leaving the queue enters an LRU list.
     TwoQ = "2q";
-    /// Two LRU lists, one of blocks used once and one of blocks used more often; the keys of blocks that
-    /// left each list decide how large the lists are.
+    /// Two LRU lists, one of blocks used once and one of blocks used more often; accesses to blocks that
+    /// recently left a list decide how large the lists are.
     Arc = "arc";
     /// Evicts the block that was used least often; counts are halved from time to time.
     Lfu = "lfu";
