@@ -201,8 +201,8 @@ pub struct VolumeStatus {
     /// Maximum number of the volume's dirty blocks on flash, if several volumes share flash; null if the
     /// volume may fill flash.
     pub dirty_on_flash_max: Option<u64>,
-    /// Blocks found so far whose newest data was only on flash and cannot be read. If there are very many
-    /// such blocks, only the first are counted.
+    /// Unreadable blocks found so far: their newest data was only on flash. If there are very many such
+    /// blocks, only the first are counted.
     pub unreadable_blocks: u64,
     /// Its workload.
     #[serde(flatten)]
