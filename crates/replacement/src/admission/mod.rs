@@ -84,11 +84,11 @@ registry! {
     Always = "always", "folklore", &[];
     /// A block enters at its Nth access; N is `hits`, 2 by default.
     Nhit = "nhit", "Open CAS Linux, promotion policy nhit; Ajdari 2023", &[HITS, HISTORY];
-    /// Like `nhit`, with an N that follows the load. Each second, N doubles, up to `hits`, if flash reads are no
-    /// faster than reads of the backing stores, and halves if they are at least twice as fast.
+    /// Like `nhit`, with an N that adapts to the load. Each second, N doubles (up to `hits`) if reads from flash
+    /// are no faster than reads from the backing stores, and halves if they are at least twice as fast.
     Adaptive = "adaptive", "nhit, with N set from read latencies", &[MOST_HITS, HISTORY];
-    /// Groups of 16 adjacent blocks move up a queue of 64 levels with each access, and down when others
-    /// overtake them; blocks of the groups in the upper levels enter.
+    /// With each access, a group of 16 adjacent blocks moves up in a queue of 64 levels; it moves down when
+    /// other groups overtake it. Blocks enter if their group is in the upper levels.
     Smq = "smq", "Linux dm-cache, stochastic multi-queue", &[HISTORY];
     /// A block enters if it is among the most frequently used of the recently used blocks; `top` limits the
     /// share of them that may enter.
