@@ -93,7 +93,7 @@ section! {
         /// 0.01 to 1. Unset means 0.5.
         top: Option<f64> = unset;
         /// How many blocks `nhit`, `adaptive` and `popularity` remember after the blocks leave memory, as a
-        /// share of the blocks that flash holds: 0.01 to 10. Each remembered block takes 25 to 29 bytes of
+        /// share of the blocks that flash can hold: 0.01 to 10. Each remembered block takes 25 to 29 bytes of
         /// memory. `smq` remembers groups of 16 adjacent blocks instead: the groups cover four times as many
         /// blocks as this share, and take 7 to 8 bytes of memory per block of the share. Unset means 1.
         history: Option<f64> = unset;
@@ -101,9 +101,9 @@ section! {
 }
 
 section! {
-    /// The queues of the relation `etica`, which choose the blocks that flash keeps. They take a fixed amount of
-    /// memory: about 45 bytes for each block that flash holds, and as much for each remembered block that is
-    /// not on flash.
+    /// The queues of the relation `etica`, which choose the blocks that flash keeps. They take a fixed amount
+    /// of memory: about 45 bytes for each block that flash can hold, and as much for each remembered block
+    /// that is not on flash.
     pub struct Etica {
         /// Number of requests per round. At the end of a round, some blocks leave flash and others enter it.
         interval: u32 = 1000;
@@ -111,8 +111,8 @@ section! {
         /// this share of the other remembered blocks enters (the most popular blocks, until flash is full):
         /// 0.01 to 1.
         share: f64 = 0.05;
-        /// How many blocks that are not on flash are remembered, as a share of the blocks that flash holds:
-        /// 0.01 to 10.
+        /// How many blocks that are not on flash are remembered, as a share of the blocks that flash can
+        /// hold: 0.01 to 10.
         history: f64 = 1.0;
         /// Number of rounds after which popularity is halved; 0 for never.
         half_life: u32 = 16;
@@ -285,8 +285,8 @@ choice! {
 section! {
     /// How the work is distributed over processors.
     pub struct Workers {
-        /// Number of shards of the cache, 1 to 64. 0 means one shard, because one lock protects all shards
-        /// anyway.
+        /// Number of shards of the cache, 1 to 64. 0 means one shard: several shards do not run in parallel,
+        /// because one lock protects all of them.
         shards: u32 = 0;
         /// Maximum number of requests in progress; further requests wait outside the cache.
         requests_max: u32 = 1024;

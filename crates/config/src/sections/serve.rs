@@ -18,7 +18,7 @@ section! {
         /// Unix socket needs no token: its permissions control who may open it.
         control_token_file: PathBuf = "/run/forebay/control.token";
         /// Memory for the requests of all NBD clients and for the replies that the clients have not received
-        /// yet: at least 136MiB, and at least 192KiB for each of `connections`. Half of this memory is
+        /// yet: at least 136MiB, and at least 192KiB for each of the `connections`. Half of this memory is
         /// divided among the connections in equal shares; the other half is lent to connections that need
         /// more than their share. If no memory is free, a request waits.
         request_memory: Size = "256MiB";
