@@ -316,7 +316,7 @@ def memory():
     row(
         "policy",
         "bytes per block",
-        "of which the policy's own lists, counts, ghosts and sketches take",
+        "bytes included for the policy's own lists, counts, ghosts and sketches",
     )
     row(*["---"] * 3)
     for policy in ask("policies")["policies"]:
