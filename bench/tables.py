@@ -206,7 +206,7 @@ def sample(*traces):
         "regions of",
         "requests kept",
         "features",
-        "features but misalignment below a byte",
+        "features, without misalignments below one byte",
         "hits",
     ]
     row("", *heads)
