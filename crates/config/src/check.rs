@@ -263,7 +263,7 @@ fn check_volume(volume: &Volume, key: &dyn Fn(&str) -> String, problems: &mut Pr
     // (`nbd:` alone is the beginning of an address that was mistyped, not of a file's name.)
     let meant = volume.backing.contains("://") || volume.backing.starts_with("nbd:");
     if meant && !remote {
-        let message = "is not an address of a kind that Forebay supports: give nbd://HOST/EXPORT, \
+        let message = "is not a kind of address that Forebay supports: give nbd://HOST/EXPORT, \
                        nbd+unix:///EXPORT?socket=PATH, a device or a file";
         problems.add(key("backing"), message);
     }

@@ -38,16 +38,18 @@ impl Answer<'_> {
             }
             (Evaluate::Simulate { .. }, Some(depth)) => {
                 format!(
-                    "each volume is simulated alone, in a cache of the size of its share, with \
+                    "each volume is simulated alone, in a cache as large as its share, with \
                      {depth} requests in flight"
                 )
             }
             (Evaluate::Simulate { rate, .. }, None) => {
-                let pace =
-                    if rate == 1.0 { String::new() } else { format!(", but {rate} times as fast") };
+                let pace = match rate == 1.0 {
+                    true => "the trace's timestamps".to_owned(),
+                    false => format!("{rate} times the recorded speed"),
+                };
                 format!(
-                    "each volume is simulated in its own cache, of the size of its share; all \
-                     volumes run together, at the trace's times{pace}"
+                    "each volume is simulated in its own cache, as large as its share; all volumes \
+                     run together, at {pace}"
                 )
             }
         });
