@@ -45,7 +45,7 @@ def classes():
     for name, chosen in (
         ("hard disks, up to 40 %", low & disk),
         ("SlowSSD, up to 40 %", low & ~disk),
-        ("from 60 % on", ~low),
+        ("60 % or more", ~low),
     ):
         own = table.filter(chosen)
         two = own.filter(kind != "single")
@@ -92,9 +92,9 @@ def tiers():
         "two tiers faster",
         "neither",
         "one tier faster",
-        "least",
+        "lowest",
         "median",
-        "most",
+        "highest",
     )
     for (depth,), own in sorted(two.group_by("options.queue_depth")):
         gain = own["gain"]

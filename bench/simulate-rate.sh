@@ -56,6 +56,6 @@ print("| tiers | requests | write policy | pacing | M requests/s |")
 print("| --- | --- | --- | --- | --- |")
 for cell, values in rates.items():
     tiers, load, policy, pacing = cell.split("/")
-    pacing = pacing.lstrip("-").replace("-", " ") or "the trace's times"
+    pacing = pacing.lstrip("-").replace("-", " ") or "the trace's timestamps"
     print(f"| {tiers} | {load} | {policy} | {pacing} | {statistics.median(values):.2f} |")
 PYTHON

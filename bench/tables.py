@@ -206,7 +206,7 @@ def sample(*traces):
         "regions of",
         "requests kept",
         "features",
-        "features but misalignment below a byte",
+        "features, without misalignments below one byte",
         "hits",
     ]
     row("", *heads)
@@ -316,7 +316,7 @@ def memory():
     row(
         "policy",
         "bytes per block",
-        "of which the policy's own lists, counts, ghosts and sketches take",
+        "bytes included for the policy's own lists, counts, ghosts and sketches",
     )
     row(*["---"] * 3)
     for policy in ask("policies")["policies"]:

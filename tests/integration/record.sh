@@ -33,7 +33,7 @@ crash
 [ -f killed.parquet.partial ] || fail "nothing was left of the recording"
 start --record killed.parquet
 stop
-grep -q 'killed.parquet.partial is left from an interrupted recording and is empty' server.log \
+grep -q 'killed.parquet.partial is left over from an interrupted recording and is empty' server.log \
     || fail "the recording that was cut off was not named"
 [ -f killed.parquet.partial ] && [ -f killed-2.parquet ] || fail "it was not left alone"
 # A recording that fails says so at once, and is nothing to clients, stores and the stop.

@@ -226,8 +226,8 @@ pub enum AnalysisError {
     NothingToSample,
     /// A trace is a sample of this seed: its hash would decide again about regions that it has chosen.
     #[error(
-        "a trace is itself a sample taken with seed {seed}; sampling it with that seed would \
-         select the same regions again"
+        "a trace is itself a sample taken with seed {seed}; sampling it with the same seed would \
+         select the same regions"
     )]
     SampleOfSample {
         /// The seed of the trace.

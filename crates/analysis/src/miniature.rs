@@ -59,7 +59,7 @@ pub struct Answer {
     pub block_size: u64,
     /// Requests in the traces.
     pub requests: u64,
-    /// Block accesses; write-zeroes requests count as writes, and trims are left out.
+    /// Block accesses. Write-zeroes requests count as writes; trims do not count.
     pub accesses: u64,
     /// Accesses that are reads.
     pub reads: u64,

@@ -119,8 +119,8 @@ counters! {
     pub struct CacheStats {
         /// Clean blocks handed to the log because they left memory.
         pub demotions: u64,
-        /// Blocks that left memory while flash had a valid record of them, written for that purpose or already
-        /// there.
+        /// Blocks that left memory while flash had a valid record of them, which was already there or was
+        /// written because they were leaving.
         pub left_on_flash: u64,
         /// Blocks moved from flash to memory.
         pub promotions: u64,
@@ -140,7 +140,7 @@ counters! {
         pub line_blocks: u64,
         /// Lines that were fetched only in part because no frame was free.
         pub lines_short: u64,
-        /// Writes whose blocks left memory as soon as flash had them.
+        /// Writes whose blocks left memory as soon as they were on flash.
         pub written_in_transit: u64,
         /// Slots layout, relation `etica`: rounds of [its queues](docs/policies.md#eticas-queues).
         pub queue_rounds: u64,
@@ -148,8 +148,8 @@ counters! {
         pub queue_evictions: u64,
         /// Slots layout, relation `etica`: blocks that the queues admitted to flash.
         pub queue_promotions: u64,
-        /// Slots layout, relation `etica`: blocks that the queues chose but that could not enter flash,
-        /// because they were in use or no frame was free.
+        /// Slots layout, relation `etica`: blocks that the queues chose but could not admit to flash, because the
+        /// blocks were in use or no frame was free.
         pub queue_skips: u64,
         /// Reads of blocks that [bypassed the cache](docs/policies.md#what-goes-past-the-cache): parts of
         /// sequential streams.
@@ -169,7 +169,7 @@ counters! {
         pub records_outdated: u64,
         /// Log layout: records that were inserted again when their region was reclaimed.
         pub reinserted: u64,
-        /// Log layout: records that were worth inserting again but found no room.
+        /// Log layout: records that were worth inserting again, but for which there was no space.
         pub reinsertions_refused: u64,
         /// Blocks destaged from flash to the backing store.
         pub destaged: u64,
@@ -192,10 +192,10 @@ counters! {
         pub rescued: u64,
         /// Slots layout: blocks evicted from flash. Their data can stay there for a while.
         pub flash_evictions: u64,
-        /// Slots layout: accesses to blocks that had been evicted from flash and were still there.
+        /// Slots layout: accesses to blocks that had been evicted from flash but whose data was still there.
         pub flash_rescued: u64,
-        /// Slots layout: dirty records that were evicted from flash before blocks that are only there,
-        /// because their blocks were also in memory.
+        /// Slots layout: dirty records that were evicted from flash because their blocks were also in memory, in
+        /// place of blocks that were only on flash.
         pub copies_given_up: u64,
         /// Slots layout: regions that were destaged and dropped, because there was no room to move
         /// their mappings.
@@ -206,7 +206,7 @@ counters! {
         pub flash_read_overtaken: u64,
         /// Merges of a block's parts from flash or the backing store into a partly valid frame.
         pub merges: u64,
-        /// Writes and zeroings of parts of granules that first needed the rest of the granule.
+        /// Writes and zeroings that covered only part of a granule, so that the rest had to be fetched first.
         pub read_modify_writes: u64,
         /// Zeroings that went to the backing store as ranges.
         pub range_zeroes: u64,

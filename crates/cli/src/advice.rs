@@ -94,7 +94,7 @@ fn advised(error: &AnalysisError, what: String) -> CliError {
             CliError::usage(what).next("--evaluate simulate accepts any device as tier 1")
         }
         E::WouldDestroy(_) => CliError::usage(what).kept("nothing was opened").next(
-            "give --write to allow the replay, which creates any missing files and removes them \
+            "use --write to allow the replay, which creates any missing files and removes them \
              afterwards",
         ),
         E::HaveTooLittle { unit_bytes } => {
@@ -205,7 +205,7 @@ fn of_replay(error: &ReplayError, what: String) -> CliError {
              --concatenate",
         ),
         E::WritesNotAllowed { .. } => {
-            failure.next("give --write to allow that, or --reads-only to leave writes out")
+            failure.next("use --write to allow this, or --reads-only to leave writes out")
         }
         E::ReadOnly { .. } => {
             failure.next("use another target, or --reads-only to leave writes out")

@@ -137,11 +137,11 @@ mod tests {
     fn a_failure_says_what_happened_what_was_kept_and_what_to_do() {
         let error = CliError::failed("x.csv, line 3: no such operation `Q`")
             .kept("2 requests in y.parquet")
-            .next("fix the line, or give --skip-bad-lines");
+            .next("fix the line, or use --skip-bad-lines");
         assert_eq!(
             error.to_string(),
             "forebay: x.csv, line 3: no such operation `Q`\n  kept: 2 requests in y.parquet\n  \
-             next: fix the line, or give --skip-bad-lines"
+             next: fix the line, or use --skip-bad-lines"
         );
         assert_eq!(error.exit_code(), ExitCode::from(1));
         assert_eq!(CliError::usage("x").exit_code(), ExitCode::from(2));

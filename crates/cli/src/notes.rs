@@ -24,7 +24,7 @@ pub fn words(note: &Note) -> String {
         ),
         Note::Lull(time) => format!(
             "the files keep their dates, which leaves a gap of {} in which no file has requests; \
-             to start all files at the same time, give --start-together",
+             to start all files at the same time, use --start-together",
             long(*time)
         ),
         Note::NotSimulated { purchase, reason: None } => {
@@ -58,9 +58,9 @@ pub fn words(note: &Note) -> String {
             let size = Size(*flash_bytes);
             format!("a flash tier of {size} is too small to simulate in miniature: {reason}")
         }
-        Note::WithoutTimes => "the trace has no times, so all its requests arrive at the same \
-                               time; give --queue-depth 1 or --untimed to run them one after \
-                               another"
+        Note::WithoutTimes => "the trace has no timestamps, so all its requests arrive at the \
+                               same time; to run them one after another, use --queue-depth 1 or \
+                               --untimed"
             .to_owned(),
     }
 }

@@ -512,7 +512,7 @@ fn a_mean_above_the_99th_percentile_is_explained() {
     };
     let text = said("write-back");
     assert!(text.contains("it includes the write-backs of evicted blocks"), "{text}");
-    assert!(!said("write-through").contains("above the p99"));
+    assert!(!said("write-through").contains("exceed the p99"));
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn traces_of_distant_dates_are_noted_with_the_option_that_starts_them_together()
             1,
             "{apart}"
         );
-        assert!(apart.contains("give --start-together"), "{apart}");
+        assert!(apart.contains("use --start-together"), "{apart}");
         let together = says(&["--start-together"]);
         assert!(!together.contains("years"), "{together}");
     }
@@ -332,7 +332,7 @@ fn a_run_that_cannot_open_a_target_removes_the_files_that_it_has_created() {
         let output = forebay(at, &[&["load", "zipf:blocks=1k"], &args[..]].concat());
         assert!(!String::from_utf8_lossy(&output.stderr).contains("to create a file"), "{size}");
     }
-    load(&new, 1, &["give --create SIZE to create a file"]);
+    load(&new, 1, &["use --create SIZE to create a file"]);
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub enum AddressError {
     Form(String),
     /// The kernel takes no socket with such a long path.
     #[error(
-        "the path of the unix socket `{path}` is {} bytes long; the maximum is \
+        "the path of the Unix socket `{path}` is {} bytes long; the maximum is \
          {UNIX_PATH_BYTES_MAX} bytes",
         path.len()
     )]

@@ -263,7 +263,7 @@ fn check_volume(volume: &Volume, key: &dyn Fn(&str) -> String, problems: &mut Pr
     // (`nbd:` alone is the beginning of an address that was mistyped, not of a file's name.)
     let meant = volume.backing.contains("://") || volume.backing.starts_with("nbd:");
     if meant && !remote {
-        let message = "is not an address of a kind that Forebay supports: give nbd://HOST/EXPORT, \
+        let message = "is not a kind of address that Forebay supports: give nbd://HOST/EXPORT, \
                        nbd+unix:///EXPORT?socket=PATH, a device or a file";
         problems.add(key("backing"), message);
     }
@@ -284,14 +284,14 @@ fn serve(config: &Config, problems: &mut Problems) {
     let serve = &config.serve;
     if !serve.nbd.is_local() {
         let message = format!(
-            "{} can be reached from other hosts without encryption: use a unix socket or 127.0.0.1",
+            "{} can be reached from other hosts without encryption: use a Unix socket or 127.0.0.1",
             serve.nbd
         );
         problems.add("serve.nbd", message);
     }
     if !serve.control.is_local() {
         let message = format!(
-            "{} can be reached from other hosts without encryption: use a unix socket or 127.0.0.1",
+            "{} can be reached from other hosts without encryption: use a Unix socket or 127.0.0.1",
             serve.control
         );
         problems.add("serve.control", message);

@@ -31,8 +31,8 @@ impl Config {
         let failed = |problems| ConfigError { file: Some(file.to_path_buf()), problems };
         let text = std::fs::read_to_string(file).map_err(|e| {
             let what = match e.kind() {
-                ErrorKind::InvalidData => "is not a text file, so it is no configuration; it may \
-                                           be a trace or a device"
+                ErrorKind::InvalidData => "is not a text file, so it cannot be a configuration; \
+                                           it may be a trace or a device"
                     .to_owned(),
                 _ => format!("cannot be read: {e}"),
             };

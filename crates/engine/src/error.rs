@@ -287,8 +287,8 @@ pub enum EngineError {
     StillQuiesced(Box<EngineError>),
     /// A stop could not resume clients.
     #[error(
-        "the stop could not end the quiesce first ({0}), so the requests of clients that waited for \
-         its end failed; all acknowledged data is on the stores"
+        "the stop could not end the quiesce first ({0}), so the client requests that the quiesce \
+         held back failed; all acknowledged data is on the stores"
     )]
     HeldRefused(Box<EngineError>),
     /// A volume has become too small for its dirty data.

@@ -181,7 +181,7 @@ impl FlashTier {
         } else if !report.recovery.damage.is_by_name() {
             "some of its contents are lost".to_owned()
         } else if headers().any(|header| self.is_older_than_known(&header, &report.recovery)) {
-            "it is an older copy than the tier last used".to_owned()
+            "it is an older copy, not the tier last used".to_owned()
         } else {
             return Ok(0);
         };

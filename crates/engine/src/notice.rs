@@ -111,8 +111,8 @@ impl fmt::Display for EngineNotice {
             ),
             EngineNotice::Resized { volume, former } => write!(
                 f,
-                "volume {volume} was {former} bytes long and has another size now; its clean \
-                 cached data was dropped, because the store may hold other data behind the \
+                "volume {volume} was {former} bytes long and now has a different size; its clean \
+                 cached data was dropped, because the store may hold other data beyond the \
                  smaller size"
             ),
             EngineNotice::Completed { volume, path, blocks } => write!(

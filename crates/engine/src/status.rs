@@ -38,7 +38,7 @@ pub struct Status {
     pub volumes: Vec<VolumeStatus>,
     /// Bytes written to the flash tier, including headers and padding.
     pub tier2_bytes_written: u64,
-    /// Sizes and fill of the tiers.
+    /// Sizes and free space of the tiers.
     pub tiers: Tiers,
     /// The flash tier; null without one.
     pub flash: Option<FlashResult>,
@@ -48,7 +48,7 @@ pub struct Status {
     pub events: CacheStats,
     /// Counts of device operations.
     pub devices: ExecutorStats,
-    /// Times of device operations, from the cache's request to the end of the operation.
+    /// Latencies of device operations, from the cache's request to the end of the operation.
     pub component_latency_us: Components,
     /// Operations of flash that have ended.
     #[serde(skip)]
@@ -184,7 +184,7 @@ const _: () = assert!(PROBE_PERIOD.0 == 5_000_000_000);
 pub struct VolumeStatus {
     /// Name of the volume.
     pub volume: String,
-    /// Exported bytes.
+    /// Size of the export in bytes.
     pub size_bytes: u64,
     /// Whether the volume rejects writes.
     pub read_only: bool,
@@ -193,7 +193,7 @@ pub struct VolumeStatus {
     pub backing_failure: Option<String>,
     /// Whether writes to the volume fail immediately, because earlier writes waited for a failing backing
     /// store for `flush.give_up_after`. The suspension ends when the store accepts an operation again.
-    /// Forebay retries every five seconds, and when an operator resumes requests.
+    /// Forebay retries every five seconds, and when you run `forebay ctl resume`.
     pub suspended: bool,
     /// Whether the volume continues without the failed flash tier until the next start: cached in memory
     /// only, with write-through.
@@ -201,8 +201,8 @@ pub struct VolumeStatus {
     /// Maximum number of the volume's dirty blocks on flash, if several volumes share flash; null if the
     /// volume may fill flash.
     pub dirty_on_flash_max: Option<u64>,
-    /// Blocks found so far whose newest data was only on flash and cannot be read. If there are very many
-    /// such blocks, only the first are counted.
+    /// Unreadable blocks found so far: their newest data was only on flash. If there are very many such
+    /// blocks, only the first are counted.
     pub unreadable_blocks: u64,
     /// Its workload.
     #[serde(flatten)]

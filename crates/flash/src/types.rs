@@ -537,7 +537,7 @@ impl fmt::Display for LogError {
             ),
             LogError::Older { volume, which } => write!(
                 f,
-                "{which} of volume {volume} is an older copy than the one last used; nothing was \
+                "volume {volume}: {which} is an older copy, not the one last used; nothing was \
                  written"
             ),
             LogError::NoPlace { blocks } => write!(

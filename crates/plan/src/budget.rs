@@ -26,8 +26,8 @@ pub enum Budget {
 /// A text that is no budget.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "`{0}` is not a budget: write dollars, such as 250, or a percentage of the cost of DRAM for \
-     the whole working set, such as 20%"
+    "`{0}` is not a budget: write an amount in dollars, such as 250, or a percentage of the \
+     cost of DRAM for the whole working set, such as 20%"
 )]
 pub struct BudgetError(pub String);
 

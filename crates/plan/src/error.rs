@@ -43,8 +43,8 @@ pub enum PlanError {
     },
     /// Everything that the budget buys, of all combinations, is flash that wears out too fast.
     #[error(
-        "a budget of ${budget_usd} buys only flash that would use more than {used_max} times its \
-         rated endurance"
+        "a budget of ${budget_usd} buys only flash, and the workload would use more than {used_max} \
+         times the flash's rated endurance"
     )]
     WearsOut {
         /// What may be spent.

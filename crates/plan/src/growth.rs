@@ -25,9 +25,9 @@ pub struct Growth {
     pub add: Purchase,
     /// The cache with the best split of the money between more tier 1 and a tier 2.
     pub divide: Purchase,
-    /// Which is better: to grow tier 1 or to add a tier 2.
+    /// Whether it is better to grow tier 1 or to add a tier 2.
     pub better: Way,
-    /// Latency that the better way saves, as a fraction of the other way's latency.
+    /// Latency that the better option saves, as a fraction of the other option's latency.
     pub latency_reduction: f64,
     /// The smallest tier 2 that would make the cache [as fast as growing
     /// does](docs/planning.md#grow-tier-1-or-add-tier-2), in bytes; null if no tier 2 would.

@@ -124,8 +124,8 @@ pub struct Choice {
     /// Comparison of the cost with that of growing tier 1 instead; null if no single tier is as fast,
     /// or if tier 1 alone already is.
     pub break_even: Option<BreakEven>,
-    /// A purchase that is faster by the formulas but exceeds the wear limit (`wear_max`); null if there is
-    /// none.
+    /// A purchase that is faster according to the formulas but exceeds the wear limit (`wear_max`); null if
+    /// there is none.
     pub wears_out: Option<Purchase>,
     /// Number of evaluated sizes of this combination, not counting the single tier.
     pub evaluations: u64,
@@ -142,21 +142,21 @@ pub struct Purchase {
     pub cost_usd: f64,
     /// Mean latency of a block access, by the method that `judged_by` names.
     pub mean_latency_us: f64,
-    /// Mean latency by the formulas, regardless of `judged_by`.
+    /// Mean latency according to the formulas, regardless of `judged_by`.
     pub analytic_latency_us: f64,
     /// How the purchase was last evaluated.
     pub judged_by: JudgedBy,
-    /// With `--sample`, a confidence interval of about 95 % for the mean latency by the formulas; otherwise
-    /// null.
+    /// With `--sample`, a confidence interval of about 95 % for the mean latency according to the formulas;
+    /// otherwise null.
     pub mean_latency_us_bounds: Option<Interval>,
     /// 99th percentile of the latency ([Tail](docs/planning-reference.md#tail)): of block accesses in the
     /// formulas, of requests in a simulation or replay.
     pub p99_latency_us: f64,
     /// 99.9th percentile of the latency of the same accesses or requests.
     pub p999_latency_us: f64,
-    /// Mean latency of reads by the formulas, without write-backs.
+    /// Mean latency of reads according to the formulas, without write-backs.
     pub read_latency_us: f64,
-    /// Mean latency of writes by the formulas, without write-backs.
+    /// Mean latency of writes according to the formulas, without write-backs.
     pub write_latency_us: f64,
     /// The shape of the hierarchy.
     pub class: Class,
@@ -182,7 +182,7 @@ pub struct Purchase {
 pub struct Tier {
     /// The device's name in the catalogue.
     pub device: String,
-    /// Its size in bytes.
+    /// The tier's size in bytes.
     pub bytes: u64,
 }
 

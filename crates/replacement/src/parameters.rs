@@ -35,7 +35,8 @@ impl Parameter {
         default: 4096,
         min: 1,
         max: u32::MAX,
-        meaning: "maximum number of nodes that one eviction passes over; it then evicts the next node, visited or not",
+        meaning: "maximum number of nodes that an eviction may pass over; the next node is then evicted, even \
+                  if it was used recently",
     };
 }
 

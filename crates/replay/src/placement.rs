@@ -55,7 +55,7 @@ pub struct Adjusted {
     pub writes_left_out: u64,
     /// Trims and flushes left out because the target does not support them.
     pub unsupported: u64,
-    /// Requests left out because they have no length.
+    /// Requests left out because their length is 0.
     pub empty: u64,
     /// Requests beyond the end of the target that were wrapped back into it.
     pub wrapped: u64,

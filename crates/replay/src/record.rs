@@ -66,7 +66,7 @@ pub struct QueueResult {
     pub depth: u32,
     /// Number of submitters (threads that send requests), each with a separate queue. For a file or
     /// device as target, it is 1: one queue holds the requests of all `--jobs`, and `queue.depth` is
-    /// their sum.
+    /// the sum of the jobs' depths.
     pub jobs: u32,
     /// Mean number of requests in flight in all queues together, by Little's law.
     pub mean: f64,

@@ -26,7 +26,7 @@ pub struct RealRun {
     pub ended_by: &'static str,
     /// Requests and bytes per second.
     pub throughput: Throughput,
-    /// Times of the device operations behind the cache, from the cache's request to the end of the operation;
+    /// Latencies of the device operations behind the cache, from the cache's request to the end of the operation;
     /// an empty object without `--config`.
     #[serde(serialize_with = "or_empty")]
     #[schemars(with = "Components")]

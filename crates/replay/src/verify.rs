@@ -25,7 +25,7 @@ pub(crate) const SHOWN_MAX: usize = 10;
 pub struct VerifyResult {
     /// Bytes read back and checked.
     pub checked_bytes: u64,
-    /// Bytes of sectors that were written but cannot be checked, because a request wrote only a part of the
+    /// Bytes of sectors that were written but cannot be checked, because a request wrote only part of the
     /// sector, trimmed it, or failed to write it.
     pub unknown_bytes: u64,
     /// Bytes that differ from the written data.

@@ -27,7 +27,7 @@ pub struct RunResult {
     pub write_bytes: u64,
     /// Seconds from the first request to the last completion, on the clock of the run.
     pub duration_s: f64,
-    /// Time from a request's arrival to its answer; in a replay, from sending the request to its answer.
+    /// Time from a request's arrival to its answer; in a replay, from when the request is sent to its answer.
     /// Percentiles are accurate to 0.1 %. Null in a simulation with `--untimed`.
     #[schemars(with = "Option<LatencyByOp>")]
     pub latency_us: LatencyByOp,
@@ -69,9 +69,9 @@ pub struct Hits {
 /// A count of reads and one of writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct ReadWrite {
-    /// Number for reads.
+    /// Count for reads.
     pub read: u64,
-    /// Number for writes, trims and zeroings.
+    /// Count for writes, trims and zeroings.
     pub write: u64,
 }
 

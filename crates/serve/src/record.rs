@@ -68,7 +68,7 @@ pub struct Recorded {
 /// What operators see of a recording.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct RecordingStatus {
-    /// The file of the trace.
+    /// The trace file.
     pub path: PathBuf,
     /// Requests recorded so far.
     pub requests: u64,

@@ -106,7 +106,7 @@ impl Options {
                 return bad("the queue depth must be at least 1");
             }
             Pacing::Quiesced | Pacing::Untimed if !self.outages.is_empty() => {
-                return bad("outages need the trace's times or a queue depth");
+                return bad("outages need the trace's timestamps or a queue depth");
             }
             _ => {}
         }

@@ -22,7 +22,7 @@ pub struct SimulationResult {
     /// Requests and bytes per second of simulated time; null with `--untimed`.
     #[schemars(with = "Option<Throughput>")]
     pub throughput: Throughput,
-    /// Times of device operations, including waits; null with `--untimed`.
+    /// Latencies of device operations, including waits; null with `--untimed`.
     #[schemars(with = "Option<Components>")]
     pub component_latency_us: Components,
     /// Dirty blocks at the end.
@@ -37,7 +37,8 @@ pub struct SimulationResult {
     pub metadata_bytes: u64,
     /// Maximum number of blocks in each tier.
     pub capacity_blocks: Capacity,
-    /// Devices that could not keep up with requests at the trace's times; empty if all devices kept up.
+    /// Devices that could not keep up with requests that arrived at the trace's timestamps; empty if all devices
+    /// kept up.
     pub overloaded: Vec<Overload>,
     /// The destage of all dirty data after the last request, once every outage with an end is over. No other
     /// counter includes this destage. Null without [`--outage`](docs/simulation.md#when-a-store-fails).
@@ -59,8 +60,8 @@ pub struct Overload {
     pub device: String,
     /// Share of the run during which the device was busy.
     pub busy_share: f64,
-    /// Seconds during which some request that could need this device had been waiting for more than a
-    /// second. Requests to volumes whose store fails during the run (`--outage`) do not count.
+    /// Seconds during which at least one request that may have needed this device had been waiting for more
+    /// than a second. Requests to volumes whose store fails during the run (`--outage`) do not count.
     pub seconds: f64,
     /// `seconds` as a share of the run.
     pub share: f64,
@@ -94,8 +95,8 @@ pub struct Throughput {
 pub struct Capacity {
     /// Blocks in memory.
     pub tier1: u32,
-    /// Blocks on flash: in the slots layout, those that count for replacement; in the log layout, the records
-    /// that fit if each holds a whole block. 0 without flash.
+    /// Blocks on flash: in the slots layout, without the cells reserved for blocks in flight; in the log
+    /// layout, the records that fit if each holds a whole block. 0 without flash.
     pub tier2: u32,
 }
 

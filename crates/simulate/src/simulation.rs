@@ -148,7 +148,8 @@ impl Simulation {
         let untimed = options.pacing == Pacing::Untimed;
         let admission = scenario.cache.flash.as_ref().map(|f| f.admission.kind());
         if untimed && admission.is_some_and(AdmissionKind::needs_time) {
-            let why = "the admission policy depends on time, but an untimed run has no times";
+            let why =
+                "the admission policy depends on time, which an untimed run does not simulate";
             return Err(SimulateError::Options(why));
         }
         if untimed {

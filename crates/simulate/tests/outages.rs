@@ -187,7 +187,7 @@ fn outages_that_make_no_sense_are_refused_with_the_reason() {
     assert!(unknown.contains("`vm9`") && unknown.contains("vm1, vm2, vm3"), "{unknown}");
     for pacing in [Pacing::Untimed, Pacing::Quiesced] {
         let text = refused(&s, &Options { pacing, ..with(&["vm1=dead@1s..2s"]) });
-        assert!(text.contains("the trace's times"), "{pacing:?}: {text}");
+        assert!(text.contains("the trace's timestamps"), "{pacing:?}: {text}");
     }
     // Nobody would ever be told that the store fails; one that works again, or is slow, answers some day.
     let mut patient = s;

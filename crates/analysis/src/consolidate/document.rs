@@ -112,8 +112,8 @@ pub struct PhaseDocument {
     pub end_s: f64,
     /// Cache size, in blocks, at which the search found the phase.
     pub found_blocks: u64,
-    /// The smallest cache size tried for which a larger cache would avoid misses on at most 1 % of
-    /// the accesses.
+    /// Of the cache sizes tried, the smallest with hardly more misses than a larger cache: the difference is
+    /// at most 1 % of the accesses.
     pub size_blocks: u64,
     /// Blocks that the phase needs (ERSS).
     pub erss_blocks: u64,

@@ -30,10 +30,10 @@ pub const SAMPLED_BLOCKS_MIN: u64 = 256;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Key {
-    /// By address: an ordinary cache.
+    /// By address, as in an ordinary cache.
     #[default]
     Sector,
-    /// By content: a content-addressed cache, which stores identical blocks only once.
+    /// By content, as in a content-addressed cache, which stores identical blocks only once.
     Content,
 }
 

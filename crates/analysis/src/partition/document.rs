@@ -38,16 +38,18 @@ impl Answer<'_> {
             }
             (Evaluate::Simulate { .. }, Some(depth)) => {
                 format!(
-                    "each volume is simulated alone, in a cache of the size of its share, with \
+                    "each volume is simulated alone, in a cache as large as its share, with \
                      {depth} requests in flight"
                 )
             }
             (Evaluate::Simulate { rate, .. }, None) => {
-                let pace =
-                    if rate == 1.0 { String::new() } else { format!(", but {rate} times as fast") };
+                let pace = match rate == 1.0 {
+                    true => "the trace's timestamps".to_owned(),
+                    false => format!("{rate} times the recorded speed"),
+                };
                 format!(
-                    "each volume is simulated in its own cache, of the size of its share; all \
-                     volumes run together, at the trace's times{pace}"
+                    "each volume is simulated in its own cache, as large as its share; all volumes \
+                     run together, at {pace}"
                 )
             }
         });
@@ -188,12 +190,12 @@ pub struct Document {
     pub objective: Option<f64>,
     /// Name and unit of `objective`.
     pub objective_name: &'static str,
-    /// Value of the goal that no division in finer units can beat; null if unknown: with `--evaluate
-    /// simulate`, and for `ppc`.
+    /// Value of the goal that no division in finer units can beat; null if unknown (with `--evaluate
+    /// simulate` and for `ppc`).
     pub objective_bound: Option<f64>,
     /// Simulated value of the goal; null without `--evaluate simulate`.
     pub simulated_objective: Option<f64>,
-    /// How the shares were searched for (`--search`).
+    /// The search method (`--search`).
     pub search: &'static str,
     /// Number of shares that the search evaluated.
     pub evaluations: u64,
@@ -287,8 +289,9 @@ pub struct RoundRow {
     /// Simulated objective.
     pub simulated_objective: f64,
     /// How far prediction and simulation differ, as a fraction. It is the largest of three differences: in
-    /// the objective; in the latency of any volume with a target; and, averaged over all requests, in latency
-    /// (with `--goal iops`, in requests per second) or in hit ratio, whichever differs more.
+    /// the objective; in the latency of any volume with a target; and the mean over all requests, for which
+    /// each volume counts with its difference in latency (with `--goal iops`, in requests per second) or in
+    /// hit ratio, whichever is larger.
     pub deviation: f64,
     /// The share of each volume.
     pub sizes: Vec<Sizes>,

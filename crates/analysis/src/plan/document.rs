@@ -12,7 +12,7 @@ use super::{Answer, Front};
 pub struct Document<'a> {
     /// The write policy (`--policy`).
     pub policy: &'static str,
-    /// How sizes were searched for (`--method`).
+    /// The search method (`--method`).
     pub method: &'static str,
     /// How choices were evaluated (`--evaluate`).
     pub evaluate: JudgedBy,
@@ -74,9 +74,9 @@ pub struct ParetoRow<'a> {
     pub mean_latency_us: f64,
     /// Latency that 99 % of block accesses do not exceed.
     pub p99_latency_us: f64,
-    /// Drive writes per day of the most written flash tier; null if the traces have no times.
+    /// Drive writes per day of the most written flash tier; null if the traces have no timestamps.
     pub drive_writes_per_day: Option<f64>,
-    /// Bytes written to flash per day; null if the traces have no times.
+    /// Bytes written to flash per day; null if the traces have no timestamps.
     pub flash_bytes_written_per_day: Option<f64>,
 }
 

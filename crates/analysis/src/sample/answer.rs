@@ -129,8 +129,8 @@ pub struct Reduced {
     /// `hit_ratio_error` before the reduction.
     pub hit_ratio_error_before: HitRatioError,
     /// Errors by number of removed regions. With `--target-rate`, the sample is the one with the lowest
-    /// `total_error`. Otherwise, it is the one with the lowest `mean_error` whose hit ratios are off by at
-    /// most 0.02, or by no more than before.
+    /// `total_error`. Otherwise, it is the one with the lowest `mean_error` among those whose hit ratios are
+    /// off by at most 0.02, or by no more than before the reduction.
     pub curve: Vec<Checkpoint>,
 }
 
@@ -139,7 +139,7 @@ pub struct Reduced {
 pub struct Checkpoint {
     /// Number of removed regions.
     pub removed: usize,
-    /// `--rate`, times the share of the sampled regions that remain.
+    /// `--rate` times the share of the sampled regions that remain.
     pub rate: f64,
     /// Mean error of the seven features that are means.
     pub mean_error: f64,

@@ -36,9 +36,9 @@ pub struct Document {
     /// With `--compare`, samples with regions of 4, 8, 16 and 64 KiB; omitted otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub comparison: Vec<Compared>,
-    /// The samples from which Forebay chose the one with the lowest `total_error`; omitted if it took only
-    /// one, or with `--samples`. Without `--bits`, it chose only among samples whose hit ratios are off by at
-    /// most 0.02, if there are any.
+    /// The samples that Forebay took. It chose the one with the lowest `total_error`; without `--bits`, it
+    /// first excluded samples whose hit ratios are off by more than 0.02, unless all are. Omitted if Forebay
+    /// took only one sample, and with `--samples`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<Candidate>,
     /// If there were several candidates, the sample taken with the thesis's method, with regions of 64
@@ -52,8 +52,8 @@ pub struct Document {
 pub struct SampleDocument {
     /// The file of the sample.
     pub output: String,
-    /// Rate of the sample, by which caches are scaled down: `--rate`, times the share of the sampled regions
-    /// that a reduction kept.
+    /// Rate of the sample, by which caches are scaled down: `--rate` times the share of the sampled regions
+    /// that the reduction kept.
     pub rate: f64,
     /// Requests of the sample.
     pub requests: u64,

@@ -65,7 +65,7 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
                 format!("Set layout = \"{found}\", or start with {format} to invalidate the header")
             }
             true => format!(
-                "Set layout = \"{found}\", or give up the newer data and the header with {format} \
+                "Set layout = \"{found}\", or discard the newer data and the header with {format} \
                  --discard-dirty-data"
             ),
         },
@@ -75,7 +75,7 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
                  and does not change the data"
             ),
             true => format!(
-                "Restore the old size and stop with --destage before you enlarge it; or give up \
+                "Restore the old size and stop with --destage before you enlarge it; or discard \
                  the newer data with {format} --discard-dirty-data"
             ),
         },
@@ -87,9 +87,9 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         E::Changed { .. } => format!(
             "Restore the store to its former contents; or start with {drop_clean} to write the \
              dirty blocks over its present contents, or with {format} --discard-dirty-data to \
-             give the dirty blocks up"
+             discard the dirty blocks"
         ),
-        E::NoHeaderToRelease { .. } => "With layout = \"none\", give --config too: Forebay then \
+        E::NoHeaderToRelease { .. } => "With layout = \"none\", use --config too: Forebay then \
                                         records the release on the flash tier"
             .to_owned(),
         E::DirtyRelease { .. } => "Destage that data first: run `forebay flash recover`, or serve \
@@ -107,7 +107,7 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
             "Restore the former size, stop with --destage, then make the volume larger".to_owned()
         }
         E::DirtyElsewhere { .. } => {
-            "Configure that tier again, or give the data up with --discard-dirty-data".to_owned()
+            "Configure that tier again, or discard the data with --discard-dirty-data".to_owned()
         }
         E::Twins { other, .. } => format!(
             "If you want to use both, start once with {format}: it gives {other} a new identity \
@@ -117,8 +117,8 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
             "Serve it with its own stores, or format it with {format} (refused while it holds \
              dirty data)"
         ),
-        E::Foreign { .. } => "Serve it with its own stores and stop with --destage, or give the \
-                              data up with --discard-dirty-data"
+        E::Foreign { .. } => "Serve it with its own stores and stop with --destage, or discard \
+                              the data with --discard-dirty-data"
             .to_owned(),
         E::Epoch { .. } => format!(
             "Restore the store and the flash tier that belong together, or format the flash tier \
@@ -127,16 +127,16 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         ),
         E::OlderStore { .. } => format!(
             "Restore the newer store; or use this copy: {drop_clean} writes the dirty blocks on \
-             flash over it, and {format} --discard-dirty-data gives those blocks up"
+             flash over it, and {format} --discard-dirty-data discards those blocks"
         ),
         E::OlderFlash { .. } => format!(
             "Restore the newer tier; or, with {format} --discard-dirty-data, serve the stores as \
              they are, without the data that only the flash tier held"
         ),
-        E::DirtyFlash { .. } => "Serve it as it is and stop with --destage, or give the data up \
+        E::DirtyFlash { .. } => "Serve it as it is and stop with --destage, or discard the data \
                                  with --discard-dirty-data"
             .to_owned(),
-        E::Uncounted { .. } => "Give the data up with --discard-dirty-data".to_owned(),
+        E::Uncounted { .. } => "Discard the data with --discard-dirty-data".to_owned(),
         E::NotFlash { .. } => {
             format!("Name another device, or start with {format} to overwrite it")
         }
@@ -192,7 +192,7 @@ fn of_header(error: &HeaderError, Flags { format, .. }: &Flags) -> Option<String
              data"
         ),
         HeaderError::Inside(_) => "Restore its former size".to_owned(),
-        HeaderError::Newer(_) => "Use a newer forebay".to_owned(),
+        HeaderError::Newer(_) => "Use a newer version of Forebay".to_owned(),
         _ => return None,
     })
 }
@@ -200,7 +200,7 @@ fn of_header(error: &HeaderError, Flags { format, .. }: &Flags) -> Option<String
 #[deny(clippy::wildcard_enum_match_arm, clippy::match_wildcard_for_single_variants)]
 fn of_log(error: &LogError, Flags { format, .. }: &Flags) -> Option<String> {
     Some(match error {
-        LogError::NewerFormat { .. } => "Use a newer forebay".to_owned(),
+        LogError::NewerFormat { .. } => "Use a newer version of Forebay".to_owned(),
         LogError::NoPlace { .. } => "Start with the memory size and the number of shards of the \
                                      previous run, and destage first"
             .to_owned(),
@@ -208,7 +208,7 @@ fn of_log(error: &LogError, Flags { format, .. }: &Flags) -> Option<String> {
                                          blocks (`forebay flash recover`) and format the tier again"
             .to_owned(),
         LogError::Damaged(_) => format!(
-            "Start with {format} to give up its data (if any of the data is dirty, {format} says \
+            "Start with {format} to discard its data (if any of the data is dirty, {format} says \
              so and also requires --discard-dirty-data)"
         ),
         LogError::NotALog
@@ -272,7 +272,7 @@ mod tests {
             (header(HeaderError::Missing), "to overwrite it, start with --format"),
             (header(HeaderError::Damaged), "--format writes a new header and keeps the data"),
             (header(HeaderError::Inside(1)), "Restore its former size"),
-            (header(HeaderError::Newer(9)), "Use a newer forebay"),
+            (header(HeaderError::Newer(9)), "Use a newer version of Forebay"),
             (
                 E::BlockSize { path: path(), found: 4096, wanted: 8192 },
                 "serve with 4096, stop with --destage and start with --format",
@@ -287,12 +287,12 @@ mod tests {
                 "start once with --format: it writes a new header at the end and does \
                             not change the data",
             ),
-            (grown(true), "or give up the newer data with --format --discard-dirty-data"),
+            (grown(true), "or discard the newer data with --format --discard-dirty-data"),
             (E::NoTail { volume: volume(), path: path() }, "restore the old size"),
             (
                 E::Changed { volume: volume(), path: path(), flash: path(), blocks: 3 },
                 "or start with --drop-clean to write the dirty blocks over its present contents, \
-                 or with --format --discard-dirty-data to give the dirty blocks up",
+                 or with --format --discard-dirty-data to discard the dirty blocks",
             ),
             (E::NoHeaderToRelease { path: path() }, "the release on the flash tier"),
             (E::DirtyRelease { path: path() }, "or serve the store and stop with --destage"),
@@ -311,7 +311,7 @@ mod tests {
             ),
             (
                 E::DirtyElsewhere { volume: volume(), path: path() },
-                "or give the data up with --discard-dirty-data",
+                "or discard the data with --discard-dirty-data",
             ),
             (
                 E::Twins { one: volume(), other: volume() },
@@ -321,7 +321,7 @@ mod tests {
             (bound(), "or format it with --format (refused while it holds dirty data)"),
             (
                 E::Foreign { path: path(), what: text() },
-                "stop with --destage, or give the data up with --discard-dirty-data",
+                "stop with --destage, or discard the data with --discard-dirty-data",
             ),
             (
                 E::Epoch { volume: volume(), error: epoch },
@@ -330,7 +330,7 @@ mod tests {
             (
                 E::OlderStore { volume: volume(), path: path(), flash: path() },
                 "--drop-clean writes the dirty blocks on flash over it, and --format \
-                 --discard-dirty-data gives those blocks up",
+                 --discard-dirty-data discards those blocks",
             ),
             (
                 E::OlderFlash { volume: volume(), path: path(), flash: path() },
@@ -339,14 +339,17 @@ mod tests {
             ),
             (
                 E::DirtyFlash { path: path(), blocks: 3 },
-                "stop with --destage, or give the data up with --discard-dirty-data",
+                "stop with --destage, or discard the data with --discard-dirty-data",
             ),
             (
                 E::Uncounted { path: path(), why: "it is damaged".to_owned() },
-                "Give the data up with --discard-dirty-data",
+                "Discard the data with --discard-dirty-data",
             ),
             (E::NotFlash { path: path() }, "or start with --format to overwrite it"),
-            (log(LogError::NewerFormat { found: 9, supported: 1 }), "Use a newer forebay"),
+            (
+                log(LogError::NewerFormat { found: 9, supported: 1 }),
+                "Use a newer version of Forebay",
+            ),
             (log(LogError::NoPlace { blocks: 1 }), "of the previous run, and destage first"),
             (
                 log(LogError::OtherLayout { stored: 0, expected: 1 }),

@@ -147,12 +147,13 @@ fn notes(answer: &Answer) -> Vec<String> {
         notes.push(format!("these workloads have no reads or writes: {}", empty.join(", ")));
     }
     if answer.is_untimed() {
-        let each = "the traces have no times, so each trace starts when the one before it ends";
+        let each =
+            "the traces have no timestamps, so each trace starts when the one before it ends";
         notes.push(each.to_string());
     } else if let Some(lonely) = answer.lonely() {
         notes.push(format!(
             "{} never runs at the same time as another workload, so sharing the cache does not \
-             affect it; to make the workloads overlap, give --start-together",
+             affect it; to make the workloads overlap, use --start-together",
             lonely.name
         ));
     }

@@ -167,7 +167,7 @@ const EXAMPLE_STATUS: &str = "Example, with a server running:
 
 const EXAMPLE_TOP: &str =
     "All columns except `dirty` cover the last interval. A dash means that there were no requests.
-p50 and p99 are accurate to 13 % between 1 us and 10 s.
+p50 and p99 are accurate to within 13 % between 1 us and 10 s.
 
 Example, with a server running:
   $ forebay ctl top --every 500ms --count 2 --config forebay.toml";

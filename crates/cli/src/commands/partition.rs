@@ -155,11 +155,11 @@ pub struct EvaluateArgs {
     /// With --evaluate simulate: maximum number of plans to simulate [default: 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: Option<u32>,
-    /// Keep N requests of each volume in flight and ignore the trace's times [default: 32 with
-    /// --goal iops]
+    /// Keep N requests of each volume in flight and ignore the trace's timestamps [default: 32
+    /// with --goal iops]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub queue_depth: Option<u32>,
-    /// With --evaluate simulate: run N times as fast as the trace
+    /// With --evaluate simulate: run at N times the recorded speed
     #[arg(long, value_name = "N", conflicts_with = "queue_depth", value_parser = positive)]
     pub rate: Option<f64>,
 }
@@ -379,7 +379,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
             format!("--rate {rate}, which simulates fewer requests per second, or ")
         });
         ctx.note(format_args!(
-            "to measure the devices instead of the queue, give {slower}--queue-depth 8, which \
+            "to measure the devices instead of the queue, use {slower}--queue-depth 8, which \
              keeps a fixed number of requests in flight"
         ));
     }

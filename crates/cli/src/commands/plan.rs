@@ -126,7 +126,7 @@ pub struct Args {
     /// Allow replays to destroy the data on existing devices and files that --config names
     #[arg(long, requires = "config", help_heading = "Replaying")]
     pub write: bool,
-    /// Number of requests in flight in a replay
+    /// Number of requests in flight during a replay
     #[arg(long, value_name = "N", default_value = "1", requires = "config")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096), help_heading = "Replaying")]
     pub queue_depth: u32,

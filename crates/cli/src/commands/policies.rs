@@ -54,7 +54,7 @@ struct Admission {
     name: &'static str,
     /// Which blocks the policy admits.
     idea: &'static str,
-    /// The publication that describes it.
+    /// The publication that describes the policy.
     source: &'static str,
     /// The `[admission]` keys that the policy uses.
     keys: Vec<&'static str>,
@@ -70,11 +70,11 @@ struct Described {
     bytes_per_block: f64,
     /// Which blocks the policy evicts.
     idea: &'static str,
-    /// On which workloads the policy performs badly.
+    /// Workloads on which the policy performs badly.
     weakness: &'static str,
-    /// The publication that describes it.
+    /// The publication that describes the policy.
     source: &'static str,
-    /// Its parameters.
+    /// The policy's parameters.
     parameters: Vec<Parameter>,
 }
 
@@ -178,10 +178,10 @@ fn text(document: &Document) -> String {
                 &wrapped(&format!("{name} = {default}, from {min} to {max} {unit}: {meaning}."));
         }
     }
-    text += "\ntiers: the tiers that the policy can manage; `slots` is flash in the slots layout. A flash\n\
-             log reclaims its regions in the order in which they were written, whatever the policy.\n\
-             bytes/block: the policy's memory per block of the tier, including ghosts, sketches and\n\
-             hit ratios.\n";
+    text += "\ntiers: the tiers that the policy can manage; `slots` is flash in the slots layout. The log\n\
+             layout reclaims its regions in the order in which they were written, whatever the policy.\n\
+             bytes/block: the memory that the policy uses per block of the tier, including ghosts,\n\
+             sketches and hit ratios.\n";
     text
 }
 

@@ -35,7 +35,7 @@ pub struct Args {
     pub traces: TraceArgs,
     #[command(flatten)]
     pub target: TargetArgs,
-    /// Replay N times as fast as the trace
+    /// Replay at N times the recorded speed
     #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
     #[arg(conflicts_with = "as_fast_as_possible", help_heading = "Pace")]
     pub rate: f64,
@@ -46,8 +46,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "64", help_heading = "Pace")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub queue_depth: u32,
-    /// Skip idle times longer than T; without T, skip all idle times. Idle means that no request is
-    /// in flight or due
+    /// Skip idle periods longer than T, or all idle periods if you omit T. A period is idle if no
+    /// request is in flight or due
     #[arg(long, value_name = "T", num_args = 0..=1, default_missing_value = "0s")]
     #[arg(require_equals = true, help_heading = "Pace")]
     pub skip_idle: Option<TimeSpan>,

@@ -49,7 +49,7 @@ fn told(error: OverviewError) -> CliError {
             CliError::usage(error).next("give a file that a command wrote with --json -o FILE")
         }
         OverviewError::Incomplete { .. } => {
-            CliError::usage(error).next("write the document again with --json and this version")
+            CliError::usage(error).next("rerun the command with --json and this version of Forebay")
         }
         error => CliError::usage(error).next(
             "give a document that trace info, mrc, plan, partition, consolidate, sample, \

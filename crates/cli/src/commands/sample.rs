@@ -38,8 +38,8 @@ pub struct Args {
     /// --samples]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub best_of: Option<u32>,
-    /// After sampling, remove more regions, down to this rate, as long as this brings the features
-    /// closer to the trace's [default: 0.7 times --rate, if the hit ratios stay within 0.02 of the
+    /// After sampling, remove more regions, down to this rate, as long as the features get closer
+    /// to the trace's [default: 0.7 times --rate, if the hit ratios stay within 0.02 of the
     /// trace's; with --bits or --samples, remove none]
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub target_rate: Option<f64>,

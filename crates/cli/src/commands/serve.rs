@@ -270,11 +270,14 @@ fn there(path: &Path) -> String {
     match path.is_file() {
         true => format!("{} already exists", path.display()),
         false if is_empty => {
-            format!("{}.partial is left from an interrupted recording and is empty", path.display())
+            format!(
+                "{}.partial is left over from an interrupted recording and is empty",
+                path.display()
+            )
         }
         false => format!(
-            "{0}.partial is left from an interrupted recording (`forebay trace convert {0}.partial \
-             -o {0}` recovers its requests)",
+            "{0}.partial is left over from an interrupted recording (`forebay trace convert \
+             {0}.partial -o {0}` recovers its requests)",
             path.display()
         ),
     }
@@ -404,11 +407,14 @@ mod tests {
         let path = directory.path().join("x.parquet");
         let (partial, name) = (directory.path().join("x.parquet.partial"), path.display());
         std::fs::write(&partial, b"").unwrap();
-        let nothing = format!("{name}.partial is left from an interrupted recording and is empty");
+        let nothing =
+            format!("{name}.partial is left over from an interrupted recording and is empty");
         assert_eq!(there(&path), nothing);
         std::fs::write(&partial, b"something").unwrap();
         let said = there(&path);
-        assert!(said.contains(&format!("{name}.partial is left from an interrupted recording")));
+        assert!(
+            said.contains(&format!("{name}.partial is left over from an interrupted recording"))
+        );
         assert!(said.contains(&format!("`forebay trace convert {name}.partial -o {name}`")));
         std::fs::write(&path, b"").unwrap();
         assert_eq!(there(&path), format!("{name} already exists"));

@@ -34,16 +34,16 @@ pub struct Args {
     /// flush TIME after the first unflushed write
     #[arg(long, value_name = "N|none|TIME", default_value = "none", value_parser = assume_flush)]
     pub assume_flush: AssumeFlush,
-    /// Ignore the trace's times and keep N requests in flight
+    /// Ignore the trace's timestamps and keep N requests in flight
     #[arg(long, value_name = "N", group = "pacing", value_parser = clap::value_parser!(u32).range(1..))]
     pub queue_depth: Option<u32>,
-    /// Replay N times as fast as the trace
+    /// Replay at N times the recorded speed
     #[arg(long, value_name = "N", group = "pacing", default_value = "1", value_parser = positive)]
     pub rate: f64,
     /// Run one request at a time, and wait for all background work before running the next one
     #[arg(long, group = "pacing")]
     pub quiesce: bool,
-    /// Compute hits and traffic without times; this is the fastest mode
+    /// Compute only hits and traffic, without simulating time; this is the fastest mode
     #[arg(long, group = "pacing")]
     pub untimed: bool,
     /// The memory device of tier 1; `none` adds no latency

@@ -21,7 +21,7 @@ section! {
         /// When a write is acknowledged under `write-back` or `write-only`, the policies that keep dirty
         /// data. Unset means `"flash"` with a `[flash]` section and `"dram"` without one.
         acknowledge: Option<Acknowledge> = unset;
-        /// How a write that covers part of a block is handled.
+        /// How a write that covers only part of a block is handled.
         partial: Partial = "mask";
         /// How memory and flash share the blocks. All values except `exclusive` require a `[flash]` section.
         relation: Relation = "exclusive";
@@ -81,12 +81,12 @@ choice! {
 }
 
 choice! {
-    /// How a write that covers part of a block is handled.
+    /// How a write that covers only part of a block is handled.
     pub enum Partial: "partial-block mode" {
         /// Forebay tracks which sixteenths of the block are valid and which are dirty, without reading
         /// the rest of the block.
         Mask = "mask",
-        /// Forebay first reads the rest of the block from the backing store, as in the literature.
+        /// Forebay first reads the rest of the block from the backing store, as caches in the literature do.
         Fill = "fill",
     }
 }
@@ -102,8 +102,8 @@ choice! {
         /// A block that misses is read into memory. A block that leaves memory enters flash, and the rest of its line (see
         /// `flash.line_size`) is fetched into flash. Requires the admission policy `always`.
         Layered = "layered",
-        /// A miss fills memory with the block, and flash with the whole line of the block (see
-        /// `flash.line_size`). Requires the admission policy `always`.
+        /// On a miss, the block enters memory, and its whole line (see `flash.line_size`) enters flash.
+        /// Requires the admission policy `always`.
         Dual = "dual",
         /// Memory caches reads and flash caches writes. A block enters flash only when it is written.
         /// Requires write-back with `acknowledge = "flash"`.

@@ -34,10 +34,9 @@ section! {
         /// dirty blocks. The slots layout always keeps one region free.
         regions_reserved: u32 = 2;
         /// In the log layout: which records of a region the log keeps when it reclaims the region. The log
-        /// writes these records again at its head, at most half a region of them and only while there is
-        /// room. Unset means `"frequency"`. In the slots layout: the replacement policy of the cells. The
-        /// policy sees a block when the block leaves memory and when it is read from flash. Unset means
-        /// `"lru"`.
+        /// rewrites these records at its head: at most half a region, and only while the log has free space.
+        /// Unset means `"frequency"`. In the slots layout: the replacement policy of the cells. For the
+        /// policy, a block is used when it leaves memory and when it is read from flash. Unset means `"lru"`.
         replacement: Option<FlashReplacement> = unset;
         /// In the slots layout: parameters of the replacement policy, by name; parameters that are not listed
         /// keep their defaults.
@@ -51,8 +50,8 @@ section! {
         /// stays on flash and occupies a cell that another block could use. While more than a quarter of the
         /// blocks that leave flash are soon needed again, and for a while afterwards, this value therefore
         /// replaces a smaller `promote_after`. The key has no effect if memory is configured to hold more
-        /// than a quarter as many blocks as flash, because it would then cost more than it gains. Unset means
-        /// 2. The log layout does not support the key.
+        /// than a quarter as many blocks as flash, because delaying promotion would then cost more than it
+        /// gains. Unset means 2. The log layout does not support the key.
         promote_dirty_after: Option<u32> = unset;
         /// In the slots layout, under write-back: while more than a quarter of the blocks that leave flash
         /// are soon needed again, destage dirty records early if their blocks are also in memory. The two
@@ -72,10 +71,10 @@ section! {
         /// Size of an extent of a backing store, the unit of the activity log. Before a write bypasses flash
         /// and goes to the store, Forebay durably marks the write's extent in this log.
         activity_extent: Size = "8MiB";
-        /// Maximum number of extents that are marked at the same time: 1 to 7000, or up to 32768 with a
-        /// larger `page_size`. With more extents, scattered writes to the backing store need fewer updates of
-        /// the activity log, but the cache loses more in a crash: afterwards, it does not trust clean blocks
-        /// in marked extents.
+        /// Maximum number of extents that are marked at the same time: 1 to 7000 with pages of up to 4KiB,
+        /// and up to 32768 with larger pages. With more extents, scattered writes to the backing store need
+        /// fewer updates of the activity log, but the cache loses more in a crash: afterwards, it does not
+        /// trust clean blocks in marked extents.
         activity_extents: u32 = 1024;
         /// Slow the flash tier down to the speed of a modelled device: the NAME of a `[shape.NAME]`, or a
         /// device such as "san".

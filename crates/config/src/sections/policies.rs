@@ -84,15 +84,16 @@ section! {
         /// Under `nhit`, the number of accesses that a block needs to enter; under `adaptive`, the maximum of
         /// this number: 1 to 255. Unset means 2, or 16 under `adaptive`.
         hits: Option<u32> = unset;
-        /// Under `random`, the share of the blocks that enter: a fraction from 0 to 1. Unset means 0.5.
+        /// Under `random`, the probability that a block enters: 0 to 1. Unset means 0.5.
         probability: Option<f64> = unset;
         /// Drive writes per day that `write-budget` allows, averaged over hours: how many times a day flash
         /// may be written in full, from 0.001 to 1000. All writes to flash count. Unset means 1.
         writes_per_day: Option<f64> = unset;
-        /// Under `popularity`, the share of recently used blocks that may enter, starting with the most used: a fraction from 0.01 to 1. Unset means 0.5.
+        /// Under `popularity`, the maximum share of recently used blocks that may enter, the most used first:
+        /// 0.01 to 1. Unset means 0.5.
         top: Option<f64> = unset;
         /// How many blocks `nhit`, `adaptive` and `popularity` remember after the blocks leave memory, as a
-        /// share of the blocks that flash holds: 0.01 to 10. Each remembered block takes 25 to 29 bytes of
+        /// share of the blocks that flash can hold: 0.01 to 10. Each remembered block takes 25 to 29 bytes of
         /// memory. `smq` remembers groups of 16 adjacent blocks instead: the groups cover four times as many
         /// blocks as this share, and take 7 to 8 bytes of memory per block of the share. Unset means 1.
         history: Option<f64> = unset;
@@ -100,17 +101,18 @@ section! {
 }
 
 section! {
-    /// The queues of the relation `etica`, which choose the blocks that flash keeps. They take a fixed amount of
-    /// memory: about 45 bytes for each block that flash holds, and as much for each remembered block that is
-    /// not on flash.
+    /// The queues of the relation `etica`, which choose the blocks that flash keeps. They take a fixed amount
+    /// of memory: about 45 bytes for each block that flash can hold, and as much for each remembered block
+    /// that is not on flash.
     pub struct Etica {
         /// Number of requests per round. At the end of a round, some blocks leave flash and others enter it.
         interval: u32 = 1000;
-        /// In each round, this share of the blocks on flash leaves (the least popular blocks), and this share
-        /// of the other remembered blocks enters (the most popular blocks, until flash is full): 0.01 to 1.
+        /// At the end of each round, this share of the blocks on flash leaves (the least popular blocks), and
+        /// this share of the other remembered blocks enters (the most popular blocks, until flash is full):
+        /// 0.01 to 1.
         share: f64 = 0.05;
-        /// How many blocks that are not on flash are remembered, as a share of the blocks that flash holds:
-        /// 0.01 to 10.
+        /// How many blocks that are not on flash are remembered, as a share of the blocks that flash can
+        /// hold: 0.01 to 10.
         history: f64 = 1.0;
         /// Number of rounds after which popularity is halved; 0 for never.
         half_life: u32 = 16;
@@ -258,11 +260,11 @@ section! {
         /// Maximum number of writes in flight from flash to the backing stores, for each shard. A write
         /// covers one block or several adjacent blocks.
         parallel: u32 = 32;
-        /// How long writes wait for flash space that cannot become free because a backing store fails. After
-        /// this time, writes to the store's volume fail until the store accepts an operation again; reads
-        /// continue, and dirty data stays on flash. 0 means to wait without limit.
+        /// How long writes wait for flash space that cannot become free because a backing store is failing.
+        /// After this time, writes to the store's volume fail until the store accepts an operation again;
+        /// reads continue, and dirty data stays on flash. 0 means no limit.
         give_up_after: TimeSpan = "60s";
-        /// How often Forebay updates the headers of the backing stores and of the flash tier while anything
+        /// Interval between updates of the headers of the backing stores and of the flash tier while anything
         /// changes: at least 10ms. Each header records the state of the other side. At startup, Forebay can
         /// therefore detect that one side is an older copy, unless the copy was made after the last update.
         stamp_every: TimeSpan = "5s";
@@ -283,8 +285,8 @@ choice! {
 section! {
     /// How the work is distributed over processors.
     pub struct Workers {
-        /// Number of shards of the cache, 1 to 64. 0 means one shard, because one lock protects all shards
-        /// anyway.
+        /// Number of shards of the cache, 1 to 64. 0 means one shard: several shards do not run in parallel,
+        /// because one lock protects all of them.
         shards: u32 = 0;
         /// Maximum number of requests in progress; further requests wait outside the cache.
         requests_max: u32 = 1024;

@@ -5,13 +5,13 @@ use crate::{Size, TimeSpan};
 
 section! {
     /// Gives a real file the latency and bandwidth of a modelled device, so that you can try out a disk array
-    /// or a SAN on a laptop. The simulator uses the same times. To use a modelled device unchanged, you do
-    /// not need this section: write `shape = "san"`, for example.
+    /// or a SAN on a laptop. The simulator models the device in the same way. To use a modelled device
+    /// unchanged, you do not need this section: write `shape = "san"`, for example.
     pub struct Shape {
         /// The modelled device to start from: unset keys below take its values. FastDRAM, SlowDRAM, FastSSD,
-        /// MediumSSD, SlowSSD, FastHDD and SlowHDD are the planner's catalogue; hdd-7200, hdd-array,
-        /// sata-ssd, nvme and san model typical devices with varying latencies and, depending on the device,
-        /// seeks and limits.
+        /// MediumSSD, SlowSSD, FastHDD and SlowHDD are the devices in the planner's catalogue; hdd-7200,
+        /// hdd-array, sata-ssd, nvme and san model typical devices with varying latencies and, depending on
+        /// the device, seeks and limits.
         device: Option<String> = unset;
         /// Mean time of a read, without the transfer. Unset means the device's value, or 0 without a
         /// `device`.
@@ -56,7 +56,7 @@ choice! {
     pub enum Distribution: "latency distribution" {
         /// Latencies do not vary.
         Fixed = "fixed",
-        /// Lognormal: most latencies are near the mean, with a long tail.
+        /// Lognormal: most latencies are near the mean, but a few are much longer.
         Lognormal = "lognormal",
         /// A measured distribution, given by `percentiles`.
         Percentiles = "percentiles",

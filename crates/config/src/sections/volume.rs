@@ -35,9 +35,8 @@ choice! {
     pub enum BackingLayout: "backing layout" {
         /// At the start. The data begins at 1 MiB, so the store cannot be mounted by accident.
         Offset = "offset",
-        /// In the last MiB, so the export is 1 MiB smaller than the store. If the store already holds
-        /// data, use `--format` the first time you start the server with it, and again after you enlarge
-        /// it.
+        /// In the last MiB, so the export is 1 MiB smaller than the store. If the store already holds data,
+        /// use `--format` the first time that you serve it, and again after you enlarge it.
         Tail = "tail",
         /// Nowhere: the store contains only the volume's data. Forebay notices writes by other programs only
         /// after a clean stop or a quiesce.

@@ -95,7 +95,7 @@ pub struct ExecutorStats {
     /// Times a device was busy.
     #[serde(skip)]
     pub again: u64,
-    /// Operations that were repeated after an error.
+    /// Operations that were retried after an error.
     pub retries: u64,
     /// Transfers that came back short and were continued.
     #[serde(skip)]

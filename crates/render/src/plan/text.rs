@@ -196,12 +196,12 @@ impl Choices<'_> {
         });
         above.then_some(match self.answer.basis.options.policy {
             WritePolicy::WriteBack => {
-                "A mean can be above the p99, because it includes the write-backs of evicted blocks; \
+                "A mean can exceed the p99, because it includes the write-backs of evicted blocks; \
                  the p99 excludes them, because no client waits for them."
             }
             WritePolicy::WriteThrough => {
-                "A mean can be above the p99, because fewer than 1 % of the accesses take most of the \
-                 time."
+                "A mean can exceed the p99, because fewer than 1 % of the accesses account for most of \
+                 the total time."
             }
         })
     }
@@ -293,7 +293,7 @@ pub fn facts(basis: &Basis) -> Vec<(String, String)> {
         let known = p.duration() > forebay_block::Nanos(0);
         let text = match known {
             true => format!("{limit} times the rated endurance of the size that is bought"),
-            false => "not known: the trace has no times".to_owned(),
+            false => "not known: the trace has no timestamps".to_owned(),
         };
         facts.push(("flash wear limit".into(), text));
     }

@@ -32,7 +32,7 @@ pub struct Document {
 pub struct Echo {
     /// `replay` or `load`.
     pub command: &'static str,
-    /// Speed relative to the times of the workload; null in a closed loop.
+    /// Speed as a multiple of the workload's own speed; null in a closed loop.
     pub rate: Option<f64>,
     /// Whether each request is sent as soon as the queue has room.
     pub as_fast_as_possible: bool,
@@ -71,7 +71,7 @@ pub struct Row {
     pub options: Echo,
     /// The machine on which the command ran.
     pub machine: Machine,
-    /// Why the run ended: `end` (of the workload), `time` (the duration was over), `signal` or `error`.
+    /// Why the run ended: `end` (of the workload), `time` (`--duration` had passed), `signal` or `error`.
     pub ended_by: &'static str,
     /// Completed requests of all kinds, including failed ones.
     pub requests: u64,

@@ -84,18 +84,18 @@ registry! {
     Always = "always", "folklore", &[];
     /// A block enters at its Nth access; N is `hits`, 2 by default.
     Nhit = "nhit", "Open CAS Linux, promotion policy nhit; Ajdari 2023", &[HITS, HISTORY];
-    /// Like `nhit`, with an N that follows the load. Each second, N doubles, up to `hits`, if flash reads are no
-    /// faster than reads of the backing stores, and halves if they are at least twice as fast.
+    /// Like `nhit`, with an N that adapts to the load. Each second, N doubles (up to `hits`) if reads from flash
+    /// are no faster than reads from the backing stores, and halves if they are at least twice as fast.
     Adaptive = "adaptive", "nhit, with N set from read latencies", &[MOST_HITS, HISTORY];
-    /// Groups of 16 adjacent blocks move up a queue of 64 levels with each access, and down when others
-    /// overtake them; blocks of the groups in the upper levels enter.
+    /// With each access, a group of 16 adjacent blocks moves up in a queue of 64 levels; it moves down when
+    /// other groups overtake it. Blocks enter if their group is in the upper levels.
     Smq = "smq", "Linux dm-cache, stochastic multi-queue", &[HISTORY];
-    /// A block enters if the share of recently used blocks that were used at least as often as this block
-    /// is at most `top`.
+    /// A block enters if it is among the most frequently used of the recently used blocks; `top` limits the
+    /// share of them that may enter.
     Popularity = "popularity", "nhit, with N set from the use counts of recently used blocks", &[TOP, HISTORY];
-    /// A random share of the blocks enters, given by `probability`.
+    /// Blocks enter at random, with the given `probability`.
     Random = "random", "folklore; CacheLib's random reject admission", &[PROBABILITY];
-    /// A random share of the blocks enters; the share adapts so that, over hours, writes to flash match
+    /// Blocks enter at random, with a probability that adapts so that, over hours, writes to flash match
     /// `writes_per_day`.
     WriteBudget = "write-budget", "Berg et al., OSDI 2020 (CacheLib's dynamic random admission)", &[WRITES_PER_DAY];
 }
@@ -143,7 +143,7 @@ const PROBABILITY: Parameter = Parameter {
     default: 500_000,
     min: 0,
     max: 1_000_000,
-    meaning: "random share of the blocks that enters",
+    meaning: "probability that a block enters",
 };
 
 const WRITES_PER_DAY: Parameter = Parameter {

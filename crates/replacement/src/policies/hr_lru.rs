@@ -14,7 +14,7 @@ const MIN_HR: Parameter = Parameter {
     default: 10,
     min: 0,
     max: 100,
-    meaning: "MinHR: added to the hit ratio of every chunk, so that a new chunk has a chance",
+    meaning: "MinHR: added to the hit ratio of every chunk, so that blocks of a new chunk have a chance to stay",
 };
 
 /// The position follows from the hit ratio of the chunk.

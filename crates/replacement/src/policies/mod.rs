@@ -138,25 +138,25 @@ macro_rules! registry {
 registry! {
     /// Evicts the block that has not been used for the longest time.
     Lru = "lru";
-    /// Evicts the block that came in first.
+    /// Evicts the block that entered the cache first.
     Fifo = "fifo";
-    /// FIFO, but a block that was used since the hand last passed it gets another round.
+    /// FIFO, but a block that has been used since the hand last passed it stays for another round.
     Clock = "clock";
-    /// A hand sweeps a queue from old to new and evicts the first block that was not used since the hand last
-    /// passed it; blocks keep their places.
+    /// A hand sweeps a queue from old to new and evicts the first block that has not been used since the hand
+    /// last passed it; the other blocks keep their places.
     Sieve = "sieve";
     /// New blocks enter a small queue, and leave soon if they are used only once or twice. Blocks that are used
-    /// more often, or that return soon after leaving, enter a main queue.
+    /// more often, or that return soon after leaving, enter the main queue.
     S3Fifo = "s3-fifo";
     /// New blocks enter a queue; a block that is accessed again after leaving the queue enters an LRU list.
     TwoQ = "2q";
-    /// Two LRU lists, one of blocks used once and one of blocks used more often; the keys of blocks that
-    /// left each list decide how large the lists are.
+    /// Two LRU lists, one of blocks used once and one of blocks used more often; accesses to blocks that
+    /// recently left a list decide how large the lists are.
     Arc = "arc";
-    /// Evicts the block that was used least often; counts are halved from time to time.
+    /// Evicts the block that has been used least often; use counts are halved periodically.
     Lfu = "lfu";
     /// A block moves from a small LRU window to the main cache only if a sketch of recent use shows that it
-    /// was used more often than the block it would replace.
+    /// has been used more often than the block that it would replace.
     WTinyLfu = "w-tinylfu";
     /// LRU, but the lower the hit ratio of a block's chunk, the closer to eviction the block enters the
     /// queue.

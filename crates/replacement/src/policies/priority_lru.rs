@@ -14,7 +14,7 @@ const WEIGHT: Parameter = Parameter {
     default: 15,
     min: 0,
     max: 100,
-    meaning: "priorityWeight: how much farther from eviction each class enters than the class below it",
+    meaning: "priorityWeight: how much farther from eviction blocks of a class enter than those of the class below",
 };
 const CLASSES: Parameter = Parameter {
     name: "classes",

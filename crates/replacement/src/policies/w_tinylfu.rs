@@ -40,7 +40,7 @@ const SAMPLE: Parameter = Parameter {
     default: 10,
     min: 1,
     max: 1_000_000,
-    meaning: "number of uses after which the sketch is halved",
+    meaning: "number of accesses after which all counters of the sketch are halved",
 };
 
 /// The lists, by number.

@@ -69,7 +69,7 @@ enum State {
 struct StartStatus {
     /// `recovering`.
     state: &'static str,
-    /// Progress of the start while it reads flash.
+    /// Progress of the recovery.
     recovering: Recovering,
     /// Version of Forebay.
     version: &'static str,

@@ -31,7 +31,7 @@ pub(crate) struct NbdStatus {
     pub connections: u64,
     /// Maximum number of connections.
     pub connections_max: u64,
-    /// Connections accepted so far.
+    /// Connections accepted since the start.
     pub accepted: u64,
     /// Connections refused because there were too many.
     pub refused: u64,

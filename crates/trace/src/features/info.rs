@@ -28,7 +28,7 @@ pub struct TraceInfo {
     pub flushes: u64,
     /// Write-zeroes requests; they are also in `writes`.
     pub write_zeroes: u64,
-    /// Requests with forced unit access.
+    /// Requests with FUA (force unit access).
     pub fua: u64,
     /// Bytes read.
     pub read_bytes: u64,

@@ -263,13 +263,13 @@ impl Csv {
         }
         if !has(Field::Op) && self.op.is_none() {
             return Err(wrong(
-                "no column is recognised as the operation (op=read: all requests read)".to_owned(),
+                "no column is recognised as the operation (op=read means that all requests are \
+                 reads)"
+                    .to_owned(),
             ));
         }
         match self.columns.iter().find(|c| c.unit == 0) {
-            Some(c) => {
-                Err(wrong(format!("the unit of the times in column {} is unknown", c.at + 1)))
-            }
+            Some(c) => Err(wrong(format!("the time unit of column {} is unknown", c.at + 1))),
             None => Ok(()),
         }
     }

@@ -114,6 +114,6 @@ pub(crate) fn detect(source: &Source) -> Result<&'static Format> {
             ": its first line is \"{}\"",
             text::shown(head.lines().next().unwrap_or_default())
         ))),
-        _ => Err(unknown(": it is binary, of no known kind")),
+        _ => Err(unknown(": it is a binary file of an unknown kind")),
     }
 }

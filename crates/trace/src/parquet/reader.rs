@@ -232,7 +232,7 @@ fn find_columns(
             _ => matches!(found.physical_type(), Physical::INT32 | Physical::INT64),
         };
         if !kind_fits || found.max_rep_level() > 0 || found.max_def_level() > 1 {
-            return Err(format!("Parquet, but its column {} is of another type", column.name()));
+            return Err(format!("Parquet, but its column {} has the wrong type", column.name()));
         }
     }
     Ok(columns)
@@ -272,7 +272,7 @@ impl Values {
             ColumnReader::Int64ColumnReader(r) => Typed::Wide(r),
             ColumnReader::Int32ColumnReader(r) => Typed::Narrow(r),
             ColumnReader::ByteArrayColumnReader(r) => Typed::Bytes(r),
-            _ => return Err(ParquetError::General("a column of another type".to_owned())),
+            _ => return Err(ParquetError::General("a column with the wrong type".to_owned())),
         };
         Ok(Values { reader, nullable })
     }

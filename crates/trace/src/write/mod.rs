@@ -62,7 +62,7 @@ pub fn create(path: &Path, format: Option<&str>) -> Result<Box<dyn TraceWriter>>
     let found = WRITTEN.iter().find(|(n, ..)| n.eq_ignore_ascii_case(name)).map(|(name, ..)| *name);
     if let (true, Some(binary @ ("parquet" | "oracleGeneral"))) = (is_stdout, found) {
         return Err(TraceError::Options(format!(
-            "{binary} can go only to a file, not to standard output, which takes csv and iolog"
+            "{binary} can go only to a file, not to standard output, which accepts csv and iolog"
         )));
     }
     Ok(match found {

@@ -51,7 +51,7 @@ impl Writer {
             ))
         };
         let time = u32::try_from(r.time.0 / 1_000_000_000)
-            .map_err(|_| cannot("later than 136 years after the first"))?;
+            .map_err(|_| cannot("more than 136 years after the first"))?;
         let size = u32::try_from(size).map_err(|_| cannot("of 4 GiB or more"))?;
         if address >> VOLUME_SHIFT != 0 || r.volume.0 >> (63 - VOLUME_SHIFT) != 0 {
             return Err(cannot("beyond address 2^44 or volume 2^19"));

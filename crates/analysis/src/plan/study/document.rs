@@ -72,9 +72,9 @@ pub struct OfCombination {
 pub struct Winners {
     /// A single tier.
     pub single: u64,
-    /// Two tiers, of which the second is larger.
+    /// Two tiers; the second is larger than the first.
     pub pyramidal: u64,
-    /// Two tiers, of which the second is not larger.
+    /// Two tiers; the second is not larger than the first.
     pub non_pyramidal: u64,
 }
 

@@ -58,9 +58,9 @@ impl From<Distance> for forebay_locality::Distance {
 /// What a cache finds its blocks by.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Key {
-    /// By address: an ordinary cache
+    /// By address, as in an ordinary cache
     Sector,
-    /// By content: a content-addressed cache, which stores identical blocks only once
+    /// By content, as in a content-addressed cache, which stores identical blocks only once
     Content,
 }
 

@@ -61,7 +61,7 @@ pub struct TargetArgs {
     /// Place the workload's volumes one after another on the target's first volume
     #[arg(long)]
     pub concatenate: bool,
-    /// Read back and check the written data afterwards
+    /// After the run, read back and check the written data
     #[arg(long, conflicts_with = "reads_only")]
     pub verify: bool,
     /// Seed for the written data
@@ -322,7 +322,7 @@ fn missing(error: ReplayError, args: &TargetArgs) -> CliError {
         return error.into();
     }
     let next = match (&error, args.create) {
-        (_, None) => Some("give --create SIZE to create a file of that size"),
+        (_, None) => Some("use --create SIZE to create a file of that size"),
         (ReplayError::Open(OpenError::TooSmall { .. }), _) => Some("give a larger --create SIZE"),
         _ => None,
     };

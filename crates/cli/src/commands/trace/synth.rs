@@ -36,7 +36,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     let spec = Spec::parse(&args.spec)?;
     let mut synth = Synth::new(&spec)?;
     let mut writer = create(&args.output, None)?;
-    each_batch(&mut synth, ctx, ("making", Unit::Count), |batch, synth| {
+    each_batch(&mut synth, ctx, ("generating", Unit::Count), |batch, synth| {
         writer.write_batch(batch, synth.metadata())
     })?;
     let mut metadata = synth.metadata().clone();
