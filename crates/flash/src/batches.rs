@@ -17,9 +17,9 @@ use crate::cells::Note;
 use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind};
 use crate::format::region::RegionHeader;
 use crate::geometry::Geometry;
-use crate::io::Io;
+use crate::io::{BATCH_BUFFERS, Io};
 use crate::key::{BlockKey, Position};
-use crate::log::{BATCH_BUFFERS, Log, Phase};
+use crate::log::{Log, Phase};
 use crate::operation::Operation;
 use crate::sabotage::Bug;
 use crate::sequence::{AppendSerial, BatchSequence, RegionSequence, SuperblockGeneration};
@@ -365,9 +365,8 @@ impl Log {
         let sequence = self.batches.next_sequence;
         self.batches.next_sequence = sequence.next();
         let pages = if self.io.geometry.has_slots() { 1 } else { 1 + fill.payload_pages };
-        let epoch = self.superblock.contents.epoch;
         let (region_sequence, page, opens_region) =
-            self.regions.take(pages, sequence, &self.io.uuid, epoch);
+            self.regions.take(pages, sequence, &self.io.uuid, self.io.epoch);
         let index = self.batches.free.pop().expect("a batch is free");
         self.batches.order.push_back(index);
         let mut entries = core::mem::take(&mut self.batches.all[index].entries);
@@ -552,7 +551,7 @@ impl Log {
             return;
         }
         let (synced, generation) = (batch.synced, batch.generation);
-        let epoch = self.superblock.contents.epoch;
+        let epoch = self.io.epoch;
         let page_size = self.io.geometry.page_size as usize;
         let buffer = &mut self.io.buffers[BATCH_BUFFERS + index];
         let (region_page, batch_page) = buffer.split_at_mut(page_size);

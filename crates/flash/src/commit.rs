@@ -15,8 +15,7 @@
 use crate::activity::Activity;
 use crate::binding::{Binding, SEAL_BYTES, Sealed};
 use crate::format::superblock::{SECOND_COPIES_AT, Superblock};
-use crate::io::Io;
-use crate::log::SUPERBLOCK_BUFFER;
+use crate::io::{Io, SUPERBLOCK_BUFFER};
 use crate::operation::Operation;
 use crate::regions::Regions;
 use crate::sabotage::Bug;

@@ -13,7 +13,7 @@
 use crate::format::batch::Entry;
 use crate::format::directory::{Contents, DirectoryHeader, bytes};
 use crate::geometry::Geometry;
-use crate::log::{BATCH_BUFFERS, Log};
+use crate::log::Log;
 use crate::operation::Operation;
 use crate::sequence::{BatchSequence, RegionSequence};
 use forebay_effect::Outcome;
@@ -93,7 +93,7 @@ impl Log {
         }
         if self.directories.open.is_none_or(|open| open.region_sequence != region_sequence) {
             self.write_directory();
-            let epoch = self.superblock.contents.epoch;
+            let epoch = self.io.epoch;
             let d = &mut self.directories;
             d.open = Some(Named { region_sequence, epoch, first_batch: sequence });
             d.contents.clear();
@@ -137,7 +137,7 @@ impl Log {
         let page_size = self.io.geometry.page_size;
         let used = bytes(d.written.batches.len(), d.written.entries.len()) as u32;
         let pages = used.div_ceil(page_size);
-        let buffer = self.directory_buffer();
+        let buffer = self.io.directory_buffer();
         self.io.add_meta(buffer, 0, pages * page_size);
         self.io.stats.directories += 1;
         self.io.stats.header_pages += u64::from(pages);
@@ -146,14 +146,9 @@ impl Log {
         true
     }
 
-    /// The metadata buffer that directories are written from.
-    pub(crate) fn directory_buffer(&self) -> usize {
-        BATCH_BUFFERS + self.io.geometry.inflight_batches_max as usize
-    }
-
     /// Ensures that the buffer holds the directory being written.
     pub(crate) fn encode_directory(&mut self) {
-        let buffer = self.directory_buffer();
+        let buffer = self.io.directory_buffer();
         let d = &mut self.directories;
         let Some(named) = d.writing else { return };
         if core::mem::replace(&mut d.encoded, true) {

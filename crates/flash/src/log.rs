@@ -11,7 +11,7 @@ use crate::cells::Cells;
 use crate::commit::{Commit, SuperblockWriter};
 use crate::directory::Directories;
 use crate::geometry::Geometry;
-use crate::io::Io;
+use crate::io::{BATCH_BUFFERS, Io};
 use crate::key::{BlockKey, Position};
 use crate::operation::Operation;
 use crate::recovery::{HowToRecover, Recovery};
@@ -90,14 +90,6 @@ pub(crate) enum Phase {
     /// Stopped; the superblock with the seals is being made durable.
     Sealing { version: SuperblockVersion, ticket: u64 },
 }
-
-/// The metadata buffer from which the superblock is written (and into which its first copy is
-/// read).
-pub(crate) const SUPERBLOCK_BUFFER: usize = 0;
-/// The buffer that the second copy is read into.
-pub(crate) const SUPERBLOCK_OTHER: usize = 1;
-/// The first of the batches' buffers.
-pub(crate) const BATCH_BUFFERS: usize = 2;
 
 impl Log {
     /// A log that has not been started.
@@ -479,7 +471,7 @@ impl Log {
     /// The bytes of a metadata buffer, for the driver to fill when a read completes.
     pub fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
         let buffer = buffer.0 as usize;
-        if buffer == self.directory_buffer() {
+        if buffer == self.io.directory_buffer() {
             self.encode_directory();
         } else if let Some(index) = buffer.checked_sub(BATCH_BUFFERS) {
             self.encode_headers(index);

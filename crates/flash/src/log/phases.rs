@@ -55,7 +55,8 @@ impl Log {
 
     /// Makes the superblock of the new epoch durable in both copies; then the log is ready.
     pub(super) fn open(&mut self, mut report: Box<RecoveryReport>) {
-        report.epoch = self.superblock.contents.epoch;
+        self.io.epoch = self.superblock.contents.epoch;
+        report.epoch = self.io.epoch;
         let version = self.superblock.settle();
         self.phase = Phase::Opening { version, report };
     }
@@ -72,7 +73,7 @@ impl Log {
         let check = how.check;
         let mut r = Box::new(Recovery::new(
             how,
-            self.directory_buffer() + 1,
+            self.io.directory_buffer() + 1,
             &self.io.geometry,
             &self.options,
         ));
