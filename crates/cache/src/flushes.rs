@@ -7,7 +7,8 @@ use forebay_block::{Flags, Op, Volume};
 use forebay_flash::sabotage::Bug;
 
 use crate::front::{INTERNAL, RequestStage};
-use crate::shard::flush::{self, FlushState};
+use crate::shard::flush::FlushState;
+use crate::shard::flush_step;
 use crate::slab::RequestIndex;
 use crate::ticket::Ticket;
 use crate::volume::SyncWaiter;
@@ -37,7 +38,8 @@ impl World {
         core::mem::swap(&mut flushing.active, &mut flushing.next);
         (flushing.shards_left, flushing.failed) = (self.shards.len() as u32, false);
         for shard in &mut self.shards {
-            flush::begin(&mut shard.tiers, volume);
+            let tiers = &mut shard.tiers;
+            tiers.flushes.begin(&mut tiers.blocks, volume);
         }
         self.volumes.flushing.insert(volume);
         self.step_flushes();
@@ -48,7 +50,7 @@ impl World {
         for volume in self.volumes.flushing.iter() {
             for n in 0..self.shards.len() {
                 let tiers = &mut self.shards[n].tiers;
-                let state = flush::step(tiers, &mut shard_context!(self), volume, FLUSH_BLOCKS);
+                let state = flush_step(tiers, &mut shard_context!(self), volume, FLUSH_BLOCKS);
                 let flushing = &mut self.volumes[volume].flushing;
                 match state {
                     FlushState::Done { failed } => {

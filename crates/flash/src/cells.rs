@@ -21,15 +21,16 @@
 //! first in a batch. A record that waits for a cell must not hold back the unmapping that frees
 //! one. The last free region is kept for batches that contain moves. So there is always room for
 //! the moves that empty the oldest region, and everything that waits for room waits for that. After
-//! several consecutive crashes there may be no such room ([`Log::room_for_moves`] says so); the
+//! several consecutive crashes there may be no such room ([`Log::room_for_moves`](crate::Log::room_for_moves) says so); the
 //! cache then empties the region as in the log layout.
 
+use crate::batches::Batches;
 use crate::commit::Commit;
 use crate::format::batch::{Entry, Kind as EntryKind, MOVED};
 use crate::geometry::Geometry;
+use crate::io::Io;
 use crate::key::{BlockKey, Position};
-use crate::layout::Layout;
-use crate::log::{Log, Phase};
+use crate::regions::Regions;
 use crate::sabotage::Bug;
 use crate::sequence::BatchSequence;
 use crate::types::{Event, Mapping};
@@ -45,6 +46,19 @@ pub enum MoveRoom {
     Later,
     /// There is no room; then the region's records are destaged and dropped.
     Never,
+}
+
+impl MoveRoom {
+    /// The room for `count` mappings, whatever else is appended.
+    pub(crate) fn new(count: u64, regions: &Regions, io: &Io) -> MoveRoom {
+        let pages = count.div_ceil(io.geometry.batch_entries_max.into());
+        let (left, coming) = (regions.pages_left(), regions.pages_coming());
+        match () {
+            () if pages <= left => MoveRoom::Now,
+            () if pages <= left + coming => MoveRoom::Later,
+            () => MoveRoom::Never,
+        }
+    }
 }
 
 /// A waiting entry without a payload.
@@ -123,21 +137,21 @@ pub(crate) struct Cells {
     /// owner knows.
     home: Vec<u32>,
     /// Region and block of each `Appended` event that has not been polled, in their order.
-    pub unheard: VecDeque<(u32, BlockKey)>,
+    unheard: VecDeque<(u32, BlockKey)>,
     /// By a hash of the block: records in batches, and those whose event has not been polled.
     writing: Box<[u16]>,
-    pub free: VecDeque<u32>,
+    free: VecDeque<u32>,
     limbo: VecDeque<Limbo>,
-    pub notes: VecDeque<Note>,
+    notes: VecDeque<Note>,
     /// Notes are written without waiting for a full batch.
-    pub close_notes: bool,
+    close_notes: bool,
     /// Moves among the notes; they come first.
     moves: usize,
     /// Moves that are about to be submitted. Like submitted ones they need room in regions, which
     /// nothing else may take ([`Cells::needs`]).
     moves_to_come: u32,
     /// The index is full: records must be forgotten soon, even if cells are free.
-    pub hurry: bool,
+    hurry: bool,
     /// If fewer cells are free, those in limbo are expedited.
     low: usize,
 }
@@ -204,11 +218,6 @@ impl Cells {
         self.free.pop_front().expect("measured")
     }
 
-    /// Whether a record of the block may be in a batch or have an unpolled event. False is certain.
-    pub fn may_be_written(&self, key: BlockKey) -> bool {
-        self.writing[hash(key)] != 0
-    }
-
     /// Whether a batch of only notes is due; `spare`: moves do not need its room.
     pub fn notes_due(&self, idle: bool, entries_max: u32, spare: bool) -> bool {
         // (Moves fill their batches: else they leave as many pages as they empty, and regions go round for ever.)
@@ -223,6 +232,16 @@ impl Cells {
     /// Pages of batches that submitted and announced moves need.
     pub fn needs(&self, entries_max: u32) -> u64 {
         (self.moves as u64 + u64::from(self.moves_to_come)).div_ceil(entries_max.into())
+    }
+
+    /// Free cells.
+    pub fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Notes that wait to be written.
+    pub fn notes(&self) -> usize {
+        self.notes.len()
     }
 
     /// Moves that wait to be written.
@@ -254,228 +273,158 @@ impl Cells {
         let next = self.limbo.front().map(|l| l.sequence);
         self.is_short() && next.is_some_and(|sequence| commit.would_cover_batch(sequence))
     }
-}
 
-impl Log {
-    /// How records are placed.
-    pub fn layout(&self) -> Layout {
-        self.io.geometry.layout()
-    }
-
-    /// Slots layout: the payload at `position` is no longer needed, because a record whose
-    /// `Appended` event has been polled replaced it, or because the region with its mapping is
-    /// free. The cell is reused once that is durable.
-    pub fn release_cell(&mut self, position: Position) {
-        let cell = self.cells.cell(position);
-        if self.io.sabotage.is(Bug::CellReusedEarly) {
-            self.cells.free.push_back(cell);
-        } else {
-            self.cells.put_in_limbo(self.commit.complete_batch(), cell, None);
-        }
-        if self.cells.is_short() {
-            self.pump();
-        }
-    }
-
-    /// Slots layout: forgets the record of `key`, which must be the newest, clean, and at
-    /// `position`. `Unmapped` follows when that is durable, unless the log fails before; a newer
-    /// record may be appended meanwhile. Returns false and does nothing while a newer record of the
-    /// block is being written or its `Appended` event waits to be polled.
-    pub fn unmap(&mut self, key: BlockKey, position: Position) -> bool {
-        if self.takes_no_notes() {
-            return true;
-        }
-        if self.is_being_written(key) {
-            return false;
-        }
-        let cell = self.cells.cell(position);
-        if self.io.sabotage.is(Bug::UnmapForgotten) {
-            self.io.tell(Event::Unmapped { key, position });
-            return true;
-        }
-        self.io.stats.unmapped += 1;
-        self.cells.notes.push_back(Note { key, cell, moved: None });
-        self.pump();
-        true
-    }
-
-    /// Slots layout: writes a mapping again, because its region is being reclaimed; `Moved`
-    /// follows. Returns false and does nothing while a newer record of the block is being written,
-    /// which makes the move unnecessary.
-    ///
-    /// # Panics
-    /// If the mapping has no granule: such a record must be unmapped.
-    pub fn remap(&mut self, mapping: Mapping) -> bool {
-        let Mapping { ticket, key, position, valid, .. } = mapping;
-        assert!(valid != 0, "a mapping without a granule");
-        if self.takes_no_notes() {
-            let result = Err(self.error.unwrap_or(IoError::Shutdown));
-            let (from, region) = (0, 0);
-            self.io.tell(Event::Moved { ticket, key, position, from, region, result });
-            return true;
-        }
-        if self.is_being_written(key) {
-            return false;
-        }
-        self.io.stats.mappings_moved += 1;
-        let cell = self.cells.cell(position);
-        // (Before what is being unmapped: more of that may have come since the moves were begun than there is
-        // room for. A block of which both wait was moved first.)
-        let at = self.cells.moves;
-        self.cells.notes.insert(at, Note { key, cell, moved: Some(mapping) });
-        self.cells.moves += 1;
-        true
-    }
-
-    /// Slots layout: the owner is about to submit `count` mappings to `remap`, and waits for
-    /// nothing before that. Room is kept for them until [`Log::close_notes`]; until then, only full
-    /// batches of the submitted ones are written. (There is one owner at a time: a cache with this
-    /// layout has one shard.)
-    pub fn expect_moves(&mut self, count: u32) {
-        self.cells.moves_to_come = count;
-        self.pump();
-    }
-
-    /// Slots layout: writes the mappings submitted to `remap`.
-    pub fn close_notes(&mut self) {
-        self.cells.moves_to_come = 0;
-        self.cells.close_notes = !self.cells.notes.is_empty();
-        self.pump();
-    }
-
-    /// Slots layout: whether there is room for `count` mappings, whatever else is appended.
-    /// Mappings that were submitted to `remap` before must have been written.
-    pub fn room_for_moves(&self, count: u64) -> MoveRoom {
-        let pages = count.div_ceil(self.io.geometry.batch_entries_max.into());
-        let (left, coming) = (self.regions.pages_left(), self.regions.pages_coming());
-        match () {
-            // (A log that has failed refuses them at once.)
-            () if pages <= left || self.error.is_some() => MoveRoom::Now,
-            () if pages <= left + coming => MoveRoom::Later,
-            () => MoveRoom::Never,
-        }
+    /// A record of the block is in a complete batch, and names a cell; its event is emitted. Its
+    /// mapping is in the region.
+    pub fn record_resolved(&mut self, region: u32, key: BlockKey) {
+        self.unheard.push_back((region, key));
     }
 
     /// Whether a record of the block is in an incomplete batch, or its event has not been polled.
-    pub(crate) fn is_being_written(&self, key: BlockKey) -> bool {
-        let may = self.cells.may_be_written(key);
-        debug_assert!(may || !self.is_in_batches(key), "a block being written is not counted");
-        may && self.is_in_batches(key)
+    fn is_being_written(&self, key: BlockKey, batches: &Batches) -> bool {
+        let is = || self.unheard.iter().any(|u| u.1 == key) || batches.have_record(key);
+        let may = self.writing[hash(key)] != 0;
+        debug_assert!(may || !is(), "a block being written is not counted");
+        may && is()
     }
 
-    fn is_in_batches(&self, key: BlockKey) -> bool {
-        self.cells.unheard.iter().any(|u| u.1 == key) || self.batches.have_record(key)
+    /// The payload in a cell is no longer needed once the batches so far are durable.
+    pub fn release(&mut self, position: Position, commit: &Commit, io: &Io) {
+        let cell = self.cell(position);
+        if io.sabotage.is(Bug::CellReusedEarly) {
+            self.free.push_back(cell);
+        } else {
+            self.put_in_limbo(commit.complete_batch(), cell, None);
+        }
+    }
+
+    /// Notes that the record of a block is forgotten; false if a newer one is being written.
+    pub fn unmap(
+        &mut self,
+        key: BlockKey,
+        position: Position,
+        batches: &Batches,
+        io: &mut Io,
+    ) -> bool {
+        if self.is_being_written(key, batches) {
+            return false;
+        }
+        let cell = self.cell(position);
+        if io.sabotage.is(Bug::UnmapForgotten) {
+            io.tell(Event::Unmapped { key, position });
+            return true;
+        }
+        io.stats.unmapped += 1;
+        self.notes.push_back(Note { key, cell, moved: None });
+        true
+    }
+
+    /// Notes that a mapping is to be written again; false if a newer record is being written.
+    pub fn remap(&mut self, mapping: Mapping, batches: &Batches, io: &mut Io) -> bool {
+        let Mapping { key, position, .. } = mapping;
+        if self.is_being_written(key, batches) {
+            return false;
+        }
+        io.stats.mappings_moved += 1;
+        let cell = self.cell(position);
+        // (Before what is being unmapped: more of that may have come since the moves were begun than there is
+        // room for. A block of which both wait was moved first.)
+        self.notes.insert(self.moves, Note { key, cell, moved: Some(mapping) });
+        self.moves += 1;
+        true
+    }
+
+    /// So many moves are about to be submitted.
+    pub fn expect_moves(&mut self, count: u32) {
+        self.moves_to_come = count;
+    }
+
+    /// All moves are submitted: the notes are written.
+    pub fn close_notes(&mut self) {
+        self.moves_to_come = 0;
+        self.close_notes = !self.notes.is_empty();
+    }
+
+    /// A batch has taken notes.
+    pub fn notes_taken(&mut self) {
+        self.close_notes &= !self.notes.is_empty();
+    }
+
+    /// The index is full: records must be forgotten soon, even if cells are free.
+    pub fn hurry(&mut self) {
+        self.hurry = true;
     }
 
     /// Whether one more batch leaves the room that moves need.
-    pub(crate) fn spares_a_page(&self) -> bool {
-        self.regions.pages_left() > self.cells.needs(self.io.geometry.batch_entries_max)
+    pub fn spare_a_page(&self, regions: &Regions, io: &Io) -> bool {
+        regions.pages_left() > self.needs(io.geometry.batch_entries_max)
     }
 
-    /// An event is about to be polled: it changes the known position of its block's record.
-    pub(crate) fn hear(&mut self, event: &mut Event) {
-        let cells = &mut self.cells;
+    /// An event is about to be polled: it changes the known position of its block's record. Returns
+    /// whether a cell is free now.
+    pub fn hear(&mut self, event: &mut Event) -> bool {
         match event {
             Event::Moved { position, from, region, result: Ok(()), .. } => {
-                *from = cells.home(*position);
-                cells.set_home(cells.cell(*position), *region);
+                *from = self.home(*position);
+                self.set_home(self.cell(*position), *region);
             }
             Event::Appended { position, .. } if position.is_some() => {
-                let (region, key) = cells.unheard.pop_front().expect("one entry for each append");
-                cells.writing[hash(key)] -= 1;
-                cells.set_home(cells.cell(*position), region);
+                let (region, key) = self.unheard.pop_front().expect("one entry for each append");
+                self.writing[hash(key)] -= 1;
+                self.set_home(self.cell(*position), region);
             }
             Event::Unmapped { position, .. } => {
-                cells.free.push_back(cells.cell(*position));
-                if !self.queue.items.is_empty() {
-                    self.pump();
-                }
+                self.free.push_back(self.cell(*position));
+                return true;
             }
             _ => {}
         }
-    }
-
-    fn takes_no_notes(&self) -> bool {
-        self.error.is_some() || !matches!(self.phase, Phase::Running | Phase::Draining)
-    }
-
-    /// Slots layout: forms batches as long as there is a reason and room. A batch takes one page,
-    /// and cells if it has records.
-    pub(crate) fn pump_mapping(&mut self) -> bool {
-        let mut progress = false;
-        while self.error.is_none() && !self.batches.free.is_empty() {
-            let idle = self.batches.is_idle();
-            let (mut fill, mut due) = (None, false);
-            let spare = self.spares_a_page();
-            if let Some(front) = self.queue.items.front().copied()
-                && self.regions.leaves_last()
-                && (spare || self.cells.needs(1) == 0)
-            {
-                // Any number will do for the room: payloads do not take it from the region.
-                let room = self.io.geometry.batch_pages_max;
-                let f = self.queue.measure(room, self.cells.free.len(), &self.io.geometry);
-                let waited_for = self.queue.close_through >= front.serial;
-                due = f.count > 0 && (f.full || waited_for && idle);
-                fill = due.then_some(f);
-            }
-            let most = self.io.geometry.batch_entries_max;
-            let spare = spare && self.regions.leaves_last();
-            let notes_due = self.cells.notes_due(idle, most, spare);
-            // All notes that wait come before any record: one may forget what the record's block had before.
-            let fill = fill.filter(|f| f.count + self.cells.notes.len() <= most as usize);
-            let notes_due = notes_due || due && fill.is_none();
-            // (The last region is for moves: without them nothing would empty another.)
-            let may = self.cells.moves() > 0 || self.regions.leaves_last();
-            if fill.is_none() && !(notes_due && may) {
-                break;
-            }
-            if self.regions.room(1, self.batches.next_sequence.previous(), false).is_none() {
-                break;
-            }
-            self.form_batch(fill.unwrap_or_default(), false);
-            progress = true;
-        }
-        progress
+        false
     }
 
     /// Frees the cells that can leave limbo.
-    pub(crate) fn pump_cells(&mut self) -> bool {
-        if self.error.is_some() || !self.io.geometry.has_slots() {
-            return false;
-        }
+    pub fn pump(&mut self, commit: &Commit, io: &mut Io) -> bool {
         let mut progress = false;
-        while let Some(limbo) = self.cells.limbo.front() {
-            if limbo.sequence > self.commit.durable_batch() {
+        while let Some(limbo) = self.limbo.front() {
+            if limbo.sequence > commit.durable_batch() {
                 break;
             }
             let Limbo { cell, unmapped, .. } =
-                self.cells.limbo.pop_front().expect("the list is not empty");
+                self.limbo.pop_front().expect("the list is not empty");
             match unmapped {
                 // It is free when its owner has heard of that: until then the index may lead readers there.
                 Some(key) => {
-                    let position = self.cells.position(cell);
-                    self.io.tell(Event::Unmapped { key, position });
-                    self.cells.hurry = false;
+                    let position = self.position(cell);
+                    io.tell(Event::Unmapped { key, position });
+                    self.hurry = false;
                 }
-                None => self.cells.free.push_back(cell),
+                None => self.free.push_back(cell),
             }
             progress = true;
         }
-        if self.cells.is_short() && !self.cells.notes.is_empty() && !self.cells.close_notes {
-            self.cells.close_notes = true;
+        if self.is_short() && !self.notes.is_empty() && !self.close_notes {
+            self.close_notes = true;
             progress = true;
         }
-        self.io.stats.cells_free = self.cells.free.len() as u32;
+        io.stats.cells_free = self.free.len() as u32;
         progress
     }
 
     /// Nothing will be written any more: waiting moves fail.
-    pub(crate) fn fail_notes(&mut self, error: IoError) {
-        self.cells.moves = 0;
-        for note in self.cells.notes.drain(..) {
-            let Some(Mapping { ticket, key, position, .. }) = note.moved else { continue };
-            let (from, region, result) = (0, 0, Err(error));
-            self.io.tell(Event::Moved { ticket, key, position, from, region, result });
+    pub fn fail(&mut self, error: IoError, io: &mut Io) {
+        self.moves = 0;
+        for note in self.notes.drain(..) {
+            if let Some(mapping) = note.moved {
+                io.tell(mapping.refused(error));
+            }
         }
+    }
+}
+
+impl Mapping {
+    /// The event of a move that fails.
+    pub(crate) fn refused(&self, error: IoError) -> Event {
+        let Mapping { ticket, key, position, .. } = *self;
+        Event::Moved { ticket, key, position, from: 0, region: 0, result: Err(error) }
     }
 }

@@ -14,11 +14,11 @@
 
 use crate::activity::Activity;
 use crate::binding::{Binding, SEAL_BYTES, Sealed};
-use crate::format::superblock::{SECOND_COPIES_AT, Superblock};
-use crate::io::Io;
-use crate::log::SUPERBLOCK_BUFFER;
+use crate::epochs::{self, FIRST_EPOCH};
+use crate::format::superblock::{SECOND_COPIES_AT, Superblock, bindings_max};
+use crate::io::{Io, SUPERBLOCK_BUFFER};
 use crate::operation::Operation;
-use crate::regions::Regions;
+use crate::placement::Placement;
 use crate::sabotage::Bug;
 use crate::sequence::{
     AppendSerial, BatchSequence, RegionSequence, SuperblockGeneration, SuperblockVersion,
@@ -34,7 +34,7 @@ pub(crate) struct Commit {
     complete_batch: BatchSequence,
     durable_serial: AppendSerial,
     durable_batch: BatchSequence,
-    /// A batch that a caller needs to be durable (see [`Log::make_durable`]).
+    /// A batch that a caller needs to be durable (see [`Log::make_durable`](crate::Log::make_durable)).
     awaited: BatchSequence,
     /// Calls of `sync` (serial, ticket).
     tickets: VecDeque<(AppendSerial, u64)>,
@@ -247,6 +247,14 @@ impl Mark {
     }
 }
 
+/// The parts that a superblock describes: where the log begins and ends, how much of it is durable,
+/// and which extents are marked. Each update needs all of them, and changes none.
+pub(crate) struct Described<'a> {
+    pub placement: &'a Placement,
+    pub commit: &'a Commit,
+    pub activity: &'a Activity,
+}
+
 /// The contents of the superblock, and how much of it is on flash. Versions count the states of the
 /// contents since the start.
 #[derive(Default)]
@@ -280,6 +288,39 @@ pub(crate) struct SuperblockWriter {
 }
 
 impl SuperblockWriter {
+    /// The contents of a new log with these volumes.
+    pub fn format(&mut self, uuid: [u8; 16], bindings: Vec<Binding>, io: &Io) {
+        let g = &io.geometry;
+        let room = bindings_max(g) as usize;
+        assert!(bindings.len() <= room, "the superblock holds at most {room} volumes");
+        let mut starts = Vec::with_capacity(epochs::EPOCHS_MAX + 1);
+        epochs::begin(&mut starts, BatchSequence::FIRST, BatchSequence::FIRST, FIRST_EPOCH);
+        self.contents = Superblock {
+            layout: g.layout().number(),
+            clean: false,
+            uuid,
+            generation: SuperblockGeneration::NONE,
+            epoch: FIRST_EPOCH,
+            block_size: g.block_size,
+            page_size: g.page_size,
+            region_pages: g.region_pages,
+            regions: g.regions,
+            superblock_pages: g.superblock_pages,
+            slots: g.slots,
+            extent_bytes: g.extent_bytes,
+            tail_region: RegionSequence::FIRST,
+            tail_batch: BatchSequence::FIRST,
+            synced: BatchSequence::NONE,
+            clean_before: BatchSequence::NONE,
+            epochs: starts,
+            active: Vec::with_capacity(g.active_extents_max as usize),
+            bindings,
+        };
+        if !io.without_bytes {
+            self.erase_former_copies();
+        }
+    }
+
     /// The contents have changed; returns the version that will include the change.
     pub fn touch(&mut self) -> SuperblockVersion {
         self.wanted = self.encoded.next();
@@ -287,7 +328,7 @@ impl SuperblockWriter {
     }
 
     /// The log is new: erases the second copies of a former tier when both of its own are written.
-    pub fn erase_former_copies(&mut self) {
+    fn erase_former_copies(&mut self) {
         self.to_erase = &SECOND_COPIES_AT;
     }
 
@@ -335,6 +376,19 @@ impl SuperblockWriter {
         self.promise(Mark::Bound(ticket));
     }
 
+    /// These stamps (volume, number, and whether nothing has bypassed the log since) are durable on
+    /// their stores.
+    pub fn note_stamps(&mut self, numbers: &[(Volume, u64, bool)]) {
+        for &(volume, number, logged) in numbers {
+            let mut bindings = self.contents.bindings.iter_mut();
+            let Some(binding) = bindings.find(|b| b.volume == volume) else { continue };
+            binding.stamp = binding.stamp.max(number);
+            if logged && binding.logged == 0 {
+                binding.logged = number;
+            }
+        }
+    }
+
     /// Data of the volume are about to bypass the log.
     pub fn note_bypass(&mut self, volume: Volume) {
         let mut bindings = self.contents.bindings.iter_mut();
@@ -379,7 +433,7 @@ impl SuperblockWriter {
     }
 
     /// Whether an update is needed and none is in progress.
-    pub fn is_due(&self) -> bool {
+    fn is_due(&self) -> bool {
         self.step == Step::Idle && self.wanted > self.encoded
     }
 
@@ -393,28 +447,29 @@ impl SuperblockWriter {
         self.in_flight
     }
 
-    /// Begins an update, whose contents are encoded.
-    pub fn begin_update(&mut self, io: &mut Io) {
+    /// Begins an update if one is needed and none is in progress.
+    pub fn pump(&mut self, described: &Described<'_>, io: &mut Io) -> bool {
+        if !self.is_due() {
+            return false;
+        }
+        self.encode(described, io);
         self.encoded = self.wanted;
         self.step = Step::Writing;
         self.in_flight = true;
         self.write(Operation::Superblock, io);
+        true
     }
 
     /// Encodes the contents, with what the other parts say.
-    pub fn encode(
-        &mut self,
-        regions: &Regions,
-        next_batch: BatchSequence,
-        durable: BatchSequence,
-        activity: &Activity,
-        io: &mut Io,
-    ) {
+    pub fn encode(&mut self, described: &Described<'_>, io: &mut Io) {
+        let &Described { placement: Placement { regions, batches, .. }, commit, activity } =
+            described;
+        let (next, durable) = (batches.next_sequence(), commit.durable_batch());
         self.tail = regions.tail_wanted;
         let c = &mut self.contents;
         c.generation = c.generation.next();
         c.tail_region = regions.tail_wanted;
-        c.tail_batch = regions.tail_batch(next_batch);
+        c.tail_batch = regions.tail_batch(next);
         c.synced = durable;
         if io.without_bytes {
             self.pages = c.bytes(activity.listed()) as u32 / io.geometry.page_size;

@@ -10,11 +10,14 @@
 //! region is not opened while the directory of the region two before it is still in flight
 //! (`Regions::room`).
 
+use crate::batches::Resolved;
+use crate::commit::Commit;
 use crate::format::batch::Entry;
 use crate::format::directory::{Contents, DirectoryHeader, bytes};
 use crate::geometry::Geometry;
-use crate::log::{BATCH_BUFFERS, Log};
+use crate::io::Io;
 use crate::operation::Operation;
+use crate::regions::Regions;
 use crate::sequence::{BatchSequence, RegionSequence};
 use forebay_effect::Outcome;
 
@@ -71,115 +74,98 @@ impl Directories {
     pub fn is_writing(&self) -> bool {
         self.writing.is_some()
     }
-}
 
-impl Log {
     /// Lists a batch that is complete together with all before it.
-    pub(crate) fn list_batch(
+    pub fn list(
         &mut self,
-        region_sequence: RegionSequence,
-        sequence: BatchSequence,
+        batch: &Resolved,
         entries: impl ExactSizeIterator<Item = Entry>,
+        regions: &mut Regions,
+        commit: &Commit,
+        io: &mut Io,
     ) {
-        if self.io.geometry.has_slots() {
-            self.directories.since += entries.len();
-            if self.directories.since >= CHECKPOINT_ENTRIES {
-                self.directories.since = 0;
-                self.regions.checkpoint = sequence;
+        let &Resolved { region_sequence, sequence, .. } = batch;
+        if io.geometry.has_slots() {
+            self.since += entries.len();
+            if self.since >= CHECKPOINT_ENTRIES {
+                self.since = 0;
+                regions.checkpoint = sequence;
             }
         }
-        if self.directories.room == 0 {
+        if self.room == 0 {
             return;
         }
-        if self.directories.open.is_none_or(|open| open.region_sequence != region_sequence) {
-            self.write_directory();
-            let epoch = self.superblock.contents.epoch;
-            let d = &mut self.directories;
-            d.open = Some(Named { region_sequence, epoch, first_batch: sequence });
-            d.contents.clear();
-            d.overflown = false;
+        if self.open.is_none_or(|open| open.region_sequence != region_sequence) {
+            self.pump(regions, commit, io);
+            let epoch = io.epoch;
+            self.open = Some(Named { region_sequence, epoch, first_batch: sequence });
+            self.contents.clear();
+            self.overflown = false;
         }
-        let d = &mut self.directories;
-        let c = &mut d.contents;
+        let c = &mut self.contents;
         let size = bytes(c.batches.len() + 1, c.entries.len() + entries.len());
-        d.overflown |= size > d.room;
-        if !d.overflown {
+        self.overflown |= size > self.room;
+        if !self.overflown {
             c.batches.push(entries.len() as u16);
             c.entries.extend(entries);
         }
     }
 
     /// Issues the write of a complete directory.
-    pub(crate) fn pump_directory(&mut self) -> bool {
-        self.directories.open.is_some() && self.error.is_none() && self.write_directory()
-    }
-
-    fn write_directory(&mut self) -> bool {
-        let Some(open) = self.directories.open else { return false };
-        let region = self.regions.place(open.region_sequence);
-        let sealed =
-            region.sequence == open.region_sequence && open.region_sequence < self.regions.head;
-        let whole = sealed && region.last_batch <= self.commit.complete_batch();
-        if !whole || self.directories.is_writing() {
+    pub fn pump(&mut self, regions: &mut Regions, commit: &Commit, io: &mut Io) -> bool {
+        let Some(open) = self.open else { return false };
+        let region = regions.place(open.region_sequence);
+        let sealed = region.sequence == open.region_sequence && open.region_sequence < regions.head;
+        let whole = sealed && region.last_batch <= commit.complete_batch();
+        if !whole || self.is_writing() {
             return false;
         }
         let last = region.last_batch;
-        let d = &mut self.directories;
-        d.open = None;
-        if d.overflown {
-            self.regions.checkpoint = last;
+        self.open = None;
+        if self.overflown {
+            regions.checkpoint = last;
             return true;
         }
-        core::mem::swap(&mut d.contents, &mut d.written);
-        d.writing = Some(open);
-        d.encoded = false;
-        self.regions.directory_under_way = Some(open.region_sequence);
-        let page_size = self.io.geometry.page_size;
-        let used = bytes(d.written.batches.len(), d.written.entries.len()) as u32;
+        core::mem::swap(&mut self.contents, &mut self.written);
+        self.writing = Some(open);
+        self.encoded = false;
+        regions.directory_under_way = Some(open.region_sequence);
+        let page_size = io.geometry.page_size;
+        let used = bytes(self.written.batches.len(), self.written.entries.len()) as u32;
         let pages = used.div_ceil(page_size);
-        let buffer = self.directory_buffer();
-        self.io.add_meta(buffer, 0, pages * page_size);
-        self.io.stats.directories += 1;
-        self.io.stats.header_pages += u64::from(pages);
-        let page = self.io.geometry.directory_start(self.regions.number(open.region_sequence));
-        self.io.write(Operation::Directory, page, pages);
+        io.add_meta(io.directory_buffer(), 0, pages * page_size);
+        io.stats.directories += 1;
+        io.stats.header_pages += u64::from(pages);
+        let page = io.geometry.directory_start(regions.number(open.region_sequence));
+        io.write(Operation::Directory, page, pages);
         true
     }
 
-    /// The metadata buffer that directories are written from.
-    pub(crate) fn directory_buffer(&self) -> usize {
-        BATCH_BUFFERS + self.io.geometry.inflight_batches_max as usize
-    }
-
     /// Ensures that the buffer holds the directory being written.
-    pub(crate) fn encode_directory(&mut self) {
-        let buffer = self.directory_buffer();
-        let d = &mut self.directories;
-        let Some(named) = d.writing else { return };
-        if core::mem::replace(&mut d.encoded, true) {
+    pub fn encode(&mut self, regions: &Regions, io: &mut Io) {
+        let Some(named) = self.writing else { return };
+        if core::mem::replace(&mut self.encoded, true) {
             return;
         }
-        let number = self.regions.number(named.region_sequence);
+        let number = regions.number(named.region_sequence);
         let header = DirectoryHeader {
-            uuid: self.io.uuid,
-            page: self.io.geometry.directory_start(number),
+            uuid: io.uuid,
+            page: io.geometry.directory_start(number),
             epoch: named.epoch,
             region_sequence: named.region_sequence,
             first_batch: named.first_batch,
         };
-        header.encode(&d.written, self.io.geometry.page_size, &mut self.io.buffers[buffer]);
+        let buffer = io.directory_buffer();
+        header.encode(&self.written, io.geometry.page_size, &mut io.buffers[buffer]);
     }
 
     /// The write of a directory has ended.
-    pub(crate) fn directory_written(&mut self, result: Outcome) {
-        let named = self.directories.writing.take().expect("a directory is being written");
-        self.regions.directory_under_way = None;
-        match result {
-            Ok(()) => {
-                let region = self.regions.place(named.region_sequence);
-                self.regions.checkpoint = self.regions.checkpoint.max(region.last_batch);
-            }
-            Err(error) => self.latch(error),
+    pub fn written(&mut self, result: Outcome, regions: &mut Regions) {
+        let named = self.writing.take().expect("a directory is being written");
+        regions.directory_under_way = None;
+        if result.is_ok() {
+            let region = regions.place(named.region_sequence);
+            regions.checkpoint = regions.checkpoint.max(region.last_batch);
         }
     }
 }

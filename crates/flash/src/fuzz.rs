@@ -50,13 +50,13 @@ pub fn recover(bytes: &[u8]) -> usize {
     for how in [Start::Check, Start::RECOVER] {
         let mut log = Log::new(geometry, options);
         log.start(how);
-        events += drive(&mut log, &mut device);
+        events += drive(log, &mut device);
     }
     events
 }
 
 /// Executes the log's effects until it is ready or has failed.
-fn drive(log: &mut Log, device: &mut [u8]) -> usize {
+fn drive(mut log: Log, device: &mut [u8]) -> usize {
     let mut segments = Vec::new();
     let mut events = 0;
     loop {

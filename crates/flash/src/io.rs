@@ -8,10 +8,20 @@ use crate::types::{Event, LogStats};
 use forebay_effect::{Device, Effect, EffectQueue, Frame, MetaBuffer, Place, Segment};
 use std::collections::VecDeque;
 
+/// The metadata buffer from which the superblock is written (and into which its first copy is
+/// read).
+pub(crate) const SUPERBLOCK_BUFFER: usize = 0;
+/// The buffer that the second copy is read into.
+pub(crate) const SUPERBLOCK_OTHER: usize = 1;
+/// The first of the batches' buffers.
+pub(crate) const BATCH_BUFFERS: usize = 2;
+
 /// See the module.
 pub(crate) struct Io {
     pub geometry: Geometry,
     pub uuid: [u8; 16],
+    /// The epoch of this run, from the moment when recovery has ended.
+    pub epoch: u64,
     pub stats: LogStats,
     pub sabotage: Sabotage,
     /// There are no bytes: payloads have no checksums (they are 0), and writes have no memory operands.
@@ -29,6 +39,7 @@ impl Io {
         Io {
             geometry,
             uuid: [0; 16],
+            epoch: 0,
             stats: LogStats { page_size: geometry.page_size, ..LogStats::default() },
             sabotage: Sabotage::default(),
             without_bytes: false,
@@ -42,6 +53,11 @@ impl Io {
     pub fn leave_out_bytes(&mut self) {
         self.without_bytes = true;
         self.effects.leave_out_segments();
+    }
+
+    /// The metadata buffer that directories are written from; recovery's are behind it.
+    pub fn directory_buffer(&self) -> usize {
+        BATCH_BUFFERS + self.geometry.inflight_batches_max as usize
     }
 
     /// Emits an event.

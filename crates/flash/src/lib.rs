@@ -15,8 +15,6 @@ mod activity;
 mod ahead;
 mod batches;
 mod binding;
-
-mod carry;
 mod cells;
 mod commit;
 mod directory;
@@ -31,6 +29,7 @@ mod live_records;
 mod log;
 mod mapping;
 mod operation;
+mod placement;
 mod probe;
 mod recovery;
 mod regions;

@@ -1,26 +1,32 @@
-//! The flash log: the public machine. The sibling modules make its decisions; each is an `impl Log`
-//! for one part of the state.
+//! The flash log: the public machine.
+//!
+//! `Log` owns the parts and decides nothing that one part can decide alone. Here are the calls that
+//! change it; `queries.rs` has those that do not, `pump.rs` what the driver calls and the order in
+//! which the parts have their turns, and `phases.rs` how the log starts and stops. Each part is a type
+//! with its own state in a sibling module, and the parameters of its methods say which other parts
+//! it needs.
 
 mod phases;
-mod syncs;
+mod pump;
+mod queries;
 
 use crate::activity::Activity;
-use crate::batches::{Batches, Queue, Queued};
+use crate::batches::Queued;
 use crate::binding::{Binding, Sealed};
-use crate::cells::Cells;
 use crate::commit::{Commit, SuperblockWriter};
 use crate::directory::Directories;
 use crate::geometry::Geometry;
-use crate::io::Io;
+use crate::io::{BATCH_BUFFERS, Io};
 use crate::key::{BlockKey, Position};
-use crate::operation::Operation;
+use crate::placement::Placement;
 use crate::recovery::{HowToRecover, Recovery};
-use crate::regions::Regions;
 use crate::remains::Remains;
 use crate::sabotage::{Bug, Sabotage};
-use crate::sequence::{AppendSerial, SuperblockVersion};
-use crate::types::{Append, Event, ExtentId, LogStats, Options, Recovering, RecoveryReport, Start};
-use forebay_effect::{Effect, IoError, MetaBuffer, Outcome, Segment};
+use crate::sequence::BatchSequence;
+use crate::types::{Append, Event, ExtentId, Mapping, Options, Start};
+use forebay_block::Volume;
+use forebay_effect::IoError;
+use phases::Phase;
 
 /// The flash log of one device.
 ///
@@ -49,55 +55,21 @@ use forebay_effect::{Effect, IoError, MetaBuffer, Outcome, Segment};
 /// A metadata buffer named by a write is to be asked for ([`meta`](Log::meta)) between the poll of
 /// the write and its completion: headers are encoded when they are first asked for.
 pub struct Log {
-    pub(crate) options: Options,
-    pub(crate) phase: Phase,
+    options: Options,
+    phase: Phase,
     /// `stop` was called before the log was ready.
-    pub(crate) stop_wanted: bool,
+    stop_wanted: bool,
     /// Why nothing is written any more.
-    pub(crate) error: Option<IoError>,
-    pub(crate) io: Io,
-    pub(crate) queue: Queue,
-    pub(crate) batches: Batches,
-    pub(crate) regions: Regions,
-    pub(crate) directories: Directories,
-    pub(crate) cells: Cells,
-    pub(crate) commit: Commit,
-    pub(crate) superblock: SuperblockWriter,
-    pub(crate) activity: Activity,
-    pub(crate) recovery: Option<Box<Recovery>>,
-    pub(crate) remains: Remains,
+    error: Option<IoError>,
+    io: Io,
+    placement: Placement,
+    directories: Directories,
+    commit: Commit,
+    superblock: SuperblockWriter,
+    activity: Activity,
+    recovery: Option<Box<Recovery>>,
+    remains: Remains,
 }
-
-/// The state of the log.
-#[derive(Debug)]
-pub(crate) enum Phase {
-    /// Not started.
-    New,
-    /// Reading the device.
-    Recovering,
-    /// The superblock of this epoch (a version of it) is being made durable.
-    Opening { version: SuperblockVersion, report: Box<RecoveryReport> },
-    /// Taking appends.
-    Running,
-    /// Waiting for everything appended to complete.
-    Draining,
-    /// The last tombstones are being made durable.
-    Flushing { serial: AppendSerial, remove: bool },
-    /// The clean superblock is being made durable.
-    Closing { version: SuperblockVersion },
-    /// Stopped, failed to start, or checked.
-    Closed,
-    /// Stopped; the superblock with the seals is being made durable.
-    Sealing { version: SuperblockVersion, ticket: u64 },
-}
-
-/// The metadata buffer from which the superblock is written (and into which its first copy is
-/// read).
-pub(crate) const SUPERBLOCK_BUFFER: usize = 0;
-/// The buffer that the second copy is read into.
-pub(crate) const SUPERBLOCK_OTHER: usize = 1;
-/// The first of the batches' buffers.
-pub(crate) const BATCH_BUFFERS: usize = 2;
 
 impl Log {
     /// A log that has not been started.
@@ -120,11 +92,8 @@ impl Log {
             stop_wanted: false,
             error: None,
             io: Io::new(geometry, sizes, queue_max),
-            queue: Queue::new(queue_max),
-            batches: Batches::new(&geometry),
-            regions: Regions::new(&geometry, &options),
+            placement: Placement::new(&geometry, &options, queue_max),
             directories: Directories::new(&geometry),
-            cells: Cells::new(&geometry),
             commit: Commit::new(options.frames as usize),
             superblock: SuperblockWriter::default(),
             activity: Activity::new(&geometry, options.frames as usize),
@@ -156,50 +125,27 @@ impl Log {
     /// # Panics
     /// If a mask has granules that a block does not have, or in the slots layout lost ones ([`Append::dirty`]).
     pub fn append(&mut self, append: Append) {
-        let Some(queued) = self.admit(&append, self.refusal()) else { return };
+        let refusal = self.refusal();
+        let Some(queued) = Queued::admit(&append, refusal, &mut self.io) else { return };
         let supersedes_stale = self.activity.record_appended(append.key);
-        let serial = self.queue.push(Queued { supersedes_stale, ..queued });
+        self.placement.queue.push(Queued { supersedes_stale, ..queued });
         if append.urgent {
-            self.queue.close_through = serial;
+            self.placement.queue.close();
         }
         // Only a batch formed, or a region sealed for want of room, lets anything else go on.
-        let head = self.regions.head;
+        let head = self.placement.regions.head;
         // (And for want of cells, those in limbo are freed.)
-        if self.pump_batches() || self.regions.head != head || self.cells.is_short() {
+        if self.pump_batches()
+            || self.placement.regions.head != head
+            || self.placement.cells.is_short()
+        {
             self.pump();
         }
     }
 
-    pub(crate) fn admit(&mut self, append: &Append, refusal: Option<IoError>) -> Option<Queued> {
-        let Append { ticket, key, valid, dirty, frame, .. } = *append;
-        let lost = dirty & !valid;
-        assert!(
-            (valid | dirty) & !self.io.geometry.full_mask() == 0,
-            "more granules than a block has"
-        );
-        assert!(
-            lost == 0 || !self.io.geometry.has_slots(),
-            "in the slots layout, a record cannot have lost granules"
-        );
-        if let Some(error) = refusal {
-            self.io.tell(Event::AppendFailed { ticket, error });
-            return None;
-        }
-        Some(Queued {
-            serial: AppendSerial::NONE,
-            ticket: Some(ticket),
-            key,
-            valid,
-            dirty,
-            frame,
-            spare: false,
-            supersedes_stale: false,
-        })
-    }
-
     /// Writes the open batch as soon as no batch is being written.
     pub fn close_batch(&mut self) {
-        self.queue.close_through = self.queue.last_serial;
+        self.placement.queue.close();
         self.pump();
     }
 
@@ -207,17 +153,17 @@ impl Log {
     /// batch. The sync fails if a dirty record was withdrawn ([`Log::take_back`]) and that event
     /// has not been polled: for its owner the record is still appended.
     pub fn sync(&mut self, ticket: u64) {
-        let taken_back = !self.queue.taken_back.is_empty();
+        let taken_back = self.placement.queue.owes_refusals();
         if let Some(error) = self.refusal().or(taken_back.then_some(IoError::Device)) {
             self.io.tell(Event::Synced { ticket, result: Err(error) });
             return;
         }
-        self.queue.close_through = self.queue.last_serial;
+        self.placement.queue.close();
         if self.io.sabotage.is(Bug::LogSyncSkipped) {
             self.io.tell(Event::Synced { ticket, result: Ok(()) });
             return self.pump();
         }
-        self.commit.wait(self.queue.last_serial, ticket, &mut self.io);
+        self.commit.wait(self.placement.queue.last_serial, ticket, &mut self.io);
         self.pump();
     }
 
@@ -246,9 +192,9 @@ impl Log {
     /// would not help, unmappings are expedited.
     pub fn reclaim(&mut self) {
         if !self.io.geometry.has_slots() {
-            self.regions.ask();
+            self.placement.regions.ask();
         } else {
-            self.cells.hurry = true;
+            self.placement.cells.hurry();
         }
         self.pump();
     }
@@ -262,7 +208,7 @@ impl Log {
     /// # Panics
     /// If the region is not being reclaimed.
     pub fn region_released(&mut self, region: u32) {
-        self.regions.release(region, self.commit.complete_batch());
+        self.placement.regions.release(region, self.commit.complete_batch());
         self.pump();
     }
 
@@ -272,7 +218,125 @@ impl Log {
     /// # Panics
     /// If it is not the oldest region that was freed and is not forgotten.
     pub fn region_forgotten(&mut self, region: u32) {
-        self.regions.forget(region);
+        self.placement.regions.forget(region);
+        self.pump();
+    }
+
+    /// Appends a remaining record of a region that is being reclaimed, so that the region can be
+    /// released. It goes before all appends that are not in a batch yet and, since they may wait
+    /// for that region, has reserved room. Only in the log layout. (A record that is already in a
+    /// batch would precede it in the log: see [`Log::is_waiting`].)
+    ///
+    /// # Panics
+    /// As [`Log::append`].
+    pub fn carry(&mut self, append: Append) {
+        assert!(
+            !self.io.geometry.has_slots(),
+            "in the slots layout, cells are not reclaimed with a region"
+        );
+        // (What waits to be written when the log is stopped may wait for that region.)
+        let draining = matches!(self.phase, Phase::Draining);
+        let refusal = if draining { self.error } else { self.refusal() };
+        let Some(queued) = Queued::admit(&append, refusal, &mut self.io) else { return };
+        self.activity.record_appended(append.key);
+        self.placement.queue.carry(queued);
+        self.pump();
+    }
+
+    /// Appends a clean record of a region that is being reclaimed again, because it is worth
+    /// keeping. Works like [`Log::carry`], but only while there is room that nothing else may need;
+    /// otherwise [`Event::AppendRefused`] follows. The region must not be released before one of
+    /// the events.
+    ///
+    /// # Panics
+    /// As [`Log::carry`].
+    pub fn reinsert(&mut self, append: Append) {
+        assert!(
+            !self.io.geometry.has_slots(),
+            "in the slots layout, cells are not reclaimed with a region"
+        );
+        let ticket = append.ticket;
+        // (What was written past the log is newer than any record that stands there.)
+        let stale = self.activity.is_stale(append.key);
+        if self.error.is_none() && (stale || !matches!(self.phase, Phase::Running)) {
+            return self.io.tell(Event::AppendRefused { ticket });
+        }
+        let refusal = self.refusal();
+        let Some(queued) = Queued::admit(&append, refusal, &mut self.io) else { return };
+        self.placement.queue.reinsert(queued);
+        self.pump();
+    }
+
+    /// Writes the records given to [`Log::carry`] and [`Log::reinsert`] so far, in a batch that may
+    /// not be full.
+    pub fn close_carried(&mut self) {
+        self.placement.queue.close_carried();
+        self.pump();
+    }
+
+    /// Withdraws the appends that wait to be written: [`Event::AppendRefused`] follows for each,
+    /// and syncs that cover a dirty one fail. A record that a withdrawn append would have superseded
+    /// is stale again. For a caller that has waited too long for room.
+    pub fn take_back(&mut self) {
+        let p = &mut self.placement;
+        p.queue.take_back(&p.batches, &mut self.commit, &mut self.activity, &mut self.io);
+        self.pump();
+    }
+
+    /// Slots layout: the payload at `position` is no longer needed, because a record whose
+    /// `Appended` event has been polled replaced it, or because the region with its mapping is
+    /// free. The cell is reused once that is durable.
+    pub fn release_cell(&mut self, position: Position) {
+        self.placement.cells.release(position, &self.commit, &self.io);
+        if self.placement.cells.is_short() {
+            self.pump();
+        }
+    }
+
+    /// Slots layout: forgets the record of `key`, which must be the newest, clean, and at
+    /// `position`. `Unmapped` follows when that is durable, unless the log fails before; a newer
+    /// record may be appended meanwhile. Returns false and does nothing while a newer record of the
+    /// block is being written or its `Appended` event waits to be polled.
+    pub fn unmap(&mut self, key: BlockKey, position: Position) -> bool {
+        if self.takes_no_notes() {
+            return true;
+        }
+        let p = &mut self.placement;
+        let taken = p.cells.unmap(key, position, &p.batches, &mut self.io);
+        if taken {
+            self.pump();
+        }
+        taken
+    }
+
+    /// Slots layout: writes a mapping again, because its region is being reclaimed; `Moved`
+    /// follows. Returns false and does nothing while a newer record of the block is being written,
+    /// which makes the move unnecessary.
+    ///
+    /// # Panics
+    /// If the mapping has no granule: such a record must be unmapped.
+    pub fn remap(&mut self, mapping: Mapping) -> bool {
+        assert!(mapping.valid != 0, "a mapping without a granule");
+        if self.takes_no_notes() {
+            self.io.tell(mapping.refused(self.error.unwrap_or(IoError::Shutdown)));
+            return true;
+        }
+        let p = &mut self.placement;
+        p.cells.remap(mapping, &p.batches, &mut self.io)
+    }
+
+    /// Slots layout: the owner is about to submit `count` mappings to `remap`, and waits for
+    /// nothing before that. Room is kept for them until [`Log::close_notes`]; until then, only full
+    /// batches of the submitted ones are written. (There is one owner at a time: a cache with this
+    /// layout has one shard.)
+    pub fn expect_moves(&mut self, count: u32) {
+        self.placement.cells.expect_moves(count);
+        self.pump();
+    }
+
+    /// Slots layout: writes the mappings submitted to `remap`.
+    pub fn close_notes(&mut self) {
+        self.placement.cells.close_notes();
         self.pump();
     }
 
@@ -290,11 +354,6 @@ impl Log {
         self.pump();
     }
 
-    /// Whether such a mark waits only for flash, and not for a sync of another extent's store.
-    pub fn has_mark(&self, key: BlockKey) -> bool {
-        self.activity.has_place(key)
-    }
-
     /// The direct write granted by `Active` has ended, successfully or not. The block's record on
     /// flash counts as stale, unless one is appended after this call.
     ///
@@ -310,7 +369,7 @@ impl Log {
     /// granted direct write is issued, if a record of the block was appended since the grant.
     pub fn poison(&mut self, key: BlockKey) {
         if self.refusal().is_none() && !self.activity.poison(key, &self.superblock) {
-            self.queue.append_tombstone(key, &self.io);
+            self.placement.queue.append_tombstone(key, &self.io);
         }
         self.pump();
     }
@@ -329,7 +388,8 @@ impl Log {
             self.io.tell(Event::CleanMarked { ticket, result: Err(error) });
             return;
         }
-        self.request_clean_mark(ticket);
+        let p = &mut self.placement;
+        p.queue.mark_clean(p.batches.last_sequence(), ticket, &mut self.superblock);
         self.pump();
     }
 
@@ -360,13 +420,54 @@ impl Log {
             self.io.tell(Event::Bound { ticket, result: Err(error) });
             return;
         }
-        self.request_seal(volumes, stopped, ticket);
+        for volume in volumes.iter().filter(|v| v.distrust) {
+            let waits = self.placement.queue.holds_record_of(volume.volume);
+            assert!(!waits, "records of a distrusted volume are waiting to be written");
+        }
+        self.superblock.seal(volumes, self.placement.batches.last_sequence());
+        if stopped {
+            self.phase = Phase::Sealing { version: self.superblock.settle(), ticket };
+        } else {
+            self.superblock.promise_bound(ticket);
+        }
         self.pump();
     }
 
-    /// The volumes bound.
-    pub fn bindings(&self) -> &[Binding] {
-        &self.superblock.contents.bindings
+    /// Whether a written batch is durable, so that a stamp can have seen it. If it is not, a sync
+    /// follows, although the batch may hold nothing that a client waits for (mappings that move or
+    /// are withdrawn).
+    pub fn make_durable(&mut self, sequence: BatchSequence) -> bool {
+        self.commit.await_batch(sequence);
+        self.pump();
+        sequence <= self.commit.durable_batch()
+    }
+
+    /// These stamps (volume, number) are durable on their stores. The log has noted
+    /// them when the next superblock is durable. `logged`: when this stamp was ordered, all data
+    /// that had gone to the store past the log were durable there, and none have since.
+    pub fn note_stamps(&mut self, numbers: &[(Volume, u64, bool)]) {
+        if self.error.is_some() || numbers.is_empty() {
+            return;
+        }
+        self.superblock.note_stamps(numbers);
+        // (A log that is being closed writes its last superblock, or has.)
+        if matches!(self.phase, Phase::Running | Phase::Draining) {
+            self.superblock.touch();
+            self.pump();
+        }
+    }
+
+    /// Data of the volume are about to bypass the log: [`Event::BypassNoted`] follows when it
+    /// may.
+    ///
+    /// [`Event::BypassNoted`]: crate::Event::BypassNoted
+    pub fn note_bypass(&mut self, volume: Volume) {
+        if let Some(error) = self.refusal() {
+            self.io.tell(Event::BypassNoted { volume, result: Err(error) });
+            return;
+        }
+        self.superblock.note_bypass(volume);
+        self.pump();
     }
 
     /// Clean stop: writes the queued appends, tombstones for stale records, and a superblock with
@@ -393,34 +494,32 @@ impl Log {
         self.pump();
     }
 
-    /// The answer to an `Effect::Checksum`.
-    pub fn handle_checksum(&mut self, index: u32, value: u32) {
-        let Operation::Checksum { batch, entry } = Operation::of(index) else {
-            panic!("{:?} has no checksum", Operation::of(index));
-        };
-        if self.checksum_done(usize::from(batch), usize::from(entry), value) {
-            self.pump();
-        }
-    }
-
-    /// The end of a device effect. After a read, the bytes must be in the metadata buffer.
+    /// For a log that has latched: `Synced` follows once everything whose `Appended` event was
+    /// emitted is durable, if the device can still make it durable.
     ///
     /// # Panics
-    /// If `index` is of no device effect of this log.
-    pub fn handle_completion(&mut self, index: u32, result: Outcome) {
-        match Operation::of(index) {
-            Operation::Batch { batch } | Operation::Cells { batch, .. } => {
-                self.batch_written(usize::from(batch), result);
-            }
-            Operation::Checksum { .. } => panic!("a checksum is not of a device"),
-            Operation::Sync => self.sync_done(result),
-            Operation::Superblock => self.superblock_written(result),
-            Operation::Directory => self.directory_written(result),
-            Operation::RecoveryRead { buffer } => self.recovery_read(usize::from(buffer), result),
-            Operation::RecoverySync => self.recovery_synced(result),
-            Operation::RemainsSuperblock | Operation::RemainsSync => self.remains_done(result),
-        }
+    /// Before the log has latched, or while another call of this or of [`Log::void`] is unanswered.
+    pub fn salvage(&mut self, ticket: u64) {
+        assert!(self.error.is_some(), "only a failed log can be salvaged");
+        self.remains.salvage(ticket, &self.commit, &mut self.io);
         self.pump();
+    }
+
+    /// For a log that has latched: no record of these volumes counts any more. `Voided` follows
+    /// once that is durable. Their stores must be durable, and hold the data that was dirty.
+    ///
+    /// # Panics
+    /// Before a salvage has succeeded, or while another call is unanswered.
+    pub fn void(&mut self, volumes: impl Iterator<Item = Volume>, ticket: u64) {
+        let last = self.placement.batches.last_sequence();
+        self.remains.void(volumes, last, ticket, &mut self.superblock);
+        self.pump();
+    }
+
+    /// The caller cannot continue with this log (an unreadable dirty record would be lost with its
+    /// region): the log latches as failed, as after a failed write.
+    pub fn give_up(&mut self, error: IoError) {
+        self.latch(error);
     }
 
     /// For a driver without bytes: payloads have no checksums (they are 0), and writes have no
@@ -429,172 +528,17 @@ impl Log {
         self.io.leave_out_bytes();
     }
 
-    /// Whether there are effects.
-    #[inline]
-    pub fn has_effects(&self) -> bool {
-        self.io.has_effects() || !self.batches.unsummed.is_empty()
-    }
-
-    /// The next effect; its memory operands replace what `segments` holds.
-    #[inline]
-    pub fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
-        if !self.io.has_effects() {
-            self.write_unsummed();
-        }
-        self.io.next_effect(segments)
-    }
-
-    /// Whether there are events.
-    #[inline]
-    pub fn has_events(&self) -> bool {
-        self.io.has_events()
-    }
-
-    /// The next event.
-    pub fn poll_event(&mut self) -> Option<Event> {
-        let mut event = self.io.next_event();
-        if let (Some(event), true) = (&mut event, self.io.geometry.has_slots()) {
-            self.hear(event);
-        }
-        if let Some(Event::AppendRefused { ticket }) = &event
-            && self.queue.taken_back.front() == Some(ticket)
-        {
-            self.queue.taken_back.pop_front();
-        }
-        self.io.rewind_events();
-        event
-    }
-
-    /// The event that [`Log::poll_event`] would return after `n` others.
-    #[inline]
-    pub fn upcoming_event(&self, n: usize) -> Option<&Event> {
-        self.io.upcoming_event(n)
-    }
-
-    /// The bytes of a metadata buffer.
-    pub fn meta(&mut self, buffer: MetaBuffer) -> &[u8] {
-        self.meta_mut(buffer)
-    }
-
-    /// The bytes of a metadata buffer, for the driver to fill when a read completes.
-    pub fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
-        let buffer = buffer.0 as usize;
-        if buffer == self.directory_buffer() {
-            self.encode_directory();
-        } else if let Some(index) = buffer.checked_sub(BATCH_BUFFERS) {
-            self.encode_headers(index);
-        }
-        &mut self.io.buffers[buffer]
-    }
-
-    /// The position's offset on the device, in bytes.
-    pub fn byte_offset(&self, position: Position) -> u64 {
-        u64::from(position.0) * u64::from(self.io.geometry.page_size)
-    }
-
-    /// The number of the position's region; in the slots layout, of the region with its mapping.
-    pub fn region_of(&self, position: Position) -> u32 {
-        if self.io.geometry.has_slots() {
-            return self.cells.home(position);
-        }
-        (position.0 - self.io.geometry.first_region_page()) / self.io.geometry.region_pages
-    }
-
-    /// Bytes of a payload with these valid granules.
-    pub fn payload_bytes(&self, valid: u16) -> u32 {
-        self.io.geometry.payload_bytes(valid)
-    }
-
-    /// Pages of a payload with these valid granules.
-    pub fn payload_pages(&self, valid: u16) -> u32 {
-        self.io.geometry.payload_pages(valid)
-    }
-
-    /// The start value of a payload's checksum. It depends on the log's UUID, the epoch and
-    /// sequence of the region, the block and the position, so that a stale, misdirected or foreign
-    /// payload fails. Call it before the region is released.
-    pub fn payload_seed(&self, key: BlockKey, position: Position) -> u32 {
-        if self.io.geometry.has_slots() {
-            return self.cells.payload_seed(key, position);
-        }
-        self.regions.payload_seed(self.region_of(position), key, position)
-    }
-
     /// Gives this log a bug.
     #[doc(hidden)]
     pub fn sabotage(&mut self, sabotage: Sabotage) {
         self.io.sabotage = sabotage;
     }
 
-    /// The geometry in force (after a recovery: as stored).
-    pub fn geometry(&self) -> &Geometry {
-        &self.io.geometry
-    }
-
-    /// The options in force.
-    pub fn options(&self) -> &Options {
-        &self.options
-    }
-
-    /// Why the log has latched, if it has.
-    pub fn error(&self) -> Option<IoError> {
-        self.error
-    }
-
-    /// Whether records wait to be written because there is no room.
-    pub fn is_out_of_room(&self) -> bool {
-        let Some(front) = self.queue.items.front() else { return false };
-        if self.io.geometry.has_slots() {
-            return self.cells.free.is_empty() || !self.regions.leaves_last();
-        }
-        !self.regions.has_room(1 + self.io.geometry.payload_pages(front.valid))
-    }
-
-    /// Whether the log is so full that a new record may wait until another leaves.
-    pub fn is_short(&self) -> bool {
-        if self.io.geometry.has_slots() {
-            return self.cells.free.len() <= self.queue.items.len() || !self.regions.leaves_last();
-        }
-        !self.regions.has_room(self.io.geometry.batch_pages_max)
-    }
-
-    /// The numbers of the regions in use, oldest first.
-    pub fn regions_in_use(&self) -> impl Iterator<Item = u32> + '_ {
-        let uses = self.regions.tail.until(self.regions.end());
-        uses.map(|sequence| self.regions.number(sequence))
-    }
-
-    /// Whether recovery has returned everything that it found, and the log is about to begin its
-    /// epoch: nothing was written yet, or the superblock that says so is in flight.
-    pub fn is_opening(&self) -> bool {
-        matches!(self.phase, Phase::Opening { .. })
-    }
-
-    /// The results of recovery, until they are reported.
-    pub(crate) fn opening(&self) -> Option<&RecoveryReport> {
-        match &self.phase {
-            Phase::Opening { report, .. } => Some(report),
-            _ => None,
-        }
-    }
-
-    /// Progress of recovery, while it runs.
-    pub fn recovering(&self) -> Option<Recovering> {
-        self.recovery.as_ref().map(|r| r.progress())
-    }
-
-    /// Counters.
-    pub fn stats(&self) -> &LogStats {
-        &self.io.stats
-    }
-}
-
-impl Log {
     /// Why the log takes no new records, if so.
     ///
     /// # Panics
     /// Before `Ready`.
-    pub(crate) fn refusal(&self) -> Option<IoError> {
+    fn refusal(&self) -> Option<IoError> {
         match self.phase {
             Phase::New | Phase::Recovering | Phase::Opening { .. } => {
                 panic!("the log is not ready yet")
@@ -604,91 +548,7 @@ impl Log {
         }
     }
 
-    fn pump_activity(&mut self) -> bool {
-        let marks = self.error.is_none() && matches!(self.phase, Phase::Running);
-        let (queue, superblock) = (&mut self.queue, &mut self.superblock);
-        marks && self.activity.pump(&self.commit, queue, superblock, &mut self.io)
-    }
-
-    /// Does all the work that is possible now.
-    ///
-    /// Each step does only what its own conditions allow, and the steps are repeated until none makes
-    /// progress. So every order ends with nothing left to do, and is correct. The order decides only
-    /// what goes out together, and which effect goes out first:
-    ///
-    /// | step | comes before | because |
-    /// | --- | --- | --- |
-    /// | activity | batches, superblock | its tombstones go into the batch that is formed now, and its extents into the update that begins now |
-    /// | cells | batches | a record takes the cell that has just become free |
-    /// | directory | batches | the directory of a full region is written before more is |
-    /// | batches | regions | a batch may take the last free region, so that another is requested |
-    /// | regions | superblock | the update that begins now has the new tail; in the other order each tail costs an update of its own |
-    /// | superblock | sync | the update goes to the device before a sync that does not cover it |
-    /// | remains | | it has something to do only when the other steps, for the error, do not |
-    /// | phase | | a start or stop goes on when the other steps have nothing left |
-    pub(crate) fn pump(&mut self) {
-        loop {
-            let progress = self.pump_activity()
-                | self.pump_cells()
-                | self.pump_directory()
-                | self.pump_batches()
-                | self.pump_regions()
-                | self.pump_superblock()
-                | self.pump_sync()
-                | self.pump_remains()
-                | self.pump_phase();
-            if !progress {
-                break;
-            }
-        }
-        self.io.stats.regions_total = self.io.geometry.regions;
-        self.io.stats.regions_free = self.regions.free();
-        self.io.stats.cells_total = self.io.geometry.slots;
-    }
-
-    /// Latches: nothing is written from now on, and all waiting operations fail.
-    pub(crate) fn latch(&mut self, error: IoError) {
-        if self.error.is_some() {
-            return;
-        }
-        self.error = Some(error);
-        self.fail_queue(error);
-        self.fail_notes(error);
-        self.commit.fail(error, &mut self.io);
-        self.superblock.fail(error, &mut self.io);
-        self.activity.fail(error, &mut self.io);
-        match core::mem::replace(&mut self.phase, Phase::Closed) {
-            Phase::Opening { .. } => {
-                self.io.tell(Event::Failed(crate::types::LogError::Io(error)));
-                if self.stop_wanted {
-                    self.io.tell(Event::Stopped { result: Err(error) });
-                }
-            }
-            Phase::Draining | Phase::Flushing { .. } | Phase::Closing { .. } => {
-                self.io.tell(Event::Stopped { result: Err(error) });
-            }
-            Phase::Sealing { ticket, .. } => {
-                self.io.tell(Event::Bound { ticket, result: Err(error) });
-            }
-            other => self.phase = other,
-        }
-    }
-
-    /// Which operations wait for what, to report a run that hangs.
-    pub fn describe(&self) -> String {
-        format!(
-            "\nlog: {:?}, {} waiting to be written, durable to {} of {}, {}",
-            self.phase,
-            self.queue.items.len(),
-            self.commit.durable_batch(),
-            self.commit.complete_batch(),
-            self.cells
-        )
-    }
-
-    /// The caller cannot continue with this log (an unreadable dirty record would be lost with its
-    /// region): the log latches as failed, as after a failed write.
-    pub fn give_up(&mut self, error: IoError) {
-        self.latch(error);
+    fn takes_no_notes(&self) -> bool {
+        self.error.is_some() || !matches!(self.phase, Phase::Running | Phase::Draining)
     }
 }

@@ -18,6 +18,7 @@
 
 use crate::activity::Activity;
 use crate::ahead::{Ahead, LANES};
+use crate::binding::SEAL_BYTES;
 use crate::cells::Cells;
 use crate::epochs;
 use crate::format::FormatError;
@@ -25,9 +26,8 @@ use crate::format::batch::{BatchHeader, Entry};
 use crate::format::region::RegionHeader;
 use crate::format::superblock::{Superblock, bindings_max};
 use crate::geometry::Geometry;
-use crate::io::Io;
+use crate::io::{Io, SUPERBLOCK_BUFFER, SUPERBLOCK_OTHER};
 use crate::layout::Layout;
-use crate::log::{SUPERBLOCK_BUFFER, SUPERBLOCK_OTHER};
 use crate::mapping::Mapped;
 use crate::probe::Probe;
 use crate::regions::Regions;
@@ -590,5 +590,35 @@ impl Recovery {
             }
         }
         self.scan[region as usize] = scan;
+    }
+
+    /// Begins the next epoch in the contents of the superblock: the log that was found ends with
+    /// batch `end`.
+    pub fn begin_epoch(
+        &self,
+        c: &mut Superblock,
+        report: &RecoveryReport,
+        end: BatchSequence,
+        geometry: &Geometry,
+    ) {
+        c.epoch = c.next_epoch();
+        c.clean = false;
+        c.clean_before = c.clean_before.min(end);
+        for binding in &mut c.bindings {
+            let changed = self.how.changed.contains(&binding.volume);
+            binding.distrusted = if changed { end } else { binding.distrusted.min(end) };
+            if changed && !report.completing.contains(&binding.volume) {
+                binding.logged = 0;
+            }
+            binding.voided = self.voided[binding.volume.index()].min(end);
+            if let Some(&size) = self.how.sizes.get(binding.volume.index()) {
+                binding.size = size;
+            }
+            if !self.how.sealed {
+                binding.seal = [0; SEAL_BYTES];
+            }
+        }
+        epochs::begin(&mut c.epochs, c.tail_batch, end.next(), c.epoch);
+        c.active.reserve(geometry.active_extents_max as usize);
     }
 }

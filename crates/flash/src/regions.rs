@@ -12,11 +12,10 @@
 //! in the regions given back is durable, too. The tail follows when the cache has forgotten the region's records: until then its index may
 //! lead readers there.
 
-use crate::commit::Commit;
+use crate::commit::{Commit, SuperblockWriter};
 use crate::geometry::Geometry;
 use crate::io::Io;
 use crate::key::{BlockKey, Position};
-use crate::log::{Log, Phase};
 use crate::sabotage::Bug;
 use crate::sequence::{BatchSequence, RegionSequence};
 use crate::types::{Event, Options};
@@ -37,7 +36,7 @@ pub(crate) struct Region {
 
 /// The ring of regions.
 pub(crate) struct Regions {
-    pub all: Vec<Region>,
+    all: Vec<Region>,
     region_pages: u32,
     /// Pages of a region before its directory.
     usable_pages: u32,
@@ -48,20 +47,20 @@ pub(crate) struct Regions {
     /// Oldest region that is not free.
     pub tail: RegionSequence,
     /// Oldest region that counts according to the durable superblock.
-    pub freed: RegionSequence,
+    freed: RegionSequence,
     /// The tail that the next superblock must have.
     pub tail_wanted: RegionSequence,
-    pub released: RegionSequence,
-    pub reclaiming: RegionSequence,
+    released: RegionSequence,
+    reclaiming: RegionSequence,
     pub head: RegionSequence,
     /// Whether `head` is being filled.
-    pub open: bool,
+    open: bool,
     /// Next free page of the open region.
     next_page: u32,
     /// The cache has asked for a region.
     asked: bool,
     /// Batches up to this one must be durable before the tail moves.
-    pub release_batch: BatchSequence,
+    release_batch: BatchSequence,
     /// The region whose directory is being written.
     pub directory_under_way: Option<RegionSequence>,
     /// Batches up to this one are worth a sync: their regions are full and their directories
@@ -72,7 +71,7 @@ pub(crate) struct Regions {
     /// Free regions kept for records carried on from a region being reclaimed: the log layout.
     kept: u32,
     /// Pages left at the end of regions.
-    pub pages_skipped: u64,
+    pages_skipped: u64,
 }
 
 /// The start of the payload seeds of a region.
@@ -118,10 +117,48 @@ impl Regions {
     }
 
     /// Continues after a recovery that found regions `tail` to `head` (exclusive) in use.
-    pub fn continue_at(&mut self, tail: RegionSequence, head: RegionSequence) {
+    fn continue_at(&mut self, tail: RegionSequence, head: RegionSequence) {
         (self.tail, self.freed, self.tail_wanted) = (tail, tail, tail);
         (self.released, self.reclaiming) = (tail, tail);
         self.head = head;
+    }
+
+    /// Fills in the regions in use, `tail` to `head`, that the walk of a recovery has not read. The
+    /// log ends with batch `end`, and the tail begins with batch `tail_batch`.
+    pub fn add_unread(
+        &mut self,
+        tail: RegionSequence,
+        head: RegionSequence,
+        tail_batch: BatchSequence,
+        end: BatchSequence,
+    ) {
+        self.continue_at(tail, head);
+        let mut first_batch = end.next();
+        for sequence in tail.until(head).rev() {
+            let region = self.place_mut(sequence);
+            if region.sequence != sequence || region.first_batch == BatchSequence::NONE {
+                *region = Region { sequence, first_batch, ..Region::default() };
+            }
+            region.last_batch = end;
+            first_batch = region.first_batch;
+        }
+        if head > tail {
+            self.place_mut(tail).first_batch = tail_batch;
+        }
+    }
+
+    /// The newest batch written so far, up to `complete`, to a region: a record there, or in the
+    /// slots layout a record with its mapping there, is not of a later batch.
+    pub fn newest_batch(&self, region: u32, complete: BatchSequence) -> BatchSequence {
+        let next = self.all[region as usize].sequence.next();
+        match next < self.end() {
+            // (Its last batches may have failed, with the log.)
+            true => {
+                let next = self.place(next);
+                complete.min(next.first_batch.checked_previous().unwrap_or_default())
+            }
+            false => complete,
+        }
     }
 
     /// The region number of a sequence.
@@ -145,7 +182,7 @@ impl Regions {
     }
 
     /// Regions in use, including the open one.
-    pub fn used(&self) -> u64 {
+    fn used(&self) -> u64 {
         self.end() - self.tail
     }
 
@@ -316,38 +353,35 @@ impl Regions {
         self.reclaiming = self.reclaiming.next();
         Some(number)
     }
-}
 
-impl Log {
-    /// Requests regions when few are free, and moves the tail after released regions.
-    pub(crate) fn pump_regions(&mut self) -> bool {
-        let running = matches!(self.phase, Phase::Running);
-        let draining = matches!(self.phase, Phase::Draining);
-        if self.error.is_some() || !(running || draining) {
-            return false;
-        }
+    /// Requests regions when few are free, and moves the tail after released regions. `wanted`:
+    /// something will be written; `idle`: no batch is in flight.
+    pub fn pump(
+        &mut self,
+        wanted: bool,
+        idle: bool,
+        commit: &Commit,
+        superblock: &mut SuperblockWriter,
+        io: &mut Io,
+    ) -> bool {
         let mut progress = false;
-        let wanted = running || !self.queue.is_empty();
-        if self.batches.is_idle() || !self.regions.only_open() {
-            while let Some(region) = self.regions.next_reclaim(self.commit.complete_batch(), wanted)
-            {
-                self.io.tell(Event::Reclaim { region });
+        if idle || !self.only_open() {
+            while let Some(region) = self.next_reclaim(commit.complete_batch(), wanted) {
+                io.tell(Event::Reclaim { region });
                 progress = true;
             }
         }
-        let r = &mut self.regions;
-        let early = self.io.sabotage.is(Bug::RegionReusedEarly);
-        if r.released > r.tail_wanted && (early || self.commit.durable_batch() >= r.release_batch) {
-            r.tail_wanted = r.released;
-            self.superblock.touch();
+        let early = io.sabotage.is(Bug::RegionReusedEarly);
+        let superseded = early || commit.durable_batch() >= self.release_batch;
+        if self.released > self.tail_wanted && superseded {
+            self.tail_wanted = self.released;
+            superblock.touch();
             progress = true;
         }
-        self.io.stats.pages_skipped = self.regions.pages_skipped;
+        io.stats.pages_skipped = self.pages_skipped;
         progress
     }
-}
 
-impl Regions {
     /// Whether the only remaining region to request is the open one.
     fn only_open(&self) -> bool {
         self.reclaiming == self.head

@@ -23,11 +23,12 @@
 //! record may be overwritten.
 
 use crate::binding::Binding;
+use crate::commit::{Commit, SuperblockWriter};
 use crate::format::superblock::Superblock;
 use crate::layout::Layout;
-use crate::log::{Log, Phase};
+use crate::regions::Regions;
 use crate::sequence::{BatchSequence, SuperblockGeneration};
-use crate::types::{Event, LogError, RecoveryReport};
+use crate::types::{LogError, RecoveryReport};
 use core::fmt;
 use forebay_block::Volume;
 
@@ -43,6 +44,27 @@ pub struct Stamp {
 }
 
 impl Stamp {
+    /// A new stamp: the newest batch and the newest superblock known to be durable, and the newest
+    /// batch before the oldest region, all of whose dirty records are on the stores.
+    pub(crate) fn new(
+        regions: &Regions,
+        commit: &Commit,
+        superblock: &SuperblockWriter,
+        layout: Layout,
+    ) -> Stamp {
+        let tail = regions.tail;
+        let kept = layout == Layout::Log && tail < regions.end();
+        let first = match kept {
+            true => regions.place(tail).first_batch,
+            false => BatchSequence::NONE,
+        };
+        Stamp {
+            complete: first.checked_previous().unwrap_or_default(),
+            seen: commit.durable_batch(),
+            generation: superblock.known(),
+        }
+    }
+
     /// The larger of each value of both stamps.
     #[must_use]
     pub fn max(self, other: Stamp) -> Stamp {
@@ -135,105 +157,6 @@ impl StoreStamp {
             (true, _) => Verdict::Refuse(Older::Flash),
             (false, true) => Verdict::Refuse(Older::Store),
         }
-    }
-}
-
-impl Log {
-    /// A new stamp: the newest batch and the newest superblock known to be durable, and the newest
-    /// batch before the oldest region, all of whose dirty records are on the stores.
-    pub fn stamp(&self) -> Stamp {
-        let tail = self.regions.tail;
-        let kept = self.io.geometry.layout() == Layout::Log && tail < self.regions.end();
-        let first = match kept {
-            true => self.regions.place(tail).first_batch,
-            false => BatchSequence::NONE,
-        };
-        Stamp {
-            complete: first.checked_previous().unwrap_or_default(),
-            seen: self.commit.durable_batch(),
-            generation: self.superblock.known(),
-        }
-    }
-
-    /// The newest batch written so far.
-    pub fn complete_batch(&self) -> BatchSequence {
-        self.commit.complete_batch()
-    }
-
-    /// The newest batch written so far to a region: a record there, or in the slots layout a record
-    /// with its mapping there, is not of a later batch.
-    pub fn newest_batch(&self, region: u32) -> BatchSequence {
-        let complete = self.complete_batch();
-        let next = self.regions.all[region as usize].sequence.next();
-        match next < self.regions.end() {
-            // (Its last batches may have failed, with the log.)
-            true => {
-                let next = self.regions.place(next);
-                complete.min(next.first_batch.checked_previous().unwrap_or_default())
-            }
-            false => complete,
-        }
-    }
-
-    /// Whether a written batch is durable, so that a stamp can have seen it. If it is not, a sync
-    /// follows, although the batch may hold nothing that a client waits for (mappings that move or
-    /// are withdrawn).
-    pub fn make_durable(&mut self, sequence: BatchSequence) -> bool {
-        self.commit.await_batch(sequence);
-        self.pump();
-        sequence <= self.commit.durable_batch()
-    }
-
-    /// These stamps (volume, number) are durable on their stores. The log has noted
-    /// them when the next superblock is durable. `logged`: when this stamp was ordered, all data
-    /// that had gone to the store past the log were durable there, and none have since.
-    pub fn note_stamps(&mut self, numbers: &[(Volume, u64, bool)]) {
-        if self.error().is_some() || numbers.is_empty() {
-            return;
-        }
-        for &(volume, number, logged) in numbers {
-            let mut bindings = self.superblock.contents.bindings.iter_mut();
-            let Some(binding) = bindings.find(|b| b.volume == volume) else { continue };
-            binding.stamp = binding.stamp.max(number);
-            if logged && binding.logged == 0 {
-                binding.logged = number;
-            }
-        }
-        // (A log that is being closed writes its last superblock, or has.)
-        if matches!(self.phase, Phase::Running | Phase::Draining) {
-            self.superblock.touch();
-            self.pump();
-        }
-    }
-
-    /// Data of the volume are about to bypass the log: [`Event::BypassNoted`] follows when it
-    /// may.
-    ///
-    /// [`Event::BypassNoted`]: crate::Event::BypassNoted
-    pub fn note_bypass(&mut self, volume: Volume) {
-        if let Some(error) = self.refusal() {
-            self.io.tell(Event::BypassNoted { volume, result: Err(error) });
-            return;
-        }
-        self.superblock.note_bypass(volume);
-        self.pump();
-    }
-
-    /// Volumes whose store is an older copy that is to be completed; until `Ready`.
-    pub fn completing(&self) -> &[Volume] {
-        self.opening().map_or(&[], |report| &report.completing)
-    }
-
-    /// Volumes with another size, of which no clean record counts, and their former bytes; until
-    /// `Ready`.
-    pub fn resized(&self) -> &[(Volume, u64)] {
-        self.opening().map_or(&[], |report| &report.resized)
-    }
-
-    /// Volumes whose store, or whose log, recovery found to be an older copy, and of which no clean
-    /// record counts; until `Ready`.
-    pub fn outdated(&self) -> &[(Volume, Older)] {
-        self.opening().map_or(&[], |report| &report.outdated)
     }
 }
 

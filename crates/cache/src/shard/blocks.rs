@@ -97,6 +97,18 @@ impl Blocks {
         self.index.len()
     }
 
+    /// Whether the backing store may still lose its data of the block.
+    pub fn owes_sync(&self, context: &ShardContext<'_>, key: BlockKey) -> bool {
+        context.volumes.owes_sync_at(key.volume(), self.granules().start_of(key))
+    }
+
+    /// Whether a write may bypass a log that has no room: flash holds nothing of the block, and its
+    /// store works.
+    pub fn may_bypass_log(&self, context: &ShardContext<'_>, key: BlockKey) -> bool {
+        let free = |id| self[id].transfer().is_none() && !self[id].is_bound();
+        !context.volumes.failing.has(key) && self.find(key).is_none_or(free)
+    }
+
     /// Whether no more blocks fit.
     #[inline]
     pub fn is_full(&self) -> bool {

@@ -24,10 +24,12 @@ use forebay_flash::{BlockKey, Position};
 
 use self::sorting::Sorting;
 use super::ShardContext;
+use super::blocks::Blocks;
 use super::entry::{DESTAGED, EntryId, UNREADABLE};
 use super::flash_tier::IfEvicted;
 use super::tiers::Tiers;
 use super::transfer::Kind;
+use super::transfers::Transfers;
 use crate::cache::VOLUMES_MAX;
 use crate::config::CacheConfig;
 use crate::slab::{Slab, StretchIndex, TransferIndex};
@@ -323,7 +325,7 @@ impl Destager {
                 continue;
             }
             if let Some(id) = tiers.blocks.find(key) {
-                end_record(tiers, context, id, !failed.has(key));
+                tiers.flash.end_destage(&mut tiers.blocks, context, id, !failed.has(key));
             }
         }
         self.job = None;
@@ -452,24 +454,20 @@ fn is_owed(tiers: &Tiers, job: &Job, id: EntryId, position: Position) -> bool {
     e.owed() != 0 && !tried && e.position() == Some(position)
 }
 
-fn end_record(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId, synced: bool) {
-    if tiers.blocks[id].has(DESTAGED) {
-        tiers.blocks[id].clear(DESTAGED);
-        if synced {
-            tiers.flash.settled(&mut tiers.blocks, context, id);
-        }
-    }
-}
-
 /// A record is on the backing store: it counts as clean when the store is synced.
-pub(super) fn note_destaged(tiers: &mut Tiers, context: &mut ShardContext<'_>, t: TransferIndex) {
-    let (key, kind) = (tiers.transfers[t].key, tiers.transfers[t].kind);
+pub(super) fn note_destaged(
+    transfers: &Transfers,
+    blocks: &mut Blocks,
+    context: &mut ShardContext<'_>,
+    t: TransferIndex,
+) {
+    let (key, kind) = (transfers[t].key, transfers[t].kind);
     let Kind::DestageRecord { position, .. } = kind else { return };
     context.stats.destaged += 1;
     // Unless a newer record has taken its place: then nothing is owed for this one.
-    let Some(id) = tiers.blocks.find_at(key, position) else { return };
-    tiers.blocks[id].set(DESTAGED);
+    let Some(id) = blocks.find_at(key, position) else { return };
+    blocks[id].set(DESTAGED);
     if context.mode.sabotage.is(Bug::DirtyForgottenBeforeSync) {
-        tiers.blocks.settled(context, id);
+        blocks.settled(context, id);
     }
 }

@@ -12,7 +12,7 @@ use forebay_flash::{BlockKey, Position};
 pub(super) use self::evict::IfEvicted;
 use self::replacement::FlashReplacement;
 use super::blocks::{Blocks, FlashRecord};
-use super::entry::{DOUBTFUL, Entry, EntryId, LEAVING, UNREADABLE};
+use super::entry::{DESTAGED, DOUBTFUL, Entry, EntryId, LEAVING, UNREADABLE};
 use super::{ShardContext, UNREADABLE_MAX};
 use crate::config::{CacheConfig, FlashLayout, LogReplacement};
 use crate::slab::Key;
@@ -224,6 +224,22 @@ impl FlashTier {
     pub fn settled(&mut self, blocks: &mut Blocks, context: &mut ShardContext<'_>, id: EntryId) {
         blocks.settled(context, id);
         self.update_residence(blocks, id, IfEvicted::Leaves);
+    }
+
+    /// The destage of the block's record ends; `synced`: its store durably has what was written.
+    pub fn end_destage(
+        &mut self,
+        blocks: &mut Blocks,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        synced: bool,
+    ) {
+        if blocks[id].has(DESTAGED) {
+            blocks[id].clear(DESTAGED);
+            if synced {
+                self.settled(blocks, context, id);
+            }
+        }
     }
 
     // ---- admission ----

@@ -1,11 +1,8 @@
 //! A shard's part of the flush of a volume: all blocks that are dirty in DRAM when it begins must
 //! leave DRAM for the log or, without a log, for the backing store.
 
-use super::ShardContext;
 use super::blocks::Blocks;
-use super::entry::{EntryId, FLUSHING, WANTS_APPEND};
-use super::tiers::{Tiers, leave};
-use super::transfer::Kind;
+use super::entry::{EntryId, FLUSHING};
 use forebay_block::{PerVolume, Volume};
 
 /// The state of a shard's part of a flush.
@@ -39,8 +36,9 @@ impl Flushes {
         self.0.push(Flush::default());
     }
 
-    /// A flush of the volume begins; its blocks are marked.
-    pub fn begin(&mut self, volume: Volume) {
+    /// A flush of the volume begins: what is dirty in DRAM until now must leave it.
+    pub fn begin(&mut self, blocks: &mut Blocks, volume: Volume) {
+        blocks.mark_dirty(volume);
         self.0[volume] = Flush { active: true, waiting: 0, failed: false };
     }
 
@@ -77,49 +75,4 @@ impl Flushes {
         flush.active = false;
         FlushState::Done { failed: flush.failed }
     }
-}
-
-/// A flush of the volume begins: what is dirty in DRAM until now must leave it.
-pub(crate) fn begin(tiers: &mut Tiers, volume: Volume) {
-    tiers.blocks.mark_dirty(volume);
-    tiers.flushes.begin(volume);
-}
-
-/// Advances a flush by at most `budget` blocks. This shard's part is done when all its blocks have
-/// been given to the log or, without a log, are on the backing store.
-pub(crate) fn step(
-    tiers: &mut Tiers,
-    context: &mut ShardContext<'_>,
-    volume: Volume,
-    budget: u32,
-) -> FlushState {
-    if !tiers.flushes.is_active(volume) {
-        return FlushState::Idle;
-    }
-    for _ in 0..budget {
-        let Some(id) = tiers.blocks.oldest_marked(volume) else { break };
-        if let Some(t) = tiers.blocks[id].transfer() {
-            // It is destaged already, or is appended when the current transfer ends.
-            let destaging = matches!(tiers.transfers[t].kind, Kind::Destage { .. });
-            tiers.blocks.unlist_dirty(id);
-            tiers.blocks[id].set(if destaging { FLUSHING } else { WANTS_APPEND | FLUSHING });
-            tiers.flushes.wait_for_one(volume);
-        } else if context.flash.logs(tiers.blocks[id].key()) {
-            if tiers.append(context, id, true).is_none() {
-                // Nor can others.
-                tiers.flushes.fail(volume);
-                tiers.blocks.unmark_dirty(volume);
-            }
-        } else {
-            tiers.blocks[id].set(FLUSHING);
-            tiers.flushes.wait_for_one(volume);
-            tiers.blocks.unlist_dirty(id);
-            leave::destage(tiers, context, id);
-        }
-    }
-    tiers.transfers.close_runs(context);
-    if tiers.blocks.oldest_marked(volume).is_some() {
-        return FlushState::More;
-    }
-    tiers.flushes.end(volume)
 }

@@ -50,6 +50,7 @@ use crate::load::{Loads, Source};
 use crate::place::{Moment, Placement, place, place_bypassed};
 use crate::slab::{Key, RequestIndex};
 use crate::stats::CacheStats;
+use crate::volume::LogBypass;
 use crate::volume_set::VolumeSet;
 use crate::volumes::Volumes;
 use crate::world::Mode;
@@ -63,7 +64,9 @@ pub(crate) use flash_tier::{Forgotten, MoveState};
 pub(crate) use piece::Piece;
 pub(crate) use pieces::Evaluated;
 use recover::Recovery;
+use tiers::Step;
 pub(crate) use tiers::Tiers;
+pub(crate) use tiers::leave::flush_step;
 use waiting::Waiting;
 
 /// The parts of the world that a shard needs during one call.
@@ -82,6 +85,31 @@ pub(crate) struct ShardContext<'a> {
 }
 
 impl ShardContext<'_> {
+    /// Before data bypasses the log, the log must have noted that it may;
+    /// returns what to do if it has not.
+    pub fn wait_for_log_bypass(&mut self, key: BlockKey) -> Option<Step> {
+        let volume = key.volume();
+        let log_bypass = &mut self.volumes[volume].log_bypass;
+        match (*log_bypass, self.log.as_deref_mut()) {
+            (LogBypass::Allowed, _) | (_, None) => None,
+            // A failed log can note nothing. Under these policies it need not: the store has all data.
+            _ if self.flash.is_closed() && !self.config.write_policy.write_back => None,
+            _ if self.flash.is_without(key) => None,
+            // The superblock that voids what flash holds says that, too.
+            _ if self.flash.is_closed() && self.flash.awaits_void => Some(Step::Parked),
+            // The log has failed or was given up, and cannot note anything. Clients continue; if the store is also
+            // rolled back afterwards, that is a second fault.
+            _ if self.flash.is_closed() => None,
+            (LogBypass::Requested, _) => Some(Step::NoRoom),
+            (LogBypass::Forbidden, Some(log)) => {
+                *log_bypass = LogBypass::Requested;
+                log.note_bypass(volume);
+                self.stats.log_bypasses += 1;
+                Some(Step::NoRoom)
+            }
+        }
+    }
+
     /// The places of a block, by the policies in force.
     pub fn place(&self, moment: Moment) -> Placement {
         let CacheConfig { relation, write_policy, acknowledge, .. } = *self.config;

@@ -5,7 +5,7 @@
 //! names it. Physically its frame stays until the data is where it must be.
 
 mod admit;
-pub(super) mod leave;
+pub(crate) mod leave;
 pub(super) mod lines;
 pub(super) mod queues;
 mod read;
@@ -17,6 +17,7 @@ use forebay_effect::{Effect, IoError, Place};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Log};
 
+use self::admit::Admitter;
 use self::lines::Lines;
 use super::Piece;
 use super::ShardContext;
@@ -138,6 +139,11 @@ impl Tiers {
         self.lines.is_fetching()
     }
 
+    /// The parts that decide which blocks enter flash.
+    fn admitter(&mut self) -> Admitter<'_> {
+        Admitter { blocks: &self.blocks, dram: &mut self.dram, flash: &self.flash }
+    }
+
     /// A destage from DRAM has ended, successfully or not.
     pub fn note_destage(&mut self, good: bool) {
         self.destages_failed = if good { 0 } else { self.destages_failed + 1 };
@@ -198,13 +204,6 @@ impl Tiers {
 
     fn is_short(&self, context: &ShardContext<'_>) -> bool {
         self.blocks.is_full() || context.log.as_deref().is_some_and(Log::is_short)
-    }
-
-    /// Whether a write may bypass a log that has no room: flash holds nothing of the block, and its
-    /// store works.
-    pub fn may_bypass_log(&self, context: &ShardContext<'_>, key: BlockKey) -> bool {
-        let free = |id| self.blocks[id].transfer().is_none() && !self.blocks[id].is_bound();
-        !context.volumes.failing.has(key) && self.blocks.find(key).is_none_or(free)
     }
 
     fn request_place(&self, context: &ShardContext<'_>, piece: &Piece) -> Place {
@@ -468,11 +467,6 @@ impl Tiers {
         if let Some(frame) = self.blocks[id].frame() {
             self.dram.prefetch(self.blocks.local(frame), near);
         }
-    }
-
-    /// Whether the backing store may still lose its data of the block.
-    fn owes_sync(&self, context: &ShardContext<'_>, key: BlockKey) -> bool {
-        context.volumes.owes_sync_at(key.volume(), self.blocks.granules().start_of(key))
     }
 
     /// The block cannot leave: it counts as resident again.

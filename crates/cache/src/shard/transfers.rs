@@ -8,8 +8,8 @@ use core::ops;
 
 use forebay_block::Volume;
 use forebay_effect::{Device, Effect, Owner, Place, Segment, Token};
-use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
+use forebay_flash::{BlockKey, Position};
 
 use super::ShardContext;
 use super::blocks::Blocks;
@@ -245,6 +245,16 @@ impl Transfers {
         let segments = granules.payload(into, e.flash_valid(), Some(page));
         context.effects.push_with(effect, segments);
         context.read_begins(Source::Flash);
+    }
+
+    /// The record of a transfer's block has moved. A write of the same version to a late store
+    /// continues.
+    pub fn record_moved(&mut self, t: TransferIndex, from: Position, to: Position) {
+        if let Kind::DestageRecord { position, .. } = &mut self[t].kind
+            && *position == from
+        {
+            *position = to;
+        }
     }
 
     /// Writes the next run of granules of a destage in parts; false if none is left.

@@ -1,53 +1,43 @@
 //! How the log starts and stops: formatting, recovery, the first superblock of an epoch, the clean stop.
 
-use super::{Log, Phase};
-use crate::binding::{Binding, SEAL_BYTES};
-use crate::epochs::{self, FIRST_EPOCH};
-use crate::format::superblock::Superblock;
+use super::Log;
+use crate::binding::Binding;
 use crate::operation::Operation;
 use crate::recovery::{End, HowToRecover, Recovery, Restored};
-use crate::regions::Region;
-use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
+use crate::sequence::{AppendSerial, RegionSequence, SuperblockVersion};
 use crate::stamp::judge;
 use crate::types::{Event, LogError, OnDamage, RecoveryReport};
 use forebay_effect::{IoError, Outcome};
 
+/// The state of the log.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// Not started.
+    New,
+    /// Reading the device.
+    Recovering,
+    /// The superblock of this epoch (a version of it) is being made durable.
+    Opening { version: SuperblockVersion, report: Box<RecoveryReport> },
+    /// Taking appends.
+    Running,
+    /// Waiting for everything appended to complete.
+    Draining,
+    /// The last tombstones are being made durable.
+    Flushing { serial: AppendSerial, remove: bool },
+    /// The clean superblock is being made durable.
+    Closing { version: SuperblockVersion },
+    /// Stopped, failed to start, or checked.
+    Closed,
+    /// Stopped; the superblock with the seals is being made durable.
+    Sealing { version: SuperblockVersion, ticket: u64 },
+}
+
 impl Log {
     /// Sets up an empty log.
     pub(super) fn format(&mut self, uuid: [u8; 16], bindings: Vec<Binding>) {
-        let g = &self.io.geometry;
-        let room = crate::format::superblock::bindings_max(g) as usize;
-        assert!(bindings.len() <= room, "the superblock holds at most {room} volumes");
-        let mut starts = Vec::with_capacity(epochs::EPOCHS_MAX + 1);
-        epochs::begin(&mut starts, BatchSequence::FIRST, BatchSequence::FIRST, FIRST_EPOCH);
         self.io.uuid = uuid;
-        let cells = g.slots;
-        self.cells.begin(&uuid, 0..cells);
-        let g = &self.io.geometry;
-        self.superblock.contents = Superblock {
-            layout: g.layout().number(),
-            clean: false,
-            uuid,
-            generation: SuperblockGeneration::NONE,
-            epoch: FIRST_EPOCH,
-            block_size: g.block_size,
-            page_size: g.page_size,
-            region_pages: g.region_pages,
-            regions: g.regions,
-            superblock_pages: g.superblock_pages,
-            slots: g.slots,
-            extent_bytes: g.extent_bytes,
-            tail_region: RegionSequence::FIRST,
-            tail_batch: BatchSequence::FIRST,
-            synced: BatchSequence::NONE,
-            clean_before: BatchSequence::NONE,
-            epochs: starts,
-            active: Vec::with_capacity(g.active_extents_max as usize),
-            bindings,
-        };
-        if !self.io.without_bytes {
-            self.superblock.erase_former_copies();
-        }
+        self.placement.cells.begin(&uuid, 0..self.io.geometry.slots);
+        self.superblock.format(uuid, bindings, &self.io);
         let bindings = self.superblock.contents.bindings.clone();
         let report = RecoveryReport { uuid, clean: true, bindings, ..RecoveryReport::default() };
         self.open(Box::new(report));
@@ -55,14 +45,15 @@ impl Log {
 
     /// Makes the superblock of the new epoch durable in both copies; then the log is ready.
     pub(super) fn open(&mut self, mut report: Box<RecoveryReport>) {
-        report.epoch = self.superblock.contents.epoch;
+        self.io.epoch = self.superblock.contents.epoch;
+        report.epoch = self.io.epoch;
         let version = self.superblock.settle();
         self.phase = Phase::Opening { version, report };
     }
 
     /// Clean stop, first step.
     pub(super) fn begin_stop(&mut self) {
-        self.queue.close_through = self.queue.last_serial;
+        self.placement.queue.close();
         self.phase = Phase::Draining;
         self.activity.stop(&mut self.io);
     }
@@ -72,7 +63,7 @@ impl Log {
         let check = how.check;
         let mut r = Box::new(Recovery::new(
             how,
-            self.directory_buffer() + 1,
+            self.io.directory_buffer() + 1,
             &self.io.geometry,
             &self.options,
         ));
@@ -109,8 +100,8 @@ impl Log {
         let log = Restored {
             options: &self.options,
             io: &mut self.io,
-            regions: &mut self.regions,
-            cells: &mut self.cells,
+            regions: &mut self.placement.regions,
+            cells: &mut self.placement.cells,
             activity: &mut self.activity,
         };
         (self.recovery.as_deref_mut(), log)
@@ -159,56 +150,16 @@ impl Log {
             return self.refuse(error);
         }
         r.how.changed.extend(report.outdated.iter().map(|o| o.0));
-        self.add_unread_regions(tail, head, end);
-        self.batches.next_sequence = end.next();
+        let contents = &mut self.superblock.contents;
+        self.placement.regions.add_unread(tail, head, contents.tail_batch, end);
+        self.placement.batches.continue_at(end);
         // What was read is durable: it was synced before. Where payloads lie in cells that has to
         // be said, because what is superseded may be written over from now on.
         let slots = self.io.geometry.has_slots();
         self.commit.continue_at(end, if slots { end } else { r.known.min(end) });
+        r.begin_epoch(contents, &report, end, &self.io.geometry);
         self.superblock.continue_after(r.copy);
-        let c = &mut self.superblock.contents;
-        c.epoch = c.next_epoch();
-        c.clean = false;
-        c.clean_before = c.clean_before.min(end);
-        for binding in &mut c.bindings {
-            let changed = r.how.changed.contains(&binding.volume);
-            binding.distrusted = if changed { end } else { binding.distrusted.min(end) };
-            if changed && !report.completing.contains(&binding.volume) {
-                binding.logged = 0;
-            }
-            binding.voided = r.voided[binding.volume.index()].min(end);
-            if let Some(&size) = r.how.sizes.get(binding.volume.index()) {
-                binding.size = size;
-            }
-            if !r.how.sealed {
-                binding.seal = [0; SEAL_BYTES];
-            }
-        }
-        epochs::begin(&mut c.epochs, c.tail_batch, end.next(), c.epoch);
-        c.active.reserve(self.io.geometry.active_extents_max as usize);
         self.open(report);
-    }
-
-    /// Fills in the regions in use that the walk has not read.
-    fn add_unread_regions(
-        &mut self,
-        tail: RegionSequence,
-        head: RegionSequence,
-        end: BatchSequence,
-    ) {
-        self.regions.continue_at(tail, head);
-        let mut first_batch = end.next();
-        for sequence in tail.until(head).rev() {
-            let region = self.regions.place_mut(sequence);
-            if region.sequence != sequence || region.first_batch == BatchSequence::NONE {
-                *region = Region { sequence, first_batch, ..Region::default() };
-            }
-            region.last_batch = end;
-            first_batch = region.first_batch;
-        }
-        if head > tail {
-            self.regions.place_mut(tail).first_batch = self.superblock.contents.tail_batch;
-        }
     }
 
     /// Continues a start or a stop when the event it waits for has happened.
@@ -224,17 +175,18 @@ impl Log {
                 true
             }
             Phase::Draining
-                if self.queue.is_empty()
-                    && self.batches.is_idle()
+                if self.placement.queue.is_empty()
+                    && self.placement.batches.is_idle()
                     && !self.directories.is_writing() =>
             {
                 // Nothing waits for a cell any more. Without its unmapping a record stays, and
                 // is true; without its move it stays where it is.
-                self.fail_notes(IoError::Shutdown);
-                let pages = self.regions.pages_to_spare();
-                let remove = self.activity.append_last_tombstones(pages, &mut self.queue, &self.io);
-                let serial = self.queue.last_serial;
-                self.queue.close_through = serial;
+                let p = &mut self.placement;
+                p.cells.fail(IoError::Shutdown, &mut self.io);
+                let pages = p.regions.pages_to_spare();
+                let remove = self.activity.append_last_tombstones(pages, &mut p.queue, &self.io);
+                let serial = p.queue.last_serial;
+                p.queue.close();
                 self.phase = Phase::Flushing { serial, remove };
                 true
             }

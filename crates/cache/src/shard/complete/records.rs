@@ -47,7 +47,8 @@ pub(super) fn record_written(
 /// The record is on the backing store, or is not needed there, or stays dirty.
 fn end_record(shard: &mut Shard, context: &mut ShardContext<'_>, t: TransferIndex, written: bool) {
     if written {
-        note_destaged(&mut shard.tiers, context, t);
+        let tiers = &mut shard.tiers;
+        note_destaged(&tiers.transfers, &mut tiers.blocks, context, t);
     }
     shard.destager.record_ends(&shard.tiers, t);
     shard.finish(context, t, |_, _, _| {});

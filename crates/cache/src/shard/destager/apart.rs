@@ -6,7 +6,6 @@ use forebay_block::Volume;
 use forebay_effect::IoError;
 use forebay_flash::{BlockKey, Position};
 
-use super::end_record;
 use crate::shard::transfer::Kind;
 use crate::shard::{Shard, ShardContext};
 use crate::volume_set::VolumeSet;
@@ -162,7 +161,7 @@ pub(crate) fn mark_clean(
         }
         destager.apart.keys.swap_remove(destager.apart.at);
         if let Some(id) = tiers.blocks.find(key) {
-            end_record(tiers, context, id, synced.has(key));
+            tiers.flash.end_destage(&mut tiers.blocks, context, id, synced.has(key));
         }
     }
     destager.apart.at = 0;

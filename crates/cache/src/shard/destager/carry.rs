@@ -394,8 +394,8 @@ impl Destager {
             return None;
         }
         if let Some(id) = id {
-            if to.valid != 0 {
-                follow_record(tiers, id, (from, to.position));
+            if let (true, Some(t)) = (to.valid != 0, tiers.blocks[id].transfer()) {
+                tiers.transfers.record_moved(t, from, to.position);
             }
             context.stats.carried_lost += u64::from(to.valid == 0);
             context.stats.carried += u64::from(to.valid != 0);
@@ -437,16 +437,6 @@ fn is_reinsertable(e: &Entry, sabotage: Sabotage) -> bool {
         && e.flash_dirty() == 0
         && e.flash_valid() != 0
         && !e.has(DOUBTFUL)
-}
-
-/// The block's record has moved. A write of the same version to a late store continues.
-fn follow_record(tiers: &mut Tiers, id: EntryId, (from, to): (Position, Position)) {
-    if let Some(t) = tiers.blocks[id].transfer()
-        && let Kind::DestageRecord { position, .. } = &mut tiers.transfers[t].kind
-        && *position == from
-    {
-        *position = to;
-    }
 }
 
 /// Whether the block's record can be carried on now, by a transfer of its `own`. It can while a

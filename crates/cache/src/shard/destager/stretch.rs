@@ -12,11 +12,12 @@ use forebay_flash::{BlockKey, Position};
 
 use super::{Destager, Job, Part, is_owed};
 use crate::shard::ShardContext;
+use crate::shard::blocks::Blocks;
 use crate::shard::entry::{EntryId, WANTS_APPEND};
 use crate::shard::frames::Frame;
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::Kind;
-use crate::shard::transfers::backing;
+use crate::shard::transfers::{Transfers, backing};
 use crate::slab::{StretchIndex, TransferIndex};
 use crate::volume_set::VolumeSet;
 
@@ -185,16 +186,18 @@ impl Destager {
         self.write_begins(key);
         (0..reading).for_each(|_| self.frame_taken(key));
         let mut last = TransferIndex::NONE;
-        for &(id, appending, frame) in members {
-            let t = start_record(tiers, context, id, appending, frame);
-            tiers.transfers[t].stretch = stretch;
+        let Tiers { blocks, transfers, .. } = &mut *tiers;
+        for &member in members {
+            let (id, _, frame) = member;
+            let t = start_record(transfers, blocks, context, member);
+            transfers[t].stretch = stretch;
             match last {
                 TransferIndex::NONE => self.stretches[stretch].first = t,
-                last => tiers.transfers[last].next = t,
+                last => transfers[last].next = t,
             }
             last = t;
             if frame.is_none() {
-                read_record(tiers, context, id, t);
+                read_record(transfers, blocks, context, id, t);
             }
         }
         if reading == 0 {
@@ -391,18 +394,20 @@ impl Destager {
     ) -> usize {
         let key = tiers.blocks[id].key();
         let frames = self.frames_for(tiers, job, key.volume());
-        match frame_of_record(tiers, id, appending) {
+        let frame = frame_of_record(tiers, id, appending);
+        let Tiers { blocks, transfers, .. } = tiers;
+        match frame {
             Some(frame) => {
-                let t = start_record(tiers, context, id, appending, Some(frame));
+                let t = start_record(transfers, blocks, context, (id, appending, Some(frame)));
                 self.write_begins(key);
-                tiers.transfers.destage_step(&tiers.blocks, context, t, frame);
+                transfers.destage_step(blocks, context, t, frame);
             }
             None if frames == 0 => return 0,
             None => {
-                let t = start_record(tiers, context, id, appending, None);
+                let t = start_record(transfers, blocks, context, (id, appending, None));
                 self.write_begins(key);
                 self.frame_taken(key);
-                read_record(tiers, context, id, t);
+                read_record(transfers, blocks, context, id, t);
             }
         }
         1
@@ -435,31 +440,36 @@ fn frame_of_record(tiers: &Tiers, id: EntryId, appending: bool) -> Option<Frame>
 
 /// A transfer of the block's record, from a frame or through a bounce frame.
 fn start_record(
-    tiers: &mut Tiers,
+    transfers: &mut Transfers,
+    blocks: &mut Blocks,
     context: &mut ShardContext<'_>,
-    id: EntryId,
-    appending: bool,
-    frame: Option<Frame>,
+    (id, appending, frame): Member,
 ) -> TransferIndex {
-    let e = &tiers.blocks[id];
+    let e = &blocks[id];
     context.stats.destaged_under_newer += u64::from(frame.is_none() && e.dirty() != 0);
     let (key, rest) = (e.key(), e.owed());
     let position = e.position().expect("a record to destage");
-    let range = tiers.blocks.granules().range_within(context, key);
+    let range = blocks.granules().range_within(context, key);
     let kind = match frame {
         Some(from) => Kind::DestageRecord { rest, from, position },
         None => Kind::DestageRead { position },
     };
     if appending {
-        tiers.transfers.start(context, kind, key, range)
+        transfers.start(context, kind, key, range)
     } else {
-        tiers.transfers.start_on(&mut tiers.blocks, context, id, kind, range)
+        transfers.start_on(blocks, context, id, kind, range)
     }
 }
 
 /// Reads the record into a bounce frame.
-fn read_record(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId, t: TransferIndex) {
-    let bounce = tiers.transfers.take_bounce().expect("a bounce frame is available");
-    tiers.transfers[t].bounce = Some(bounce);
-    tiers.transfers.read_record(&tiers.blocks, context, (id, t), bounce);
+fn read_record(
+    transfers: &mut Transfers,
+    blocks: &Blocks,
+    context: &mut ShardContext<'_>,
+    id: EntryId,
+    t: TransferIndex,
+) {
+    let bounce = transfers.take_bounce().expect("a bounce frame is available");
+    transfers[t].bounce = Some(bounce);
+    transfers.read_record(blocks, context, (id, t), bounce);
 }

@@ -1,11 +1,14 @@
-//! How blocks leave memory: to the log, directly to the backing store, or dropped.
+//! How blocks leave memory: to the log, directly to the backing store, or dropped, for lack of room or
+//! for a flush.
 
+use forebay_block::Volume;
 use forebay_effect::{Place, Segment};
 
-use super::{Step, Tiers, admit};
+use super::{Step, Tiers};
 use crate::place::{Moment, OnFlash};
 use crate::shard::ShardContext;
-use crate::shard::entry::{EntryId, LEAVING, MARKED, WANTS_APPEND};
+use crate::shard::entry::{EntryId, FLUSHING, LEAVING, MARKED, WANTS_APPEND};
+use crate::shard::flush::FlushState;
 use crate::shard::transfer::Kind;
 use crate::slab::TransferIndex;
 
@@ -14,7 +17,7 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
     let e = &tiers.blocks[id];
     debug_assert!(e.has(LEAVING) && e.transfer().is_none());
     if e.dirty() != 0 {
-        if admit::leaves_around(tiers, context, id) {
+        if tiers.admitter().leaves_around(context, id) {
             context.stats.destaged_around += 1;
             destage(tiers, context, id);
         } else if tiers.persist(context, id, false).is_none() {
@@ -34,7 +37,7 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
     let at = context.place(if promoted { Moment::Promote } else { Moment::CleanLeaves });
     // A block in transit does not enter flash while its store owes a sync: its record would have to count
     // as dirty, or its extent would have to be marked. No block waits for a mark that a failing store delays.
-    let owes = tiers.owes_sync(context, e.key());
+    let owes = tiers.blocks.owes_sync(context, e.key());
     let waits = !e.has(MARKED)
         && !context.writes_back(e.key())
         && context.log.as_deref().is_some_and(|log| !log.has_mark(e.key()))
@@ -44,7 +47,7 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
         && context.flash.takes_records()
         && e.valid() != 0
         && !tiers.is_jammed(context)
-        && admit::admits(tiers, context, id);
+        && tiers.admitter().admits(context, id);
     let e = &tiers.blocks[id];
     if takes {
         if !context.writes_back(e.key()) && owes {
@@ -158,4 +161,43 @@ pub(in crate::shard) fn take_next_step(
     } else {
         tiers.forget_if_empty(context, id);
     }
+}
+
+/// Advances a flush by at most `budget` blocks. This shard's part is done when all its blocks have
+/// been given to the log or, without a log, are on the backing store.
+pub(crate) fn flush_step(
+    tiers: &mut Tiers,
+    context: &mut ShardContext<'_>,
+    volume: Volume,
+    budget: u32,
+) -> FlushState {
+    if !tiers.flushes.is_active(volume) {
+        return FlushState::Idle;
+    }
+    for _ in 0..budget {
+        let Some(id) = tiers.blocks.oldest_marked(volume) else { break };
+        if let Some(t) = tiers.blocks[id].transfer() {
+            // It is destaged already, or is appended when the current transfer ends.
+            let destaging = matches!(tiers.transfers[t].kind, Kind::Destage { .. });
+            tiers.blocks.unlist_dirty(id);
+            tiers.blocks[id].set(if destaging { FLUSHING } else { WANTS_APPEND | FLUSHING });
+            tiers.flushes.wait_for_one(volume);
+        } else if context.flash.logs(tiers.blocks[id].key()) {
+            if tiers.append(context, id, true).is_none() {
+                // Nor can others.
+                tiers.flushes.fail(volume);
+                tiers.blocks.unmark_dirty(volume);
+            }
+        } else {
+            tiers.blocks[id].set(FLUSHING);
+            tiers.flushes.wait_for_one(volume);
+            tiers.blocks.unlist_dirty(id);
+            destage(tiers, context, id);
+        }
+    }
+    tiers.transfers.close_runs(context);
+    if tiers.blocks.oldest_marked(volume).is_some() {
+        return FlushState::More;
+    }
+    tiers.flushes.end(volume)
 }

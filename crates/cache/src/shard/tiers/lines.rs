@@ -6,7 +6,6 @@ use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
 
 use super::Tiers;
-use super::admit::admits;
 use crate::config::CacheConfig;
 use crate::place::{InMemory, Moment, OnFlash};
 use crate::shard::ShardContext;
@@ -157,8 +156,8 @@ fn enter_flash(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId) {
         && context.flash.takes_records()
         && context.flash.logs(e.key())
         && !tiers.is_jammed(context)
-        && !tiers.owes_sync(context, tiers.blocks[id].key())
-        && admits(tiers, context, id)
+        && !tiers.blocks.owes_sync(context, tiers.blocks[id].key())
+        && tiers.admitter().admits(context, id)
     {
         context.stats.entered_when_read += u64::from(tiers.append(context, id, false).is_some());
     }

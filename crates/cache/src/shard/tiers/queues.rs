@@ -127,7 +127,7 @@ fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> 
     if end <= start || tiers.transfers.waiting_range(key).is_some() {
         return Promotion::Skipped;
     }
-    if tiers.owes_sync(context, key) {
+    if tiers.blocks.owes_sync(context, key) {
         // A power cut could undo what the store holds, and a clean record would then disagree with it.
         let volume = &context.volumes[key.volume()];
         return if volume.is_syncing() { Promotion::NotYet } else { Promotion::Skipped };

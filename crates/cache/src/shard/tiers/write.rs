@@ -14,7 +14,7 @@ use forebay_flash::{Append, BlockKey};
 
 use super::read::Found;
 use super::write_entry::{count_met, write_entry};
-use super::{Step, Tiers, admit, leave};
+use super::{Step, Tiers, leave};
 use crate::place::{InMemory, Moment};
 use crate::shard::Piece;
 use crate::shard::ShardContext;
@@ -22,7 +22,6 @@ use crate::shard::entry::{EntryId, WANTS_APPEND};
 use crate::shard::transfer::{Kind, Way};
 use crate::shard::transfers::backing;
 use crate::slab::TransferIndex;
-use crate::volume::LogBypass;
 
 impl Tiers {
     /// A write, or a zeroing of a cached block, that ends in the cache.
@@ -33,12 +32,13 @@ impl Tiers {
         piece: &mut Piece,
         op: Op,
     ) -> Step {
-        if context.flash.is_closed() || self.is_jammed(context) && self.may_bypass_log(context, key)
+        if context.flash.is_closed()
+            || self.is_jammed(context) && self.blocks.may_bypass_log(context, key)
         {
             return self.write_bypassing_log(context, key, piece, op);
         }
         let may = op == Op::Write || context.config.relation.has_queues();
-        if may && admit::goes_around(self, context, key, piece) {
+        if may && self.admitter().goes_around(context, key, piece) {
             return self.write_direct(context, key, piece, op);
         }
         let masks = self.blocks.granules().masks(piece.start, piece.length);
@@ -126,7 +126,7 @@ impl Tiers {
         op: Op,
     ) -> Step {
         let key = self.blocks[id].key();
-        if let Some(step) = self.wait_for_log_bypass(context, key) {
+        if let Some(step) = context.wait_for_log_bypass(key) {
             return step;
         }
         if let Some(step) = self.before_direct(context, id) {
@@ -176,35 +176,6 @@ impl Tiers {
         Step::Joined
     }
 
-    /// Before data bypasses the log, the log must have noted that it may;
-    /// returns what to do if it has not.
-    pub(super) fn wait_for_log_bypass(
-        &self,
-        context: &mut ShardContext<'_>,
-        key: BlockKey,
-    ) -> Option<Step> {
-        let volume = key.volume();
-        let log_bypass = &mut context.volumes[volume].log_bypass;
-        match (*log_bypass, context.log.as_deref_mut()) {
-            (LogBypass::Allowed, _) | (_, None) => None,
-            // A failed log can note nothing. Under these policies it need not: the store has all data.
-            _ if context.flash.is_closed() && !context.config.write_policy.write_back => None,
-            _ if context.flash.is_without(key) => None,
-            // The superblock that voids what flash holds says that, too.
-            _ if context.flash.is_closed() && context.flash.awaits_void => Some(Step::Parked),
-            // The log has failed or was given up, and cannot note anything. Clients continue; if the store is also
-            // rolled back afterwards, that is a second fault.
-            _ if context.flash.is_closed() => None,
-            (LogBypass::Requested, _) => Some(Step::NoRoom),
-            (LogBypass::Forbidden, Some(log)) => {
-                *log_bypass = LogBypass::Requested;
-                log.note_bypass(volume);
-                context.stats.log_bypasses += 1;
-                Some(Step::NoRoom)
-            }
-        }
-    }
-
     /// Trim and write-zeroes. Cached blocks take zeroes as a new version (write-back) or are
     /// zeroed behind the cache; runs of blocks without an entry are zeroed as ranges.
     pub fn zero(
@@ -251,7 +222,7 @@ impl Tiers {
         piece: &Piece,
         zero: bool,
     ) -> Step {
-        if let Some(step) = self.wait_for_log_bypass(context, key) {
+        if let Some(step) = context.wait_for_log_bypass(key) {
             return step;
         }
         if !self.transfers.may_be_loose() {
@@ -356,7 +327,7 @@ impl Tiers {
         let e = &self.blocks[id];
         let (key, valid, lost) = (e.key(), e.valid(), e.lost());
         let mut dirty = e.dirty() | e.flash_dirty();
-        if context.config.write_policy.write_back && self.owes_sync(context, key) {
+        if context.config.write_policy.write_back && self.blocks.owes_sync(context, key) {
             // A power cut may undo what the backing store holds, for example a zeroed range that is not durable yet. A
             // clean record would then disagree with the store, so the record is dirty.
             // Granules beyond the end of the volume do not exist on the store, and stay clean.

@@ -1,0 +1,299 @@
+//! What the driver calls, and the pump: the order in which the parts of the log have their turns, and
+//! which of them learn of an operation's end.
+
+use super::{Log, Phase};
+use crate::commit::Described;
+use crate::io::BATCH_BUFFERS;
+use crate::operation::Operation;
+use crate::types::{Event, LogError};
+use forebay_effect::{Effect, IoError, MetaBuffer, Outcome, Segment};
+
+/// The driver's calls.
+impl Log {
+    /// The answer to an `Effect::Checksum`.
+    pub fn handle_checksum(&mut self, index: u32, value: u32) {
+        let Operation::Checksum { batch, entry } = Operation::of(index) else {
+            panic!("{:?} has no checksum", Operation::of(index));
+        };
+        let (batch, entry) = (usize::from(batch), usize::from(entry));
+        if self.placement.batches.checksum_done(batch, entry, value) {
+            self.write_batch(batch);
+            self.pump();
+        }
+    }
+
+    /// The end of a device effect. After a read, the bytes must be in the metadata buffer.
+    ///
+    /// # Panics
+    /// If `index` is of no device effect of this log.
+    pub fn handle_completion(&mut self, index: u32, result: Outcome) {
+        match Operation::of(index) {
+            Operation::Batch { batch } | Operation::Cells { batch, .. } => {
+                self.batch_written(usize::from(batch), result);
+            }
+            Operation::Checksum { .. } => panic!("a checksum is not of a device"),
+            Operation::Sync => self.sync_done(result),
+            Operation::Superblock => self.superblock_written(result),
+            Operation::Directory => self.directory_written(result),
+            Operation::RecoveryRead { buffer } => self.recovery_read(usize::from(buffer), result),
+            Operation::RecoverySync => self.recovery_synced(result),
+            Operation::RemainsSuperblock | Operation::RemainsSync => {
+                let (commit, superblock) = (&mut self.commit, &mut self.superblock);
+                self.remains.done(result, commit, superblock, &mut self.io);
+            }
+        }
+        self.pump();
+    }
+
+    /// Whether there are effects.
+    #[inline]
+    pub fn has_effects(&self) -> bool {
+        self.io.has_effects() || self.placement.batches.has_unsummed()
+    }
+
+    /// The next effect; its memory operands replace what `segments` holds.
+    #[inline]
+    pub fn poll_effect(&mut self, segments: &mut Vec<Segment>) -> Option<Effect> {
+        if !self.io.has_effects()
+            && let Some(batch) = self.placement.batches.next_unsummed()
+        {
+            self.write_batch(batch);
+        }
+        self.io.next_effect(segments)
+    }
+
+    /// Whether there are events.
+    #[inline]
+    pub fn has_events(&self) -> bool {
+        self.io.has_events()
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        let mut event = self.io.next_event();
+        if let (Some(event), true) = (&mut event, self.io.geometry.has_slots()) {
+            let freed = self.placement.cells.hear(event);
+            if freed && !self.placement.queue.is_empty() {
+                self.pump();
+            }
+        }
+        if let Some(Event::AppendRefused { ticket }) = event {
+            self.placement.queue.refusal_heard(ticket);
+        }
+        self.io.rewind_events();
+        event
+    }
+
+    /// The event that [`Log::poll_event`] would return after `n` others.
+    #[inline]
+    pub fn upcoming_event(&self, n: usize) -> Option<&Event> {
+        self.io.upcoming_event(n)
+    }
+
+    /// The bytes of a metadata buffer.
+    pub fn meta(&mut self, buffer: MetaBuffer) -> &[u8] {
+        self.meta_mut(buffer)
+    }
+
+    /// The bytes of a metadata buffer, for the driver to fill when a read completes.
+    pub fn meta_mut(&mut self, buffer: MetaBuffer) -> &mut [u8] {
+        let buffer = buffer.0 as usize;
+        if buffer == self.io.directory_buffer() {
+            self.directories.encode(&self.placement.regions, &mut self.io);
+        } else if let Some(index) = buffer.checked_sub(BATCH_BUFFERS) {
+            self.placement.batches.encode_headers(index, &mut self.io);
+        }
+        &mut self.io.buffers[buffer]
+    }
+}
+
+/// The turns of the parts.
+impl Log {
+    /// Does all the work that is possible now.
+    ///
+    /// Each step does only what its own conditions allow, and the steps are repeated until none makes
+    /// progress. So every order ends with nothing left to do, and is correct. The order decides only
+    /// what goes out together, and which effect goes out first:
+    ///
+    /// | step | comes before | because |
+    /// | --- | --- | --- |
+    /// | activity | batches, superblock | its tombstones go into the batch that is formed now, and its extents into the update that begins now |
+    /// | cells | batches | a record takes the cell that has just become free |
+    /// | directory | batches | the directory of a full region is written before more is |
+    /// | batches | regions | a batch may take the last free region, so that another is requested |
+    /// | regions | superblock | the update that begins now has the new tail; in the other order each tail costs an update of its own |
+    /// | superblock | sync | the update goes to the device before a sync that does not cover it |
+    /// | remains | | it has something to do only when the other steps, for the error, do not |
+    /// | phase | | a start or stop goes on when the other steps have nothing left |
+    pub(super) fn pump(&mut self) {
+        loop {
+            let progress = self.pump_activity()
+                | self.pump_cells()
+                | self.pump_directory()
+                | self.pump_batches()
+                | self.pump_regions()
+                | self.pump_superblock()
+                | self.pump_sync()
+                | self.pump_remains()
+                | self.pump_phase();
+            if !progress {
+                break;
+            }
+        }
+        self.io.stats.regions_total = self.io.geometry.regions;
+        self.io.stats.regions_free = self.placement.regions.free();
+        self.io.stats.cells_total = self.io.geometry.slots;
+    }
+
+    fn pump_activity(&mut self) -> bool {
+        let marks = self.error.is_none() && matches!(self.phase, Phase::Running);
+        let (queue, superblock) = (&mut self.placement.queue, &mut self.superblock);
+        marks && self.activity.pump(&self.commit, queue, superblock, &mut self.io)
+    }
+
+    fn pump_cells(&mut self) -> bool {
+        let wanted = self.error.is_none() && self.io.geometry.has_slots();
+        wanted && self.placement.cells.pump(&self.commit, &mut self.io)
+    }
+
+    fn pump_directory(&mut self) -> bool {
+        let regions = &mut self.placement.regions;
+        self.error.is_none() && self.directories.pump(regions, &self.commit, &mut self.io)
+    }
+
+    pub(super) fn pump_batches(&mut self) -> bool {
+        let stops = matches!(self.phase, Phase::Flushing { .. });
+        let (commit, superblock) = (&self.commit, &mut self.superblock);
+        self.error.is_none() && self.placement.pump(stops, commit, superblock, &mut self.io)
+    }
+
+    fn pump_regions(&mut self) -> bool {
+        let running = matches!(self.phase, Phase::Running);
+        let draining = matches!(self.phase, Phase::Draining);
+        if self.error.is_some() || !(running || draining) {
+            return false;
+        }
+        let wanted = running || !self.placement.queue.is_empty();
+        let idle = self.placement.batches.is_idle();
+        let (commit, superblock) = (&self.commit, &mut self.superblock);
+        self.placement.regions.pump(wanted, idle, commit, superblock, &mut self.io)
+    }
+
+    fn pump_superblock(&mut self) -> bool {
+        let (placement, commit, activity) = (&self.placement, &self.commit, &self.activity);
+        let described = Described { placement, commit, activity };
+        self.error.is_none() && self.superblock.pump(&described, &mut self.io)
+    }
+
+    /// Issues a sync if one would help a waiter and none is in flight.
+    fn pump_sync(&mut self) -> bool {
+        if self.error.is_some() || self.commit.is_syncing() || !self.wants_sync() {
+            return false;
+        }
+        self.commit.begin_sync(&self.superblock, &mut self.io);
+        true
+    }
+
+    fn wants_sync(&self) -> bool {
+        let c = &self.commit;
+        c.wants_sync()
+            || self.superblock.wants_sync()
+            || self.placement.regions.wants_sync(c)
+            || self.placement.cells.wants_sync(c)
+            || self.activity.wants_sync(c)
+            || matches!(self.phase, Phase::Flushing { serial, .. } if c.would_cover(serial))
+    }
+
+    fn pump_remains(&mut self) -> bool {
+        let (placement, commit, activity) = (&self.placement, &self.commit, &self.activity);
+        let described = Described { placement, commit, activity };
+        self.remains.pump(&mut self.superblock, &described, &mut self.io)
+    }
+
+    /// Issues the write of a batch, whose checksums are known.
+    fn write_batch(&mut self, batch: usize) {
+        let p = &mut self.placement;
+        if self.error.is_some() {
+            p.batches.abandon(batch);
+            return p.resolve(&mut self.directories, &mut self.commit, &mut self.io);
+        }
+        p.batches.write(batch, &p.cells, &self.commit, &self.superblock, &mut self.io);
+    }
+
+    /// A write of a batch has ended.
+    fn batch_written(&mut self, batch: usize, result: Outcome) {
+        self.placement.batches.written(batch, result);
+        if let Err(error) = result {
+            self.latch(error);
+        }
+        self.placement.resolve(&mut self.directories, &mut self.commit, &mut self.io);
+    }
+
+    /// The write of a directory has ended.
+    fn directory_written(&mut self, result: Outcome) {
+        self.directories.written(result, &mut self.placement.regions);
+        if let Err(error) = result {
+            self.latch(error);
+        }
+    }
+
+    /// A copy of the superblock was written, or a former one erased.
+    fn superblock_written(&mut self, result: Outcome) {
+        self.superblock.write_ended();
+        match result {
+            Ok(()) => self.superblock.written(&mut self.io),
+            Err(error) => self.latch(error),
+        }
+    }
+
+    /// A sync has ended.
+    fn sync_done(&mut self, result: Outcome) {
+        self.commit.end_sync(result);
+        if let Err(error) = result {
+            return self.latch(error);
+        }
+        if self.error.is_some() {
+            return;
+        }
+        self.io.stats.syncs += 1;
+        if self.commit.take_durable(&mut self.superblock, &mut self.io) {
+            self.superblock_durable();
+        }
+    }
+
+    /// The update is durable in its first copy: what depends on it happens, and the second copy follows.
+    fn superblock_durable(&mut self) {
+        let (version, tail) = self.superblock.first_copy_durable(&mut self.io);
+        self.placement.regions.free_until(tail, &mut self.io);
+        self.superblock.answer(&mut self.io);
+        self.activity.superblock_durable(version, &mut self.io);
+        self.superblock.write_second(&mut self.io);
+    }
+
+    /// Latches: nothing is written from now on, and all waiting operations fail.
+    pub(super) fn latch(&mut self, error: IoError) {
+        if self.error.is_some() {
+            return;
+        }
+        self.error = Some(error);
+        self.placement.fail(error, &mut self.io);
+        self.commit.fail(error, &mut self.io);
+        self.superblock.fail(error, &mut self.io);
+        self.activity.fail(error, &mut self.io);
+        match core::mem::replace(&mut self.phase, Phase::Closed) {
+            Phase::Opening { .. } => {
+                self.io.tell(Event::Failed(LogError::Io(error)));
+                if self.stop_wanted {
+                    self.io.tell(Event::Stopped { result: Err(error) });
+                }
+            }
+            Phase::Draining | Phase::Flushing { .. } | Phase::Closing { .. } => {
+                self.io.tell(Event::Stopped { result: Err(error) });
+            }
+            Phase::Sealing { ticket, .. } => {
+                self.io.tell(Event::Bound { ticket, result: Err(error) });
+            }
+            other => self.phase = other,
+        }
+    }
+}
