@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use forebay_block::{Nanos, PerVolume, Volume};
 use forebay_cache::{CacheStats, Notice, Open, VolumeStats};
 use forebay_config::Config;
-use forebay_flash::{LogError, LogStats, Older, Recovering as RecoveryProgress, RecoveryReport};
+use forebay_flash::{
+    HeaderChange, LogError, LogStats, Older, Recovering as RecoveryProgress, RecoveryReport,
+};
 
 use crate::clock::Clock;
 use crate::core::Life;
@@ -350,6 +352,7 @@ impl Engine {
     /// headers.
     fn mark_open(&mut self) -> Result<(), EngineError> {
         let flash = self.recovery.as_ref().map(|r| (r.uuid, r.epoch));
+        let (tier, epoch) = flash.unwrap_or_default();
         let core = self.shared.lock();
         let now = core.cache.stamp_now(false);
         let mut owed = PerVolume::filled(false, self.volumes.len());
@@ -368,21 +371,15 @@ impl Engine {
             // (What clients may no longer write can still be dirty.)
             let dirty = (marks_dirty && !store.read_only || owed[volume]) && !released;
             let bound = bindings.iter().find(|b| b.volume == volume);
-            store.older = false;
-            store.write_header(|header| {
-                header.outdo(bound.map_or(0, |b| b.stamp));
-                if outdated.contains(&(volume, Older::Flash)) {
-                    // What it has seen is gone, and owed to nobody.
-                    header.stamp = now;
-                }
-                let (uuid, epoch) = flash.unwrap_or_default();
-                header.bind(uuid);
-                header.flash_epoch = epoch;
-                header.generation += 1;
-                header.dirty = dirty;
+            let log_is_older = outdated.contains(&(volume, Older::Flash));
+            store.write_header(&HeaderChange::Open {
+                tier,
+                epoch,
+                noted: bound.map_or(0, |b| b.stamp),
+                instead: log_is_older.then_some(now),
+                dirty,
                 // A flash tier that has failed since it was opened owes it nothing any more.
-                (header.opening, header.released) = (false, released);
-                header.fingerprint = [0; 16];
+                released,
             })?;
         }
         Ok(())

@@ -13,7 +13,7 @@ use forebay_device::nbd::NbdDevices;
 use forebay_device::{Arena, Devices, Doorbell, Executor, RealDevices, Shaped, uring};
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
-use forebay_flash::{Binding, FIRST_EPOCH, Geometry, LogError, StoreStamp};
+use forebay_flash::{Binding, FIRST_EPOCH, Geometry, HeaderChange, LogError, StoreStamp};
 use forebay_model::Model;
 use forebay_setup::{available_memory, check_bookkeeping, check_machine, count_blocks};
 
@@ -559,7 +559,8 @@ fn mark_older(stores: &mut [Store], decision: &Decision, flash: Option<&FlashTie
     for (store, &number) in stores.iter_mut().zip(&decision.numbers) {
         let stamp = stamps.iter().find(|s| s.volume == number).map(|s| s.number);
         let bound = superblock.bindings.iter().find(|b| b.volume == number);
-        store.older = stamp.zip(bound).is_some_and(|(stamp, bound)| stamp < bound.stamp);
+        let older = stamp.zip(bound).is_some_and(|(stamp, bound)| stamp < bound.stamp);
+        store.header.iter_mut().for_each(|header| header.state.take_for_older(older));
     }
 }
 
@@ -626,17 +627,8 @@ fn announce(
     };
     for (number, store) in stores.iter_mut().enumerate() {
         // What says that others have used a store stays until the tier knows.
-        let keeps = sealed || changed.contains(&Volume(number as u32));
-        store.announce(|header| {
-            // What another tier held was found to be nothing, or given up.
-            header.dirty &= header.flash_uuid == tier;
-            header.bind(tier);
-            header.flash_epoch = epoch;
-            header.opening = true;
-            if !keeps {
-                header.fingerprint = [0; 16];
-            }
-        })?;
+        let keeps_fingerprint = sealed || changed.contains(&Volume(number as u32));
+        store.announce(&HeaderChange::Announce { tier, epoch, keeps_fingerprint })?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use forebay_block::{Flags, Op, Volume};
 use forebay_config::{Config, Flash, FlashLayout, Size};
 use forebay_engine::{
     Engine, EngineError, EngineNotice, EngineOptions, HeaderError, StopMode, Submission,
-    inspect_backing,
+    inspect_backing, release_backing,
 };
 
 use crate::common;
@@ -415,20 +415,54 @@ fn a_volume_that_becomes_read_only_still_says_that_its_newest_data_is_on_flash()
     assert!(!dirty());
 }
 
-#[test]
-fn a_header_of_a_newer_version_is_not_overwritten() {
-    let directory = tempfile::tempdir().unwrap();
-    first_run(directory.path(), false);
-    let path = directory.path().join("a.img");
+/// Puts a byte into both copies of the header, whose checksums stay right.
+fn bend_header(directory: &Path, place: usize, byte: u8) {
+    let path = directory.join("a.img");
     let mut bytes = std::fs::read(&path).unwrap();
     for at in [0, 512 << 10] {
         let header = &mut bytes[at..at + 512];
-        header[8] = 99;
+        header[place] = byte;
         header[12..16].fill(0);
         let sum = crc32c::crc32c(header);
         header[12..16].copy_from_slice(&sum.to_le_bytes());
     }
     std::fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn an_intact_header_with_an_unknown_flag_is_given_up_only_with_what_may_be_dirty() {
+    // As the header of the store, and as a header where the configured layout has none.
+    for layout in ["offset", "tail"] {
+        let directory = tempfile::tempdir().unwrap();
+        first_run(directory.path(), false);
+        bend_header(directory.path(), 11, 8);
+        let store = directory.path().join("a.img");
+        let open = |format, discard_dirty_data| {
+            let options = EngineOptions { format, discard_dirty_data, ..EngineOptions::default() };
+            Engine::open(&config(directory.path(), Setup { layout, ..FIRST }), options)
+        };
+        let before = std::fs::read(&store).unwrap();
+        for format in [false, true] {
+            let error = open(format, false).unwrap_err();
+            let impossible = matches!(
+                error,
+                EngineError::Header { error: HeaderError::Impossible("set of flags"), .. }
+            );
+            assert!(impossible, "{layout}: {error}");
+        }
+        let error = release_backing(&store).unwrap_err();
+        assert!(matches!(error, EngineError::NoStore { .. }), "{layout}: {error}");
+        assert!(std::fs::read(&store).unwrap() == before, "{layout}: something was written");
+        open(true, true).unwrap().stop(StopMode::Destage, |_| {}).unwrap();
+        assert!(!inspect_backing(&store).unwrap().dirty, "{layout}");
+    }
+}
+
+#[test]
+fn a_header_of_a_newer_version_is_not_overwritten() {
+    let directory = tempfile::tempdir().unwrap();
+    first_run(directory.path(), false);
+    bend_header(directory.path(), 8, 99);
     let error = format_only(directory.path()).unwrap_err();
     let newer =
         |e: &EngineError| matches!(e, EngineError::Header { error: HeaderError::Newer(99), .. });
