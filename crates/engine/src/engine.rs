@@ -99,7 +99,7 @@ impl Engine {
             shared: Arc::new(opened.shared),
             reaper: None,
             stamper: None,
-            stores: Arc::new(Stores::new(opened.stores)),
+            stores: opened.announcement.stores(),
             volumes: opened.volumes,
             notices: opened.notices,
             recovery: None,
@@ -107,10 +107,8 @@ impl Engine {
             orders: Mutex::new(Orders::new(config)),
             news: Mutex::default(),
         };
-        if let Err(error) = engine.start_threads(config, options.one_at_a_time) {
-            engine.retract();
-            return Err(error);
-        }
+        engine.start_threads(config, options.one_at_a_time)?;
+        opened.announcement.begin();
         engine.start(options.one_at_a_time, opened.start);
         let started = engine.wait_started(|of_log| {
             let seconds = began.elapsed().as_secs_f64();
@@ -237,10 +235,7 @@ impl Engine {
     fn retract(&mut self) {
         // Nothing must write the header at the same time, and no store is waited for any more.
         self.end();
-        for (_, store) in self.stores.lock_all().iter_mut() {
-            // (Otherwise the next start does not count the times of the file.)
-            let _ = store.retract();
-        }
+        self.stores.retract();
     }
 
     /// Why the flash tier `path` cannot be used with these stores.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 
 use forebay_block::{Flags, Op, Volume};
 use forebay_config::{Config, Flash, FlashLayout, Size};
@@ -12,6 +13,7 @@ use forebay_engine::{
     Engine, EngineError, EngineNotice, EngineOptions, HeaderError, StopMode, Submission,
     inspect_backing, release_backing,
 };
+use forebay_flash::HeaderFields;
 
 use crate::common;
 
@@ -467,6 +469,40 @@ fn a_header_of_a_newer_version_is_not_overwritten() {
     let newer =
         |e: &EngineError| matches!(e, EngineError::Header { error: HeaderError::Newer(99), .. });
     assert!(newer(&error), "{error}");
+}
+
+/// Set in a process that cannot start threads: the directory of the devices.
+const WITHOUT_THREADS: &str = "FOREBAY_TEST_WITHOUT_THREADS";
+
+/// Calls itself in a process of its own, where threads want stacks that no machine has.
+#[test]
+fn a_start_that_gets_no_thread_leaves_headers_and_times() {
+    if let Some(directory) = std::env::var_os(WITHOUT_THREADS) {
+        let started = Engine::open(&config(Path::new(&directory), FIRST), EngineOptions::default());
+        let failed = matches!(started, Err(EngineError::System("start a thread", _)));
+        assert!(failed, "{started:?}");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    first_run(directory.path(), false);
+    let store = directory.path().join("a.img");
+    let found = || {
+        let header = *inspect_backing(&store).unwrap().state;
+        let modified = store.metadata().unwrap().modified().unwrap();
+        (header.update, HeaderFields { update: 0, ..header }, modified)
+    };
+    let before = found();
+    let starved = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "changed::a_start_that_gets_no_thread_leaves_headers_and_times"])
+        .env(WITHOUT_THREADS, directory.path())
+        .env("RUST_MIN_STACK", (1_u64 << 50).to_string())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&starved.stdout);
+    assert!(starved.status.success() && said.contains("1 passed"), "{said}");
+    let (update, header, modified) = found();
+    assert_eq!(update, before.0 + 2, "the start was announced, and taken back");
+    assert_eq!((header, modified), (before.1, before.2));
 }
 
 #[test]
