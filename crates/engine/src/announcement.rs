@@ -121,7 +121,7 @@ mod tests {
         config.volume.iter().map(open).collect()
     }
 
-    /// The same, with headers that say how an earlier run left them, long ago.
+    /// Three stores with headers that say how an earlier run left them, long ago.
     fn left(directory: &Path) -> Vec<Store> {
         let mut stores = open(directory);
         for (store, flash_uuid) in stores.iter_mut().zip([[7; 16], [8; 16], [7; 16]]) {

@@ -277,7 +277,7 @@ struct Made {
     arena: Arena,
     tape: Option<Recorder>,
     notice: Option<file::Notice>,
-    /// Of the stores, by volume number.
+    /// Where the stores have holes, by volume number.
     holes: Vec<Option<Arc<dyn Holes>>>,
 }
 

@@ -160,7 +160,8 @@ impl Model {
                 }
             }
             (Phase::Off, 6) if !self.header.dirty => {
-                if !self.write(HeaderChange::Release, fails)? {
+                let released = self.write(HeaderChange::Release, fails)?;
+                if !released {
                     self.crash(one);
                 }
             }
@@ -197,7 +198,9 @@ impl Model {
             (Phase::Serving, 0..=1) if self.marks_dirty && !self.failed => self.newer = true,
             (Phase::Serving, 2) => self.newer = false,
             (Phase::Serving, 3) => {
-                if self.write(HeaderChange::Stamp { stamp: self.stamp(), release: false }, fails)? {
+                let stamp = HeaderChange::Stamp { stamp: self.stamp(), release: false };
+                let stamped = self.write(stamp, fails)?;
+                if stamped {
                     self.note();
                 }
             }
@@ -264,7 +267,7 @@ fn the_model_reaches_every_phase_with_newer_data() {
         random =
             random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let bits = random >> 33;
-        let (what, fails) = ((bits % 10) as u8, bits / 10 % 8 == 0);
+        let (what, fails) = ((bits % 10) as u8, (bits / 10).is_multiple_of(8));
         let step = Step { what, fails, one: bits & (1 << 20) != 0, other: bits & (1 << 21) != 0 };
         // (Each tier has another identity, of which there are 255.)
         if model.tier.0[0] == u8::MAX {
