@@ -9,7 +9,7 @@ use forebay_device::memory::{CutStyle, DeviceOptions, Happening, MemoryDevices, 
 use forebay_device::{AlignedBuffer, Arena, Executor, HugePages, OwnedRequests, Verb};
 use forebay_effect::{Device, IoError, Outcome, RequestId};
 use forebay_flash::sabotage::Sabotage;
-use forebay_flash::{BatchSequence, LogError, RecoveryReport, Stamp, StoreStamp};
+use forebay_flash::{HeaderChange, LogError, RecoveryReport, Stamp, StoreHeader, StoreStamp};
 
 use crate::lookout::Lookout;
 use crate::oracle::WriteId;
@@ -53,7 +53,7 @@ pub struct World {
     pub watch: Option<Watch>,
     watched: bool,
     /// By volume: the header of its store, where stores have them.
-    pub headers: Vec<Header>,
+    pub headers: Vec<StoreHeader>,
     /// By volume: the number of the newest stamp that the cache was told of in this life.
     pub answered: Vec<u64>,
     /// Stamps on their way to the headers.
@@ -63,34 +63,6 @@ pub struct World {
     happenings: Vec<Happening>,
     /// Hears of device operations as they complete.
     pub trace: Option<fn(&str)>,
-}
-
-/// What matters of the header of a backing store.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Header {
-    /// Number of the stamp.
-    pub number: u64,
-    /// What it says.
-    pub stamp: Stamp,
-    /// Whether the store alone is not the truth.
-    pub dirty: bool,
-    /// Whether nothing that flash holds counts.
-    pub released: bool,
-    /// Whether it is that of an older copy, which was not accepted yet.
-    pub older: bool,
-}
-
-impl Header {
-    /// Takes a stamp.
-    pub fn put(&mut self, stamp: Stamp, release: bool) {
-        if release {
-            (self.released, self.dirty) = (true, false);
-        }
-        match self.older {
-            true => self.stamp = self.stamp.max(Stamp { complete: BatchSequence::NONE, ..stamp }),
-            false => (self.number, self.stamp) = (self.number + 1, self.stamp.max(stamp)),
-        }
-    }
 }
 
 /// What a start found on flash.
@@ -283,7 +255,7 @@ impl World {
 
     /// From now on stores have headers, and keep stamps there. Call it before the first start.
     pub fn keep_stamps(&mut self) {
-        self.headers = vec![Header::default(); self.volumes.len()];
+        self.headers = vec![StoreHeader::default(); self.volumes.len()];
         self.answered = vec![0; self.volumes.len()];
         self.cache = self.fresh();
     }
@@ -296,11 +268,21 @@ impl World {
 
     /// What the headers tell a start.
     pub fn store_stamps(&self) -> Vec<StoreStamp> {
-        let store = |(index, h): (usize, &Header)| {
-            let Header { number, stamp, dirty, released, .. } = *h;
-            StoreStamp { volume: Volume(index as u32), number, stamp, whole: !dirty, released }
-        };
-        self.headers.iter().enumerate().map(store).collect()
+        let headers = self.headers.iter().enumerate();
+        headers.map(|(index, header)| header.store_stamp(Volume(index as u32))).collect()
+    }
+
+    /// Writes the headers of all stores.
+    pub fn write_headers(&mut self, change: impl Fn(&StoreHeader) -> HeaderChange) {
+        for header in &mut self.headers {
+            *header = header.after(&change(header));
+        }
+    }
+
+    /// Writes a stamp that was ordered.
+    fn write_stamp(&mut self, volume: Volume, stamp: Stamp, release: bool) {
+        let header = &mut self.headers[volume.index()];
+        *header = header.after(&HeaderChange::Stamp { stamp, release });
     }
 
     /// Some headers are written, or cannot be; true if stamps had been ordered.
@@ -318,12 +300,12 @@ impl World {
         };
         for (volume, stamp, release) in self.ordered.drain(..some).collect::<Vec<_>>() {
             let fails = self.header_faults && choices.one_in(4);
-            let header = &mut self.headers[volume.0 as usize];
             // What failed may be there.
             if !fails || choices.choose(2) == 1 {
-                header.put(stamp, release);
+                self.write_stamp(volume, stamp, release);
             }
-            numbers.push((volume, if fails { 0 } else { header.number }));
+            let number = self.headers[volume.index()].stamp_number;
+            numbers.push((volume, if fails { 0 } else { number }));
         }
         for &(volume, number) in numbers.iter().filter(|(_, number)| *number != 0) {
             self.answered[volume.0 as usize] = number;
@@ -349,7 +331,7 @@ impl World {
     pub fn settle_headers(&mut self, choices: &mut dyn Choices) {
         for (volume, stamp, release) in std::mem::take(&mut self.ordered) {
             if choices.choose(2) == 1 {
-                self.headers[volume.0 as usize].put(stamp, release);
+                self.write_stamp(volume, stamp, release);
             }
         }
     }

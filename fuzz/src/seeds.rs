@@ -15,6 +15,7 @@ use forebay_cache::CacheConfig;
 use forebay_config::{BackingLayout, Config};
 use forebay_engine::backing_header::{BackingHeader, COPY_BYTES};
 use forebay_engine::{Engine, EngineOptions, StopMode, Submission, cache_config};
+use forebay_flash::{HeaderFields, StoreHeader};
 use forebay_plan::Catalogue;
 use forebay_trace::{FORMATS, Metadata, ParquetTraceWriter, Record, Spec, Synth};
 
@@ -34,15 +35,20 @@ fn lines<const N: usize>(texts: [&str; N]) -> Seeds {
 
 /// Headers of stores.
 pub fn backing_header() -> Seeds {
-    let mut header = BackingHeader::new(BackingLayout::Offset, *b"store-0123456789", 1 << 30);
+    let uuid = *b"store-0123456789";
+    let header = |layout, fields| {
+        let state = StoreHeader::from_fields(HeaderFields { data_bytes: 1 << 30, ..fields });
+        BackingHeader { layout, uuid, state: state.expect("the numbers are low") }.encode()
+    };
     let none = [0; COPY_BYTES];
-    let first = [header.encode(), none].concat();
-    header.bind(*b"flash-0123456789");
-    (header.update, header.generation, header.dirty) = (1, 1, true);
-    let second = [none, header.encode()].concat();
-    let older = header.encode();
-    (header.update, header.layout, header.released) = (2, BackingLayout::Tail, true);
-    let both = [header.encode(), older].concat();
+    let first = [header(BackingLayout::Offset, HeaderFields::default()), none].concat();
+    let flash_uuid = *b"flash-0123456789";
+    let dirty =
+        HeaderFields { update: 1, generation: 1, flash_uuid, dirty: true, ..Default::default() };
+    let older = header(BackingLayout::Offset, dirty);
+    let second = [none, older].concat();
+    let released = HeaderFields { update: 2, released: true, ..dirty };
+    let both = [header(BackingLayout::Tail, released), older].concat();
     named([("first", &first[..]), ("second", &second[..]), ("both", &both[..])])
 }
 

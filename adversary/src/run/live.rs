@@ -5,6 +5,7 @@ use forebay_cache::{Acknowledge, WritePolicy};
 use forebay_device::choices::Choices;
 use forebay_device::memory::FaultRates;
 use forebay_effect::{Device, IoError, Outcome, RequestId};
+use forebay_flash::HeaderChange;
 
 use super::after::End;
 use super::{Expect, Runner};
@@ -96,7 +97,7 @@ impl Runner<'_> {
             self.tell(|| format!("switch to {policy:?}, {acknowledge:?}"));
             if policy.write_back {
                 // As an engine does, first of all.
-                self.world.headers.iter_mut().for_each(|h| h.dirty = true);
+                self.world.write_headers(|_| HeaderChange::MarkDirty);
             }
             self.world.set_policy(policy, acknowledge);
             let blocks = self.scenario.config.dram_blocks;

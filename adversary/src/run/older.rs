@@ -12,13 +12,16 @@ use forebay_block::Volume;
 use forebay_device::choices::Choices;
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
-use forebay_flash::{BatchSequence, Older, SEAL_BYTES, Sealed, SuperblockGeneration};
+use forebay_flash::{
+    BatchSequence, HeaderChange, Older, SEAL_BYTES, Sealed, Stamp, StoreHeader,
+    SuperblockGeneration,
+};
 
 use super::others::TURNS_MAX;
 use super::{Runner, Share};
 use crate::oracle::{Oracle, Value};
 use crate::sectors::values_of;
-use crate::world::{Found, Header};
+use crate::world::Found;
 
 /// Copies that are kept of a life.
 const COPIES_MAX: usize = 8;
@@ -29,7 +32,7 @@ struct Copy {
     device: Device,
     image: Vec<u8>,
     /// The header of a store.
-    header: Header,
+    header: StoreHeader,
     /// What flash held: the newest durable batch, if known, and the generation of the superblock.
     held: (Option<BatchSequence>, SuperblockGeneration),
 }
@@ -50,7 +53,7 @@ struct Attack {
     device: Device,
     /// What the device held.
     newer: Vec<u8>,
-    header: Header,
+    header: StoreHeader,
     /// A start has to notice.
     must: bool,
     /// One was cut short.
@@ -104,7 +107,7 @@ impl Runner<'_> {
             Device::Flash => {
                 let watch = self.world.watch.as_ref();
                 let held = (watch.and_then(|w| w.newest_durable()), self.generation(&image));
-                Copy { device, image, header: Header::default(), held }
+                Copy { device, image, header: StoreHeader::default(), held }
             }
             Device::Backing(v) => {
                 let header = self.world.headers[v.0 as usize];
@@ -137,7 +140,7 @@ impl Runner<'_> {
         let Some(superblock) = self.superblock(flash) else { return false };
         let bound = superblock.bindings.iter().find(|b| b.volume == *v);
         header.dirty
-            && bound.is_some_and(|b| header.number < b.stamp)
+            && bound.is_some_and(|b| header.stamp_number < b.stamp)
             && superblock.tail_batch <= header.stamp.complete.next()
     }
 
@@ -156,17 +159,18 @@ impl Runner<'_> {
         let newer = self.world.executor.devices().contents(device).to_vec();
         let (former, must) = match device {
             Device::Flash => {
-                let seen = |h: &Header| {
+                let seen = |h: &StoreHeader| {
                     held.0.is_some_and(|end| h.stamp.seen > end) || h.stamp.generation > held.1
                 };
-                (Header::default(), self.world.headers.iter().any(seen))
+                (StoreHeader::default(), self.world.headers.iter().any(seen))
             }
             Device::Backing(v) => {
                 let v = v.0 as usize;
                 let noted = self.older.noted.get(v).copied().unwrap_or(0);
-                let older = Header { older: self.is_noted(v, header.number), ..header };
+                let mut older = header;
+                older.take_for_older(self.is_noted(v, header.stamp_number));
                 let former = std::mem::replace(&mut self.world.headers[v], older);
-                (former, header.number < noted)
+                (former, header.stamp_number < noted)
             }
         };
         self.tell(|| {
@@ -262,11 +266,16 @@ impl Runner<'_> {
             || self.world.cache.dirty_blocks() > 0;
         for (v, header) in self.world.headers.iter_mut().enumerate() {
             let bound = report.bindings.iter().find(|b| b.volume.index() == v);
-            header.number = header.number.max(bound.map_or(0, |b| b.stamp)) + 1;
-            (header.dirty, header.older, header.released) = (dirty, false, false);
-            if report.outdated.contains(&(Volume(v as u32), Older::Flash)) {
-                header.stamp = now;
-            }
+            let log_is_older = report.outdated.contains(&(Volume(v as u32), Older::Flash));
+            *header = header.after(&HeaderChange::Open {
+                // (There is no other tier, and its epochs are of no interest here.)
+                tier: header.flash_uuid,
+                epoch: header.flash_epoch,
+                noted: bound.map_or(0, |b| b.stamp),
+                instead: log_is_older.then_some(now),
+                dirty,
+                released: false,
+            });
         }
         if !report.completing.is_empty() {
             self.world.cache.completed();
@@ -354,10 +363,7 @@ impl Runner<'_> {
         while self.world.write_stamps(&mut self.choices) {}
         let whole = self.world.cache.dirty_blocks() == 0;
         let stamp = self.world.cache.stamp_now(whole);
-        for header in &mut self.world.headers {
-            header.put(stamp, false);
-            header.dirty &= !whole;
-        }
+        self.leave_headers(whole, stamp);
         if errors && self.choices.choose(4) == 3 {
             return Ok(());
         }
@@ -365,10 +371,20 @@ impl Runner<'_> {
         self.seal_headers(patience).map(|_| ())
     }
 
+    fn leave_headers(&mut self, whole: bool, stamp: Stamp) {
+        self.world.write_headers(|header| HeaderChange::Leave {
+            whole,
+            released: header.released,
+            fingerprint: [0; 16],
+            data_bytes: header.data_bytes,
+            stamp,
+        });
+    }
+
     fn seal_headers(&mut self, patience: u32) -> Result<bool, String> {
         let headers = self.world.headers.iter().enumerate();
-        let seal = |(index, h): (usize, &Header)| {
-            let (volume, stamp) = (Volume(index as u32), h.number);
+        let seal = |(index, header): (usize, &StoreHeader)| {
+            let (volume, stamp) = (Volume(index as u32), header.stamp_number);
             Sealed { volume, seal: [0; SEAL_BYTES], distrust: false, stamp }
         };
         let sealed = headers.map(seal).collect();
@@ -397,14 +413,11 @@ impl Runner<'_> {
         }
         let stamp = self.world.cache.stamp_now(true);
         let dirty = self.world.headers.iter().any(|h| h.dirty);
-        for header in &mut self.world.headers {
-            header.put(stamp, false);
-            header.dirty = false;
-        }
+        self.leave_headers(true, stamp);
         if self.seal_headers(TURNS_MAX)? {
             self.copy_one();
         }
-        self.world.headers.iter_mut().for_each(|h| h.dirty = dirty);
+        self.world.write_headers(|_| HeaderChange::Withdraw { dirty });
         self.hear()
     }
 }

@@ -22,16 +22,31 @@
 //! | 120 | 8 | number of the stamp: +1 for each |
 //! | 128 | 384 | zeroes |
 //!
-//! **Dirty** is set durably before the first write of a run may be acknowledged without being on
-//! the store, and cleared at a stop that destaged everything. **Opening** is set before the
-//! flash tier is formatted or begins a new epoch, and cleared after; it tells a crash in between
-//! from a tier that is older than the store. **Released** says that the store was given away: what
-//! the flash tier holds of it does not count. The fingerprint is that of `fingerprint.rs`. (Version 1 had
-//! neither.) The stamp is `forebay_flash::Stamp`. (Headers from before there were stamps have
-//! zeroes there.)
+//! What the values mean, and when each may change, is in [`StoreHeader`]; this module has the bytes.
+//! **Dirty**: newer data may be on the flash tier. **Opening**: the tier may not have reached the
+//! epoch. **Released**: the store was given away, and what the tier holds of it does not count. The
+//! fingerprint is that of `fingerprint.rs`, and the stamp is `forebay_flash::Stamp`. (Version 1 had
+//! neither of them, and no *released*. Headers from before there were stamps have zeroes there.)
+//!
+//! A copy whose checksum is right was written whole. If it says what no version writes, it is neither
+//! torn nor an old copy that a newer one replaces: the header is refused as
+//! [impossible](HeaderError::Impossible). The other copy, which is older, might call the store clean.
+//!
+//! - Versions count from 1, and layouts are 1 or 2. Another layout would put the data elsewhere.
+//! - A flag that this version does not know may say that the store lacks data.
+//! - All counts are below 2^62, like the log's. Higher ones would overflow, or never be outdone.
+//! - Version 1 wrote zeroes behind byte 80, and no third flag.
+//! - The 384 bytes at the end are ignored: a later version may use them for what this one need not
+//!   know, as stamps were added.
+//! - A stamp whose `complete` exceeds `seen` is accepted. Each value is compared with the log's own,
+//!   and not with the other.
+
+use core::ops::Deref;
 
 use forebay_config::BackingLayout;
-use forebay_flash::{BatchSequence, Stamp, SuperblockGeneration};
+use forebay_flash::{
+    BatchSequence, HeaderChange, HeaderFields, Stamp, StoreHeader, SuperblockGeneration,
+};
 
 /// Bytes of the header area, at the start or the end of the store.
 pub const AREA_BYTES: u64 = 1 << 20;
@@ -42,40 +57,29 @@ pub const COPY_OFFSETS: [u64; 2] = [0, AREA_BYTES / 2];
 const MAGIC: [u8; 8] = *b"FOREBACK";
 const VERSION: u16 = 2;
 const CHECKED_BYTES: usize = 512;
+/// Bytes that version 1 used.
+const VERSION_1_BYTES: usize = 80;
 const DIRTY: u8 = 1;
 const OPENING: u8 = 2;
 const RELEASED: u8 = 4;
 
-/// A header, decoded.
+/// A header, decoded. The fields of its state can be read as if they were its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BackingHeader {
     /// `Offset` or `Tail`.
     pub layout: BackingLayout,
     /// UUID of the store.
     pub uuid: [u8; 16],
-    /// Number of this version of the header.
-    pub update: u64,
-    /// Number of times the store was opened.
-    pub generation: u64,
-    /// The flash tier it belongs to.
-    pub flash_uuid: [u8; 16],
-    /// The epoch of the flash tier when the store was last opened with it.
-    pub flash_epoch: u64,
-    /// Bytes of data.
-    pub data_bytes: u64,
-    /// Whether newer data may be elsewhere.
-    pub dirty: bool,
-    /// Whether the flash tier may not have reached `flash_epoch`.
-    pub opening: bool,
-    /// Whether the store was given away, or is used without a flash tier that has failed: no cached
-    /// data of it counts.
-    pub released: bool,
-    /// The fingerprint of the contents as Forebay left them; zeroes for none.
-    pub fingerprint: [u8; 16],
-    /// The store's stamp about its flash tier.
-    pub stamp: Stamp,
-    /// Number of that stamp; the flash tier notes it.
-    pub stamp_number: u64,
+    /// What changes while the store is used.
+    pub state: StoreHeader,
+}
+
+impl Deref for BackingHeader {
+    type Target = StoreHeader;
+
+    fn deref(&self) -> &StoreHeader {
+        &self.state
+    }
 }
 
 /// Why a header cannot be used.
@@ -91,6 +95,9 @@ pub enum HeaderError {
     /// Neither copy verifies.
     #[error("both copies of its header are damaged")]
     Damaged,
+    /// A copy is intact, but the named value is one that no version writes.
+    #[error("its header is intact, but has an impossible {0}")]
+    Impossible(&'static str),
     /// It is at the former end of the store.
     #[error("it was enlarged: its header (layout = \"tail\") is at byte {0}, at the old end")]
     Inside(u64),
@@ -102,21 +109,13 @@ pub enum HeaderError {
 impl BackingHeader {
     /// A new header for a store that has none.
     pub fn new(layout: BackingLayout, uuid: [u8; 16], data_bytes: u64) -> BackingHeader {
-        BackingHeader {
-            layout,
-            uuid,
-            update: 0,
-            generation: 0,
-            flash_uuid: [0; 16],
-            flash_epoch: 0,
-            data_bytes,
-            dirty: false,
-            opening: false,
-            released: false,
-            fingerprint: [0; 16],
-            stamp: Stamp::default(),
-            stamp_number: 0,
-        }
+        BackingHeader { layout, uuid, state: StoreHeader::new(data_bytes) }
+    }
+
+    /// The header after this change, to be written.
+    #[must_use]
+    pub fn after(&self, change: &HeaderChange) -> BackingHeader {
+        BackingHeader { state: self.state.after(change), ..*self }
     }
 
     /// One copy, to be written at [`BackingHeader::place`] of the area.
@@ -145,30 +144,6 @@ impl BackingHeader {
         bytes
     }
 
-    /// Binds the store to this flash tier: stamps of another tier do not count.
-    pub fn bind(&mut self, flash_uuid: [u8; 16]) {
-        if self.flash_uuid != flash_uuid {
-            (self.flash_uuid, self.stamp, self.stamp_number) = (flash_uuid, Stamp::default(), 0);
-        }
-    }
-
-    /// Keeps the higher of what the stamps have seen, even if the store is an older copy.
-    pub fn see(&mut self, stamp: Stamp) {
-        self.stamp = self.stamp.max(Stamp { complete: BatchSequence::NONE, ..stamp });
-    }
-
-    /// Takes a new stamp, and keeps the higher of what the stamps have seen.
-    pub fn put_stamp(&mut self, stamp: Stamp) {
-        self.stamp = self.stamp.max(stamp);
-        self.stamp_number += 1;
-    }
-
-    /// The store was accepted by a log that has noted stamp `noted`, to which an older copy of the
-    /// store is behind: from now on its stamp is the newest.
-    pub fn outdo(&mut self, noted: u64) {
-        self.stamp_number = self.stamp_number.max(noted) + 1;
-    }
-
     /// Where in the area this version of the header is written: the two copies alternate.
     pub fn place(&self) -> u64 {
         COPY_OFFSETS[(self.update % 2) as usize]
@@ -190,17 +165,19 @@ impl BackingHeader {
         }
         let newest = decoded.iter().filter_map(|d| d.as_ref().ok()).max_by_key(|h| h.update);
         if let Some(header) = newest {
-            // A copy of a newer format next to an older one: the newer version wrote last.
-            return match decoded.iter().find_map(|d| d.err().filter(|e| is_newer(*e))) {
+            // A whole copy that cannot be understood next to an older one: it may be the last that
+            // was written.
+            return match decoded.iter().find_map(|d| d.err().filter(|e| e.is_of_whole_copy())) {
                 Some(error) => Err(error),
                 None => Ok(Some(*header)),
             };
         }
-        let error = |wanted: fn(HeaderError) -> bool| {
-            decoded.iter().find_map(|d| d.err().filter(|e| wanted(*e)))
-        };
-        match error(is_newer).or_else(|| error(|e| e == HeaderError::Damaged)) {
-            Some(error @ HeaderError::Newer(_)) => Err(error),
+        let error =
+            |wanted: fn(&HeaderError) -> bool| decoded.iter().find_map(|d| d.err().filter(wanted));
+        let is_newer = |e: &HeaderError| matches!(e, HeaderError::Newer(_));
+        let whole = error(is_newer).or_else(|| error(HeaderError::is_of_whole_copy));
+        match whole.or_else(|| error(|e| *e == HeaderError::Damaged)) {
+            Some(error) if error.is_of_whole_copy() => Err(error),
             _ if blank => Ok(None),
             error => Err(error.unwrap_or(HeaderError::Foreign)),
         }
@@ -220,14 +197,10 @@ impl BackingHeader {
     /// # Errors
     /// If the tier is older than the store, or the store older than the tier.
     pub fn check_epoch(&self, epoch: u64) -> Result<(), EpochError> {
-        let before = self.flash_epoch.saturating_sub(u64::from(self.opening));
+        let (epochs, store) = (self.epochs(), self.flash_epoch);
         match epoch {
-            e if e < before => {
-                Err(EpochError::FlashOlder { flash: epoch, store: self.flash_epoch })
-            }
-            e if e > self.flash_epoch => {
-                Err(EpochError::StoreOlder { flash: epoch, store: self.flash_epoch })
-            }
+            flash if flash < *epochs.start() => Err(EpochError::FlashOlder { flash, store }),
+            flash if flash > *epochs.end() => Err(EpochError::StoreOlder { flash, store }),
             _ => Ok(()),
         }
     }
@@ -258,8 +231,12 @@ pub enum EpochError {
     },
 }
 
-fn is_newer(error: HeaderError) -> bool {
-    matches!(error, HeaderError::Newer(_))
+impl HeaderError {
+    /// Whether a copy was written whole, and says something that this version does not understand:
+    /// nothing else says how the store was left.
+    pub const fn is_of_whole_copy(&self) -> bool {
+        matches!(self, HeaderError::Newer(_) | HeaderError::Impossible(_))
+    }
 }
 
 /// Decodes a copy of a header, if it is intact.
@@ -278,10 +255,25 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<BackingHeader, HeaderError> {
     if version > VERSION {
         return Err(HeaderError::Newer(version));
     }
+    let impossible = |what| Err(HeaderError::Impossible(what));
+    let layout = match bytes[10] {
+        1 => BackingLayout::Offset,
+        2 => BackingLayout::Tail,
+        _ => return impossible("layout"),
+    };
+    let (flags, wrote) = match version {
+        0 => return impossible("version"),
+        1 => (DIRTY | OPENING, VERSION_1_BYTES),
+        _ => (DIRTY | OPENING | RELEASED, CHECKED_BYTES),
+    };
+    if bytes[11] & !flags != 0 {
+        return impossible("set of flags");
+    }
+    if bytes[wrote..].iter().any(|&byte| byte != 0) {
+        return impossible("fingerprint or stamp in version 1");
+    }
     let u64_at = |at| u64::from_le_bytes(array(bytes, at));
-    Ok(BackingHeader {
-        layout: if bytes[10] == 2 { BackingLayout::Tail } else { BackingLayout::Offset },
-        uuid: array(bytes, 16),
+    let state = StoreHeader::from_fields(HeaderFields {
         update: u64_at(32),
         generation: u64_at(40),
         flash_uuid: array(bytes, 48),
@@ -297,7 +289,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<BackingHeader, HeaderError> {
             generation: SuperblockGeneration(u64_at(112)),
         },
         stamp_number: u64_at(120),
-    })
+    });
+    let state = state.map_err(HeaderError::Impossible)?;
+    Ok(BackingHeader { layout, uuid: array(bytes, 16), state })
 }
 
 fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
@@ -311,12 +305,18 @@ mod tests {
     use super::*;
 
     fn header(update: u64) -> BackingHeader {
-        BackingHeader {
-            update,
+        with(HeaderFields { update, ..fields() })
+    }
+
+    fn fields() -> HeaderFields {
+        HeaderFields {
+            update: 1,
             generation: 9,
             flash_uuid: [3; 16],
             flash_epoch: 5,
+            data_bytes: 1 << 30,
             dirty: true,
+            opening: false,
             released: true,
             fingerprint: [5; 16],
             stamp: Stamp {
@@ -325,8 +325,21 @@ mod tests {
                 generation: SuperblockGeneration(0x33),
             },
             stamp_number: 0x34,
-            ..BackingHeader::new(BackingLayout::Tail, [7; 16], 1 << 30)
         }
+    }
+
+    fn with(fields: HeaderFields) -> BackingHeader {
+        let state = StoreHeader::from_fields(fields).expect("all numbers are low");
+        BackingHeader { state, ..BackingHeader::new(BackingLayout::Tail, [7; 16], 0) }
+    }
+
+    /// A copy with another byte, and a checksum that is right all the same.
+    fn bent(mut copy: [u8; COPY_BYTES], at: usize, byte: u8) -> [u8; COPY_BYTES] {
+        copy[at] = byte;
+        copy[12..16].fill(0);
+        let sum = crc32c::crc32c(&copy[..CHECKED_BYTES]);
+        copy[12..16].copy_from_slice(&sum.to_le_bytes());
+        copy
     }
 
     #[test]
@@ -343,7 +356,7 @@ mod tests {
         let mut expected = [0; 32];
         (expected[0], expected[8], expected[16], expected[24]) = (0x31, 0x32, 0x33, 0x34);
         assert_eq!(header(4).encode()[96..128], expected);
-        let before = BackingHeader { stamp: Stamp::default(), stamp_number: 0, ..header(4) };
+        let before = with(HeaderFields { stamp: Stamp::default(), stamp_number: 0, ..fields() });
         assert_eq!(before.encode()[96..512], [0; 416]);
         assert_eq!(decode(&before.encode()), Ok(before));
     }
@@ -368,7 +381,7 @@ mod tests {
 
     #[test]
     fn a_torn_first_copy_is_no_header_yet_and_data_beside_it_is_foreign() {
-        let first = BackingHeader { update: 1, ..header(1) };
+        let first = header(1);
         let (whole, at) = (first.encode(), first.place() as usize);
         let mut area = vec![0; AREA_BYTES as usize];
         area[at..at + 60].copy_from_slice(&whole[..60]);
@@ -385,10 +398,7 @@ mod tests {
         }
         area[at..at + COPY_BYTES].copy_from_slice(&whole);
         assert_eq!(newest(&area), Ok(Some(first)));
-        area[at + 8] = 3;
-        area[at + 12..at + 16].fill(0);
-        let sum = crc32c::crc32c(&area[at..at + 512]);
-        area[at + 12..at + 16].copy_from_slice(&sum.to_le_bytes());
+        area[at..at + COPY_BYTES].copy_from_slice(&bent(whole, 8, 3));
         assert_eq!(newest(&area), Err(HeaderError::Newer(3)), "whole, and not ours to overwrite");
     }
 
@@ -402,11 +412,7 @@ mod tests {
         assert_eq!(none, Err(HeaderError::Damaged));
         let none = BackingHeader::newest([&foreign, &foreign], false);
         assert_eq!(none, Err(HeaderError::Foreign));
-        let mut newer = header(6).encode();
-        newer[8] = 3;
-        newer[12..16].fill(0);
-        let sum = crc32c::crc32c(&newer[..512]);
-        newer[12..16].copy_from_slice(&sum.to_le_bytes());
+        let newer = bent(header(6).encode(), 8, 3);
         let found = BackingHeader::newest([&newer, &header(5).encode()], false);
         assert_eq!(found, Err(HeaderError::Newer(3)));
     }
@@ -417,9 +423,57 @@ mod tests {
         assert_eq!(open.check_epoch(5), Ok(()));
         assert!(matches!(open.check_epoch(4), Err(EpochError::FlashOlder { .. })));
         assert!(matches!(open.check_epoch(6), Err(EpochError::StoreOlder { .. })));
-        let opening = BackingHeader { opening: true, ..open };
+        let opening = with(HeaderFields { opening: true, ..fields() });
         assert_eq!(opening.check_epoch(4), Ok(()), "a crash before the tier's new epoch");
         assert_eq!(opening.check_epoch(5), Ok(()), "a crash after it");
         assert!(opening.check_epoch(3).is_err() && opening.check_epoch(6).is_err());
+    }
+    #[test]
+    fn an_intact_copy_that_says_what_no_version_writes_is_refused() {
+        let whole = header(6).encode();
+        let version_1 = bent(whole, 8, 1);
+        let old = {
+            let mut old = version_1;
+            old[80..].fill(0);
+            bent(old, 11, DIRTY | OPENING)
+        };
+        assert!(decode(&old).is_ok_and(|h| h.dirty && h.opening && !h.released));
+        for (copy, what) in [
+            (bent(whole, 8, 0), "version"),
+            (bent(whole, 10, 0), "layout"),
+            (bent(whole, 10, 3), "layout"),
+            (bent(whole, 11, 8), "set of flags"),
+            (bent(whole, 11, 128 | DIRTY), "set of flags"),
+            (bent(old, 11, RELEASED), "set of flags"),
+            (bent(version_1, 11, DIRTY), "fingerprint or stamp in version 1"),
+            (bent(old, 127, 1), "fingerprint or stamp in version 1"),
+            (bent(whole, 39, 0x40), "number of updates"),
+            (bent(whole, 47, 0x40), "generation"),
+            (bent(whole, 71, 0x40), "epoch"),
+            (bent(whole, 103, 0x40), "stamp"),
+            (bent(whole, 111, 0xFF), "stamp"),
+            (bent(whole, 119, 0x40), "stamp"),
+            (bent(whole, 127, 0x40), "number of the stamp"),
+        ] {
+            assert_eq!(decode(&copy), Err(HeaderError::Impossible(what)));
+        }
+        let reserved = decode(&bent(whole, 128, 1));
+        assert_eq!(reserved, Ok(header(6)), "a later version may need it");
+        let highest = HeaderFields { update: (1 << 62) - 1, ..fields() };
+        assert_eq!(decode(&with(highest).encode()), Ok(with(highest)));
+    }
+
+    #[test]
+    fn an_older_copy_does_not_stand_in_for_one_that_is_impossible() {
+        let (last, before) = (bent(header(6).encode(), 11, 8), header(5).encode());
+        let impossible = Err(HeaderError::Impossible("set of flags"));
+        assert_eq!(BackingHeader::newest([&last, &before], false), impossible);
+        assert_eq!(BackingHeader::newest([&last, &[0; 4096]], false), impossible);
+        // The very first copy of a store: not torn, so not taken for a new store.
+        let first = bent(header(1).encode(), 11, 8);
+        assert_eq!(BackingHeader::newest([&[0; 4096], &first], true), impossible);
+        let newer = bent(before, 8, 3);
+        let found = BackingHeader::newest([&last, &newer], false);
+        assert_eq!(found, Err(HeaderError::Newer(3)), "which says what to do");
     }
 }

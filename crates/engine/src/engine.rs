@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use forebay_block::{Nanos, PerVolume, Volume};
 use forebay_cache::{CacheStats, Notice, Open, VolumeStats};
 use forebay_config::Config;
-use forebay_flash::{LogError, LogStats, Older, Recovering as RecoveryProgress, RecoveryReport};
+use forebay_flash::{
+    HeaderChange, LogError, LogStats, Older, Recovering as RecoveryProgress, RecoveryReport,
+};
 
 use crate::clock::Clock;
 use crate::core::Life;
@@ -97,7 +99,7 @@ impl Engine {
             shared: Arc::new(opened.shared),
             reaper: None,
             stamper: None,
-            stores: Arc::new(Stores::new(opened.stores)),
+            stores: opened.announcement.stores(),
             volumes: opened.volumes,
             notices: opened.notices,
             recovery: None,
@@ -105,10 +107,8 @@ impl Engine {
             orders: Mutex::new(Orders::new(config)),
             news: Mutex::default(),
         };
-        if let Err(error) = engine.start_threads(config, options.one_at_a_time) {
-            engine.retract();
-            return Err(error);
-        }
+        engine.start_threads(config, options.one_at_a_time)?;
+        opened.announcement.begin();
         engine.start(options.one_at_a_time, opened.start);
         let started = engine.wait_started(|of_log| {
             let seconds = began.elapsed().as_secs_f64();
@@ -235,10 +235,7 @@ impl Engine {
     fn retract(&mut self) {
         // Nothing must write the header at the same time, and no store is waited for any more.
         self.end();
-        for (_, store) in self.stores.lock_all().iter_mut() {
-            // (Otherwise the next start does not count the times of the file.)
-            let _ = store.retract();
-        }
+        self.stores.retract();
     }
 
     /// Why the flash tier `path` cannot be used with these stores.
@@ -350,6 +347,7 @@ impl Engine {
     /// headers.
     fn mark_open(&mut self) -> Result<(), EngineError> {
         let flash = self.recovery.as_ref().map(|r| (r.uuid, r.epoch));
+        let (tier, epoch) = flash.unwrap_or_default();
         let core = self.shared.lock();
         let now = core.cache.stamp_now(false);
         let mut owed = PerVolume::filled(false, self.volumes.len());
@@ -368,21 +366,15 @@ impl Engine {
             // (What clients may no longer write can still be dirty.)
             let dirty = (marks_dirty && !store.read_only || owed[volume]) && !released;
             let bound = bindings.iter().find(|b| b.volume == volume);
-            store.older = false;
-            store.write_header(|header| {
-                header.outdo(bound.map_or(0, |b| b.stamp));
-                if outdated.contains(&(volume, Older::Flash)) {
-                    // What it has seen is gone, and owed to nobody.
-                    header.stamp = now;
-                }
-                let (uuid, epoch) = flash.unwrap_or_default();
-                header.bind(uuid);
-                header.flash_epoch = epoch;
-                header.generation += 1;
-                header.dirty = dirty;
+            let log_is_older = outdated.contains(&(volume, Older::Flash));
+            store.write_header(&HeaderChange::Open {
+                tier,
+                epoch,
+                noted: bound.map_or(0, |b| b.stamp),
+                instead: log_is_older.then_some(now),
+                dirty,
                 // A flash tier that has failed since it was opened owes it nothing any more.
-                (header.opening, header.released) = (false, released);
-                header.fingerprint = [0; 16];
+                released,
             })?;
         }
         Ok(())

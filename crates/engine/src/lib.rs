@@ -19,6 +19,7 @@
 //!   acknowledged without being on that store.
 
 mod allocation;
+mod announcement;
 pub mod backing_header;
 mod buffers;
 mod check;

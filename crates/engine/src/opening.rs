@@ -1,4 +1,6 @@
-//! Opening an engine: every check before anything is written.
+//! Opening an engine: every check before anything is written, and everything that may fail before the
+//! headers announce the start. Whatever ends a start after that drops its [`Announcement`], which
+//! takes the headers back.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,13 +12,14 @@ use forebay_cache::{Cache, CacheConfig, FlashConfig, Open, VOLUMES_MAX, VolumeCo
 use forebay_config::Config;
 use forebay_device::file::{self, Target};
 use forebay_device::nbd::NbdDevices;
-use forebay_device::{Arena, Devices, Doorbell, Executor, RealDevices, Shaped, uring};
+use forebay_device::{Arena, Devices, Doorbell, Executor, Holes, RealDevices, Shaped, uring};
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{Binding, FIRST_EPOCH, Geometry, LogError, StoreStamp};
 use forebay_model::Model;
 use forebay_setup::{available_memory, check_bookkeeping, check_machine, count_blocks};
 
+use crate::announcement::Announcement;
 use crate::backing_header::BackingHeader;
 use crate::clock::Clock;
 use crate::core::Core;
@@ -40,8 +43,7 @@ const LENT_BYTES_MAX: u32 = 8 << 20;
 /// The result of [`open`]; the machine is not started yet.
 pub(crate) struct Opened {
     pub shared: Shared,
-    /// By volume number.
-    pub stores: Vec<Store>,
+    pub announcement: Announcement,
     /// In the order of the configuration.
     pub volumes: Vec<VolumeDescription>,
     pub notices: Vec<EngineNotice>,
@@ -87,9 +89,9 @@ fn open_all(
 ) -> Result<Opened, EngineError> {
     let devices = open_devices(config, options, missing)?;
     let checked = check(config, options, devices)?;
-    let made = Made::new(options, &checked.machine)?;
+    let made = Made::new(options, &checked)?;
     let committed = commit(checked, options, missing)?;
-    assemble(options, committed, made)
+    Ok(assemble(options, committed, made))
 }
 
 /// The stores, in the order of the configuration, and the flash tier.
@@ -130,11 +132,16 @@ fn open_devices(
 
 /// The devices after all checks. Nothing has been written.
 struct Checked {
+    /// By volume number.
+    stores: Vec<Store>,
+    rest: Rest,
+}
+
+/// What a start needs besides the stores.
+struct Rest {
     /// Including values that it took from the flash tier.
     config: Config,
     machine: CacheConfig,
-    /// By volume number.
-    stores: Vec<Store>,
     flash: Option<FlashTier>,
     start: Open,
     /// In the order of the configuration.
@@ -189,7 +196,7 @@ fn check(
             EngineNotice::Changed { volume: store.name.clone(), path: store.path.clone(), released }
         }));
     }
-    Ok(Checked { config, machine, stores, flash, start, volumes, notices })
+    Ok(Checked { stores, rest: Rest { config, machine, flash, start, volumes, notices } })
 }
 
 /// The stores in the order of their volumes' numbers.
@@ -270,10 +277,15 @@ struct Made {
     arena: Arena,
     tape: Option<Recorder>,
     notice: Option<file::Notice>,
+    /// Where the stores have holes, by volume number.
+    holes: Vec<Option<Arc<dyn Holes>>>,
 }
 
 impl Made {
-    fn new(options: &EngineOptions, machine: &CacheConfig) -> Result<Made, EngineError> {
+    fn new(
+        options: &EngineOptions,
+        Checked { stores, rest: Rest { machine, .. } }: &Checked,
+    ) -> Result<Made, EngineError> {
         let system = |what| move |e| EngineError::System(what, e);
         let bell = Arc::new(Doorbell::new().map_err(system("make a doorbell"))?);
         let made = RealDevices::new(options.backend, uring::Options::default(), bell.clone());
@@ -282,21 +294,30 @@ impl Made {
         let spare = (LENT_BYTES_MAX / block_bytes).min(machine.frames());
         let arena = Arena::lending(machine.frames(), block_bytes, options.huge_pages, spare)?;
         let tape = options.tape.as_deref().map(|path| begin_tape(path, machine)).transpose()?;
-        Ok(Made { bell, devices, arena, tape, notice })
+        let holes = stores.iter().map(|store| match &store.target {
+            Some(Backing::Local(target)) => target.holes(),
+            Some(Backing::Remote { export, offset, .. }) => Ok(export.holes(*offset)),
+            None => Ok(None),
+        });
+        let holes = holes.collect::<Result<_, _>>();
+        let holes = holes.map_err(system("duplicate a file descriptor"))?;
+        Ok(Made { bell, devices, arena, tape, notice, holes })
     }
 }
 
 /// The checked devices, with the headers of their stores written.
-struct Committed(Checked);
+struct Committed {
+    announcement: Announcement,
+    rest: Rest,
+}
 
 /// The first writes: created files stay, and the stores' headers say that the flash tier is about
 /// to begin an epoch.
 fn commit(
-    mut checked: Checked,
+    Checked { mut stores, mut rest }: Checked,
     options: &EngineOptions,
     missing: &mut Vec<PathBuf>,
 ) -> Result<Committed, EngineError> {
-    let Checked { stores, flash, start, .. } = &mut checked;
     if let Some(watch) = &options.watch {
         for (number, store) in stores.iter_mut().enumerate() {
             store.watch(watch, Device::Backing(Volume(number as u32)));
@@ -309,44 +330,33 @@ fn commit(
         _ => None,
     });
     of_stores
-        .chain(flash.iter_mut().filter_map(|tier| tier.target.as_mut()))
+        .chain(rest.flash.iter_mut().filter_map(|tier| tier.target.as_mut()))
         .for_each(Target::keep);
     stores.iter_mut().try_for_each(Store::void_elsewhere)?;
-    if let Err(error) = announce(stores, start, flash.as_ref()) {
-        // (Where that fails, too, the next start does not count the times of the file.)
-        stores.iter_mut().for_each(|store| drop(store.retract()));
-        return Err(error);
-    }
-    Ok(Committed(checked))
+    let announcement = Announcement::write(stores, &rest.start, rest.flash.as_ref())?;
+    Ok(Committed { announcement, rest })
 }
 
-/// Assembles the engine.
+/// Assembles the engine. Nothing here can fail.
 fn assemble(
     options: &EngineOptions,
-    Committed(checked): Committed,
+    Committed { announcement, rest }: Committed,
     made: Made,
-) -> Result<Opened, EngineError> {
-    let Checked { config, machine, mut stores, mut flash, start, volumes, mut notices } = checked;
-    let Made { bell, devices, arena, tape, notice } = made;
+) -> Opened {
+    let Rest { config, machine, mut flash, start, volumes, mut notices } = rest;
+    let Made { bell, devices, arena, tape, notice, holes } = made;
     let mut devices = NbdDevices::new(devices, bell.clone());
     notices.extend(notice.map(EngineNotice::from));
-    let mut holes = Vec::new();
-    for (number, store) in stores.iter_mut().enumerate() {
+    let stores = announcement.stores();
+    for (volume, store) in stores.lock_all().iter_mut() {
         notices.extend(store.notices.drain(..).map(EngineNotice::from));
-        let device = Device::Backing(Volume(number as u32));
+        let device = Device::Backing(volume);
         match store.target.take() {
-            Some(Backing::Local(target)) => {
-                let found = target.holes();
-                holes.push(
-                    found.map_err(|e| EngineError::System("duplicate a file descriptor", e))?,
-                );
-                devices.inner_mut().add(device, target);
-            }
+            Some(Backing::Local(target)) => devices.inner_mut().add(device, target),
             Some(Backing::Remote { export, offset, size }) => {
-                holes.push(export.holes(offset));
                 devices.add(device, export, offset, size);
             }
-            None => holes.push(None),
+            None => {}
         }
     }
     if let Some(tier) = &mut flash {
@@ -363,15 +373,15 @@ fn assemble(
     executor.measure();
     let flash_path = flash.map(|f| f.path);
     let mut core = Core::new(executor, Cache::new(machine), tape);
-    for (number, store) in stores.iter().enumerate() {
-        let Store { size_bytes, read_only, priority, bypass, .. } = *store;
+    for (volume, store) in stores.lock_all().iter() {
+        let Store { size_bytes, read_only, priority, bypass, .. } = **store;
         core.attach(VolumeConfig { size_bytes, read_only, priority, bypass });
         if flash_path.is_some() && store.keeps_stamps() && !options.one_at_a_time {
-            core.keep_stamps(Volume(number as u32));
+            core.keep_stamps(volume);
         }
     }
     let shared = Shared::new(core, Clock::start(), bell, AllocationQueries::new(holes));
-    Ok(Opened { shared, stores, volumes, notices, flash_path, start })
+    Opened { shared, announcement, volumes, notices, flash_path, start }
 }
 
 fn describe(config: &Config, stores: &[Store], numbers: &[Volume]) -> Vec<VolumeDescription> {
@@ -559,7 +569,8 @@ fn mark_older(stores: &mut [Store], decision: &Decision, flash: Option<&FlashTie
     for (store, &number) in stores.iter_mut().zip(&decision.numbers) {
         let stamp = stamps.iter().find(|s| s.volume == number).map(|s| s.number);
         let bound = superblock.bindings.iter().find(|b| b.volume == number);
-        store.older = stamp.zip(bound).is_some_and(|(stamp, bound)| stamp < bound.stamp);
+        let older = stamp.zip(bound).is_some_and(|(stamp, bound)| stamp < bound.stamp);
+        store.header.iter_mut().for_each(|header| header.state.take_for_older(older));
     }
 }
 
@@ -604,41 +615,6 @@ fn numbers(superblock: &Superblock, stores: &[Store]) -> Result<Vec<Volume>, Str
         return Err(format!("it belongs to {} volumes, not {}", bound.len(), stores.len()));
     }
     Ok(numbers)
-}
-
-/// Before the flash tier begins its next epoch, every store notes that epoch and the tier: a tier
-/// that is about to be formatted must be found bound to the stores after a power cut.
-fn announce(
-    stores: &mut [Store],
-    start: &Open,
-    flash: Option<&FlashTier>,
-) -> Result<(), EngineError> {
-    let (tier, epoch) = match (start, flash.map(|f| &f.found)) {
-        (Open::Recover { .. }, Some(Found::Tier(superblock))) => {
-            (superblock.uuid, superblock.next_epoch())
-        }
-        (Open::Format { uuid, .. }, _) => (*uuid, FIRST_EPOCH),
-        (Open::Recover { .. }, _) => return Ok(()),
-    };
-    let (changed, sealed) = match start {
-        Open::Recover { changed, sealed, .. } => (&changed[..], *sealed),
-        Open::Format { .. } => (&[][..], false),
-    };
-    for (number, store) in stores.iter_mut().enumerate() {
-        // What says that others have used a store stays until the tier knows.
-        let keeps = sealed || changed.contains(&Volume(number as u32));
-        store.announce(|header| {
-            // What another tier held was found to be nothing, or given up.
-            header.dirty &= header.flash_uuid == tier;
-            header.bind(tier);
-            header.flash_epoch = epoch;
-            header.opening = true;
-            if !keeps {
-                header.fingerprint = [0; 16];
-            }
-        })?;
-    }
-    Ok(())
 }
 
 fn begin_tape(path: &Path, machine: &CacheConfig) -> Result<Recorder, EngineError> {

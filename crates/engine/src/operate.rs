@@ -12,6 +12,7 @@ use std::sync::{MutexGuard, PoisonError};
 use forebay_cache::{Combination, Notice};
 use forebay_config as words;
 use forebay_effect::IoError;
+use forebay_flash::HeaderChange;
 
 use crate::core::{Core, Life};
 use crate::engine::Engine;
@@ -179,7 +180,7 @@ impl Engine {
         let passes_through = self.pass_through(&stores);
         for (volume, store) in stores.iter_mut() {
             if !store.read_only && !passes_through[volume] {
-                store.write_header(|header| header.dirty = true)?;
+                store.write_header(&HeaderChange::MarkDirty)?;
             }
         }
         orders.marks_dirty = true;

@@ -7,6 +7,7 @@ use forebay_block::Volume;
 use forebay_device::file::DirectIo;
 use forebay_device::{Backend, HugePages};
 
+use crate::backing_header::HeaderError;
 use crate::watch::Watch;
 
 /// How an engine is opened, apart from the properties of the cache.
@@ -50,6 +51,18 @@ pub(crate) struct GiveUp {
     pub headers: bool,
     /// Also such headers of stores whose newest data are elsewhere.
     pub dirty: bool,
+}
+
+impl GiveUp {
+    /// Whether a header with this error may be overwritten. What an intact one says is not known: the
+    /// store may not be whole, and a newer version can read it.
+    pub fn covers(self, error: HeaderError) -> bool {
+        match error {
+            HeaderError::Newer(_) => false,
+            HeaderError::Impossible(_) => self.dirty,
+            _ => self.headers,
+        }
+    }
 }
 
 /// How a stop treats dirty data.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use forebay_block::{PerVolume, Volume};
 use forebay_cache::Notice;
 use forebay_effect::Outcome;
-use forebay_flash::{SEAL_BYTES, Sealed};
+use forebay_flash::{HeaderChange, SEAL_BYTES, Sealed};
 
 use crate::core::{Life, Quiesced};
 use crate::engine::{Engine, StoreState};
@@ -265,15 +265,13 @@ impl Engine {
             let size = store.size_bytes;
             // Without flash, no later run has anything cached that could be out of date.
             let noted = print.filter(|_| self.has_flash).map_or([0; 16], Fingerprint::bytes);
-            store.write_header(|header| {
-                if left != StoreState::Dirty {
-                    (header.dirty, header.opening) = (false, false);
-                }
+            store.write_header(&HeaderChange::Leave {
+                whole: left != StoreState::Dirty,
                 // What flash holds of a volume that passes through is void, whatever becomes of flash.
-                header.released = left == StoreState::Released || passes_through[volume];
-                header.fingerprint = noted;
-                header.data_bytes = size;
-                header.put_stamp(stamp);
+                released: left == StoreState::Released || passes_through[volume],
+                fingerprint: noted,
+                data_bytes: size,
+                stamp,
             })?;
             let Some(print) = print else {
                 notes.push(None);
@@ -352,7 +350,7 @@ impl Engine {
         let passes_through = self.pass_through(&stores);
         for (volume, store) in stores.iter_mut() {
             let dirty = orders.marks_dirty && !store.read_only && !passes_through[volume];
-            store.write_header(|header| (header.dirty, header.fingerprint) = (dirty, [0; 16]))?;
+            store.write_header(&HeaderChange::Withdraw { dirty })?;
             // Should this be tried again, the file's new times are no sign of others.
             if let Some(note) = orders.notes.as_mut().and_then(|notes| notes[volume].as_mut()) {
                 note.times = store.times()?;

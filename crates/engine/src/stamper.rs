@@ -12,9 +12,8 @@ use std::time::{Duration, Instant};
 
 use forebay_block::Volume;
 use forebay_config::Config;
-use forebay_flash::{Older, Stamp};
+use forebay_flash::{HeaderChange, Older, Stamp};
 
-use crate::backing_header::BackingHeader;
 use crate::core::Core;
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -164,16 +163,6 @@ fn write_ordered(
 /// Writes a stamp and returns its number when it is durable. Returns 0 if it could not be written;
 /// the machine treats that as a failed write.
 fn write(store: &mut Store, stamp: Stamp, release: bool) -> u64 {
-    let put = match store.older {
-        // Until it is complete, a start has to find it as it is.
-        true => BackingHeader::see,
-        false => BackingHeader::put_stamp,
-    };
-    let written = store.write_header(|header| {
-        put(header, stamp);
-        if release {
-            (header.released, header.dirty) = (true, false);
-        }
-    });
+    let written = store.write_header(&HeaderChange::Stamp { stamp, release });
     if written.is_ok() { store.stamp_number() } else { 0 }
 }

@@ -10,7 +10,7 @@ use forebay_config::{BackingLayout, Volume};
 use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
 use forebay_device::nbd::Export;
 use forebay_effect::Device;
-use forebay_flash::{Seal, StoreStamp};
+use forebay_flash::{HeaderChange, Seal, StoreHeader, StoreStamp};
 
 use crate::backing_header::{AREA_BYTES, BackingHeader, COPY_BYTES, COPY_OFFSETS, HeaderError};
 use crate::error::EngineError;
@@ -42,8 +42,6 @@ pub(crate) struct Store {
     pub header: Option<BackingHeader>,
     /// Whether the header exists on the store.
     pub known: bool,
-    /// Whether it is an older copy of itself that has not been accepted yet.
-    pub older: bool,
     /// Accesses the store directly, not through the devices.
     area: HeaderArea,
     /// Where the header is.
@@ -70,7 +68,7 @@ pub(crate) enum Backing {
 /// A header before a start was announced, and when the file was last modified before and after.
 #[derive(Debug)]
 struct Announced {
-    header: BackingHeader,
+    former: StoreHeader,
     times: Option<(SystemTime, SystemTime)>,
 }
 
@@ -110,7 +108,7 @@ impl Store {
             store.check_end(volume, total, area_at, give_up)?;
         }
         match area_at {
-            Some(at) => store.open_header(volume, at, give_up.headers)?,
+            Some(at) => store.open_header(volume, at, give_up)?,
             None => store.uuid = identity(&store.path)?,
         }
         Ok(store)
@@ -138,7 +136,7 @@ impl Store {
         store.check_elsewhere(volume, export.size(), area_at, give_up)?;
         store.check_end(volume, export.size(), area_at, give_up)?;
         match area_at {
-            Some(at) => store.open_header(volume, at, give_up.headers)?,
+            Some(at) => store.open_header(volume, at, give_up)?,
             // An address is all that is known of it.
             None => store.uuid = identity_of(&volume.backing),
         }
@@ -168,7 +166,6 @@ impl Store {
             notices: Vec::new(),
             header: None,
             known: false,
-            older: false,
             area,
             header_at: None,
             data_at: plan.data_at,
@@ -187,20 +184,14 @@ impl Store {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn write_header(
-        &mut self,
-        change: impl FnOnce(&mut BackingHeader),
-    ) -> Result<(), EngineError> {
+    pub fn write_header(&mut self, change: &HeaderChange) -> Result<(), EngineError> {
         let (Some(header), Some(at)) = (&mut self.header, self.header_at) else {
             return Ok(());
         };
-        let mut next = *header;
-        change(&mut next);
-        next.update += 1;
+        let next = header.after(change);
         let written = self.area.write(&next.encode(), at + next.place());
         if let Err(source) = written {
-            // It may be there all the same: no other stamp may have its number.
-            header.stamp_number = header.stamp_number.max(next.stamp_number);
+            header.state.not_written(&next.state);
             return Err(io_error("write the header of", &self.path, source));
         }
         *header = next;
@@ -212,13 +203,14 @@ impl Store {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn announce(&mut self, change: impl FnOnce(&mut BackingHeader)) -> Result<(), EngineError> {
+    pub fn announce(&mut self, change: &HeaderChange) -> Result<(), EngineError> {
         let (known, former) = (self.known && self.keeps_stamps(), self.header);
         let before = self.modified()?;
         self.write_header(change)?;
         let after = self.modified()?;
         let times = before.zip(after);
-        self.announced = former.filter(|_| known).map(|header| Announced { header, times });
+        self.announced =
+            former.filter(|_| known).map(|header| Announced { former: header.state, times });
         Ok(())
     }
 
@@ -229,7 +221,7 @@ impl Store {
     /// # Errors
     /// If the header cannot be written, or the times cannot be read.
     pub fn retract(&mut self) -> Result<(), EngineError> {
-        let Some(Announced { header: former, times }) = self.announced.take() else {
+        let Some(Announced { former, times }) = self.announced.take() else {
             return Ok(());
         };
         // (The times stay if somebody else has written meanwhile.)
@@ -239,7 +231,7 @@ impl Store {
         if restore(&self.area).is_err() {
             return Ok(());
         }
-        self.write_header(|header| *header = BackingHeader { update: header.update, ..former })?;
+        self.write_header(&HeaderChange::Retract { former })?;
         restore(&self.area).map_err(|source| io_error("set the times of", &self.path, source))?;
         self.sync_times()
     }
@@ -261,9 +253,7 @@ impl Store {
     /// The stamp of the store as this volume, for a start with this flash tier, if it keeps one.
     pub fn stamp(&self, volume: forebay_block::Volume, flash_uuid: [u8; 16]) -> Option<StoreStamp> {
         let known = self.header.filter(|_| self.known && self.keeps_stamps());
-        let BackingHeader { stamp_number: number, stamp, dirty, released, .. } =
-            known.filter(|h| h.flash_uuid == flash_uuid)?;
-        Some(StoreStamp { volume, number, stamp, whole: !dirty, released })
+        Some(known.filter(|h| h.flash_uuid == flash_uuid)?.store_stamp(volume))
     }
 
     /// The fingerprint of the first `size` bytes of the volume.
@@ -357,9 +347,11 @@ impl Store {
         for at in header_places(total).into_iter().filter(|&at| Some(at) != own) {
             let (found, dirty) = match find_header(&read(at)?) {
                 Ok(Some(header)) => (header.layout.to_string(), header.dirty),
-                Err(error @ HeaderError::Newer(_)) => {
-                    let (volume, path) = (volume.name.clone(), self.path.clone());
-                    return Err(EngineError::Header { volume, path, error });
+                Err(error) if error.is_of_whole_copy() => {
+                    let given_up = give_up.covers(error) && !self.read_only;
+                    self.refuse_unless(given_up, volume, error)?;
+                    void.push(at);
+                    continue;
                 }
                 _ => continue,
             };
@@ -390,7 +382,8 @@ impl Store {
         let Some(own) = own.filter(|_| volume.layout == BackingLayout::Tail) else { return Ok(()) };
         let unread = |e| io_error("read", &self.path, e);
         let here = find_header(&self.area.read(own).map_err(unread)?);
-        if matches!(here, Ok(Some(_)) | Err(HeaderError::Newer(_))) {
+        // (It is judged as the header of the store.)
+        if matches!(here, Ok(Some(_))) || here.is_err_and(|error| error.is_of_whole_copy()) {
             return Ok(());
         }
         let searched = search(&self.area, total, self.size_bytes, own).map_err(unread)?;
@@ -425,18 +418,21 @@ impl Store {
         Ok(())
     }
 
-    fn open_header(&mut self, volume: &Volume, at: u64, format: bool) -> Result<(), EngineError> {
+    fn open_header(
+        &mut self,
+        volume: &Volume,
+        at: u64,
+        give_up: GiveUp,
+    ) -> Result<(), EngineError> {
         let bytes = self.area.read(at).map_err(|e| io_error("read", &self.path, e))?;
         let found = find_header(&bytes);
         let header = match found {
             Ok(Some(header)) => header,
             Ok(None) => self.new_header(volume)?,
-            // (What a newer version says is not known: the store may not be whole.)
-            Err(error) if !format || matches!(error, HeaderError::Newer(_)) => {
-                let (volume, path) = (volume.name.clone(), self.path.clone());
-                return Err(EngineError::Header { volume, path, error });
+            Err(error) => {
+                self.refuse_unless(give_up.covers(error), volume, error)?;
+                self.new_header(volume)?
             }
-            Err(_) => self.new_header(volume)?,
         };
         self.known = matches!(found, Ok(Some(_)));
         if header.layout != volume.layout {
@@ -464,6 +460,17 @@ impl Store {
             header.uuid = self.uuid;
         }
         Ok(())
+    }
+
+    /// Refuses a header that cannot be used, unless it is given up.
+    fn refuse_unless(
+        &self,
+        given_up: bool,
+        volume: &Volume,
+        error: HeaderError,
+    ) -> Result<(), EngineError> {
+        let (volume, path) = (volume.name.clone(), self.path.clone());
+        if given_up { Ok(()) } else { Err(EngineError::Header { volume, path, error }) }
     }
 
     fn new_header(&self, volume: &Volume) -> Result<BackingHeader, EngineError> {
@@ -580,11 +587,13 @@ pub fn release_backing(path: &Path) -> Result<BackingHeader, EngineError> {
             released = Some((at, header));
             break;
         }
-        if let Err(error @ HeaderError::Newer(_)) = found {
+        if let Err(error) = found
+            && error.is_of_whole_copy()
+        {
             return Err(EngineError::NoStore { path: path.to_owned(), error });
         }
     }
-    let Some((at, mut header)) = released else {
+    let Some((at, header)) = released else {
         let path = path.to_owned();
         return Err(match former_end(&area, size, &path)? {
             Some(error) => EngineError::NoStore { path, error },
@@ -594,8 +603,7 @@ pub fn release_backing(path: &Path) -> Result<BackingHeader, EngineError> {
     if header.dirty {
         return Err(EngineError::DirtyRelease { path: path.to_owned() });
     }
-    header.released = true;
-    header.update += 1;
+    let header = header.after(&HeaderChange::Release);
     let written = area.write(&header.encode(), at + header.place());
     written.map_err(|source| io_error("write the header of", path, source))?;
     drop(lock);

@@ -45,6 +45,15 @@ impl Stores {
         self.stores.volumes().map(|volume| self.lock(volume)).collect()
     }
 
+    /// The start that the headers announce has ended before its epoch: they say again how the stores
+    /// were left.
+    pub fn retract(&self) {
+        for (_, store) in self.lock_all().iter_mut() {
+            // (Where that fails, the next start does not count the times of the file.)
+            let _ = store.retract();
+        }
+    }
+
     /// Why operations on a store fail, the last one with `error`. If the session with its NBD server
     /// has ended, the reason for that says more than the error.
     pub fn why(&self, volume: Volume, error: IoError) -> String {

@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 
 use forebay_block::{Flags, Op, Volume};
 use forebay_config::{Config, Flash, FlashLayout, Size};
 use forebay_engine::{
     Engine, EngineError, EngineNotice, EngineOptions, HeaderError, StopMode, Submission,
-    inspect_backing,
+    inspect_backing, release_backing,
 };
+use forebay_flash::HeaderFields;
 
 use crate::common;
 
@@ -415,24 +417,92 @@ fn a_volume_that_becomes_read_only_still_says_that_its_newest_data_is_on_flash()
     assert!(!dirty());
 }
 
-#[test]
-fn a_header_of_a_newer_version_is_not_overwritten() {
-    let directory = tempfile::tempdir().unwrap();
-    first_run(directory.path(), false);
-    let path = directory.path().join("a.img");
+/// Puts a byte into both copies of the header, whose checksums stay right.
+fn bend_header(directory: &Path, place: usize, byte: u8) {
+    let path = directory.join("a.img");
     let mut bytes = std::fs::read(&path).unwrap();
     for at in [0, 512 << 10] {
         let header = &mut bytes[at..at + 512];
-        header[8] = 99;
+        header[place] = byte;
         header[12..16].fill(0);
         let sum = crc32c::crc32c(header);
         header[12..16].copy_from_slice(&sum.to_le_bytes());
     }
     std::fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn an_intact_header_with_an_unknown_flag_is_given_up_only_with_what_may_be_dirty() {
+    // As the header of the store, and as a header where the configured layout has none.
+    for layout in ["offset", "tail"] {
+        let directory = tempfile::tempdir().unwrap();
+        first_run(directory.path(), false);
+        bend_header(directory.path(), 11, 8);
+        let store = directory.path().join("a.img");
+        let open = |format, discard_dirty_data| {
+            let options = EngineOptions { format, discard_dirty_data, ..EngineOptions::default() };
+            Engine::open(&config(directory.path(), Setup { layout, ..FIRST }), options)
+        };
+        let before = std::fs::read(&store).unwrap();
+        for format in [false, true] {
+            let error = open(format, false).unwrap_err();
+            let impossible = matches!(
+                error,
+                EngineError::Header { error: HeaderError::Impossible("set of flags"), .. }
+            );
+            assert!(impossible, "{layout}: {error}");
+        }
+        let error = release_backing(&store).unwrap_err();
+        assert!(matches!(error, EngineError::NoStore { .. }), "{layout}: {error}");
+        assert!(std::fs::read(&store).unwrap() == before, "{layout}: something was written");
+        open(true, true).unwrap().stop(StopMode::Destage, |_| {}).unwrap();
+        assert!(!inspect_backing(&store).unwrap().dirty, "{layout}");
+    }
+}
+
+#[test]
+fn a_header_of_a_newer_version_is_not_overwritten() {
+    let directory = tempfile::tempdir().unwrap();
+    first_run(directory.path(), false);
+    bend_header(directory.path(), 8, 99);
     let error = format_only(directory.path()).unwrap_err();
     let newer =
         |e: &EngineError| matches!(e, EngineError::Header { error: HeaderError::Newer(99), .. });
     assert!(newer(&error), "{error}");
+}
+
+/// Set in a process that cannot start threads: the directory of the devices.
+const WITHOUT_THREADS: &str = "FOREBAY_TEST_WITHOUT_THREADS";
+
+/// Calls itself in a process of its own, where threads want stacks that no machine has.
+#[test]
+fn a_start_that_gets_no_thread_leaves_headers_and_times() {
+    if let Some(directory) = std::env::var_os(WITHOUT_THREADS) {
+        let started = Engine::open(&config(Path::new(&directory), FIRST), EngineOptions::default());
+        let failed = matches!(started, Err(EngineError::System("start a thread", _)));
+        assert!(failed, "{started:?}");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    first_run(directory.path(), false);
+    let store = directory.path().join("a.img");
+    let found = || {
+        let header = *inspect_backing(&store).unwrap().state;
+        let modified = store.metadata().unwrap().modified().unwrap();
+        (header.update, HeaderFields { update: 0, ..header }, modified)
+    };
+    let before = found();
+    let starved = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "changed::a_start_that_gets_no_thread_leaves_headers_and_times"])
+        .env(WITHOUT_THREADS, directory.path())
+        .env("RUST_MIN_STACK", (1_u64 << 50).to_string())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&starved.stdout);
+    assert!(starved.status.success() && said.contains("1 passed"), "{said}");
+    let (update, header, modified) = found();
+    assert_eq!(update, before.0 + 2, "the start was announced, and taken back");
+    assert_eq!((header, modified), (before.1, before.2));
 }
 
 #[test]

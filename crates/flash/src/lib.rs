@@ -38,6 +38,7 @@ mod remains;
 pub mod sabotage;
 mod sequence;
 mod stamp;
+mod store_header;
 mod types;
 mod waiting;
 mod walk;
@@ -51,6 +52,7 @@ pub use layout::Layout;
 pub use log::Log;
 pub use sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 pub use stamp::{Older, Stamp, StoreStamp};
+pub use store_header::{HeaderChange, HeaderFields, StoreHeader};
 pub use types::{
     Append, Damage, DirectoryCounts, Event, ExtentId, LogError, LogStats, Mapping, OnDamage,
     Options, Record, Recovering, RecoveryReport, Start,

@@ -10,3 +10,4 @@ mod format;
 mod running;
 mod seal;
 mod slots;
+mod store_headers;

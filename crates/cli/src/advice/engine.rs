@@ -191,6 +191,11 @@ fn of_header(error: &HeaderError, Flags { format, .. }: &Flags) -> Option<String
              and the flash tier holds no newer data, {format} writes a new header and keeps the \
              data"
         ),
+        HeaderError::Impossible(_) => format!(
+            "Use the version of forebay that wrote it; or, if the flash tier holds no newer data or \
+             you give that up, {format} --discard-dirty-data writes a new header and keeps the data \
+             of the store"
+        ),
         HeaderError::Inside(_) => "Restore its former size".to_owned(),
         HeaderError::Newer(_) => "Use a newer version of Forebay".to_owned(),
         _ => return None,
@@ -271,6 +276,10 @@ mod tests {
             (header(HeaderError::Foreign), "to overwrite it, start with --format"),
             (header(HeaderError::Missing), "to overwrite it, start with --format"),
             (header(HeaderError::Damaged), "--format writes a new header and keeps the data"),
+            (
+                header(HeaderError::Impossible("layout")),
+                "--format --discard-dirty-data writes a new header and keeps the data of the store",
+            ),
             (header(HeaderError::Inside(1)), "Restore its former size"),
             (header(HeaderError::Newer(9)), "Use a newer version of Forebay"),
             (

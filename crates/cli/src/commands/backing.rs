@@ -116,15 +116,18 @@ pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
 
 /// The failure of an inspection: a store whose header cannot be read may have layout = "none".
 fn without_header(error: EngineError) -> CliError {
-    use HeaderError::{Damaged, Foreign, Missing};
+    use HeaderError::{Damaged, Foreign, Impossible, Missing};
     let (path, error) = match error {
-        EngineError::NoStore { path, error: error @ (Damaged | Foreign | Missing) } => {
-            (path, error)
-        }
+        EngineError::NoStore {
+            path,
+            error: error @ (Damaged | Foreign | Impossible(_) | Missing),
+        } => (path, error),
         error => return error.into(),
     };
     let what = match error {
-        Damaged => format!("the Forebay header of {} cannot be read: {error}", path.display()),
+        Damaged | Impossible(_) => {
+            format!("the Forebay header of {} cannot be read: {error}", path.display())
+        }
         _ => format!("{} has no Forebay header", path.display()),
     };
     CliError::failed(what).kept("all data; nothing was written").next(

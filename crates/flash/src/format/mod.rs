@@ -26,7 +26,7 @@ pub const VERSION: u16 = 3;
 const PREFIX_BYTES: usize = 20;
 /// Sequences stay below this (at a billion a second, for over a century), so that arithmetic on
 /// decoded values cannot overflow.
-const SEQUENCE_MAX: u64 = 1 << 62;
+pub(crate) const SEQUENCE_MAX: u64 = 1 << 62;
 
 /// Why bytes are not the expected structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

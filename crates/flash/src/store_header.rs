@@ -1,0 +1,289 @@
+//! The header of a backing store as a protocol: what it says, and when that may change.
+//!
+//! A driver keeps a header on each store and writes it durably, one change at a time. Each write is
+//! one [`HeaderChange`], so that all drivers follow the same rules; the bytes are the driver's
+//! business (`forebay_engine::backing_header` has them). A power cut leaves the header from before
+//! or after a write, never anything in between.
+//!
+//! | change | when | what it sets | durable before | may follow once it is durable |
+//! | --- | --- | --- | --- | --- |
+//! | [`Announce`] | all checks of a start have passed | the tier and its next epoch, *opening*; no fingerprint, unless it is needed again; for another tier than before: not dirty, no stamp | nothing | the tier is formatted, or begins that epoch |
+//! | [`Retract`] | the start ends before that | all as before the announcement | nothing | others use the store again |
+//! | [`Open`] | the machine is ready | the tier and its epoch, not *opening*; *dirty* and *released* as this run needs them; no fingerprint; generation + 1; a stamp number higher than the log's; no longer an older copy | the tier's epoch; all that an older copy lacked | a write is acknowledged that is not on the store |
+//! | [`Stamp`] | the machine orders a stamp | the stamp, stamp number + 1; of an older copy, only what the stamp has seen; *released* and not *dirty* if the log has failed | on the store, all that the stamp calls complete; in the log, all that it has seen | the log notes the number; a record that it has seen goes to the store; for a release: writes go past the log |
+//! | [`MarkDirty`] | the write policy is about to write back | *dirty* | nothing | a write is acknowledged that is not on the store |
+//! | [`Leave`] | a stop or a quiesce; nothing is in progress | the fingerprint and the bytes that it covers, a stamp, *released*; if the store is whole: not *dirty*, not *opening* | all data, if the store is whole | the log notes the fingerprint; others use the store |
+//! | [`Withdraw`] | a quiesce ends | *dirty* as this run needs it, no fingerprint | nothing | the log drops its note; clients continue |
+//! | [`Release`] | the store is given away, offline | *released*; the store must not be dirty | nothing | others use the store |
+//!
+//! What follows from them at every instant, also between two writes:
+//! - While data of the store is newer on its flash tier, the header says *dirty* and names that tier.
+//! - The tier is in one of the header's [`epochs`](StoreHeader::epochs): in exactly one, unless the
+//!   header says *opening*.
+//! - While the store may be written, the header has no fingerprint.
+//!
+//! [`Announce`]: HeaderChange::Announce
+//! [`Retract`]: HeaderChange::Retract
+//! [`Open`]: HeaderChange::Open
+//! [`Stamp`]: HeaderChange::Stamp
+//! [`MarkDirty`]: HeaderChange::MarkDirty
+//! [`Leave`]: HeaderChange::Leave
+//! [`Withdraw`]: HeaderChange::Withdraw
+//! [`Release`]: HeaderChange::Release
+
+use crate::format::SEQUENCE_MAX;
+use crate::sequence::BatchSequence;
+use crate::stamp::{Stamp, StoreStamp};
+use core::ops::{Deref, RangeInclusive};
+use forebay_block::Volume;
+
+/// The values that a header stores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HeaderFields {
+    /// The number of this version of the header: +1 for each write.
+    pub update: u64,
+    /// How often the store was opened.
+    pub generation: u64,
+    /// The flash tier that the store belongs to; zeroes for none.
+    pub flash_uuid: [u8; 16],
+    /// The epoch of that tier when the store was last opened with it.
+    pub flash_epoch: u64,
+    /// Bytes of data, which the fingerprint covers.
+    pub data_bytes: u64,
+    /// Whether newer data may be on the flash tier.
+    pub dirty: bool,
+    /// Whether the flash tier may not have reached `flash_epoch`.
+    pub opening: bool,
+    /// Whether the store was given away, or is used without a flash tier that has failed: no cached
+    /// data of it counts.
+    pub released: bool,
+    /// The fingerprint of the contents as they were left, in the driver's format; zeroes for none.
+    pub fingerprint: [u8; 16],
+    /// The newest stamp.
+    pub stamp: Stamp,
+    /// The number of that stamp, which the log notes.
+    pub stamp_number: u64,
+}
+
+/// A header. Its fields can be read, and change only by a [`HeaderChange`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StoreHeader {
+    fields: HeaderFields,
+    /// Whether the store is an older copy of itself that no start has accepted yet. The bytes do not
+    /// say so: a start compares them with the log.
+    older: bool,
+}
+
+/// A change of a header, which takes one write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeaderChange {
+    /// A start is about to use the store with this flash tier.
+    Announce {
+        /// The tier.
+        tier: [u8; 16],
+        /// The epoch that the tier is about to begin.
+        epoch: u64,
+        /// Whether the fingerprint stays: it shows that others have used the store, and the tier
+        /// does not know that yet.
+        keeps_fingerprint: bool,
+    },
+    /// The announced start has ended, and the tier is as it was.
+    Retract {
+        /// The header before the announcement.
+        former: StoreHeader,
+    },
+    /// The machine is about to serve requests.
+    Open {
+        /// The flash tier; zeroes for none.
+        tier: [u8; 16],
+        /// The epoch of the tier; 0 without one.
+        epoch: u64,
+        /// The number of the stamp that the log has noted; 0 for none.
+        noted: u64,
+        /// A new stamp, if the log is an older copy: what the store's stamp has seen is gone.
+        instead: Option<Stamp>,
+        /// Whether data may become newer on the flash tier, or is.
+        dirty: bool,
+        /// Whether the volume passes a failed log by.
+        released: bool,
+    },
+    /// The machine has ordered a stamp.
+    Stamp {
+        /// The stamp.
+        stamp: Stamp,
+        /// Whether the volume is about to pass a failed log by.
+        release: bool,
+    },
+    /// Data may become newer on the flash tier from now on.
+    MarkDirty,
+    /// Nothing is in progress, and others may use the store.
+    Leave {
+        /// Whether the store has all data of its volume.
+        whole: bool,
+        /// Whether cached data no longer counts.
+        released: bool,
+        /// The fingerprint of the contents; zeroes for none.
+        fingerprint: [u8; 16],
+        /// Bytes of data.
+        data_bytes: u64,
+        /// A new stamp.
+        stamp: Stamp,
+    },
+    /// The store is about to be written again.
+    Withdraw {
+        /// Whether data may become newer on the flash tier from now on.
+        dirty: bool,
+    },
+    /// The store is given away.
+    Release,
+}
+
+impl Deref for StoreHeader {
+    type Target = HeaderFields;
+
+    fn deref(&self) -> &HeaderFields {
+        &self.fields
+    }
+}
+
+impl StoreHeader {
+    /// The header of a store that had none, with this many bytes of data.
+    pub fn new(data_bytes: u64) -> StoreHeader {
+        let fields = HeaderFields { data_bytes, ..HeaderFields::default() };
+        StoreHeader { fields, older: false }
+    }
+
+    /// A header as it was read.
+    ///
+    /// # Errors
+    /// If it has a value that no version writes: the value's name. Each number goes up by one at a
+    /// time, or is one of the log's, which has the same limit for its own.
+    pub fn from_fields(fields: HeaderFields) -> Result<StoreHeader, &'static str> {
+        let HeaderFields { update, generation, flash_epoch, stamp, stamp_number, .. } = fields;
+        for (number, name) in [
+            (update, "number of updates"),
+            (generation, "generation"),
+            (flash_epoch, "epoch"),
+            (stamp.complete.0, "stamp"),
+            (stamp.seen.0, "stamp"),
+            (stamp.generation.0, "stamp"),
+            (stamp_number, "number of the stamp"),
+        ] {
+            if number >= SEQUENCE_MAX {
+                return Err(name);
+            }
+        }
+        Ok(StoreHeader { fields, older: false })
+    }
+
+    /// The header after this change, to be written.
+    ///
+    /// # Panics
+    /// If a dirty store is given away.
+    #[must_use]
+    pub fn after(&self, change: &HeaderChange) -> StoreHeader {
+        let mut next = *self;
+        match *change {
+            HeaderChange::Announce { tier, epoch, keeps_fingerprint } => {
+                // What another tier held was found to be nothing, or given up.
+                next.fields.dirty &= self.flash_uuid == tier;
+                next.bind(tier);
+                (next.fields.flash_epoch, next.fields.opening) = (epoch, true);
+                if !keeps_fingerprint {
+                    next.fields.fingerprint = [0; 16];
+                }
+            }
+            HeaderChange::Retract { former } => {
+                next = former;
+                next.fields.update = self.update;
+            }
+            HeaderChange::Open { tier, epoch, noted, instead, dirty, released } => {
+                next.older = false;
+                // Accepted, its stamp is the newest, even if the log has noted a later one.
+                next.fields.stamp_number = self.stamp_number.max(noted) + 1;
+                // (The data that the former stamp has seen is owed to nobody.)
+                next.fields.stamp = instead.unwrap_or(self.stamp);
+                next.bind(tier);
+                next.fields.flash_epoch = epoch;
+                next.fields.generation += 1;
+                (next.fields.dirty, next.fields.released) = (dirty, released);
+                (next.fields.opening, next.fields.fingerprint) = (false, [0; 16]);
+            }
+            HeaderChange::Stamp { stamp, release } => {
+                next.take_stamp(stamp);
+                if release {
+                    (next.fields.released, next.fields.dirty) = (true, false);
+                }
+            }
+            HeaderChange::MarkDirty => next.fields.dirty = true,
+            HeaderChange::Leave { whole, released, fingerprint, data_bytes, stamp } => {
+                if whole {
+                    (next.fields.dirty, next.fields.opening) = (false, false);
+                }
+                next.fields.released = released;
+                (next.fields.fingerprint, next.fields.data_bytes) = (fingerprint, data_bytes);
+                next.take_stamp(stamp);
+            }
+            HeaderChange::Withdraw { dirty } => {
+                (next.fields.dirty, next.fields.fingerprint) = (dirty, [0; 16]);
+            }
+            HeaderChange::Release => {
+                assert!(!self.dirty, "newer data of the store is on its flash tier");
+                next.fields.released = true;
+            }
+        }
+        next.fields.update += 1;
+        next
+    }
+
+    /// Writing `next` has failed. It may be on the store all the same: no other stamp may have its
+    /// number.
+    pub fn not_written(&mut self, next: &StoreHeader) {
+        self.fields.stamp_number = self.stamp_number.max(next.stamp_number);
+    }
+
+    /// A start has found out whether the store is an older copy of itself.
+    pub fn take_for_older(&mut self, older: bool) {
+        self.older = older;
+    }
+
+    /// What the header says about this volume to a start with its flash tier.
+    pub fn store_stamp(&self, volume: Volume) -> StoreStamp {
+        let HeaderFields { stamp_number: number, stamp, dirty, released, .. } = self.fields;
+        StoreStamp { volume, number, stamp, whole: !dirty, released }
+    }
+
+    /// The epochs in which the flash tier can be. Before them, the tier is an older copy of itself;
+    /// after them, the store is.
+    pub fn epochs(&self) -> RangeInclusive<u64> {
+        let before = u64::from(self.opening);
+        self.flash_epoch.saturating_sub(before)..=self.flash_epoch
+    }
+
+    /// Stamps of another tier do not count.
+    fn bind(&mut self, tier: [u8; 16]) {
+        let fields = &mut self.fields;
+        if fields.flash_uuid != tier {
+            (fields.flash_uuid, fields.stamp, fields.stamp_number) = (tier, Stamp::default(), 0);
+        }
+    }
+
+    /// Takes a stamp, and keeps the higher of what the stamps have seen.
+    fn take_stamp(&mut self, stamp: Stamp) {
+        let fields = &mut self.fields;
+        match self.older {
+            // Until it is complete, a start has to find it as it is.
+            true => {
+                let seen = Stamp { complete: BatchSequence::NONE, ..stamp };
+                fields.stamp = fields.stamp.max(seen);
+            }
+            false => {
+                (fields.stamp, fields.stamp_number) =
+                    (fields.stamp.max(stamp), fields.stamp_number + 1);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,243 @@
+//! Each row of the table of changes, compared field by field. `tests/store_headers.rs` combines them.
+
+use super::*;
+use crate::sequence::SuperblockGeneration;
+
+const TIER: [u8; 16] = [3; 16];
+const OTHER: [u8; 16] = [4; 16];
+
+fn stamp(complete: u64, seen: u64, generation: u64) -> Stamp {
+    Stamp {
+        complete: BatchSequence(complete),
+        seen: BatchSequence(seen),
+        generation: SuperblockGeneration(generation),
+    }
+}
+
+/// No field is as in a new header.
+fn fields() -> HeaderFields {
+    HeaderFields {
+        update: 10,
+        generation: 11,
+        flash_uuid: TIER,
+        flash_epoch: 12,
+        data_bytes: 13,
+        dirty: true,
+        opening: true,
+        released: true,
+        fingerprint: [14; 16],
+        stamp: stamp(15, 16, 17),
+        stamp_number: 18,
+    }
+}
+
+fn header() -> StoreHeader {
+    StoreHeader::from_fields(fields()).expect("all numbers are low")
+}
+
+/// The fields after a change, which counts as an update.
+fn after(header: &StoreHeader, change: &HeaderChange) -> HeaderFields {
+    let next = header.after(change);
+    assert_eq!(next.update, header.update + 1);
+    HeaderFields { update: header.update, ..next.fields }
+}
+
+#[test]
+fn an_announcement_names_the_next_epoch_and_keeps_what_the_tier_owes() {
+    let announce =
+        |tier, keeps_fingerprint| HeaderChange::Announce { tier, epoch: 20, keeps_fingerprint };
+    let clean = HeaderFields { dirty: false, opening: false, ..fields() };
+    let same = HeaderFields { flash_epoch: 20, opening: true, ..fields() };
+    let without = HeaderFields { fingerprint: [0; 16], ..same };
+    assert_eq!(after(&header(), &announce(TIER, true)), same);
+    assert_eq!(after(&header(), &announce(TIER, false)), without);
+    let clean = StoreHeader { fields: clean, older: false };
+    assert!(!clean.after(&announce(TIER, false)).dirty);
+    let other = HeaderFields {
+        flash_uuid: OTHER,
+        dirty: false,
+        stamp: Stamp::default(),
+        stamp_number: 0,
+        ..same
+    };
+    assert_eq!(after(&header(), &announce(OTHER, true)), other, "another tier");
+}
+
+#[test]
+fn a_retraction_restores_all_but_the_number_of_updates() {
+    let former = StoreHeader { older: true, ..header() };
+    let announce = HeaderChange::Announce { tier: OTHER, epoch: 1, keeps_fingerprint: false };
+    let retracted = former.after(&announce).after(&HeaderChange::Retract { former });
+    let expected = HeaderFields { update: 12, ..fields() };
+    assert_eq!(retracted, StoreHeader { fields: expected, older: true });
+}
+
+#[test]
+fn an_opening_says_what_the_run_may_leave_on_flash() {
+    let open = HeaderChange::Open {
+        tier: TIER,
+        epoch: 20,
+        noted: 30,
+        instead: None,
+        dirty: true,
+        released: false,
+    };
+    let expected = HeaderFields {
+        generation: 12,
+        flash_epoch: 20,
+        opening: false,
+        released: false,
+        fingerprint: [0; 16],
+        stamp_number: 31,
+        ..fields()
+    };
+    let older = StoreHeader { older: true, ..header() };
+    assert_eq!(after(&older, &open), expected);
+    assert!(!older.after(&open).older);
+    let HeaderChange::Open { tier, epoch, instead, .. } = open else { unreachable!() };
+    let through =
+        HeaderChange::Open { tier, epoch, noted: 2, instead, dirty: false, released: true };
+    let expected = HeaderFields { dirty: false, released: true, stamp_number: 19, ..expected };
+    assert_eq!(after(&header(), &through), expected, "the log has noted an earlier stamp");
+}
+
+#[test]
+fn an_opening_with_an_older_log_or_another_tier_forgets_the_former_stamp() {
+    let new = stamp(1, 2, 3);
+    let open = |tier| HeaderChange::Open {
+        tier,
+        epoch: 20,
+        noted: 30,
+        instead: Some(new),
+        dirty: true,
+        released: false,
+    };
+    let older_log = header().after(&open(TIER));
+    assert_eq!((older_log.stamp, older_log.stamp_number), (new, 31), "lower than before");
+    let other = header().after(&open(OTHER));
+    assert_eq!((other.flash_uuid, other.stamp, other.stamp_number), (OTHER, Stamp::default(), 0));
+}
+
+#[test]
+fn a_stamp_has_a_new_number_and_keeps_the_higher_values() {
+    let change = HeaderChange::Stamp { stamp: stamp(20, 1, 21), release: false };
+    let expected = HeaderFields { stamp: stamp(20, 16, 21), stamp_number: 19, ..fields() };
+    assert_eq!(after(&header(), &change), expected);
+}
+
+#[test]
+fn a_stamp_of_an_older_copy_says_only_what_it_has_seen() {
+    let older = StoreHeader { older: true, ..header() };
+    let change = HeaderChange::Stamp { stamp: stamp(20, 22, 21), release: false };
+    let expected = HeaderFields { stamp: stamp(15, 22, 21), ..fields() };
+    assert_eq!(after(&older, &change), expected);
+    assert!(older.after(&change).older);
+}
+
+#[test]
+fn a_stamp_that_releases_the_store_calls_it_whole() {
+    let kept = StoreHeader { fields: HeaderFields { released: false, ..fields() }, older: false };
+    let change = HeaderChange::Stamp { stamp: Stamp::default(), release: true };
+    let expected = HeaderFields { released: true, dirty: false, stamp_number: 19, ..fields() };
+    assert_eq!(after(&kept, &change), expected);
+}
+
+#[test]
+fn marking_a_store_dirty_changes_nothing_else() {
+    let clean = StoreHeader { fields: HeaderFields { dirty: false, ..fields() }, older: false };
+    assert_eq!(after(&clean, &HeaderChange::MarkDirty), fields());
+}
+
+#[test]
+fn a_store_is_left_clean_only_if_it_is_whole() {
+    let leave = |whole, released| HeaderChange::Leave {
+        whole,
+        released,
+        fingerprint: [40; 16],
+        data_bytes: 41,
+        stamp: stamp(42, 43, 44),
+    };
+    let part = HeaderFields {
+        released: false,
+        fingerprint: [40; 16],
+        data_bytes: 41,
+        stamp: stamp(42, 43, 44),
+        stamp_number: 19,
+        ..fields()
+    };
+    let whole = HeaderFields { dirty: false, opening: false, released: true, ..part };
+    assert_eq!(after(&header(), &leave(false, false)), part);
+    assert_eq!(after(&header(), &leave(true, true)), whole);
+}
+
+#[test]
+fn a_withdrawn_note_has_no_fingerprint() {
+    for dirty in [false, true] {
+        let expected = HeaderFields { dirty, fingerprint: [0; 16], ..fields() };
+        assert_eq!(after(&header(), &HeaderChange::Withdraw { dirty }), expected);
+    }
+}
+
+#[test]
+fn a_release_changes_nothing_else() {
+    let kept = HeaderFields { released: false, dirty: false, ..fields() };
+    let expected = HeaderFields { released: true, ..kept };
+    let kept = StoreHeader { fields: kept, older: false };
+    assert_eq!(after(&kept, &HeaderChange::Release), expected);
+}
+
+#[test]
+#[should_panic(expected = "newer data of the store is on its flash tier")]
+fn a_dirty_store_is_not_released() {
+    let _ = header().after(&HeaderChange::Release);
+}
+
+#[test]
+fn the_number_of_a_stamp_that_may_be_there_is_not_used_again() {
+    let mut header = header();
+    let before = header;
+    let change = HeaderChange::Stamp { stamp: stamp(20, 20, 20), release: true };
+    header.not_written(&before.after(&change));
+    let expected = HeaderFields { stamp_number: 19, ..fields() };
+    assert_eq!(header.fields, expected, "nothing else changes");
+    header.not_written(&before.after(&HeaderChange::MarkDirty));
+    assert_eq!(header.fields, expected, "and it never becomes lower");
+}
+
+#[test]
+fn a_start_learns_what_the_header_says() {
+    let said = header().store_stamp(Volume(7));
+    let expected = StoreStamp {
+        volume: Volume(7),
+        number: 18,
+        stamp: stamp(15, 16, 17),
+        whole: false,
+        released: true,
+    };
+    assert_eq!(said, expected);
+    assert_eq!(header().epochs(), 11..=12, "the tier may not have begun the epoch");
+    let open = StoreHeader { fields: HeaderFields { opening: false, ..fields() }, older: false };
+    assert_eq!(open.epochs(), 12..=12);
+    let mut header = StoreHeader::new(9);
+    assert_eq!((header.data_bytes, header.epochs(), header.older), (9, 0..=0, false));
+    header.take_for_older(true);
+    assert!(header.older);
+}
+
+#[test]
+fn numbers_that_no_version_reaches_are_refused_by_name() {
+    let high = SEQUENCE_MAX;
+    for (fields, name) in [
+        (HeaderFields { update: high, ..fields() }, "number of updates"),
+        (HeaderFields { generation: high, ..fields() }, "generation"),
+        (HeaderFields { flash_epoch: high, ..fields() }, "epoch"),
+        (HeaderFields { stamp: stamp(high, 0, 0), ..fields() }, "stamp"),
+        (HeaderFields { stamp: stamp(0, u64::MAX, 0), ..fields() }, "stamp"),
+        (HeaderFields { stamp: stamp(0, 0, high), ..fields() }, "stamp"),
+        (HeaderFields { stamp_number: high, ..fields() }, "number of the stamp"),
+    ] {
+        assert_eq!(StoreHeader::from_fields(fields), Err(name));
+    }
+    let highest = HeaderFields { update: high - 1, stamp_number: high - 1, ..fields() };
+    assert!(StoreHeader::from_fields(highest).is_ok());
+}
