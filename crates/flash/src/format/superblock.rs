@@ -270,8 +270,8 @@ impl Superblock {
                         return Ok(binding);
                     }
                     let distrusted = batch_at(bytes, 32)?;
-                    let (stamp, voided) = (u64_at(bytes, 72), batch_at(bytes, 80)?);
-                    let (seal, logged) = (array_at(bytes, 40), u64_at(bytes, 88));
+                    let (stamp, voided) = (sequence_at(bytes, 72)?, batch_at(bytes, 80)?);
+                    let (seal, logged) = (array_at(bytes, 40), sequence_at(bytes, 88)?);
                     let mut size = [0; 8];
                     size[..SIZE_BYTES].copy_from_slice(&bytes[2..2 + SIZE_BYTES]);
                     let size = u64::from_le_bytes(size) * SIZE_UNIT;
