@@ -1,6 +1,7 @@
 //! The flash log: the public machine. The sibling modules make its decisions; each is an `impl Log`
 //! for one part of the state.
 
+mod held;
 mod phases;
 mod syncs;
 
@@ -280,7 +281,8 @@ impl Log {
     /// extent is durably marked, which may be at once. From then on the block's record on flash
     /// counts as stale.
     ///
-    /// When the table of extents is full, [`Event::Retire`] requests that some be released.
+    /// When the table of extents is full, [`Event::Retire`] requests that some be released. If the extent
+    /// gets no place because of [`Log::hold_extents`], `Unmarked` follows instead.
     pub fn mark_active(&mut self, key: BlockKey, ticket: u64) {
         if let Some(error) = self.refusal() {
             self.io.tell(Event::Active { ticket, result: Err(error) });
@@ -316,7 +318,7 @@ impl Log {
     }
 
     /// The backing store is durable for the extent of an [`Event::Retire`]. Ignored when the
-    /// extent was marked again meanwhile.
+    /// extent was marked again or is held meanwhile.
     pub fn extent_released(&mut self, extent: ExtentId) {
         self.activity.released(extent);
         self.pump();

@@ -1,6 +1,7 @@
 //! The end of transfers: the block's state advances, and pieces that waited are evaluated again.
 
 mod direct;
+mod marks;
 mod records;
 
 use forebay_effect::{Effect, IoError, Outcome};
@@ -378,7 +379,7 @@ impl Shard {
     }
 
     /// The extent of a block is durably marked: its record may become stale.
-    pub fn activated(&mut self, context: &mut ShardContext<'_>, t: TransferIndex, result: Outcome) {
+    fn activated(&mut self, context: &mut ShardContext<'_>, t: TransferIndex, result: Outcome) {
         if let Err(e) = result {
             context.stats.transfer_errors += 1;
             assert!(context.flash.is_closed(), "a log that takes records has marked nothing");
