@@ -1,10 +1,10 @@
 //! Backing stores that cannot be synced, under write-through: the extents of the activity table that they
 //! hold stay marked, and the volumes of other stores keep their flash tier.
 
-use crate::driver::{BLOCK, Driver, done_of, with_flash};
+use crate::driver::{BLOCK, Driver, done_of, is_flash_sync, is_flash_write, is_write, with_flash};
 use forebay_block::{Op, Volume};
 use forebay_cache::{Acknowledge, WritePolicy};
-use forebay_effect::{Device, Effect, Outcome};
+use forebay_effect::{Device, Effect, IoError, Outcome};
 
 /// Blocks of an extent of the activity table.
 const EXTENT: u64 = 16;
@@ -78,4 +78,48 @@ fn a_store_that_cannot_be_synced_takes_flash_from_no_other_volume() {
     let before = s.flash_hits(1);
     s.request(1, Op::Read, 33);
     assert_eq!(s.flash_hits(1), before + 1);
+}
+
+#[test]
+fn other_volumes_share_the_places_that_are_left() {
+    let mut s = Stores::new();
+    s.put_on_flash(0, &[0, EXTENT]);
+    s.put_on_flash(1, &[1, EXTENT + 1, 2 * EXTENT + 1]);
+    s.failing = 1;
+    s.request(0, Op::Write, 0);
+    assert_eq!(s.ask(0, Op::Flush, 0, 0), Some(Err(IoError::Device)));
+    for n in 0..3 {
+        s.request(1, Op::Write, n * EXTENT + 1);
+    }
+    assert_eq!(
+        s.d.cache.stats().voided_alone,
+        0,
+        "each was marked, in the place of the one before"
+    );
+    s.request(0, Op::Write, EXTENT);
+    assert_eq!(s.d.cache.stats().voided_alone, 1, "the volume itself gets no other place");
+    // Once more: there is no record any more.
+    s.request(0, Op::Write, EXTENT);
+    assert_eq!(s.d.cache.stats().voided_alone, 1);
+}
+
+#[test]
+fn a_record_is_void_before_the_store_is_written_and_a_log_that_fails_meanwhile_fails_the_write() {
+    let mut s = Stores::new();
+    s.put_on_flash(0, &[0, EXTENT]);
+    s.failing = 1;
+    s.request(0, Op::Write, 0);
+    assert_eq!(s.ask(0, Op::Flush, 0, 0), Some(Err(IoError::Device)));
+    let id = s.d.write(EXTENT);
+    assert_eq!((s.d.count(is_flash_write), s.d.count(is_write)), (1, 0));
+    s.d.complete_first(is_flash_write, Ok(()));
+    assert_eq!((s.d.count(is_flash_sync), s.d.count(is_write)), (1, 0), "not durable yet");
+    // The record may still be found at a start, so the store must not move on.
+    s.d.complete_first(is_flash_sync, Err(IoError::Device));
+    s.d.settle();
+    assert_eq!(s.d.reply_to(id), Some(Err(IoError::Device)));
+    assert_eq!(s.d.count(is_write), 0);
+    let id = s.d.write(EXTENT);
+    s.d.settle();
+    assert_eq!(s.d.reply_to(id), Some(Err(IoError::Device)), "nor later");
 }
