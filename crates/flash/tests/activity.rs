@@ -491,12 +491,12 @@ fn marked_in_both_volumes(rig: &mut Rig) -> ExtentId {
 /// What a start after a power cut finds of block 0: a record that counts, or the note that none does.
 fn found_after_a_cut(rig: &Rig) -> Option<bool> {
     let events = rig.restart(Start::RECOVER).settle();
-    let found = events.iter().filter_map(|event| match event {
+    let mut found = events.iter().filter_map(|event| match event {
         Event::Recovered(r) if r.key == key(0) => Some(true),
         Event::RecoveredTombstone { key: of } if *of == key(0) => Some(false),
         _ => None,
     });
-    found.last()
+    found.next_back()
 }
 
 #[test]
