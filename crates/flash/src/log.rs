@@ -1,7 +1,6 @@
 //! The flash log: the public machine. The sibling modules make its decisions; each is an `impl Log`
 //! for one part of the state.
 
-mod held;
 mod phases;
 mod syncs;
 
