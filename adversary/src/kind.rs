@@ -165,6 +165,12 @@ pub fn outages() -> [Kind; 3] {
     .map(|kind| Kind { limits: Limits { gives_up: true, ..kind.limits }, ..kind })
 }
 
+/// Cuts, kills and stops, and a store whose syncs fail.
+pub fn syncs() -> [Kind; 2] {
+    let plan = Plan { syncs: true, steps: 200, ..Plan::CUTS };
+    [kind("through-syncs", true, Some(false), plan), slots("through-slots-syncs", false, plan)]
+}
+
 /// Cuts, kills and stops, and stores that are late: others do many operations for each of theirs.
 pub fn late() -> [Kind; 3] {
     let plan = Plan { late: true, steps: 300, ..Plan::CUTS };
@@ -242,6 +248,7 @@ pub fn all() -> impl Iterator<Item = Kind> {
         .chain(unreadable())
         .chain(media())
         .chain(outages())
+        .chain(syncs())
         .chain(late())
         .chain(full_flash())
         .chain(flash_gone())

@@ -12,7 +12,7 @@ use super::single::shrunk;
 use super::table::{Row, head, measure};
 
 /// Seeds of each kind of random run.
-const SEEDS: [(&str, u64); 57] = [
+const SEEDS: [(&str, u64); 59] = [
     ("dram", 220),
     ("back", 840),
     ("through", 700),
@@ -50,6 +50,8 @@ const SEEDS: [(&str, u64); 57] = [
     ("back-outages", 420),
     ("back-slots-outages", 220),
     ("switch-outages", 220),
+    ("through-syncs", 150),
+    ("through-slots-syncs", 100),
     ("back-late", 120),
     ("back-slots-late", 150),
     ("back-slots-late-errors", 100),

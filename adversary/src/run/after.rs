@@ -178,6 +178,7 @@ impl Runner<'_> {
         let asked = self.asked.take();
         let others = self.others.clone();
         let failing = (self.outage.take(), std::mem::take(&mut self.ended));
+        let unsynced = self.unsynced.take();
         self.tell(|| "--- aside: what would a cut leave?".into());
         self.ended = failing.1;
         self.bring_flash_back();
@@ -191,6 +192,7 @@ impl Runner<'_> {
         self.asked = asked;
         self.others = others;
         (self.outage, self.ended) = failing;
+        self.unsynced = unsynced;
         self.forget_attack();
         self.wiped = false;
         (self.syncs_failed, self.lies) = before;
@@ -293,7 +295,8 @@ impl Runner<'_> {
         self.check_rest()?;
         self.unsettled = lied && result.is_err();
         // (It has to say that flash cannot be told how the stores are left.)
-        if result.is_err() && !self.plan.errors_allowed && !self.is_flash_gone() {
+        let allowed = self.plan.errors_allowed || self.is_flash_gone() || tainted;
+        if result.is_err() && !allowed {
             return Err(format!("the stop failed: {result:?}"));
         }
         if destage && result.is_ok() {
@@ -382,6 +385,7 @@ impl Runner<'_> {
     /// Starts again, perhaps cutting the power in the middle of it, perhaps several times.
     pub(crate) fn restart(&mut self) -> Result<bool, String> {
         self.set_faults(false);
+        self.unsynced = None;
         self.reshares = true;
         for attempt in 0.. {
             if !self.scenario.policies.is_empty() {

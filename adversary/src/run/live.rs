@@ -121,6 +121,9 @@ impl Runner<'_> {
         if self.plan.outages && self.choices.one_in(20) {
             return self.outage();
         }
+        if self.plan.syncs && self.choices.one_in(12) {
+            return self.fail_syncs();
+        }
         if self.plan.late && self.choices.one_in(24) {
             self.be_late();
         }
@@ -246,6 +249,9 @@ impl Runner<'_> {
         }
         self.judge_seen(u64::MAX)?;
         self.hear_destage()?;
+        if self.plan.syncs && self.world.cache.has_given_up() {
+            return Err(format!("flash was given up: {}", self.world.cache.describe()));
+        }
         self.check_watch()
     }
 
@@ -273,7 +279,10 @@ impl Runner<'_> {
         let cut = result == Err(IoError::Shutdown) && !self.world.cache.is_ready();
         self.seen.stats.add("destages that a stop ended", u64::from(cut));
         // (One that the failure of flash has met half-way fails, too.)
-        let allowed = cut || self.plan.errors_allowed || self.plan.flash_end.is_some();
+        let allowed = cut
+            || self.unsynced.is_some()
+            || self.plan.errors_allowed
+            || self.plan.flash_end.is_some();
         if result.is_err() && !allowed {
             return Err(format!("the destage failed: {result:?}"));
         }
@@ -318,7 +327,8 @@ impl Runner<'_> {
             self.seen.errors += 1;
             // (A stop does not wait until volumes go past flash.)
             let stops = self.is_flash_gone() && !self.world.cache.is_ready();
-            if !(self.plan.errors_allowed || stops) || !is_device_error(e) {
+            let unsynced = self.open.get(&id.0).is_some_and(|expect| self.needs_lost_sync(expect));
+            if !(self.plan.errors_allowed || stops || unsynced) || !is_device_error(e) {
                 return Err(format!("request {} failed: {e}", id.0));
             }
         }

@@ -51,6 +51,9 @@ pub struct Plan {
     pub others: bool,
     /// Whether stores fail for long, one at a time, while others are used.
     pub outages: bool,
+    /// Whether syncs of one store fail in a life, for a while or to its end. Nothing else fails: flash stays
+    /// in use, and only requests that need such a sync may fail.
+    pub syncs: bool,
     /// Whether stores are late for long, one at a time, while others are used.
     pub late: bool,
     /// How flash comes to its end, if it does. Of write-through, no request may fail for that; nor of
@@ -81,6 +84,7 @@ impl Plan {
         flash_lost: false,
         others: false,
         outages: false,
+        syncs: false,
         late: false,
         flash_end: None,
         older: false,
@@ -207,6 +211,8 @@ pub struct Runner<'a> {
     /// Flash has no room.
     ended: bool,
     outage: Option<usize>,
+    /// The volume whose store could not be synced in this life.
+    unsynced: Option<usize>,
     /// Older states of devices.
     older: Copies,
     pub(crate) seen: Seen,
@@ -276,6 +282,7 @@ impl<'a> Runner<'a> {
             wiped: false,
             others: Others::default(),
             outage: None,
+            unsynced: None,
             ended: false,
             older: Copies::default(),
             seen: Seen::default(),

@@ -6,7 +6,7 @@ use forebay_device::choices::Choices;
 use forebay_device::memory::{Fault, FaultRates, Return};
 use forebay_effect::{Device, Outcome};
 
-use super::{FlashEnd, Runner};
+use super::{Expect, FlashEnd, Runner};
 
 /// Completions and timeouts that requests may take before they count as hanging.
 const TURNS_MAX: u32 = 100_000;
@@ -41,6 +41,36 @@ impl Runner<'_> {
             1 => self.wait_for(None),
             _ => self.wait_for(Some(failing)),
         }
+    }
+
+    /// Syncs of a store fail from now on; or while they do: they go well again, or requests are waited for.
+    /// In each life it is the same store.
+    pub(super) fn fail_syncs(&mut self) -> Result<(), String> {
+        if self.choices.choose(2) == 0 {
+            // Whatever fails: nobody may wait for a sync of this store for ever.
+            return self.wait_for(None);
+        }
+        let volumes = self.oracles.len() as u64;
+        let volume = self.unsynced.unwrap_or_else(|| self.choices.choose(volumes) as usize);
+        let fails = self.choices.choose(3) != 0;
+        self.tell(|| format!("syncs of volume {volume} fail: {fails}"));
+        let rates = FaultRates::NONE;
+        self.set_store(volume, if fails { rates.with(Fault::SyncFailure, 1) } else { rates });
+        if fails {
+            self.unsynced = Some(volume);
+            self.seen.stats.add("stores: syncs begin to fail", 1);
+        }
+        Ok(())
+    }
+
+    /// Whether the answer says what a failed sync has made durable.
+    pub(super) fn needs_lost_sync(&self, expect: &Expect) -> bool {
+        let durable = match expect {
+            Expect::Read { .. } => false,
+            Expect::Write { fua, .. } => fua.is_some(),
+            Expect::Flush { .. } => true,
+        };
+        durable && self.unsynced == Some(expect.volume())
     }
 
     /// Waits until all are answered, or all of other volumes than one.

@@ -216,6 +216,9 @@ counters! {
         pub waits_zeroing: u64,
         /// Records on flash that became invalid because a write bypassed flash.
         pub poisoned: u64,
+        /// Records voided alone before a write that bypassed flash, because their extents could not
+        /// be marked.
+        pub voided_alone: u64,
         /// Cache operations that failed: fetches, appends, destages and syncs.
         pub transfer_errors: u64,
         /// Destages of an older flash version while DRAM held a newer one.

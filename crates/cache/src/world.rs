@@ -383,6 +383,9 @@ impl World {
         let result = if self.mode.sabotage.is(Bug::SyncFailureIgnored) { Ok(()) } else { result };
         let mut waiters = self.volumes.end_sync(volume, result);
         let failed = self.volumes[volume].sync_failed();
+        if failed && let Some(log) = &mut self.log {
+            log.hold_extents(volume);
+        }
         let for_requests = if failed { Err(IoError::Device) } else { Ok(()) };
         for waiter in waiters.drain(..) {
             match waiter {

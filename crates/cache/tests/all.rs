@@ -15,3 +15,4 @@ mod stored_geometry;
 mod stores;
 mod trim;
 mod unreadable;
+mod unsyncable;

@@ -16,6 +16,27 @@
 //!
 //! An extent with a direct write in flight does not leave. Several extents leave together, and
 //! begin before the table is full, so that a mark seldom waits for a place.
+//!
+//! # Stores that cannot be synced
+//!
+//! After a failed sync, no later sync of the store proves anything about the writes before it, so
+//! step 1 is impossible for this volume until the next start. The log then *holds* the volume's
+//! extents ([`Activity::hold`]): they stay in the table and in every superblock, their stale bits
+//! stay, and they are not chosen to leave. A start after a power cut distrusts them as before.
+//!
+//! Held extents take places for as long as the log runs, and must not block the marks of other
+//! volumes. So a held volume gets no more places: it holds at most what it had when its sync failed.
+//! An extent that gets no place is answered with [`Event::Unmarked`] instead of waiting. That
+//! concerns held volumes, and all volumes if held extents fill the table. The cache then forgets the
+//! record that a direct write would make stale, and has it voided alone
+//! ([`Log::void_record`](crate::Log::void_record)). A durable tombstone protects this one block as
+//! well as a mark does: a start finds no record of the block. The price is a sync of flash before
+//! the write, once for each record, because afterwards the block has none.
+//!
+//! No client loses a promise by this. A direct write is acknowledged when the store has it in its
+//! volatile cache; only a FLUSH or FUA promises that it is durable, and these fail for a held volume.
+//! From a start on, the block has only one source, which is the store. So reads do not change,
+//! whichever of the writes before the failed sync the store has kept.
 
 use crate::batches::Queue;
 use crate::commit::{Commit, SuperblockWriter};
@@ -25,6 +46,7 @@ use crate::key::BlockKey;
 use crate::sequence::{AppendSerial, SuperblockVersion};
 use crate::types::{Event, ExtentId};
 use crate::waiting::{Line, Waiting};
+use forebay_block::Volume;
 use forebay_effect::IoError;
 use std::collections::VecDeque;
 
@@ -84,8 +106,12 @@ pub(crate) struct Activity {
     moving: Vec<u32>,
     /// Extents that are leaving the table.
     leaving: u32,
-    /// Extents are retired when there are fewer free places than this.
-    spare: usize,
+    /// Volumes whose stores can make nothing durable any more.
+    held: Vec<Volume>,
+    /// Places of their extents.
+    held_places: usize,
+    /// Serials of tombstones that void a record alone, ascending, and the tickets of the callers.
+    voiding: VecDeque<(AppendSerial, u64)>,
     /// Waiting marks, for a place in the table or for an extent that has one.
     waiting: Waiting,
     /// A change that may give a waiting extent a place, or let another one retire.
@@ -119,7 +145,9 @@ impl Activity {
             settling: VecDeque::with_capacity(count),
             moving: Vec::with_capacity(count),
             leaving: 0,
-            spare: count / 16,
+            held: Vec::new(),
+            held_places: 0,
+            voiding: VecDeque::new(),
             waiting: Waiting::new(pending),
             changed: false,
             clock: 0,
@@ -259,19 +287,60 @@ impl Activity {
         }
     }
 
-    /// Whether a sync would let an extent continue.
+    /// The volume's store can make nothing durable any more: its extents stay in the table.
+    pub fn hold(&mut self, volume: Volume) {
+        if self.is_held(volume) {
+            return;
+        }
+        self.held.push(volume);
+        for at in 0..self.index.len() {
+            let (first, n) = self.index[at];
+            if first.volume() == volume {
+                self.held_places += 1;
+                // A sync that failed, or one after it, would answer.
+                if self.extents[n as usize].state == State::Retiring {
+                    self.keep(n as usize);
+                }
+            }
+        }
+        self.changed = true;
+    }
+
+    /// Whether the volume's extents stay in the table.
+    fn is_held(&self, volume: Volume) -> bool {
+        self.held.contains(&volume)
+    }
+
+    /// Places of extents that can leave, and free ones.
+    fn places(&self) -> usize {
+        self.extents.len() - self.held_places
+    }
+
+    /// Whether the extent gets no place, however long it waits.
+    fn has_no_hope(&self, first: BlockKey) -> bool {
+        self.is_held(first.volume()) || self.places() == 0 && self.leaving == 0
+    }
+
+    /// Whether a sync would let an extent, or the voiding of a record, continue.
     pub fn wants_sync(&self, commit: &Commit) -> bool {
-        self.settling.front().is_some_and(|s| commit.would_cover(s.0))
+        let next = [self.settling.front().map(|s| s.0), self.voiding.front().map(|v| v.0)];
+        next.into_iter().flatten().any(|serial| commit.would_cover(serial))
     }
 
     /// Whether places in the table are scarce.
     fn is_short(&self) -> bool {
-        !self.waiting.is_empty() || self.free.len() < self.spare
+        !self.waiting.is_empty() || self.free.len() < self.places() / 16
     }
 
     /// Whether the extent of a block is in the table, or has a place there.
     pub fn has_place(&self, key: BlockKey) -> bool {
-        self.contains(key) || self.waiting.is_empty() && !self.free.is_empty()
+        let free = self.waiting.is_empty() && !self.free.is_empty();
+        self.contains(key) || free && !self.is_held(key.volume())
+    }
+
+    /// A tombstone that voids a record alone was appended with this serial: its caller waits.
+    pub fn await_void(&mut self, serial: AppendSerial, ticket: u64) {
+        self.voiding.push_back((serial, ticket));
     }
 
     /// A mark that cannot be granted yet.
@@ -315,6 +384,7 @@ impl Activity {
     /// Takes the extent at `at` of the index out of the table.
     fn remove(&mut self, at: usize) {
         let (first, n) = self.index.remove(at);
+        self.held_places -= usize::from(self.is_held(first.volume()));
         let extent = &mut self.extents[n as usize];
         self.leaving -= u32::from(extent.state.is_leaving());
         extent.state = State::Free;
@@ -324,26 +394,27 @@ impl Activity {
         self.free.push(n);
     }
 
-    /// Takes every extent without a granted write out of the table, for a clean stop.
+    /// Takes every extent out of the table that can leave at a clean stop.
     pub fn remove_idle(&mut self) {
         for at in (0..self.index.len()).rev() {
-            if self.extents[self.index[at].1 as usize].granted == 0 {
+            if self.idle_at(at).is_some() {
                 self.remove(at);
             }
         }
     }
 
-    /// Chooses extents to retire: an eighth of the table, least recently marked first.
+    /// Chooses extents to retire: an eighth of the places, least recently marked first.
     fn choose(&mut self) {
         self.candidates.clear();
-        for &(_, n) in &self.index {
-            let extent = &self.extents[n as usize];
-            if extent.state == State::Active && extent.granted == 0 {
-                self.candidates.push((extent.used, n));
+        for at in 0..self.index.len() {
+            let Some(n) = self.idle_at(at) else { continue };
+            let extent = &self.extents[n];
+            if extent.state == State::Active {
+                self.candidates.push((extent.used, n as u32));
             }
         }
         self.candidates.sort_unstable();
-        self.candidates.truncate((self.extents.len() / 8).max(1));
+        self.candidates.truncate((self.places() / 8).max(1));
     }
 
     /// Grants a direct write if the extent is durably marked.
@@ -438,6 +509,13 @@ impl Activity {
             self.moving.push(n);
             progress = true;
         }
+        while let Some(&(serial, ticket)) = self.voiding.front()
+            && serial <= commit.durable_serial()
+        {
+            self.voiding.pop_front();
+            io.tell(Event::RecordVoid { ticket, result: Ok(()) });
+            progress = true;
+        }
         if core::mem::take(&mut self.changed) {
             self.give_places(superblock, io);
             progress = true;
@@ -462,11 +540,21 @@ impl Activity {
         }
     }
 
-    /// Gives free places to waiting extents; requests retirements when few places are left.
+    /// Gives free places to waiting extents, and answers those that get none; requests retirements
+    /// when few places are left.
     fn give_places(&mut self, superblock: &mut SuperblockWriter, io: &mut Io) {
-        while !self.free.is_empty()
-            && let Some((first, marks)) = self.waiting.next()
-        {
+        while let Some(first) = self.waiting.front() {
+            let none = self.has_no_hope(first);
+            if !none && self.free.is_empty() {
+                break;
+            }
+            let (_, mut marks) = self.waiting.next().expect("an extent waits");
+            if none {
+                while let Some((_, ticket)) = self.waiting.pop(&mut marks) {
+                    io.tell(Event::Unmarked { ticket });
+                }
+                continue;
+            }
             let n = self.free.pop().expect("an entry is free");
             let at = self.index.partition_point(|e| e.0 < first);
             self.index.insert(at, (first, n));
@@ -502,7 +590,7 @@ impl Activity {
         }
     }
 
-    /// Nothing is marked any more: all waiting marks fail.
+    /// Nothing is marked or voided any more: all that waits for that fails.
     pub fn fail(&mut self, error: IoError, io: &mut Io) {
         for at in 0..self.index.len() {
             let n = self.index[at].1 as usize;
@@ -514,12 +602,15 @@ impl Activity {
                 io.tell(Event::Active { ticket, result: Err(error) });
             }
         }
+        for (_, ticket) in self.voiding.drain(..) {
+            io.tell(Event::RecordVoid { ticket, result: Err(error) });
+        }
     }
 
-    /// The extent at `at` of the index, if it has no granted write.
+    /// The extent at `at` of the index, if it has no granted write and is not held.
     fn idle_at(&self, at: usize) -> Option<usize> {
-        let n = self.index[at].1 as usize;
-        (self.extents[n].granted == 0).then_some(n)
+        let (first, n) = (self.index[at].0, self.index[at].1 as usize);
+        (self.extents[n].granted == 0 && !self.is_held(first.volume())).then_some(n)
     }
 
     /// Appends tombstones for the stale blocks of every extent that can leave the table at a clean

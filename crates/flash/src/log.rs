@@ -344,7 +344,8 @@ impl Log {
     /// extent is durably marked, which may be at once. From then on the block's record on flash
     /// counts as stale.
     ///
-    /// When the table of extents is full, [`Event::Retire`] requests that some be released.
+    /// When the table of extents is full, [`Event::Retire`] requests that some be released. If the extent
+    /// gets no place because of [`Log::hold_extents`], `Unmarked` follows instead.
     pub fn mark_active(&mut self, key: BlockKey, ticket: u64) {
         if let Some(error) = self.refusal() {
             self.io.tell(Event::Active { ticket, result: Err(error) });
@@ -375,9 +376,30 @@ impl Log {
     }
 
     /// The backing store is durable for the extent of an [`Event::Retire`]. Ignored when the
-    /// extent was marked again meanwhile.
+    /// extent was marked again or is held meanwhile.
     pub fn extent_released(&mut self, extent: ExtentId) {
         self.activity.released(extent);
+        self.pump();
+    }
+
+    /// The volume's store can make nothing durable any more, because a sync of it has failed: its
+    /// extents stay marked until the next start, and it gets no others.
+    pub fn hold_extents(&mut self, volume: Volume) {
+        self.activity.hold(volume);
+        self.pump();
+    }
+
+    /// Voids the records of one block, after [`Event::Unmarked`]: `RecordVoid` follows once that is
+    /// durable. The owner of the index must have forgotten the record, which must be clean, and must
+    /// not append another before the event.
+    pub fn void_record(&mut self, key: BlockKey, ticket: u64) {
+        if let Some(error) = self.refusal() {
+            return self.io.tell(Event::RecordVoid { ticket, result: Err(error) });
+        }
+        let queue = &mut self.placement.queue;
+        queue.append_tombstone(key, &self.io);
+        queue.close_through = queue.last_serial;
+        self.activity.await_void(queue.last_serial, ticket);
         self.pump();
     }
 

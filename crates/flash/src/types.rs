@@ -229,6 +229,19 @@ pub enum Event {
         /// How it ended; no `direct_done` after an error.
         result: Outcome,
     },
+    /// The extent is not marked, and gets no place in the table: see `hold_extents`. Call `void_record`
+    /// before the block is written directly.
+    Unmarked {
+        /// As given to `mark_active`.
+        ticket: u64,
+    },
+    /// No record of the block given to `void_record` counts any more, durably.
+    RecordVoid {
+        /// As given.
+        ticket: u64,
+        /// How it ended.
+        result: Outcome,
+    },
     /// Records appended before the call are durably declared clean.
     CleanMarked {
         /// As given.
@@ -272,7 +285,7 @@ pub enum Event {
     },
     /// The table of active extents is full. Make the backing store of this extent's volume durable
     /// (with one sync; no direct write to the extent is in flight now), then call
-    /// `extent_released`. Until then the extent stays marked.
+    /// `extent_released`. Until then the extent stays marked. If the sync fails, call `hold_extents`.
     Retire {
         /// Pass this to `extent_released`.
         extent: ExtentId,

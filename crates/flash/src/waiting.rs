@@ -142,6 +142,11 @@ impl Waiting {
         }
     }
 
+    /// The first block of the extent that has waited longest.
+    pub fn front(&self) -> Option<BlockKey> {
+        self.groups.get(self.oldest as usize).map(|group| group.first)
+    }
+
     /// Takes the extent that has waited longest out of the queue: its first block and its marks.
     pub fn next(&mut self) -> Option<(BlockKey, Line)> {
         let n = self.oldest;

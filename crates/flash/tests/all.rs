@@ -7,6 +7,7 @@ mod cuts;
 mod damage;
 mod directory;
 mod format;
+mod held;
 mod running;
 mod seal;
 mod slots;

@@ -300,6 +300,8 @@ impl Cache {
             | Event::AppendFailed { .. }
             | Event::AppendRefused { .. }
             | Event::Active { .. }
+            | Event::Unmarked { .. }
+            | Event::RecordVoid { .. }
             | Event::Moved { .. }
             | Event::Unmapped { .. } => self.handle_record(event),
             Event::Recovered(_)
@@ -348,9 +350,11 @@ impl Cache {
                 let (n, t) = Ticket::transfer(ticket);
                 self.world.shards[n].append_refused(&mut shard_context!(self.world), t);
             }
-            Event::Active { ticket, result } => {
+            Event::Active { ticket, .. }
+            | Event::Unmarked { ticket }
+            | Event::RecordVoid { ticket, .. } => {
                 let (n, t) = Ticket::transfer(ticket);
-                self.world.shards[n].activated(&mut shard_context!(self.world), t, result);
+                self.world.shards[n].handle_mark(&mut shard_context!(self.world), t, event);
             }
             Event::Moved { ticket, key, position, from, region, result } => {
                 self.cleaner.note_moved(from, region);
@@ -422,13 +426,9 @@ impl Cache {
                 SyncWaiter::Apart => self.cleaner.synced_apart(volume),
                 SyncWaiter::Retire(extent) => {
                     let log = self.world.log.as_mut().expect("only a log retires extents");
-                    match result {
-                        // A sync proves nothing once an earlier one has failed.
-                        Ok(()) if !self.world.volumes[volume].sync_failed() => {
-                            log.extent_released(extent)
-                        }
-                        // The mark must stay, and requests that wait for its place must not wait for ever.
-                        _ => self.give_up(),
+                    // (After a failed sync, the log holds the extent whatever this one says.)
+                    if result.is_ok() {
+                        log.extent_released(extent);
                     }
                 }
                 SyncWaiter::Start | SyncWaiter::Queues => {}

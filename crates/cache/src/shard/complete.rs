@@ -5,10 +5,10 @@ mod records;
 
 use forebay_effect::{Effect, IoError, Outcome};
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Position};
+use forebay_flash::{BlockKey, Event, Position};
 
 use super::blocks::FlashRecord;
-use super::entry::{EntryId, MARKED};
+use super::entry::{DOUBTFUL, EntryId, MARKED};
 use super::flash_tier::IfEvicted;
 use super::tiers::{Tiers, leave, lines};
 use super::transfer::{Kind, Transfer};
@@ -350,7 +350,7 @@ impl Shard {
             self.waiting.end_applied(&mut self.tiers.transfers[t].waiters, context, Err(error));
         }
         self.finish(context, t, |tiers, _, id| {
-            tiers.blocks[id].set(crate::shard::entry::DOUBTFUL);
+            tiers.blocks[id].set(DOUBTFUL);
             tiers.not_logged(id);
         });
         self.close_runs(context);
@@ -377,8 +377,18 @@ impl Shard {
         self.close_runs(context);
     }
 
+    /// What the log has answered to a request for a mark, or for a record to be void.
+    pub fn handle_mark(&mut self, context: &mut ShardContext<'_>, t: TransferIndex, answer: Event) {
+        match answer {
+            Event::Active { result, .. } => self.activated(context, t, result),
+            Event::Unmarked { .. } => self.unmarked(context, t),
+            Event::RecordVoid { result, .. } => self.record_void(context, t, result),
+            other => unreachable!("{other:?} does not answer a mark"),
+        }
+    }
+
     /// The extent of a block is durably marked: its record may become stale.
-    pub fn activated(&mut self, context: &mut ShardContext<'_>, t: TransferIndex, result: Outcome) {
+    fn activated(&mut self, context: &mut ShardContext<'_>, t: TransferIndex, result: Outcome) {
         if let Err(e) = result {
             context.stats.transfer_errors += 1;
             assert!(context.flash.is_closed(), "a log that takes records has marked nothing");
@@ -413,6 +423,46 @@ impl Shard {
         // The mark is good for the step just taken; a block that was rescued asks again.
         if let Some(id) = self.tiers.blocks.find(key) {
             self.tiers.blocks[id].clear(MARKED);
+        }
+        self.close_runs(context);
+    }
+
+    /// The extent of a block is not marked. A direct write waits until the block's record is void; a clean
+    /// block that was to enter flash does without.
+    fn unmarked(&mut self, context: &mut ShardContext<'_>, t: TransferIndex) {
+        let (key, kind) = (self.tiers.transfers[t].key, self.tiers.transfers[t].kind);
+        let id = self.tiers.blocks.entry_of(key);
+        let recorded = self.tiers.blocks[id].position().is_some();
+        if kind != (Kind::Activate { poison: true }) || !recorded {
+            // (The record's region was freed meanwhile, or a block that leaves memory finds that it gets no mark.)
+            self.finish(context, t, |_, _, _| {});
+            return self.close_runs(context);
+        }
+        context.stats.voided_alone += 1;
+        // Forgotten now: after the tombstone, the mapping must not move nor the record be inserted again.
+        let tiers = &mut self.tiers;
+        tiers.flash.disown(&tiers.blocks, context, id);
+        tiers.flash.set_record(&mut tiers.blocks, context, id, None);
+        tiers.blocks[id].set(DOUBTFUL);
+        if tiers.blocks[id].frame().is_none() {
+            tiers.dram.lose(key);
+        }
+        let ticket = tiers.transfers.ticket(t);
+        context.log.as_deref_mut().expect("a record needs a log").void_record(key, ticket);
+    }
+
+    /// No start will find a record of the block, or this could not be made sure.
+    fn record_void(&mut self, context: &mut ShardContext<'_>, t: TransferIndex, result: Outcome) {
+        match result {
+            Ok(()) => self.finish(context, t, |tiers, _, id| tiers.blocks[id].clear(DOUBTFUL)),
+            Err(error) => {
+                context.stats.transfer_errors += 1;
+                if context.flash.awaits_void {
+                    self.finish(context, t, |_, _, _| {});
+                } else {
+                    self.finish_failed(context, t, error);
+                }
+            }
         }
         self.close_runs(context);
     }

@@ -7,7 +7,7 @@ use forebay_cache::{
     Acknowledge, Cache, CacheConfig, CacheStats, FlashConfig, FlashLayout, LogReplacement, Open,
     VolumeConfig, WritePolicy,
 };
-use forebay_effect::{Device, Effect, Outcome, Place, RequestId, Segment, Token};
+use forebay_effect::{Device, Effect, IoError, Outcome, Place, RequestId, Segment, Token};
 use forebay_flash::Geometry;
 
 pub const BLOCK: u64 = 4096;
@@ -185,6 +185,28 @@ pub fn with_flash(write_policy: WritePolicy, acknowledge: Acknowledge) -> CacheC
 /// The cache's counters.
 pub fn stats(d: &Driver) -> CacheStats {
     *d.cache.stats()
+}
+
+/// The answer to a request for bytes of a volume, once nothing is left to do. Effects that `fails` names
+/// fail.
+pub fn done_of(
+    d: &mut Driver,
+    volume: Volume,
+    op: Op,
+    offset: u64,
+    length: u64,
+    fails: impl Fn(&Effect) -> bool,
+) -> Option<Outcome> {
+    d.next += 1;
+    let id = d.next;
+    let request = Request { time: Nanos(id), volume, op, flags: Flags::NONE, offset, length };
+    d.cache.handle_request(RequestId(id), request);
+    d.poll();
+    while let Some((effect, _)) = d.pending.first() {
+        let result = if fails(effect) { Err(IoError::Device) } else { Ok(()) };
+        d.complete_first(|_| true, result);
+    }
+    d.reply_to(id)
 }
 
 /// A request for one block, which succeeds.

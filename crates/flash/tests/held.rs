@@ -1,0 +1,143 @@
+//! Extents of stores that cannot be synced: they stay marked, and the marks of others do not wait for them.
+
+use crate::common::{Rig, key, options, tiny};
+use forebay_block::Volume;
+use forebay_effect::{Frame, IoError};
+use forebay_flash::{Append, BlockKey, Event, ExtentId, Geometry, Start};
+
+/// A block of another volume than `key` gives.
+fn other(block: u64) -> BlockKey {
+    BlockKey::new(Volume(2), block)
+}
+
+/// Appends a clean record at once.
+fn append_clean(rig: &mut Rig, frame: u32, key: BlockKey, version: u64) {
+    rig.fill(frame, key, version);
+    let (ticket, valid, frame) = (frame.into(), rig.geometry.full_mask(), Frame(frame));
+    rig.log.append(Append { ticket, key, valid, dirty: 0, frame, urgent: true });
+}
+
+/// The extents of block 0 of both volumes are marked and could leave; the first has a clean record. A mark
+/// of the second volume, ticket 3, has the first asked to retire.
+fn marked_in_both_volumes(rig: &mut Rig) -> ExtentId {
+    append_clean(rig, 0, key(0), 1);
+    rig.settle();
+    for (ticket, key) in [(1, key(0)), (2, other(0))] {
+        rig.log.mark_active(key, ticket);
+        rig.settle();
+        rig.log.direct_done(key);
+    }
+    rig.log.mark_active(other(4), 3);
+    let events = rig.settle();
+    let [Event::Retire { extent, first }] = events[..] else { panic!("{events:?}") };
+    assert_eq!(first, key(0));
+    extent
+}
+
+/// What a start after a power cut finds of block 0: a record that counts, or the note that none does.
+fn found_after_a_cut(rig: &Rig) -> Option<bool> {
+    let events = rig.restart(Start::RECOVER).settle();
+    let mut found = events.iter().filter_map(|event| match event {
+        Event::Recovered(r) if r.key == key(0) => Some(true),
+        Event::RecoveredTombstone { key: of } if *of == key(0) => Some(false),
+        _ => None,
+    });
+    found.next_back()
+}
+
+#[test]
+fn an_extent_of_a_store_that_cannot_be_synced_stays_marked_and_others_leave_instead() {
+    let mut rig = Rig::formatted(tiny(), options());
+    let held = marked_in_both_volumes(&mut rig);
+    rig.log.hold_extents(Volume(1));
+    let events = rig.settle();
+    let [Event::Retire { extent, first }] = events[..] else { panic!("{events:?}") };
+    assert_eq!(first, other(0), "it is asked for at once");
+    // A sync that ends well after the failed one says nothing.
+    rig.log.extent_released(held);
+    assert_eq!(rig.settle(), []);
+    rig.log.extent_released(extent);
+    assert_eq!(rig.settle(), [Event::Active { ticket: 3, result: Ok(()) }]);
+    append_clean(&mut rig, 1, key(0), 2);
+    rig.settle();
+    assert_eq!(found_after_a_cut(&rig), Some(false), "the store may have lost what it says");
+    // The volume gets no other place, though one could be had.
+    rig.log.direct_done(other(4));
+    rig.log.mark_active(key(8), 4);
+    assert_eq!(rig.settle(), [Event::Unmarked { ticket: 4 }]);
+    assert!(!rig.log.has_mark(key(8)) && rig.log.has_mark(key(1)));
+    rig.log.mark_active(key(1), 5);
+    assert_eq!(rig.settle(), [Event::Active { ticket: 5, result: Ok(()) }], "this one it has");
+}
+
+#[test]
+fn held_extents_stay_marked_past_a_clean_stop() {
+    let mut rig = Rig::formatted(tiny(), options());
+    marked_in_both_volumes(&mut rig);
+    rig.log.hold_extents(Volume(1));
+    append_clean(&mut rig, 1, key(0), 2);
+    rig.settle();
+    rig.log.stop();
+    let events = rig.settle();
+    assert!(events.contains(&Event::Stopped { result: Ok(()) }), "{events:?}");
+    assert_eq!(found_after_a_cut(&rig), Some(false));
+}
+
+#[test]
+fn a_table_full_of_held_extents_refuses_marks_and_a_record_is_void_only_durably() {
+    let one = Geometry { active_extents_max: 1, ..tiny() };
+    let mut rig = Rig::formatted(one, options());
+    append_clean(&mut rig, 0, other(0), 1);
+    rig.log.mark_active(key(0), 1);
+    rig.settle();
+    rig.log.direct_done(key(0));
+    rig.log.mark_active(other(0), 2);
+    rig.log.mark_active(other(4), 3);
+    let events = rig.settle();
+    assert!(matches!(events[..], [Event::Retire { .. }]), "{events:?}");
+    rig.log.hold_extents(Volume(1));
+    let refused = [2, 3].map(|ticket| Event::Unmarked { ticket });
+    assert_eq!(rig.settle(), refused, "nobody waits for what will not be");
+    rig.log.void_record(other(0), 2);
+    rig.poll();
+    assert_eq!(rig.under_way(), 1, "the tombstone is being written, though the batch is not full");
+    rig.complete(0);
+    assert_eq!(rig.log.poll_event(), None, "it is not durable yet");
+    assert_eq!(rig.settle(), [Event::RecordVoid { ticket: 2, result: Ok(()) }]);
+    let (geometry, options) = (rig.geometry, rig.options);
+    let mut cut = Rig::new(geometry, options, rig.cut_by(0));
+    cut.log.start(Start::RECOVER);
+    let events = cut.settle();
+    let last = events.iter().rev().find(|event| !matches!(event, Event::Ready(_)));
+    assert_eq!(last, Some(&Event::RecoveredTombstone { key: other(0) }));
+}
+
+#[test]
+fn a_log_that_fails_tells_who_waits_for_a_record_to_be_void() {
+    let mut rig = Rig::formatted(tiny(), options());
+    rig.log.void_record(key(0), 7);
+    rig.log.give_up(IoError::Device);
+    assert_eq!(rig.settle(), [Event::RecordVoid { ticket: 7, result: Err(IoError::Device) }]);
+    rig.log.void_record(key(0), 8);
+    assert_eq!(rig.settle(), [Event::RecordVoid { ticket: 8, result: Err(IoError::Device) }]);
+}
+
+#[test]
+fn an_extent_that_was_leaving_when_its_volume_is_held_gives_its_place_back() {
+    let one = Geometry { active_extents_max: 1, ..tiny() };
+    let mut rig = Rig::formatted(one, options());
+    rig.log.mark_active(key(0), 1);
+    rig.settle();
+    rig.log.direct_done(key(0));
+    rig.log.mark_active(other(0), 2);
+    let events = rig.settle();
+    let [Event::Retire { extent, .. }] = events[..] else { panic!("{events:?}") };
+    // Its direct writes are durable, whatever later syncs say.
+    rig.log.extent_released(extent);
+    rig.log.hold_extents(Volume(1));
+    assert_eq!(rig.settle(), [Event::Active { ticket: 2, result: Ok(()) }]);
+    rig.log.direct_done(other(0));
+    rig.log.mark_active(other(4), 3);
+    let events = rig.settle();
+    assert!(matches!(events[..], [Event::Retire { .. }]), "the place is not lost: {events:?}");
+}
