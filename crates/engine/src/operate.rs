@@ -60,7 +60,7 @@ impl Engine {
     /// If a stop is announced.
     pub(crate) fn begin_order(&self) -> Result<MutexGuard<'_, Orders>, EngineError> {
         let orders = self.orders();
-        match self.shared.lock().life {
+        match self.shared.lock().life() {
             Life::Serving => Ok(orders),
             _ => Err(EngineError::Stopping),
         }
@@ -88,7 +88,7 @@ impl Engine {
         mut progress: impl FnMut(u64) -> ControlFlow<EngineError>,
     ) -> Result<(), EngineError> {
         let mut core = self.shared.lock();
-        if core.life != Life::Serving {
+        if core.life() != Life::Serving {
             return Err(EngineError::Stopping);
         }
         core.destage(self.shared.clock.now());
@@ -153,7 +153,7 @@ impl Engine {
                 }
                 Ok(())
             }
-            Err(_) if self.shared.lock().life != Life::Serving => Err(EngineError::Stopping),
+            Err(_) if self.shared.lock().life() != Life::Serving => Err(EngineError::Stopping),
             Err(IoError::Invalid) if self.shared.lock().cache.has_given_up() => {
                 Err(EngineError::FlashFailed)
             }
@@ -168,7 +168,7 @@ impl Engine {
         if self.shared.lock().cache.has_given_up() {
             return Err(EngineError::FlashFailed);
         }
-        if self.shared.lock().quiesced.is_some() {
+        if self.shared.lock().holds().quiesced().is_some() {
             // Copies of the stores that are made meanwhile must say that they are complete.
             return Err(EngineError::Quiesced);
         }
