@@ -13,6 +13,7 @@ use forebay_flash::{LogError, LogStats, Older, Recovering as RecoveryProgress, R
 
 use crate::clock::Clock;
 use crate::error::EngineError;
+use crate::faults::{Fault, Reported};
 use crate::news::Rest;
 use crate::notice::EngineNotice;
 use crate::opening;
@@ -296,6 +297,12 @@ impl Engine {
 
     pub(crate) fn news(&self) -> MutexGuard<'_, Vec<String>> {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Messages for an operator who has not asked: present failures, and those since the last call
+    /// with `reported`, which is updated.
+    pub fn faults(&self, reported: &mut Reported) -> Vec<Fault> {
+        reported.report(self)
     }
 
     /// A new session.

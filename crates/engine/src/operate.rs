@@ -16,6 +16,7 @@ use forebay_effect::IoError;
 use crate::core::{Core, Life};
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::faults;
 use crate::fingerprint::SealContents;
 use crate::options::VolumeDescription;
 
@@ -216,7 +217,7 @@ impl Engine {
         let (dirty, in_memory) = (core.cache.dirty_blocks(), core.cache.dirty_in_memory());
         let acknowledged = core.answers_from_memory();
         drop(core);
-        let why = match self.unreadable() {
+        let why = match faults::unreadable(self) {
             Some(unreadable) if error == IoError::Corrupt => unreadable,
             _ => error.to_string(),
         };
