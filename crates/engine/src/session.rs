@@ -222,6 +222,7 @@ impl Drop for Session {
         let shared = self.shared.clone();
         let serves = || !shared.is_broken() && shared.lock_anyway().life() != Life::Ended;
         while self.in_flight > 0 && serves() {
+            // (The bell rings for the answers; only a panic of another thread has to be looked for.)
             let soon = Instant::now() + std::time::Duration::from_millis(100);
             self.wait(Some(soon), &mut done);
             done.clear();

@@ -16,7 +16,8 @@ use crate::lock::Waiters;
 use crate::news::Rest;
 use crate::queries::{AllocationQueries, Contents, Question};
 
-/// How often a thread that waits for a notice checks other things.
+/// How often a thread that waits for news looks without any: whether another has panicked, and how far the work is that
+/// it reports. No news is missed in between.
 const WAIT_PERIOD: Duration = Duration::from_millis(100);
 
 /// Work for the stamper.
@@ -38,7 +39,7 @@ pub(crate) enum Work {
 pub(crate) struct Shared {
     core: Mutex<Core>,
     waiters: Arc<Waiters>,
-    /// A notice has arrived.
+    /// There is [news](crate::news).
     noticed: Condvar,
     pub clock: Clock,
     /// Wakes the reaper.

@@ -121,3 +121,17 @@ fn work_that_a_run_leaves_wakes_the_reaper() {
     assert_eq!((mailbox.in_flight, mailbox.done.len()), (0, 1), "nobody goes on with it");
     assert_eq!(mailbox.done[0].result, Ok(()));
 }
+
+#[test]
+fn the_engine_comes_only_nearer_to_its_end() {
+    let mut core = started();
+    core.prepare_stop(Nanos(1));
+    assert_eq!(core.life(), Life::StopAnnounced);
+    core.stop(Nanos(2), true);
+    core.prepare_stop(Nanos(3));
+    assert_eq!(core.life(), Life::Stopping);
+    core.end();
+    core.stop(Nanos(4), true);
+    core.prepare_stop(Nanos(5));
+    assert_eq!(core.life(), Life::Ended);
+}
