@@ -13,6 +13,7 @@ use forebay_flash::sabotage::Bug;
 
 use crate::cleaner::{Cleaner, Work};
 use crate::front::INTERNAL;
+use crate::holds::HoldReason;
 use crate::stores::Stores;
 use crate::world::{CacheState, World};
 
@@ -52,14 +53,6 @@ impl Destage {
     fn fail(&mut self, error: IoError) {
         self.result = self.result.and(Err(error));
     }
-}
-
-/// An ended destage.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Destaged {
-    pub result: Outcome,
-    /// Modifying requests have waited for it.
-    pub held: bool,
 }
 
 /// The destage in progress, if any; there is at most one.
@@ -130,8 +123,8 @@ impl Destages {
         // It has followed records more often than there are regions. A client that keeps writing
         // would keep it going forever, so writes wait from here on.
         let regions = world.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
-        if destage.followed > regions && !world.holds.destage {
-            world.holds.destage = true;
+        if destage.followed > regions && !world.holds.has(HoldReason::Destage) {
+            world.holds.add(HoldReason::Destage);
             world.stats.destages_held += 1;
         }
     }
@@ -144,12 +137,13 @@ impl Destages {
         }
     }
 
-    /// One turn: returns whether it did anything, and the result of the destage if it ended.
+    /// One turn: returns whether it did anything, and the result of the destage if it ended. The caller then
+    /// takes back the reason for which the destage may hold requests.
     pub fn take_turn(
         &mut self,
         world: &mut World,
         cleaner: &mut Cleaner,
-    ) -> (bool, Option<Destaged>) {
+    ) -> (bool, Option<Outcome>) {
         let any = !world.front.internal_done.is_empty();
         for outcome in world.front.internal_done.drain(..) {
             if let Some(destage) = &mut self.under_way {
@@ -162,7 +156,7 @@ impl Destages {
             return match settle(world, destage) {
                 Settled::No => (any, None),
                 Settled::Again => (true, None),
-                Settled::Yes => (true, Some(self.end(world, Ok(())))),
+                Settled::Yes => (true, Some(self.end(Ok(())))),
             };
         }
         if !destage.cleaning && destage.flushes_left == 0 && world.state != CacheState::Flushing {
@@ -201,13 +195,12 @@ impl Destages {
             destage.settling = true;
             return (true, None);
         }
-        (true, Some(self.end(world, result)))
+        (true, Some(self.end(result)))
     }
 
-    fn end(&mut self, world: &mut World, result: Outcome) -> Destaged {
+    fn end(&mut self, result: Outcome) -> Outcome {
         self.under_way = None;
-        let held = core::mem::take(&mut world.holds.destage);
-        Destaged { result, held }
+        result
     }
 
     /// The result of the flushes of the destage in progress, if all have ended.
@@ -218,7 +211,7 @@ impl Destages {
     /// The destage in progress needed only the flushes.
     pub fn forget(&mut self, world: &mut World) {
         self.under_way = None;
-        world.holds.destage = false;
+        world.unhold(HoldReason::Destage);
     }
 
     /// A destage has ended: returns whether a caller has asked for it.

@@ -83,10 +83,6 @@ pub(crate) struct Front {
     step_bytes: u64,
     /// Requests whose pieces have all returned.
     pub finished: Fifo<RequestIndex>,
-    /// Modifying requests that wait for the end of a change of policy, of a destage, or of dropping a
-    /// volume's data; some have begun.
-    pub held: Fifo<RequestIndex>,
-    pub held_count: u32,
     /// Trims and zeroings that have not begun and wait for others of the same blocks.
     pub zeroings_waiting: u32,
     /// Modifying requests and flushes of clients in flight, including held ones.
@@ -106,8 +102,6 @@ impl Front {
             pieces_left_max: config.request_blocks_max - config.step_blocks,
             step_bytes: u64::from(config.step_blocks) << config.block_size.shift(),
             finished: Fifo::EMPTY,
-            held: Fifo::EMPTY,
-            held_count: 0,
             zeroings_waiting: 0,
             modifying: 0,
             internal_done: Vec::new(),

@@ -16,6 +16,7 @@ mod entry_walk;
 mod flash_condition;
 mod flushes;
 mod front;
+mod holds;
 mod late;
 mod load;
 mod machine;

@@ -16,7 +16,7 @@
 //! they fail. If a volume has unreadable dirty records, or its store has no header or fails, this
 //! does not succeed for the volume, and is retried later.
 
-use forebay_block::{Nanos, Op};
+use forebay_block::Nanos;
 use forebay_effect::Outcome;
 
 use crate::cleaner::Cleaner;
@@ -229,9 +229,7 @@ impl PassThrough {
         for n in 0..world.shards.len() {
             world.shards[n].release_parked(&mut shard_context!(world));
         }
-        if !world.is_held(Op::Write) {
-            world.release_held();
-        }
+        world.release_held();
     }
 
     /// When the cache has to be called for pass-through: a wait has ended, or an attempt is due.

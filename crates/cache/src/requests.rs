@@ -9,6 +9,7 @@ use forebay_block::{Op, Volume};
 use forebay_effect::IoError;
 use forebay_flash::BlockKey;
 
+use crate::holds::HoldReason;
 use crate::shard::Piece;
 use crate::shard::{Evaluated, Tiers};
 use crate::slab::{Fifo, RequestIndex};
@@ -201,18 +202,26 @@ impl World {
         more
     }
 
-    /// Holds a request until the change of policy, or the destage, has ended.
+    /// Holds a request until nothing holds it any more.
     pub fn hold(&mut self, request: RequestIndex) {
-        self.front.requests.push_back(&mut self.front.held, request);
-        self.front.held_count += 1;
+        self.holds.push(&mut self.front.requests, request);
     }
 
-    /// Held requests continue.
+    /// A procedure does not hold requests any more: those that nothing else holds continue.
+    pub fn unhold(&mut self, reason: HoldReason) {
+        if self.holds.remove(reason) {
+            self.release_held();
+        }
+    }
+
+    /// Held requests continue, except those that are still held.
     pub fn release_held(&mut self) {
-        let mut held = core::mem::replace(&mut self.front.held, Fifo::EMPTY);
-        self.front.held_count = 0;
+        let mut held = self.holds.take_requests();
         while let Some(request) = self.front.requests.pop_front(&mut held) {
-            if self.front.requests[request].op == Op::Flush {
+            let op = self.front.requests[request].op;
+            if self.is_held(op) {
+                self.hold(request);
+            } else if op == Op::Flush {
                 self.begin_flush(request);
             } else {
                 // Some of its pieces may be in progress.

@@ -19,6 +19,7 @@ use forebay_effect::{IoError, Outcome};
 use crate::cleaner::Cleaner;
 use crate::combination::Combination;
 use crate::destage::Destages;
+use crate::holds::HoldReason;
 use crate::notice::Notice;
 use crate::policy::{Acknowledge, WritePolicy};
 use crate::stores::Stores;
@@ -97,7 +98,9 @@ impl Switch {
     }
 
     fn set(&mut self, world: &mut World, change: Change) {
-        world.holds.switch = change.stage >= Stage::Holding;
+        if change.stage >= Stage::Holding {
+            world.holds.add(HoldReason::Switch);
+        }
         self.change = Some(change);
     }
 
@@ -178,7 +181,6 @@ impl Switch {
     /// The change has ended, successfully or not.
     fn end(&mut self, world: &mut World, result: Outcome) {
         let change = self.change.take().expect("a change is in progress");
-        world.holds.switch = false;
         match result {
             Ok(()) => {
                 adopt(world, change.to.0, change.to.1);
@@ -190,7 +192,7 @@ impl Switch {
         if !change.at_start {
             world.notices.push(Notice::PolicySet(result));
         }
-        world.release_held();
+        world.unhold(HoldReason::Switch);
     }
 }
 
@@ -249,5 +251,32 @@ mod tests {
         complete_all(&mut cache);
         assert!(cache.is_idle());
         assert_eq!(cache.world.front.zeroings_waiting, 0);
+    }
+
+    #[test]
+    fn the_end_of_a_change_of_policy_lets_no_request_go_that_a_destage_holds() {
+        let mut cache = Cache::new(CacheConfig::dram_only(4));
+        cache.attach(VolumeConfig::new(1 << 16));
+        cache.start(Nanos(0), Open::RECOVER);
+        for holds in [false, true] {
+            let mut switch = Switch::default();
+            switch.ask(&mut cache.world, (WritePolicy::WRITE_THROUGH, Acknowledge::Flash));
+            assert!(switch.is_under_way());
+            let world = &mut cache.world;
+            world.holds.add(HoldReason::Destage);
+            if holds {
+                world.holds.add(HoldReason::Switch);
+            }
+            for (id, op) in [(1, Op::Write), (2, Op::Flush)] {
+                let request = Request::new(Nanos(1), Volume(0), op, 0, 4096);
+                cache.handle_request(RequestId(id), request);
+            }
+            switch.abandon(&mut cache.world);
+            assert_eq!(cache.world.holds.waiting(), 2, "the destage lets them go");
+            cache.world.unhold(HoldReason::Destage);
+            assert_eq!(cache.world.holds.waiting(), 0, "nothing holds them any more");
+            complete_all(&mut cache);
+            while cache.poll_notice().is_some() {}
+        }
     }
 }

@@ -13,6 +13,7 @@ use crate::budget::CallBudget;
 use crate::config::CacheConfig;
 use crate::flash_condition::{FlashCondition, Jam};
 use crate::front::Front;
+use crate::holds::Holds;
 use crate::load::Loads;
 use crate::notice::Notice;
 use crate::shard::{Shard, owed};
@@ -149,17 +150,6 @@ pub(crate) struct Mode {
     pub sabotage: Sabotage,
 }
 
-/// What procedures hold back.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Holds {
-    /// Modifying requests and flushes, until a change of policy has ended.
-    pub switch: bool,
-    /// Modifying requests and flushes, until a destage has ended.
-    pub destage: bool,
-    /// Cleanings that have not begun, until a seal has ended.
-    pub cleanings: bool,
-}
-
 /// The result of a procedure's turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
@@ -230,7 +220,7 @@ impl World {
             now: Nanos(0),
             state: CacheState::New,
             hurry: false,
-            holds: Holds::default(),
+            holds: Holds::NONE,
             interval_ends: Nanos(u64::MAX),
             config,
         }
@@ -351,16 +341,15 @@ impl World {
 
     /// Whether a request that may make blocks dirty, or a flush, is in flight and not held back.
     pub fn is_modified(&self) -> bool {
-        let World { front, volumes, .. } = self;
-        let waiting = front.held_count + volumes.shares.waiting + front.zeroings_waiting;
+        let World { front, volumes, holds, .. } = self;
+        let waiting = holds.waiting() + volumes.shares.waiting + front.zeroings_waiting;
         front.modifying > waiting || volumes.iter().any(|(_, v)| v.pieces > 0)
     }
 
     /// Whether a request that arrives now has to wait for the end of a procedure.
     #[inline]
     pub fn is_held(&self, op: Op) -> bool {
-        let Holds { switch, destage, .. } = self.holds;
-        op != Op::Read && (switch || destage) || op == Op::Flush && self.flash.awaits_void
+        op != Op::Read && self.holds.any() || op == Op::Flush && self.flash.awaits_void
     }
 
     /// Registers a request; `Err` is the reply to send at once.

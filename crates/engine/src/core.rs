@@ -1,77 +1,78 @@
 //! The state that one lock protects: the machine, the executor, and the requests in flight.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use forebay_block::{Nanos, Op, Volume};
-use forebay_cache::{
-    Acknowledge, Cache, Call, Notice, Open, StopTarget, VolumeConfig, WritePolicy,
-};
-use forebay_device::{Devices, Doorbell, Executor, Published};
+use forebay_cache::{Acknowledge, Cache, Call, Open, StopTarget, VolumeConfig, WritePolicy};
+use forebay_device::{Devices, Doorbell, Executor, ExecutorStats, Published, Sender};
 use forebay_effect::{IoError, RequestId};
 use forebay_flash::Sealed;
-use forebay_results::LatencyRecorder;
+use forebay_results::{ComponentRecorder, LatencyRecorder};
 use smallvec::smallvec;
 
 use crate::clock::Clock;
 use crate::devices::AnyDevices;
-use crate::hits::Hits;
-use crate::lock::Hold;
+use crate::hits::{Hits, Readers};
+use crate::holds::Holds;
+use crate::lock::{LockHold, Waiters};
 use crate::machine::Driven;
+use crate::news::{News, Rest};
 use crate::queries::Contents;
 use crate::table::{Done, Loans, Submission, Table};
 use crate::tape::{Recorder, TapedCache};
 use crate::waiting::Waiting;
 
 /// Parts in which latencies are recorded. A recorder takes 200 KiB: too much for each of many sessions.
-pub(crate) const LATENCIES: usize = 8;
+const LATENCIES: usize = 8;
 
 /// All state behind the lock.
 pub(crate) struct Core {
     // First, so that no transfer is under way when the buffers of the table go.
-    pub executor: Executor<AnyDevices>,
+    executor: Executor<AnyDevices>,
+    /// Others only read it: each change is a method here, which does the work that follows.
     pub cache: TapedCache,
-    pub table: Table,
-    pub bells: Vec<Option<Arc<Doorbell>>>,
-    /// The reads that sessions have answered without the lock.
-    pub hits: Vec<Arc<Hits>>,
-    /// The frames that sessions may read without the lock; `None` if nothing can be lent.
-    pub published: Option<Arc<Published>>,
+    table: Table,
+    bells: Vec<Option<Arc<Doorbell>>>,
+    readers: Readers,
     /// Latencies by volume, in a few parts, so that sessions seldom wait for each other.
-    pub latencies: [Arc<Mutex<Vec<LatencyRecorder>>>; LATENCIES],
-    /// Notices not yet taken by the threads that wait for them.
-    pub notices: Vec<Notice>,
-    pub life: Life,
+    latencies: [Arc<Mutex<Vec<LatencyRecorder>>>; LATENCIES],
+    news: News,
+    life: Life,
     /// Requests that wait for room in the machine.
     waiting: Waiting,
-    /// Whether all new requests have to wait.
-    pub held: bool,
-    /// A quiesce is in progress, and may hold nobody back yet.
-    pub quiescing: bool,
-    /// The quiesce that holds them. Only the order in progress changes it.
-    pub quiesced: Option<Quiesced>,
+    holds: Holds,
     /// The stores' headers note how the stores were left: no stamps are requested.
-    pub noted: bool,
+    noted: bool,
     /// Whether a request waits until all work for earlier ones has ended.
-    pub one_at_a_time: bool,
+    one_at_a_time: bool,
     /// When the reaper wakes at the latest.
-    pub reaper_wakes_at: Option<Nanos>,
+    reaper_wakes_at: Option<Nanos>,
     /// There may be more work to do at once.
     again: bool,
     /// How long the current thread has held the lock.
-    pub hold: Hold,
+    lock_hold: LockHold,
 }
 
-/// A quiesce.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Quiesced {
-    /// When it began to hold requests back.
-    pub since: Instant,
-    /// When clients continue in any case.
-    pub until: Option<Instant>,
+/// What a session has of the core.
+pub(crate) struct Opened {
+    pub number: u32,
+    pub hits: Arc<Hits>,
+    pub published: Option<Arc<Published>>,
+    pub latency: Arc<Mutex<Vec<LatencyRecorder>>>,
 }
 
-/// How near the engine is to its end. It only comes nearer.
+/// What the reaper does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ReaperTurn {
+    /// There is more work to do at once.
+    Again,
+    /// It waits for its bell, or for that time.
+    Wait(Option<Nanos>),
+    /// The engine has ended.
+    Leave,
+}
+
+/// How near the engine is to its end. It only comes nearer ([`Core::advance_life`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Life {
     /// Operators may order anything.
@@ -87,24 +88,21 @@ pub(crate) enum Life {
 impl Core {
     pub fn new(executor: Executor<AnyDevices>, cache: Cache, tape: Option<Recorder>) -> Core {
         Core {
-            published: executor.published(),
+            readers: Readers::new(executor.published()),
             executor,
             cache: TapedCache::new(cache, tape),
             table: Table::default(),
             bells: Vec::new(),
-            hits: Vec::new(),
             latencies: Default::default(),
-            notices: Vec::new(),
+            news: News::default(),
             life: Life::Serving,
             waiting: Waiting::default(),
-            held: false,
-            quiescing: false,
-            quiesced: None,
+            holds: Holds::default(),
             noted: false,
             one_at_a_time: false,
             reaper_wakes_at: None,
             again: false,
-            hold: Hold::default(),
+            lock_hold: LockHold::default(),
         }
     }
 
@@ -118,10 +116,81 @@ impl Core {
         self.cache.call(Call::KeepStamps(volume));
     }
 
+    /// From now on a request waits until all work for earlier ones has ended, as in a simulation.
+    pub fn take_one_at_a_time(&mut self) {
+        self.one_at_a_time = true;
+        self.executor.end_in_order();
+    }
+
+    /// The part of the devices that sends queued operations to the kernel without the lock.
+    pub fn send_apart(&mut self) -> Option<Arc<dyn Sender>> {
+        self.executor.devices_mut().send_apart()
+    }
+
+    /// The threads that wait for the lock.
+    pub fn lock_waiters(&self) -> Arc<Waiters> {
+        self.lock_hold.waiters.clone()
+    }
+
     /// Starts the machine.
     pub fn start(&mut self, now: Nanos, open: Open) {
         self.cache.call(Call::Start(now, open));
         self.drive(now);
+    }
+
+    // ---- sessions ----
+
+    /// Opens a session; its bell rings when it has news.
+    pub fn open_session(&mut self, bell: Arc<Doorbell>) -> Opened {
+        let number = self.table.open_session();
+        let at = number as usize;
+        if self.bells.len() <= at {
+            self.bells.resize_with(at + 1, || None);
+        }
+        self.bells[at] = Some(bell);
+        let (hits, published) = self.readers.open(number);
+        Opened { number, hits, published, latency: self.latencies[at % LATENCIES].clone() }
+    }
+
+    /// Closes a session that has nothing in flight.
+    pub fn close_session(&mut self, session: u32) {
+        self.table.close_session(session);
+        self.bells[session as usize] = None;
+    }
+
+    /// From now on, reads of the session may be answered with lent memory.
+    pub fn lend_to(&mut self, session: u32) {
+        self.table.session(session).borrows = true;
+    }
+
+    /// A question about contents is in flight from now on.
+    pub fn enter_question(&mut self, session: u32) {
+        self.table.enter_question(session);
+    }
+
+    /// It has been answered.
+    pub fn answer_contents(&mut self, session: u32, contents: Contents) {
+        self.table.answer_contents(session, contents);
+    }
+
+    /// Requests in flight, including those that wait.
+    pub fn in_flight(&self) -> usize {
+        self.table.len()
+    }
+
+    /// When the oldest request in flight arrived.
+    pub fn oldest_in_flight(&self) -> Option<Nanos> {
+        self.table.oldest()
+    }
+
+    /// Reports to the cache the reads that a session has answered without the lock.
+    pub fn report_hits(&mut self, session: u32) {
+        self.readers.report(session, &mut self.cache);
+    }
+
+    /// Reports to the cache the reads that all sessions have answered without the lock.
+    pub fn report_all_hits(&mut self) {
+        self.readers.report_all(&mut self.cache);
     }
 
     /// Whether requests of this session wait for room.
@@ -180,7 +249,9 @@ impl Core {
             r.buffer.as_mut().filter(|b| r.op == Op::Read && b.len() as u64 >= r.length)?;
         let (frame, at) = self.cache.handle_hit(request, || self.table.next_id())?;
         let bytes = r.length as u32;
-        self.publish(r.volume, r.offset, frame);
+        if self.readers.lacks(frame) && self.may_publish() {
+            Readers::publish(&mut self.cache, &mut self.executor, r.volume, r.offset);
+        }
         let borrows = self.table.session(session).borrows;
         match borrows.then(|| self.executor.lend(frame, at, bytes)).flatten() {
             Some(loan) => Some(smallvec![loan]),
@@ -191,16 +262,32 @@ impl Core {
         }
     }
 
-    /// Holds requests back, or lets them continue.
-    pub fn hold(&mut self, held: bool, now: Nanos) {
-        self.held = held;
-        self.update_published();
-        self.drive(now);
+    // ---- orders ----
+
+    /// Why requests are held back.
+    pub fn holds(&self) -> &Holds {
+        &self.holds
     }
 
-    /// Whether the machine has requests in flight.
-    pub fn is_busy(&self) -> bool {
-        self.table.len() > self.waiting.len()
+    /// Changes why requests are held back. Those that nothing holds any more continue.
+    pub fn change_holds(&mut self, now: Nanos, change: impl FnOnce(&mut Holds)) {
+        let before = self.is_held();
+        change(&mut self.holds);
+        if self.is_held() != before {
+            self.update_published();
+            self.drive(now);
+        }
+    }
+
+    /// A quiesce has ended: requests continue, unless something else holds them, and so do stamps.
+    pub fn end_quiesce(&mut self, now: Nanos) {
+        self.noted = false;
+        self.change_holds(now, Holds::end_quiesce);
+    }
+
+    /// The stores' headers are about to note how the stores are left: no stamps are requested from now on.
+    pub fn end_stamps(&mut self) {
+        self.noted = true;
     }
 
     /// Requests a destage of everything.
@@ -260,14 +347,14 @@ impl Core {
 
     /// Announces a stop.
     pub fn prepare_stop(&mut self, now: Nanos) {
-        self.life = self.life.max(Life::StopAnnounced);
+        self.advance_life(Life::StopAnnounced);
         self.cache.call(Call::PrepareStop);
         self.drive(now);
     }
 
     /// Asks the machine to stop.
     pub fn stop(&mut self, now: Nanos, destage: bool) {
-        self.life = self.life.max(Life::Stopping);
+        self.advance_life(Life::Stopping);
         let target = if destage { StopTarget::Stores } else { StopTarget::Flash };
         self.cache.call(Call::Stop(target));
         self.drive(now);
@@ -282,37 +369,108 @@ impl Core {
             let fits = |id: RequestId| cache.has_room_for(table.request(id).volume);
             let Some(id) = self.waiting.pop(fits) else { break };
             self.hand_in(now, id);
-            if self.hold.should_end() {
+            if self.lock_hold.should_end() {
                 self.again = true;
                 break;
             }
         }
         self.cache.pause();
         while let Some(notice) = self.cache.poll_notice() {
-            self.notices.push(notice);
+            self.news.push(notice);
         }
         self.update_published();
     }
 
-    /// The engine has ended: answers all requests, so that no session waits for them.
+    /// The engine's life comes nearer to its end, if it is not that near yet.
+    fn advance_life(&mut self, life: Life) {
+        if self.life < life {
+            self.life = life;
+            self.news.tell();
+        }
+    }
+
+    /// How near the end is.
+    pub fn life(&self) -> Life {
+        self.life
+    }
+
+    /// The engine ends: its threads leave, and sessions get no more answers. Returns the tape.
+    pub fn end(&mut self) -> Option<Recorder> {
+        self.advance_life(Life::Ended);
+        let tape = self.cache.take_tape();
+        self.update_published();
+        tape
+    }
+
+    /// The engine has ended: ends every device operation, so that no memory is touched any more, and answers all
+    /// requests, so that no session waits for them.
     pub fn refuse_all(&mut self) {
+        self.executor.reset();
         self.waiting = Waiting::default();
         self.table.refuse_all(IoError::Shutdown);
     }
 
-    /// Whether there is more work to do at once.
-    pub fn has_more(&self) -> bool {
-        self.again || self.cache.is_half_way()
+    /// A turn of the reaper.
+    pub fn take_reaper_turn(&mut self, clock: Clock) -> ReaperTurn {
+        self.reaper_wakes_at = None;
+        if self.life == Life::Ended {
+            return ReaperTurn::Leave;
+        }
+        self.pass_timeout(clock.now());
+        self.reaper_wakes_at = self.next_due(clock);
+        match self.again || self.cache.is_half_way() {
+            true => ReaperTurn::Again,
+            false => ReaperTurn::Wait(self.reaper_wakes_at),
+        }
+    }
+
+    /// What threads wait for.
+    pub fn news(&mut self) -> &mut News {
+        &mut self.news
+    }
+
+    /// Whether the threads that wait have to look again.
+    #[inline]
+    pub fn take_news(&mut self) -> bool {
+        self.news.take() || self.news.awaited().iter().any(|&rest| self.is_at(rest))
+    }
+
+    /// Whether the core is at rest in this way.
+    pub fn is_at(&self, rest: Rest) -> bool {
+        match rest {
+            Rest::Unused => self.table.len() == self.waiting.len(),
+            Rest::Quiet => self.cache.is_quiet(),
+            Rest::Unstamped => !self.cache.is_stamping(),
+            Rest::Idle => self.is_idle(),
+        }
     }
 
     /// Whether there is no work left but new requests.
-    pub fn is_idle(&self) -> bool {
+    fn is_idle(&self) -> bool {
         !self.again && self.executor.in_flight() == 0 && self.cache.next_step().is_none()
+    }
+
+    /// Whether new requests wait. A machine that stops refuses them, so none waits for the end of a hold.
+    #[inline]
+    fn is_held(&self) -> bool {
+        self.holds.any() && self.life < Life::Stopping
+    }
+
+    /// Whether sessions may read without the lock.
+    fn may_publish(&self) -> bool {
+        let as_simulated = self.one_at_a_time || self.cache.is_taped();
+        !as_simulated && !self.is_held() && self.life < Life::Stopping && self.cache.is_ready()
+    }
+
+    /// Allows or forbids sessions to read without the lock.
+    fn update_published(&mut self) {
+        let may = self.may_publish();
+        self.readers.update(&mut self.cache, may);
     }
 
     /// Whether a request may be given to the machine.
     fn may_take_any(&self) -> bool {
-        !self.held && self.cache.has_room() && (!self.one_at_a_time || self.is_idle())
+        !self.is_held() && self.cache.has_room() && (!self.one_at_a_time || self.is_idle())
     }
 
     /// Whether a request of this volume may.
@@ -329,7 +487,7 @@ impl Core {
     }
 
     /// When there is work although no bell rings.
-    pub fn next_due(&self, clock: Clock) -> Option<Nanos> {
+    fn next_due(&self, clock: Clock) -> Option<Nanos> {
         let device = self.executor.devices().next_due().map(|at| clock.at(at));
         let machine = self.cache.poll_timeout();
         [device, machine].into_iter().flatten().min()
@@ -360,8 +518,8 @@ impl Core {
 
     /// One run of the executor; true if another may find more work.
     fn run(&mut self, now: Nanos) -> bool {
-        let (in_order, hold) = (self.one_at_a_time, &mut self.hold);
-        let published = self.published.as_deref();
+        let (in_order, hold) = (self.one_at_a_time, &mut self.lock_hold);
+        let published = self.readers.published();
         let mut machine = Driven { cache: &mut self.cache, now, in_order, hold, published };
         self.executor.run(&mut machine, &mut self.table).more
     }
@@ -386,6 +544,28 @@ impl Core {
         self.cache.log_stats().is_some() && (self.cache.flushed().is_some() || !in_memory)
     }
 
+    /// What the devices have done.
+    pub fn device_stats(&self) -> ExecutorStats {
+        self.executor.stats()
+    }
+
+    /// Latencies of the devices' operations.
+    pub fn device_latencies(&self) -> ComponentRecorder {
+        self.executor.latencies().cloned().unwrap_or_default()
+    }
+
+    /// Forgets the latencies so far of the devices' operations.
+    pub fn clear_device_latencies(&mut self) {
+        if let Some(latencies) = self.executor.latencies_mut() {
+            latencies.clear();
+        }
+    }
+
+    /// Bytes of memory for what is read without the lock.
+    pub fn published_bytes(&self) -> u64 {
+        self.readers.published().map_or(0, Published::memory_bytes)
+    }
+
     /// Latencies of all sessions, by volume.
     pub fn latency(&self) -> Vec<LatencyRecorder> {
         let mut sum = Vec::new();
@@ -404,6 +584,12 @@ impl Core {
             }
         }
         rings
+    }
+
+    /// The lock is released.
+    #[inline]
+    pub fn end_lock_hold(&mut self) {
+        self.lock_hold.end();
     }
 
     /// Whether the reaper has to wake sooner than it would.
@@ -427,132 +613,4 @@ fn add_latency(sum: &mut Vec<LatencyRecorder>, more: &[LatencyRecorder]) {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
-    use forebay_block::Flags;
-    use forebay_cache::CacheConfig;
-    use forebay_device::{AlignedBuffer, Arena, Capabilities, Completion, HugePages, Io};
-    use forebay_effect::Device;
-
-    /// A device that ends everything at once and rings no bell.
-    #[derive(Default)]
-    struct Silent {
-        ended: Vec<Completion>,
-        /// How often somebody has asked what has ended.
-        asked: Arc<AtomicU32>,
-        /// Whether nothing ends.
-        stuck: Arc<AtomicBool>,
-    }
-
-    impl Devices for Silent {
-        fn capabilities(&self, _: Device) -> Option<Capabilities> {
-            let (logical_block, memory_alignment) = (512, 512);
-            let (zeroes, punches) = (false, false);
-            Some(Capabilities { size: SIZE, logical_block, memory_alignment, zeroes, punches })
-        }
-
-        unsafe fn submit(&mut self, io: Io<'_>) {
-            self.ended.push(Completion { tag: io.tag, result: Ok(io.length) });
-        }
-
-        fn reap(&mut self, done: &mut Vec<Completion>) {
-            self.asked.fetch_add(1, Ordering::Relaxed);
-            if !self.stuck.load(Ordering::Relaxed) {
-                done.append(&mut self.ended);
-            }
-        }
-
-        fn abandon(&mut self) {
-            self.ended.clear();
-        }
-    }
-
-    pub const SIZE: u64 = 4 << 20;
-
-    /// One that has started, over such a device.
-    pub fn started() -> Core {
-        started_over(Silent::default(), CacheConfig::dram_only(4))
-    }
-
-    /// One with memory to lend, whose devices may be stuck.
-    pub fn lending(config: CacheConfig) -> (Core, Arc<AtomicBool>) {
-        let device = Silent::default();
-        let stuck = device.stuck.clone();
-        (started_over(device, config), stuck)
-    }
-
-    fn started_over(device: Silent, config: CacheConfig) -> Core {
-        let arena = Arena::lending(config.frames(), 4096, HugePages::Never, 4).unwrap();
-        let executor = Executor::new(AnyDevices::new(device), arena);
-        let mut core = Core::new(executor, Cache::new(config), None);
-        core.attach(VolumeConfig::new(SIZE));
-        core.start(Nanos(0), Open::RECOVER);
-        core
-    }
-
-    /// A write of the block with this number.
-    pub fn write(tag: u64) -> Submission {
-        let buffer = Some(AlignedBuffer::new(4096));
-        let (volume, op, flags, offset) = (Volume(0), Op::Write, Flags::NONE, 4096 * tag);
-        Submission { tag, volume, op, flags, offset, length: 4096, buffer }
-    }
-
-    #[test]
-    fn all_that_was_held_back_goes_on_when_the_hold_ends() {
-        let mut core = started();
-        let clock = Clock::start();
-        let session = core.table.open_session();
-        core.hold(true, Nanos(1));
-        core.submit(Nanos(1), session, &mut (0..3).map(write).collect());
-        assert_eq!(core.table.session(session).in_flight, 3);
-        core.hold(false, Nanos(2));
-        while core.reaper_must_wake(clock) {
-            core.pass_timeout(Nanos(2));
-        }
-        let mailbox = core.table.session(session);
-        assert_eq!(
-            (mailbox.in_flight, mailbox.done.len()),
-            (0, 3),
-            "some wait for another request"
-        );
-    }
-
-    #[test]
-    fn a_session_that_has_only_hits_does_not_work_for_others() {
-        let device = Silent::default();
-        let asked = device.asked.clone();
-        let mut core = started_over(device, CacheConfig::dram_only(4));
-        let session = core.table.open_session();
-        core.submit(Nanos(1), session, &mut vec![write(0), write(1)]);
-        let read = |block| Submission { op: Op::Read, ..write(block) };
-        let before = asked.load(Ordering::Relaxed);
-        core.submit(Nanos(2), session, &mut vec![read(0), read(1)]);
-        assert_eq!(core.table.session(session).done.len(), 4);
-        assert_eq!(asked.load(Ordering::Relaxed), before);
-        core.submit(Nanos(3), session, &mut vec![read(0), read(9)]);
-        assert_eq!(core.table.session(session).done.len(), 6);
-        assert!(asked.load(Ordering::Relaxed) > before);
-    }
-
-    #[test]
-    fn work_that_a_run_leaves_wakes_the_reaper() {
-        let mut core = started();
-        let clock = Clock::start();
-        let session = core.table.open_session();
-        // It goes through four blocks of memory, and each of them has to leave first.
-        let length = 1 << 20;
-        let buffer = Some(AlignedBuffer::new(length as usize));
-        let (volume, op, flags) = (Volume(0), Op::Write, Flags::NONE);
-        let write = Submission { tag: 1, volume, op, flags, offset: 0, length, buffer };
-        core.submit(Nanos(1), session, &mut vec![write]);
-        assert_eq!(core.table.session(session).in_flight, 1, "one run is not enough for it");
-        while core.reaper_must_wake(clock) {
-            core.pass_timeout(Nanos(2));
-        }
-        let mailbox = core.table.session(session);
-        assert_eq!((mailbox.in_flight, mailbox.done.len()), (0, 1), "nobody goes on with it");
-        assert_eq!(mailbox.done[0].result, Ok(()));
-    }
-}
+pub(crate) mod tests;

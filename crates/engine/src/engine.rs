@@ -14,8 +14,9 @@ use forebay_flash::{
 };
 
 use crate::clock::Clock;
-use crate::core::Life;
 use crate::error::EngineError;
+use crate::faults::{Fault, Reported};
+use crate::news::Rest;
 use crate::notice::EngineNotice;
 use crate::opening;
 use crate::operate::Orders;
@@ -135,9 +136,7 @@ impl Engine {
         engine.mark_open()?;
         engine.completed();
         // What opening cost is no part of any run.
-        if let Some(latencies) = engine.shared.lock().executor.latencies_mut() {
-            latencies.clear();
-        }
+        engine.shared.lock().clear_device_latencies();
         Ok(engine)
     }
 
@@ -151,8 +150,7 @@ impl Engine {
     fn start(&self, one_at_a_time: bool, open: Open) {
         self.shared.with_core(|core, now| {
             if one_at_a_time {
-                core.one_at_a_time = true;
-                core.executor.end_in_order();
+                core.take_one_at_a_time();
             }
             core.start(now, open);
         });
@@ -197,8 +195,8 @@ impl Engine {
         let mut core = self.shared.lock();
         if core.cache.recovering().is_some() {
             // It has only read, and does nothing more.
-            core.life = Life::Ended;
-            drop(core);
+            let tape = core.end();
+            drop((core, tape));
             self.retract();
             return why;
         }
@@ -276,7 +274,7 @@ impl Engine {
 
     /// When the oldest request in flight arrived.
     pub fn oldest_in_flight(&self) -> Option<Nanos> {
-        self.shared.lock().table.oldest()
+        self.shared.lock().oldest_in_flight()
     }
 
     /// Notices for the user.
@@ -298,6 +296,12 @@ impl Engine {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Messages for an operator who has not asked: present failures, and those since the last call
+    /// with `reported`, which is updated.
+    pub fn faults(&self, reported: &mut Reported) -> Vec<Fault> {
+        reported.report(self)
+    }
+
     /// A new session.
     ///
     /// # Errors
@@ -309,7 +313,7 @@ impl Engine {
     /// The complete status of the cache now.
     pub fn status(&self) -> Status {
         let mut status = status::snapshot(&self.shared, &self.volumes);
-        let quiesced = self.shared.lock().quiesced;
+        let quiesced = self.shared.lock().holds().quiesced();
         status.quiesced = quiesced.map(|quiesced| status::Quiesced {
             since_s: quiesced.since.elapsed().as_secs_f64(),
             left_s: (quiesced.until)
@@ -326,9 +330,7 @@ impl Engine {
     /// Waits until all work for the requests so far has ended, including background work. Dirty
     /// data stays dirty.
     pub fn wait_until_idle(&self) {
-        while !self.shared.lock().is_idle() {
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+        self.shared.wait_for_rest(Rest::Idle, |_| true);
     }
 
     /// All counters of the machine. [`Engine::status`] is for people.

@@ -132,30 +132,30 @@ impl Repeats {
     }
 }
 
-impl Engine {
-    /// Messages for an operator who has not asked: present failures, and those since the last call
-    /// with `reported`, which is updated.
-    pub fn faults(&self, reported: &mut Reported) -> Vec<Fault> {
-        let mut faults: Vec<Fault> = self.take_news().into_iter().map(Fault::News).collect();
-        let core = self.shared.lock_anyway();
-        reported.errors.resize(self.volumes().len(), (0, Repeats::default()));
-        for (volume, (reported, repeats)) in self.volumes().iter().zip(&mut reported.errors) {
+impl Reported {
+    /// What has not been reported of an engine, which counts as reported from now on.
+    pub(crate) fn report(&mut self, engine: &Engine) -> Vec<Fault> {
+        let reported = self;
+        let mut faults: Vec<Fault> = engine.take_news().into_iter().map(Fault::News).collect();
+        let core = engine.shared.lock_anyway();
+        reported.errors.resize(engine.volumes().len(), (0, Repeats::default()));
+        for (volume, (reported, repeats)) in engine.volumes().iter().zip(&mut reported.errors) {
             let errors = core.cache.volume_stats(volume.volume).map_or(0, |s| s.backing_errors);
             let failure = core.cache.last_backing_failure(volume.volume);
             if let (Some(failure), true) = (failure, errors > *reported)
                 && repeats.allow(Instant::now())
             {
-                let why = self.stores.why(volume.volume, failure);
+                let why = engine.stores.why(volume.volume, failure);
                 let operations = errors - *reported;
                 faults.push(Fault::Failing { volume: volume.name.clone(), operations, why });
                 *reported = errors;
             }
         }
-        reported.suspended.resize(self.volumes().len(), false);
-        for (volume, reported) in self.volumes().iter().zip(&mut reported.suspended) {
+        reported.suspended.resize(engine.volumes().len(), false);
+        for (volume, reported) in engine.volumes().iter().zip(&mut reported.suspended) {
             let suspended = core.cache.suspended(volume.volume);
             if suspended.is_some() != *reported {
-                let session_failure = self.stores.session_failure(volume.volume);
+                let session_failure = engine.stores.session_failure(volume.volume);
                 let volume = volume.name.clone();
                 faults.push(match (suspended, session_failure) {
                     (Some(_), Some(why)) => Fault::Disconnected { volume, why },
@@ -168,15 +168,15 @@ impl Engine {
         if core.cache.is_jammed() != reported.jammed {
             reported.jammed = !reported.jammed;
             let fails = |v: &&VolumeDescription| core.cache.is_known_to_fail(v.volume);
-            let failing = self.volumes().iter().filter(fails).map(|v| v.name.clone()).collect();
+            let failing = engine.volumes().iter().filter(fails).map(|v| v.name.clone()).collect();
             faults.push(match reported.jammed {
                 true => Fault::Jammed { failing },
                 false => Fault::Unjammed,
             });
         }
-        let given_up = status::given_up(&core.cache, self.volumes());
+        let given_up = status::given_up(&core.cache, engine.volumes());
         drop(core);
-        let lasting = given_up.into_iter().chain(self.unreadable());
+        let lasting = given_up.into_iter().chain(unreadable(engine));
         for fault in lasting {
             if !reported.lasting.contains(&fault) {
                 reported.lasting.push(fault.clone());
@@ -185,25 +185,25 @@ impl Engine {
         }
         faults
     }
+}
 
-    /// The blocks that cannot be read from flash, in words, if any.
-    pub(crate) fn unreadable(&self) -> Option<String> {
-        let blocks: Vec<_> = self.shared.lock_anyway().cache.unreadable().collect();
-        let name = |volume: Volume| {
-            let of = self.volumes().iter().find(|v| v.volume == volume);
-            of.map_or_else(|| volume.0.to_string(), |v| v.name.clone())
-        };
-        let (shown, more) = blocks.split_at(blocks.len().min(UNREADABLE_SHOWN));
-        let (first, _) = shown.split_first()?;
-        let mut text = format!("the newest data of block {} of volume {}", first.1, name(first.0));
-        for &(volume, block) in &shown[1..] {
-            text += &format!(", of block {block} of volume {}", name(volume));
-        }
-        if !more.is_empty() {
-            text += &format!(" and {} more", more.len());
-        }
-        Some(text + " cannot be read from flash until you write or trim it")
+/// The blocks that cannot be read from flash, in words, if any.
+pub(crate) fn unreadable(engine: &Engine) -> Option<String> {
+    let blocks: Vec<_> = engine.shared.lock_anyway().cache.unreadable().collect();
+    let name = |volume: Volume| {
+        let of = engine.volumes().iter().find(|v| v.volume == volume);
+        of.map_or_else(|| volume.0.to_string(), |v| v.name.clone())
+    };
+    let (shown, more) = blocks.split_at(blocks.len().min(UNREADABLE_SHOWN));
+    let (first, _) = shown.split_first()?;
+    let mut text = format!("the newest data of block {} of volume {}", first.1, name(first.0));
+    for &(volume, block) in &shown[1..] {
+        text += &format!(", of block {block} of volume {}", name(volume));
     }
+    if !more.is_empty() {
+        text += &format!(" and {} more", more.len());
+    }
+    Some(text + " cannot be read from flash until you write or trim it")
 }
 
 #[cfg(test)]

@@ -7,15 +7,15 @@
 //!
 //! This is switched off where each decision must be as in a simulation, or on a tape.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_block::{Nanos, Op, SECTOR_BYTES, Volume};
 use forebay_cache::Cache;
-use forebay_device::Published;
+use forebay_device::{Executor, Published};
 use forebay_effect::Frame;
 use smallvec::{SmallVec, smallvec};
 
-use crate::core::{Core, Life};
+use crate::devices::AnyDevices;
 use crate::machine::withdraw;
 use crate::table::{Loans, Submission};
 use crate::tape::TapedCache;
@@ -85,41 +85,70 @@ impl Hits {
     }
 }
 
-impl Core {
-    /// Reports to the cache the reads that a session has answered without the lock.
-    pub fn report_hits(&mut self, session: u32) {
+/// What sessions read without the lock, and the reads that they have not reported.
+pub(crate) struct Readers {
+    /// By session.
+    hits: Vec<Arc<Hits>>,
+    /// The frames that sessions may read; `None` if nothing can be lent.
+    published: Option<Arc<Published>>,
+}
+
+impl Readers {
+    pub fn new(published: Option<Arc<Published>>) -> Readers {
+        Readers { hits: Vec::new(), published }
+    }
+
+    /// What a session needs to read without the lock.
+    pub fn open(&mut self, session: u32) -> (Arc<Hits>, Option<Arc<Published>>) {
+        let at = session as usize;
+        if self.hits.len() <= at {
+            self.hits.resize_with(at + 1, Arc::default);
+        }
+        (self.hits[at].clone(), self.published.clone())
+    }
+
+    /// The frames that sessions may read.
+    #[inline]
+    pub fn published(&self) -> Option<&Published> {
+        self.published.as_deref()
+    }
+
+    /// Reports to the cache the reads of a session.
+    pub fn report(&self, session: u32, cache: &mut TapedCache) {
         if let Some(hits) = self.hits.get(session as usize) {
-            hits.report(&mut self.cache);
+            hits.report(cache);
         }
     }
 
-    /// Reports to the cache the reads that all sessions have answered without the lock.
-    pub fn report_all_hits(&mut self) {
-        (0..self.hits.len() as u32).for_each(|session| self.report_hits(session));
-    }
-
-    /// Whether sessions may read without the lock.
-    fn may_publish(&self) -> bool {
-        let as_simulated = self.one_at_a_time || self.cache.is_taped();
-        !as_simulated && !self.held && self.life < Life::Stopping && self.cache.is_ready()
+    /// Reports to the cache the reads of all sessions.
+    pub fn report_all(&self, cache: &mut TapedCache) {
+        self.hits.iter().for_each(|hits| hits.report(cache));
     }
 
     /// Allows or forbids sessions to read without the lock.
-    pub fn update_published(&mut self) {
-        withdraw(&mut self.cache, self.published.as_deref());
-        if let Some(published) = &self.published {
-            published.set_open(self.may_publish());
+    pub fn update(&self, cache: &mut TapedCache, allowed: bool) {
+        withdraw(cache, self.published());
+        if let Some(published) = self.published() {
+            published.set_open(allowed);
         }
     }
 
-    /// From now on sessions read the block of this byte, which was found in this frame, without the
-    /// lock, if they may.
-    pub fn publish(&mut self, volume: Volume, offset: u64, frame: Frame) {
-        if self.published.as_ref().is_some_and(|published| !published.has(frame.0))
-            && self.may_publish()
-            && let Some((key, frame)) = self.cache.publish(volume, offset)
-        {
-            self.executor.publish(key, frame);
+    /// Whether the block in this frame could be published, and is not.
+    #[inline]
+    pub fn lacks(&self, frame: Frame) -> bool {
+        self.published().is_some_and(|published| !published.has(frame.0))
+    }
+
+    /// From now on sessions read the block of this byte, which was found in memory, without the lock, if the cache
+    /// agrees.
+    pub fn publish(
+        cache: &mut TapedCache,
+        executor: &mut Executor<AnyDevices>,
+        volume: Volume,
+        offset: u64,
+    ) {
+        if let Some((key, frame)) = cache.publish(volume, offset) {
+            executor.publish(key, frame);
         }
     }
 }
@@ -145,14 +174,15 @@ pub(crate) fn read(published: &Published, borrows: bool, r: &mut Submission) -> 
 mod tests {
     use super::*;
     use crate::clock::Clock;
+    use crate::core::Core;
     use crate::core::tests::{lending, write};
+    use crate::holds::Holds;
     use crate::queries::AllocationQueries;
     use crate::session::Session;
     use crate::shared::Shared;
     use crate::table::Done;
     use forebay_cache::{CacheConfig, VolumeStats};
     use forebay_device::Doorbell;
-    use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
     fn read(block: u64) -> Submission {
@@ -247,9 +277,9 @@ mod tests {
         for request in [write(1), read(1), read(1)] {
             assert_eq!(ask(&mut session, request).len(), 1);
         }
-        shared.with_core(|core, now| core.hold(true, now));
+        shared.with_core(|core, now| core.change_holds(now, Holds::begin_quiesce));
         assert!(ask(&mut session, read(1)).is_empty());
-        shared.with_core(|core, now| core.hold(false, now));
+        shared.with_core(Core::end_quiesce);
         let mut done = Vec::new();
         session.reap(&mut done);
         assert_eq!(done.len(), 1);

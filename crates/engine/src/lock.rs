@@ -68,13 +68,13 @@ fn spin<T>(mutex: &Mutex<T>) -> Option<LockResult<MutexGuard<'_, T>>> {
 
 /// What the thread that holds the lock knows about waiting threads.
 #[derive(Debug, Default)]
-pub(crate) struct Hold {
+pub(crate) struct LockHold {
     pub waiters: Arc<Waiters>,
     /// Since when it has known of waiting threads.
     since: Option<Instant>,
 }
 
-impl Hold {
+impl LockHold {
     /// Whether others have waited long enough.
     pub fn should_end(&mut self) -> bool {
         if !self.waiters.any() {
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_hold_should_end_only_while_others_wait_and_have_waited_for_a_while() {
-        let mut hold = Hold::default();
+        let mut hold = LockHold::default();
         std::thread::sleep(LOCK_WAIT_MAX);
         assert!(!hold.should_end(), "nobody waits");
         hold.waiters.0.store(1, Ordering::Relaxed);

@@ -5,7 +5,7 @@ use forebay_cache::Call;
 use forebay_device::Published;
 use forebay_effect::{Effect, Machine, MetaBuffer, Outcome, Segment, Token};
 
-use crate::lock::Hold;
+use crate::lock::LockHold;
 use crate::tape::TapedCache;
 
 /// A cache during one call: completions carry the call's time.
@@ -14,7 +14,7 @@ pub(crate) struct Driven<'a> {
     pub now: Nanos,
     /// Work that a call leaves is done before the next completion, as in a simulation.
     pub in_order: bool,
-    pub hold: &'a mut Hold,
+    pub hold: &'a mut LockHold,
     pub published: Option<&'a Published>,
 }
 

@@ -17,6 +17,7 @@ use forebay_flash::HeaderChange;
 use crate::core::{Core, Life};
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::faults;
 use crate::fingerprint::SealContents;
 use crate::options::VolumeDescription;
 
@@ -61,7 +62,7 @@ impl Engine {
     /// If a stop is announced.
     pub(crate) fn begin_order(&self) -> Result<MutexGuard<'_, Orders>, EngineError> {
         let orders = self.orders();
-        match self.shared.lock().life {
+        match self.shared.lock().life() {
             Life::Serving => Ok(orders),
             _ => Err(EngineError::Stopping),
         }
@@ -89,7 +90,7 @@ impl Engine {
         mut progress: impl FnMut(u64) -> ControlFlow<EngineError>,
     ) -> Result<(), EngineError> {
         let mut core = self.shared.lock();
-        if core.life != Life::Serving {
+        if core.life() != Life::Serving {
             return Err(EngineError::Stopping);
         }
         core.destage(self.shared.clock.now());
@@ -154,7 +155,7 @@ impl Engine {
                 }
                 Ok(())
             }
-            Err(_) if self.shared.lock().life != Life::Serving => Err(EngineError::Stopping),
+            Err(_) if self.shared.lock().life() != Life::Serving => Err(EngineError::Stopping),
             Err(IoError::Invalid) if self.shared.lock().cache.has_given_up() => {
                 Err(EngineError::FlashFailed)
             }
@@ -169,7 +170,7 @@ impl Engine {
         if self.shared.lock().cache.has_given_up() {
             return Err(EngineError::FlashFailed);
         }
-        if self.shared.lock().quiesced.is_some() {
+        if self.shared.lock().holds().quiesced().is_some() {
             // Copies of the stores that are made meanwhile must say that they are complete.
             return Err(EngineError::Quiesced);
         }
@@ -217,7 +218,7 @@ impl Engine {
         let (dirty, in_memory) = (core.cache.dirty_blocks(), core.cache.dirty_in_memory());
         let acknowledged = core.answers_from_memory();
         drop(core);
-        let why = match self.unreadable() {
+        let why = match faults::unreadable(self) {
             Some(unreadable) if error == IoError::Corrupt => unreadable,
             _ => error.to_string(),
         };

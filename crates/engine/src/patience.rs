@@ -11,6 +11,7 @@ use crate::error::EngineError;
 
 /// How long to wait for the locks of a process that no longer exists.
 const ENDED_HOLDER_WAIT_MAX: Duration = Duration::from_secs(5);
+/// The kernel tells nobody when it lets a file go.
 const POLL_PERIOD: Duration = Duration::from_millis(20);
 
 /// Like [`Target::open`], but waits while the holder is a process that has ended.

@@ -17,17 +17,16 @@ use forebay_cache::Notice;
 use forebay_effect::Outcome;
 use forebay_flash::{HeaderChange, SEAL_BYTES, Sealed};
 
-use crate::core::{Life, Quiesced};
+use crate::core::{Core, Life};
 use crate::engine::{Engine, StoreState};
 use crate::error::EngineError;
 use crate::fingerprint::{Fingerprint, SealContents};
+use crate::holds::{HeldBack, Holds};
+use crate::news::Rest;
 use crate::operate::Orders;
 use crate::shared::CoreGuard;
 use crate::store::Store;
 use crate::stores::LockedStores;
-
-/// Time between two checks whether the machine is quiet.
-const QUIET_POLL_PERIOD: Duration = Duration::from_millis(2);
 
 impl Engine {
     /// Destages all dirty data while requests continue, then holds new requests back, finishes
@@ -45,9 +44,9 @@ impl Engine {
         mut progress: impl FnMut(u64),
     ) -> Result<(), EngineError> {
         let mut orders = self.begin_order()?;
-        self.shared.lock().quiescing = true;
+        self.change_holds(Holds::prepare_quiesce);
         let quiesced = self.quiesce_during(&mut orders, limit, &mut progress);
-        self.shared.lock().quiescing = false;
+        self.change_holds(Holds::forget_preparation);
         quiesced
     }
 
@@ -61,22 +60,19 @@ impl Engine {
             progress(dirty);
             ControlFlow::Continue(())
         };
-        let began = self.shared.lock().quiesced;
+        let lasts = self.shared.lock().holds().quiesced().is_some();
         if orders.notes.is_some() {
             // The new notes must not cover up what others have changed since the last ones.
             self.drop_changed(orders)?;
         }
-        if began.is_none() {
+        if !lasts {
             self.destage_during(orders, "the destage", &mut progress)?;
         }
-        let new = Quiesced { since: Instant::now(), until: None };
-        self.shared.lock().quiesced = Some(began.unwrap_or(new));
-        let quiesced = self.hold_all(orders, &mut progress).and_then(|()| self.note(orders));
-        // The limit holds even if the quiesce fails and cannot end now.
-        if let Some(quiesced) = &mut self.shared.lock().quiesced {
-            // (A limit beyond what the clock can say is none.)
-            quiesced.until = limit.and_then(|limit| Instant::now().checked_add(limit));
-        }
+        self.change_holds(Holds::begin_quiesce);
+        let quiesced = self.finish_held(orders, &mut progress).and_then(|()| self.note(orders));
+        // The limit holds even if the quiesce fails and cannot end now. (One beyond what the clock can say is none.)
+        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+        self.change_holds(|holds| holds.limit_quiesce(until));
         if quiesced.is_err() {
             // That clients have to wait is more serious than the error.
             self.resume_or_say(orders)?;
@@ -100,8 +96,8 @@ impl Engine {
     pub fn end_overdue_quiesce(&self) -> Result<bool, EngineError> {
         let is_overdue = || {
             let core = self.shared.lock();
-            let until = core.quiesced.and_then(|quiesced| quiesced.until);
-            core.life == Life::Serving && until.is_some_and(|until| until <= Instant::now())
+            let until = core.holds().quiesced().and_then(|quiesced| quiesced.until);
+            core.life() == Life::Serving && until.is_some_and(|until| until <= Instant::now())
         };
         if !is_overdue() {
             return Ok(false);
@@ -127,12 +123,10 @@ impl Engine {
     /// # Errors
     /// If headers or the flash tier cannot be written; requests are then still held back.
     pub fn resume(&self) -> Result<(), EngineError> {
-        let core = self.shared.lock();
-        if core.quiesced.is_none() && !core.quiescing {
+        if !self.shared.lock().holds().is_quiescing() {
             // Nothing to end, so nothing to wait for.
             return Ok(());
         }
-        drop(core);
         let mut orders = self.begin_order()?;
         self.resume_or_say(&mut orders)
     }
@@ -150,10 +144,7 @@ impl Engine {
             self.withdraw_notes(orders)?;
             orders.notes = None;
         }
-        self.shared.with_core(|core, now| {
-            (core.noted, core.quiesced) = (false, None);
-            core.hold(false, now);
-        });
+        self.shared.with_core(Core::end_quiesce);
         Ok(())
     }
 
@@ -219,33 +210,26 @@ impl Engine {
         let volumes = volumes.iter().map(|&volume| void(volume)).collect();
         let mut orders = self.begin_order()?;
         let what = "dropping cached data";
-        if self.shared.lock().quiesced.is_some() {
+        if self.shared.lock().holds().quiesced().is_some() {
             return self.seal(volumes).map_err(failed(what));
         }
-        let held = self.hold_all(&mut orders, progress);
-        let dropped = held.and_then(|()| self.seal(volumes).map_err(failed(what)));
-        self.shared.with_core(|core, now| core.hold(false, now));
-        dropped
+        let _held = HeldBack::new(&self.shared, &mut orders);
+        self.finish_held(&mut orders, progress)?;
+        self.seal(volumes).map_err(failed(what))
     }
 
-    /// Holds requests back until nothing is dirty or in progress.
-    fn hold_all(
+    /// Changes why requests are held back.
+    fn change_holds(&self, change: impl FnOnce(&mut Holds)) {
+        self.shared.with_core(|core, now| core.change_holds(now, change));
+    }
+
+    /// Requests are held back: waits until none is in progress and nothing is dirty.
+    fn finish_held(
         &self,
         orders: &mut Orders,
         mut progress: impl FnMut(u64) -> ControlFlow<EngineError>,
     ) -> Result<(), EngineError> {
-        self.shared.with_core(|core, now| core.hold(true, now));
-        loop {
-            let core = self.shared.lock();
-            if core.life != Life::Serving {
-                return Err(EngineError::Stopping);
-            }
-            if !core.is_busy() {
-                break;
-            }
-            drop(core);
-            std::thread::sleep(QUIET_POLL_PERIOD);
-        }
+        self.wait_for_rest(Rest::Unused, Life::Serving)?;
         self.destage_during(orders, "the destage", &mut progress)
     }
 
@@ -297,7 +281,7 @@ impl Engine {
         &self,
         stores: &LockedStores<'_>,
     ) -> Result<PerVolume<Option<Fingerprint>>, EngineError> {
-        let quiesces = self.shared.lock().quiesced.is_some();
+        let quiesces = self.shared.lock().holds().quiesced().is_some();
         match self.has_flash || quiesces {
             true => fingerprints(stores).into_iter().map(|print| print.map(Some)).collect(),
             false => Ok(PerVolume::filled(None, stores.len())),
@@ -308,33 +292,26 @@ impl Engine {
     /// stamped yet is stamped now: else the cleaner would order a stamp after the note. (If this
     /// fails, the note will fail too.)
     fn end_stamping(&self) -> Result<(), EngineError> {
-        let mut core = self.shared.lock_anyway();
-        core.noted = true;
-        let life = core.life;
+        let mut core = self.shared.lock();
+        core.end_stamps();
+        let life = core.life();
         for _ in 0..2 {
             if core.cache.owes_stamps() && !core.cache.is_stamping() {
                 core.order_stamps(self.shared.clock.now());
             }
-            while core.cache.is_stamping() {
-                core = self.look_again(core, life)?;
-            }
+            drop(core);
+            core = self.wait_for_rest(Rest::Unstamped, life)?;
         }
         Ok(())
     }
 
-    /// Waits for a moment with the core unlocked.
+    /// Waits for rest, and returns the locked core.
     ///
     /// # Errors
-    /// If a stop was announced since `life`: it does not wait for orders.
-    fn look_again<'a>(
-        &'a self,
-        core: CoreGuard<'a>,
-        life: Life,
-    ) -> Result<CoreGuard<'a>, EngineError> {
-        drop(core);
-        std::thread::sleep(QUIET_POLL_PERIOD);
-        let core = self.shared.lock_anyway();
-        if core.life == life { Ok(core) } else { Err(EngineError::Stopping) }
+    /// If there is none yet and the engine is no longer at this point of its `life`: a stop does not wait for orders.
+    fn wait_for_rest(&self, rest: Rest, life: Life) -> Result<CoreGuard<'_>, EngineError> {
+        let core = self.shared.wait_for_rest(rest, |core| core.life() == life);
+        core.ok_or(EngineError::Stopping)
     }
 
     /// Which volumes bypass flash. A volume that begins to do so after the answer releases
@@ -369,11 +346,8 @@ impl Engine {
 
     /// Lets the machine take a note, once it is quiet.
     fn seal(&self, volumes: Vec<Sealed>) -> Result<(), EngineError> {
-        let mut core = self.shared.lock();
-        let life = core.life;
-        while !core.cache.is_quiet() {
-            core = self.look_again(core, life)?;
-        }
+        let life = self.shared.lock().life();
+        let mut core = self.wait_for_rest(Rest::Quiet, life)?;
         core.seal(self.shared.clock.now(), volumes);
         drop(core);
         let sealed: Outcome = self.shared.wait_for(|notice| match notice {

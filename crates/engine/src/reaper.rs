@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use crate::core::Life;
+use crate::core::ReaperTurn;
 use crate::shared::Shared;
 
 /// Starts the thread. It ends when the engine's life has ended and the bell has rung.
@@ -14,21 +14,15 @@ pub(crate) fn start(shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
 fn work(shared: &Shared) {
     forebay_device::precise_timers();
     loop {
-        let mut core = shared.lock();
-        core.reaper_wakes_at = None;
-        if core.life == Life::Ended {
-            return;
-        }
-        core.pass_timeout(shared.clock.now());
-        core.reaper_wakes_at = core.next_due(shared.clock);
-        let until = core.reaper_wakes_at.map(|at| shared.clock.instant(at));
-        let more = core.has_more();
-        drop(core);
-        if more {
+        // (Not in the `match`, which would keep the lock.)
+        let turn = shared.lock().take_reaper_turn(shared.clock);
+        match turn {
             // Hits come between the parts of a region's work.
-            shared.let_others_lock();
-        } else {
-            shared.bell.wait(until);
+            ReaperTurn::Again => shared.let_others_lock(),
+            ReaperTurn::Wait(until) => {
+                shared.bell.wait(until.map(|at| shared.clock.instant(at)));
+            }
+            ReaperTurn::Leave => return,
         }
     }
 }

@@ -9,7 +9,7 @@ use forebay_results::LatencyRecorder;
 
 use crate::allocation;
 use crate::buffers::BufferPool;
-use crate::core::{LATENCIES, Life};
+use crate::core::{Life, Opened};
 use crate::hits::{self, Hits, Report};
 use crate::queries::{Contents, Question};
 use crate::shared::Shared;
@@ -43,17 +43,7 @@ pub struct Session {
 impl Session {
     pub(crate) fn open(shared: Arc<Shared>) -> std::io::Result<Session> {
         let bell = Arc::new(Doorbell::new()?);
-        let mut core = shared.lock();
-        let number = core.table.open_session();
-        if core.bells.len() <= number as usize {
-            core.bells.resize_with(number as usize + 1, || None);
-        }
-        core.bells[number as usize] = Some(bell.clone());
-        let sessions = core.bells.len();
-        core.hits.resize_with(sessions, Arc::default);
-        let (hits, published) = (core.hits[number as usize].clone(), core.published.clone());
-        let latency = core.latencies[number as usize % LATENCIES].clone();
-        drop(core);
+        let Opened { number, hits, published, latency } = shared.lock().open_session(bell.clone());
         let buffers = BufferPool::new(HELD_BYTES_MAX);
         Ok(Session {
             shared,
@@ -85,7 +75,7 @@ impl Session {
     /// [`Done::lent`]. Drop it soon: until then, less memory can be lent to others.
     pub fn borrow(&mut self) {
         self.borrows = true;
-        self.shared.lock().table.session(self.number).borrows = true;
+        self.shared.lock().lend_to(self.number);
     }
 
     /// Submits all of `requests` in this order, and appends the answered requests to `done`: often
@@ -183,7 +173,7 @@ impl Session {
         runs_max: usize,
     ) {
         let session = self.number;
-        self.shared.lock().table.enter_question(session);
+        self.shared.lock().enter_question(session);
         self.in_flight += 1;
         allocation::ask(&self.shared, Question { session, tag, volume, offset, length, runs_max });
     }
@@ -215,8 +205,9 @@ impl Session {
     pub fn wait_for_all(&mut self, mut each: impl FnMut(&Session, &[Done])) {
         let mut done = Vec::new();
         let shared = self.shared.clone();
-        let serves = || !shared.is_broken() && shared.lock_anyway().life != Life::Ended;
+        let serves = || !shared.is_broken() && shared.lock_anyway().life() != Life::Ended;
         while self.in_flight > 0 && serves() {
+            // (The bell rings for the answers; only a panic of another thread has to be looked for.)
             let soon = Instant::now() + std::time::Duration::from_millis(100);
             self.wait(Some(soon), &mut done);
             each(self, &done);
@@ -244,14 +235,13 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.wait_for_all(|_, _| {});
         let mut core = self.shared.lock_anyway();
-        if core.life == Life::Ended {
+        if core.life() == Life::Ended {
             return;
         }
         if !self.shared.is_broken() {
             core.report_hits(self.number);
         }
-        core.table.close_session(self.number);
-        core.bells[self.number as usize] = None;
+        core.close_session(self.number);
     }
 }
 

@@ -7,15 +7,17 @@ use std::time::{Duration, Instant};
 
 use forebay_block::{ContentRun, Nanos, Volume};
 use forebay_cache::Notice;
-use forebay_device::{Devices, Doorbell, Sender};
+use forebay_device::{Doorbell, Sender};
 use forebay_flash::Stamp;
 
 use crate::clock::Clock;
 use crate::core::{Core, Life};
 use crate::lock::Waiters;
+use crate::news::Rest;
 use crate::queries::{AllocationQueries, Contents, Question};
 
-/// How often a thread that waits for a notice checks other things.
+/// How often a thread that waits for news looks without any: whether another has panicked, and how far the work is that
+/// it reports. No news is missed in between.
 const WAIT_PERIOD: Duration = Duration::from_millis(100);
 
 /// Work for the stamper.
@@ -37,7 +39,7 @@ pub(crate) enum Work {
 pub(crate) struct Shared {
     core: Mutex<Core>,
     waiters: Arc<Waiters>,
-    /// A notice has arrived.
+    /// There is [news](crate::news).
     noticed: Condvar,
     pub clock: Clock,
     /// Wakes the reaper.
@@ -55,9 +57,9 @@ impl Shared {
         bell: Arc<Doorbell>,
         queries: AllocationQueries,
     ) -> Shared {
-        let sender = core.executor.devices_mut().send_apart();
+        let sender = core.send_apart();
         Shared {
-            waiters: core.hold.waiters.clone(),
+            waiters: core.lock_waiters(),
             core: Mutex::new(core),
             noticed: Condvar::new(),
             clock,
@@ -70,7 +72,7 @@ impl Shared {
     /// Answers a question of a session.
     pub fn tell(&self, question: &Question, runs: Vec<ContentRun>) {
         let answer = Contents { tag: question.tag, runs };
-        self.lock_anyway().table.answer_contents(question.session, answer);
+        self.lock_anyway().answer_contents(question.session, answer);
     }
 
     /// Locks. A panic under the lock means that the machine's contract was broken. The next thread
@@ -119,11 +121,14 @@ impl Shared {
     pub fn wait_stamps(&self, due: Instant) -> Work {
         let mut core = self.lock_anyway();
         loop {
-            if core.life == Life::Ended {
+            if core.life() == Life::Ended {
                 return Work::Leave;
             }
-            let at = core.notices.iter().position(|notice| matches!(notice, Notice::Stamp { .. }));
-            if let Some(Notice::Stamp { stamps, release }) = at.map(|at| core.notices.remove(at)) {
+            let stamps = core.news().take_notice(|notice| match notice {
+                Notice::Stamp { stamps, release } => Some((stamps.clone(), *release)),
+                _ => None,
+            });
+            if let Some((stamps, release)) = stamps {
                 return Work::Write { stamps, release };
             }
             let left = due.saturating_duration_since(Instant::now());
@@ -134,9 +139,26 @@ impl Shared {
         }
     }
 
-    /// Wakes the threads that wait for a notice.
-    pub fn wake_all(&self) {
-        self.noticed.notify_all();
+    /// Waits for rest, as long as `goes_on` says so, and returns the locked core; `None` if it does not. `goes_on` is
+    /// asked at each notice, at each change of the engine's life, and ten times a second.
+    pub fn wait_for_rest(
+        &self,
+        rest: Rest,
+        mut goes_on: impl FnMut(&Core) -> bool,
+    ) -> Option<CoreGuard<'_>> {
+        let mut core = self.lock();
+        while !core.is_at(rest) {
+            if !goes_on(&core) {
+                return None;
+            }
+            core.news().add_awaited(rest);
+            core.wait(WAIT_PERIOD);
+            core.news().remove_awaited(rest);
+            // Locks anew, so that this thread notices if another has panicked.
+            drop(core);
+            core = self.lock();
+        }
+        Some(core)
     }
 
     /// Waits for a notice that `wanted` accepts, however long it takes.
@@ -156,9 +178,7 @@ impl Shared {
     ) -> Result<T, E> {
         let mut core = self.lock();
         loop {
-            let found = core.notices.iter().enumerate().find_map(|(i, n)| Some((i, wanted(n)?)));
-            if let Some((at, value)) = found {
-                core.notices.remove(at);
+            if let Some(value) = core.news().take_notice(&mut wanted) {
                 return Ok(value);
             }
             core.wait(WAIT_PERIOD);
@@ -190,11 +210,23 @@ impl<'a> CoreGuard<'a> {
         CoreGuard { shared, core: Some(core), session: None, unwinds }
     }
 
-    /// Unlocks until a notice arrives, or until the time is over.
+    /// Unlocks until there is news, or until the time is over, and wakes others as any unlocking does. Then the caller
+    /// looks again what it waits for.
     fn wait(&mut self, time: Duration) {
-        let core = self.core.take().expect("the guard holds the lock");
-        let waited = self.shared.noticed.wait_timeout(core, time);
-        self.core = Some(waited.unwrap_or_else(PoisonError::into_inner).0);
+        let mut core = self.core.take().expect("the guard holds the lock");
+        let owed = Owed::take(&mut core, self.shared, self.session);
+        let core = if owed.sender.is_some() {
+            // It may take long, and then there may be news already.
+            drop(core);
+            owed.settle(self.shared);
+            self.shared.core.lock().unwrap_or_else(PoisonError::into_inner)
+        } else {
+            // (Still under the lock, so that none of the news that follows is missed.)
+            owed.settle(self.shared);
+            let waited = self.shared.noticed.wait_timeout(core, time);
+            waited.unwrap_or_else(PoisonError::into_inner).0
+        };
+        self.core = Some(core);
     }
 }
 
@@ -219,23 +251,178 @@ impl Drop for CoreGuard<'_> {
             // The core is in an unknown state: it is only unlocked.
             return;
         }
-        let rings = core.wakes(self.session);
-        let reaper = core.reaper_must_wake(self.shared.clock);
-        let noticed = !core.notices.is_empty();
-        let sender = self.shared.sender.as_ref().filter(|sender| sender.has_queued());
-        core.hold.end();
+        let owed = Owed::take(&mut core, self.shared, self.session);
         drop(core);
-        for bell in rings {
+        owed.settle(self.shared);
+    }
+}
+
+/// What a thread owes others once it has unlocked the core.
+struct Owed<'a> {
+    /// Bells of sessions with news.
+    rings: Vec<Arc<Doorbell>>,
+    /// The reaper has to wake sooner than it would.
+    reaper: bool,
+    /// Threads that wait have to look again.
+    news: bool,
+    /// Has operations that the kernel has not got yet.
+    sender: Option<&'a Arc<dyn Sender>>,
+}
+
+impl<'a> Owed<'a> {
+    /// What the thread owes that is about to unlock the core, for a session if it has one.
+    #[inline]
+    fn take(core: &mut Core, shared: &'a Shared, session: Option<u32>) -> Owed<'a> {
+        core.end_lock_hold();
+        Owed {
+            rings: core.wakes(session),
+            reaper: core.reaper_must_wake(shared.clock),
+            news: core.take_news(),
+            sender: shared.sender.as_ref().filter(|sender| sender.has_queued()),
+        }
+    }
+
+    /// Wakes them all. The core is unlocked, if there is anything to send.
+    #[inline]
+    fn settle(self, shared: &Shared) {
+        for bell in self.rings {
             bell.ring();
         }
-        if reaper {
-            self.shared.bell.ring();
+        if self.reaper {
+            shared.bell.ring();
         }
-        if noticed {
-            self.shared.noticed.notify_all();
+        if self.news {
+            shared.noticed.notify_all();
         }
-        if let Some(sender) = sender {
+        if let Some(sender) = self.sender {
             sender.send();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::tests::{lending, started, write};
+    use crate::holds::Holds;
+    use crate::session::Session;
+    use crate::table::Submission;
+    use forebay_block::Op;
+    use forebay_cache::CacheConfig;
+    use std::sync::atomic::Ordering;
+    use std::sync::mpsc::channel;
+
+    /// Longer than any test that passes.
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn shared(core: Core) -> Arc<Shared> {
+        let bell = Arc::new(Doorbell::new().unwrap());
+        Arc::new(Shared::new(core, Clock::start(), bell, AllocationQueries::new([None])))
+    }
+
+    /// Has a thread begin to wait, calls `act`, and returns how long the thread has waited.
+    fn waited(
+        shared: &Shared,
+        begin: impl FnOnce(&mut Core) + Send,
+        act: impl FnOnce(),
+    ) -> Duration {
+        std::thread::scope(|scope| {
+            let (waits, begun) = channel();
+            let thread = scope.spawn(move || {
+                let mut core = shared.lock();
+                begin(&mut core);
+                waits.send(()).unwrap();
+                let since = Instant::now();
+                core.wait(LONG);
+                since.elapsed()
+            });
+            begun.recv().unwrap();
+            // (The lock is free only once the thread waits.)
+            drop(shared.lock());
+            act();
+            thread.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_rest_is_woken_by_what_ends_the_work() {
+        let (core, stuck) = lending(CacheConfig::dram_only(4));
+        let shared = shared(core);
+        let mut session = Session::open(shared.clone()).unwrap();
+        stuck.store(true, Ordering::Relaxed);
+        session.submit(&mut vec![Submission { op: Op::Read, ..write(1) }], &mut Vec::new());
+        let waits = |core: &mut Core| {
+            assert!(!core.is_at(Rest::Unused), "it has ended at once");
+            core.news().add_awaited(Rest::Unused);
+        };
+        let took = waited(&shared, waits, || {
+            stuck.store(false, Ordering::Relaxed);
+            shared.with_core(Core::pass_timeout);
+        });
+        assert!(took < LONG);
+        assert!(shared.wait_for_rest(Rest::Unused, |_| false).is_some());
+        session.reap(&mut Vec::new());
+    }
+
+    #[test]
+    fn a_thread_that_waits_learns_that_a_stop_is_announced_and_that_the_engine_ends() {
+        let shared = shared(started());
+        let took = waited(&shared, |_| (), || shared.with_core(Core::prepare_stop));
+        assert!(took < LONG);
+        let took = waited(&shared, |_| (), || _ = shared.lock().end());
+        assert!(took < LONG);
+    }
+
+    #[test]
+    fn requests_wake_no_thread_that_waits_for_something_else() {
+        let shared = shared(started());
+        let mut session = Session::open(shared.clone()).unwrap();
+        let mut answer = || {
+            session.submit(&mut vec![write(1)], &mut Vec::new());
+            assert_eq!(session.in_flight(), 0);
+            shared.lock().take_news()
+        };
+        assert!(!answer());
+        shared.lock().news().add_awaited(Rest::Idle);
+        assert!(answer(), "now one waits for the end of the work");
+        let ready = |notice: &Notice| matches!(notice, Notice::Ready(_)).then_some(());
+        assert!(
+            shared.lock().news().take_notice(ready).is_some(),
+            "there was a notice all the time"
+        );
+    }
+
+    #[test]
+    fn a_thread_that_waits_wakes_others_first_as_if_it_had_unlocked() {
+        let (core, stuck) = lending(CacheConfig::dram_only(4));
+        let shared = shared(core);
+        let mut session = Session::open(shared.clone()).unwrap();
+        stuck.store(true, Ordering::Relaxed);
+        session.submit(&mut vec![Submission { op: Op::Read, ..write(1) }], &mut Vec::new());
+        stuck.store(false, Ordering::Relaxed);
+        let mut core = shared.lock();
+        core.pass_timeout(Nanos(9));
+        assert!(!session.bell().seems_rung());
+        core.wait(Duration::ZERO);
+        assert!(
+            session.bell().seems_rung(),
+            "its request is answered, and it does not learn of it"
+        );
+        drop(core);
+        session.reap(&mut Vec::new());
+    }
+
+    #[test]
+    fn a_machine_that_stops_refuses_what_is_held_back() {
+        let shared = shared(started());
+        let mut session = Session::open(shared.clone()).unwrap();
+        let mut done = Vec::new();
+        shared.with_core(|core, now| core.change_holds(now, Holds::begin_quiesce));
+        session.submit(&mut vec![write(1)], &mut done);
+        assert!(done.is_empty(), "it is held back");
+        shared.with_core(|core, now| core.stop(now, true));
+        session.reap(&mut done);
+        assert!(done.len() == 1 && done[0].result.is_err());
+        assert!(shared.lock().holds().quiesced().is_some(), "its headers still say complete");
     }
 }

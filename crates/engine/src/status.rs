@@ -286,13 +286,13 @@ pub(crate) fn snapshot(shared: &Shared, volumes: &[VolumeDescription]) -> Status
     let latency = core.latency();
     let (config, events, log) =
         (cache.config().clone(), *cache.stats(), cache.log_stats().copied());
-    let published = core.published.as_ref().map_or(0, |published| published.memory_bytes());
+    let published = core.published_bytes();
     let (metadata_bytes, dirty_blocks) = (cache.memory_bytes() + published, cache.dirty_blocks());
     let dirty_on_flash_max = cache.dirty_share();
     let given_up = given_up(cache, volumes);
     let (dram_blocks, unsettled) = (cache.dram_blocks(), cache.unsettled());
-    let (devices, in_flight) = (core.executor.stats(), core.table.len() as u64);
-    let components = core.executor.latencies().cloned().unwrap_or_default();
+    let (devices, in_flight) = (core.device_stats(), core.in_flight() as u64);
+    let components = core.device_latencies();
     let uptime_s = shared.clock.now().as_secs_f64();
     drop(core);
 

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use forebay_cache::Notice;
 use forebay_effect::Outcome;
 
-use crate::core::Life;
 use crate::engine::{Engine, StoreState};
 use crate::error::EngineError;
+use crate::news::Rest;
 use crate::options::StopMode;
 use crate::shared::Shared;
 use crate::stores::Stores;
@@ -23,9 +23,6 @@ const IDLE_WAIT_MAX: Duration = Duration::from_secs(5);
 /// How long an NBD server that keeps backing stores may take to answer once a stop is cut short, and when the
 /// engine ends.
 const STORE_WAIT_MAX: Duration = Duration::from_secs(5);
-
-/// Time between two checks whether background work has ended.
-const IDLE_POLL_PERIOD: Duration = Duration::from_millis(2);
 
 /// Lets a stop end that waits for an NBD server which hangs. It keeps no device open.
 #[derive(Debug)]
@@ -61,7 +58,7 @@ impl Engine {
     pub fn prepare_stop(&self) {
         self.announce_stop();
         let mut orders = self.orders();
-        if self.shared.lock().quiesced.is_none() || orders.unresumed.is_some() {
+        if self.shared.lock().holds().quiesced().is_none() || orders.unresumed.is_some() {
             return;
         }
         match self.resume_during(&mut orders) {
@@ -70,11 +67,9 @@ impl Engine {
             Err(error) => {
                 orders.unresumed = Some(error);
                 // Headers or flash still note how the stores are, so the machine has to refuse what
-                // it gets from now on. Nothing is dirty: the stop only marks the log clean.
-                self.shared.with_core(|core, now| {
-                    core.stop(now, true);
-                    core.hold(false, now);
-                });
+                // it gets from now on, including what is held back. Nothing is dirty: the stop only marks the
+                // log clean.
+                self.shared.with_core(|core, now| core.stop(now, true));
             }
         }
     }
@@ -161,10 +156,7 @@ impl Engine {
             // reports what it could not write.
             let _ = self.flush_all();
         }
-        self.shared.with_core(|core, now| {
-            core.hold(false, now);
-            core.stop(now, destages);
-        });
+        self.shared.with_core(|core, now| core.stop(now, destages));
     }
 
     /// Waits until the machine has stopped; `None` if `progress` has cut this short.
@@ -188,17 +180,14 @@ impl Engine {
     fn note_stop(&self, mode: StopMode) -> Result<(), EngineError> {
         let until = Instant::now() + IDLE_WAIT_MAX;
         // The machine begins no write to a store after its stop.
-        while !self.shared.lock().is_idle() {
-            if Instant::now() >= until {
-                // Without a note the stores are believed, as after a kill.
-                return match mode {
-                    StopMode::Release => Err(EngineError::Unsealed(
-                        "operations on them are still in progress".to_owned(),
-                    )),
-                    StopMode::Keep | StopMode::Destage => Ok(()),
-                };
-            }
-            std::thread::sleep(IDLE_POLL_PERIOD);
+        if self.shared.wait_for_rest(Rest::Idle, |_| Instant::now() < until).is_none() {
+            // Without a note the stores are believed, as after a kill.
+            return match mode {
+                StopMode::Release => Err(EngineError::Unsealed(
+                    "operations on them are still in progress".to_owned(),
+                )),
+                StopMode::Keep | StopMode::Destage => Ok(()),
+            };
         }
         let left = match mode {
             _ if self.shared.lock().cache.dirty_blocks() > 0 => StoreState::Dirty,
@@ -232,21 +221,15 @@ impl Engine {
     pub(crate) fn end(&mut self) -> Option<Recorder> {
         let thread = self.reaper.take()?;
         let mut core = self.shared.lock_anyway();
-        core.life = Life::Ended;
-        let tape = core.cache.take_tape();
-        core.update_published();
+        let tape = core.end();
         drop(core);
         self.shared.queries.close();
         self.shared.bell.ring();
-        self.shared.wake_all();
         self.stores.give_up_at(Instant::now() + STORE_WAIT_MAX);
         // A thread that panicked has said so; there is nothing left to save.
         let _ = thread.join();
         let _ = self.stamper.take().map(JoinHandle::join);
-        let mut core = self.shared.lock_anyway();
-        // Ends every device operation, so that no memory is touched any more.
-        core.executor.reset();
-        core.refuse_all();
+        self.shared.lock_anyway().refuse_all();
         tape
     }
 }

@@ -117,6 +117,29 @@ fn copies_made_under_a_quiesce_say_that_they_are_complete_whatever_is_ordered_me
 }
 
 #[test]
+fn an_invalidation_during_a_quiesce_lets_nobody_continue() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(&config_with(directory.path(), true, "write-back"));
+    let mut session = engine.session().unwrap();
+    write(&mut session, 0, 1, 7);
+    engine.quiesce(None, |_| {}).unwrap();
+    let (mut waiting, mut done) = (engine.session().unwrap(), Vec::new());
+    let buffer = waiting.buffer(4096);
+    waiting.submit(&mut vec![Submission::write(1, Volume(0), 0, 4096, buffer)], &mut done);
+    engine.invalidate(&[Volume(0)]).unwrap();
+    engine.wait_until_idle();
+    assert_eq!((waiting.reap(&mut done), done.len()), (1, 0), "the quiesce still holds it back");
+    assert!(engine.status().quiesced.is_some());
+    engine.resume().unwrap();
+    while waiting.wait(None, &mut done) > 0 {}
+    assert_eq!((done.len(), done[0].result), (1, Ok(())));
+    // Without a quiesce, it holds requests back only while it runs.
+    engine.invalidate(&[Volume(0)]).unwrap();
+    assert_eq!(read(&mut session, 0, 1), 7);
+    drop((session, waiting));
+}
+
+#[test]
 fn a_stop_refuses_what_a_quiesce_holds_back_if_the_quiesce_cannot_end() {
     for (mode, lasts) in [
         (StopMode::Keep, false),

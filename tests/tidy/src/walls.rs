@@ -6,12 +6,20 @@ use std::path::{Path, PathBuf};
 use crate::Violation;
 
 /// Where the rules hold, and the most lines of a file there.
-const HEART: [(&str, usize); 2] = [("crates/cache/src", 500), ("crates/flash/src", 700)];
+const HEART: [(&str, usize); 3] =
+    [("crates/cache/src", 500), ("crates/engine/src", 700), ("crates/flash/src", 700)];
 /// Most files that methods of one type, and functions whose first parameter is `&mut` of it, lie in.
 const FILES_MAX: usize = 3;
 /// Types that lie in more, and in how many. A number may only fall.
-const WIDE: [(&str, usize); 6] =
-    [("Cleaner", 5), ("Log", 4), ("Recovery", 5), ("Shard", 6), ("Tiers", 7), ("World", 8)];
+const WIDE: [(&str, usize); 7] = [
+    ("Cleaner", 5),
+    ("Engine", 5),
+    ("Log", 4),
+    ("Recovery", 5),
+    ("Shard", 6),
+    ("Tiers", 7),
+    ("World", 8),
+];
 
 /// The place of the heart that this file is in, and the most lines it may have, if the rules apply to it.
 fn place(path: &Path) -> Option<(&'static str, usize)> {
@@ -138,7 +146,7 @@ mod tests {
         assert_eq!(check(&files), []);
         files[3].1 = "impl<'a, T: Into<u8>> Cache<T> {\n}\n".into();
         assert_eq!(check(&files).len(), 1);
-        files[3].0 = PathBuf::from("crates/engine/src/d.rs");
+        files[3].0 = PathBuf::from("crates/serve/src/d.rs");
         assert_eq!(check(&files), [], "elsewhere");
     }
 

@@ -2,14 +2,13 @@
 //! and gives each procedure a turn. Each turn is bounded. Procedures interact only here: the
 //! outcome of one is passed to the others that need it.
 
-use forebay_block::Op;
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::{Event, Log, RecoveryReport};
 
 use crate::cache::Cache;
 use crate::cleaner::{Cleaner, Surroundings, Work};
-use crate::destage::Destaged;
 use crate::flash_condition::Jam;
+use crate::holds::HoldReason;
 use crate::notice::Notice;
 use crate::pass_through::Others;
 use crate::shard::{Forgotten, Shard};
@@ -190,23 +189,23 @@ impl Cache {
     fn step_destage(&mut self) -> bool {
         let (any, ended) = self.destages.take_turn(&mut self.world, &mut self.cleaner);
         match ended {
-            Some(destaged) if self.world.state == CacheState::Destaging => {
-                self.stop.destaged(destaged.result);
+            Some(result) if self.world.state == CacheState::Destaging => {
+                self.world.unhold(HoldReason::Destage);
+                self.stop.destaged(result);
             }
-            Some(destaged) => self.end_destage(destaged),
+            Some(result) => self.end_destage(result),
             None => {}
         }
         any
     }
 
     /// A destage outside a stop has ended.
-    fn end_destage(&mut self, Destaged { result, held }: Destaged) {
+    fn end_destage(&mut self, result: Outcome) {
         let world = &mut self.world;
         self.switch.destaged(world, result);
         self.pass_through.destaged(world);
-        if held && !world.is_held(Op::Write) {
-            world.release_held();
-        }
+        // A change of policy may have begun to hold, and a request must not slip through in between.
+        world.unhold(HoldReason::Destage);
         if self.destages.take_wanted() {
             world.notices.push(Notice::Destaged(result));
         }
@@ -474,7 +473,7 @@ mod tests {
     use crate::Open;
     use crate::config::{CacheConfig, VolumeConfig};
     use crate::policy::{Acknowledge, WritePolicy};
-    use forebay_block::{Nanos, Request, Volume};
+    use forebay_block::{Nanos, Op, Request, Volume};
     use forebay_effect::RequestId;
 
     #[test]
@@ -485,16 +484,14 @@ mod tests {
         cache.attach(VolumeConfig::new(1 << 16));
         cache.start(Nanos(0), Open::RECOVER);
         cache.set_policy(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
-        assert!(!cache.world.holds.switch, "its destage waits for a sync");
-        cache.world.holds.destage = true;
+        assert!(!cache.world.holds.has(HoldReason::Switch), "its destage waits for a sync");
+        cache.world.holds.add(HoldReason::Destage);
         let write = Request::new(Nanos(1), Volume(0), Op::Write, 0, 4096);
         cache.handle_request(RequestId(1), write);
-        assert_eq!(cache.world.front.held_count, 1);
-        cache.world.holds.destage = false;
-        cache.end_destage(Destaged { result: Ok(()), held: true });
-        assert_eq!(cache.world.front.held_count, 1, "the change lets it go");
-        cache.world.holds.switch = false;
-        cache.end_destage(Destaged { result: Ok(()), held: true });
-        assert_eq!(cache.world.front.held_count, 0, "nothing holds it any more");
+        assert_eq!(cache.world.holds.waiting(), 1);
+        cache.end_destage(Ok(()));
+        assert_eq!(cache.world.holds.waiting(), 1, "the change lets it go");
+        cache.world.unhold(HoldReason::Switch);
+        assert_eq!(cache.world.holds.waiting(), 0, "nothing holds it any more");
     }
 }

@@ -48,6 +48,7 @@ fn errors() -> Vec<EngineError> {
         E::NoHeaderToRelease { path: path() },
         E::DirtyRelease { path: path() },
         E::Unsealed(text()),
+        E::AdoptedLayout { path: path(), layout: text(), problems: text() },
         E::Order { what: "the quiesce", error: Box::new(changed()) },
         E::FlashNote(IoError::Invalid),
         E::StillQuiesced(Box::new(changed())),

@@ -1,0 +1,83 @@
+//! The requests that are held back, and why.
+//!
+//! Several procedures may hold requests at the same time, each for a reason of its own. Only the procedure that gave
+//! a reason takes it back ([`World::unhold`](crate::world::World::unhold)), and a request continues only once no
+//! reason holds it any more. Requests that wait until records are void are in the same list: their reason is
+//! [`FlashCondition::awaits_void`](crate::flash_condition::FlashCondition::awaits_void), which shards read, too.
+
+use crate::front::RequestState;
+use crate::slab::{Fifo, RequestIndex, Slab};
+
+/// Why modifying requests and flushes are held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum HoldReason {
+    /// A change of policy is past its first destage.
+    Switch,
+    /// Clients write faster than a destage ends.
+    Destage,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Holds {
+    switch: bool,
+    destage: bool,
+    /// Modifying requests and flushes that wait; some have begun.
+    requests: Fifo<RequestIndex>,
+    count: u32,
+    /// Cleanings that have not begun wait until a seal has ended.
+    pub cleanings: bool,
+}
+
+impl Holds {
+    pub const NONE: Holds =
+        Holds { switch: false, destage: false, requests: Fifo::EMPTY, count: 0, cleanings: false };
+
+    /// Whether modifying requests and flushes are held for any reason.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.switch || self.destage
+    }
+
+    /// Whether they are held for this reason.
+    pub fn has(&self, reason: HoldReason) -> bool {
+        match reason {
+            HoldReason::Switch => self.switch,
+            HoldReason::Destage => self.destage,
+        }
+    }
+
+    /// They are held for this reason from now on.
+    pub fn add(&mut self, reason: HoldReason) {
+        *self.flag(reason) = true;
+    }
+
+    /// They are not held for this reason any more; returns whether they were.
+    pub fn remove(&mut self, reason: HoldReason) -> bool {
+        core::mem::take(self.flag(reason))
+    }
+
+    fn flag(&mut self, reason: HoldReason) -> &mut bool {
+        match reason {
+            HoldReason::Switch => &mut self.switch,
+            HoldReason::Destage => &mut self.destage,
+        }
+    }
+
+    /// The number of requests that wait.
+    pub fn waiting(&self) -> u32 {
+        self.count
+    }
+
+    /// A request waits, after the others.
+    pub fn push(&mut self, requests: &mut Slab<RequestIndex, RequestState>, request: RequestIndex) {
+        requests.push_back(&mut self.requests, request);
+        self.count += 1;
+    }
+
+    /// Takes all requests that wait, in their order.
+    pub fn take_requests(&mut self) -> Fifo<RequestIndex> {
+        self.count = 0;
+        core::mem::replace(&mut self.requests, Fifo::EMPTY)
+    }
+}

@@ -1,0 +1,159 @@
+//! Why requests of clients are held back, and until when. They flow while nothing holds them.
+//!
+//! Two orders hold requests: a quiesce, which lasts until a later order or a stop ends it, and an invalidation, which
+//! holds them only while it runs. An invalidation during a quiesce must not let clients go on, so each takes back only
+//! its own reason. (A change of policy, and a destage that clients keep from ending, hold requests within the machine.)
+
+use std::time::Instant;
+
+use crate::operate::Orders;
+use crate::shared::Shared;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    quiesce: Quiesce,
+    invalidation: bool,
+}
+
+/// How far a quiesce is.
+#[derive(Clone, Copy, Default, Debug)]
+enum Quiesce {
+    #[default]
+    No,
+    /// All is destaged first, and nobody is held back yet.
+    Preparing,
+    Holding(Quiesced),
+}
+
+/// A quiesce that holds requests back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quiesced {
+    /// When it began to hold them back.
+    pub since: Instant,
+    /// When clients continue in any case.
+    pub until: Option<Instant>,
+}
+
+impl Holds {
+    /// Whether anything holds requests back.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.invalidation || matches!(self.quiesce, Quiesce::Holding(_))
+    }
+
+    /// Whether a quiesce is in progress; it may hold nobody back yet.
+    pub fn is_quiescing(&self) -> bool {
+        !matches!(self.quiesce, Quiesce::No)
+    }
+
+    /// The quiesce that holds requests back.
+    pub fn quiesced(&self) -> Option<Quiesced> {
+        match self.quiesce {
+            Quiesce::Holding(quiesced) => Some(quiesced),
+            Quiesce::No | Quiesce::Preparing => None,
+        }
+    }
+
+    /// A quiesce is ordered. One that already holds requests back continues to.
+    pub fn prepare_quiesce(&mut self) {
+        if !self.is_quiescing() {
+            self.quiesce = Quiesce::Preparing;
+        }
+    }
+
+    /// The order of a quiesce has ended: if it holds nobody back by now, it never will.
+    pub fn forget_preparation(&mut self) {
+        if self.quiesced().is_none() {
+            self.quiesce = Quiesce::No;
+        }
+    }
+
+    /// The quiesce holds requests back from now on, or still does.
+    pub fn begin_quiesce(&mut self) {
+        if self.quiesced().is_none() {
+            self.quiesce = Quiesce::Holding(Quiesced { since: Instant::now(), until: None });
+        }
+    }
+
+    /// The quiesce, if it holds requests back, ends at that time in any case.
+    pub fn limit_quiesce(&mut self, until: Option<Instant>) {
+        if let Quiesce::Holding(quiesced) = &mut self.quiesce {
+            quiesced.until = until;
+        }
+    }
+
+    /// The quiesce has ended.
+    pub fn end_quiesce(&mut self) {
+        self.quiesce = Quiesce::No;
+    }
+}
+
+/// Requests are held back for an invalidation until this is dropped, whatever happens meanwhile.
+pub(crate) struct HeldBack<'a>(&'a Shared);
+
+impl HeldBack<'_> {
+    /// Holds them back as a part of an order, so there is never a second one.
+    pub fn new<'a>(shared: &'a Shared, _: &mut Orders) -> HeldBack<'a> {
+        shared.with_core(|core, now| core.change_holds(now, |holds| holds.invalidation = true));
+        HeldBack(shared)
+    }
+}
+
+impl Drop for HeldBack<'_> {
+    fn drop(&mut self) {
+        let mut core = self.0.lock_anyway();
+        // (A core in which a thread has panicked is in an unknown state, and left alone.)
+        if !self.0.is_broken() {
+            core.change_holds(self.0.clock.now(), |holds| holds.invalidation = false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn what_one_order_holds_another_does_not_let_go() {
+        let mut holds = Holds::default();
+        holds.prepare_quiesce();
+        assert!(holds.is_quiescing() && !holds.any(), "it destages first");
+        holds.begin_quiesce();
+        holds.invalidation = true;
+        holds.invalidation = false;
+        assert!(holds.any(), "the quiesce still holds");
+        holds.invalidation = true;
+        holds.end_quiesce();
+        assert!(holds.any() && !holds.is_quiescing(), "the invalidation still holds");
+        holds.invalidation = false;
+        assert!(!holds.any());
+    }
+
+    #[test]
+    fn a_second_quiesce_extends_the_first_and_its_failure_does_not_end_it() {
+        let mut holds = Holds::default();
+        holds.prepare_quiesce();
+        holds.begin_quiesce();
+        let since = holds.quiesced().unwrap().since;
+        holds.prepare_quiesce();
+        assert!(holds.any(), "requests slip through");
+        holds.begin_quiesce();
+        let until = since + Duration::from_secs(9);
+        holds.limit_quiesce(Some(until));
+        holds.forget_preparation();
+        let quiesced = holds.quiesced().unwrap();
+        assert_eq!((quiesced.since, quiesced.until), (since, Some(until)));
+        assert!(holds.any());
+    }
+
+    #[test]
+    fn a_quiesce_that_fails_before_it_holds_leaves_nothing() {
+        let mut holds = Holds::default();
+        holds.prepare_quiesce();
+        holds.limit_quiesce(Some(Instant::now()));
+        holds.forget_preparation();
+        assert!(!holds.any() && !holds.is_quiescing());
+    }
+}
