@@ -105,7 +105,7 @@ fn answer(
     for _ in 0..ROUNDS_MAX {
         let Some(engine) = shared.upgrade() else { break };
         // The cache first; then the store, with the lock let go.
-        let held = |core: &Core| core.cache.holdings(question.volume, at, end - at);
+        let held = |core: &Core| core.cache().holdings(question.volume, at, end - at);
         let holdings = throttle.with_lock(&engine, held);
         drop(engine);
         at = holdings.resolve(question.runs_max, &mut store, &mut runs);
@@ -153,7 +153,7 @@ mod tests {
                 loop {
                     let mut core = shared.lock();
                     core.pass_timeout(Nanos(2));
-                    let holdings = core.cache.holdings(Volume(0), BLOCK, BLOCK);
+                    let holdings = core.cache().holdings(Volume(0), BLOCK, BLOCK);
                     drop(core);
                     let left = holdings.runs().all(|run| run.0 == Held::Nothing);
                     if others.reap(&mut done) == 0 && left {

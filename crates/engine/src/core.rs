@@ -29,8 +29,7 @@ const LATENCIES: usize = 8;
 pub(crate) struct Core {
     // First, so that no transfer is under way when the buffers of the table go.
     executor: Executor<AnyDevices>,
-    /// Others only read it: each change is a method here, which does the work that follows.
-    pub cache: TapedCache,
+    cache: TapedCache,
     table: Table,
     bells: Vec<Option<Arc<Doorbell>>>,
     readers: Readers,
@@ -104,6 +103,17 @@ impl Core {
             again: false,
             lock_hold: LockHold::default(),
         }
+    }
+
+    /// The cache, to be read. Each change is a method here, which does the work that follows.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// The cache, for tests that ask it what it does not say of itself.
+    #[cfg(test)]
+    pub fn cache_mut(&mut self) -> &mut TapedCache {
+        &mut self.cache
     }
 
     /// Attaches a volume, before the start.

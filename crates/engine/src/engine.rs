@@ -168,7 +168,7 @@ impl Engine {
                 Notice::Failed(error) => Some(Err(error.clone())),
                 _ => None,
             },
-            |core| core.cache.recovering().unwrap_or_default(),
+            |core| core.cache().recovering().unwrap_or_default(),
             |of_log| progress(&of_log),
         )
     }
@@ -183,8 +183,8 @@ impl Engine {
         self.take_report(report);
         let core = self.shared.lock();
         // (If dirty data of an earlier run cannot be destaged, the cache keeps writing back.)
-        let writes_back = core.cache.config().write_policy.write_back;
-        let marks_dirty = writes_back || core.cache.dirty_blocks() > 0;
+        let writes_back = core.cache().config().write_policy.write_back;
+        let marks_dirty = writes_back || core.cache().dirty_blocks() > 0;
         drop(core);
         self.orders().marks_dirty |= marks_dirty;
         Ok(())
@@ -193,7 +193,7 @@ impl Engine {
     /// Ends a start that was abandoned before the machine had accepted requests.
     fn abandon(mut self, why: EngineError, drop_clean: bool, path: PathBuf) -> EngineError {
         let mut core = self.shared.lock();
-        if core.cache.recovering().is_some() {
+        if core.cache().recovering().is_some() {
             // It has only read, and does nothing more.
             let tape = core.end();
             drop((core, tape));
@@ -264,7 +264,7 @@ impl Engine {
 
     /// Bytes of a cached block.
     pub fn block_bytes(&self) -> u32 {
-        self.shared.lock().cache.config().block_size.bytes() as u32
+        self.shared.lock().cache().config().block_size.bytes() as u32
     }
 
     /// The clock of all its times.
@@ -337,10 +337,10 @@ impl Engine {
     pub fn counters(&self) -> Counters {
         let mut core = self.shared.lock();
         core.report_all_hits();
-        let of = |v: &VolumeDescription| core.cache.volume_stats(v.volume).copied();
+        let of = |v: &VolumeDescription| core.cache().volume_stats(v.volume).copied();
         Counters {
-            cache: *core.cache.stats(),
-            log: core.cache.log_stats().copied(),
+            cache: *core.cache().stats(),
+            log: core.cache().log_stats().copied(),
             volumes: self.volumes.iter().map(|v| of(v).unwrap_or_default()).collect(),
         }
     }
@@ -351,10 +351,10 @@ impl Engine {
         let flash = self.recovery.as_ref().map(|r| (r.uuid, r.epoch));
         let (tier, epoch) = flash.unwrap_or_default();
         let core = self.shared.lock();
-        let now = core.cache.stamp_now(false);
+        let now = core.cache().stamp_now(false);
         let mut owed = PerVolume::filled(false, self.volumes.len());
         for (volume, owed) in owed.iter_mut() {
-            *owed = core.cache.volume_stats(volume).is_some_and(|v| v.dirty_blocks > 0);
+            *owed = core.cache().volume_stats(volume).is_some_and(|v| v.dirty_blocks > 0);
         }
         drop(core);
         let report = self.recovery.as_ref();

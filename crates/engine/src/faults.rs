@@ -140,8 +140,8 @@ impl Reported {
         let core = engine.shared.lock_anyway();
         reported.errors.resize(engine.volumes().len(), (0, Repeats::default()));
         for (volume, (reported, repeats)) in engine.volumes().iter().zip(&mut reported.errors) {
-            let errors = core.cache.volume_stats(volume.volume).map_or(0, |s| s.backing_errors);
-            let failure = core.cache.last_backing_failure(volume.volume);
+            let errors = core.cache().volume_stats(volume.volume).map_or(0, |s| s.backing_errors);
+            let failure = core.cache().last_backing_failure(volume.volume);
             if let (Some(failure), true) = (failure, errors > *reported)
                 && repeats.allow(Instant::now())
             {
@@ -153,7 +153,7 @@ impl Reported {
         }
         reported.suspended.resize(engine.volumes().len(), false);
         for (volume, reported) in engine.volumes().iter().zip(&mut reported.suspended) {
-            let suspended = core.cache.suspended(volume.volume);
+            let suspended = core.cache().suspended(volume.volume);
             if suspended.is_some() != *reported {
                 let session_failure = engine.stores.session_failure(volume.volume);
                 let volume = volume.name.clone();
@@ -165,16 +165,16 @@ impl Reported {
                 *reported = suspended.is_some();
             }
         }
-        if core.cache.is_jammed() != reported.jammed {
+        if core.cache().is_jammed() != reported.jammed {
             reported.jammed = !reported.jammed;
-            let fails = |v: &&VolumeDescription| core.cache.is_known_to_fail(v.volume);
+            let fails = |v: &&VolumeDescription| core.cache().is_known_to_fail(v.volume);
             let failing = engine.volumes().iter().filter(fails).map(|v| v.name.clone()).collect();
             faults.push(match reported.jammed {
                 true => Fault::Jammed { failing },
                 false => Fault::Unjammed,
             });
         }
-        let given_up = status::given_up(&core.cache, engine.volumes());
+        let given_up = status::given_up(&core.cache(), engine.volumes());
         drop(core);
         let lasting = given_up.into_iter().chain(unreadable(engine));
         for fault in lasting {
@@ -189,7 +189,7 @@ impl Reported {
 
 /// The blocks that cannot be read from flash, in words, if any.
 pub(crate) fn unreadable(engine: &Engine) -> Option<String> {
-    let blocks: Vec<_> = engine.shared.lock_anyway().cache.unreadable().collect();
+    let blocks: Vec<_> = engine.shared.lock_anyway().cache().unreadable().collect();
     let name = |volume: Volume| {
         let of = engine.volumes().iter().find(|v| v.volume == volume);
         of.map_or_else(|| volume.0.to_string(), |v| v.name.clone())

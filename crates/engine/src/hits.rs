@@ -195,7 +195,7 @@ mod tests {
     }
 
     fn stats(core: &Core) -> VolumeStats {
-        *core.cache.volume_stats(Volume(0)).unwrap()
+        *core.cache().volume_stats(Volume(0)).unwrap()
     }
 
     /// One request of a session; whether it was answered at once.
@@ -242,7 +242,8 @@ mod tests {
             core.pass_timeout(Nanos(9));
         }
         let mut core = shared.lock();
-        let here = [0, 1, 2, 3].map(|block| core.cache.publish(Volume(0), block * 4096).is_some());
+        let here =
+            [0, 1, 2, 3].map(|block| core.cache_mut().publish(Volume(0), block * 4096).is_some());
         assert_eq!(here, [true, false, false, true]);
     }
 

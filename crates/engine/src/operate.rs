@@ -100,7 +100,7 @@ impl Engine {
                 Notice::Destaged(result) => Some(*result),
                 _ => None,
             },
-            |core| core.cache.dirty_blocks(),
+            |core| core.cache().dirty_blocks(),
             &mut progress,
         )?;
         result.map_err(|error| self.destage_error(what, error))
@@ -112,7 +112,7 @@ impl Engine {
             return false;
         };
         let core = self.shared.lock();
-        let config = core.cache.config();
+        let config = core.cache().config();
         // Only under write-back there is a choice when to acknowledge.
         config.write_policy == machine
             && (!machine.write_back || config.acknowledge == acknowledges)
@@ -136,7 +136,7 @@ impl Engine {
         if machine.write_back && acknowledge == words::Acknowledge::Flash && !self.has_flash {
             return Err(EngineError::NoFlashToAcknowledge);
         }
-        let all = Combination::from_config(self.shared.lock().cache.config());
+        let all = Combination::from_config(self.shared.lock().cache().config());
         let changed = Combination { policy: machine, acknowledge: acknowledges, ..all };
         forebay_setup::check_combination(&changed)?;
         if machine.write_back {
@@ -156,7 +156,7 @@ impl Engine {
                 Ok(())
             }
             Err(_) if self.shared.lock().life() != Life::Serving => Err(EngineError::Stopping),
-            Err(IoError::Invalid) if self.shared.lock().cache.has_given_up() => {
+            Err(IoError::Invalid) if self.shared.lock().cache().has_given_up() => {
                 Err(EngineError::FlashFailed)
             }
             Err(IoError::Invalid) => Err(EngineError::Switching),
@@ -167,7 +167,7 @@ impl Engine {
     /// Notes durably that the stores lack dirty data, before any write can be acknowledged that
     /// they lack. Volumes that pass through keep their headers: nothing becomes dirty there.
     fn mark_dirty(&self, orders: &mut Orders) -> Result<(), EngineError> {
-        if self.shared.lock().cache.has_given_up() {
+        if self.shared.lock().cache().has_given_up() {
             return Err(EngineError::FlashFailed);
         }
         if self.shared.lock().holds().quiesced().is_some() {
@@ -195,7 +195,7 @@ impl Engine {
     /// If that is more than at the start, or less than one block for each shard.
     pub fn set_dram_bytes(&self, bytes: u64) -> Result<(), EngineError> {
         let mut core = self.shared.lock();
-        let config = core.cache.config();
+        let config = core.cache().config();
         let (block, least) = (config.block_size.bytes(), u32::from(config.shards));
         let most = config.dram_blocks;
         let blocks = u32::try_from(bytes / block).unwrap_or(u32::MAX);
@@ -215,7 +215,7 @@ impl Engine {
     /// The error of an order, or of the stop, after which not all dirty data is on the backing stores.
     pub(crate) fn destage_error(&self, what: &'static str, error: IoError) -> EngineError {
         let core = self.shared.lock_anyway();
-        let (dirty, in_memory) = (core.cache.dirty_blocks(), core.cache.dirty_in_memory());
+        let (dirty, in_memory) = (core.cache().dirty_blocks(), core.cache().dirty_in_memory());
         let acknowledged = core.answers_from_memory();
         drop(core);
         let why = match faults::unreadable(self) {
@@ -224,8 +224,8 @@ impl Engine {
         };
         let core = self.shared.lock_anyway();
         let failure = |v: &VolumeDescription| {
-            core.cache.volume_stats(v.volume).filter(|s| s.dirty_blocks > 0)?;
-            let error = core.cache.last_backing_failure(v.volume)?;
+            core.cache().volume_stats(v.volume).filter(|s| s.dirty_blocks > 0)?;
+            let error = core.cache().last_backing_failure(v.volume)?;
             Some(self.stores.why(v.volume, error))
         };
         let failures = self.volumes().iter().filter_map(|v| Some((&v.name, failure(v)?)));

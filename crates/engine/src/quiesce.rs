@@ -239,7 +239,7 @@ impl Engine {
         left: StoreState,
     ) -> Result<PerVolume<Option<SealContents>>, EngineError> {
         self.end_stamping()?;
-        let stamp = self.shared.lock().cache.stamp_now(left != StoreState::Dirty);
+        let stamp = self.shared.lock().cache().stamp_now(left != StoreState::Dirty);
         let mut stores = self.stores.lock_all();
         let passes_through = self.pass_through(&stores);
         let prints = self.fingerprints(&stores)?;
@@ -296,7 +296,7 @@ impl Engine {
         core.end_stamps();
         let life = core.life();
         for _ in 0..2 {
-            if core.cache.owes_stamps() && !core.cache.is_stamping() {
+            if core.cache().owes_stamps() && !core.cache().is_stamping() {
                 core.order_stamps(self.shared.clock.now());
             }
             drop(core);
@@ -318,7 +318,7 @@ impl Engine {
     /// its store after what is written to `stores`, all of them, under these locks.
     pub(crate) fn pass_through(&self, stores: &LockedStores<'_>) -> PerVolume<bool> {
         let core = self.shared.lock();
-        stores.volumes().map(|volume| core.cache.passes_through(volume)).collect()
+        stores.volumes().map(|volume| core.cache().passes_through(volume)).collect()
     }
 
     /// The stores are about to be written again.
@@ -339,9 +339,9 @@ impl Engine {
         let withdrawn = self.seal(volumes.map(open).collect()).map_err(failed("resuming clients"));
         // A log that has failed forgets no note. If it has one, the next start finds the store changed, and
         // drops what is clean; nothing becomes dirty there any more.
-        withdrawn.or_else(
-            |error| if self.shared.lock().cache.has_given_up() { Ok(()) } else { Err(error) },
-        )
+        withdrawn.or_else(|error| {
+            if self.shared.lock().cache().has_given_up() { Ok(()) } else { Err(error) }
+        })
     }
 
     /// Lets the machine take a note, once it is quiet.

@@ -51,7 +51,7 @@ impl Engine {
             return Ok(());
         }
         let core = self.shared.lock();
-        let dirty = |&volume: &Volume| core.cache.volume_stats(volume).map(|s| s.dirty_blocks);
+        let dirty = |&volume: &Volume| core.cache().volume_stats(volume).map(|s| s.dirty_blocks);
         let blocks: Vec<u64> = completing.iter().map(|volume| dirty(volume).unwrap_or(0)).collect();
         drop(core);
         let mut orders = self.orders();

@@ -281,7 +281,7 @@ impl Health {
 pub(crate) fn snapshot(shared: &Shared, volumes: &[VolumeDescription]) -> Status {
     let mut core = shared.lock();
     core.report_all_hits();
-    let cache = &core.cache;
+    let cache = &core.cache();
     let health: Vec<Health> = volumes.iter().map(|v| Health::of(cache, v.volume)).collect();
     let latency = core.latency();
     let (config, events, log) =

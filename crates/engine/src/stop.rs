@@ -129,9 +129,9 @@ impl Engine {
         }
 
         let core = self.shared.lock();
-        let dirty = core.cache.dirty_blocks();
+        let dirty = core.cache().dirty_blocks();
         // Of a stop that is cut short, the flush to flash decides whether it failed.
-        let result = stopped.or(core.cache.flushed()).unwrap_or(Ok(()));
+        let result = stopped.or(core.cache().flushed()).unwrap_or(Ok(()));
         drop(core);
         let taped = self.end().map_or(Ok(()), Recorder::finish);
         if mode == StopMode::Release {
@@ -166,7 +166,7 @@ impl Engine {
                 Notice::Stopped(result) => Some(*result),
                 _ => None,
             },
-            |core| (core.cache.dirty_blocks(), core.is_safe_on_flash()),
+            |core| (core.cache().dirty_blocks(), core.is_safe_on_flash()),
             |(dirty, is_safe)| match progress(dirty) {
                 ControlFlow::Break(()) if is_safe => ControlFlow::Break(()),
                 _ => ControlFlow::Continue(()),
@@ -190,7 +190,7 @@ impl Engine {
             };
         }
         let left = match mode {
-            _ if self.shared.lock().cache.dirty_blocks() > 0 => StoreState::Dirty,
+            _ if self.shared.lock().cache().dirty_blocks() > 0 => StoreState::Dirty,
             StopMode::Release => StoreState::Released,
             _ => StoreState::Whole,
         };
