@@ -1,5 +1,5 @@
 //! The heart: a block cache that does no I/O, reads no clock, spawns no thread and holds no
-//! bytes.
+//! data.
 //!
 //! # The contract
 //!
@@ -8,49 +8,50 @@
 //! **Calls in.**
 //!
 //! - *Before the start*: [`Cache::attach`] for each volume, and [`Cache::keep_stamps`] for each store that keeps
-//!   stamps. A driver without bytes also calls [`Cache::without_bytes`], and perhaps [`Cache::without_time`]. Then
-//!   [`Cache::start`] once. If recovery finds stores that are older copies, the driver destages, and calls
-//!   [`Cache::completed`] before any request.
+//!   stamps. A driver that moves no data also calls [`Cache::without_bytes`] and, if its devices take no time,
+//!   [`Cache::without_time`]. Then [`Cache::start`] once. If recovery finds stores that are older copies, the
+//!   driver destages, and calls [`Cache::completed`] before any request.
 //! - *Requests*: [`Cache::handle_request`] when a client's request arrives and [`Cache::has_room`] is true.
-//!   [`Cache::handle_hit`] is a short way for reads.
+//!   [`Cache::handle_hit`] is a shortcut for reads of one block in memory.
 //! - *Devices*: [`Cache::handle_completion`] when a device effect has ended, and [`Cache::handle_checksum`]
 //!   immediately after an [`Effect::Checksum`].
 //! - *Time*: [`Cache::handle_timeout`] at the time that [`Cache::poll_timeout`] returns.
 //! - *The operator*: [`Cache::destage`], [`Cache::set_policy`], [`Cache::set_dram_blocks`],
-//!   [`Cache::retry_stores`], [`Cache::seal`], and [`Cache::stop`], perhaps after [`Cache::prepare_stop`].
+//!   [`Cache::retry_stores`], [`Cache::seal`], and [`Cache::stop`], optionally after [`Cache::prepare_stop`].
 //! - *Stamps*: [`Cache::stamp`] from time to time, and [`Cache::stamped`] as the answer to a [`Notice::Stamp`].
 //!
 //! **Answers out.** After every call in, the driver calls [`Cache::poll_effect`] until it returns `None`. It
 //! performs the effects in that order, and finishes immediate effects before its next call. Then it calls
 //! [`Cache::poll_notice`] and [`Cache::poll_timeout`]; any call may change the timeout.
 //!
-//! **Reads without calls.** When no effect is left, [`Cache::publish`] names a block and its frame. The driver may
-//! then answer reads of the block from the frame without a call. After any call, before it performs the next
-//! effect, the driver must call [`Cache::poll_withdrawn`] until it returns `None`, and stop reading from the frames
-//! that it names; otherwise it serves stale data. [`Cache::note_hit`] reports such reads later, in any order.
+//! **Reads without calls.** When no effect is left, [`Cache::publish`] returns a block's key and frame. The driver
+//! may then answer reads of the block from the frame without a call. After any call, before it performs the next
+//! effect, the driver must call [`Cache::poll_withdrawn`] until it returns `None`, and stop reading from the
+//! returned frames; otherwise it serves stale data. The driver reports such reads later with [`Cache::note_hit`],
+//! in any order.
 //!
 //! **Promises.** The same calls give the same effects under every driver. The caller supplies the time, which never
-//! goes back. After the start, the cache allocates nothing for a request. The work of one call is bounded: a trim of
-//! a terabyte takes many steps, and so does most work on a whole region of flash, with other calls in between. If a
-//! call leaves such work, the next timeout is due immediately ([`Cache::is_half_way`]).
+//! goes back. After the start, the cache allocates no memory per request. The work of one call is bounded: a trim
+//! of a terabyte takes many steps, and so does most work on a whole region of flash, with other calls in between.
+//! If a call leaves such work unfinished, the next timeout is due immediately ([`Cache::is_half_way`]).
 //!
 //! # What a reply means
 //!
-//! - A read's buffer holds, for each 512-byte sector, a value between the last one durable and
-//!   the last one written, and never an older one than was read before.
+//! - For each 512-byte sector, a read returns a version between the last durable one and the last
+//!   written one, and never an older version than an earlier read returned.
 //! - Under write-through, a write's data is on the backing store, and durable after a sync of the store. Under
-//!   write-back, it is in the log, or with [`Acknowledge::Dram`] in DRAM; a block that flash does not admit goes to
-//!   the backing store instead.
+//!   write-back, the data is in the log or, with [`Acknowledge::Dram`], in DRAM; a block that flash does not admit
+//!   goes to the backing store instead.
 //! - FUA: the data is durable. FLUSH: every write answered before the flush arrived, on any connection, is durable.
-//! - An error: the block reads as old or new, and then stays so; dirty data is kept.
+//! - An error: each granule has its old or its new value, and keeps that value; dirty data is kept.
 //!
 //! # Which part has what
 //!
-//! The *front* has the requests in flight, and the *volumes* have their flushes and syncs. *Shards* have the index, DRAM
-//! frames and the state of each block; a block belongs to the shard that the hash of its stripe selects.
-//! The *log* has everything on flash. These parts do not call each other directly, but through the *world*
-//! (`world.rs`), which has them all, or through the shards' `ShardContext`. *Procedures*, such as a cleaning, a
-//! destage or a change of policy, have private state, and borrow the world for the length of a call.
+//! The *front* tracks the requests in flight, and the *volumes* their flushes and syncs. *Shards* hold the index,
+//! the DRAM frames and the state of each block; the hash of a block's stripe selects the block's shard. The *log*
+//! manages everything on flash. These parts do not call each other directly, but through the *world* (`world.rs`),
+//! which contains them all, or through the shards' `ShardContext`. *Procedures*, such as a cleaning, a destage or a
+//! change of policy, have private state, and borrow the world for the duration of a call.
 //!
 //! # What is deliberately absent
 //!

@@ -1,9 +1,9 @@
 //! The requests that are held back, and why.
 //!
-//! Several procedures may hold requests at the same time, each for a reason of its own. Only the procedure that gave
-//! a reason takes it back ([`World::unhold`](crate::world::World::unhold)), and a request continues only once no
-//! reason holds it any more. Requests that wait until records are void are in the same list: their reason is
-//! [`FlashCondition::awaits_void`](crate::flash_condition::FlashCondition::awaits_void), which shards read, too.
+//! Several procedures may hold requests at the same time, each for its own reason. Only the procedure that gave
+//! a reason removes it ([`World::unhold`](crate::world::World::unhold)), and requests continue only once no reason
+//! is left. Requests that wait until records are void are in the same list. Their reason is
+//! [`FlashCondition::awaits_void`](crate::flash_condition::FlashCondition::awaits_void), which shards also read.
 
 use crate::front::RequestState;
 use crate::slab::{Fifo, RequestIndex, Slab};

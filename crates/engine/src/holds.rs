@@ -1,8 +1,9 @@
-//! Why requests of clients are held back, and until when. They flow while nothing holds them.
+//! Why requests of clients are held back, and until when.
 //!
-//! Two orders hold requests: a quiesce, which lasts until a later order or a stop ends it, and an invalidation, which
-//! holds them only while it runs. An invalidation during a quiesce must not let clients go on, so each takes back only
-//! its own reason. (A change of policy, and a destage that clients keep from ending, hold requests within the machine.)
+//! Two orders hold requests: a quiesce, until a later order or a stop ends the quiesce, and an invalidation, only
+//! while it runs. The end of an invalidation during a quiesce must not let clients continue, so each order removes
+//! only its own reason. (A change of policy, and a destage that clients keep from ending, hold requests within the
+//! machine.)
 
 use std::time::Instant;
 

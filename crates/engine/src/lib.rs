@@ -1,22 +1,23 @@
 //! The cache on real devices, in this process.
 //!
 //! [`Engine::open`] takes a configuration, opens and checks the devices, recovers the flash tier
-//! and starts the machine of `forebay-cache`. All clients use it through [`Session`]s: connections
-//! of the NBD server, and replay and load generators.
+//! and starts the machine of `forebay-cache`. All clients (connections of the NBD server, replays and
+//! load generators) use the engine through [`Session`]s.
 //!
 //! # Threads
 //! One lock protects the machine, the executor and the table of requests. A session's thread takes
-//! it once for all requests that one read of its socket brought; hits are answered within that
-//! call. One thread, the *reaper*, sleeps until a device or a timeout is ready. Then it takes the
-//! lock, runs the machine, and rings the bells of sessions that have replies. Buffers belong to the
-//! table while a request is in flight and to the session otherwise, so no bytes are shared. More
-//! threads, the *stampers*, write stamps into the headers of backing stores.
+//! the lock once for all requests that one read of its socket returned, and answers hits before it
+//! releases the lock. One thread, the *reaper*, sleeps until a device has completed an operation or a
+//! timeout is due. Then it takes the lock, runs the machine, and rings the bells of sessions that have
+//! replies. A request's buffer belongs to the table while the request is in flight, and to the session
+//! otherwise, so threads never share a buffer. Other threads, the *stampers*, write stamps into the
+//! headers of backing stores.
 //!
 //! # Invariants
 //! - Immediate effects are finished before the machine is called again.
 //! - Nothing is written to a device before every check of [`Engine::open`] has passed.
-//! - The header of a backing store says *dirty* durably before the first write of a run can be
-//!   acknowledged without being on that store.
+//! - A write that is not yet on its backing store can be acknowledged only after the store's header is
+//!   durably marked *dirty*.
 
 mod allocation;
 mod announcement;

@@ -1,42 +1,43 @@
-//! The activity log: extents open for writes that bypass the log.
+//! The activity log: the table of extents that are open for writes that bypass the log.
 //!
-//! A direct write makes the block's record on flash stale. Voiding it with a tombstone and a sync
-//! would cost one flash sync for each write. Instead the extent is marked once, durably, before its
-//! first direct write, and after an unclean stop no clean record in a marked extent is trusted.
+//! A direct write makes the block's record on flash stale. Voiding the record with a tombstone would
+//! cost one sync of flash for each write. Instead, the block's extent is marked once, durably, before
+//! its first direct write, and after an unclean stop no clean record in a marked extent is trusted.
 //! While the extent is marked, a bitmap remembers which of its blocks have a stale record.
 //!
-//! An extent leaves the table in four steps. Each is durable before the next:
+//! An extent leaves the table in four steps. Each is durable before the next begins:
 //!
-//! 1. The cache makes the backing store durable. (Otherwise a record appended since a direct write
-//!    could survive a power cut that the direct write does not, and reads would change when the
+//! 1. The cache makes the backing store durable. (Otherwise, a record appended after a direct write
+//!    could survive a power cut that loses the direct write, and reads would change when the
 //!    record is dropped.)
-//! 2. All records appended so far are made durable.
-//! 3. So are tombstones for the stale blocks.
+//! 2. All records appended up to this point are made durable.
+//! 3. Tombstones for the stale blocks are appended and made durable.
 //! 4. The superblock is written without the extent.
 //!
 //! An extent with a direct write in flight does not leave. Several extents leave together, and
-//! begin before the table is full, so that a mark seldom waits for a place.
+//! begin to leave before the table is full, so that a mark seldom waits for a place.
 //!
 //! # Stores that cannot be synced
 //!
-//! After a failed sync, no later sync of the store proves anything about the writes before it, so
-//! step 1 is impossible for this volume until the next start. The log then *holds* the volume's
-//! extents ([`Activity::hold`]): they stay in the table and in every superblock, their stale bits
-//! stay, and they are not chosen to leave. A start after a power cut distrusts them as before.
+//! After a failed sync, no later sync of the store proves that the writes before the failure are
+//! durable, so step 1 is impossible for this volume until the next start. The log then *holds* the
+//! volume's extents ([`Activity::hold`]): they stay in the table and in every superblock, their stale
+//! bits stay, and they are not chosen to leave. A start after a power cut still does not trust their
+//! clean records.
 //!
-//! Held extents take places for as long as the log runs, and must not block the marks of other
-//! volumes. So a held volume gets no more places: it holds at most what it had when its sync failed.
-//! An extent that gets no place is answered with [`Event::Unmarked`] instead of waiting. That
-//! concerns held volumes, and all volumes if held extents fill the table. The cache then forgets the
-//! record that a direct write would make stale, and has it voided alone
+//! Held extents occupy places for as long as the log runs, but must not block the marks of other
+//! volumes. A held volume therefore gets no more places than it had when its sync failed. If a mark
+//! cannot get a place, the log reports [`Event::Unmarked`] instead of letting the mark wait. This
+//! happens to held volumes, and to all volumes if held extents fill the table. The cache then forgets
+//! the record that a direct write would make stale, and voids this record alone
 //! ([`Log::void_record`](crate::Log::void_record)). A durable tombstone protects this one block as
 //! well as a mark does: a start finds no record of the block. The price is a sync of flash before
-//! the write, once for each record, because afterwards the block has none.
+//! the write, but only once for each record, because afterwards the block has none.
 //!
-//! No client loses a promise by this. A direct write is acknowledged when the store has it in its
-//! volatile cache; only a FLUSH or FUA promises that it is durable, and these fail for a held volume.
-//! From a start on, the block has only one source, which is the store. So reads do not change,
-//! whichever of the writes before the failed sync the store has kept.
+//! This breaks no promise to clients. A direct write is acknowledged when it is in the store's
+//! volatile cache; only a FLUSH or FUA promises durability, and these fail for a held volume.
+//! After the next start, the store is the only source of the block's data. Reads therefore do not
+//! change, whichever of the writes before the failed sync the store has kept.
 
 use crate::batches::Queue;
 use crate::commit::{Commit, SuperblockWriter};

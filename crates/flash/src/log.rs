@@ -1,10 +1,10 @@
 //! The flash log: the public machine.
 //!
-//! `Log` owns the parts and decides nothing that one part can decide alone. Here are the calls that
-//! change it; `queries.rs` has those that do not, `pump.rs` what the driver calls and the order in
-//! which the parts have their turns, and `phases.rs` how the log starts and stops. Each part is a type
-//! with its own state in a sibling module, and the parameters of its methods say which other parts
-//! it needs.
+//! `Log` owns the parts and decides nothing that one part can decide alone. This file has the calls
+//! that change the log, and `queries.rs` those that do not. `pump.rs` has the driver's calls and the
+//! order in which the parts take their turns, and `phases.rs` the steps of a start and of a stop. Each
+//! part is a type with its own state in a sibling module; the parameters of the type's methods show
+//! which other parts it needs.
 
 mod phases;
 mod pump;

@@ -1,26 +1,26 @@
 //! The header of a backing store as a protocol: what it says, and when that may change.
 //!
 //! A driver keeps a header on each store and writes it durably, one change at a time. Each write is
-//! one [`HeaderChange`], so that all drivers follow the same rules; the bytes are the driver's
-//! business (`forebay_engine::backing_header` has them). A power cut leaves the header from before
-//! or after a write, never anything in between.
+//! one [`HeaderChange`], so that all drivers follow the same rules. The driver decides how the header
+//! is encoded as bytes (the engine does this in `forebay_engine::backing_header`). A power cut leaves
+//! the header as it was before or after a write, never anything in between.
 //!
 //! | change | when | what it sets | durable before | may follow once it is durable |
 //! | --- | --- | --- | --- | --- |
-//! | [`Announce`] | all checks of a start have passed | the tier and its next epoch, *opening*; no fingerprint, unless it is needed again; for another tier than before: not dirty, no stamp | nothing | the tier is formatted, or begins that epoch |
-//! | [`Retract`] | the start ends before that | all as before the announcement | nothing | others use the store again |
-//! | [`Open`] | the machine is ready | the tier and its epoch, not *opening*; *dirty* and *released* as this run needs them; no fingerprint; generation + 1; a stamp number higher than the log's; no longer an older copy | the tier's epoch; all that an older copy lacked | a write is acknowledged that is not on the store |
-//! | [`Stamp`] | the machine orders a stamp | the stamp, stamp number + 1; of an older copy, only what the stamp has seen; *released* and not *dirty* if the log has failed | on the store, all that the stamp calls complete; in the log, all that it has seen | the log notes the number; a record that it has seen goes to the store; for a release: writes go past the log |
-//! | [`MarkDirty`] | the write policy is about to write back | *dirty* | nothing | a write is acknowledged that is not on the store |
-//! | [`Leave`] | a stop or a quiesce; nothing is in progress | the fingerprint and the bytes that it covers, a stamp, *released*; if the store is whole: not *dirty*, not *opening* | all data, if the store is whole | the log notes the fingerprint; others use the store |
+//! | [`Announce`] | all checks of a start have passed | the tier and its next epoch, *opening*; no fingerprint, unless the tier does not know yet that others have used the store; for another tier than before: not dirty, no stamp | nothing | the tier is formatted, or begins that epoch |
+//! | [`Retract`] | the start ends before the tier is formatted or begins the epoch | everything as before the announcement | nothing | others use the store again |
+//! | [`Open`] | the machine is ready | the tier and its epoch, not *opening*; *dirty* and *released* as this run needs them; no fingerprint; generation + 1; a stamp number higher than the log's; no longer an older copy | the tier's epoch; everything that an older copy lacked | a write that is not on the store is acknowledged |
+//! | [`Stamp`] | the machine requests a stamp | the stamp, stamp number + 1; for an older copy, only what the stamp has seen; *released* and not *dirty* if the log has failed | on the store, everything that the stamp calls complete; in the log, everything that the stamp has seen | the log notes the stamp's number; a record that the stamp has seen goes to the store; for a release: writes bypass the log |
+//! | [`MarkDirty`] | the write policy is about to write back | *dirty* | nothing | a write that is not on the store is acknowledged |
+//! | [`Leave`] | a stop or a quiesce, with nothing in progress | the fingerprint and the number of bytes that it covers, a stamp, *released*; if the store is whole: not *dirty*, not *opening* | all data, if the store is whole | the log notes the fingerprint; others use the store |
 //! | [`Withdraw`] | a quiesce ends | *dirty* as this run needs it, no fingerprint | nothing | the log drops its note; clients continue |
 //! | [`Release`] | the store is given away, offline | *released*; the store must not be dirty | nothing | others use the store |
 //!
-//! What follows from them at every instant, also between two writes:
-//! - While data of the store is newer on its flash tier, the header says *dirty* and names that tier.
+//! These rules guarantee at every instant, also between two writes:
+//! - While the flash tier has newer data than the store, the header says *dirty* and names that tier.
 //! - The tier is in one of the header's [`epochs`](StoreHeader::epochs): in exactly one, unless the
 //!   header says *opening*.
-//! - While the store may be written, the header has no fingerprint.
+//! - While Forebay may write to the store, the header has no fingerprint.
 //!
 //! [`Announce`]: HeaderChange::Announce
 //! [`Retract`]: HeaderChange::Retract
