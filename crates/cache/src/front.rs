@@ -178,7 +178,7 @@ impl Front {
         result: Outcome,
     ) {
         let state = &mut self.requests[request];
-        debug_assert!(state.outstanding >= count, "more pieces completed than were handed out");
+        assert!(state.outstanding >= count, "more pieces completed than were handed out");
         state.outstanding -= count;
         if state.stage == RequestStage::Pieces && state.op.modifies() {
             volumes[state.volume].pieces -= count;

@@ -177,7 +177,7 @@ impl VolumeState {
     /// A direct write to these bytes has ended, successfully or not; stripes have `1 << stripe_shift`
     /// bytes.
     pub fn direct_written(&mut self, start: u64, end: u64, stripe_shift: u32) {
-        debug_assert!(self.direct_done < self.direct_begun, "a direct write ends that never began");
+        assert!(self.direct_done < self.direct_begun, "a direct write ends that never began");
         self.direct_done += 1;
         let (first, last) = (start >> stripe_shift, end.saturating_sub(1) >> stripe_shift);
         for place in first..=last.min(first + PLACES - 1) {

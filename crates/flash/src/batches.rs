@@ -314,7 +314,7 @@ impl Batch {
                 run.0 = page;
             }
             run.1 += pages;
-            debug_assert!(pages <= cell_pages);
+            assert!(pages <= cell_pages);
             if !io.without_bytes {
                 io.add_payload(from, valid);
             }

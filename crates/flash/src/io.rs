@@ -122,7 +122,7 @@ impl Io {
         let page_size = self.geometry.page_size;
         let length = pages * page_size;
         let bytes = || self.segments.iter().map(|s| s.length).sum::<u32>();
-        debug_assert!(self.without_bytes || bytes() == length, "{} of {length} bytes", bytes());
+        assert!(self.without_bytes || bytes() == length, "{} of {length} bytes", bytes());
         let offset = u64::from(page) * u64::from(page_size);
         let token = operation.token();
         let effect = Effect::Write { token, device: Device::Flash, offset, length };

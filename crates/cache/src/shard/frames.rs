@@ -69,7 +69,7 @@ impl Frames {
 
     pub fn release(&mut self, frame: Frame) {
         let local = self.local(frame);
-        debug_assert!(!self.links.is_linked(local), "a free or dirty frame was released");
+        assert!(!self.links.is_linked(local), "a free or dirty frame was released");
         self.owners[local as usize] = EntryId::NONE;
         self.links.push_front(&mut self.free, local);
     }

@@ -357,7 +357,7 @@ impl Transfers {
     pub fn release_range(&mut self, t: TransferIndex) {
         let place = self.range_place(self[t].key.0);
         let ended = self.ranges.remove(place);
-        debug_assert_eq!(ended, t, "the ranges are in the order of their blocks");
+        assert_eq!(ended, t, "the ranges are in the order of their blocks");
     }
 
     /// The place of the first range that begins at or after a key.

@@ -62,7 +62,7 @@ impl Blocks {
         let e = &mut self.index[id];
         assert!(e.dirty & granules == 0, "direct write over dirty granules");
         e.valid &= !granules;
-        debug_assert!(e.dirty == 0 || e.holds_record(), "a dirty frame loses granules");
+        assert!(e.dirty == 0 || e.holds_record(), "a dirty frame loses granules");
     }
 
     /// The block leaves its frame, which it returns and which is free.
@@ -71,7 +71,7 @@ impl Blocks {
         let e = &mut self.index[id];
         let frame = e.frame().expect("a frame to release");
         assert!(e.dirty == 0, "a dirty frame released");
-        debug_assert!(!e.has(IN_DIRTY_LIST));
+        assert!(!e.has(IN_DIRTY_LIST));
         e.set_frame(None);
         e.valid = 0;
         e.clear(LEAVING);
@@ -147,7 +147,7 @@ impl Blocks {
         let e = &mut self.index[id];
         let before = e.clone();
         change(e);
-        debug_assert!(
+        assert!(
             e.dirty == 0 || e.holds_record() || context.mode.sabotage.is(Bug::PartialHidesOlder),
             "a dirty frame lacks granules that the record holds"
         );

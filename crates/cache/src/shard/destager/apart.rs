@@ -100,7 +100,7 @@ pub(crate) fn failed(shard: &Shard, volumes: VolumeSet) -> (VolumeSet, IoError) 
 pub(crate) fn part(shard: &mut Shard, volumes: VolumeSet) {
     let Shard { destager, tiers, .. } = shard;
     let Some(job) = &mut destager.job else { return };
-    debug_assert!(
+    assert!(
         (destager.apart.volumes & volumes).is_empty(),
         "a volume that is apart is not cleaned"
     );

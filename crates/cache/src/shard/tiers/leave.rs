@@ -15,7 +15,7 @@ use crate::slab::TransferIndex;
 /// Takes the next step out of DRAM for a leaving block without a transfer.
 pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId) {
     let e = &tiers.blocks[id];
-    debug_assert!(e.has(LEAVING) && e.transfer().is_none());
+    assert!(e.has(LEAVING) && e.transfer().is_none());
     if e.dirty() != 0 {
         if tiers.admitter().leaves_around(context, id) {
             context.stats.destaged_around += 1;
