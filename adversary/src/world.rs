@@ -1,12 +1,17 @@
 //! The cache with its executor over faulty devices in memory: one life after another.
 
+use std::io;
+use std::sync::Arc;
+
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{
     Acknowledge, Cache, CacheConfig, Notice, Open, Relation, VolumeConfig, WritePolicy,
 };
 use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, Happening, MemoryDevices, PendingIo};
-use forebay_device::{AlignedBuffer, Arena, Executor, HugePages, OwnedRequests, Verb};
+use forebay_device::{
+    AlignedBuffer, Arena, Executor, HugePages, JointSyncs, OwnedRequests, StoreSyncs, Verb,
+};
 use forebay_effect::{Device, IoError, Outcome, RequestId};
 use forebay_flash::sabotage::Sabotage;
 use forebay_flash::{BatchSequence, LogError, RecoveryReport, Stamp, StoreStamp};
@@ -25,7 +30,7 @@ pub struct World {
     /// The cache, while it lives.
     pub cache: Cache,
     /// The executor and, within it, the devices.
-    pub executor: Executor<MemoryDevices>,
+    pub executor: Executor<JointSyncs<MemoryDevices>>,
     /// Requests and their buffers.
     pub requests: OwnedRequests,
     /// The time.
@@ -60,6 +65,8 @@ pub struct World {
     ordered: Vec<(Volume, Stamp, bool)>,
     /// Now and then a header cannot be written.
     pub header_faults: bool,
+    /// By volume: the syncs of its header.
+    syncs: Vec<Arc<StoreSyncs>>,
     happenings: Vec<Happening>,
     /// Hears of device operations as they complete.
     pub trace: Option<fn(&str)>,
@@ -135,7 +142,7 @@ impl World {
         let arena = arena(&config);
         World {
             cache: fresh(&config, &volumes),
-            executor: Executor::new(devices, arena),
+            executor: Executor::new(JointSyncs::new(devices), arena),
             requests: OwnedRequests::default(),
             now: Nanos(0),
             late: None,
@@ -155,6 +162,7 @@ impl World {
             answered: Vec::new(),
             ordered: Vec::new(),
             header_faults: false,
+            syncs: Vec::new(),
             happenings: Vec::new(),
             trace: None,
             config,
@@ -184,6 +192,7 @@ impl World {
 
     /// Shows the watch what has happened to the devices.
     fn observe(&mut self) {
+        self.excuse_failing();
         let Some(watch) = &mut self.watch else { return };
         let devices = self.executor.devices_mut();
         devices.take_happenings(&mut self.happenings);
@@ -286,6 +295,26 @@ impl World {
         self.headers = vec![Header::default(); self.volumes.len()];
         self.answered = vec![0; self.volumes.len()];
         self.cache = self.fresh();
+        self.join_syncs();
+    }
+
+    /// The syncs of the headers are those of this process.
+    fn join_syncs(&mut self) {
+        self.syncs = self.headers.iter().map(|_| Arc::default()).collect();
+        for (volume, syncs) in (0..).map(Volume).zip(&self.syncs) {
+            self.executor.devices_mut().join(Device::Backing(volume), syncs.clone());
+        }
+    }
+
+    /// The sync of a header fails, and no other sync of the store does: it may take unsynced data with it.
+    fn fail_header_sync(&mut self, volume: Volume) {
+        let devices = self.executor.devices_mut();
+        let fail = || {
+            devices.fail_sync(Device::Backing(volume));
+            Err(io::Error::other("the sync of a header failed"))
+        };
+        // (The caller knows how it ends.)
+        let _ = self.syncs[volume.index()].write_header(|| Ok(()), fail);
     }
 
     fn fresh(&self) -> Cache {
@@ -318,6 +347,9 @@ impl World {
         };
         for (volume, stamp, release) in self.ordered.drain(..some).collect::<Vec<_>>() {
             let fails = self.header_faults && choices.one_in(4);
+            if fails && choices.choose(2) == 1 {
+                self.fail_header_sync(volume);
+            }
             let header = &mut self.headers[volume.0 as usize];
             // What failed may be there.
             if !fails || choices.choose(2) == 1 {
@@ -330,13 +362,16 @@ impl World {
             self.watch.iter_mut().for_each(|watch| watch.see_stamp(volume));
         }
         self.cache.stamped(&numbers);
-        // A store that is known to fail is not waited for.
-        let volumes = (0..self.headers.len() as u32).map(Volume);
-        for volume in volumes.filter(|&v| self.cache.is_known_to_fail(v)) {
-            self.watch.iter_mut().for_each(|watch| watch.excuse(volume));
-        }
+        self.excuse_failing();
         self.run();
         true
+    }
+
+    /// A store that is known to fail, because of its header or of a sync, is not waited for.
+    fn excuse_failing(&mut self) {
+        let Some(watch) = &mut self.watch else { return };
+        let volumes = (0..self.headers.len() as u32).map(Volume);
+        volumes.filter(|&v| self.cache.is_known_to_fail(v)).for_each(|v| watch.excuse(v));
     }
 
     /// Has the headers of another world, whose power goes.
@@ -654,7 +689,7 @@ impl World {
         if config.frames() != self.config.frames() {
             let old = std::mem::replace(
                 &mut self.executor,
-                Executor::new(MemoryDevices::new(0), arena(&config)),
+                Executor::new(JointSyncs::new(MemoryDevices::new(0)), arena(&config)),
             );
             self.executor = Executor::new(old.into_devices(), arena(&config));
         }
@@ -663,6 +698,7 @@ impl World {
         self.accesses = 0;
         self.answered = vec![0; self.headers.len()];
         self.cache = self.fresh();
+        self.join_syncs();
         self.has_room_for_moves = false;
         self.give_bug(self.sabotage);
         self.begin_watch();

@@ -1,5 +1,6 @@
 //! The state that one lock protects: the machine, the executor, and the requests in flight.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -52,6 +53,8 @@ pub(crate) struct Core {
     pub quiesced: Option<Quiesced>,
     /// The stores' headers note how the stores were left: no stamps are requested.
     pub noted: bool,
+    /// Why the last stamp of a store could not be written, since operators were told last.
+    pub unstamped: BTreeMap<Volume, String>,
     /// Whether a request waits until all work for earlier ones has ended.
     pub one_at_a_time: bool,
     /// When the reaper wakes at the latest.
@@ -101,6 +104,7 @@ impl Core {
             quiescing: false,
             quiesced: None,
             noted: false,
+            unstamped: BTreeMap::new(),
             one_at_a_time: false,
             reaper_wakes_at: None,
             again: false,

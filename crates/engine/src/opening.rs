@@ -10,7 +10,9 @@ use forebay_cache::{Cache, CacheConfig, FlashConfig, Open, VOLUMES_MAX, VolumeCo
 use forebay_config::Config;
 use forebay_device::file::{self, Target};
 use forebay_device::nbd::NbdDevices;
-use forebay_device::{Arena, Devices, Doorbell, Executor, RealDevices, Shaped, uring};
+use forebay_device::{
+    Arena, Devices, Doorbell, Executor, JointSyncs, RealDevices, Shaped, uring,
+};
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{Binding, FIRST_EPOCH, Geometry, LogError, StoreStamp};
@@ -359,7 +361,11 @@ fn assemble(
     if let Some(watch) = &options.watch {
         devices = AnyDevices::new(Watched::new(devices, watch.clone()));
     }
-    let mut executor = Executor::new(devices, arena);
+    let mut devices = JointSyncs::new(devices);
+    for (number, store) in stores.iter().enumerate() {
+        devices.join(Device::Backing(Volume(number as u32)), store.syncs().clone());
+    }
+    let mut executor = Executor::new(AnyDevices::new(devices), arena);
     executor.measure();
     let flash_path = flash.map(|f| f.path);
     let mut core = Core::new(executor, Cache::new(machine), tape);

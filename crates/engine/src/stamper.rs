@@ -156,24 +156,27 @@ fn write_ordered(
 ) {
     for (stamp, release) in ordered {
         let written = write(&mut stores.lock(volume), stamp, release);
-        let stamped = vec![(volume, written)];
-        shared.with_core(|core, now| core.stamped(now, stamped));
+        let stamped = vec![(volume, *written.as_ref().unwrap_or(&0))];
+        shared.with_core(|core, now| {
+            core.unstamped.extend(written.err().map(|error| (volume, error.to_string())));
+            core.stamped(now, stamped);
+        });
     }
 }
 
-/// Writes a stamp and returns its number when it is durable. Returns 0 if it could not be written;
-/// the machine treats that as a failed write.
-fn write(store: &mut Store, stamp: Stamp, release: bool) -> u64 {
+/// Writes a stamp and returns its number when it is durable. If it could not be written, the machine
+/// is told the number 0, and treats that as a failed write.
+fn write(store: &mut Store, stamp: Stamp, release: bool) -> Result<u64, EngineError> {
     let put = match store.older {
         // Until it is complete, a start has to find it as it is.
         true => BackingHeader::see,
         false => BackingHeader::put_stamp,
     };
-    let written = store.write_header(|header| {
+    store.write_header(|header| {
         put(header, stamp);
         if release {
             (header.released, header.dirty) = (true, false);
         }
-    });
-    if written.is_ok() { store.stamp_number() } else { 0 }
+    })?;
+    Ok(store.stamp_number())
 }

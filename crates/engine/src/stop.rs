@@ -239,6 +239,7 @@ impl Engine {
         self.stores.give_up_at(Instant::now() + STORE_WAIT_MAX);
         // A thread that panicked has said so; there is nothing left to save.
         let _ = thread.join();
+        self.stores.end_waits();
         let _ = self.stamper.take().map(JoinHandle::join);
         let mut core = self.shared.lock_anyway();
         // Ends every device operation, so that no memory is touched any more.
