@@ -67,6 +67,8 @@ pub struct World {
     pub header_faults: bool,
     /// By volume: the syncs of its header.
     syncs: Vec<Arc<StoreSyncs>>,
+    /// By volume: operations on its store that have failed in this life.
+    store_errors: Vec<u64>,
     happenings: Vec<Happening>,
     /// Hears of device operations as they complete.
     pub trace: Option<fn(&str)>,
@@ -163,6 +165,7 @@ impl World {
             ordered: Vec::new(),
             header_faults: false,
             syncs: Vec::new(),
+            store_errors: Vec::new(),
             happenings: Vec::new(),
             trace: None,
             config,
@@ -367,11 +370,18 @@ impl World {
         true
     }
 
-    /// A store that is known to fail, because of its header or of a sync, is not waited for.
+    /// A store that is known to fail is not waited for. What was written before a failed sync is still
+    /// dirty, and may be superseded on flash before it is written again.
     fn excuse_failing(&mut self) {
         let Some(watch) = &mut self.watch else { return };
-        let volumes = (0..self.headers.len() as u32).map(Volume);
-        volumes.filter(|&v| self.cache.is_known_to_fail(v)).for_each(|v| watch.excuse(v));
+        self.store_errors.resize(self.headers.len(), 0);
+        for (volume, before) in (0..).map(Volume).zip(&mut self.store_errors) {
+            let errors = self.cache.volume_stats(volume).map_or(0, |stats| stats.backing_errors);
+            let fails = std::mem::replace(before, errors) != errors;
+            if fails || self.cache.is_known_to_fail(volume) {
+                watch.excuse(volume);
+            }
+        }
     }
 
     /// Has the headers of another world, whose power goes.
@@ -695,6 +705,7 @@ impl World {
         }
         self.config = config;
         self.ordered.clear();
+        self.store_errors.clear();
         self.accesses = 0;
         self.answered = vec![0; self.headers.len()];
         self.cache = self.fresh();
