@@ -11,7 +11,7 @@ use forebay_config::Config;
 use forebay_device::file::{self, Target};
 use forebay_device::nbd::NbdDevices;
 use forebay_device::{
-    Arena, Devices, Doorbell, Executor, JointSyncs, RealDevices, Shaped, uring,
+    Arena, Devices, Doorbell, Executor, JointSyncs, Pauses, RealDevices, Shaped, uring,
 };
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
@@ -361,7 +361,7 @@ fn assemble(
     if let Some(watch) = &options.watch {
         devices = AnyDevices::new(Watched::new(devices, watch.clone()));
     }
-    let mut devices = JointSyncs::new(devices);
+    let mut devices = JointSyncs::new(Pauses::new(devices));
     for (number, store) in stores.iter().enumerate() {
         devices.join(Device::Backing(Volume(number as u32)), store.syncs().clone());
     }
