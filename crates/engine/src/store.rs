@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use forebay_config::{BackingLayout, Volume};
-use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
 use forebay_device::StoreSyncs;
+use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
 use forebay_device::nbd::Export;
 use forebay_effect::Device;
 use forebay_flash::{Seal, StoreStamp};

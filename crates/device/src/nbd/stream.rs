@@ -193,7 +193,11 @@ mod tests {
         assert_eq!(socket.tcp_keepalive_time().unwrap(), SILENCE);
         assert_eq!(socket.tcp_keepalive_interval().unwrap(), PROBE_PERIOD);
         assert_eq!(socket.tcp_keepalive_retries().unwrap(), PROBES);
-        assert_eq!(socket.tcp_user_timeout().unwrap(), None, "it breaks connections that are alive");
+        assert_eq!(
+            socket.tcp_user_timeout().unwrap(),
+            None,
+            "it breaks connections that are alive"
+        );
     }
 
     #[test]
