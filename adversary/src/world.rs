@@ -1,21 +1,17 @@
 //! The cache with its executor over faulty devices in memory: one life after another.
 
-use std::io;
-use std::sync::Arc;
-
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{
     Acknowledge, Cache, CacheConfig, Notice, Open, Relation, VolumeConfig, WritePolicy,
 };
 use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, Happening, MemoryDevices, PendingIo};
-use forebay_device::{
-    AlignedBuffer, Arena, Executor, HugePages, JointSyncs, OwnedRequests, StoreSyncs, Verb,
-};
+use forebay_device::{AlignedBuffer, Arena, Executor, HugePages, JointSyncs, OwnedRequests, Verb};
 use forebay_effect::{Device, IoError, Outcome, RequestId};
 use forebay_flash::sabotage::Sabotage;
 use forebay_flash::{BatchSequence, LogError, RecoveryReport, Stamp, StoreStamp};
 
+use crate::header_syncs::HeaderSyncs;
 use crate::lookout::Lookout;
 use crate::oracle::WriteId;
 use crate::watch::Watch;
@@ -65,10 +61,7 @@ pub struct World {
     ordered: Vec<(Volume, Stamp, bool)>,
     /// Now and then a header cannot be written.
     pub header_faults: bool,
-    /// By volume: the syncs of its header.
-    syncs: Vec<Arc<StoreSyncs>>,
-    /// By volume: operations on its store that have failed in this life.
-    store_errors: Vec<u64>,
+    header_syncs: HeaderSyncs,
     happenings: Vec<Happening>,
     /// Hears of device operations as they complete.
     pub trace: Option<fn(&str)>,
@@ -164,8 +157,7 @@ impl World {
             answered: Vec::new(),
             ordered: Vec::new(),
             header_faults: false,
-            syncs: Vec::new(),
-            store_errors: Vec::new(),
+            header_syncs: HeaderSyncs::default(),
             happenings: Vec::new(),
             trace: None,
             config,
@@ -195,8 +187,8 @@ impl World {
 
     /// Shows the watch what has happened to the devices.
     fn observe(&mut self) {
-        self.excuse_failing();
         let Some(watch) = &mut self.watch else { return };
+        self.header_syncs.excuse_failing(&self.cache, watch);
         let devices = self.executor.devices_mut();
         devices.take_happenings(&mut self.happenings);
         // What flash has lost may be written from memory as it is by now.
@@ -298,26 +290,7 @@ impl World {
         self.headers = vec![Header::default(); self.volumes.len()];
         self.answered = vec![0; self.volumes.len()];
         self.cache = self.fresh();
-        self.join_syncs();
-    }
-
-    /// The syncs of the headers are those of this process.
-    fn join_syncs(&mut self) {
-        self.syncs = self.headers.iter().map(|_| Arc::default()).collect();
-        for (volume, syncs) in (0..).map(Volume).zip(&self.syncs) {
-            self.executor.devices_mut().join(Device::Backing(volume), syncs.clone());
-        }
-    }
-
-    /// The sync of a header fails, and no other sync of the store does: it may take unsynced data with it.
-    fn fail_header_sync(&mut self, volume: Volume) {
-        let devices = self.executor.devices_mut();
-        let fail = || {
-            devices.fail_sync(Device::Backing(volume));
-            Err(io::Error::other("the sync of a header failed"))
-        };
-        // (The caller knows how it ends.)
-        let _ = self.syncs[volume.index()].write_header(|| Ok(()), fail);
+        self.header_syncs = HeaderSyncs::join(self.headers.len(), self.executor.devices_mut());
     }
 
     fn fresh(&self) -> Cache {
@@ -351,7 +324,7 @@ impl World {
         for (volume, stamp, release) in self.ordered.drain(..some).collect::<Vec<_>>() {
             let fails = self.header_faults && choices.one_in(4);
             if fails && choices.choose(2) == 1 {
-                self.fail_header_sync(volume);
+                self.header_syncs.fail(volume, self.executor.devices_mut());
             }
             let header = &mut self.headers[volume.0 as usize];
             // What failed may be there.
@@ -365,23 +338,11 @@ impl World {
             self.watch.iter_mut().for_each(|watch| watch.see_stamp(volume));
         }
         self.cache.stamped(&numbers);
-        self.excuse_failing();
+        if let Some(watch) = &mut self.watch {
+            self.header_syncs.excuse_failing(&self.cache, watch);
+        }
         self.run();
         true
-    }
-
-    /// A store that is known to fail is not waited for. What was written before a failed sync is still
-    /// dirty, and may be superseded on flash before it is written again.
-    fn excuse_failing(&mut self) {
-        let Some(watch) = &mut self.watch else { return };
-        self.store_errors.resize(self.headers.len(), 0);
-        for (volume, before) in (0..).map(Volume).zip(&mut self.store_errors) {
-            let errors = self.cache.volume_stats(volume).map_or(0, |stats| stats.backing_errors);
-            let fails = std::mem::replace(before, errors) != errors;
-            if fails || self.cache.is_known_to_fail(volume) {
-                watch.excuse(volume);
-            }
-        }
     }
 
     /// Has the headers of another world, whose power goes.
@@ -705,11 +666,10 @@ impl World {
         }
         self.config = config;
         self.ordered.clear();
-        self.store_errors.clear();
         self.accesses = 0;
         self.answered = vec![0; self.headers.len()];
         self.cache = self.fresh();
-        self.join_syncs();
+        self.header_syncs = HeaderSyncs::join(self.headers.len(), self.executor.devices_mut());
         self.has_room_for_moves = false;
         self.give_bug(self.sabotage);
         self.begin_watch();

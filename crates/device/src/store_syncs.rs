@@ -178,8 +178,8 @@ pub struct JointSyncs<D: Devices> {
     inner: D,
     stores: Vec<(Device, Arc<StoreSyncs>)>,
     in_progress: Vec<(IoTag, usize, DataSync)>,
-    /// Those that have succeeded, as far as is known before the syncs of headers have ended: with the last
-    /// one that counts.
+    /// Syncs that have succeeded, unless one of a header has failed that is in progress: with the number of the
+    /// last one that counts.
     held: Vec<(IoTag, usize, DataSync, u64)>,
 }
 
