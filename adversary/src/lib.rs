@@ -10,6 +10,7 @@ pub mod canary;
 pub mod catch;
 pub mod coverage;
 pub mod exhaustive;
+mod header_syncs;
 pub mod kind;
 pub mod lookout;
 pub mod manage;

@@ -6,11 +6,12 @@ use forebay_cache::{
 };
 use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, Happening, MemoryDevices, PendingIo};
-use forebay_device::{AlignedBuffer, Arena, Executor, HugePages, OwnedRequests, Verb};
+use forebay_device::{AlignedBuffer, Arena, Executor, HugePages, JointSyncs, OwnedRequests, Verb};
 use forebay_effect::{Device, IoError, Outcome, RequestId};
 use forebay_flash::sabotage::Sabotage;
 use forebay_flash::{HeaderChange, LogError, RecoveryReport, Stamp, StoreHeader, StoreStamp};
 
+use crate::header_syncs::HeaderSyncs;
 use crate::lookout::Lookout;
 use crate::oracle::WriteId;
 use crate::watch::Watch;
@@ -25,7 +26,7 @@ pub struct World {
     /// The cache, while it lives.
     pub cache: Cache,
     /// The executor and, within it, the devices.
-    pub executor: Executor<MemoryDevices>,
+    pub executor: Executor<JointSyncs<MemoryDevices>>,
     /// Requests and their buffers.
     pub requests: OwnedRequests,
     /// The time.
@@ -60,6 +61,7 @@ pub struct World {
     ordered: Vec<(Volume, Stamp, bool)>,
     /// Now and then a header cannot be written.
     pub header_faults: bool,
+    header_syncs: HeaderSyncs,
     happenings: Vec<Happening>,
     /// Hears of device operations as they complete.
     pub trace: Option<fn(&str)>,
@@ -107,7 +109,7 @@ impl World {
         let arena = arena(&config);
         World {
             cache: fresh(&config, &volumes),
-            executor: Executor::new(devices, arena),
+            executor: Executor::new(JointSyncs::new(devices), arena),
             requests: OwnedRequests::default(),
             now: Nanos(0),
             late: None,
@@ -127,6 +129,7 @@ impl World {
             answered: Vec::new(),
             ordered: Vec::new(),
             header_faults: false,
+            header_syncs: HeaderSyncs::default(),
             happenings: Vec::new(),
             trace: None,
             config,
@@ -157,6 +160,7 @@ impl World {
     /// Shows the watch what has happened to the devices.
     fn observe(&mut self) {
         let Some(watch) = &mut self.watch else { return };
+        self.header_syncs.excuse_failing(&self.cache, watch);
         let devices = self.executor.devices_mut();
         devices.take_happenings(&mut self.happenings);
         // What flash has lost may be written from memory as it is by now.
@@ -258,6 +262,7 @@ impl World {
         self.headers = vec![StoreHeader::default(); self.volumes.len()];
         self.answered = vec![0; self.volumes.len()];
         self.cache = self.fresh();
+        self.header_syncs = HeaderSyncs::join(self.headers.len(), self.executor.devices_mut());
     }
 
     fn fresh(&self) -> Cache {
@@ -300,6 +305,9 @@ impl World {
         };
         for (volume, stamp, release) in self.ordered.drain(..some).collect::<Vec<_>>() {
             let fails = self.header_faults && choices.one_in(4);
+            if fails && choices.choose(2) == 1 {
+                self.header_syncs.fail(volume, self.executor.devices_mut());
+            }
             // What failed may be there.
             if !fails || choices.choose(2) == 1 {
                 self.write_stamp(volume, stamp, release);
@@ -312,10 +320,8 @@ impl World {
             self.watch.iter_mut().for_each(|watch| watch.see_stamp(volume));
         }
         self.cache.stamped(&numbers);
-        // A store that is known to fail is not waited for.
-        let volumes = (0..self.headers.len() as u32).map(Volume);
-        for volume in volumes.filter(|&v| self.cache.is_known_to_fail(v)) {
-            self.watch.iter_mut().for_each(|watch| watch.excuse(volume));
+        if let Some(watch) = &mut self.watch {
+            self.header_syncs.excuse_failing(&self.cache, watch);
         }
         self.run();
         true
@@ -636,7 +642,7 @@ impl World {
         if config.frames() != self.config.frames() {
             let old = std::mem::replace(
                 &mut self.executor,
-                Executor::new(MemoryDevices::new(0), arena(&config)),
+                Executor::new(JointSyncs::new(MemoryDevices::new(0)), arena(&config)),
             );
             self.executor = Executor::new(old.into_devices(), arena(&config));
         }
@@ -645,6 +651,7 @@ impl World {
         self.accesses = 0;
         self.answered = vec![0; self.headers.len()];
         self.cache = self.fresh();
+        self.header_syncs = HeaderSyncs::join(self.headers.len(), self.executor.devices_mut());
         self.has_room_for_moves = false;
         self.give_bug(self.sabotage);
         self.begin_watch();

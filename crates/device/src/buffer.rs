@@ -94,10 +94,13 @@ impl Arena {
             .and_then(|bytes| bytes.max(1).checked_next_multiple_of(unit))
             .filter(|&bytes| bytes <= isize::MAX as usize)
             .ok_or_else(too_large)?;
-        let mut flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        if huge == HugePages::Reserved {
-            flags |= libc::MAP_HUGETLB;
-        }
+        let flags = libc::MAP_PRIVATE
+            | libc::MAP_ANONYMOUS
+            | match huge {
+                // Pages that are not reserved here, and are not there, end the process when it touches them.
+                HugePages::Reserved => libc::MAP_HUGETLB,
+                _ => libc::MAP_NORESERVE,
+            };
         // SAFETY: an anonymous mapping at an address of the kernel's choice.
         let base = unsafe {
             libc::mmap(
@@ -413,6 +416,16 @@ mod tests {
     fn an_arena_beyond_the_address_space_is_a_typed_error() {
         let error = Arena::new(u32::MAX, u32::MAX, HugePages::Never).unwrap_err();
         assert!(error.to_string().contains("cache.dram"), "{error}");
+    }
+
+    #[test]
+    fn huge_pages_that_are_not_there_are_an_error_and_not_the_end_of_the_process() {
+        let memory = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let free = memory.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
+        // (Without the line, the kernel has none.)
+        let free: u32 = free.map_or(0, |free| free.trim().parse().unwrap());
+        let error = Arena::new(free + 1, 2 << 20, HugePages::Reserved).unwrap_err();
+        assert!(matches!(error, ArenaError::Map { .. }), "{error}");
     }
 
     #[test]

@@ -93,8 +93,10 @@ pub struct Capabilities {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// Not done (`EINTR`, `EAGAIN`, `EBUSY`, `ENOMEM`). All but a sync may be tried again: as the error of a sync,
-    /// it can stand for a failed write of the page cache, which the kernel reports only once.
+    /// Not done (`EINTR`, `EAGAIN`, `EBUSY`, `ENOMEM`; `EFAULT`, `ECANCELED`: io_uring's if the thread that
+    /// submitted the operation exits before it is done). All but a sync may be tried again: as the
+    /// error of a sync, it can stand for a failed write of the page cache, which the kernel reports
+    /// only once.
     #[error("the device was busy")]
     Again,
     /// The medium or the path to it failed (`EIO` and similar); may be temporary.
@@ -121,7 +123,12 @@ impl DeviceError {
     /// From an `errno` number.
     pub const fn from_errno(errno: i32) -> DeviceError {
         match errno {
-            libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM => DeviceError::Again,
+            libc::EINTR
+            | libc::EAGAIN
+            | libc::EBUSY
+            | libc::ENOMEM
+            | libc::EFAULT
+            | libc::ECANCELED => DeviceError::Again,
             libc::ENOSPC | libc::EDQUOT | libc::EFBIG => DeviceError::NoSpace,
             libc::ENODEV | libc::ENXIO | libc::ENOTCONN | libc::EPIPE | libc::ECONNRESET => {
                 DeviceError::Gone
@@ -222,6 +229,13 @@ pub trait Devices {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_exiting_thread_leaves_undone_may_be_tried_again() {
+        for errno in [libc::EFAULT, libc::ECANCELED, libc::EAGAIN, libc::ENOMEM] {
+            assert_eq!(DeviceError::from_errno(errno), DeviceError::Again);
+        }
+    }
 
     #[test]
     fn quota_and_file_size_limits_are_reported_as_no_space() {

@@ -10,7 +10,8 @@
 //!   pool of threads ([`threads`]).
 //! - [`memory::MemoryDevices`]: faulty devices in memory, deterministic, for the adversary.
 //!
-//! [`Shaped`] slows any of them down to the speed of another device's model.
+//! [`Shaped`] slows any of them down to the speed of another device's model. [`JointSyncs`] fails
+//! their syncs if a sync of the header on the same store failed.
 //!
 //! Other backends (such as remote NBD exports) also implement [`Devices`]. A thread can wait for
 //! all backends that ring one [`Doorbell`] at once.
@@ -30,10 +31,12 @@ mod holes;
 mod loan;
 pub mod memory;
 pub mod nbd;
+mod pauses;
 mod published;
 mod real;
 mod requests;
 mod shape;
+mod store_syncs;
 pub mod threads;
 pub mod uring;
 
@@ -46,7 +49,9 @@ pub use executor::{Executor, ExecutorStats, Progress, RetryLimits};
 pub use forebay_effect::Machine;
 pub use holes::Holes;
 pub use loan::Loan;
+pub use pauses::Pauses;
 pub use published::Published;
 pub use real::{Backend, RealDevices, UnknownBackend};
 pub use requests::{OwnedRequests, Requests};
 pub use shape::{Clock, Shaped, SystemClock};
+pub use store_syncs::{JointSyncs, StoreSyncs};

@@ -1,5 +1,6 @@
 //! The state that one lock protects: the machine, the executor, and the requests in flight.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_block::{Nanos, Op, Volume};
@@ -42,6 +43,8 @@ pub(crate) struct Core {
     holds: Holds,
     /// The stores' headers note how the stores were left: no stamps are requested.
     noted: bool,
+    /// Why the last stamp of a store could not be written, since operators were told last.
+    unstamped: BTreeMap<Volume, String>,
     /// Whether a request waits until all work for earlier ones has ended.
     one_at_a_time: bool,
     /// When the reaper wakes at the latest.
@@ -98,6 +101,7 @@ impl Core {
             waiting: Waiting::default(),
             holds: Holds::default(),
             noted: false,
+            unstamped: BTreeMap::new(),
             one_at_a_time: false,
             reaper_wakes_at: None,
             again: false,
@@ -341,6 +345,16 @@ impl Core {
     pub fn order_stamps(&mut self, now: Nanos) {
         self.cache.call(Call::Stamp);
         self.drive(now);
+    }
+
+    /// The stamp of a store could not be written, for this reason.
+    pub fn note_unstamped(&mut self, volume: Volume, why: String) {
+        self.unstamped.insert(volume, why);
+    }
+
+    /// Hands over why the last stamps of stores could not be written. What `tell` does not take is kept.
+    pub fn take_unstamped(&mut self, mut tell: impl FnMut(Volume, &str) -> bool) {
+        self.unstamped.retain(|&volume, why| !tell(volume, why));
     }
 
     /// These stamps are on their stores; the others that were ordered with them are not.

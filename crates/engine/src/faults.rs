@@ -1,5 +1,6 @@
 //! Messages that operators get without asking.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ const PAUSES: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(3600)
 #[derive(Clone, Debug, Default)]
 pub struct Reported {
     errors: Vec<(u64, Repeats)>,
+    unstamped: BTreeMap<Volume, Repeats>,
     suspended: Vec<bool>,
     jammed: bool,
     lasting: Vec<String>,
@@ -38,6 +40,13 @@ pub enum Fault {
         /// Operations that failed since the last message.
         operations: u64,
         /// Why the last of them failed.
+        why: String,
+    },
+    /// The header of a backing store could not be written when Forebay updated its stamp.
+    Unstamped {
+        /// Name of the volume.
+        volume: String,
+        /// Why the last write failed.
         why: String,
     },
     /// Writes to a volume fail at once, because its backing store has failed for too long. The store is tried again
@@ -83,6 +92,11 @@ impl fmt::Display for Fault {
                 f,
                 "{operations} operations on the backing store of volume {volume} failed, the last \
                  one because {why}"
+            ),
+            Fault::Unstamped { volume, why } => write!(
+                f,
+                "the header of the backing store of volume {volume} was not updated: {why}. Forebay \
+                 tries again. Until it succeeds, dirty data of the volume stays on flash"
             ),
             Fault::Suspended { volume, why } => write!(
                 f,
@@ -137,7 +151,16 @@ impl Reported {
     pub(crate) fn report(&mut self, engine: &Engine) -> Vec<Fault> {
         let reported = self;
         let mut faults: Vec<Fault> = engine.take_news().into_iter().map(Fault::News).collect();
-        let core = engine.shared.lock_anyway();
+        let mut core = engine.shared.lock_anyway();
+        core.take_unstamped(|volume, why| {
+            let repeats = reported.unstamped.entry(volume).or_default();
+            let told = repeats.allow(Instant::now());
+            if told && let Some(of) = engine.volumes().iter().find(|v| v.volume == volume) {
+                let (volume, why) = (of.name.clone(), why.to_owned());
+                faults.push(Fault::Unstamped { volume, why });
+            }
+            told
+        });
         reported.errors.resize(engine.volumes().len(), (0, Repeats::default()));
         for (volume, (reported, repeats)) in engine.volumes().iter().zip(&mut reported.errors) {
             let errors = core.cache().volume_stats(volume.volume).map_or(0, |s| s.backing_errors);

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use forebay_device::file::is_hole;
 use forebay_device::nbd::Export;
-use forebay_device::{DeviceError, Verb};
+use forebay_device::{DeviceError, StoreSyncs, Verb};
 use forebay_effect::Device;
 use rustix::fs::{Advice, fadvise};
 
@@ -20,6 +20,8 @@ use crate::watch::{Operation, Part, Watch};
 #[derive(Debug)]
 pub(crate) struct HeaderArea {
     medium: Medium,
+    /// Shared with the devices, which sync the data.
+    syncs: Arc<StoreSyncs>,
     watch: Option<(Arc<dyn Watch>, Device)>,
 }
 
@@ -32,12 +34,21 @@ enum Medium {
 impl HeaderArea {
     /// The header area of a file or block device.
     pub fn of_file(file: File) -> HeaderArea {
-        HeaderArea { medium: Medium::File(file), watch: None }
+        HeaderArea::new(Medium::File(file))
     }
 
     /// The header area of an export.
     pub fn of_export(export: Arc<Export>) -> HeaderArea {
-        HeaderArea { medium: Medium::Remote(export), watch: None }
+        HeaderArea::new(Medium::Remote(export))
+    }
+
+    fn new(medium: Medium) -> HeaderArea {
+        HeaderArea { medium, syncs: Arc::default(), watch: None }
+    }
+
+    /// The syncs of the header, to be joined with those of the data on the same store.
+    pub fn syncs(&self) -> &Arc<StoreSyncs> {
+        &self.syncs
     }
 
     /// From now on `watch` is notified of writes, as writes to `device`.
@@ -119,7 +130,7 @@ impl HeaderArea {
     pub fn sync_times(&self) -> std::io::Result<()> {
         match &self.medium {
             // (Less than this leaves times to be lost with the power.)
-            Medium::File(file) => file.sync_all(),
+            Medium::File(file) => self.syncs.write_header(|| Ok(()), || file.sync_all()),
             Medium::Remote(_) => Ok(()),
         }
     }
@@ -128,16 +139,20 @@ impl HeaderArea {
     pub fn write(&self, bytes: &[u8], at: u64) -> std::io::Result<()> {
         let (at, bytes) = self.complete_blocks(at, bytes)?;
         let bytes = &*bytes;
-        self.watched(Verb::Write, at, bytes, || match &self.medium {
+        let write = || match &self.medium {
             Medium::File(file) => file.write_all_at(bytes, at),
             Medium::Remote(export) => {
                 export.write_at(bytes, at).map_err(|e| remote_error(export, e))
             }
-        })?;
-        self.watched(Verb::Sync, 0, &[], || match &self.medium {
+        };
+        let sync = || match &self.medium {
             Medium::File(file) => file.sync_data(),
             Medium::Remote(export) => export.sync().map_err(|e| remote_error(export, e)),
-        })
+        };
+        self.syncs.write_header(
+            || self.watched(Verb::Write, at, bytes, write),
+            || self.watched(Verb::Sync, 0, &[], sync),
+        )
     }
 
     /// The whole logical blocks that hold `bytes` once these are written at `at`, and their place.

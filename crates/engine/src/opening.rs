@@ -12,7 +12,9 @@ use forebay_cache::{Cache, CacheConfig, FlashConfig, Open, VOLUMES_MAX, VolumeCo
 use forebay_config::Config;
 use forebay_device::file::{self, Target};
 use forebay_device::nbd::NbdDevices;
-use forebay_device::{Arena, Devices, Doorbell, Executor, Holes, RealDevices, Shaped, uring};
+use forebay_device::{
+    Arena, Devices, Doorbell, Executor, Holes, JointSyncs, Pauses, RealDevices, Shaped, uring,
+};
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{Binding, FIRST_EPOCH, Geometry, LogError, StoreStamp};
@@ -369,7 +371,11 @@ fn assemble(
     if let Some(watch) = &options.watch {
         devices = AnyDevices::new(Watched::new(devices, watch.clone()));
     }
-    let mut executor = Executor::new(devices, arena);
+    let mut devices = JointSyncs::new(Pauses::new(devices));
+    for (volume, store) in stores.lock_all().iter() {
+        devices.join(Device::Backing(volume), store.syncs().clone());
+    }
+    let mut executor = Executor::new(AnyDevices::new(devices), arena);
     executor.measure();
     let flash_path = flash.map(|f| f.path);
     let mut core = Core::new(executor, Cache::new(machine), tape);

@@ -155,14 +155,19 @@ fn write_ordered(
 ) {
     for (stamp, release) in ordered {
         let written = write(&mut stores.lock(volume), stamp, release);
-        let stamped = vec![(volume, written)];
-        shared.with_core(|core, now| core.stamped(now, stamped));
+        let stamped = vec![(volume, *written.as_ref().unwrap_or(&0))];
+        shared.with_core(|core, now| {
+            if let Err(error) = written {
+                core.note_unstamped(volume, error.to_string());
+            }
+            core.stamped(now, stamped);
+        });
     }
 }
 
-/// Writes a stamp and returns its number when it is durable. Returns 0 if it could not be written;
-/// the machine treats that as a failed write.
-fn write(store: &mut Store, stamp: Stamp, release: bool) -> u64 {
-    let written = store.write_header(&HeaderChange::Stamp { stamp, release });
-    if written.is_ok() { store.stamp_number() } else { 0 }
+/// Writes a stamp and returns its number when it is durable. If it could not be written, the machine
+/// is told the number 0, and treats that as a failed write.
+fn write(store: &mut Store, stamp: Stamp, release: bool) -> Result<u64, EngineError> {
+    store.write_header(&HeaderChange::Stamp { stamp, release })?;
+    Ok(store.stamp_number())
 }

@@ -228,6 +228,7 @@ impl Engine {
         self.stores.give_up_at(Instant::now() + STORE_WAIT_MAX);
         // A thread that panicked has said so; there is nothing left to save.
         let _ = thread.join();
+        self.stores.end_waits();
         let _ = self.stamper.take().map(JoinHandle::join);
         self.shared.lock_anyway().refuse_all();
         tape

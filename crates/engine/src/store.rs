@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use forebay_config::{BackingLayout, Volume};
+use forebay_device::StoreSyncs;
 use forebay_device::file::{DirectIo, Notice, OpenOptions, Target};
 use forebay_device::nbd::Export;
 use forebay_effect::Device;
@@ -178,6 +179,11 @@ impl Store {
     /// From now on `watch` is notified of writes to the header, as writes to `device`.
     pub fn watch(&mut self, watch: &Arc<dyn Watch>, device: Device) {
         self.area.watch(watch.clone(), device);
+    }
+
+    /// The syncs of the header.
+    pub fn syncs(&self) -> &Arc<StoreSyncs> {
+        self.area.syncs()
     }
 
     /// Writes the header, durably.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use forebay_block::{PerVolume, Volume};
+use forebay_device::StoreSyncs;
 use forebay_device::nbd::Export;
 use forebay_effect::IoError;
 
@@ -19,6 +20,7 @@ pub(crate) struct Stores {
     stores: PerVolume<Mutex<Store>>,
     /// The exports among them, for what needs no lock.
     exports: PerVolume<Option<Arc<Export>>>,
+    syncs: PerVolume<Arc<StoreSyncs>>,
     /// Whether exports that do not answer are given up.
     given_up: AtomicBool,
 }
@@ -26,8 +28,9 @@ pub(crate) struct Stores {
 impl Stores {
     pub fn new(stores: Vec<Store>) -> Stores {
         let exports = stores.iter().map(|store| store.export.clone()).collect();
+        let syncs = stores.iter().map(|store| store.syncs().clone()).collect();
         let stores = stores.into_iter().map(Mutex::new).collect();
-        Stores { stores, exports, given_up: AtomicBool::new(false) }
+        Stores { stores, exports, syncs, given_up: AtomicBool::new(false) }
     }
 
     /// All volumes.
@@ -66,6 +69,11 @@ impl Stores {
         for (_, export) in self.exports.iter() {
             export.iter().for_each(|export| export.give_up_at(at));
         }
+    }
+
+    /// From now on nobody takes in the ends of device operations, so no write of a header waits for one.
+    pub fn end_waits(&self) {
+        self.syncs.iter().for_each(|(_, syncs)| syncs.close());
     }
 
     /// Whether exports that do not answer are given up.

@@ -9,6 +9,7 @@ mod examples;
 mod fail;
 mod flash_layout;
 mod grown;
+mod header_syncs;
 mod hits;
 mod older_copies;
 mod relations;

@@ -8,7 +8,7 @@ use forebay_effect::{
 use super::*;
 use crate::buffer::HugePages;
 use crate::choices::{Choices, Seeded};
-use crate::devices::Io;
+use crate::devices::{DeviceError, Io};
 use crate::memory::{DeviceOptions, Fault, FaultRates, MemoryDevices};
 use crate::requests::{OwnedRequests, Requests};
 
@@ -572,6 +572,46 @@ fn a_device_that_refuses_to_zero_is_asked_once() {
     // Once asked in vain and then written, twice written.
     assert_eq!(world.executor.devices().operations(), 2 + 1 + 1);
     assert!(world.executor.devices().contents(FLASH)[4096..12288].iter().all(|&byte| byte == 0));
+}
+
+/// Devices whose zeroing a sandbox forbids.
+struct Sandboxed {
+    inner: MemoryDevices,
+    refused: Vec<Completion>,
+}
+
+impl Devices for Sandboxed {
+    fn capabilities(&self, device: Device) -> Option<Capabilities> {
+        self.inner.capabilities(device)
+    }
+    unsafe fn submit(&mut self, io: Io<'_>) {
+        if matches!(io.verb, Verb::WriteZeroes { .. }) {
+            let result = Err(DeviceError::from_errno(libc::EPERM));
+            return self.refused.push(Completion { tag: io.tag, result });
+        }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.inner.submit(io) };
+        self.inner.complete_all();
+    }
+    fn reap(&mut self, done: &mut Vec<Completion>) {
+        done.append(&mut self.refused);
+        self.inner.reap(done);
+    }
+    fn abandon(&mut self) {
+        self.inner.abandon();
+    }
+}
+
+#[test]
+fn zeroes_are_written_where_a_sandbox_forbids_to_zero() {
+    let World { executor, mut script, mut requests } = World::new(DeviceOptions::sized(64 << 10));
+    let devices = Sandboxed { inner: executor.into_devices(), refused: Vec::new() };
+    let arena = Arena::new(1, 4096, HugePages::Never).unwrap();
+    let mut executor = Executor::new(devices, arena);
+    let token = script.zero(FLASH, 4096, 8192);
+    while executor.run(&mut script, &mut requests).more || executor.in_flight() > 0 {}
+    assert_eq!(script.told, [(token, Ok(()))]);
+    assert_eq!(executor.devices().inner.contents(FLASH)[4096..12288], [0; 8192]);
 }
 
 #[test]

@@ -190,7 +190,12 @@ impl<D: Devices> Executor<D> {
                 self.stats.again += 1;
                 transfer.again <= self.limits.again_max
             }
-            (DeviceError::Unsupported | DeviceError::Invalid, Some(Action::Zero)) => {
+            // (A sandbox can forbid the call that zeroes. If it is the device that refuses writes, it
+            // refuses the zeroes, too.)
+            (
+                DeviceError::Unsupported | DeviceError::Invalid | DeviceError::ReadOnly,
+                Some(Action::Zero),
+            ) => {
                 transfer.steps.write_zeroes_instead();
                 self.stats.zeroes_by_writing += 1;
                 let refused = (transfer.order.device, transfer.order.verb);

@@ -407,6 +407,16 @@ impl MemoryDevices {
         self.media[index].present = true;
     }
 
+    /// A sync past these devices fails, as that of a header on the device does: what a sync submitted now
+    /// would have made durable may be lost, and the next sync succeeds.
+    pub fn fail_sync(&mut self, device: Device) {
+        self.counts.note(Fault::SyncFailure);
+        let index = self.index_of(device);
+        self.keep_for_reads(index, 0..u64::MAX);
+        self.clock += 1;
+        self.media[index].fail_sync(self.clock, &mut self.random);
+    }
+
     /// The contents that reads of a device see.
     pub fn contents(&self, device: Device) -> &[u8] {
         &self.media[self.index_of(device)].current

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
 
 use forebay_block::{Flags, Op};
 use forebay_effect::{IoError, Outcome};
@@ -10,18 +11,25 @@ use forebay_nbd::client::{
     ClientConfig, ClientError, ClientEvent, Handshake, HandshakeEvent, RemoteExport, Transmission,
 };
 use forebay_nbd::{
-    Command, CommandFlags, ErrorCode, NbdUri, ReplyStyle, RequestHeader, StatusExtent,
+    Command, CommandFlags, ErrorCode, NbdUri, Refusal, ReplyStyle, RequestHeader, StatusExtent,
     TransmissionFlags,
 };
 
 use super::error::NbdError;
-use super::stream::Stream;
+use super::stream::{SilenceWatch, Stream};
 use crate::buffer::AlignedBuffer;
 
 /// Size of the receive buffer: replies to many small reads at once.
 const INPUT_BYTES: usize = 256 << 10;
 /// Pieces of one system call.
 const PIECES_MAX: usize = 256;
+
+/// Events that [`Connection::receive`] processes before it returns.
+const EVENTS_MAX: usize = 1024;
+/// How long the handshake may take.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
+/// How long the machine of a server may owe an acknowledgement.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Extents of one answer that are kept.
 const EXTENTS_MAX: usize = 4096;
@@ -44,6 +52,8 @@ pub struct Connection {
     in_flight: u32,
     /// The slot whose data is arriving, and the place of its next byte.
     filling: (usize, usize),
+    /// Whether the other machine is still there.
+    watch: SilenceWatch,
     /// A request was abandoned, so the server may take what is sent next for the rest of its data.
     cut_short: bool,
 }
@@ -106,7 +116,8 @@ impl Connection {
         let config =
             ClientConfig { allocation, depth_max, ..ClientConfig::connect(uri.export.clone()) };
         let mut input = vec![0; INPUT_BYTES].into_boxed_slice();
-        let (session, end) = shake_hands(uri, &mut stream, config, &mut input)?;
+        let until = Instant::now() + HANDSHAKE_MAX;
+        let (session, end) = shake_hands(uri, &mut stream, config, &mut input, until)?;
         stream.do_not_wait().map_err(failed("set up the socket"))?;
         Ok(Connection {
             uri: uri.clone(),
@@ -121,6 +132,7 @@ impl Connection {
             sent: 0,
             in_flight: 0,
             filling: (0, 0),
+            watch: SilenceWatch::new(SILENCE_MAX),
             cut_short: false,
         })
     }
@@ -155,7 +167,32 @@ impl Connection {
         !self.out.is_empty()
     }
 
-    /// Accepts a request; there must be room for it. [`send`](Connection::send) sends it.
+    /// The time until the next [`check`](Connection::check); `None` if nothing is awaited.
+    pub fn check_due(&self) -> Option<Duration> {
+        (self.in_flight > 0).then(|| self.watch.left())
+    }
+
+    /// Checks, if that is due, whether the machine of the server is silent although it should answer. (While
+    /// nothing is in flight, the kernel does.)
+    ///
+    /// # Errors
+    /// If it is: nothing will be answered.
+    pub fn check(&mut self) -> Result<(), NbdError> {
+        if self.in_flight > 0 && self.watch.is_lost(&self.stream) {
+            let lost = io::Error::from_raw_os_error(libc::ETIMEDOUT);
+            return Err(socket_error(&self.uri, "read a reply")(lost));
+        }
+        Ok(())
+    }
+
+    /// From now on the machine of the server may be silent for this long.
+    #[cfg(test)]
+    pub(super) fn set_silence_max(&mut self, time: Duration) {
+        self.watch = SilenceWatch::new(time);
+    }
+
+    /// Accepts a request; there must be room for it. [`send`](Connection::send) sends it. One that is
+    /// not accepted has ended.
     ///
     /// # Errors
     /// If the session has failed.
@@ -187,12 +224,20 @@ impl Connection {
         let index = self.free.pop().expect("the caller has checked that there is room");
         match self.session.submit(index.into(), command, flags, job.offset, job.length) {
             Ok(header) => self.out.push_back(Piece::Header(header)),
-            Err(ClientError::Request(_)) => {
+            Err(ClientError::Request(refusal)) => {
                 self.free.push(index);
-                done.push(Ended { job, result: Err(IoError::Invalid) });
+                let error = match refusal {
+                    Refusal::ReadOnly => IoError::ReadOnly,
+                    _ => IoError::Invalid,
+                };
+                done.push(Ended { job, result: Err(error) });
                 return Ok(());
             }
-            Err(error) => return Err(self.session_error(error)),
+            Err(error) => {
+                self.free.push(index);
+                done.push(Ended { job, result: Err(IoError::Shutdown) });
+                return Err(self.session_error(error));
+            }
         }
         if job.op == Op::Write {
             self.out.push_back(Piece::Data(index));
@@ -226,12 +271,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Processes received data.
+    /// Processes received data. Returns whether some may be left: this may have been processed only in part,
+    /// so that the caller can look at other things, and the socket need not become readable for the rest.
     ///
     /// # Errors
     /// If the session has failed.
-    pub fn receive(&mut self, done: &mut Vec<Ended>) -> Result<(), NbdError> {
-        loop {
+    pub fn receive(&mut self, done: &mut Vec<Ended>) -> Result<bool, NbdError> {
+        for _ in 0..EVENTS_MAX {
             let mut unread = &self.input[self.start..self.end];
             let event = self.session.receive(&mut unread);
             let left = unread.len();
@@ -240,12 +286,12 @@ impl Connection {
                 ClientEvent::Data { tag, at, length } => {
                     self.filling = (tag as usize, at as usize);
                     if !self.take_data(length as usize)? {
-                        return Ok(());
+                        return Ok(false);
                     }
                 }
                 ClientEvent::Payload(missing) => {
                     if !self.take_data(missing as usize)? {
-                        return Ok(());
+                        return Ok(false);
                     }
                 }
                 ClientEvent::Zeroes { tag, at, length } => {
@@ -264,11 +310,12 @@ impl Connection {
                 ClientEvent::Failed(error) => return Err(self.session_error(error)),
                 ClientEvent::NeedInput => {
                     if !self.fill()? {
-                        return Ok(());
+                        return Ok(false);
                     }
                 }
             }
         }
+        Ok(true)
     }
 
     /// Moves data to its place; false if not all of it has arrived.
@@ -392,12 +439,13 @@ impl Drop for Connection {
     }
 }
 
-/// The handshake, blocking. Returns the session, and how many bytes of `input` follow it.
-fn shake_hands(
+/// The handshake, blocking until `until` at most. Returns the session, and how many bytes of `input` follow it.
+pub(super) fn shake_hands(
     uri: &NbdUri,
     stream: &mut Stream,
     config: ClientConfig,
     input: &mut [u8],
+    until: Instant,
 ) -> Result<(Transmission, usize), NbdError> {
     let nbd = |source| NbdError::Session { address: uri.to_string(), source };
     let mut handshake = Handshake::start(config);
@@ -409,6 +457,12 @@ fn shake_hands(
         let left = unread.len();
         input.copy_within(end - left..end, 0);
         end = left;
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let error = io::ErrorKind::TimedOut.into();
+            return Err(socket_error(uri, "receive from the server")(error));
+        }
+        stream.wait_at_most(left).map_err(socket_error(uri, "set up the socket"))?;
         stream.write_all(&out).map_err(socket_error(uri, "negotiate with the server"))?;
         out.clear();
         match event {
@@ -419,10 +473,8 @@ fn shake_hands(
                 match read.map_err(socket_error(uri, "receive from the server"))? {
                     Some(0) => return Err(nbd(handshake.end_of_input())),
                     Some(bytes) => end += bytes,
-                    None => {
-                        let error = io::ErrorKind::TimedOut.into();
-                        return Err(socket_error(uri, "receive from the server")(error));
-                    }
+                    // The time is over, or a signal has come.
+                    None => {}
                 }
             }
             HandshakeEvent::StartTls | HandshakeEvent::Described(_) | HandshakeEvent::Listed(_) => {

@@ -74,7 +74,15 @@ impl Export {
         let uri: NbdUri = address
             .parse()
             .map_err(|source| NbdError::Uri { address: address.to_owned(), source })?;
-        let connection = Connection::open(&uri, DEPTH_MAX, true)?;
+        Export::over(Connection::open(&uri, DEPTH_MAX, true)?, address, read_only)
+    }
+
+    /// The export at the other end of a connection to `address`.
+    pub(super) fn over(
+        connection: Connection,
+        address: &str,
+        read_only: bool,
+    ) -> Result<Export, NbdError> {
         let found = connection.export();
         let (size, features, sizes) = (found.size_bytes, found.features, found.block_sizes);
         let writable = !read_only && !features.contains(TransmissionFlags::READ_ONLY);
@@ -174,9 +182,14 @@ impl Export {
     /// # Errors
     /// If the server or the session fails.
     pub fn write_at(&self, from: &[u8], offset: u64) -> Result<(), DeviceError> {
-        let mut buffer = AlignedBuffer::new(from.len());
-        buffer[..from.len()].copy_from_slice(from);
-        self.perform(job(Op::Write, offset, from.len() as u64, Some(buffer))).map(|_| ())
+        let piece = usize::try_from(self.transfer_bytes_max).unwrap_or(usize::MAX);
+        for (n, from) in from.chunks(piece).enumerate() {
+            let mut buffer = AlignedBuffer::new(from.len());
+            buffer[..from.len()].copy_from_slice(from);
+            let at = offset + (n * piece) as u64;
+            self.perform(job(Op::Write, at, from.len() as u64, Some(buffer)))?;
+        }
+        Ok(())
     }
 
     /// Makes all writes durable, blocking.
@@ -301,9 +314,10 @@ impl Session {
         loop {
             let passed = self.pass(readable, &mut ended);
             self.deliver(&mut ended);
-            if let Err(error) = passed {
-                return self.fail(&error);
-            }
+            let more = match passed {
+                Ok(more) => more,
+                Err(error) => return self.fail(&error),
+            };
             let state = self.shared.state();
             if state.quit && state.asked.is_empty() && self.connection.in_flight() == 0 {
                 return;
@@ -315,15 +329,17 @@ impl Session {
                 let error = NbdError::GivenUp(self.address.clone());
                 return self.fail(&error);
             }
-            readable = match room {
+            let check = self.connection.check_due();
+            readable = match room || more {
                 true => self.connection.in_flight() > 0,
-                false => self.wait(left),
+                false => self.wait(left.into_iter().chain(check).min()),
             };
         }
     }
 
-    /// Sends and receives as much as possible now.
-    fn pass(&mut self, readable: bool, ended: &mut Vec<Ended>) -> Result<(), NbdError> {
+    /// Sends and receives as much as possible now, or some of it. Returns whether there may be more to receive.
+    fn pass(&mut self, readable: bool, ended: &mut Vec<Ended>) -> Result<bool, NbdError> {
+        self.connection.check()?;
         while !self.connection.is_full() {
             let Some((asker, mut job)) = self.shared.state().asked.pop_front() else { break };
             self.askers.insert(self.next, (asker, job.tag));
@@ -335,11 +351,12 @@ impl Session {
             }
         }
         self.connection.send()?;
-        if readable {
-            self.connection.receive(ended)?;
-            self.connection.send()?;
+        if !readable {
+            return Ok(false);
         }
-        Ok(())
+        let more = self.connection.receive(ended)?;
+        self.connection.send()?;
+        Ok(more)
     }
 
     /// The result of an operation that an export without flush does not get: no write to it could be

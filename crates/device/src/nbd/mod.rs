@@ -14,6 +14,8 @@ mod devices;
 mod error;
 mod export;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub use connection::{Connection, Ended, Job};
 pub use devices::NbdDevices;

@@ -4,12 +4,12 @@ use std::io::{self, IoSlice, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_nbd::NbdAddress;
 use socket2::{Socket, TcpKeepalive};
 
-/// How long a server may take to accept a connection, and for one step of the handshake.
+/// How long a server may take to accept a connection.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// After this time without data from a TCP server, the kernel probes the connection, and then again after
 /// each `PROBE_PERIOD`.
@@ -17,16 +17,13 @@ const SILENCE: Duration = Duration::from_secs(10);
 const PROBE_PERIOD: Duration = Duration::from_secs(5);
 /// The connection is broken after this many probes without an answer.
 const PROBES: u32 = 4;
-/// The connection is also broken if sent data is not acknowledged within this time.
-const CONFIRMATION: Duration = Duration::from_secs(30);
 
 /// A connection to a server.
 #[derive(Debug)]
 pub(super) struct Stream(Socket);
 
 impl Stream {
-    /// Connects. Reads and writes block, for a bounded time, until
-    /// [`do_not_wait`](Stream::do_not_wait).
+    /// Connects. Reads and writes block until [`do_not_wait`](Stream::do_not_wait).
     pub fn connect(address: &NbdAddress) -> io::Result<Stream> {
         let socket = match address {
             NbdAddress::Unix(path) => Socket::from(UnixStream::connect(path)?),
@@ -37,13 +34,40 @@ impl Stream {
                 let keepalive = TcpKeepalive::new().with_time(SILENCE);
                 let keepalive = keepalive.with_interval(PROBE_PERIOD).with_retries(PROBES);
                 socket.set_tcp_keepalive(&keepalive)?;
-                socket.set_tcp_user_timeout(Some(CONFIRMATION))?;
                 socket
             }
         };
-        socket.set_read_timeout(Some(PATIENCE))?;
-        socket.set_write_timeout(Some(PATIENCE))?;
         Ok(Stream(socket))
+    }
+
+    /// Reads and writes fail, or return nothing, once they have blocked for this time.
+    pub fn wait_at_most(&self, time: Duration) -> io::Result<()> {
+        // (Zero would mean for ever.)
+        let time = Some(time.max(Duration::from_millis(1)));
+        self.0.set_read_timeout(time)?;
+        self.0.set_write_timeout(time)
+    }
+
+    /// What the kernel knows of the other machine; `None` if there is none.
+    pub fn peer(&self) -> Option<Peer> {
+        // SAFETY: integers, for which all zeroes is a value.
+        let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+        let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `length` bytes.
+        let failed = unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                (&raw mut info).cast(),
+                &raw mut length,
+            )
+        };
+        (failed == 0).then(|| Peer {
+            unacknowledged: info.tcpi_unacked,
+            probes: info.tcpi_probes.into(),
+            heard: Duration::from_millis(info.tcpi_last_ack_recv.into()),
+        })
     }
 
     /// From now on reads and writes do not block.
@@ -64,6 +88,65 @@ impl Stream {
     /// Writes all of `from`, blocking.
     pub fn write_all(&mut self, from: &[u8]) -> io::Result<()> {
         self.0.write_all(from)
+    }
+}
+
+/// The other machine of a TCP connection, as the kernel sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    /// Segments that it has not acknowledged.
+    unacknowledged: u32,
+    /// Probes of a closed window that it has not answered.
+    probes: u32,
+    /// The time since its last acknowledgement.
+    heard: Duration,
+}
+
+impl Peer {
+    /// Whether it owes an acknowledgement and has sent none for this time. A server that stops reading
+    /// closes the window; its machine then acknowledges what was sent, and answers probes, but the kernel
+    /// probes less and less often. So a single probe that is under way means nothing.
+    fn is_silent_for(&self, time: Duration) -> bool {
+        (self.unacknowledged > 0 || self.probes >= 2) && self.heard >= time
+    }
+}
+
+/// Looks now and then whether the other machine has fallen silent. (`TCP_USER_TIMEOUT` cannot be used for that:
+/// it also breaks a connection whose window stays closed for that long, although the other machine
+/// answers all probes.)
+#[derive(Debug)]
+pub(super) struct SilenceWatch {
+    /// How long it may be silent.
+    limit: Duration,
+    looked: Instant,
+    /// The last look found it silent.
+    silent: bool,
+}
+
+impl SilenceWatch {
+    pub fn new(limit: Duration) -> SilenceWatch {
+        SilenceWatch { limit, looked: Instant::now(), silent: false }
+    }
+
+    /// The time until the next look.
+    pub fn left(&self) -> Duration {
+        (self.looked + self.limit / 6).saturating_duration_since(Instant::now())
+    }
+
+    /// Looks, if that is due. Whether two looks in a row have found the other machine silent: after a pause
+    /// of this machine, the first one comes before anything could arrive.
+    pub fn is_lost(&mut self, stream: &Stream) -> bool {
+        if !self.left().is_zero() {
+            return false;
+        }
+        self.looked = Instant::now();
+        self.note(stream.peer())
+    }
+
+    fn note(&mut self, peer: Option<Peer>) -> bool {
+        let before = self.silent;
+        self.silent = peer.is_some_and(|peer| peer.is_silent_for(self.limit));
+        before && self.silent
     }
 }
 
@@ -100,14 +183,55 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tcp_server_whose_machine_falls_silent_is_noticed() {
+    fn an_idle_tcp_server_whose_machine_falls_silent_is_noticed_by_the_kernel() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let (host, port) = ("127.0.0.1".to_owned(), listener.local_addr().unwrap().port());
-        let Stream(socket) = Stream::connect(&NbdAddress::Tcp { host, port }).unwrap();
+        let stream = Stream::connect(&NbdAddress::Tcp { host, port }).unwrap();
+        assert!(stream.peer().is_some_and(|peer| !peer.is_silent_for(Duration::from_secs(30))));
+        let Stream(socket) = stream;
         assert!(socket.keepalive().unwrap());
         assert_eq!(socket.tcp_keepalive_time().unwrap(), SILENCE);
         assert_eq!(socket.tcp_keepalive_interval().unwrap(), PROBE_PERIOD);
         assert_eq!(socket.tcp_keepalive_retries().unwrap(), PROBES);
-        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(CONFIRMATION));
+        assert_eq!(
+            socket.tcp_user_timeout().unwrap(),
+            None,
+            "it breaks connections that are alive"
+        );
+    }
+
+    #[test]
+    fn a_machine_is_silent_if_it_owes_an_acknowledgement_for_long_enough() {
+        let limit = Duration::from_secs(30);
+        let silent = |unacknowledged, probes, seconds| {
+            Peer { unacknowledged, probes, heard: Duration::from_secs(seconds) }
+                .is_silent_for(limit)
+        };
+        assert!(silent(1, 0, 30));
+        assert!(!silent(1, 0, 29), "it may still come");
+        assert!(silent(0, 2, 31), "the window is closed, and nobody answers");
+        assert!(!silent(0, 0, 119), "the window is closed, and the last probe was answered");
+        assert!(!silent(0, 1, 119), "the next one is under way");
+        assert!(!silent(0, 0, 3600), "nothing was asked");
+    }
+
+    #[test]
+    fn only_two_looks_in_a_row_count() {
+        let mut watch = SilenceWatch::new(Duration::from_secs(30));
+        let peer = |seconds| {
+            Some(Peer { unacknowledged: 1, probes: 0, heard: Duration::from_secs(seconds) })
+        };
+        assert!(!watch.note(peer(40)));
+        assert!(!watch.note(peer(1)), "this machine had paused");
+        assert!(!watch.note(peer(35)));
+        assert!(!watch.note(None));
+        assert!(!watch.note(peer(35)));
+        assert!(watch.note(peer(40)));
+    }
+
+    #[test]
+    fn a_connection_within_a_machine_has_no_peer_to_lose() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        assert!(Stream(Socket::from(one)).peer().is_none());
     }
 }

@@ -12,6 +12,9 @@ use crate::wire::{
     STRING_BYTES_MAX, STRUCTURED_REPLY_MAGIC, chunk,
 };
 
+/// Most error chunks of one reply: one for each sector of the longest payload.
+const ERRORS_MAX: u32 = 1 << 16;
+
 /// What [`Transmission::receive`] found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClientEvent {
@@ -75,6 +78,8 @@ struct Slot {
     request: Option<Request>,
     tag: u64,
     error: Option<ErrorCode>,
+    /// Error chunks that have arrived.
+    errors: u32,
     /// Bytes that have arrived (reads), or whether any extent has (block status).
     coverage: Coverage,
     extents: u64,
@@ -162,7 +167,7 @@ impl Transmission {
         slot.request = Some(request);
         slot.tag = tag;
         slot.error = None;
-        slot.extents = 0;
+        (slot.errors, slot.extents) = (0, 0);
         slot.coverage.clear();
         Ok(request.encode(extended))
     }
@@ -417,7 +422,12 @@ impl Transmission {
                     return Err("an error chunk of the wrong length");
                 };
                 let code = ErrorCode::from_number(code).ok_or("an error chunk without an error")?;
-                self.slots[at.slot as usize].error.get_or_insert(code);
+                let slot = &mut self.slots[at.slot as usize];
+                slot.error.get_or_insert(code);
+                slot.errors += 1;
+                if slot.errors > ERRORS_MAX {
+                    return Err("a reply of too many errors");
+                }
                 self.message.clear();
                 self.state = State::Message { length: text, skip, chunk: at };
                 None

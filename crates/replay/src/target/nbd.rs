@@ -120,9 +120,10 @@ impl NbdTarget {
             let mut passed = Ok(());
             for connection in &mut export.connections {
                 passed = passed.and_then(|()| {
+                    connection.check()?;
                     connection.send()?;
                     if connection.in_flight() > 0 {
-                        connection.receive(&mut self.ended)?;
+                        while connection.receive(&mut self.ended)? {}
                         connection.send()?;
                     }
                     Ok(())

@@ -100,10 +100,7 @@ pub(crate) fn failed(shard: &Shard, volumes: VolumeSet) -> (VolumeSet, IoError) 
 pub(crate) fn part(shard: &mut Shard, volumes: VolumeSet) {
     let Shard { destager, tiers, .. } = shard;
     let Some(job) = &mut destager.job else { return };
-    assert!(
-        (destager.apart.volumes & volumes).is_empty(),
-        "a volume that is apart is not cleaned"
-    );
+    assert!((destager.apart.volumes & volumes).is_empty(), "a volume that is apart is not cleaned");
     // Writes that have failed so far count when the volumes settle.
     destager.apart.failed |= job.failed_volumes & volumes;
     destager.apart.error = job.error.unwrap_or(destager.apart.error);

@@ -1,0 +1,54 @@
+//! The syncs of the headers of backing stores, which can fail in place of those of the data.
+
+use std::io;
+use std::sync::Arc;
+
+use forebay_block::Volume;
+use forebay_cache::Cache;
+use forebay_device::memory::MemoryDevices;
+use forebay_device::{JointSyncs, StoreSyncs};
+use forebay_effect::Device;
+
+use crate::watch::Watch;
+
+/// The syncs of the headers in one life.
+#[derive(Debug, Default)]
+pub struct HeaderSyncs {
+    /// By volume.
+    syncs: Vec<Arc<StoreSyncs>>,
+    /// By volume: operations on its store that have failed.
+    errors: Vec<u64>,
+}
+
+impl HeaderSyncs {
+    /// The syncs of the headers of the first `count` volumes, joined with the devices.
+    pub fn join(count: usize, devices: &mut JointSyncs<MemoryDevices>) -> HeaderSyncs {
+        let syncs: Vec<Arc<StoreSyncs>> = (0..count).map(|_| Arc::default()).collect();
+        for (volume, syncs) in (0..).map(Volume).zip(&syncs) {
+            devices.join(Device::Backing(volume), syncs.clone());
+        }
+        HeaderSyncs { syncs, errors: vec![0; count] }
+    }
+
+    /// The sync of a header fails, and no other sync of the store does: it may take unsynced data with it.
+    pub fn fail(&self, volume: Volume, devices: &mut JointSyncs<MemoryDevices>) {
+        let fail = || {
+            devices.fail_sync(Device::Backing(volume));
+            Err(io::Error::other("the sync of a header failed"))
+        };
+        // (The caller knows how it ends.)
+        let _ = self.syncs[volume.index()].write_header(|| Ok(()), fail);
+    }
+
+    /// A store that is known to fail is not waited for. What was written before a failed sync is still
+    /// dirty, and may be superseded on flash before it is written again.
+    pub fn excuse_failing(&mut self, cache: &Cache, watch: &mut Watch) {
+        for (volume, before) in (0..).map(Volume).zip(&mut self.errors) {
+            let errors = cache.volume_stats(volume).map_or(0, |stats| stats.backing_errors);
+            let fails = std::mem::replace(before, errors) != errors;
+            if fails || cache.is_known_to_fail(volume) {
+                watch.excuse(volume);
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Pauses before operations are tried again that a device could not accept.
+//!
+//! The executor submits such an operation again as soon as it learns of
+//! [`DeviceError::Again`](crate::DeviceError::Again), a limited number of times. When the kernel is
+//! short of memory for a moment, all of these attempts would be over within microseconds. So their
+//! completions are held back, each time twice as long.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_effect::Device;
+
+use crate::devices::{
+    Capabilities, Completion, DeviceError, Devices, Io, IoTag, MemorySlice, Sender,
+};
+use crate::doorbell::Doorbell;
+
+/// The first pause.
+const PAUSE_FIRST: Duration = Duration::from_micros(20);
+/// Pauses double this many times, to 82 ms. 64 of them take 4 s.
+const DOUBLINGS_MAX: u32 = 12;
+/// An operation that does not end after a pause within this time has been given up.
+const FORGET_AFTER: Duration = Duration::from_secs(60);
+
+/// Devices that pause before an operation is tried again. Whoever waits for completions has to wait for
+/// [`Devices::next_due`], too.
+#[derive(Debug)]
+pub struct Pauses<D> {
+    inner: D,
+    /// The operations that were not accepted.
+    paused: Vec<Paused>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Paused {
+    tag: IoTag,
+    /// The number of pauses.
+    count: u32,
+    until: Instant,
+    /// The completion is held back.
+    held: bool,
+}
+
+impl<D: Devices> Pauses<D> {
+    /// `inner`, with pauses.
+    pub fn new(inner: D) -> Pauses<D> {
+        Pauses { inner, paused: Vec::new() }
+    }
+
+    /// Whether a completion is held back from now on.
+    fn hold(&mut self, completion: Completion, now: Instant) -> bool {
+        let Completion { tag, result } = completion;
+        let at = self.paused.iter().position(|paused| paused.tag == tag);
+        if result != Err(DeviceError::Again) {
+            at.map(|at| self.paused.swap_remove(at));
+            return false;
+        }
+        let count = at.map_or(0, |at| self.paused.swap_remove(at).count);
+        self.paused.retain(|paused| paused.held || now < paused.until + FORGET_AFTER);
+        let until = now + PAUSE_FIRST * (1 << count.min(DOUBLINGS_MAX));
+        self.paused.push(Paused { tag, count: count + 1, until, held: true });
+        true
+    }
+}
+
+impl<D: Devices> Devices for Pauses<D> {
+    fn capabilities(&self, device: Device) -> Option<Capabilities> {
+        self.inner.capabilities(device)
+    }
+
+    unsafe fn submit(&mut self, io: Io<'_>) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.inner.submit(io) };
+    }
+
+    fn flush(&mut self) {
+        self.inner.flush();
+    }
+
+    fn send_apart(&mut self) -> Option<Arc<dyn Sender>> {
+        self.inner.send_apart()
+    }
+
+    fn reap(&mut self, done: &mut Vec<Completion>) {
+        let mut at = done.len();
+        self.inner.reap(done);
+        let again = |completion: &Completion| completion.result == Err(DeviceError::Again);
+        if self.paused.is_empty() && !done[at..].iter().any(again) {
+            return;
+        }
+        let now = Instant::now();
+        while at < done.len() {
+            match self.hold(done[at], now) {
+                true => drop(done.remove(at)),
+                false => at += 1,
+            }
+        }
+        for paused in self.paused.iter_mut().filter(|paused| paused.held && paused.until <= now) {
+            paused.held = false;
+            done.push(Completion { tag: paused.tag, result: Err(DeviceError::Again) });
+        }
+    }
+
+    fn abandon(&mut self) {
+        self.inner.abandon();
+        self.paused.clear();
+    }
+
+    fn doorbell(&self) -> Option<Arc<Doorbell>> {
+        self.inner.doorbell()
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        let held = self.paused.iter().filter(|paused| paused.held);
+        held.map(|paused| paused.until).chain(self.inner.next_due()).min()
+    }
+
+    unsafe fn register(&mut self, memory: MemorySlice) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.inner.register(memory) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::devices::Verb;
+    use crate::memory::{DeviceOptions, Fault, MemoryDevices};
+
+    #[test]
+    fn a_device_that_is_busy_is_asked_again_after_ever_longer_pauses() {
+        const TIMES: u64 = 10;
+        let mut memory = MemoryDevices::new(1);
+        memory.add(Device::Flash, DeviceOptions::sized(4096));
+        (0..TIMES).for_each(|number| memory.fail_at(number, Fault::Again));
+        let (mut devices, began) = (Pauses::new(memory), Instant::now());
+        for attempt in 0..=TIMES {
+            let tag = IoTag(7);
+            let io = Io {
+                tag,
+                device: Device::Flash,
+                verb: Verb::WriteZeroes { punch: false },
+                offset: 0,
+                length: 512,
+                memory: &[],
+            };
+            // SAFETY: it has no memory.
+            unsafe { devices.submit(io) };
+            devices.inner.complete(0);
+            let mut done = Vec::new();
+            devices.reap(&mut done);
+            while let Some(due) = devices.next_due() {
+                assert!(done.is_empty(), "told at once");
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                devices.reap(&mut done);
+            }
+            let result = if attempt < TIMES { Err(DeviceError::Again) } else { Ok(512) };
+            assert_eq!(done, [Completion { tag, result }]);
+        }
+        assert!(began.elapsed() >= PAUSE_FIRST * ((1 << TIMES) - 1), "{:?}", began.elapsed());
+        assert!(devices.paused.is_empty());
+    }
+}
