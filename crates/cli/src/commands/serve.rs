@@ -130,7 +130,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     if stopped.cut_off > 0 {
         let clients = if stopped.cut_off == 1 { "client" } else { "clients" };
         ctx.note(format_args!(
-            "{} {clients} did not read the last replies and were disconnected",
+            "disconnected {} {clients} that had not read all replies",
             stopped.cut_off
         ));
     }

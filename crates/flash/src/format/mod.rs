@@ -54,7 +54,7 @@ impl fmt::Display for FormatError {
             FormatError::Version(v) => write!(f, "version {v} is newer than {VERSION}"),
             FormatError::Foreign => f.write_str("it belongs to another log"),
             FormatError::Misplaced => f.write_str("it was written for another location"),
-            FormatError::Invalid(what) => write!(f, "impossible {what}"),
+            FormatError::Invalid(what) => write!(f, "invalid {what}"),
         }
     }
 }
