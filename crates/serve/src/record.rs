@@ -161,8 +161,8 @@ impl Notes {
         if waiting > WAITING_BYTES_MAX {
             let path = self.shared.path.display();
             self.shared.give_up(&format!(
-                "the recording has failed: {path} accepts data too slowly, and {} MiB of requests wait to be \
-                 written",
+                "the recording has failed: writing to {path} is too slow, and {} MiB of requests are waiting \
+                 to be written",
                 waiting >> 20
             ), ". Clients are still being served");
         }

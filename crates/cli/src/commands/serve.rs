@@ -237,7 +237,7 @@ fn recorded(options: &RecordOptions, Recorded { requests, kept, late }: Recorded
     };
     match late {
         0 => recorded,
-        _ => format!("{recorded}; {late} of them have a later timestamp than their arrival"),
+        _ => format!("{recorded}; {late} of them have timestamps later than their arrival"),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{Address, FileMode, Size, TimeSpan};
 section! {
     /// Where the server listens.
     pub struct Serve {
-        /// Where NBD clients connect. An address that other hosts can reach is refused, because connections
+        /// Where NBD clients connect. An address that other hosts can reach is rejected, because connections
         /// are not encrypted.
         nbd: Address = "unix:/run/forebay/nbd.sock";
         /// Where `forebay ctl` and Prometheus connect: a Unix socket or a loopback address.
