@@ -191,7 +191,7 @@ const VOLUME_FAILURES: [VolumeFailure; 4] = [
     }),
     (
         "forebay_suspended",
-        "Whether writes fail because the backing store has failed for too long",
+        "Whether writes are failing because the backing store has failed for too long",
         |v| v.suspended.into(),
     ),
     (
