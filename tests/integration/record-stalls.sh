@@ -24,6 +24,6 @@ done
 ! kill -0 "$pid" 2>/dev/null || fail "the stop waits for the recording: $((SECONDS - began)) s"
 SERVER=
 wait "$pid" || fail "the stop failed with the recording"
-grep -q 'the recording is incomplete: trace did not accept the last requests' server.log \
+grep -q 'the recording is incomplete: the last requests could not be written to trace within' server.log \
     || fail "it was not said"
 "$FOREBAY" backing info disk.img | grep -q 'dirty *no' || fail "the store is dirty"

@@ -43,7 +43,7 @@ for _ in $(seq 100); do
     grep -q 'the recording has failed' server.log && break
     sleep 0.1
 done
-grep -q '/dev/full.*No space left.*Clients are still served' server.log || fail "the failure was not said"
+grep -q '/dev/full.*No space left.*Clients are still being served' server.log || fail "the failure was not said"
 status | grep -q '"failure": ".*No space left' || fail "status does not show the failure"
 if command -v curl >/dev/null; then
     curl -s --unix-socket control.sock http://x/metrics >metrics

@@ -200,7 +200,7 @@ counters! {
         /// Slots layout: regions that were destaged and dropped, because there was no room to move
         /// their mappings.
         pub regions_dropped: u64,
-        /// Reads from flash that failed their checksum.
+        /// Reads from flash that found a wrong checksum.
         pub flash_corrupt: u64,
         /// A read from flash overtaken by the reclaim of its region.
         pub flash_read_overtaken: u64,

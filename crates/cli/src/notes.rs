@@ -15,11 +15,11 @@ pub fn words(note: &Note) -> String {
         Note::WithoutOperations(traces) => without_operations(traces),
         Note::BadLines(1) => "skipped 1 bad line or record".to_owned(),
         Note::BadLines(n) => format!("skipped {} bad lines or records", count(*n)),
-        Note::OutOfOrder(1) => "1 request was out of time order; it was given the time of the \
-                                request before it"
+        Note::OutOfOrder(1) => "1 request was out of time order; it was given the timestamp of \
+                                the request before it"
             .to_owned(),
         Note::OutOfOrder(n) => format!(
-            "{} requests were out of time order; each was given the time of the request before it",
+            "{} requests were out of time order; each was given the timestamp of the request before it",
             count(*n)
         ),
         Note::Lull(time) => format!(

@@ -96,7 +96,7 @@ pub enum HeaderError {
     #[error("both copies of its header are damaged")]
     Damaged,
     /// A copy is intact, but the named value is one that no version writes.
-    #[error("its header is intact, but has an impossible {0}")]
+    #[error("its header is intact, but contains an invalid {0}")]
     Impossible(&'static str),
     /// It is at the former end of the store.
     #[error("it was enlarged: its header (layout = \"tail\") is at byte {0}, at the old end")]

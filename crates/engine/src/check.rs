@@ -30,7 +30,7 @@ pub struct CheckReport {
     pub failure: Option<LogError>,
 }
 
-/// A record whose data fails its checksum.
+/// A record whose data does not match its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unreadable {
     /// The block.

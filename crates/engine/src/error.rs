@@ -23,7 +23,7 @@ pub enum EngineError {
     #[error(transparent)]
     Setup(SetupError),
     /// No volume is configured, or too many are.
-    #[error("a cache has 1 to {most} volumes, not {configured}")]
+    #[error("a cache can have 1 to {most} volumes, not {configured}")]
     Volumes {
         /// Number of configured volumes.
         configured: usize,

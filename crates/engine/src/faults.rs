@@ -100,13 +100,13 @@ impl fmt::Display for Fault {
             ),
             Fault::Suspended { volume, why } => write!(
                 f,
-                "writes to volume {volume} fail: its backing store has failed for longer than \
+                "writes to volume {volume} are failing: its backing store has failed for longer than \
                  flush.give_up_after ({why}). Dirty data is kept. Forebay retries every {} seconds",
                 PROBE_PERIOD.0 / 1_000_000_000
             ),
             Fault::Disconnected { volume, why } => write!(
                 f,
-                "writes to volume {volume} fail: {why}. Dirty data is kept. Forebay does not \
+                "writes to volume {volume} are failing: {why}. Dirty data is kept. Forebay does not \
                  reconnect: restart the server once its NBD server is back"
             ),
             Fault::Resumed { volume } => {

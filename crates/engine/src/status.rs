@@ -145,7 +145,7 @@ pub struct Workload {
     pub answered: Answered,
     /// Traffic of the backing stores.
     pub backing: Backing,
-    /// Dirty blocks now.
+    /// Current number of dirty blocks.
     pub dirty_blocks: u64,
     /// Largest number of dirty blocks at any time.
     pub dirty_blocks_max: u64,

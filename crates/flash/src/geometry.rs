@@ -78,7 +78,7 @@ impl fmt::Display for GeometryError {
                 "the flash device has {size} bytes, but a log needs at least {needed}; choose a \
                  larger device or a smaller block size"
             ),
-            GeometryError::Invalid(what) => write!(f, "impossible flash geometry: {what}"),
+            GeometryError::Invalid(what) => write!(f, "invalid flash geometry: {what}"),
         }
     }
 }

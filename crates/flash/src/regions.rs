@@ -416,7 +416,7 @@ mod tests {
             regions.take(8, sequence, &[1; 16], 1);
         }
         assert_eq!(regions.free(), 1);
-        assert!(regions.leaves_last(), "a page of the open region is left");
+        assert!(regions.leaves_last(), "the open region still has one page free");
         regions.take(1, BatchSequence(4), &[1; 16], 1);
         assert!(!regions.leaves_last(), "the next page would open the last region");
     }

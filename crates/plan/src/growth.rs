@@ -19,11 +19,12 @@ pub struct Growth {
     pub budget_usd: f64,
     /// The existing cache: tier 1 alone.
     pub now: Purchase,
-    /// The cache if all the money buys more of tier 1. Costs include the existing cache, here and below.
+    /// The cache if the whole budget is spent on enlarging tier 1. Here and below, costs include
+    /// the existing cache.
     pub grow: Purchase,
-    /// The cache if all the money buys a tier 2.
+    /// The cache if the whole budget is spent on adding a tier 2.
     pub add: Purchase,
-    /// The cache with the best split of the money between more tier 1 and a tier 2.
+    /// The cache with the best split of the budget between enlarging tier 1 and adding a tier 2.
     pub divide: Purchase,
     /// Whether it is better to grow tier 1 or to add a tier 2.
     pub better: Way,
@@ -34,7 +35,7 @@ pub struct Growth {
     pub tier2_bytes_needed: Option<u64>,
     /// The price ratio (tier 1's price per byte, divided by tier 2's) at which growing and adding are equally
     /// good: `tier2_bytes_needed` divided by the growth of tier 1. Null if `tier2_bytes_needed` is null, or
-    /// if the money does not buy one unit of tier 1.
+    /// if the budget does not buy one unit of tier 1.
     pub price_ratio_needed: Option<f64>,
     /// The actual price ratio, including metadata.
     pub price_ratio: f64,

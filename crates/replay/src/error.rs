@@ -81,13 +81,15 @@ pub enum ReplayError {
         targets: usize,
     },
     /// Writing was not allowed.
-    #[error("the workload writes, which would destroy the data on {target}; nothing was written")]
+    #[error(
+        "the workload contains writes, which would destroy the data on {target}; nothing was written"
+    )]
     WritesNotAllowed {
         /// What would be written to: a volume, a file or a device.
         target: String,
     },
     /// The target cannot be written to.
-    #[error("the workload writes, but {target} is read-only; nothing was written")]
+    #[error("the workload contains writes, but {target} is read-only; nothing was written")]
     ReadOnly {
         /// The first volume that would be written to.
         target: String,

@@ -64,9 +64,9 @@ pub enum Intervals {
 pub struct QueueResult {
     /// Maximum number of requests in flight.
     pub depth: u32,
-    /// Number of submitters (threads that send requests), each with a separate queue. For a file or
-    /// device as target, it is 1: one queue holds the requests of all `--jobs`, and `queue.depth` is
-    /// the sum of the jobs' depths.
+    /// Number of submitters (threads that send requests), each with a separate queue. If the target
+    /// is a file or device, this is 1: a single queue holds the requests of all `--jobs`, and
+    /// `queue.depth` is the sum of the jobs' depths.
     pub jobs: u32,
     /// Mean number of requests in flight in all queues together, by Little's law.
     pub mean: f64,

@@ -161,10 +161,10 @@ impl Notes {
         if waiting > WAITING_BYTES_MAX {
             let path = self.shared.path.display();
             self.shared.give_up(&format!(
-                "the recording has failed: {path} accepts data too slowly, and {} MiB of requests wait to be \
-                 written",
+                "the recording has failed: writing to {path} is too slow, and {} MiB of requests are waiting \
+                 to be written",
                 waiting >> 20
-            ), ". Clients are still served");
+            ), ". Clients are still being served");
         }
     }
 
@@ -290,7 +290,8 @@ impl Recording {
         let path = self.shared.path.display();
         self.shared.give_up(
             &format!(
-                "the recording is incomplete: {path} did not accept the last requests within {} s",
+                "the recording is incomplete: the last requests could not be written to {path} \
+                 within {} s",
                 patience.as_secs()
             ),
             "",
@@ -317,7 +318,9 @@ impl Shared {
             true => format!("{} contains all requests up to its last save", partial.display()),
             false => "nothing was kept".to_owned(),
         };
-        self.end(format!("the recording has failed: {error}; {kept}. Clients are still served"));
+        self.end(format!(
+            "the recording has failed: {error}; {kept}. Clients are still being served"
+        ));
     }
 
     /// Ends a recording whose thread may be blocked: says `why`, and what is kept.
@@ -490,7 +493,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         let failure = view.failure().unwrap();
-        let words = ["/dev/full", "No space left", "nothing was kept", "still served"];
+        let words = ["/dev/full", "No space left", "nothing was kept", "still being served"];
         assert!(words.iter().all(|word| failure.contains(word)), "{failure}");
         notes.note(Nanos(500), [&one].into_iter());
         assert!(notes.list().is_empty(), "nobody would collect it");
@@ -554,7 +557,7 @@ mod tests {
         shared.waiting_bytes.fetch_add(WAITING_BYTES_MAX, Ordering::Relaxed);
         notes.note(Nanos(500), [&one].into_iter());
         let failure = recording.failure().unwrap();
-        let words = ["x.parquet", "256 MiB", "nothing was kept", "still served"];
+        let words = ["x.parquet", "256 MiB", "nothing was kept", "still being served"];
         assert!(words.iter().all(|word| failure.contains(word)), "{failure}");
         notes.note(Nanos(500), [&one].into_iter());
         assert!(notes.list().is_empty(), "nobody would collect it");

@@ -65,11 +65,11 @@ pub struct Curve {
 pub struct Point {
     /// Budget in addition to the existing cache.
     pub budget_usd: f64,
-    /// Mean latency if all the money buys more of tier 1.
+    /// Mean latency if the whole budget is spent on enlarging tier 1.
     pub grow_latency_us: f64,
-    /// Mean latency if all the money buys a tier 2.
+    /// Mean latency if the whole budget is spent on adding a tier 2.
     pub add_latency_us: f64,
-    /// Mean latency if the money is divided in the best way.
+    /// Mean latency if the budget is divided in the best way.
     pub divide_latency_us: f64,
 }
 
@@ -87,13 +87,13 @@ pub struct Tiers {
     pub backing: String,
     /// Size of the existing tier 1.
     pub have_bytes: u64,
-    /// Size of tier 1 if all the money buys more of it.
+    /// Size of tier 1 if the whole budget is spent on enlarging it.
     pub grow_tier1_bytes: u64,
-    /// Size of tier 2 if all the money buys one.
+    /// Size of tier 2 if the whole budget is spent on adding one.
     pub add_tier2_bytes: u64,
-    /// Size of tier 1 if the money is divided in the best way.
+    /// Size of tier 1 if the budget is divided in the best way.
     pub divide_tier1_bytes: u64,
-    /// Size of tier 2 if the money is divided in the best way.
+    /// Size of tier 2 if the budget is divided in the best way.
     pub divide_tier2_bytes: u64,
 }
 

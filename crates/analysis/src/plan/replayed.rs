@@ -99,7 +99,7 @@ impl Drop for Created {
 fn misplaced(error: ReplayError) -> BoxError {
     let next = match &error {
         ReplayError::TooManyVolumes { .. } => {
-            "add a [[volume]] for each volume of the traces, or read fewer volumes"
+            "add a [[volume]] for each volume in the traces, or select fewer volumes"
         }
         ReplayError::BeyondEnd { .. } => "give that [[volume]] a larger `size`, or a larger device",
         _ => return error.into(),

@@ -102,7 +102,7 @@ impl Question {
     pub fn check(&self) -> Result<(), AnalysisError> {
         let impossible = |what| Err(AnalysisError::Impossible(what));
         if self.reduce.is_some_and(|reduce| reduce.target_rate >= self.rate) {
-            return impossible("the target rate must be below the sampling rate");
+            return impossible("the target rate must be less than the sampling rate");
         }
         if self.samples > 1 && (self.best_of > 1 || self.bits.len() > 1) {
             return impossible(

@@ -75,8 +75,8 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
                  and does not change the data"
             ),
             true => format!(
-                "Restore the old size and stop with --destage before you enlarge it; or discard \
-                 the newer data with {format} --discard-dirty-data"
+                "Restore the old size, start the server and stop it with --destage before you \
+                 enlarge the store; or discard the newer data with {format} --discard-dirty-data"
             ),
         },
         E::NoTail { .. } => format!(
@@ -101,10 +101,14 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
             format!("{first}Try `forebay ctl resume` again")
         }
         E::Shrunk { .. } => {
-            "Restore the former size, stop with --destage, then shrink the store".to_owned()
+            "Restore the volume's former size, start the server and stop it with --destage, then \
+             shrink the store"
+                .to_owned()
         }
         E::Enlarged { .. } => {
-            "Restore the former size, stop with --destage, then make the volume larger".to_owned()
+            "Restore the volume's former size, start the server and stop it with --destage, then \
+             enlarge the volume"
+                .to_owned()
         }
         E::DirtyElsewhere { .. } => {
             "Configure that tier again, or discard the data with --discard-dirty-data".to_owned()
@@ -312,11 +316,11 @@ mod tests {
             ),
             (
                 E::Shrunk { volume: volume(), size: 1, offset: 2, path: path() },
-                "stop with --destage, then shrink the store",
+                "stop it with --destage, then shrink the store",
             ),
             (
                 E::Enlarged { volume: volume(), former: 1, path: path() },
-                "stop with --destage, then make the volume larger",
+                "stop it with --destage, then enlarge the volume",
             ),
             (
                 E::DirtyElsewhere { volume: volume(), path: path() },

@@ -207,7 +207,7 @@ enum Damage {
         /// The last lost batch.
         last: u64,
     },
-    /// A record's data fails its checksum.
+    /// A record's data does not match its checksum.
     Block {
         /// The volume's number in the tier's records.
         volume: u32,

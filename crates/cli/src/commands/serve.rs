@@ -130,7 +130,7 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     if stopped.cut_off > 0 {
         let clients = if stopped.cut_off == 1 { "client" } else { "clients" };
         ctx.note(format_args!(
-            "{} {clients} did not read the last replies and were disconnected",
+            "disconnected {} {clients} that had not read all replies",
             stopped.cut_off
         ));
     }
@@ -237,7 +237,7 @@ fn recorded(options: &RecordOptions, Recorded { requests, kept, late }: Recorded
     };
     match late {
         0 => recorded,
-        _ => format!("{recorded}; {late} of them have a later timestamp than their arrival"),
+        _ => format!("{recorded}; {late} of them have timestamps later than their arrival"),
     }
 }
 

@@ -10,8 +10,8 @@ section! {
         block_size: Size = "4KiB";
         /// Memory for cached data: the first tier. Metadata takes additional memory. For each block in
         /// memory, it takes 56 bytes without flash, 69 bytes with flash in the log layout, and 94 bytes with
-        /// flash in the slots layout. Add about 6 bytes if `dram` is below 256MiB, up to 37 bytes with a
-        /// replacement policy other than `lru`, and 31 bytes in a server. For each block on flash, metadata
+        /// flash in the slots layout. Add about 6 bytes if `dram` is less than 256MiB, up to 37 bytes with
+        /// a replacement policy other than `lru`, and 31 bytes in a server. For each block on flash, metadata
         /// takes 49 bytes in the log layout and 66 bytes in the slots layout. A shard holds at most
         /// 16,776,063 blocks in memory: just under 64GiB with blocks of 4KiB. The slots layout supports only
         /// one shard.

@@ -14,17 +14,18 @@ section! {
         /// The device or file. If it is a file that does not exist, Forebay creates it.
         path: PathBuf = required;
         /// How much of the device or file to use. Unset means all of it; a file that does not exist needs a
-        /// size. A cache has at most 2^31 - 1 blocks (8 TiB with blocks of 4KiB); a larger size is refused.
-        /// At most 2^32 pages of a device are used: 16 TiB with pages of 4KiB, 2 TiB with pages of 512 bytes.
+        /// size. A cache can hold at most 2^31 - 1 blocks (8 TiB with blocks of 4KiB); a larger size is
+        /// rejected. At most 2^32 pages of a device are used: 16 TiB with pages of 4KiB, 2 TiB with pages of
+        /// 512 bytes.
         size: Option<Size> = unset;
         /// How blocks are laid out. Unset means the layout with which the device was formatted, and `"slots"`
         /// for a new device.
         layout: Option<FlashLayout> = unset;
         /// Size of a page, the unit in which flash is written and to which headers and data are aligned: a
         /// power of two from 512 bytes to 64KiB. Unset means 4KiB in the log layout, and for a flash tier of
-        /// 2 TiB or more. In the slots layout below 2 TiB, unset means 512 bytes if the device can write 512
-        /// bytes without rewriting the data next to them, and 4KiB otherwise. The simulator assumes that the
-        /// device can.
+        /// 2 TiB or more. In the slots layout with less than 2 TiB, unset means 512 bytes if the device can
+        /// write 512 bytes without rewriting the data next to them, and 4KiB otherwise. The simulator assumes
+        /// that the device can.
         page_size: Option<Size> = unset;
         /// Size of a region, which is filled, sealed and reclaimed as a unit: a power of two. Unset means
         /// 16MiB; if the device would then have fewer than 128 regions, they are smaller, down to 512KiB. In

@@ -8,7 +8,7 @@ use crate::{Address, FileMode, Size, TimeSpan};
 section! {
     /// Where the server listens.
     pub struct Serve {
-        /// Where NBD clients connect. An address that other hosts can reach is refused, because connections
+        /// Where NBD clients connect. An address that other hosts can reach is rejected, because connections
         /// are not encrypted.
         nbd: Address = "unix:/run/forebay/nbd.sock";
         /// Where `forebay ctl` and Prometheus connect: a Unix socket or a loopback address.
@@ -30,8 +30,8 @@ section! {
         /// How long a client may take to choose an export.
         handshake_timeout: TimeSpan = "10s";
         /// How long a client may stall during the payload of a write or a reply, while its connection holds
-        /// more than its share of memory and others wait for memory. After this time, the server closes the
-        /// connection. A client that makes progress gets one more second for each MiB.
+        /// more than its share of memory and others are waiting for memory. After this time, the server closes
+        /// the connection. A client that makes progress gets one more second for each MiB.
         stall_timeout: TimeSpan = "10s";
         /// How long a connection may be idle before the server closes it. Unset means no limit, because a
         /// mounted disk may be idle for days.

@@ -34,7 +34,7 @@ section! {
         /// Bytes transferred per second in each direction; 0 means that transfers take no time. Unset means
         /// the device's value, or 0 without a `device`.
         bandwidth: Option<Size> = unset;
-        /// Maximum number of operations started per second, all kinds together; 0 means no limit. Unset means
+        /// Maximum number of operations of all kinds started per second; 0 means no limit. Unset means
         /// the device's value, or 0 without a `device`.
         iops: Option<u64> = unset;
         /// Number of operations that run at the same time; further operations wait. For a device that seeks,

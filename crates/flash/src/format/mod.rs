@@ -50,11 +50,11 @@ impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FormatError::Missing => f.write_str("no magic number"),
-            FormatError::Checksum => f.write_str("the checksum fails"),
+            FormatError::Checksum => f.write_str("the checksum does not match"),
             FormatError::Version(v) => write!(f, "version {v} is newer than {VERSION}"),
             FormatError::Foreign => f.write_str("it belongs to another log"),
             FormatError::Misplaced => f.write_str("it was written for another location"),
-            FormatError::Invalid(what) => write!(f, "impossible {what}"),
+            FormatError::Invalid(what) => write!(f, "invalid {what}"),
         }
     }
 }

@@ -233,7 +233,7 @@ impl Division<'_> {
         if self.answer.problem.options().goal == Goal::Ppc && self.answer.problem.everything_fits()
         {
             said.push(
-                "All useful data fits on one tier, so every volume keeps all its useful data there."
+                "All useful data fits in one tier, so every volume keeps all its useful data there."
                     .into(),
             );
         }

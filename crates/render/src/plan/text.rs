@@ -19,7 +19,7 @@ const PARETO_ROWS: usize = 60;
 /// What a choice is compared with, as tables call it.
 pub const SINGLE: &str = "one tier, same cost";
 /// Whose hits these are.
-const HITS: &str = "of an ideal LRU list; a flash tier in the slots layout (the default) reaches \
+const HITS: &str = "of an ideal LRU list; a flash tier in the slots layout (the default) gets \
                     nearly as many, and a flash log fewer (docs/simulation.md); a simulation \
                     counts the hits of Forebay's own cache";
 

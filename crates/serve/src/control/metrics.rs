@@ -71,7 +71,7 @@ const SINGLE: [Single; 33] = [
     ("forebay_uptime_seconds", "gauge", "Time since the cache was opened", |s| s.cache.uptime_s),
     ("forebay_in_flight", "gauge", "Requests in flight", |s| s.cache.in_flight as f64),
     ("forebay_connections", "gauge", "NBD connections", |s| s.nbd.connections as f64),
-    ("forebay_connections_limit", "gauge", "Maximum number of NBD connections at a time", |s| {
+    ("forebay_connections_limit", "gauge", "Maximum number of simultaneous NBD connections", |s| {
         s.nbd.connections_max as f64
     }),
     ("forebay_connections_accepted_total", "counter", "NBD connections accepted", |s| {
@@ -89,9 +89,12 @@ const SINGLE: [Single; 33] = [
     ("forebay_request_memory_limit_bytes", "gauge", "Memory available for requests", |s| {
         s.nbd.request_memory.bytes_max as f64
     }),
-    ("forebay_request_memory_waiting", "gauge", "NBD connections that wait for memory", |s| {
-        s.nbd.request_memory.waiting as f64
-    }),
+    (
+        "forebay_request_memory_waiting",
+        "gauge",
+        "NBD connections that are waiting for memory",
+        |s| s.nbd.request_memory.waiting as f64,
+    ),
     ("forebay_dirty_bytes", "gauge", "Size of the dirty blocks of all volumes", |s| {
         s.cache.total.dirty_blocks as f64 * s.cache.tiers.block_bytes as f64
     }),
@@ -188,7 +191,7 @@ const VOLUME_FAILURES: [VolumeFailure; 4] = [
     }),
     (
         "forebay_suspended",
-        "Whether writes fail because the backing store has failed for too long",
+        "Whether writes are failing because the backing store has failed for too long",
         |v| v.suspended.into(),
     ),
     (

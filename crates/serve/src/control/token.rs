@@ -37,8 +37,8 @@ pub enum TokenError {
     },
     /// Others can read or write it, so that it protects nothing.
     #[error(
-        "other users can read or change the control token {}: remove it, and the server creates a \
-         new one; or, if nobody has read it, `chown` it to this user and `chmod 600` it",
+        "other users can read or change the control token {}: remove it, so that the server creates \
+         a new one; or, if nobody has read it, `chown` it to this user and `chmod 600` it",
         path.display()
     )]
     Exposed {
@@ -48,7 +48,7 @@ pub enum TokenError {
     /// It holds no token.
     #[error(
         "{} does not hold a control token (one line of at least {TOKEN_BYTES_MIN} letters and \
-         digits). Remove it, and the server creates a new one",
+         digits). Remove it, so that the server creates a new one",
         path.display()
     )]
     Malformed {

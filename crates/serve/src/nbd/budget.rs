@@ -84,7 +84,7 @@ pub(crate) struct MemoryStatus {
     pub bytes_max: u64,
     /// Memory in use, in bytes.
     pub bytes: u64,
-    /// Connections that wait for memory.
+    /// Connections that are waiting for memory.
     pub waiting: u64,
 }
 

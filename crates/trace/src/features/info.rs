@@ -56,7 +56,7 @@ pub struct TraceInfo {
     pub sample: Option<SampleUse>,
     /// Skipped bad lines or records.
     pub bad_lines: u64,
-    /// Requests with an earlier time than the request before them.
+    /// Requests with an earlier timestamp than the request before them.
     pub out_of_order: u64,
     /// Each volume.
     pub per_volume: Vec<VolumeUse>,
