@@ -1,10 +1,11 @@
 //! The fingerprint of a backing store, by which a start notices that others have written to it
 //! since Forebay left it.
 //!
-//! It does not cover every byte. It covers the first and the last MiB of a volume, which every
-//! mount of a file system and every change of a partition table writes; 256 blocks of 4 KiB spread
-//! over the rest; and, where the store is a file, its size and modification time. Writes that
-//! change none of these go unnoticed, such as writes to a block device that bypass its file system.
+//! It does not cover every byte. It covers the first and the last MiB of a volume, where changes of a
+//! partition table and most mounts of a file system write; the first 128 KiB of each partition, for
+//! the same reason; 256 blocks of 4 KiB spread over the rest; and, where the store is a file, its size
+//! and modification time. Writes that change none of these go unnoticed, such as writes to a block
+//! device that bypass its file system.
 
 use std::fs::Metadata;
 use std::io::{
@@ -17,9 +18,12 @@ use forebay_flash::{SEAL_BYTES, Seal};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::header_area::HeaderArea;
+use crate::partitions;
 
 /// Bytes at each end of a volume that are read.
 const END_BYTES: u64 = 1 << 20;
+/// Bytes at the start of each partition that are read.
+const PARTITION_BYTES: u64 = 128 << 10;
 /// Number of blocks read in between, and their bytes.
 const BLOCKS: u64 = 256;
 const BLOCK_BYTES: u64 = 4096;
@@ -31,34 +35,85 @@ const SIZE_AT: usize = 24;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Fingerprint([u8; 16]);
 
-impl Fingerprint {
-    /// Takes the fingerprint of the `size` bytes from `start` on. Unreadable pieces are part of the fingerprint.
+/// The contents of a volume as they are now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Contents {
+    /// Their fingerprint.
+    pub print: Fingerprint,
+    /// The fingerprint that earlier versions took, which did not look into partitions.
+    former: Fingerprint,
+}
+
+impl Contents {
+    /// Reads the `size` bytes from `start` on. Unreadable pieces are part of the fingerprint.
     ///
     /// # Errors
     /// If nothing can be read, or the session with an NBD server ends, or that server refuses a read.
-    pub fn take(area: &HeaderArea, start: u64, size: u64) -> io::Result<Fingerprint> {
+    pub fn read(area: &HeaderArea, start: u64, size: u64) -> io::Result<Contents> {
         let mut hash = Xxh3::new();
         hash.update(&size.to_le_bytes());
-        let (mut buffer, mut failure, mut any) = (Vec::new(), None, false);
+        let mut reader = Reader { area, start, failure: None, any: false };
+        let mut first = Vec::new();
         for (at, length) in pieces(size) {
-            buffer.resize(length as usize, 0);
-            match area.read_exact(start + at, &mut buffer) {
-                Ok(()) => any = true,
-                // No sector is unreadable. If this counted as one, the piece would always look the same.
-                Err(error) if matches!(error.kind(), InvalidInput | NotConnected) => {
-                    return Err(error);
-                }
-                Err(error) => {
-                    buffer.fill(0xBD);
-                    failure = Some(error);
-                }
+            let piece = reader.read(at, length)?;
+            hash.update(&piece);
+            if at == 0 {
+                first = piece;
             }
-            hash.update(&buffer);
         }
-        if let (false, Some(error)) = (any, failure) {
-            return Err(error);
+        let former = Fingerprint::new(&hash);
+        let read_sector = |at: u64| {
+            let mut sector = [0; 512];
+            let within = at.checked_add(512).is_some_and(|end| end <= size);
+            (within && area.read_exact(start + at, &mut sector).is_ok()).then_some(sector)
+        };
+        for place in partitions::places(&first, read_sector) {
+            let begin = place.max(END_BYTES);
+            let end = place.saturating_add(PARTITION_BYTES).min(size);
+            if begin < end {
+                hash.update(&reader.read(begin, end - begin)?);
+            }
         }
-        Ok(Fingerprint(hash.digest128().max(1).to_le_bytes()))
+        match (reader.any, reader.failure) {
+            (false, Some(error)) => Err(error),
+            _ => Ok(Contents { print: Fingerprint::new(&hash), former }),
+        }
+    }
+
+    /// Whether they are as this note of them says.
+    pub fn are_as(&self, noted: Fingerprint) -> bool {
+        noted == self.print || noted == self.former
+    }
+}
+
+/// Reads pieces of a volume.
+struct Reader<'a> {
+    area: &'a HeaderArea,
+    start: u64,
+    failure: Option<io::Error>,
+    /// A piece could be read.
+    any: bool,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, at: u64, length: u64) -> io::Result<Vec<u8>> {
+        let mut piece = vec![0; length as usize];
+        match self.area.read_exact(self.start + at, &mut piece) {
+            Ok(()) => self.any = true,
+            // No sector is unreadable. If this counted as one, the piece would always look the same.
+            Err(error) if matches!(error.kind(), InvalidInput | NotConnected) => return Err(error),
+            Err(error) => {
+                piece.fill(0xBD);
+                self.failure = Some(error);
+            }
+        }
+        Ok(piece)
+    }
+}
+
+impl Fingerprint {
+    fn new(hash: &Xxh3) -> Fingerprint {
+        Fingerprint(hash.digest128().max(1).to_le_bytes())
     }
 
     /// From the bytes in a header; `None` for zeroes.
@@ -172,7 +227,7 @@ mod tests {
         file.set_len(size + 4096).unwrap();
         file.flush().unwrap();
         let area = HeaderArea::of_file(file.try_clone().unwrap());
-        let take = || Fingerprint::take(&area, 4096, size).unwrap();
+        let take = || Contents::read(&area, 4096, size).unwrap().print;
         let before = take();
         for (at, shows) in [(4096, true), (4096 + size - 1, true), (0, false)] {
             file.write_all_at(&[1], at).unwrap();
@@ -184,6 +239,26 @@ mod tests {
             (1 << 20..).find(|at| pieces(size).iter().all(|p| !(p.0..p.0 + p.1).contains(at)));
         file.write_all_at(&[1], 4096 + unseen.unwrap()).unwrap();
         assert_eq!(take(), before);
+    }
+
+    #[test]
+    fn a_change_at_the_start_of_a_partition_shows() {
+        let size: u64 = 64 << 20;
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(size).unwrap();
+        // One partition, of type 0x83, at 1 MiB.
+        file.write_all_at(&[0x83], 446 + 4).unwrap();
+        file.write_all_at(&2048u32.to_le_bytes(), 446 + 8).unwrap();
+        file.write_all_at(&[0x55, 0xAA], 510).unwrap();
+        let area = HeaderArea::of_file(file.try_clone().unwrap());
+        let read = || Contents::read(&area, 0, size).unwrap();
+        let before = read();
+        assert!(before.are_as(before.print) && before.are_as(before.former));
+        assert_ne!(before.print, before.former);
+        // The superblock of ext4.
+        file.write_all_at(&[1], (1 << 20) + 1024).unwrap();
+        assert!(!read().are_as(before.print), "a mount does not show");
+        assert!(read().are_as(before.former), "an earlier version would have seen it");
     }
 
     #[test]

@@ -43,6 +43,7 @@ mod notice;
 mod opening;
 mod operate;
 mod options;
+mod partitions;
 mod patience;
 mod queries;
 mod quiesce;

@@ -360,7 +360,7 @@ impl Engine {
 
 /// The fingerprints of all stores, taken in parallel.
 fn fingerprints(stores: &LockedStores<'_>) -> PerVolume<Result<Fingerprint, EngineError>> {
-    for_each_store(stores, |_, store| store.fingerprint(store.size_bytes))
+    for_each_store(stores, |_, store| Ok(store.contents(store.size_bytes)?.print))
 }
 
 /// Calls `what` for each store, with its number, in parallel.

@@ -15,7 +15,7 @@ use forebay_flash::{HeaderChange, Seal, StoreHeader, StoreStamp};
 
 use crate::backing_header::{AREA_BYTES, BackingHeader, COPY_BYTES, COPY_OFFSETS, HeaderError};
 use crate::error::EngineError;
-use crate::fingerprint::{Fingerprint, SealContents, times};
+use crate::fingerprint::{Contents, Fingerprint, SealContents, times};
 use crate::former_header::search;
 use crate::header_area::HeaderArea;
 use crate::options::GiveUp;
@@ -262,13 +262,13 @@ impl Store {
         Some(known.filter(|h| h.flash_uuid == flash_uuid)?.store_stamp(volume))
     }
 
-    /// The fingerprint of the first `size` bytes of the volume.
+    /// The contents of the first `size` bytes of the volume.
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn fingerprint(&self, size: u64) -> Result<Fingerprint, EngineError> {
-        let taken = Fingerprint::take(&self.area, self.data_at, size);
-        taken.map_err(|source| io_error("read", &self.path, source))
+    pub fn contents(&self, size: u64) -> Result<Contents, EngineError> {
+        let read = Contents::read(&self.area, self.data_at, size);
+        read.map_err(|source| io_error("read", &self.path, source))
     }
 
     /// Makes the times of the file durable.
@@ -302,7 +302,7 @@ impl Store {
         }
         // The system may have cached what it read for the note.
         self.area.forget_cached().map_err(|source| io_error("read", &self.path, source))?;
-        Ok(self.fingerprint(note.size)? != note.print)
+        Ok(!self.contents(note.size)?.are_as(note.print))
     }
 
     /// Whether others have written to the store, or it was released to others, since Forebay left
@@ -326,7 +326,7 @@ impl Store {
             return Ok(true);
         }
         for (then, size) in noted.into_iter().chain(sealed.map(|left| (left.print, left.size))) {
-            if self.fingerprint(size)? != then {
+            if !self.contents(size)?.are_as(then) {
                 return Ok(true);
             }
         }
@@ -625,8 +625,8 @@ pub fn is_as_left(path: &Path, header: &BackingHeader) -> Result<Option<bool>, E
     let Some(left) = Fingerprint::from_bytes(header.fingerprint) else { return Ok(None) };
     let (area, _) = look_into(path)?;
     let start = if header.layout == BackingLayout::Offset { AREA_BYTES } else { 0 };
-    let now = Fingerprint::take(&area, start, header.data_bytes);
-    Ok(Some(now.map_err(|source| io_error("read", path, source))? == left))
+    let now = Contents::read(&area, start, header.data_bytes);
+    Ok(Some(now.map_err(|source| io_error("read", path, source))?.are_as(left)))
 }
 
 /// 16 random bytes.

@@ -105,6 +105,30 @@ fn fill(engine: &Engine, byte: u8) {
 }
 
 #[test]
+fn a_mount_in_a_partition_is_noticed() {
+    for layout in LAYOUTS {
+        let bench = Bench::new(layout, "write-back");
+        bench.open().stop(StopMode::Destage, |_| {}).unwrap();
+        // One partition, at 64 blocks behind 1 MiB: its superblock is not where one looks otherwise.
+        let first = 256 + 64;
+        let mut record = [0; BLOCK as usize];
+        record[446 + 4] = 0x83;
+        record[446 + 8..446 + 12].copy_from_slice(&(first as u32 * 8).to_le_bytes());
+        record[510..512].copy_from_slice(&[0x55, 0xAA]);
+        let file = File::options().write(true).open(bench.path("store")).unwrap();
+        let start = if layout == "offset" { 1 << 20 } else { 0 };
+        file.write_all_at(&record, start).unwrap();
+        let engine = bench.open();
+        (first..first + 600).for_each(|block| write(&engine, block, 1));
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+        bench.tamper(first, 2, true);
+        let (engine, changed) = bench.reopen();
+        assert!(changed, "{layout}");
+        assert_eq!([first, first + 599].map(|block| read(&engine, block)), [2, 1], "{layout}");
+    }
+}
+
+#[test]
 fn what_others_wrote_to_a_store_is_served_after_a_stop() {
     for layout in LAYOUTS {
         for policy in ["write-back", "write-through"] {
