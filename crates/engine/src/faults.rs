@@ -197,7 +197,7 @@ impl Reported {
                 false => Fault::Unjammed,
             });
         }
-        let given_up = status::given_up(&core.cache(), engine.volumes());
+        let given_up = status::given_up(core.cache(), engine.volumes());
         drop(core);
         let lasting = given_up.into_iter().chain(unreadable(engine));
         for fault in lasting {
