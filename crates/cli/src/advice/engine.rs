@@ -152,6 +152,7 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         E::Setup(_)
         | E::Volumes { .. }
         | E::PageSize { .. }
+        | E::AdoptedLayout { .. }
         | E::NoFlashToAcknowledge
         | E::Absent { .. }
         | E::NoHeader { .. }
