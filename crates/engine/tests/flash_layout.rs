@@ -134,7 +134,7 @@ fn keys_that_do_not_fit_the_layout_of_the_tier_are_refused() {
             other => panic!("{keys}: {:?}", other.err()),
         }
         // In a new tier they fit.
-        drop(open(&tempfile::tempdir().unwrap().path(), keys, false).unwrap());
+        drop(open(tempfile::tempdir().unwrap().path(), keys, false).unwrap());
     }
     drop(open(d, "", false).unwrap());
 }
