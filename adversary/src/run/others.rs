@@ -176,10 +176,10 @@ impl Runner<'_> {
     /// How the next start is to be.
     pub(super) fn open(&self) -> Open {
         match self.others.drops {
-            true => Open::Recover { changed: Vec::new(), sealed: true, stores: Vec::new() },
+            true => Open::Recover { changed: Vec::new(), drop_clean: true, stores: Vec::new() },
             false => Open::Recover {
                 changed: self.others.changed.clone(),
-                sealed: false,
+                drop_clean: false,
                 stores: self.world.store_stamps(),
             },
         }
