@@ -210,10 +210,11 @@ pub fn full_flash() -> [Kind; 6] {
 }
 
 /// Cuts, kills and stops, after which a device may be an older copy of itself.
-pub fn older() -> [Kind; 6] {
+pub fn older() -> [Kind; 8] {
     let plan = Plan { older: true, ..Plan::CUTS };
     let limits = Limits { flash: Some(true), switches: true, ..Limits::default() };
     let faults = Plan { header_faults: true, errors_allowed: true, ..plan };
+    let accepting = Plan { accepts_older: true, ..plan };
     [
         kind("back-older", true, Some(true), plan),
         kind("through-older", true, Some(false), plan),
@@ -221,6 +222,8 @@ pub fn older() -> [Kind; 6] {
         slots("through-slots-older", false, plan),
         Kind { name: "switch-older", limits, plan },
         kind("back-older-errors", true, Some(true), faults),
+        kind("back-older-accepted", true, Some(true), accepting),
+        slots("back-slots-older-accepted", true, accepting),
     ]
 }
 

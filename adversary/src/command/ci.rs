@@ -12,7 +12,7 @@ use super::single::shrunk;
 use super::table::{Row, head, measure};
 
 /// Seeds of each kind of random run.
-const SEEDS: [(&str, u64); 59] = [
+const SEEDS: [(&str, u64); 61] = [
     ("dram", 220),
     ("back", 840),
     ("through", 700),
@@ -65,6 +65,8 @@ const SEEDS: [(&str, u64); 59] = [
     ("through-slots-older", 100),
     ("switch-older", 150),
     ("back-older-errors", 150),
+    ("back-older-accepted", 150),
+    ("back-slots-older-accepted", 100),
     ("etica", 420),
     ("etica-errors", 150),
     ("etica-media", 220),

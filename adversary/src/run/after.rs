@@ -394,6 +394,7 @@ impl Runner<'_> {
                 self.world.reboot(config);
             }
             let unreadable = self.spoil_superblock();
+            self.mark_older();
             self.world.start(self.open());
             let cut = attempt < CUTS_IN_RECOVERY_MAX && self.choices.choose(3) == 2;
             let cut_after = if cut { self.choices.choose(30) } else { u64::MAX };

@@ -6,6 +6,7 @@ mod contents;
 pub(crate) mod left;
 mod live;
 mod older;
+mod older_accepted;
 mod others;
 mod outages;
 mod superblocks;
@@ -62,6 +63,8 @@ pub struct Plan {
     /// Whether devices are replaced by older states of themselves when a life has ended, and stores keep
     /// stamps.
     pub older: bool,
+    /// Whether starts accept older stores, once they were refused, and drop what is clean.
+    pub accepts_older: bool,
     /// Whether headers of stores cannot be written now and then.
     pub header_faults: bool,
     /// Whether starts find one copy of the superblock unreadable now and then.
@@ -88,6 +91,7 @@ impl Plan {
         late: false,
         flash_end: None,
         older: false,
+        accepts_older: false,
         header_faults: false,
         superblock_errors: false,
         trace: None,

@@ -9,6 +9,7 @@
 //! to the machine, not from what it says of itself.
 
 use forebay_block::Volume;
+use forebay_cache::Open;
 use forebay_device::choices::Choices;
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
@@ -49,28 +50,33 @@ pub(super) enum Accepted {
 
 /// A copy has taken the place of a device.
 #[derive(Clone, Debug)]
-struct Attack {
-    device: Device,
+pub(super) struct Attack {
+    pub device: Device,
     /// What the device held.
     newer: Vec<u8>,
     header: StoreHeader,
     /// A start has to notice.
-    must: bool,
+    pub must: bool,
     /// One was cut short.
     cut: bool,
     /// One has begun to complete the store.
     completes: bool,
+    /// One has accepted the store, and may have begun an epoch that the newer one does not know: an engine
+    /// does not take that one back.
+    pub accepted: bool,
 }
 
 /// What there is to replace devices by, and what was done.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Copies {
     copies: Vec<Copy>,
-    attack: Option<Attack>,
+    pub attack: Option<Attack>,
     /// By volume: the number of a stamp that the log has durably noted, at least.
     noted: Vec<u64>,
     /// A start was refused, and the newer device is back.
     pub refused: bool,
+    /// The next start accepts an older store, and drops what is clean.
+    pub drops: bool,
 }
 
 impl Runner<'_> {
@@ -167,9 +173,7 @@ impl Runner<'_> {
             Device::Backing(v) => {
                 let v = v.0 as usize;
                 let noted = self.older.noted.get(v).copied().unwrap_or(0);
-                let mut older = header;
-                older.take_for_older(self.is_noted(v, header.stamp_number));
-                let former = std::mem::replace(&mut self.world.headers[v], older);
+                let former = std::mem::replace(&mut self.world.headers[v], header);
                 (former, header.stamp_number < noted)
             }
         };
@@ -181,18 +185,32 @@ impl Runner<'_> {
             )
         });
         self.world.executor.devices_mut().replace(device, image);
-        let (cut, completes) = (false, false);
-        self.older.attack = Some(Attack { device, newer, header: former, must, cut, completes });
+        self.older.attack = Some(Attack {
+            device,
+            newer,
+            header: former,
+            must,
+            cut: false,
+            completes: false,
+            accepted: false,
+        });
         // What the device held is nothing that the log must have held first.
         self.world.reboot(self.world.config.clone());
     }
 
-    /// Whether flash knows of a later stamp of a volume: then an engine takes the store for older.
-    fn is_noted(&self, volume: usize, number: u64) -> bool {
+    /// A start is about to begin: as an engine does, it takes stores for older of which flash knows a later
+    /// stamp, whether or not it accepts them.
+    pub(super) fn mark_older(&mut self) {
+        if !self.plan.older {
+            return;
+        }
         let flash = self.world.executor.devices().contents(Device::Flash);
         let superblock = self.superblock(flash).unwrap_or_default();
-        let mut bindings = superblock.bindings.iter();
-        bindings.any(|b| b.volume.index() == volume && number < b.stamp)
+        let Open::Recover { stores, .. } = self.open() else { return };
+        for store in stores {
+            let header = &mut self.world.headers[store.volume.index()];
+            header.take_for_older(store.is_older(&superblock.bindings));
+        }
     }
 
     /// Copies of a life are of no use in the next: its epoch is another, which an engine looks at first.
@@ -202,12 +220,17 @@ impl Runner<'_> {
 
     /// What is known of an attack in a world that is looked at aside is nothing to the run.
     pub(super) fn forget_attack(&mut self) {
-        (self.older.attack, self.older.refused) = (None, false);
+        (self.older.attack, self.older.refused, self.older.drops) = (None, false, false);
     }
 
     /// A start was cut short.
     pub(super) fn older_cut(&mut self) {
-        self.older.attack.iter_mut().for_each(|attack| attack.cut = true);
+        let Some(attack) = &mut self.older.attack else { return };
+        attack.cut = true;
+        if attack.accepted {
+            // The next one may be without.
+            self.older.drops = self.choices.choose(2) == 1;
+        }
     }
 
     /// A start was refused because a device is older: it is right, and the newer one comes back.
@@ -224,7 +247,12 @@ impl Runner<'_> {
         if attack.completes && !self.plan.errors_allowed && !smaller {
             return Err(format!("volume {volume} was being completed, but is refused"));
         }
-        self.bring_back(attack, name);
+        let accepts = self.plan.accepts_older && matches!(attack.device, Device::Backing(_));
+        if attack.accepted || accepts && self.choices.choose(4) != 0 {
+            self.accept_older(attack);
+        } else {
+            self.bring_back(attack, name);
+        }
         Ok(())
     }
 
@@ -246,6 +274,12 @@ impl Runner<'_> {
         let report = report.clone();
         let attack = self.older.attack.take();
         let accepted = match attack {
+            Some(attack) if self.older.drops => {
+                if self.drop_clean(attack, &report)? == Accepted::Again {
+                    return Ok(Accepted::Again);
+                }
+                Accepted::GoesOn
+            }
             None if report.outdated.is_empty() && report.completing.is_empty() => Accepted::GoesOn,
             None => {
                 return Err(format!(
@@ -423,7 +457,7 @@ impl Runner<'_> {
 }
 
 /// An oracle of a volume that holds this and nothing else.
-fn oracle_of(volume: u32, sectors: u64, image: &[u8]) -> Oracle {
+pub(super) fn oracle_of(volume: u32, sectors: u64, image: &[u8]) -> Oracle {
     let mut oracle = Oracle::new(volume, sectors);
     let values = values_of(&image[..sectors as usize * 512], volume, 0);
     for (sector, value) in values.into_iter().enumerate() {

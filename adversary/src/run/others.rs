@@ -175,14 +175,9 @@ impl Runner<'_> {
 
     /// How the next start is to be.
     pub(super) fn open(&self) -> Open {
-        match self.others.drops {
-            true => Open::Recover { changed: Vec::new(), sealed: true, stores: Vec::new() },
-            false => Open::Recover {
-                changed: self.others.changed.clone(),
-                sealed: false,
-                stores: self.world.store_stamps(),
-            },
-        }
+        let drop_clean = self.others.drops || self.older.drops;
+        let changed = if drop_clean { Vec::new() } else { self.others.changed.clone() };
+        Open::Recover { changed, drop_clean, stores: self.world.store_stamps() }
     }
 
     /// Recovery has found the seals that it must.

@@ -54,8 +54,10 @@ pub enum Open {
         /// Volumes whose backing stores others have written since: their clean records are dropped,
         /// and if any are dirty the start is refused ([`LogError::Changed`]).
         changed: Vec<Volume>,
-        /// Whether seals stay as they are because the caller is about to replace them.
-        sealed: bool,
+        /// Whether the caller drops all clean records and then replaces the seals, before it serves
+        /// anybody: until then the seals stay as they are, and a store that is an older copy of
+        /// itself is accepted.
+        drop_clean: bool,
         /// The stamps of the stores that keep one. They reveal an older copy of a store or of the
         /// flash tier: the clean records of the volume are dropped if the store is complete and
         /// nothing is dirty; else the start is refused ([`LogError::Older`]).
@@ -66,5 +68,5 @@ pub enum Open {
 impl Open {
     /// [`Open::Recover`] with backing stores that only this cache has written.
     pub const RECOVER: Open =
-        Open::Recover { changed: Vec::new(), sealed: false, stores: Vec::new() };
+        Open::Recover { changed: Vec::new(), drop_clean: false, stores: Vec::new() };
 }

@@ -35,9 +35,9 @@ impl Startup {
                 volumes.note_sizes(&mut bindings);
                 Start::Format { uuid, bindings }
             }
-            Open::Recover { changed, sealed, stores } => {
+            Open::Recover { changed, drop_clean, stores } => {
                 self.changed.clone_from(&changed);
-                Start::Recover { changed, sealed, stores, sizes: volumes.sizes() }
+                Start::Recover { changed, drop_clean, stores, sizes: volumes.sizes() }
             }
         }
     }

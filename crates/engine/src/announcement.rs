@@ -71,7 +71,7 @@ impl Drop for Announcement {
 /// Whether the header keeps what says that others have used the store, until the tier knows.
 fn keeps_fingerprint(start: &Open, volume: Volume) -> bool {
     match start {
-        Open::Recover { changed, sealed, .. } => *sealed || changed.contains(&volume),
+        Open::Recover { changed, drop_clean, .. } => *drop_clean || changed.contains(&volume),
         Open::Format { .. } => false,
     }
 }

@@ -17,7 +17,7 @@ use forebay_device::{
 };
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;
-use forebay_flash::{Binding, FIRST_EPOCH, Geometry, LogError, StoreStamp};
+use forebay_flash::{Binding, FIRST_EPOCH, Geometry, LogError, SEAL_BYTES};
 use forebay_model::Model;
 use forebay_setup::{available_memory, check_bookkeeping, check_machine, count_blocks};
 
@@ -453,10 +453,14 @@ fn decide(
         Found::Tier(superblock) if !options.format => {
             if let Ok(numbers) = numbers {
                 check_epochs(superblock, stores)?;
-                let stamps = stamps(superblock, stores, &numbers, options);
-                let changed = changed(superblock, stores, &numbers, options)?;
-                let sealed = options.drop_clean;
-                let start = Open::Recover { changed, sealed, stores: stamps };
+                let stamps = stores.iter().zip(&numbers);
+                let stamps = stamps.filter_map(|(store, &n)| store.stamp(n, superblock.uuid));
+                // (An older flash tier is never accepted: it would put older data over newer data.)
+                let start = Open::Recover {
+                    changed: changed(superblock, stores, &numbers, options)?,
+                    drop_clean: options.drop_clean,
+                    stores: stamps.collect(),
+                };
                 return Ok(Decision { start, numbers });
             }
         }
@@ -555,47 +559,34 @@ fn changed(
     for (store, &number) in stores.iter().zip(numbers) {
         let mut bindings = superblock.bindings.iter();
         let bound = bindings.find(|b| b.volume == number);
-        let (seal, noted) = bound.map_or_else(Default::default, |b| (b.seal, b.stamp));
+        let seal = bound.map_or([0; SEAL_BYTES], |b| b.seal);
         // What looks otherwise because it is older is reported as that.
-        let older = store.stamp(number, superblock.uuid).is_some_and(|s| s.number < noted);
-        if !older && store.is_changed(&seal)? {
+        if !is_older(store, number, superblock) && store.is_changed(&seal)? {
             changed.push(number);
         }
     }
     Ok(changed)
 }
 
-/// Marks the stores that are older copies than those that the flash tier knows.
+/// Marks the stores that are older copies than those that the flash tier knows. A start that accepts
+/// them changes nothing about that before it [opens](forebay_flash::HeaderChange::Open) them: if it is cut
+/// short, the next one finds them as they were.
 fn mark_older(stores: &mut [Store], decision: &Decision, flash: Option<&FlashTier>) {
-    let (Open::Recover { stores: stamps, .. }, Some(Found::Tier(superblock))) =
+    let (Open::Recover { .. }, Some(Found::Tier(superblock))) =
         (&decision.start, flash.map(|f| &f.found))
     else {
         return;
     };
     for (store, &number) in stores.iter_mut().zip(&decision.numbers) {
-        let stamp = stamps.iter().find(|s| s.volume == number).map(|s| s.number);
-        let bound = superblock.bindings.iter().find(|b| b.volume == number);
-        let older = stamp.zip(bound).is_some_and(|(stamp, bound)| stamp < bound.stamp);
+        let older = is_older(store, number, superblock);
         store.header.iter_mut().for_each(|header| header.state.take_for_older(older));
     }
 }
 
-/// The stamps of the stores. If all clean data is dropped, an older store is accepted: the dirty
-/// data is written over it. (An older flash tier would put older data over newer data.)
-fn stamps(
-    superblock: &Superblock,
-    stores: &[Store],
-    numbers: &[Volume],
-    options: &EngineOptions,
-) -> Vec<StoreStamp> {
-    let stamp = |(store, &number): (&Store, &Volume)| {
-        let mut stamp = store.stamp(number, superblock.uuid)?;
-        if options.drop_clean {
-            stamp.number = u64::MAX;
-        }
-        Some(stamp)
-    };
-    stores.iter().zip(numbers).filter_map(stamp).collect()
+/// Whether the store, as this volume, is an older copy than the one that the flash tier knows.
+fn is_older(store: &Store, number: Volume, superblock: &Superblock) -> bool {
+    let stamp = store.stamp(number, superblock.uuid);
+    stamp.is_some_and(|stamp| stamp.is_older(&superblock.bindings))
 }
 
 /// The number of each store in the flash tier's table, or the mismatch.

@@ -383,7 +383,8 @@ impl SuperblockWriter {
             let mut bindings = self.contents.bindings.iter_mut();
             let Some(binding) = bindings.find(|b| b.volume == volume) else { continue };
             binding.stamp = binding.stamp.max(number);
-            if logged && binding.logged == 0 {
+            // (An older store lacks more than the log holds, whatever goes there from now on.)
+            if logged && binding.logged == 0 && number == binding.stamp {
                 binding.logged = number;
             }
         }

@@ -111,8 +111,9 @@ impl Log {
         assert!(matches!(self.phase, Phase::New), "a log can be started only once");
         match how {
             Start::Format { uuid, bindings } => self.format(uuid, bindings),
-            Start::Recover { changed, sealed, stores, sizes } => {
-                self.begin_recovery(HowToRecover { check: false, changed, sealed, stores, sizes })
+            Start::Recover { changed, drop_clean, stores, sizes } => {
+                let check = false;
+                self.begin_recovery(HowToRecover { check, changed, drop_clean, stores, sizes })
             }
             Start::Check => self.begin_recovery(HowToRecover::CHECK),
         }

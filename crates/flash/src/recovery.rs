@@ -89,8 +89,8 @@ pub(crate) struct HowToRecover {
     pub check: bool,
     /// Volumes whose backing stores were changed without the log.
     pub changed: Vec<Volume>,
-    /// Seals stay.
-    pub sealed: bool,
+    /// The caller drops all clean records itself: seals stay, and older stores are accepted.
+    pub drop_clean: bool,
     /// The stamps of stores.
     pub stores: Vec<StoreStamp>,
     /// Bytes of each volume.
@@ -102,7 +102,7 @@ impl HowToRecover {
     pub const CHECK: HowToRecover = HowToRecover {
         check: true,
         changed: Vec::new(),
-        sealed: true,
+        drop_clean: true,
         stores: Vec::new(),
         sizes: Vec::new(),
     };
@@ -496,7 +496,9 @@ impl Recovery {
             let changed = self.how.changed.contains(&binding.volume);
             self.distrusted[volume] = if changed { BatchSequence::MAX } else { binding.distrusted };
         }
-        let incomplete = self.how.stores.iter().filter(|store| store.lacks_records_only(&s));
+        // (If older stores are accepted, none is completed.)
+        let stores = self.how.stores.iter().filter(|_| !self.how.drop_clean);
+        let incomplete = stores.filter(|store| store.lacks_records_only(&s));
         self.incomplete = incomplete.map(|store| (store.volume, store.stamp.complete)).collect();
         self.superblock = s;
         Ok(())
@@ -614,7 +616,7 @@ impl Recovery {
             if let Some(&size) = self.how.sizes.get(binding.volume.index()) {
                 binding.size = size;
             }
-            if !self.how.sealed {
+            if !self.how.drop_clean {
                 binding.seal = [0; SEAL_BYTES];
             }
         }

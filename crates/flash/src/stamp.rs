@@ -113,10 +113,26 @@ impl fmt::Display for Older {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Fits,
+    /// The store is older, and the caller accepts this: the dirty records are written over it. It
+    /// stays older until the caller has dropped the clean ones and opens it.
+    Accept,
+    /// The store is older, and lacks only records that the log holds.
+    Complete,
     /// The store is complete as of its time: clean records do not count, and dirty ones prevent the
     /// start.
     Distrust(Older),
     Refuse(Older),
+}
+
+/// What the verdict on a store depends on besides the store and its binding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Circumstances {
+    /// The log is an older copy.
+    flash_is_older: bool,
+    /// The caller accepts older stores, because it drops all clean records.
+    accepts_older: bool,
+    /// The store lacks only records that the log holds, and the log is intact.
+    may_complete: bool,
 }
 
 impl StoreStamp {
@@ -126,14 +142,20 @@ impl StoreStamp {
         end < self.stamp.seen || generation < self.stamp.generation
     }
 
+    /// Whether the store is an older copy of itself: the log knows of a later stamp. This is the only
+    /// place where that is decided.
+    pub fn is_older(&self, bindings: &[Binding]) -> bool {
+        bindings.iter().any(|b| b.volume == self.volume && self.number < b.stamp)
+    }
+
     /// Whether it is an older copy that lacks only records that the log holds: since its stamp no
     /// record has left the log or was declared clean, and nothing has bypassed the log.
     pub(crate) fn lacks_records_only(&self, superblock: &Superblock) -> bool {
         let bound = superblock.bindings.iter().find(|b| b.volume == self.volume);
-        let Some(&Binding { stamp, logged, .. }) = bound else { return false };
+        let Some(&Binding { logged, .. }) = bound else { return false };
         superblock.layout == Layout::Log.number()
             && !self.whole
-            && self.number < stamp
+            && self.is_older(&superblock.bindings)
             && logged != 0
             && logged <= self.number
             && superblock.tail_batch <= self.stamp.complete.next()
@@ -142,33 +164,37 @@ impl StoreStamp {
 
     /// Whether it is released and not an older copy.
     pub(crate) fn is_released(&self, superblock: &Superblock) -> bool {
-        let bound = superblock.bindings.iter().find(|b| b.volume == self.volume);
-        self.released && bound.is_none_or(|b| self.number >= b.stamp)
+        self.released && !self.is_older(&superblock.bindings)
     }
 
-    /// Where the log knows of stamp `noted`, and is an older copy (`flash`).
-    fn judge(&self, noted: u64, flash: bool) -> Verdict {
-        match (flash, self.number < noted) {
+    /// How a start treats the volume.
+    fn judge(&self, bindings: &[Binding], circumstances: Circumstances) -> Verdict {
+        let Circumstances { flash_is_older, accepts_older, may_complete } = circumstances;
+        match (flash_is_older, self.is_older(bindings)) {
             // The log owes it nothing.
             (true, false) if self.released => Verdict::Distrust(Older::Flash),
             (false, false) => Verdict::Fits,
             (true, false) if self.whole => Verdict::Distrust(Older::Flash),
-            (false, true) if self.whole => Verdict::Distrust(Older::Store),
             (true, _) => Verdict::Refuse(Older::Flash),
+            (false, true) if accepts_older => Verdict::Accept,
+            (false, true) if self.whole => Verdict::Distrust(Older::Store),
+            (false, true) if may_complete => Verdict::Complete,
             (false, true) => Verdict::Refuse(Older::Store),
         }
     }
 }
 
 /// Compares the stamps of stores with a log that ends with batch `end`. Returns the volumes of
-/// which no clean record counts and those to be completed, or why not to start.
+/// which no clean record counts and those to be completed, or why not to start. `accepts_older`: an
+/// older store is no reason not to start, because no clean record will count.
 pub(crate) fn judge(
     stores: &[StoreStamp],
     superblock: &Superblock,
+    accepts_older: bool,
     end: BatchSequence,
     report: &mut RecoveryReport,
 ) -> Result<(), LogError> {
-    let whole = report.damage.is_harmless();
+    let intact = report.damage.is_harmless();
     let outdated = &mut report.outdated;
     // What one store has seen and the log lacks, it lacks for all.
     let flash = stores.iter().any(|store| store.has_seen_more(end, superblock.generation));
@@ -179,13 +205,15 @@ pub(crate) fn judge(
     }
     for store in stores {
         let volume = store.volume;
-        let noted = superblock.bindings.iter().find(|b| b.volume == volume).map_or(0, |b| b.stamp);
-        match store.judge(noted, flash) {
-            Verdict::Fits => {}
+        let circumstances = Circumstances {
+            flash_is_older: flash,
+            accepts_older,
+            may_complete: intact && store.lacks_records_only(superblock),
+        };
+        match store.judge(&superblock.bindings, circumstances) {
+            Verdict::Fits | Verdict::Accept => {}
+            Verdict::Complete => report.completing.push(volume),
             Verdict::Distrust(which) => outdated.push((volume, which)),
-            Verdict::Refuse(Older::Store) if whole && store.lacks_records_only(superblock) => {
-                report.completing.push(volume);
-            }
             Verdict::Refuse(which) => return Err(LogError::Older { volume, which }),
         }
     }
@@ -207,20 +235,63 @@ mod tests {
 
     #[test]
     fn an_older_copy_of_either_is_told_from_one_that_fits() {
+        use {Older::*, Verdict::*};
         let (end, generation) = (BatchSequence(20), SuperblockGeneration(5));
-        let judge = |s: StoreStamp| s.judge(7, s.has_seen_more(end, generation));
-        for whole in [false, true] {
-            assert_eq!(judge(store(7, 20, 5, whole)), Verdict::Fits);
-            assert_eq!(judge(store(9, 0, 0, whole)), Verdict::Fits, "newer than noted");
+        let noted = Binding { stamp: 7, ..Binding::new(Volume(0), [1; 16], 1) };
+        // The number of the stamp, and the batch and the generation that it has seen; then the verdicts on a
+        // store that is complete, on one that may be completed, and on any other; at last those of a start
+        // that accepts older stores.
+        for (number, seen, known, verdicts, accepting) in [
+            (7, 20, 5, [Fits, Fits, Fits], [Fits, Fits, Fits]),
+            (9, 0, 0, [Fits, Fits, Fits], [Fits, Fits, Fits]),
+            (
+                7,
+                21,
+                5,
+                [Distrust(Flash), Refuse(Flash), Refuse(Flash)],
+                [Distrust(Flash), Refuse(Flash), Refuse(Flash)],
+            ),
+            (
+                8,
+                20,
+                6,
+                [Distrust(Flash), Refuse(Flash), Refuse(Flash)],
+                [Distrust(Flash), Refuse(Flash), Refuse(Flash)],
+            ),
+            (6, 20, 5, [Distrust(Store), Complete, Refuse(Store)], [Accept, Accept, Accept]),
+            (0, 0, 0, [Distrust(Store), Complete, Refuse(Store)], [Accept, Accept, Accept]),
+            // Both are.
+            (
+                6,
+                21,
+                5,
+                [Refuse(Flash), Refuse(Flash), Refuse(Flash)],
+                [Refuse(Flash), Refuse(Flash), Refuse(Flash)],
+            ),
+        ] {
+            for (accepts_older, verdicts) in [(false, verdicts), (true, accepting)] {
+                for (n, verdict) in verdicts.into_iter().enumerate() {
+                    let (whole, may_complete) = (n == 0, n == 1);
+                    let store = store(number, seen, known, whole);
+                    let flash_is_older = store.has_seen_more(end, generation);
+                    let circumstances =
+                        Circumstances { flash_is_older, accepts_older, may_complete };
+                    let judged = store.judge(&[noted], circumstances);
+                    assert_eq!(judged, verdict, "{store:?}, {circumstances:?}");
+                }
+            }
         }
-        for (seen, generation) in [(21, 5), (20, 6)] {
-            let (part, whole) =
-                (store(7, seen, generation, false), store(8, seen, generation, true));
-            assert_eq!(judge(part), Verdict::Refuse(Older::Flash));
-            assert_eq!(judge(whole), Verdict::Distrust(Older::Flash));
-        }
-        assert_eq!(judge(store(6, 20, 5, false)), Verdict::Refuse(Older::Store));
-        assert_eq!(judge(store(6, 20, 5, true)), Verdict::Distrust(Older::Store));
-        assert_eq!(judge(store(6, 21, 5, true)), Verdict::Refuse(Older::Flash), "both are");
+    }
+
+    #[test]
+    fn the_log_owes_nothing_to_a_store_that_is_released_and_not_older() {
+        let noted = Binding { stamp: 7, ..Binding::new(Volume(0), [1; 16], 1) };
+        let superblock = Superblock { bindings: vec![noted], ..Superblock::default() };
+        let released = |number| StoreStamp { released: true, ..store(number, 0, 0, true) };
+        assert!(released(7).is_released(&superblock) && released(8).is_released(&superblock));
+        assert!(!released(6).is_released(&superblock), "what it had later, the log has of it");
+        assert!(!store(7, 0, 0, true).is_released(&superblock));
+        let unknown = StoreStamp { volume: Volume(1), ..released(6) };
+        assert!(unknown.is_released(&superblock), "nothing is known of it");
     }
 }

@@ -74,8 +74,10 @@ pub enum Start {
         /// Volumes whose backing stores were changed without the log: their clean records are
         /// returned as tombstones, and never count again.
         changed: Vec<Volume>,
-        /// Whether seals stay as they are, because the caller is about to replace them.
-        sealed: bool,
+        /// Whether the caller drops all clean records and then replaces the seals, before it serves
+        /// anybody: until then the seals stay as they are, and a store that is an older copy of
+        /// itself is accepted. It stays an older copy.
+        drop_clean: bool,
         /// The stamps of those stores that keep one.
         stores: Vec<StoreStamp>,
         /// Bytes of each volume, by its number. Of a volume whose former size is [outdated by
@@ -91,7 +93,7 @@ impl Start {
     /// [`Start::Recover`] with stores that only this log has changed.
     pub const RECOVER: Start = Start::Recover {
         changed: Vec::new(),
-        sealed: false,
+        drop_clean: false,
         stores: Vec::new(),
         sizes: Vec::new(),
     };

@@ -129,7 +129,7 @@ fn a_store_that_others_wrote_costs_its_clean_records_for_good_and_no_dirty_one()
             &rig,
             Start::Recover {
                 changed: vec![Volume(1)],
-                sealed: false,
+                drop_clean: false,
                 stores: Vec::new(),
                 sizes: Vec::new(),
             },

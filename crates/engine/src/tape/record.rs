@@ -246,8 +246,8 @@ fn read_volume(input: &mut impl Read) -> io::Result<Volume> {
 fn write_open(open: &Open, out: &mut impl Write) -> io::Result<()> {
     let (uuid, bindings) = match open {
         Open::Format { uuid, bindings } => (uuid, bindings),
-        Open::Recover { changed, sealed, stores } => {
-            out.write_all(&[0, (*sealed).into()])?;
+        Open::Recover { changed, drop_clean, stores } => {
+            out.write_all(&[0, (*drop_clean).into()])?;
             out.write_all(&(changed.len() as u32).to_le_bytes())?;
             changed.iter().try_for_each(|&volume| write_volume(volume, out))?;
             out.write_all(&(stores.len() as u32).to_le_bytes())?;
@@ -267,12 +267,12 @@ fn write_open(open: &Open, out: &mut impl Write) -> io::Result<()> {
 
 fn read_open(input: &mut impl Read, index: u64) -> Result<Open, TapeError> {
     if read_u8(input)? == 0 {
-        let sealed = read_u8(input)? != 0;
+        let drop_clean = read_u8(input)? != 0;
         let changed = (0..read_u32(input)?).map(|_| read_volume(input));
         let changed = changed.collect::<io::Result<_>>()?;
         let stores = (0..read_u32(input)?).map(|_| read_store(input));
         let stores = stores.collect::<io::Result<_>>()?;
-        return Ok(Open::Recover { changed, sealed, stores });
+        return Ok(Open::Recover { changed, drop_clean, stores });
     }
     let uuid = read_array(input)?;
     let mut bindings = Vec::new();

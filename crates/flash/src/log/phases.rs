@@ -146,7 +146,9 @@ impl Log {
         if !report.damage.is_by_name() && self.options.on_damage == OnDamage::Refuse {
             return self.refuse(LogError::Damaged(report));
         }
-        if let Err(error) = judge(&r.how.stores, &self.superblock.contents, end, &mut report) {
+        let contents = &self.superblock.contents;
+        let judged = judge(&r.how.stores, contents, r.how.drop_clean, end, &mut report);
+        if let Err(error) = judged {
             return self.refuse(error);
         }
         r.how.changed.extend(report.outdated.iter().map(|o| o.0));
