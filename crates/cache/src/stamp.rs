@@ -132,7 +132,7 @@ impl Stamps {
         for &(volume, number) in numbers {
             let this = VolumeSet::only(volume);
             let pending =
-                self.pending[volume].take().expect("no stamp of the volume was requested");
+                self.pending[volume].take().expect("no stamp was requested for the volume");
             let releases = self.releasing & this;
             releasing |= releases;
             self.under_way &= !this;

@@ -167,7 +167,7 @@ impl Engine {
         if dropped.is_empty() {
             return Ok(());
         }
-        let what = "dropping the cached data of stores that other programs may have changed";
+        let what = "dropping cached data for stores that other programs may have changed";
         self.seal(dropped.iter().map(|v| void(v.volume)).collect()).map_err(failed(what))?;
         // Until clients continue, nothing of them is cached that could be out of date.
         dropped.iter().for_each(|v| notes[v.volume] = None);

@@ -12,11 +12,11 @@ pub struct Binding {
     pub uuid: [u8; 16],
     /// The backing store's generation when the log was formatted.
     pub generation: u64,
-    /// Clean records of batches up to this one do not count: the backing store was changed without
-    /// the log, or was given away.
+    /// Clean records of batches up to and including this one do not count: the backing store was
+    /// changed without the log, or was given away.
     pub distrusted: BatchSequence,
-    /// Records of batches up to this one do not count, dirty or not: the log failed, and the
-    /// backing store has been used without it since.
+    /// Records of batches up to and including this one do not count, dirty or not: the log failed,
+    /// and the backing store has been used without it since.
     pub voided: BatchSequence,
     /// The fingerprint of the backing store when the log was last sealed, in the caller's format;
     /// all zeroes while it may be written.

@@ -114,9 +114,9 @@ pub(crate) struct Recovery {
     /// Volumes whose store is an older copy that may be completed, and the newest batch that each
     /// has.
     incomplete: Vec<(Volume, BatchSequence)>,
-    /// By volume: clean records of batches up to this one do not count.
+    /// By volume: clean records of batches up to and including this one do not count.
     distrusted: Vec<BatchSequence>,
-    /// By volume: no records of batches up to this one count.
+    /// By volume: no records of batches up to and including this one count.
     pub voided: Vec<BatchSequence>,
     pub step: Step,
     pub superblock: Superblock,

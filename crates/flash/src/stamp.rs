@@ -35,9 +35,9 @@ use forebay_block::Volume;
 /// The contents of a store's newest stamp; zeroes for none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stamp {
-    /// All dirty records of batches up to this one are on the store.
+    /// All dirty records of batches up to and including this one are on the store.
     pub complete: BatchSequence,
-    /// Batches up to this one were durable in the log.
+    /// Batches up to and including this one were durable in the log.
     pub seen: BatchSequence,
     /// The log's superblock of this generation was durable.
     pub generation: SuperblockGeneration,

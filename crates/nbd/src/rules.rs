@@ -62,7 +62,7 @@ impl Refusal {
             Refusal::NotOffered => "the export does not offer this command",
             Refusal::BadFlag => "a flag that this command does not accept here",
             Refusal::ReadOnly => "the export is read-only",
-            Refusal::FlushRange => "a flush has no offset and no length",
+            Refusal::FlushRange => "a flush must not have an offset or a length",
             Refusal::Empty => "the length is zero",
             Refusal::BeyondEnd => "the range ends past the end of the export",
             Refusal::Unaligned => "not aligned to the minimum block size",

@@ -200,7 +200,7 @@ enum Damage {
         /// The reason.
         message: String,
     },
-    /// Batches of records are lost; which blocks they held is unknown.
+    /// Batches of records are lost; it is unknown which blocks they held.
     Batches {
         /// The first lost batch.
         first: u64,
@@ -242,7 +242,7 @@ impl std::fmt::Display for Damage {
         match self {
             Damage::Failure { message } => f.write_str(message),
             Damage::Batches { first, last } => {
-                write!(f, "batches {first} to {last} are lost; which blocks they held is unknown")
+                write!(f, "batches {first} to {last} are lost (blocks unknown)")
             }
             Damage::Block { volume, block, page, state } => {
                 let state = match state {
@@ -290,7 +290,8 @@ fn summary(errors: &[Damage]) -> String {
         }
     }
     if batches > 0 {
-        parts.push(format!("{} batches lost; which blocks they held is unknown", count(batches)));
+        let what = if batches == 1 { "batch" } else { "batches" };
+        parts.push(format!("{} {what} lost (blocks unknown)", count(batches)));
     }
     if misplaced > 0 {
         parts.push(format!("{} misplaced pages", count(misplaced)));

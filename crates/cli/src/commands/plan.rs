@@ -150,9 +150,9 @@ pub struct Args {
     /// per day
     #[arg(long)]
     pub pareto: bool,
-    /// Instead of planning, study each trace alone with N budgets up to the price of DRAM for all
-    /// data. The study shows which cache shape wins, how much it gains, and how close Cydonia's
-    /// plan is to the best one
+    /// Instead of planning, study each trace separately under N budgets, up to the price of enough
+    /// DRAM for all its data. The study shows which cache shape wins, how much it gains, and how
+    /// close Cydonia's plan is to the best one
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "50", value_parser = clap::value_parser!(u64).range(1..=1000))]
     #[arg(conflicts_with_all = ["budget", "have", "policy", "method", "evaluate", "sweep", "pareto"])]

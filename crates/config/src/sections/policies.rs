@@ -79,7 +79,7 @@ section! {
     pub struct Admission {
         /// The admission policy.
         policy: AdmissionPolicy = "always";
-        /// Whether the policy also decides about dirty blocks.
+        /// Whether the policy also applies to dirty blocks.
         written: Written = "ask";
         /// Under `nhit`, the number of accesses that a block needs to enter; under `adaptive`, the maximum of
         /// this number: 1 to 255. Unset means 2, or 16 under `adaptive`.
@@ -171,7 +171,7 @@ choice! {
     pub enum Written: "rule for written blocks" {
         /// Dirty blocks enter if the policy admits them.
         Ask = "ask",
-        /// All dirty blocks enter: the policy decides only about clean blocks. With the policy `random` and a
+        /// All dirty blocks enter: the policy applies only to clean blocks. With the policy `random` and a
         /// probability of 0, flash caches only writes.
         Enter = "enter",
         /// No dirty block enters if it can go to the backing store. With the policy `always`, flash caches

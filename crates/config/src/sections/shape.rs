@@ -40,11 +40,11 @@ section! {
         /// Number of operations that run at the same time; further operations wait. For a device that seeks,
         /// set the number of its disks. Unset means the device's value, or 1 without a `device`.
         parallelism: Option<u32> = unset;
-        /// Time of a seek over the whole disk. A shorter seek takes time in proportion to the square root of
-        /// its distance. 0 means no seeks. Unset means the device's value, or 0 without a `device`.
+        /// Duration of a seek over the whole disk. A shorter seek takes time in proportion to the square root
+        /// of its distance. 0 means no seeks. Unset means the device's value, or 0 without a `device`.
         seek_max: Option<TimeSpan> = unset;
-        /// Time of one rotation. An operation that is not sequential waits half a rotation on average. 0
-        /// means no rotation. Unset means the device's value, or 0 without a `device`.
+        /// Duration of one rotation. An operation that is not sequential waits half a rotation on average.
+        /// 0 means no rotation. Unset means the device's value, or 0 without a `device`.
         rotation: Option<TimeSpan> = unset;
         /// Seed for the random numbers of the distribution.
         seed: u64 = 0;

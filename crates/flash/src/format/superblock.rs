@@ -17,7 +17,7 @@
 //! | 88 | 8 | tail: sequence of the oldest region that counts |
 //! | 96 | 8 | sequence of the tail region's first batch |
 //! | 104 | 8 | highest batch sequence known to be durable |
-//! | 112 | 8 | `clean_before`: records of batches up to this one are clean |
+//! | 112 | 8 | `clean_before`: records of batches up to and including this one are clean |
 //! | 120 | 2 | number of epochs |
 //! | 122 | 2 | number of active extents |
 //! | 124 | 2 | number of bound volumes |
@@ -97,7 +97,7 @@ pub struct Superblock {
     pub tail_batch: BatchSequence,
     /// Highest batch sequence known to be durable.
     pub synced: BatchSequence,
-    /// Records of batches up to this one are clean.
+    /// Records of batches up to and including this one are clean.
     pub clean_before: BatchSequence,
     /// Which epoch wrote which batches.
     pub epochs: Vec<EpochStart>,

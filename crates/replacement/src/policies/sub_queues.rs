@@ -21,7 +21,7 @@ pub(super) const SUB_QUEUES: Parameter = Parameter {
     default: 10,
     min: 1,
     max: 100,
-    meaning: "number of parts into which the queue is divided; more parts make positions finer but accesses slower",
+    meaning: "number of parts into which the queue is divided; with more parts, positions are finer-grained, but each request takes longer",
 };
 pub(super) const MIN_POSITION: Parameter = Parameter {
     name: "min_position_percent",

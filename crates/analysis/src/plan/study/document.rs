@@ -25,7 +25,7 @@ pub struct Document {
 /// What is said of one trace.
 #[derive(Serialize, Deserialize, Debug, JsonSchema)]
 pub struct OfTrace {
-    /// Name of the trace's file, without the extension.
+    /// Name of the trace file, without the extension.
     pub trace: String,
     /// Requests in the trace.
     pub requests: u64,
@@ -84,7 +84,7 @@ pub type Row = (Case, StudyPoint);
 /// What a row says in front of the point.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub struct Case {
-    /// Name of the trace's file, without the extension.
+    /// Name of the trace file, without the extension.
     pub trace: String,
     /// The write policy.
     pub policy: String,

@@ -12,9 +12,9 @@ use crate::error::CliError;
 /// Arguments of `forebay trace synth`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-SPEC is a TOML file, or a line of the form PATTERN:KEY=VALUE,... PATTERN is zipf, zoned, uniform \
-or sequential. `+` mixes several patterns; ` then ` starts another phase. The same seed gives \
-the same trace. docs/trace-formats.md lists all keys.
+SPEC is a TOML file, or a line of the form PATTERN:KEY=VALUE,... where PATTERN is zipf, zoned, \
+uniform or sequential. `+` mixes several patterns; ` then ` starts another phase. The same seed \
+gives the same trace. docs/trace-formats.md lists all keys.
 
 Example:
   $ forebay trace synth 'zipf:blocks=64Ki,requests=100k,write=0.3' -o z.parquet
