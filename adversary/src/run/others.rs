@@ -77,7 +77,7 @@ impl Runner<'_> {
         self.seen.stats.add("stores used by others after a failed sync that was mended", mended);
         let before = (self.stores(), self.oracles.clone());
         // What was destaged in a run that leaves something dirty may be taken for dirty again.
-        let certain = destaged || !writes_back;
+        let certain = dirty.iter().all(|dirty| !dirty) || !writes_back;
         for v in 0..volumes {
             if self.choices.choose(2) == 0 {
                 continue;

@@ -160,7 +160,7 @@ impl Stop {
             Some(log) if may_mark && !without_flash => {
                 world.state = CacheState::Closing;
                 let clean = world.volumes.dirty_blocks == 0;
-                if self.target == StopTarget::Stores && self.result.is_ok() && clean {
+                if self.result.is_ok() && clean {
                     // The stores are the whole truth: no record may be destaged again
                     // at the next start. The stop continues when that is durable.
                     log.clean_before_now(Ticket::Stop.encode());

@@ -54,7 +54,11 @@ fn unsynced() -> Run {
 }
 
 fn stopped(run: &mut Run) -> Notice {
-    run.cache.stop(StopTarget::Stores);
+    stopped_with(run, StopTarget::Stores)
+}
+
+fn stopped_with(run: &mut Run, target: StopTarget) -> Notice {
+    run.cache.stop(target);
     run.settle();
     run.notices().pop().expect("the cache has stopped")
 }
@@ -84,6 +88,17 @@ fn a_store_that_a_stop_calls_whole_is_free_to_be_changed_by_others() {
         assert_eq!(stopped(&mut run), Notice::Stopped(Ok(StoresLeft::Whole)));
         let started = start_of_changed(run);
         assert!(matches!(started, Notice::Ready(Some(_))), "{started:?}");
+    }
+}
+
+#[test]
+fn a_stop_that_keeps_dirty_data_and_finds_none_leaves_the_store_whole() {
+    for mut run in [used(), mended()] {
+        let dirty = run.cache.dirty_blocks() > 0;
+        let left = if dirty { StoresLeft::Behind } else { StoresLeft::Whole };
+        assert_eq!(stopped_with(&mut run, StopTarget::Flash), Notice::Stopped(Ok(left)));
+        let started = start_of_changed(run);
+        assert_eq!(matches!(started, Notice::Ready(Some(_))), !dirty, "{started:?}");
     }
 }
 

@@ -203,6 +203,25 @@ fn a_store_that_was_written_again_after_a_failed_sync_can_be_used_by_others_afte
 }
 
 #[test]
+fn a_store_can_be_used_by_others_after_a_stop_that_had_nothing_to_keep() {
+    for (layout, block) in LAYOUTS.into_iter().flat_map(|layout| [(layout, 0), (layout, 500)]) {
+        let bench = Bench::new(layout, "write-back");
+        let engine = bench.open();
+        fill(&engine, 2);
+        engine.destage(|_| {}).unwrap();
+        engine.stop(StopMode::Keep, |_| {}).unwrap();
+        if layout != "none" {
+            assert!(!inspect_backing(&bench.path("store")).unwrap().dirty, "{layout}");
+        }
+        bench.tamper(block, 3, true);
+        let (engine, changed) = bench.reopen();
+        assert_eq!(changed, block == 0, "{layout}");
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+        assert_eq!(bench.stored(block), 3, "{layout}: others' data was overwritten");
+    }
+}
+
+#[test]
 fn without_a_header_a_store_is_the_file_it_was_and_not_a_copy_of_it() {
     for stop in [StopMode::Keep, StopMode::Destage] {
         let bench = Bench::new("none", "write-back");
