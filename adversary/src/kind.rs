@@ -171,6 +171,16 @@ pub fn syncs() -> [Kind; 2] {
     [kind("through-syncs", true, Some(false), plan), slots("through-slots-syncs", false, plan)]
 }
 
+/// Cuts, kills and stops, stores whose syncs fail now and then, and others who use what a stop calls complete.
+pub fn syncs_others() -> [Kind; 2] {
+    let faults = FaultRates::NONE.with(Fault::SyncFailure, 6);
+    let plan = Plan { backing_faults: faults, errors_allowed: true, others: true, ..Plan::CUTS };
+    [
+        kind("back-syncs-others", true, Some(true), plan),
+        slots("back-slots-syncs-others", true, plan),
+    ]
+}
+
 /// Cuts, kills and stops, and stores that are late: others do many operations for each of theirs.
 pub fn late() -> [Kind; 3] {
     let plan = Plan { late: true, steps: 300, ..Plan::CUTS };
@@ -252,6 +262,7 @@ pub fn all() -> impl Iterator<Item = Kind> {
         .chain(media())
         .chain(outages())
         .chain(syncs())
+        .chain(syncs_others())
         .chain(late())
         .chain(full_flash())
         .chain(flash_gone())

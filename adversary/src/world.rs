@@ -428,7 +428,7 @@ impl World {
     /// The result of a stop, once it has come.
     pub fn stopped(&mut self) -> Option<Outcome> {
         self.heard(|notice| match notice {
-            Notice::Stopped(result) => Some(*result),
+            Notice::Stopped(result) => Some(result.map(drop)),
             _ => None,
         })
     }

@@ -52,6 +52,8 @@ const SEEDS: [(&str, u64); 61] = [
     ("switch-outages", 220),
     ("through-syncs", 150),
     ("through-slots-syncs", 100),
+    ("back-syncs-others", 220),
+    ("back-slots-syncs-others", 150),
     ("back-late", 120),
     ("back-slots-late", 150),
     ("back-slots-late-errors", 100),

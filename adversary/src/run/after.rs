@@ -306,7 +306,7 @@ impl Runner<'_> {
             self.note_older(self.plan.errors_allowed)?;
         }
         if self.plan.others && !last && result.is_ok() {
-            self.leave_to_others(destage)?;
+            self.leave_to_others(destage, tainted)?;
         } else if !last {
             // A clean stop is a kill that loses nothing; then the power may go as well.
             let cut = self.choices.choose(2) == 0 || tainted;

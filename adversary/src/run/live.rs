@@ -108,7 +108,8 @@ impl Runner<'_> {
         if self.plan.older {
             self.step_older()?;
         }
-        if self.plan.others && self.choices.one_in(40) {
+        // (A quiesce fails after a failed sync.)
+        if self.plan.others && !self.plan.errors_allowed && self.choices.one_in(40) {
             self.forget_question();
             return self.quiet();
         }

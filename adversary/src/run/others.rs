@@ -52,8 +52,9 @@ impl Default for Others {
 }
 
 impl Runner<'_> {
-    /// After a stop that went well: the stores are noted, and others may use them.
-    pub(super) fn leave_to_others(&mut self, destaged: bool) -> Result<(), String> {
+    /// After a stop that went well: the stores are noted, and others may use them. `tainted`: a sync failed, so devices
+    /// lose their power first.
+    pub(super) fn leave_to_others(&mut self, destaged: bool, tainted: bool) -> Result<(), String> {
         let volumes = self.oracles.len();
         let writes_back = self.world.cache.config().write_policy.write_back;
         let dirty: Vec<bool> = (0..volumes as u32)
@@ -63,7 +64,7 @@ impl Runner<'_> {
             dirty.iter().map(|dirty| !dirty && destaged && self.choices.choose(4) == 3).collect();
         let patience = self.choices_of_a_cut();
         let noted = self.note(&released, patience)?;
-        match self.choices.choose(2) {
+        match self.choices.choose(2) * u64::from(!tainted) {
             0 => self.world.power_cut(CutStyle::Any, &mut self.choices),
             _ => self.world.reboot(self.scenario.config.clone()),
         }
@@ -72,9 +73,11 @@ impl Runner<'_> {
             return Ok(());
         }
         self.seen.stats.add("stores used by others between runs", 1);
+        let mended = u64::from(tainted && destaged);
+        self.seen.stats.add("stores used by others after a failed sync that was mended", mended);
         let before = (self.stores(), self.oracles.clone());
         // What was destaged in a run that leaves something dirty may be taken for dirty again.
-        let certain = destaged || !writes_back;
+        let certain = dirty.iter().all(|dirty| !dirty) || !writes_back;
         for v in 0..volumes {
             if self.choices.choose(2) == 0 {
                 continue;

@@ -426,7 +426,9 @@ impl Cache {
             CacheState::Ready => {
                 self.is_quiet() && self.dirty_blocks() == 0 && !self.world.appends_dirty()
             }
-            CacheState::Stopped => !self.sealer.is_under_way(),
+            CacheState::Stopped => {
+                self.stop.is_in_order(&self.world) && !self.sealer.is_under_way()
+            }
             _ => false,
         };
         if !takes {

@@ -58,5 +58,5 @@ pub use notice::{Notice, Open};
 pub use place::Relation;
 pub use policy::{Acknowledge, Partial, WritePolicy};
 pub use stats::{CacheStats, Hits, VolumeStats};
-pub use stop::StopTarget;
+pub use stop::{StopTarget, StoresLeft};
 pub use stores::PROBE_PERIOD;

@@ -1,11 +1,12 @@
 //! How a cache is started ([`Open`]), and its messages to the driver ([`Notice`]).
 
 use forebay_block::Volume;
-use forebay_effect::Outcome;
+use forebay_effect::{IoError, Outcome};
 use forebay_flash::{Binding, LogError, RecoveryReport, Stamp, StoreStamp};
 
 #[cfg(doc)]
 use crate::cache::Cache;
+use crate::stop::StoresLeft;
 
 /// A message to the driver. [`Notice::Stamp`] is an order that it must carry out and answer; the others tell it, and
 /// thus the operator, what has happened.
@@ -34,9 +35,9 @@ pub enum Notice {
         /// records for these volumes counts, whatever a later start finds there.
         release: bool,
     },
-    /// The cache has stopped. An error means that dirty data is still only on flash, that the clean
-    /// mark could not be written, or that data only in memory could not be saved.
-    Stopped(Outcome),
+    /// The cache has stopped. An error means that data that was to be destaged is still only on flash, that the
+    /// clean mark could not be written or must not be, or that data only in memory could not be saved.
+    Stopped(Result<StoresLeft, IoError>),
 }
 
 /// How the flash tier is opened.

@@ -126,7 +126,11 @@ impl Sealer {
     /// The work in the background has ended: the log marks its records clean.
     fn mark(&mut self, world: &mut World) {
         let sealing = self.sealing.as_mut().expect("a seal is in progress");
+        let may_mark = world.volumes.may_be_declared_clean();
         sealing.stage = match &mut world.log {
+            Some(_) if world.state == CacheState::Ready && !may_mark => {
+                return self.end(world, Err(IoError::Device));
+            }
             Some(log) if world.state == CacheState::Ready => {
                 world.holds.cleanings = true;
                 log.clean_before_now(Ticket::Seal.encode());

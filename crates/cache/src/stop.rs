@@ -1,7 +1,7 @@
 //! A stop: requests in flight end; dirty blocks in DRAM go to flash and, if requested, from there
 //! to the backing stores. Then the log writes its clean mark, and nothing is cleaned any more.
 
-use forebay_effect::Outcome;
+use forebay_effect::{IoError, Outcome};
 
 use crate::cleaner::Cleaner;
 use crate::destage::Destages;
@@ -19,6 +19,15 @@ pub enum StopTarget {
     Flash,
     /// On the backing stores, which are complete then.
     Stores,
+}
+
+/// How a stop without an error leaves the backing stores. It decides what their headers say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StoresLeft {
+    /// They have all data, and no later start takes a record for newer: others may use them.
+    Whole,
+    /// Dirty data is on flash.
+    Behind,
 }
 
 /// See the module. [`CacheState`] has the progress.
@@ -66,6 +75,11 @@ impl Stop {
     /// are there as can be.
     pub fn flushed(&self) -> Option<Outcome> {
         self.flushed
+    }
+
+    /// Whether the cache has stopped without an error, so that the log may take a note.
+    pub fn is_in_order(&self, world: &World) -> bool {
+        world.state == CacheState::Stopped && self.result.is_ok()
     }
 
     /// Its destage has ended.
@@ -121,7 +135,11 @@ impl Stop {
                     return false;
                 }
                 world.state = CacheState::Stopped;
-                world.notices.push(Notice::Stopped(self.result));
+                let left = match world.volumes.dirty_blocks {
+                    0 => StoresLeft::Whole,
+                    _ => StoresLeft::Behind,
+                };
+                world.notices.push(Notice::Stopped(self.result.map(|()| left)));
                 true
             }
             _ => false,
@@ -130,17 +148,19 @@ impl Stop {
 
     /// The destage has ended as far as possible: the log stops.
     fn close(&mut self, world: &mut World) {
-        // After a failed sync, a store may have lost writes. Clean records of them must not be trusted at the next
-        // start, so the log is left as after a crash.
-        let lost = world.volumes.sync_failures > 0;
+        let may_mark = world.volumes.may_be_declared_clean();
+        if !may_mark {
+            // The log is left as after a crash, and no header may say otherwise.
+            self.result = self.result.and(Err(IoError::Device));
+        }
         // If all volumes are without flash, the records of the failed log are void already.
         let without_flash = world.flash.all_without();
         world.flash.close();
         match &mut world.log {
-            Some(log) if !lost && !without_flash => {
+            Some(log) if may_mark && !without_flash => {
                 world.state = CacheState::Closing;
-                let clean = world.volumes.iter().all(|(_, v)| v.stats.dirty_blocks == 0);
-                if self.target == StopTarget::Stores && self.result.is_ok() && clean {
+                let clean = world.volumes.dirty_blocks == 0;
+                if self.result.is_ok() && clean {
                     // The stores are the whole truth: no record may be destaged again
                     // at the next start. The stop continues when that is durable.
                     log.clean_before_now(Ticket::Stop.encode());

@@ -148,8 +148,7 @@ impl Switch {
                 let dirty = world.volumes.dirty_blocks > 0 || world.appends_dirty();
                 match (result, &mut world.log) {
                     (Err(e), _) => self.end(world, Err(e)),
-                    // A sync proves nothing once one before it has failed.
-                    _ if world.volumes.sync_failures > 0 || dirty => {
+                    _ if dirty || !world.volumes.may_be_declared_clean() => {
                         self.end(world, Err(IoError::Device));
                     }
                     (Ok(()), None) => self.end(world, Ok(())),

@@ -178,6 +178,15 @@ impl Volumes {
         self.list[volume].end_sync(result, &mut self.sync_failures)
     }
 
+    /// Whether the log may be declared clean once nothing is dirty. A stop, a seal and a change of policy ask this.
+    ///
+    /// A record whose sync failed stays dirty until it was written again and synced, so a failed sync leaves no clean
+    /// record that the store may have lost. Direct writes are on the store only: no sync after a failed one
+    /// makes them durable, and what was read back since must not be trusted at the next start.
+    pub fn may_be_declared_clean(&self) -> bool {
+        !self.iter().any(|(_, volume)| volume.sync_failed() && volume.owes_sync())
+    }
+
     /// The volumes whose sync has failed since the count of failures was `count`.
     pub fn failed_since(&self, count: u64) -> VolumeSet {
         self.iter().filter(|(_, v)| v.sync_failed_since(count)).map(|(volume, _)| volume).collect()

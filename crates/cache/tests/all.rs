@@ -7,6 +7,7 @@ mod bypass;
 mod contract;
 mod driver;
 mod examples;
+mod failed_syncs;
 mod positions;
 mod published;
 mod reinsertion;

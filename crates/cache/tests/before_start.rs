@@ -3,7 +3,7 @@
 use crate::driver::*;
 use forebay_block::{Flags, Op, Volume};
 use forebay_cache::{
-    Acknowledge, Cache, CacheConfig, Notice, StopTarget, VolumeConfig, WritePolicy,
+    Acknowledge, Cache, CacheConfig, Notice, StopTarget, StoresLeft, VolumeConfig, WritePolicy,
 };
 
 #[test]
@@ -24,7 +24,7 @@ fn a_stop_of_a_cache_that_was_never_started_succeeds_without_accessing_a_device(
             cache.stop(target);
             assert_eq!(cache.poll_effect(&mut Vec::new()), None);
             let notices: Vec<Notice> = std::iter::from_fn(|| cache.poll_notice()).collect();
-            assert_eq!(notices, [Notice::Stopped(Ok(()))]);
+            assert_eq!(notices, [Notice::Stopped(Ok(StoresLeft::Whole))]);
         }
     }
 }

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 
 use crate::driver::*;
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
-use forebay_cache::{Acknowledge, CacheConfig, FlashConfig, StopTarget, WritePolicy};
+use forebay_cache::{
+    Acknowledge, CacheConfig, FlashConfig, Notice, StopTarget, StoresLeft, WritePolicy,
+};
 use forebay_effect::{Effect, IoError, Place, RequestId, Token};
 
 #[test]
@@ -498,7 +500,8 @@ fn a_stop_keeps_dirty_data_on_flash_or_brings_it_home_as_told() {
         assert_eq!(written, destage);
         assert_eq!(d.cache.dirty_blocks(), u64::from(!destage));
         let stopped = std::iter::from_fn(|| d.cache.poll_notice()).last();
-        assert_eq!(stopped, Some(forebay_cache::Notice::Stopped(Ok(()))));
+        let left = if destage { StoresLeft::Whole } else { StoresLeft::Behind };
+        assert_eq!(stopped, Some(Notice::Stopped(Ok(left))));
     }
 }
 

@@ -1,45 +1,66 @@
 //! A flash tier that was formatted with another geometry than the cache is built for.
 
-use crate::driver::{BLOCK, with_flash};
+use crate::driver::{BLOCK, is_sync, with_flash};
 use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_cache::{
-    Acknowledge, Cache, CacheConfig, Notice, Open, StopTarget, VolumeConfig, WritePolicy,
+    Acknowledge, Cache, CacheConfig, Notice, Open, StopTarget, StoresLeft, VolumeConfig,
+    WritePolicy,
 };
-use forebay_effect::{Device, Effect, Place, RequestId, Segment};
+use forebay_effect::{Device, Effect, IoError, Place, RequestId, Segment};
 use forebay_flash::{Geometry, LogError};
 
 /// A cache whose devices complete everything at once; of the data it keeps what the log writes of
 /// its own.
-struct Run {
-    cache: Cache,
-    flash: Vec<u8>,
+pub struct Run {
+    pub cache: Cache,
+    pub flash: Vec<u8>,
+    now: Nanos,
     /// Writes to flash.
     writes: u64,
+    /// Syncs of the backing store that will fail.
+    pub sync_failures: u32,
 }
 
 impl Run {
-    fn start(geometry: Geometry, flash: Vec<u8>, open: Open) -> Run {
+    pub fn start(geometry: Geometry, flash: Vec<u8>, open: Open) -> Run {
         let mut config = with_flash(WritePolicy::WRITE_BACK, Acknowledge::Flash);
         config.flash.as_mut().expect("a tier with flash").geometry = geometry;
         let mut cache = Cache::new(CacheConfig { shards: 1, ..config });
         cache.attach(VolumeConfig::new(64 * BLOCK));
         cache.start(Nanos(0), open);
-        let mut run = Run { cache, flash, writes: 0 };
+        let mut run = Run { cache, flash, now: Nanos(0), writes: 0, sync_failures: 0 };
         run.settle();
         run
     }
 
-    fn write(&mut self, block: u64) {
-        let write = Request::new(Nanos(0), Volume(0), Op::Write, block * BLOCK, BLOCK);
-        self.cache.handle_request(RequestId(block), write);
+    pub fn write(&mut self, block: u64) {
+        self.request(Op::Write, block * BLOCK, BLOCK);
+    }
+
+    pub fn request(&mut self, op: Op, offset: u64, length: u64) {
+        let request = Request::new(self.now, Volume(0), op, offset, length);
+        self.cache.handle_request(RequestId(offset / BLOCK), request);
         self.settle();
     }
 
-    fn settle(&mut self) {
+    /// Settles, and lets time pass until nothing waits for it.
+    pub fn wait(&mut self) {
+        self.settle();
+        while let Some(at) = self.cache.poll_timeout() {
+            self.now = at;
+            self.cache.handle_timeout(at);
+            self.settle();
+        }
+    }
+
+    pub fn settle(&mut self) {
         let mut segments = Vec::new();
         while let Some(effect) = self.cache.poll_effect(&mut segments) {
             match effect {
-                Effect::Checksum { token, .. } => self.cache.handle_checksum(token, 0),
+                Effect::Checksum { token, seed } => {
+                    let length = segments.iter().map(|segment| segment.length).sum();
+                    self.cache.handle_checksum(token, crc32c_of_zeroes(seed, length));
+                }
                 Effect::Read { device: Device::Flash, offset, .. } => {
                     self.transfer(&segments, offset, true);
                 }
@@ -50,7 +71,10 @@ impl Run {
                 _ => {}
             }
             if let Some(token) = effect.token().filter(|_| effect.is_device()) {
-                self.cache.handle_completion(Nanos(0), token, Ok(()));
+                let fails = is_sync(&effect) && self.sync_failures > 0;
+                self.sync_failures -= u32::from(fails);
+                let result = if fails { Err(IoError::Device) } else { Ok(()) };
+                self.cache.handle_completion(self.now, token, result);
             }
         }
     }
@@ -71,9 +95,14 @@ impl Run {
         }
     }
 
-    fn notices(&mut self) -> Vec<Notice> {
+    pub fn notices(&mut self) -> Vec<Notice> {
         std::iter::from_fn(|| self.cache.poll_notice()).collect()
     }
+}
+
+/// The CRC-32C of what clients write, all of it zeroes here, appended to `seed`.
+fn crc32c_of_zeroes(seed: u32, length: u32) -> u32 {
+    !(0..8 * length).fold(!seed, |crc, _| crc >> 1 ^ 0x82F6_3B78 & (crc & 1).wrapping_neg())
 }
 
 /// A tier of twelve regions after a clean stop: the first five hold dirty records.
@@ -88,7 +117,7 @@ fn formatted() -> (Geometry, Vec<u8>) {
     }
     run.cache.stop(StopTarget::Flash);
     run.settle();
-    assert_eq!(run.notices().pop(), Some(Notice::Stopped(Ok(()))));
+    assert_eq!(run.notices().pop(), Some(Notice::Stopped(Ok(StoresLeft::Behind))));
     let log = run.cache.log_stats().expect("a log");
     assert_eq!((log.regions_total, log.regions_free), (12, 7), "{log:?}");
     (geometry, run.flash)

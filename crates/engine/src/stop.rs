@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_cache::Notice;
-use forebay_effect::Outcome;
+use forebay_cache::{Notice, StoresLeft};
+use forebay_effect::IoError;
 
 use crate::engine::{Engine, StoreState};
 use crate::error::EngineError;
@@ -116,8 +116,8 @@ impl Engine {
         let stopped = stopped.filter(|result| result.is_ok() || !self.stores.are_given_up());
         let mut noted = match stopped {
             // The notes of the quiesce still stand. New ones would cover up what others have written.
-            Some(Ok(())) if unresumed.is_some() && mode != StopMode::Release => Ok(()),
-            Some(Ok(())) => self.note_stop(mode),
+            Some(Ok(_)) if unresumed.is_some() && mode != StopMode::Release => Ok(()),
+            Some(Ok(left)) => self.note_stop(mode, left),
             None if mode == StopMode::Release => {
                 Err(EngineError::Unsealed("the stop was cut short".to_owned()))
             }
@@ -131,6 +131,7 @@ impl Engine {
         let core = self.shared.lock();
         let dirty = core.cache().dirty_blocks();
         // Of a stop that is cut short, the flush to flash decides whether it failed.
+        let stopped = stopped.map(|stopped| stopped.map(drop));
         let result = stopped.or(core.cache().flushed()).unwrap_or(Ok(()));
         drop(core);
         let taped = self.end().map_or(Ok(()), Recorder::finish);
@@ -160,7 +161,10 @@ impl Engine {
     }
 
     /// Waits until the machine has stopped; `None` if `progress` has cut this short.
-    fn wait_stopped(&self, mut progress: impl FnMut(u64) -> ControlFlow<()>) -> Option<Outcome> {
+    fn wait_stopped(
+        &self,
+        mut progress: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> Option<Result<StoresLeft, IoError>> {
         let stopped = self.shared.wait_notice(
             |notice| match notice {
                 Notice::Stopped(result) => Some(*result),
@@ -177,7 +181,7 @@ impl Engine {
 
     /// Notes how the stores are left, once nothing writes to them any more. A write after its
     /// fingerprint was taken would look as if others had written to the store.
-    fn note_stop(&self, mode: StopMode) -> Result<(), EngineError> {
+    fn note_stop(&self, mode: StopMode, left: StoresLeft) -> Result<(), EngineError> {
         let until = Instant::now() + IDLE_WAIT_MAX;
         // The machine begins no write to a store after its stop.
         if self.shared.wait_for_rest(Rest::Idle, |_| Instant::now() < until).is_none() {
@@ -189,10 +193,10 @@ impl Engine {
                 StopMode::Keep | StopMode::Destage => Ok(()),
             };
         }
-        let left = match mode {
-            _ if self.shared.lock().cache().dirty_blocks() > 0 => StoreState::Dirty,
-            StopMode::Release => StoreState::Released,
-            _ => StoreState::Whole,
+        let left = match (left, mode) {
+            (StoresLeft::Behind, _) => StoreState::Dirty,
+            (StoresLeft::Whole, StopMode::Release) => StoreState::Released,
+            (StoresLeft::Whole, StopMode::Keep | StopMode::Destage) => StoreState::Whole,
         };
         self.note_stores(left).map(drop).map_err(|error| EngineError::Unsealed(error.to_string()))
     }

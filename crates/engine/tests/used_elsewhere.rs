@@ -5,10 +5,15 @@ use std::fs::File;
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use forebay_block::{Flags, Op, Volume};
 use forebay_config::Config;
+use forebay_device::{DeviceError, Verb};
+use forebay_effect::Device;
+use forebay_engine::watch::{Operation, Part, Watch};
 use forebay_engine::{
     Engine, EngineError, EngineNotice, EngineOptions, Reported, StopMode, Submission,
     inspect_backing, is_as_left, release_backing,
@@ -56,6 +61,13 @@ impl Bench {
         Config::from_toml(&text).unwrap()
     }
 
+    /// Opens with a store whose next sync fails, once that is asked for.
+    fn open_to_fail_once(&self) -> (Engine, Arc<FailOnce>) {
+        let fail = Arc::new(FailOnce::default());
+        let options = EngineOptions { watch: Some(fail.clone()), ..EngineOptions::default() };
+        (Engine::open(&self.config(), options).unwrap(), fail)
+    }
+
     fn try_open(&self) -> Result<Engine, EngineError> {
         Engine::open(&self.config(), EngineOptions::default())
     }
@@ -71,6 +83,15 @@ impl Bench {
         (engine, changed)
     }
 
+    /// The first byte of a block of the store.
+    fn stored(&self, block: u64) -> u8 {
+        let start = if self.layout == "offset" { 1 << 20 } else { 0 };
+        let mut byte = [0];
+        let file = File::open(self.path("store")).unwrap();
+        file.read_exact_at(&mut byte, start + block * BLOCK).unwrap();
+        byte[0]
+    }
+
     /// Writes to the store, past the cache; then the file is as old as it was, if `secretly`.
     fn tamper(&self, block: u64, byte: u8, secretly: bool) {
         let file = File::options().read(true).write(true).open(self.path("store")).unwrap();
@@ -81,6 +102,21 @@ impl Bench {
             file.set_modified(modified).unwrap();
         }
     }
+}
+
+/// Fails one sync of the data of a store after it was switched on, and switches itself off.
+#[derive(Debug, Default)]
+struct FailOnce(AtomicBool);
+
+impl Watch for FailOnce {
+    fn begin(&self, operation: Operation) -> Result<u64, DeviceError> {
+        let is_sync = matches!(operation.device, Device::Backing(_))
+            && (operation.part, operation.verb) == (Part::Data, Verb::Sync);
+        let fails = is_sync && self.0.swap(false, Ordering::Relaxed);
+        if fails { Err(DeviceError::Gone) } else { Ok(0) }
+    }
+
+    fn end(&self, _: u64, _: bool) {}
 }
 
 fn perform(engine: &Engine, op: Op, block: u64, byte: u8) -> u8 {
@@ -158,6 +194,54 @@ fn what_others_wrote_to_a_store_is_served_after_a_stop() {
                 assert_eq!([0, 3, 500].map(|block| read(&engine, block)), [2, 1, 4]);
             }
         }
+    }
+}
+
+#[test]
+fn a_store_that_was_written_again_after_a_failed_sync_can_be_used_by_others_after_a_stop() {
+    // The fingerprint covers the first of these blocks, and not the other.
+    for (layout, block) in LAYOUTS.into_iter().flat_map(|layout| [(layout, 0), (layout, 500)]) {
+        let bench = Bench::new(layout, "write-back");
+        let (engine, fail) = bench.open_to_fail_once();
+        write(&engine, 0, 1);
+        engine.destage(|_| {}).unwrap();
+        fail.0.store(true, Ordering::Relaxed);
+        fill(&engine, 2);
+        engine.destage(|_| {}).unwrap();
+        assert!(!fail.0.load(Ordering::Relaxed), "no sync has failed");
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+        if layout != "none" {
+            assert!(!inspect_backing(&bench.path("store")).unwrap().dirty, "{layout}");
+        }
+
+        bench.tamper(block, 3, true);
+        let (engine, changed) = bench.reopen();
+        assert_eq!(changed, block == 0, "{layout}");
+        if changed {
+            assert_eq!(read(&engine, block), 3, "{layout}");
+        }
+        engine.destage(|_| {}).unwrap();
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+        assert_eq!(bench.stored(block), 3, "{layout}: others' data was overwritten");
+    }
+}
+
+#[test]
+fn a_store_can_be_used_by_others_after_a_stop_that_had_nothing_to_keep() {
+    for (layout, block) in LAYOUTS.into_iter().flat_map(|layout| [(layout, 0), (layout, 500)]) {
+        let bench = Bench::new(layout, "write-back");
+        let engine = bench.open();
+        fill(&engine, 2);
+        engine.destage(|_| {}).unwrap();
+        engine.stop(StopMode::Keep, |_| {}).unwrap();
+        if layout != "none" {
+            assert!(!inspect_backing(&bench.path("store")).unwrap().dirty, "{layout}");
+        }
+        bench.tamper(block, 3, true);
+        let (engine, changed) = bench.reopen();
+        assert_eq!(changed, block == 0, "{layout}");
+        engine.stop(StopMode::Destage, |_| {}).unwrap();
+        assert_eq!(bench.stored(block), 3, "{layout}: others' data was overwritten");
     }
 }
 
