@@ -12,7 +12,7 @@ use super::single::shrunk;
 use super::table::{Row, head, measure};
 
 /// Seeds of each kind of random run.
-const SEEDS: [(&str, u64); 61] = [
+const SEEDS: [(&str, u64); 63] = [
     ("dram", 220),
     ("back", 840),
     ("through", 700),
