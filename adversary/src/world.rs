@@ -2,7 +2,7 @@
 
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{
-    Acknowledge, Cache, CacheConfig, Notice, Open, Relation, VolumeConfig, WritePolicy,
+    Acknowledge, Cache, CacheConfig, Notice, Open, Relation, StoresLeft, VolumeConfig, WritePolicy,
 };
 use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, Happening, MemoryDevices, PendingIo};
@@ -426,9 +426,9 @@ impl World {
     }
 
     /// The result of a stop, once it has come.
-    pub fn stopped(&mut self) -> Option<Outcome> {
+    pub fn stopped(&mut self) -> Option<Result<StoresLeft, IoError>> {
         self.heard(|notice| match notice {
-            Notice::Stopped(result) => Some(result.map(drop)),
+            Notice::Stopped(result) => Some(*result),
             _ => None,
         })
     }

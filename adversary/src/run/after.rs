@@ -5,7 +5,7 @@ use std::hash::Hasher;
 use std::ops::Range;
 
 use forebay_block::{Flags, Op, Volume};
-use forebay_cache::{CacheConfig, StopTarget};
+use forebay_cache::{CacheConfig, StopTarget, StoresLeft};
 use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, Fault};
 use forebay_effect::Device;
@@ -306,7 +306,7 @@ impl Runner<'_> {
             self.note_older(self.plan.errors_allowed)?;
         }
         if self.plan.others && !last && result.is_ok() {
-            self.leave_to_others(destage, tainted)?;
+            self.leave_to_others(destage, result == Ok(StoresLeft::Whole), tainted)?;
         } else if !last {
             // A clean stop is a kill that loses nothing; then the power may go as well.
             let cut = self.choices.choose(2) == 0 || tainted;
@@ -317,7 +317,7 @@ impl Runner<'_> {
             }
             for oracle in &mut self.oracles {
                 match result {
-                    Ok(()) => oracle.power_cut(true),
+                    Ok(_) => oracle.power_cut(true),
                     Err(_) if cut => oracle.power_cut(false),
                     // What a stop that failed has not synced, a later cut may still undo.
                     Err(_) => oracle.kill(false),

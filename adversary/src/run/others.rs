@@ -52,9 +52,14 @@ impl Default for Others {
 }
 
 impl Runner<'_> {
-    /// After a stop that went well: the stores are noted, and others may use them. `tainted`: a sync failed, so devices
-    /// lose their power first.
-    pub(super) fn leave_to_others(&mut self, destaged: bool, tainted: bool) -> Result<(), String> {
+    /// After a stop that went well: the stores are noted, and others may use them. `whole`: all of them have all
+    /// data, and the log knows. `tainted`: a sync failed, so devices lose their power first.
+    pub(super) fn leave_to_others(
+        &mut self,
+        destaged: bool,
+        whole: bool,
+        tainted: bool,
+    ) -> Result<(), String> {
         let volumes = self.oracles.len();
         let writes_back = self.world.cache.config().write_policy.write_back;
         let dirty: Vec<bool> = (0..volumes as u32)
@@ -77,7 +82,7 @@ impl Runner<'_> {
         self.seen.stats.add("stores used by others after a failed sync that was mended", mended);
         let before = (self.stores(), self.oracles.clone());
         // What was destaged in a run that leaves something dirty may be taken for dirty again.
-        let certain = dirty.iter().all(|dirty| !dirty) || !writes_back;
+        let certain = whole || !writes_back;
         for v in 0..volumes {
             if self.choices.choose(2) == 0 {
                 continue;

@@ -26,7 +26,7 @@ pub enum StopTarget {
 pub enum StoresLeft {
     /// They have all data, and no later start takes a record for newer: others may use them.
     Whole,
-    /// Dirty data is on flash.
+    /// Dirty data is on flash, or records that the next start takes for dirty.
     Behind,
 }
 
@@ -35,13 +35,14 @@ pub enum StoresLeft {
 pub(crate) struct Stop {
     target: StopTarget,
     result: Outcome,
+    left: StoresLeft,
     /// What became of the blocks that were dirty in memory, once that is decided.
     flushed: Option<Outcome>,
 }
 
 impl Stop {
     pub fn new() -> Stop {
-        Stop { target: StopTarget::Flash, result: Ok(()), flushed: None }
+        Stop { target: StopTarget::Flash, result: Ok(()), left: StoresLeft::Whole, flushed: None }
     }
 
     /// Begins a stop of a cache that serves, or was never started; returns whether it began.
@@ -135,11 +136,7 @@ impl Stop {
                     return false;
                 }
                 world.state = CacheState::Stopped;
-                let left = match world.volumes.dirty_blocks {
-                    0 => StoresLeft::Whole,
-                    _ => StoresLeft::Behind,
-                };
-                world.notices.push(Notice::Stopped(self.result.map(|()| left)));
+                world.notices.push(Notice::Stopped(self.result.map(|()| self.left)));
                 true
             }
             _ => false,
@@ -155,11 +152,13 @@ impl Stop {
         }
         // If all volumes are without flash, the records of the failed log are void already.
         let without_flash = world.flash.all_without();
+        // A cleaning may still end while the log stops, but the log would not know.
+        let clean = world.volumes.dirty_blocks == 0;
+        self.left = if clean { StoresLeft::Whole } else { StoresLeft::Behind };
         world.flash.close();
         match &mut world.log {
             Some(log) if may_mark && !without_flash => {
                 world.state = CacheState::Closing;
-                let clean = world.volumes.dirty_blocks == 0;
                 if self.result.is_ok() && clean {
                     // The stores are the whole truth: no record may be destaged again
                     // at the next start. The stop continues when that is durable.
