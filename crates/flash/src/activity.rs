@@ -15,7 +15,9 @@
 //! 4. The superblock is written without the extent.
 //!
 //! An extent with a direct write in flight does not leave. Several extents leave together, and
-//! begin to leave before the table is full, so that a mark seldom waits for a place.
+//! begin to leave before the table is full, so that a mark seldom waits for a place. A store may hang in
+//! step 1. Therefore, while marks wait and no leaving extent is past step 1, extents of every volume of which
+//! none is leaving begin to leave, too: at most an eighth of those of each volume.
 //!
 //! # Stores that cannot be synced
 //!
@@ -27,7 +29,7 @@
 //!
 //! Held extents occupy places for as long as the log runs, but must not block the marks of other
 //! volumes. A held volume therefore gets no more places than it had when its sync failed. If a mark
-//! cannot get a place, the log reports [`Event::Unmarked`] instead of letting the mark wait. This
+//! cannot get a place, the log reports [`Event::Unmarked`] at once, whatever waits before it. This
 //! happens to held volumes, and to all volumes if held extents fill the table. The cache then forgets
 //! the record that a direct write would make stale, and voids this record alone
 //! ([`Log::void_record`](crate::Log::void_record)). A durable tombstone protects this one block as
@@ -117,6 +119,8 @@ pub(crate) struct Activity {
     waiting: Waiting,
     /// A change that may give a waiting extent a place, or let another one retire.
     changed: bool,
+    /// Marks of held volumes may be waiting for a place.
+    held_wait: bool,
     clock: u64,
     candidates: Vec<(u64, u32)>,
     batch_entries: u32,
@@ -151,6 +155,7 @@ impl Activity {
             voiding: VecDeque::new(),
             waiting: Waiting::new(pending),
             changed: false,
+            held_wait: false,
             clock: 0,
             candidates: Vec::with_capacity(count),
             batch_entries: geometry.batch_entries_max,
@@ -304,7 +309,7 @@ impl Activity {
                 }
             }
         }
-        self.changed = true;
+        (self.changed, self.held_wait) = (true, true);
     }
 
     /// Whether the volume's extents stay in the table.
@@ -317,9 +322,9 @@ impl Activity {
         self.extents.len() - self.held_places
     }
 
-    /// Whether the extent gets no place, however long it waits.
-    fn has_no_hope(&self, first: BlockKey) -> bool {
-        self.is_held(first.volume()) || self.places() == 0 && self.leaving == 0
+    /// Whether the extent of a block gets no place, however long it waits.
+    fn has_no_hope(&self, key: BlockKey) -> bool {
+        self.is_held(key.volume()) || self.places() == 0 && self.leaving == 0
     }
 
     /// Whether a sync would let an extent, or the voiding of a record, continue.
@@ -344,13 +349,14 @@ impl Activity {
         self.voiding.push_back((serial, ticket));
     }
 
-    /// A mark that cannot be granted yet.
-    fn wait(&mut self, key: BlockKey, ticket: u64) {
+    /// A mark that cannot be granted yet: it waits, unless its extent gets no place anyway.
+    fn wait(&mut self, key: BlockKey, ticket: u64, io: &mut Io) {
         match self.find(key) {
             Some(n) => {
                 let line = self.waiting.push(self.extents[n].marks, key, ticket);
                 self.extents[n].marks = line;
             }
+            None if self.has_no_hope(key) => io.tell(Event::Unmarked { ticket }),
             None => {
                 self.waiting.enqueue(self.first_of(key), key, ticket);
                 self.changed = true;
@@ -386,6 +392,7 @@ impl Activity {
     fn remove(&mut self, at: usize) {
         let (first, n) = self.index.remove(at);
         self.held_places -= usize::from(self.is_held(first.volume()));
+        self.held_wait |= self.is_held(first.volume());
         let extent = &mut self.extents[n as usize];
         self.leaving -= u32::from(extent.state.is_leaving());
         extent.state = State::Free;
@@ -398,24 +405,39 @@ impl Activity {
     /// Takes every extent out of the table that can leave at a clean stop.
     pub fn remove_idle(&mut self) {
         for at in (0..self.index.len()).rev() {
-            if self.idle_at(at).is_some() {
+            if self.is_idle(self.index[at]) {
                 self.remove(at);
             }
         }
     }
 
-    /// Chooses extents to retire: an eighth of the places, least recently marked first.
+    /// Chooses extents to retire, least recently marked first: an eighth of the places if none is leaving,
+    /// else an eighth of the extents of each volume of which none is leaving.
     fn choose(&mut self) {
-        self.candidates.clear();
-        for at in 0..self.index.len() {
-            let Some(n) = self.idle_at(at) else { continue };
-            let extent = &self.extents[n];
-            if extent.state == State::Active {
-                self.candidates.push((extent.used, n as u32));
+        let mut chosen = core::mem::take(&mut self.candidates);
+        chosen.clear();
+        if self.leaving == 0 {
+            self.choose_from(&self.index, self.places() / 8, &mut chosen);
+        } else {
+            for extents in self.index.chunk_by(|a, b| a.0.volume() == b.0.volume()) {
+                if !extents.iter().any(|e| self.extents[e.1 as usize].state.is_leaving()) {
+                    self.choose_from(extents, extents.len() / 8, &mut chosen);
+                }
             }
         }
-        self.candidates.sort_unstable();
-        self.candidates.truncate((self.places() / 8).max(1));
+        self.candidates = chosen;
+    }
+
+    /// Chooses at most `count` of these extents of the index, but one if one can leave.
+    fn choose_from(&self, extents: &[(BlockKey, u32)], count: usize, chosen: &mut Vec<(u64, u32)>) {
+        let from = chosen.len();
+        let active = |&&e: &&(BlockKey, u32)| {
+            self.extents[e.1 as usize].state == State::Active && self.is_idle(e)
+        };
+        chosen
+            .extend(extents.iter().filter(active).map(|e| (self.extents[e.1 as usize].used, e.1)));
+        chosen[from..].sort_unstable();
+        chosen.truncate(from + count.max(1));
     }
 
     /// Grants a direct write if the extent is durably marked.
@@ -438,7 +460,7 @@ impl Activity {
         if self.grant_at_once(key, superblock) {
             io.tell(Event::Active { ticket, result: Ok(()) });
         } else {
-            self.wait(key, ticket);
+            self.wait(key, ticket, io);
         }
     }
 
@@ -544,16 +566,17 @@ impl Activity {
     /// Gives free places to waiting extents, and answers those that get none; requests retirements
     /// when few places are left.
     fn give_places(&mut self, superblock: &mut SuperblockWriter, io: &mut Io) {
+        if core::mem::take(&mut self.held_wait) {
+            self.refuse_held(io);
+        }
         while let Some(first) = self.waiting.front() {
             let none = self.has_no_hope(first);
             if !none && self.free.is_empty() {
                 break;
             }
-            let (_, mut marks) = self.waiting.next().expect("an extent waits");
+            let (_, marks) = self.waiting.next().expect("an extent waits");
             if none {
-                while let Some((_, ticket)) = self.waiting.pop(&mut marks) {
-                    io.tell(Event::Unmarked { ticket });
-                }
+                self.refuse(marks, io);
                 continue;
             }
             let n = self.free.pop().expect("an entry is free");
@@ -567,6 +590,40 @@ impl Activity {
         if self.is_short() && self.leaving == 0 {
             self.retire(io);
         }
+        // The store of the first to leave may hang: as long as marks wait, no volume waits for another's store.
+        if !self.waiting.is_empty() && self.leaving_await_stores() {
+            self.retire(io);
+        }
+    }
+
+    /// Answers the marks of held volumes that wait for a place, whatever waits before them.
+    fn refuse_held(&mut self, io: &mut Io) {
+        for _ in 0..self.waiting.extents() {
+            let (first, marks) = self.waiting.next().expect("an extent waits");
+            if self.is_held(first.volume()) {
+                self.refuse(marks, io);
+            } else {
+                self.waiting.enqueue_line(first, marks);
+            }
+        }
+    }
+
+    /// These marks get no place.
+    fn refuse(&mut self, mut marks: Line, io: &mut Io) {
+        while let Some((_, ticket)) = self.waiting.pop(&mut marks) {
+            io.tell(Event::Unmarked { ticket });
+        }
+    }
+
+    /// Whether extents are leaving, but for no place that becomes free without a sync of a store, and extents of
+    /// several volumes are in the table.
+    fn leaving_await_stores(&self) -> bool {
+        let ends = [self.index.first(), self.index.last()].map(|e| e.map(|e| e.0.volume()));
+        let logs = self.flushing.is_empty() && self.settling.is_empty();
+        ends[0] != ends[1]
+            && self.leaving > 0
+            && logs
+            && !self.moving.iter().any(|&n| self.is_removing(n))
     }
 
     /// Asks the cache to make room in the table.
@@ -608,24 +665,25 @@ impl Activity {
         }
     }
 
-    /// The extent at `at` of the index, if it has no granted write and is not held.
-    fn idle_at(&self, at: usize) -> Option<usize> {
-        let (first, n) = (self.index[at].0, self.index[at].1 as usize);
-        (self.extents[n].granted == 0 && !self.is_held(first.volume())).then_some(n)
+    /// Whether this extent of the index has no granted write and is not held.
+    fn is_idle(&self, (first, n): (BlockKey, u32)) -> bool {
+        self.extents[n as usize].granted == 0 && !self.is_held(first.volume())
     }
 
     /// Appends tombstones for the stale blocks of every extent that can leave the table at a clean
     /// stop. False if `pages`, one for each batch, are no room for them; then all extents stay marked.
     pub fn append_last_tombstones(&mut self, pages: u64, queue: &mut Queue, io: &Io) -> bool {
-        let count =
-            (0..self.index.len()).filter_map(|at| self.idle_at(at)).map(|n| self.stale_count(n));
-        let batches = count.sum::<u64>().div_ceil(u64::from(self.batch_entries));
+        let idle = self.index.iter().filter(|&&e| self.is_idle(e));
+        let count: u64 = idle.map(|e| self.stale_count(e.1 as usize)).sum();
+        let batches = count.div_ceil(u64::from(self.batch_entries));
         if batches > pages {
             return false;
         }
         for at in 0..self.index.len() {
-            let Some(n) = self.idle_at(at) else { continue };
-            while let Some(key) = self.take_stale(n) {
+            let extent = self.index[at];
+            while self.is_idle(extent)
+                && let Some(key) = self.take_stale(extent.1 as usize)
+            {
                 queue.append_tombstone(key, io);
             }
         }
