@@ -3,18 +3,26 @@
 //! A direct write makes the block's record on flash stale. Voiding the record with a tombstone would
 //! cost one sync of flash for each write. Instead, the block's extent is marked once, durably, before
 //! its first direct write, and after an unclean stop no clean record in a marked extent is trusted.
-//! While the extent is marked, a bitmap remembers which of its blocks have a stale record.
+//! While the extent is marked, a bitmap remembers which of its blocks have a stale record. From the grant
+//! of a mark on, the record of its block is stale.
 //!
 //! An extent leaves the table in four steps. Each is durable before the next begins:
 //!
-//! 1. The cache makes the backing store durable. (Otherwise, a record appended after a direct write
-//!    could survive a power cut that loses the direct write, and reads would change when the
-//!    record is dropped.)
+//! 1. The cache makes the backing store durable, as far as writes to it have ended. (Otherwise, a record
+//!    appended after a direct write could survive a power cut that loses the direct write, and reads would
+//!    change when the record is dropped.)
 //! 2. All records appended up to this point are made durable.
 //! 3. Tombstones for the stale blocks are appended and made durable.
 //! 4. The superblock is written without the extent.
 //!
-//! An extent with a direct write in flight does not leave. Several extents leave together, and
+//! An extent may leave while direct writes to it are in flight. Until such a write has ended, the cache appends
+//! no record of the block, and the older ones are stale. So while the extent is marked, a start trusts none of
+//! them, and before it leaves, step 3 has made them void. The step needs the mark only for records that exist
+//! when it is granted, and for a record that the cache appends in the call in which it takes the grant: the data
+//! of the latter are in the store by then, and step 1 follows that call, because the log requests it either
+//! before the grant, which cancels it, or by a later event.
+//!
+//! Several extents leave together, and
 //! begin to leave before the table is full, so that a mark seldom waits for a place. A store may hang in
 //! step 1. Therefore, while marks wait and no leaving extent is past step 1, extents of every volume of which
 //! none is leaving begin to leave, too: at most an eighth of those of each volume.
@@ -80,8 +88,6 @@ struct Extent {
     state: State,
     /// Marks that wait until the extent is durably marked, or has left the table.
     marks: Line,
-    /// Direct writes that were granted and have not ended.
-    granted: u32,
     /// When it was last marked.
     used: u64,
     /// Number of its retirements, by which a late answer is recognised.
@@ -135,7 +141,6 @@ impl Activity {
             first: BlockKey(0),
             state: State::Free,
             marks: Line::EMPTY,
-            granted: 0,
             used: 0,
             retirement: 0,
         };
@@ -274,19 +279,12 @@ impl Activity {
         words.iter().map(|w| u64::from(w.count_ones())).sum()
     }
 
-    pub fn direct_done(&mut self, key: BlockKey) {
-        let n = self.find(key).filter(|&n| self.extents[n].granted > 0);
-        let n = n.expect("no direct write to this extent was granted");
-        self.set_stale(n, key);
-        self.extents[n].granted -= 1;
-        self.changed |= self.extents[n].granted == 0 && self.is_short();
-    }
-
     pub fn released(&mut self, id: ExtentId) {
         let n = (id.0 & 0xffff) as usize;
-        let known = self.extents.get(n).is_some_and(|e| {
-            e.state == State::Retiring && e.retirement == id.0 >> 16 && e.granted == 0
-        });
+        let known = self
+            .extents
+            .get(n)
+            .is_some_and(|e| e.state == State::Retiring && e.retirement == id.0 >> 16);
         if known {
             self.extents[n].state = State::Flushing(None);
             self.flushing.push_back(n as u32);
@@ -367,9 +365,7 @@ impl Activity {
     /// A grant in extent `n`, which is durably marked.
     fn grant(&mut self, n: usize, key: BlockKey) {
         self.clock += 1;
-        let extent = &mut self.extents[n];
-        extent.used = self.clock;
-        extent.granted += 1;
+        self.extents[n].used = self.clock;
         self.set_stale(n, key);
     }
 
@@ -403,9 +399,9 @@ impl Activity {
     }
 
     /// Takes every extent out of the table that can leave at a clean stop.
-    pub fn remove_idle(&mut self) {
+    pub fn remove_unheld(&mut self) {
         for at in (0..self.index.len()).rev() {
-            if self.is_idle(self.index[at]) {
+            if !self.is_held(self.index[at].0.volume()) {
                 self.remove(at);
             }
         }
@@ -431,16 +427,17 @@ impl Activity {
     /// Chooses at most `count` of these extents of the index, but one if one can leave.
     fn choose_from(&self, extents: &[(BlockKey, u32)], count: usize, chosen: &mut Vec<(u64, u32)>) {
         let from = chosen.len();
-        let active = |&&e: &&(BlockKey, u32)| {
-            self.extents[e.1 as usize].state == State::Active && self.is_idle(e)
-        };
-        chosen
-            .extend(extents.iter().filter(active).map(|e| (self.extents[e.1 as usize].used, e.1)));
+        for &(first, n) in extents {
+            let Extent { state, used, .. } = self.extents[n as usize];
+            if state == State::Active && !self.is_held(first.volume()) {
+                chosen.push((used, n));
+            }
+        }
         chosen[from..].sort_unstable();
         chosen.truncate(from + count.max(1));
     }
 
-    /// Grants a direct write if the extent is durably marked.
+    /// Grants a mark if the extent is durably marked.
     fn grant_at_once(&mut self, key: BlockKey, superblock: &SuperblockWriter) -> bool {
         let Some(n) = self.find(key) else { return false };
         match self.extents[n].state {
@@ -455,7 +452,7 @@ impl Activity {
         true
     }
 
-    /// A direct write to `key` waits to be granted, or is granted at once.
+    /// A mark for a step of block `key` waits to be granted, or is granted at once.
     pub fn mark(&mut self, key: BlockKey, ticket: u64, superblock: &SuperblockWriter, io: &mut Io) {
         if self.grant_at_once(key, superblock) {
             io.tell(Event::Active { ticket, result: Ok(()) });
@@ -583,7 +580,7 @@ impl Activity {
             let at = self.index.partition_point(|e| e.0 < first);
             self.index.insert(at, (first, n));
             let extent = &mut self.extents[n as usize];
-            (extent.first, extent.marks, extent.granted) = (first, marks, 0);
+            (extent.first, extent.marks) = (first, marks);
             extent.state = State::Marking(superblock.touch());
             self.moving.push(n);
         }
@@ -640,7 +637,7 @@ impl Activity {
         }
     }
 
-    /// A clean stop begins: no more direct writes are granted, and extents that were about to leave stay.
+    /// A clean stop begins: no more marks are granted, and extents that were about to leave stay.
     pub fn stop(&mut self, io: &mut Io) {
         self.fail(IoError::Shutdown, io);
         while let Some(n) = self.flushing.front().copied().or(self.settling.front().map(|s| s.1)) {
@@ -665,24 +662,19 @@ impl Activity {
         }
     }
 
-    /// Whether this extent of the index has no granted write and is not held.
-    fn is_idle(&self, (first, n): (BlockKey, u32)) -> bool {
-        self.extents[n as usize].granted == 0 && !self.is_held(first.volume())
-    }
-
     /// Appends tombstones for the stale blocks of every extent that can leave the table at a clean
     /// stop. False if `pages`, one for each batch, are no room for them; then all extents stay marked.
     pub fn append_last_tombstones(&mut self, pages: u64, queue: &mut Queue, io: &Io) -> bool {
-        let idle = self.index.iter().filter(|&&e| self.is_idle(e));
-        let count: u64 = idle.map(|e| self.stale_count(e.1 as usize)).sum();
+        let last = self.index.iter().filter(|e| !self.is_held(e.0.volume()));
+        let count: u64 = last.map(|e| self.stale_count(e.1 as usize)).sum();
         let batches = count.div_ceil(u64::from(self.batch_entries));
         if batches > pages {
             return false;
         }
         for at in 0..self.index.len() {
-            let extent = self.index[at];
-            while self.is_idle(extent)
-                && let Some(key) = self.take_stale(extent.1 as usize)
+            let (first, n) = self.index[at];
+            while !self.is_held(first.volume())
+                && let Some(key) = self.take_stale(n as usize)
             {
                 queue.append_tombstone(key, io);
             }

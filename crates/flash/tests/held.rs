@@ -25,7 +25,6 @@ fn marked_in_both_volumes(rig: &mut Rig) -> (ExtentId, ExtentId) {
     for (ticket, key) in [(1, key(0)), (2, other(0))] {
         rig.log.mark_active(key, ticket);
         rig.settle();
-        rig.log.direct_done(key);
     }
     rig.log.mark_active(other(4), 3);
     let events = rig.settle();
@@ -58,7 +57,6 @@ fn an_extent_of_a_store_that_cannot_be_synced_stays_marked_and_others_leave_inst
     rig.settle();
     assert_eq!(found_after_a_cut(&rig), Some(false), "the store may have lost what it says");
     // The volume gets no other place, though one could be had.
-    rig.log.direct_done(other(4));
     rig.log.mark_active(key(8), 4);
     assert_eq!(rig.settle(), [Event::Unmarked { ticket: 4 }]);
     assert!(!rig.log.has_mark(key(8)) && rig.log.has_mark(key(1)));
@@ -86,7 +84,6 @@ fn a_table_full_of_held_extents_refuses_marks_and_a_record_is_void_only_durably(
     append_clean(&mut rig, 0, other(0), 1);
     rig.log.mark_active(key(0), 1);
     rig.settle();
-    rig.log.direct_done(key(0));
     rig.log.mark_active(other(0), 2);
     rig.log.mark_active(other(4), 3);
     let events = rig.settle();
@@ -124,7 +121,6 @@ fn an_extent_that_was_leaving_when_its_volume_is_held_gives_its_place_back() {
     let mut rig = Rig::formatted(one, options());
     rig.log.mark_active(key(0), 1);
     rig.settle();
-    rig.log.direct_done(key(0));
     rig.log.mark_active(other(0), 2);
     let events = rig.settle();
     let [Event::Retire { extent, .. }] = events[..] else { panic!("{events:?}") };
@@ -132,7 +128,6 @@ fn an_extent_that_was_leaving_when_its_volume_is_held_gives_its_place_back() {
     rig.log.extent_released(extent);
     rig.log.hold_extents(Volume(1));
     assert_eq!(rig.settle(), [Event::Active { ticket: 2, result: Ok(()) }]);
-    rig.log.direct_done(other(0));
     rig.log.mark_active(other(4), 3);
     let events = rig.settle();
     assert!(matches!(events[..], [Event::Retire { .. }]), "the place is not lost: {events:?}");
@@ -143,7 +138,6 @@ fn full_with_marks_waiting(rig: &mut Rig, marks: &[(BlockKey, u64)]) -> Vec<Even
     for (ticket, key) in [(1, key(0)), (2, other(0))] {
         rig.log.mark_active(key, ticket);
         rig.settle();
-        rig.log.direct_done(key);
     }
     for &(key, ticket) in marks {
         rig.log.mark_active(key, ticket);

@@ -401,10 +401,8 @@ impl Shard {
         }
         let key = self.tiers.transfers[t].key;
         let poison = matches!(self.tiers.transfers[t].kind, Kind::Activate { poison: true });
-        // The grant ends before its step is taken: a record that is appended from here on, by the
-        // step or by a piece that waited, must not count as stale. The mark stays until the backing
-        // store is synced, and nothing of that can happen within this call.
-        context.log.as_deref_mut().expect("a marked extent needs a log").direct_done(key);
+        // The step is taken in this call: the block's record is stale, and the mark stays until a sync of the
+        // backing store that begins later.
         self.finish(context, t, |tiers, context, id| {
             let key = tiers.blocks[id].key();
             let log = context.log.as_deref_mut().expect("a marked extent needs a log");
