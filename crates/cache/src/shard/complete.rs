@@ -441,7 +441,6 @@ impl Shard {
         let tiers = &mut self.tiers;
         tiers.flash.disown(&tiers.blocks, context, id);
         tiers.flash.set_record(&mut tiers.blocks, context, id, None);
-        tiers.blocks[id].set(DOUBTFUL);
         if tiers.blocks[id].frame().is_none() {
             tiers.dram.lose(key);
         }
@@ -452,9 +451,11 @@ impl Shard {
     /// No start will find a record of the block, or this could not be made sure.
     fn record_void(&mut self, context: &mut ShardContext<'_>, t: TransferIndex, result: Outcome) {
         match result {
-            Ok(()) => self.finish(context, t, |tiers, _, id| tiers.blocks[id].clear(DOUBTFUL)),
+            Ok(()) => self.finish(context, t, |_, _, _| {}),
             Err(error) => {
                 context.stats.transfer_errors += 1;
+                let id = self.tiers.blocks.entry_of(self.tiers.transfers[t].key);
+                self.tiers.blocks[id].set(DOUBTFUL);
                 if context.flash.awaits_void {
                     self.finish(context, t, |_, _, _| {});
                 } else {
