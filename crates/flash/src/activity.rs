@@ -17,15 +17,14 @@
 //!
 //! An extent may leave while direct writes to it are in flight. Until such a write has ended, the cache appends
 //! no record of the block, and the older ones are stale. So while the extent is marked, a start trusts none of
-//! them, and before it leaves, step 3 has made them void. The step needs the mark only for records that exist
-//! when it is granted, and for a record that the cache appends in the call in which it takes the grant: the data
-//! of the latter are in the store by then, and step 1 follows that call, because the log requests it either
-//! before the grant, which cancels it, or by a later event.
+//! them, and before it leaves, step 3 has made them void. A record of data that may not be durable is appended
+//! in the call that handles the event of a grant, and its data are in the store by then. Step 1 comes later:
+//! a grant cancels it, and an extent does not begin to leave while the cache has not taken the events of its
+//! grants.
 //!
-//! Several extents leave together, and
-//! begin to leave before the table is full, so that a mark seldom waits for a place. A store may hang in
-//! step 1. Therefore, while marks wait and no leaving extent is past step 1, extents of every volume of which
-//! none is leaving begin to leave, too: at most an eighth of those of each volume.
+//! Several extents leave together, and begin to leave before the table is full, so that a mark seldom waits for
+//! a place. A store may hang in step 1. Therefore, while marks wait and no leaving extent is past step 1, extents
+//! of every volume of which none is leaving begin to leave, too: at most an eighth of those of each volume.
 //!
 //! # Stores that cannot be synced
 //!
@@ -88,6 +87,8 @@ struct Extent {
     state: State,
     /// Marks that wait until the extent is durably marked, or has left the table.
     marks: Line,
+    /// Grants whose events the cache has not taken.
+    untaken: u32,
     /// When it was last marked.
     used: u64,
     /// Number of its retirements, by which a late answer is recognised.
@@ -123,6 +124,8 @@ pub(crate) struct Activity {
     voiding: VecDeque<(AppendSerial, u64)>,
     /// Waiting marks, for a place in the table or for an extent that has one.
     waiting: Waiting,
+    /// The extents of grants whose events the cache has not taken, in the order of the events.
+    untaken: VecDeque<u32>,
     /// A change that may give a waiting extent a place, or let another one retire.
     changed: bool,
     /// Marks of held volumes may be waiting for a place.
@@ -141,6 +144,7 @@ impl Activity {
             first: BlockKey(0),
             state: State::Free,
             marks: Line::EMPTY,
+            untaken: 0,
             used: 0,
             retirement: 0,
         };
@@ -159,6 +163,7 @@ impl Activity {
             held_places: 0,
             voiding: VecDeque::new(),
             waiting: Waiting::new(pending),
+            untaken: VecDeque::with_capacity(pending),
             changed: false,
             held_wait: false,
             clock: 0,
@@ -363,10 +368,26 @@ impl Activity {
     }
 
     /// A grant in extent `n`, which is durably marked.
-    fn grant(&mut self, n: usize, key: BlockKey) {
+    fn grant(&mut self, n: usize, (key, ticket): (BlockKey, u64), io: &mut Io) {
         self.clock += 1;
         self.extents[n].used = self.clock;
         self.set_stale(n, key);
+        self.extents[n].untaken += 1;
+        self.untaken.push_back(n as u32);
+        io.tell(Event::Active { ticket, result: Ok(()) });
+    }
+
+    /// The cache has taken the event of the oldest grant.
+    pub fn grant_taken(&mut self) {
+        let n = self.untaken.pop_front().expect("a mark was granted");
+        let extent = &mut self.extents[n as usize];
+        extent.untaken -= 1;
+        self.changed |= extent.untaken == 0 && self.is_short();
+    }
+
+    /// Whether this extent of the index has no grant that the cache has not taken, and is not held.
+    fn is_idle(&self, (first, n): (BlockKey, u32)) -> bool {
+        self.extents[n as usize].untaken == 0 && !self.is_held(first.volume())
     }
 
     /// The extent stays in the table after all.
@@ -399,9 +420,9 @@ impl Activity {
     }
 
     /// Takes every extent out of the table that can leave at a clean stop.
-    pub fn remove_unheld(&mut self) {
+    pub fn remove_idle(&mut self) {
         for at in (0..self.index.len()).rev() {
-            if !self.is_held(self.index[at].0.volume()) {
+            if self.is_idle(self.index[at]) {
                 self.remove(at);
             }
         }
@@ -427,37 +448,35 @@ impl Activity {
     /// Chooses at most `count` of these extents of the index, but one if one can leave.
     fn choose_from(&self, extents: &[(BlockKey, u32)], count: usize, chosen: &mut Vec<(u64, u32)>) {
         let from = chosen.len();
-        for &(first, n) in extents {
-            let Extent { state, used, .. } = self.extents[n as usize];
-            if state == State::Active && !self.is_held(first.volume()) {
-                chosen.push((used, n));
+        for &e in extents {
+            let Extent { state, used, .. } = self.extents[e.1 as usize];
+            if state == State::Active && self.is_idle(e) {
+                chosen.push((used, e.1));
             }
         }
         chosen[from..].sort_unstable();
         chosen.truncate(from + count.max(1));
     }
 
-    /// Grants a mark if the extent is durably marked.
-    fn grant_at_once(&mut self, key: BlockKey, superblock: &SuperblockWriter) -> bool {
-        let Some(n) = self.find(key) else { return false };
+    /// The block's extent if it is durably marked, and stays.
+    fn stay(&mut self, key: BlockKey, superblock: &SuperblockWriter) -> Option<usize> {
+        let n = self.find(key)?;
         match self.extents[n].state {
             State::Active => {}
             State::Retiring | State::Flushing(_) => self.keep(n),
             State::Removing(version) if !superblock.is_encoded(version) => {
                 self.keep(n);
             }
-            State::Free | State::Marking(_) | State::Removing(_) => return false,
+            State::Free | State::Marking(_) | State::Removing(_) => return None,
         }
-        self.grant(n, key);
-        true
+        Some(n)
     }
 
     /// A mark for a step of block `key` waits to be granted, or is granted at once.
     pub fn mark(&mut self, key: BlockKey, ticket: u64, superblock: &SuperblockWriter, io: &mut Io) {
-        if self.grant_at_once(key, superblock) {
-            io.tell(Event::Active { ticket, result: Ok(()) });
-        } else {
-            self.wait(key, ticket, io);
+        match self.stay(key, superblock) {
+            Some(n) => self.grant(n, (key, ticket), io),
+            None => self.wait(key, ticket, io),
         }
     }
 
@@ -472,9 +491,8 @@ impl Activity {
                 State::Marking(_) => {
                     self.extents[n].state = State::Active;
                     let mut marks = core::mem::replace(&mut self.extents[n].marks, Line::EMPTY);
-                    while let Some((key, ticket)) = self.waiting.pop(&mut marks) {
-                        self.grant(n, key);
-                        io.tell(Event::Active { ticket, result: Ok(()) });
+                    while let Some(mark) = self.waiting.pop(&mut marks) {
+                        self.grant(n, mark, io);
                     }
                 }
                 State::Removing(_) => {
@@ -612,15 +630,12 @@ impl Activity {
         }
     }
 
-    /// Whether extents are leaving, but for no place that becomes free without a sync of a store, and extents of
-    /// several volumes are in the table.
+    /// Whether extents are leaving, and all wait for a sync of a store, and there are extents of several volumes.
     fn leaving_await_stores(&self) -> bool {
         let ends = [self.index.first(), self.index.last()].map(|e| e.map(|e| e.0.volume()));
-        let logs = self.flushing.is_empty() && self.settling.is_empty();
-        ends[0] != ends[1]
-            && self.leaving > 0
-            && logs
-            && !self.moving.iter().any(|&n| self.is_removing(n))
+        let unsynced = self.flushing.is_empty() && self.settling.is_empty();
+        let removing = || self.moving.iter().any(|&n| self.is_removing(n));
+        self.leaving > 0 && ends[0] != ends[1] && unsynced && !removing()
     }
 
     /// Asks the cache to make room in the table.
@@ -665,16 +680,16 @@ impl Activity {
     /// Appends tombstones for the stale blocks of every extent that can leave the table at a clean
     /// stop. False if `pages`, one for each batch, are no room for them; then all extents stay marked.
     pub fn append_last_tombstones(&mut self, pages: u64, queue: &mut Queue, io: &Io) -> bool {
-        let last = self.index.iter().filter(|e| !self.is_held(e.0.volume()));
+        let last = self.index.iter().filter(|&&e| self.is_idle(e));
         let count: u64 = last.map(|e| self.stale_count(e.1 as usize)).sum();
         let batches = count.div_ceil(u64::from(self.batch_entries));
         if batches > pages {
             return false;
         }
         for at in 0..self.index.len() {
-            let (first, n) = self.index[at];
-            while !self.is_held(first.volume())
-                && let Some(key) = self.take_stale(n as usize)
+            let extent = self.index[at];
+            while self.is_idle(extent)
+                && let Some(key) = self.take_stale(extent.1 as usize)
             {
                 queue.append_tombstone(key, io);
             }

@@ -438,6 +438,30 @@ fn a_late_answer_to_an_earlier_retirement_does_not_end_a_later_one() {
 }
 
 #[test]
+fn an_extent_begins_to_leave_only_when_all_its_grants_are_taken() {
+    let one = Geometry { active_extents_max: 1, ..tiny() };
+    let mut rig = Rig::formatted(one, options());
+    for ticket in [1, 2] {
+        rig.log.mark_active(key(ticket), ticket);
+    }
+    rig.poll();
+    while rig.under_way() > 0 {
+        rig.complete(0);
+    }
+    rig.log.mark_active(key(4), 3);
+    for ticket in [1, 2] {
+        assert_eq!(
+            rig.log.upcoming_event(3 - ticket as usize),
+            None,
+            "no event follows the grants"
+        );
+        assert_eq!(rig.log.poll_event(), Some(Event::Active { ticket, result: Ok(()) }));
+    }
+    let events = rig.settle();
+    assert!(matches!(events[..], [Event::Retire { .. }]), "{events:?}");
+}
+
+#[test]
 fn marking_an_extent_again_while_it_leaves_keeps_it() {
     let mut rig = Rig::formatted(tiny(), options());
     for (ticket, block) in [(1, 0), (2, 4)] {

@@ -192,7 +192,7 @@ impl Log {
             }
             &mut Phase::Flushing { serial, remove } if self.commit.durable_serial() >= serial => {
                 if remove {
-                    self.activity.remove_unheld();
+                    self.activity.remove_idle();
                 }
                 self.superblock.contents.clean = true;
                 let version = self.superblock.settle();
