@@ -1,25 +1,26 @@
 //! Backing stores that cannot be synced, under write-through: the extents of the activity table that they
 //! hold stay marked, and the volumes of other stores keep their flash tier.
 
-use crate::driver::{BLOCK, Driver, done_of, is_flash_sync, is_flash_write, is_write, with_flash};
-use forebay_block::{Op, Volume};
+use crate::driver::{BLOCK, Driver, is_flash_sync, is_flash_write, is_write, with_flash};
+use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{Acknowledge, WritePolicy};
-use forebay_effect::{Device, Effect, IoError, Outcome};
+use forebay_effect::{Device, Effect, IoError, Outcome, RequestId};
 
 /// Blocks of an extent of the activity table.
 const EXTENT: u64 = 16;
 
 /// Two volumes under write-through, of four extents each; the table has room for two. Syncs of the stores in
-/// `failing` (bits) fail.
+/// `failing` (bits) fail, and those of the stores in `hanging` never end.
 struct Stores {
     d: Driver,
     failing: u64,
+    hanging: u64,
 }
 
 impl Stores {
     fn new() -> Stores {
         let config = with_flash(WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
-        Stores { d: Driver::new(config), failing: 0 }
+        Stores { d: Driver::new(config), failing: 0, hanging: 0 }
     }
 
     fn request(&mut self, volume: u32, op: Op, block: u64) {
@@ -33,12 +34,22 @@ impl Stores {
     }
 
     fn ask(&mut self, volume: u32, op: Op, offset: u64, length: u64) -> Option<Outcome> {
-        let failing = self.failing;
-        let fails = |effect: &Effect| match effect {
-            Effect::Sync { device: Device::Backing(Volume(v)), .. } => failing >> v & 1 == 1,
+        let Stores { d, failing, hanging } = self;
+        let is_of = |stores: u64, effect: &Effect| match effect {
+            Effect::Sync { device: Device::Backing(Volume(v)), .. } => stores >> v & 1 == 1,
             _ => false,
         };
-        done_of(&mut self.d, Volume(volume), op, offset, length, fails)
+        d.next += 1;
+        let (id, volume) = (d.next, Volume(volume));
+        let request = Request { time: Nanos(id), volume, op, flags: Flags::NONE, offset, length };
+        d.cache.handle_request(RequestId(id), request);
+        d.poll();
+        let ends = |effect: &Effect| !is_of(*hanging, effect);
+        while let Some((effect, _)) = d.pending.iter().find(|(effect, _)| ends(effect)) {
+            let result = if is_of(*failing, effect) { Err(IoError::Device) } else { Ok(()) };
+            d.complete_first(ends, result);
+        }
+        d.reply_to(id)
     }
 
     /// Reads blocks of a volume, then others, so that the first are on flash and not in memory.
@@ -122,4 +133,34 @@ fn a_record_is_void_before_the_store_is_written_and_a_log_that_fails_meanwhile_f
     let id = s.d.write(EXTENT);
     s.d.settle();
     assert_eq!(s.d.reply_to(id), Some(Err(IoError::Device)), "nor later");
+}
+
+#[test]
+fn a_store_that_hangs_delays_no_write_to_another_store() {
+    let mut s = Stores::new();
+    s.put_on_flash(0, &[0]);
+    s.put_on_flash(1, &[1, EXTENT + 1]);
+    for volume in [0, 1] {
+        s.request(volume, Op::Write, u64::from(volume));
+    }
+    // The table is full, and the extent of the store that hangs was marked before the other one.
+    s.hanging = 1;
+    s.request(1, Op::Write, EXTENT + 1);
+    assert_eq!(s.d.cache.stats().voided_alone, 0, "the other extent of the volume has left");
+}
+
+#[test]
+fn a_volume_that_gets_no_mark_does_not_wait_for_a_store_that_hangs() {
+    let mut s = Stores::new();
+    s.put_on_flash(0, &[0, EXTENT]);
+    s.put_on_flash(1, &[1, EXTENT + 1]);
+    for volume in [0, 1] {
+        s.request(volume, Op::Write, u64::from(volume));
+    }
+    s.failing = 2;
+    assert_eq!(s.ask(1, Op::Flush, 0, 0), Some(Err(IoError::Device)));
+    s.hanging = 1;
+    assert_eq!(s.ask(0, Op::Write, EXTENT * BLOCK, BLOCK), None, "it waits for its own store");
+    s.request(1, Op::Write, EXTENT + 1);
+    assert_eq!(s.d.cache.stats().voided_alone, 1);
 }

@@ -3,19 +3,28 @@
 //! A direct write makes the block's record on flash stale. Voiding the record with a tombstone would
 //! cost one sync of flash for each write. Instead, the block's extent is marked once, durably, before
 //! its first direct write, and after an unclean stop no clean record in a marked extent is trusted.
-//! While the extent is marked, a bitmap remembers which of its blocks have a stale record.
+//! While the extent is marked, a bitmap remembers which of its blocks have a stale record. From the grant
+//! of a mark on, the record of its block is stale.
 //!
 //! An extent leaves the table in four steps. Each is durable before the next begins:
 //!
-//! 1. The cache makes the backing store durable. (Otherwise, a record appended after a direct write
-//!    could survive a power cut that loses the direct write, and reads would change when the
-//!    record is dropped.)
+//! 1. The cache makes the backing store durable, as far as writes to it have ended. (Otherwise, a record
+//!    appended after a direct write could survive a power cut that loses the direct write, and reads would
+//!    change when the record is dropped.)
 //! 2. All records appended up to this point are made durable.
 //! 3. Tombstones for the stale blocks are appended and made durable.
 //! 4. The superblock is written without the extent.
 //!
-//! An extent with a direct write in flight does not leave. Several extents leave together, and
-//! begin to leave before the table is full, so that a mark seldom waits for a place.
+//! An extent may leave while direct writes to it are in flight. Until such a write has ended, the cache appends
+//! no record of the block, and the older ones are stale. So while the extent is marked, a start trusts none of
+//! them, and before it leaves, step 3 has made them void. A record of data that may not be durable is appended
+//! in the call that handles the event of a grant, and its data are in the store by then. Step 1 comes later:
+//! a grant cancels it, and an extent does not begin to leave while the cache has not taken the events of its
+//! grants.
+//!
+//! Several extents leave together, and begin to leave before the table is full, so that a mark seldom waits for
+//! a place. A store may hang in step 1. Therefore, while marks wait and no leaving extent is past step 1, extents
+//! of every volume of which none is leaving begin to leave, too: at most an eighth of those of each volume.
 //!
 //! # Stores that cannot be synced
 //!
@@ -27,7 +36,7 @@
 //!
 //! Held extents occupy places for as long as the log runs, but must not block the marks of other
 //! volumes. A held volume therefore gets no more places than it had when its sync failed. If a mark
-//! cannot get a place, the log reports [`Event::Unmarked`] instead of letting the mark wait. This
+//! cannot get a place, the log reports [`Event::Unmarked`] at once, whatever waits before it. This
 //! happens to held volumes, and to all volumes if held extents fill the table. The cache then forgets
 //! the record that a direct write would make stale, and voids this record alone
 //! ([`Log::void_record`](crate::Log::void_record)). A durable tombstone protects this one block as
@@ -78,8 +87,8 @@ struct Extent {
     state: State,
     /// Marks that wait until the extent is durably marked, or has left the table.
     marks: Line,
-    /// Direct writes that were granted and have not ended.
-    granted: u32,
+    /// Grants whose events the cache has not taken.
+    untaken: u32,
     /// When it was last marked.
     used: u64,
     /// Number of its retirements, by which a late answer is recognised.
@@ -115,8 +124,12 @@ pub(crate) struct Activity {
     voiding: VecDeque<(AppendSerial, u64)>,
     /// Waiting marks, for a place in the table or for an extent that has one.
     waiting: Waiting,
+    /// The extents of grants whose events the cache has not taken, in the order of the events.
+    untaken: VecDeque<u32>,
     /// A change that may give a waiting extent a place, or let another one retire.
     changed: bool,
+    /// Marks of held volumes may be waiting for a place.
+    held_wait: bool,
     clock: u64,
     candidates: Vec<(u64, u32)>,
     batch_entries: u32,
@@ -131,7 +144,7 @@ impl Activity {
             first: BlockKey(0),
             state: State::Free,
             marks: Line::EMPTY,
-            granted: 0,
+            untaken: 0,
             used: 0,
             retirement: 0,
         };
@@ -150,7 +163,9 @@ impl Activity {
             held_places: 0,
             voiding: VecDeque::new(),
             waiting: Waiting::new(pending),
+            untaken: VecDeque::with_capacity(pending),
             changed: false,
+            held_wait: false,
             clock: 0,
             candidates: Vec::with_capacity(count),
             batch_entries: geometry.batch_entries_max,
@@ -269,19 +284,12 @@ impl Activity {
         words.iter().map(|w| u64::from(w.count_ones())).sum()
     }
 
-    pub fn direct_done(&mut self, key: BlockKey) {
-        let n = self.find(key).filter(|&n| self.extents[n].granted > 0);
-        let n = n.expect("no direct write to this extent was granted");
-        self.set_stale(n, key);
-        self.extents[n].granted -= 1;
-        self.changed |= self.extents[n].granted == 0 && self.is_short();
-    }
-
     pub fn released(&mut self, id: ExtentId) {
         let n = (id.0 & 0xffff) as usize;
-        let known = self.extents.get(n).is_some_and(|e| {
-            e.state == State::Retiring && e.retirement == id.0 >> 16 && e.granted == 0
-        });
+        let known = self
+            .extents
+            .get(n)
+            .is_some_and(|e| e.state == State::Retiring && e.retirement == id.0 >> 16);
         if known {
             self.extents[n].state = State::Flushing(None);
             self.flushing.push_back(n as u32);
@@ -304,7 +312,7 @@ impl Activity {
                 }
             }
         }
-        self.changed = true;
+        (self.changed, self.held_wait) = (true, true);
     }
 
     /// Whether the volume's extents stay in the table.
@@ -317,9 +325,9 @@ impl Activity {
         self.extents.len() - self.held_places
     }
 
-    /// Whether the extent gets no place, however long it waits.
-    fn has_no_hope(&self, first: BlockKey) -> bool {
-        self.is_held(first.volume()) || self.places() == 0 && self.leaving == 0
+    /// Whether the extent of a block gets no place, however long it waits.
+    fn has_no_hope(&self, key: BlockKey) -> bool {
+        self.is_held(key.volume()) || self.places() == 0 && self.leaving == 0
     }
 
     /// Whether a sync would let an extent, or the voiding of a record, continue.
@@ -344,13 +352,14 @@ impl Activity {
         self.voiding.push_back((serial, ticket));
     }
 
-    /// A mark that cannot be granted yet.
-    fn wait(&mut self, key: BlockKey, ticket: u64) {
+    /// A mark that cannot be granted yet: it waits, unless its extent gets no place anyway.
+    fn wait(&mut self, key: BlockKey, ticket: u64, io: &mut Io) {
         match self.find(key) {
             Some(n) => {
                 let line = self.waiting.push(self.extents[n].marks, key, ticket);
                 self.extents[n].marks = line;
             }
+            None if self.has_no_hope(key) => io.tell(Event::Unmarked { ticket }),
             None => {
                 self.waiting.enqueue(self.first_of(key), key, ticket);
                 self.changed = true;
@@ -359,12 +368,26 @@ impl Activity {
     }
 
     /// A grant in extent `n`, which is durably marked.
-    fn grant(&mut self, n: usize, key: BlockKey) {
+    fn grant(&mut self, n: usize, (key, ticket): (BlockKey, u64), io: &mut Io) {
         self.clock += 1;
-        let extent = &mut self.extents[n];
-        extent.used = self.clock;
-        extent.granted += 1;
+        self.extents[n].used = self.clock;
         self.set_stale(n, key);
+        self.extents[n].untaken += 1;
+        self.untaken.push_back(n as u32);
+        io.tell(Event::Active { ticket, result: Ok(()) });
+    }
+
+    /// The cache has taken the event of the oldest grant.
+    pub fn grant_taken(&mut self) {
+        let n = self.untaken.pop_front().expect("a mark was granted");
+        let extent = &mut self.extents[n as usize];
+        extent.untaken -= 1;
+        self.changed |= extent.untaken == 0 && self.is_short();
+    }
+
+    /// Whether this extent of the index has no grant that the cache has not taken, and is not held.
+    fn is_idle(&self, (first, n): (BlockKey, u32)) -> bool {
+        self.extents[n as usize].untaken == 0 && !self.is_held(first.volume())
     }
 
     /// The extent stays in the table after all.
@@ -386,6 +409,7 @@ impl Activity {
     fn remove(&mut self, at: usize) {
         let (first, n) = self.index.remove(at);
         self.held_places -= usize::from(self.is_held(first.volume()));
+        self.held_wait |= self.is_held(first.volume());
         let extent = &mut self.extents[n as usize];
         self.leaving -= u32::from(extent.state.is_leaving());
         extent.state = State::Free;
@@ -398,47 +422,61 @@ impl Activity {
     /// Takes every extent out of the table that can leave at a clean stop.
     pub fn remove_idle(&mut self) {
         for at in (0..self.index.len()).rev() {
-            if self.idle_at(at).is_some() {
+            if self.is_idle(self.index[at]) {
                 self.remove(at);
             }
         }
     }
 
-    /// Chooses extents to retire: an eighth of the places, least recently marked first.
+    /// Chooses extents to retire, least recently marked first: an eighth of the places if none is leaving,
+    /// else an eighth of the extents of each volume of which none is leaving.
     fn choose(&mut self) {
-        self.candidates.clear();
-        for at in 0..self.index.len() {
-            let Some(n) = self.idle_at(at) else { continue };
-            let extent = &self.extents[n];
-            if extent.state == State::Active {
-                self.candidates.push((extent.used, n as u32));
+        let mut chosen = core::mem::take(&mut self.candidates);
+        chosen.clear();
+        if self.leaving == 0 {
+            self.choose_from(&self.index, self.places() / 8, &mut chosen);
+        } else {
+            for extents in self.index.chunk_by(|a, b| a.0.volume() == b.0.volume()) {
+                if !extents.iter().any(|e| self.extents[e.1 as usize].state.is_leaving()) {
+                    self.choose_from(extents, extents.len() / 8, &mut chosen);
+                }
             }
         }
-        self.candidates.sort_unstable();
-        self.candidates.truncate((self.places() / 8).max(1));
+        self.candidates = chosen;
     }
 
-    /// Grants a direct write if the extent is durably marked.
-    fn grant_at_once(&mut self, key: BlockKey, superblock: &SuperblockWriter) -> bool {
-        let Some(n) = self.find(key) else { return false };
+    /// Chooses at most `count` of these extents of the index, but one if one can leave.
+    fn choose_from(&self, extents: &[(BlockKey, u32)], count: usize, chosen: &mut Vec<(u64, u32)>) {
+        let from = chosen.len();
+        for &e in extents {
+            let Extent { state, used, .. } = self.extents[e.1 as usize];
+            if state == State::Active && self.is_idle(e) {
+                chosen.push((used, e.1));
+            }
+        }
+        chosen[from..].sort_unstable();
+        chosen.truncate(from + count.max(1));
+    }
+
+    /// The block's extent if it is durably marked, and stays.
+    fn stay(&mut self, key: BlockKey, superblock: &SuperblockWriter) -> Option<usize> {
+        let n = self.find(key)?;
         match self.extents[n].state {
             State::Active => {}
             State::Retiring | State::Flushing(_) => self.keep(n),
             State::Removing(version) if !superblock.is_encoded(version) => {
                 self.keep(n);
             }
-            State::Free | State::Marking(_) | State::Removing(_) => return false,
+            State::Free | State::Marking(_) | State::Removing(_) => return None,
         }
-        self.grant(n, key);
-        true
+        Some(n)
     }
 
-    /// A direct write to `key` waits to be granted, or is granted at once.
+    /// A mark for a step of block `key` waits to be granted, or is granted at once.
     pub fn mark(&mut self, key: BlockKey, ticket: u64, superblock: &SuperblockWriter, io: &mut Io) {
-        if self.grant_at_once(key, superblock) {
-            io.tell(Event::Active { ticket, result: Ok(()) });
-        } else {
-            self.wait(key, ticket);
+        match self.stay(key, superblock) {
+            Some(n) => self.grant(n, (key, ticket), io),
+            None => self.wait(key, ticket, io),
         }
     }
 
@@ -453,9 +491,8 @@ impl Activity {
                 State::Marking(_) => {
                     self.extents[n].state = State::Active;
                     let mut marks = core::mem::replace(&mut self.extents[n].marks, Line::EMPTY);
-                    while let Some((key, ticket)) = self.waiting.pop(&mut marks) {
-                        self.grant(n, key);
-                        io.tell(Event::Active { ticket, result: Ok(()) });
+                    while let Some(mark) = self.waiting.pop(&mut marks) {
+                        self.grant(n, mark, io);
                     }
                 }
                 State::Removing(_) => {
@@ -544,29 +581,61 @@ impl Activity {
     /// Gives free places to waiting extents, and answers those that get none; requests retirements
     /// when few places are left.
     fn give_places(&mut self, superblock: &mut SuperblockWriter, io: &mut Io) {
+        if core::mem::take(&mut self.held_wait) {
+            self.refuse_held(io);
+        }
         while let Some(first) = self.waiting.front() {
             let none = self.has_no_hope(first);
             if !none && self.free.is_empty() {
                 break;
             }
-            let (_, mut marks) = self.waiting.next().expect("an extent waits");
+            let (_, marks) = self.waiting.next().expect("an extent waits");
             if none {
-                while let Some((_, ticket)) = self.waiting.pop(&mut marks) {
-                    io.tell(Event::Unmarked { ticket });
-                }
+                self.refuse(marks, io);
                 continue;
             }
             let n = self.free.pop().expect("an entry is free");
             let at = self.index.partition_point(|e| e.0 < first);
             self.index.insert(at, (first, n));
             let extent = &mut self.extents[n as usize];
-            (extent.first, extent.marks, extent.granted) = (first, marks, 0);
+            (extent.first, extent.marks) = (first, marks);
             extent.state = State::Marking(superblock.touch());
             self.moving.push(n);
         }
         if self.is_short() && self.leaving == 0 {
             self.retire(io);
         }
+        // The store of the first to leave may hang: as long as marks wait, no volume waits for another's store.
+        if !self.waiting.is_empty() && self.leaving_await_stores() {
+            self.retire(io);
+        }
+    }
+
+    /// Answers the marks of held volumes that wait for a place, whatever waits before them.
+    fn refuse_held(&mut self, io: &mut Io) {
+        for _ in 0..self.waiting.extents() {
+            let (first, marks) = self.waiting.next().expect("an extent waits");
+            if self.is_held(first.volume()) {
+                self.refuse(marks, io);
+            } else {
+                self.waiting.enqueue_line(first, marks);
+            }
+        }
+    }
+
+    /// These marks get no place.
+    fn refuse(&mut self, mut marks: Line, io: &mut Io) {
+        while let Some((_, ticket)) = self.waiting.pop(&mut marks) {
+            io.tell(Event::Unmarked { ticket });
+        }
+    }
+
+    /// Whether extents are leaving, and all wait for a sync of a store, and there are extents of several volumes.
+    fn leaving_await_stores(&self) -> bool {
+        let ends = [self.index.first(), self.index.last()].map(|e| e.map(|e| e.0.volume()));
+        let unsynced = self.flushing.is_empty() && self.settling.is_empty();
+        let removing = || self.moving.iter().any(|&n| self.is_removing(n));
+        self.leaving > 0 && ends[0] != ends[1] && unsynced && !removing()
     }
 
     /// Asks the cache to make room in the table.
@@ -583,7 +652,7 @@ impl Activity {
         }
     }
 
-    /// A clean stop begins: no more direct writes are granted, and extents that were about to leave stay.
+    /// A clean stop begins: no more marks are granted, and extents that were about to leave stay.
     pub fn stop(&mut self, io: &mut Io) {
         self.fail(IoError::Shutdown, io);
         while let Some(n) = self.flushing.front().copied().or(self.settling.front().map(|s| s.1)) {
@@ -608,24 +677,20 @@ impl Activity {
         }
     }
 
-    /// The extent at `at` of the index, if it has no granted write and is not held.
-    fn idle_at(&self, at: usize) -> Option<usize> {
-        let (first, n) = (self.index[at].0, self.index[at].1 as usize);
-        (self.extents[n].granted == 0 && !self.is_held(first.volume())).then_some(n)
-    }
-
     /// Appends tombstones for the stale blocks of every extent that can leave the table at a clean
     /// stop. False if `pages`, one for each batch, are no room for them; then all extents stay marked.
     pub fn append_last_tombstones(&mut self, pages: u64, queue: &mut Queue, io: &Io) -> bool {
-        let count =
-            (0..self.index.len()).filter_map(|at| self.idle_at(at)).map(|n| self.stale_count(n));
-        let batches = count.sum::<u64>().div_ceil(u64::from(self.batch_entries));
+        let last = self.index.iter().filter(|&&e| self.is_idle(e));
+        let count: u64 = last.map(|e| self.stale_count(e.1 as usize)).sum();
+        let batches = count.div_ceil(u64::from(self.batch_entries));
         if batches > pages {
             return false;
         }
         for at in 0..self.index.len() {
-            let Some(n) = self.idle_at(at) else { continue };
-            while let Some(key) = self.take_stale(n) {
+            let extent = self.index[at];
+            while self.is_idle(extent)
+                && let Some(key) = self.take_stale(extent.1 as usize)
+            {
                 queue.append_tombstone(key, io);
             }
         }

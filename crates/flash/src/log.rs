@@ -46,10 +46,9 @@ use phases::Phase;
 /// still be done is in `remains.rs`.
 ///
 /// **Direct writes** (write-through, where every record is clean): before a block is written to
-/// its backing store past the log, its extent must be marked
-/// ([`mark_active`](Log::mark_active)); when the write has ended,
-/// [`direct_done`](Log::direct_done). After an unclean stop, clean records in marked extents are
-/// not trusted. Where records may be dirty, append a tombstone (or the newer record) and sync
+/// its backing store past the log, its extent must be marked ([`mark_active`](Log::mark_active)).
+/// Until the write has ended, no record of the block may be appended. After an unclean stop, clean
+/// records in marked extents are not trusted. Where records may be dirty, append a tombstone (or the newer record) and sync
 /// instead.
 ///
 /// A metadata buffer named by a write is to be asked for ([`meta`](Log::meta)) between the poll of
@@ -341,9 +340,14 @@ impl Log {
         self.pump();
     }
 
-    /// Requests permission to write `key` directly to its backing store: `Active` follows once its
-    /// extent is durably marked, which may be at once. From then on the block's record on flash
-    /// counts as stale.
+    /// Requests permission for a step of block `key`: to write it directly to its backing store, or
+    /// to append a clean record whose data are in the backing store but may not be durable there.
+    /// `Active` follows once its extent is durably marked, which may be at once; then the block's record
+    /// on flash is stale. No record of the block may be appended before.
+    ///
+    /// The mark is good for the call in which the event is taken: the owner forgets the record (or calls
+    /// [`Log::poison`]) and issues the write, or appends the new record. The extent may leave while that
+    /// write is in flight; `activity.rs` says why this is safe.
     ///
     /// When the table of extents is full, [`Event::Retire`] requests that some be released. If the extent
     /// gets no place because of [`Log::hold_extents`], `Unmarked` follows instead.
@@ -356,19 +360,8 @@ impl Log {
         self.pump();
     }
 
-    /// The direct write granted by `Active` has ended, successfully or not. The block's record on
-    /// flash counts as stale, unless one is appended after this call.
-    ///
-    /// # Panics
-    /// If no direct write to the block's extent was granted.
-    pub fn direct_done(&mut self, key: BlockKey) {
-        self.activity.direct_done(key);
-        self.pump();
-    }
-
     /// The record of this block on flash is stale. If the block's extent is active, that is
-    /// remembered until the extent is retired; otherwise a tombstone is appended. Call it when a
-    /// granted direct write is issued, if a record of the block was appended since the grant.
+    /// remembered until the extent is retired; otherwise a tombstone is appended.
     pub fn poison(&mut self, key: BlockKey) {
         if self.refusal().is_none() && !self.activity.poison(key, &self.superblock) {
             self.placement.queue.append_tombstone(key, &self.io);
@@ -494,8 +487,7 @@ impl Log {
     }
 
     /// Clean stop: writes the queued appends, tombstones for stale records, and a superblock with
-    /// the clean mark; `Stopped` follows. Make the backing stores durable and end direct writes
-    /// first. (Extents with a granted direct write stay marked.)
+    /// the clean mark; `Stopped` follows. End direct writes and make the backing stores durable first.
     ///
     /// A start in progress is abandoned if nothing was written yet, else finished first.
     pub fn stop(&mut self) {

@@ -223,12 +223,13 @@ pub enum Event {
         /// How it ended.
         result: Outcome,
     },
-    /// The extent is durably marked: the block may be written directly now. Call `direct_done` when
-    /// that write has ended, successfully or not.
+    /// The extent is durably marked, and the block's record on flash is stale. The block may be
+    /// written directly now, or a record appended of what its store holds: see
+    /// [`Log::mark_active`](crate::Log::mark_active).
     Active {
         /// As given.
         ticket: u64,
-        /// How it ended; no `direct_done` after an error.
+        /// How it ended.
         result: Outcome,
     },
     /// The extent is not marked, and gets no place in the table: see `hold_extents`. Call `void_record`
@@ -285,8 +286,8 @@ pub enum Event {
         /// Region number.
         region: u32,
     },
-    /// The table of active extents is full. Make the backing store of this extent's volume durable
-    /// (with one sync; no direct write to the extent is in flight now), then call
+    /// The table of active extents is full. Make the backing store of this extent's volume durable,
+    /// with one sync that begins from now on (writes that are in flight then do not matter), then call
     /// `extent_released`. Until then the extent stays marked. If the sync fails, call `hold_extents`.
     Retire {
         /// Pass this to `extent_released`.

@@ -48,6 +48,8 @@ pub(crate) struct Waiting {
     buckets: Vec<u32>,
     oldest: u32,
     newest: u32,
+    /// Number of extents in the queue.
+    extents: usize,
 }
 
 impl Waiting {
@@ -60,7 +62,13 @@ impl Waiting {
             buckets: vec![NONE; BUCKETS],
             oldest: NONE,
             newest: NONE,
+            extents: 0,
         }
+    }
+
+    /// Number of extents that wait for a place.
+    pub fn extents(&self) -> usize {
+        self.extents
     }
 
     /// Whether no extent waits for a place.
@@ -136,6 +144,7 @@ impl Waiting {
             }
         };
         self.buckets[bucket] = n;
+        self.extents += 1;
         match core::mem::replace(&mut self.newest, n) {
             NONE => self.oldest = n,
             before => self.groups[before as usize].next = n,
@@ -152,6 +161,7 @@ impl Waiting {
         let n = self.oldest;
         let Group { first, line, next, chain } = *self.groups.get(n as usize)?;
         self.oldest = next;
+        self.extents -= 1;
         if next == NONE {
             self.newest = NONE;
         }
@@ -216,6 +226,7 @@ mod tests {
                 }
             }
             assert_eq!(waiting.is_empty(), oracle.is_empty());
+            assert_eq!(waiting.extents(), oracle.len());
         }
         assert!(merged > 1_000, "{merged}");
         assert!(waiting.marks.len() < 50_000, "places are used again");

@@ -4,7 +4,7 @@
 use crate::common::{Rig, Rng, key, options, tiny};
 use forebay_effect::{Frame, IoError};
 use forebay_flash::{Append, BatchSequence, BlockKey, Event, ExtentId, Geometry, Options, Start};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// A backing store with a volatile write cache.
 #[derive(Default)]
@@ -44,9 +44,9 @@ impl Backing {
 #[derive(Default)]
 struct Model {
     backing: Backing,
-    /// Blocks with a mark asked for, granted, and a direct write under way (version).
-    asked: BTreeSet<u64>,
-    granted: BTreeMap<u64, bool>,
+    /// Blocks with a mark asked for: for a direct write, or to append what the store holds, from this frame.
+    asked: BTreeMap<u64, Option<u32>>,
+    /// Blocks with a direct write in flight (version).
     writing: BTreeMap<u64, u64>,
     retiring: Vec<ExtentId>,
     reclaiming: Vec<u32>,
@@ -62,6 +62,19 @@ struct Model {
 const BLOCKS: u64 = 32;
 
 impl Model {
+    /// Appends what the store holds, as clean.
+    fn append(&mut self, rig: &mut Rig, frame: u32, block: u64) {
+        rig.fill(frame, key(block), self.backing.read(block));
+        rig.log.append(Append {
+            ticket: u64::from(frame),
+            key: key(block),
+            valid: rig.geometry.full_mask(),
+            dirty: 0,
+            frame: Frame(frame),
+            urgent: frame.is_multiple_of(2),
+        });
+    }
+
     fn events(&mut self, rig: &mut Rig) {
         while let Some(event) = rig.log.poll_event() {
             match event {
@@ -72,8 +85,13 @@ impl Model {
                 }
                 Event::Active { ticket, result } => {
                     result.unwrap();
-                    assert!(self.asked.remove(&ticket));
-                    self.granted.insert(ticket, false);
+                    match self.asked.remove(&ticket).expect("the mark was asked for") {
+                        Some(frame) => self.append(rig, frame, ticket),
+                        None => {
+                            self.version += 1;
+                            self.writing.insert(ticket, self.version);
+                        }
+                    }
                 }
                 Event::Retire { extent, .. } => self.retiring.push(extent),
                 Event::Reclaim { region } => self.reclaiming.push(region),
@@ -86,48 +104,26 @@ impl Model {
 
     fn step(&mut self, rig: &mut Rig, rng: &mut Rng) {
         let block = rng.below(BLOCKS);
+        let idle = !self.asked.contains_key(&block) && !self.writing.contains_key(&block);
         match rng.below(16) {
-            0..=2 => {
-                let busy = self.asked.contains(&block)
-                    || self.granted.contains_key(&block)
-                    || self.writing.contains_key(&block);
-                if !busy {
-                    self.asked.insert(block);
-                    rig.log.mark_active(key(block), block);
-                }
+            0..=3 if idle => {
+                self.asked.insert(block, None);
+                rig.log.mark_active(key(block), block);
             }
-            3..=4 => {
-                if let Some((block, appended)) = self.granted.pop_first() {
-                    if appended {
-                        rig.log.poison(key(block));
-                    }
-                    self.version += 1;
-                    self.writing.insert(block, self.version);
-                }
-            }
-            5..=6 => {
+            4..=6 => {
                 if let Some((block, version)) = self.writing.pop_last() {
                     self.backing.write(block, version);
-                    rig.log.direct_done(key(block));
                 }
             }
-            7..=9 => {
-                // Append what the backing store holds, as clean.
-                if !self.writing.contains_key(&block)
-                    && let Some(frame) = self.free_frames.pop()
-                {
-                    if let Some(appended) = self.granted.get_mut(&block) {
-                        *appended = true;
+            7..=9 if idle => {
+                if let Some(frame) = self.free_frames.pop() {
+                    // What is not durable enters flash in a marked extent.
+                    if self.backing.volatile.contains_key(&block) {
+                        self.asked.insert(block, Some(frame));
+                        rig.log.mark_active(key(block), block);
+                    } else {
+                        self.append(rig, frame, block);
                     }
-                    rig.fill(frame, key(block), self.backing.read(block));
-                    rig.log.append(Append {
-                        ticket: u64::from(frame),
-                        key: key(block),
-                        valid: rig.geometry.full_mask(),
-                        dirty: 0,
-                        frame: Frame(frame),
-                        urgent: rng.one_in(2),
-                    });
                 }
             }
             10 if rng.one_in(4) => self.backing.sync(),
@@ -197,10 +193,6 @@ fn run(seed: u64, geometry: Geometry, options: Options, total: &mut Model) {
             // A clean stop: direct writes end, the backing store is durable; perhaps cut short.
             for (block, version) in std::mem::take(&mut model.writing) {
                 model.backing.write(block, version);
-                rig.log.direct_done(key(block));
-            }
-            for (block, _) in std::mem::take(&mut model.granted) {
-                rig.log.direct_done(key(block));
             }
             model.backing.sync();
             rig.log.stop();
@@ -232,7 +224,6 @@ fn run(seed: u64, geometry: Geometry, options: Options, total: &mut Model) {
         let writing = std::mem::take(&mut model.writing);
         model.backing.cut(&mut rng, &writing);
         model.asked.clear();
-        model.granted.clear();
         model.retiring.clear();
         model.reclaiming.clear();
         loop {
@@ -303,7 +294,6 @@ fn a_stale_record_stays_stale_if_the_newer_one_is_taken_back() {
     rig.settle();
     rig.log.mark_active(key(0), 1);
     rig.settle();
-    rig.log.direct_done(key(0));
     // What the direct write wrote is read back, and about to enter flash.
     append(&mut rig, 2);
     rig.log.take_back();
@@ -319,12 +309,11 @@ fn a_stale_record_stays_stale_if_the_newer_one_is_taken_back() {
 #[test]
 fn extents_leave_the_table_although_appends_were_taken_back() {
     let mut rig = Rig::formatted(tiny(), options());
-    for (ticket, block) in [(1, 0), (2, 4)] {
+    for (ticket, block) in [(1, 4), (2, 0)] {
         rig.log.mark_active(key(block), ticket);
         rig.settle();
     }
     rig.log.mark_active(key(8), 3);
-    rig.log.direct_done(key(4));
     let events = rig.settle();
     let [Event::Retire { extent, .. }] = events[..] else { panic!("{events:?}") };
     // Two batches are in flight, so the ninth append waits, and the extent leaves after it.
@@ -357,20 +346,18 @@ fn a_mark_is_granted_only_when_durable_and_again_at_once() {
 }
 
 #[test]
-fn a_full_table_waits_for_an_extent_without_direct_writes() {
+fn a_full_table_waits_until_the_extent_marked_least_recently_has_left() {
     let mut rig = Rig::formatted(tiny(), options());
-    for (ticket, block) in [(1, 0), (2, 4)] {
+    for (ticket, block) in [(1, 0), (2, 4), (3, 0)] {
         rig.log.mark_active(key(block), ticket);
         rig.settle();
     }
-    rig.log.mark_active(key(8), 3);
-    assert_eq!(rig.settle(), [], "both extents have a direct write in flight");
-    rig.log.direct_done(key(4));
+    rig.log.mark_active(key(8), 4);
     let events = rig.settle();
     let [Event::Retire { extent, first }] = events[..] else { panic!("{events:?}") };
     assert_eq!(first, key(4));
     rig.log.extent_released(extent);
-    assert_eq!(rig.settle(), [Event::Active { ticket: 3, result: Ok(()) }]);
+    assert_eq!(rig.settle(), [Event::Active { ticket: 4, result: Ok(()) }]);
     // A late or repeated answer changes nothing.
     rig.log.extent_released(extent);
     assert_eq!(rig.settle(), []);
@@ -387,12 +374,9 @@ fn a_large_table_gives_extents_up_before_it_is_full_and_marks_do_not_wait() {
     for n in 0..30 {
         assert_eq!(mark(n), [Event::Active { ticket: n, result: Ok(()) }]);
     }
-    let granted = Event::Active { ticket: 30, result: Ok(()) };
-    assert_eq!(mark(30), [granted], "no extent is without a direct write");
-    for n in 0..8 {
-        rig.log.direct_done(key(4 * n));
-    }
-    let events = rig.settle();
+    let events = mark(30);
+    let Some((granted, events)) = events.split_last() else { panic!("nothing happens") };
+    assert_eq!(*granted, Event::Active { ticket: 30, result: Ok(()) });
     let firsts: Vec<BlockKey> = events
         .iter()
         .map(|e| match e {
@@ -400,7 +384,7 @@ fn a_large_table_gives_extents_up_before_it_is_full_and_marks_do_not_wait() {
             other => panic!("{other:?}"),
         })
         .collect();
-    assert_eq!(firsts, [key(0)], "the one that could leave when places were short");
+    assert_eq!(firsts, [0, 4, 8, 12].map(key), "an eighth of the places, as these are short");
     rig.log.mark_active(key(4 * 31), 31);
     let events = rig.settle();
     assert_eq!(events, [Event::Active { ticket: 31, result: Ok(()) }], "there is a place left");
@@ -416,77 +400,85 @@ fn marks_that_wait_are_granted_extent_by_extent_in_the_order_in_which_they_came(
     for (block, ticket) in [(4, 1), (8, 2), (5, 3), (12, 4)] {
         rig.log.mark_active(key(block), ticket);
     }
-    assert_eq!(rig.settle(), []);
-    rig.log.direct_done(key(0));
     let mut granted = Vec::new();
-    let mut last = Vec::new();
-    for _ in 0..3 {
-        let events = rig.settle();
-        let [Event::Retire { extent, .. }] = events[..] else { panic!("{events:?}") };
+    let mut events = rig.settle();
+    while let Some(Event::Retire { extent, .. }) = events.pop() {
+        assert_eq!(events, [], "an extent leaves only when the next one waits");
         rig.log.extent_released(extent);
-        last.clear();
-        for event in rig.settle() {
-            let Event::Active { ticket, result: Ok(()) } = event else { panic!("{event:?}") };
-            granted.push(ticket);
-            last.push([4, 8, 5, 12][ticket as usize - 1]);
+        events = rig.settle();
+        while let Some(Event::Active { ticket, result: Ok(()) }) = events.first() {
+            granted.push(*ticket);
+            events.remove(0);
         }
-        last.iter().for_each(|&block| rig.log.direct_done(key(block)));
     }
     assert_eq!(granted, [1, 3, 2, 4]);
 }
 
 #[test]
-fn marking_an_extent_again_while_it_retires_keeps_it() {
-    let mut rig = Rig::formatted(tiny(), options());
-    for (ticket, block) in [(1, 0), (2, 4)] {
-        rig.log.mark_active(key(block), ticket);
-        rig.settle();
-    }
-    rig.log.direct_done(key(0));
-    rig.log.mark_active(key(8), 3);
+fn a_late_answer_to_an_earlier_retirement_does_not_end_a_later_one() {
+    let one = Geometry { active_extents_max: 1, ..tiny() };
+    let mut rig = Rig::formatted(one, options());
+    rig.log.mark_active(key(0), 1);
+    rig.settle();
+    rig.log.mark_active(key(8), 2);
     let events = rig.settle();
-    let [Event::Retire { extent, .. }] = events[..] else { panic!("{events:?}") };
-    rig.log.mark_active(key(1), 4);
-    assert_eq!(rig.settle(), [Event::Active { ticket: 4, result: Ok(()) }]);
-    rig.log.extent_released(extent);
-    assert_eq!(rig.settle(), [], "the extent is in use again");
-    rig.log.direct_done(key(1));
+    let [Event::Retire { extent: former, .. }] = events[..] else { panic!("{events:?}") };
+    // Marked again before the answer, it stays; then it is asked for once more.
+    rig.log.mark_active(key(1), 3);
     let events = rig.settle();
-    let [Event::Retire { extent: again, .. }] = events[..] else { panic!("{events:?}") };
-    assert_ne!(again, extent);
+    let [ref granted, Event::Retire { extent: again, .. }] = events[..] else {
+        panic!("{events:?}")
+    };
+    assert_eq!(*granted, Event::Active { ticket: 3, result: Ok(()) });
+    assert_ne!(again, former);
+    rig.log.extent_released(former);
+    assert_eq!(rig.settle(), [], "a write was granted since what that answers was synced");
     rig.log.extent_released(again);
-    assert_eq!(rig.settle(), [Event::Active { ticket: 3, result: Ok(()) }]);
+    assert_eq!(rig.settle(), [Event::Active { ticket: 2, result: Ok(()) }]);
 }
 
 #[test]
-fn a_late_answer_to_an_earlier_retirement_does_not_end_a_later_one() {
-    let mut rig = Rig::formatted(tiny(), options());
-    let (first, again) = retire_twice(&mut rig);
-    rig.log.extent_released(first);
-    assert_eq!(rig.settle(), [], "a direct write has ended since what that answers was synced");
-    rig.log.extent_released(again);
-    assert_eq!(rig.settle(), [Event::Active { ticket: 3, result: Ok(()) }]);
+fn an_extent_begins_to_leave_only_when_all_its_grants_are_taken() {
+    let one = Geometry { active_extents_max: 1, ..tiny() };
+    let mut rig = Rig::formatted(one, options());
+    for ticket in [1, 2] {
+        rig.log.mark_active(key(ticket), ticket);
+    }
+    rig.poll();
+    while rig.under_way() > 0 {
+        rig.complete(0);
+    }
+    rig.log.mark_active(key(4), 3);
+    for ticket in [1, 2] {
+        assert_eq!(
+            rig.log.upcoming_event(3 - ticket as usize),
+            None,
+            "no event follows the grants"
+        );
+        assert_eq!(rig.log.poll_event(), Some(Event::Active { ticket, result: Ok(()) }));
+    }
+    let events = rig.settle();
+    assert!(matches!(events[..], [Event::Retire { .. }]), "{events:?}");
 }
 
-/// An extent retires, is marked again before the cache has answered, and retires once more. Gives
-/// the names of both retirements. A mark with ticket 3 waits for the place.
-fn retire_twice(rig: &mut Rig) -> (ExtentId, ExtentId) {
-    let retirement = |rig: &mut Rig, block| {
-        rig.log.direct_done(key(block));
-        let events = rig.settle();
-        let [Event::Retire { extent, .. }] = events[..] else { panic!("{events:?}") };
-        extent
-    };
+#[test]
+fn marking_an_extent_again_while_it_leaves_keeps_it() {
+    let mut rig = Rig::formatted(tiny(), options());
     for (ticket, block) in [(1, 0), (2, 4)] {
         rig.log.mark_active(key(block), ticket);
         rig.settle();
     }
     rig.log.mark_active(key(8), 3);
-    assert_eq!(rig.settle(), [], "both extents are being written");
-    let first = retirement(rig, 0);
+    let events = rig.settle();
+    let [Event::Retire { extent, first }] = events[..] else { panic!("{events:?}") };
+    assert_eq!(first, key(0));
+    rig.log.extent_released(extent);
     rig.log.mark_active(key(1), 4);
-    assert_eq!(rig.settle(), [Event::Active { ticket: 4, result: Ok(()) }]);
-    (first, retirement(rig, 1))
+    let events = rig.settle();
+    let [ref granted, Event::Retire { first, .. }] = events[..] else { panic!("{events:?}") };
+    assert_eq!(*granted, Event::Active { ticket: 4, result: Ok(()) });
+    assert_eq!(first, key(4), "another one is to leave");
+    assert!(rig.log.has_mark(key(0)));
 }
 
 #[test]
@@ -497,7 +489,6 @@ fn a_record_that_turns_stale_behind_the_tombstones_of_its_extent_gets_one_too() 
         rig.log.mark_active(key(block), ticket);
         rig.settle();
     }
-    rig.log.direct_done(key(0));
     rig.log.mark_active(key(8), 3);
     let events = rig.settle();
     let [Event::Retire { extent, .. }] = events[..] else { panic!("{events:?}") };
@@ -520,7 +511,6 @@ fn a_stale_record_anywhere_in_a_large_extent_gets_its_tombstone() {
             rig.log.mark_active(key(block), ticket);
             rig.settle();
         }
-        rig.log.direct_done(key(block));
         rig.log.mark_active(key(256), 3);
         let events = rig.settle();
         let [Event::Retire { extent, .. }] = events[..] else { panic!("{events:?}") };

@@ -18,20 +18,17 @@ fn append_clean(rig: &mut Rig, frame: u32, key: BlockKey, version: u64) {
 }
 
 /// The extents of block 0 of both volumes are marked and could leave; the first has a clean record. A mark
-/// of the second volume, ticket 3, has the first asked to retire.
-fn marked_in_both_volumes(rig: &mut Rig) -> ExtentId {
+/// of the second volume, ticket 3, has both asked to retire.
+fn marked_in_both_volumes(rig: &mut Rig) -> (ExtentId, ExtentId) {
     append_clean(rig, 0, key(0), 1);
     rig.settle();
     for (ticket, key) in [(1, key(0)), (2, other(0))] {
         rig.log.mark_active(key, ticket);
         rig.settle();
-        rig.log.direct_done(key);
     }
     rig.log.mark_active(other(4), 3);
     let events = rig.settle();
-    let [Event::Retire { extent, first }] = events[..] else { panic!("{events:?}") };
-    assert_eq!(first, key(0));
-    extent
+    (retiring(&events, key(0)), retiring(&events, other(0)))
 }
 
 /// What a start after a power cut finds of block 0: a record that counts, or the note that none does.
@@ -48,11 +45,9 @@ fn found_after_a_cut(rig: &Rig) -> Option<bool> {
 #[test]
 fn an_extent_of_a_store_that_cannot_be_synced_stays_marked_and_others_leave_instead() {
     let mut rig = Rig::formatted(tiny(), options());
-    let held = marked_in_both_volumes(&mut rig);
+    let (held, extent) = marked_in_both_volumes(&mut rig);
     rig.log.hold_extents(Volume(1));
-    let events = rig.settle();
-    let [Event::Retire { extent, first }] = events[..] else { panic!("{events:?}") };
-    assert_eq!(first, other(0), "it is asked for at once");
+    assert_eq!(rig.settle(), [], "the other one has been asked for");
     // A sync that ends well after the failed one says nothing.
     rig.log.extent_released(held);
     assert_eq!(rig.settle(), []);
@@ -62,7 +57,6 @@ fn an_extent_of_a_store_that_cannot_be_synced_stays_marked_and_others_leave_inst
     rig.settle();
     assert_eq!(found_after_a_cut(&rig), Some(false), "the store may have lost what it says");
     // The volume gets no other place, though one could be had.
-    rig.log.direct_done(other(4));
     rig.log.mark_active(key(8), 4);
     assert_eq!(rig.settle(), [Event::Unmarked { ticket: 4 }]);
     assert!(!rig.log.has_mark(key(8)) && rig.log.has_mark(key(1)));
@@ -90,7 +84,6 @@ fn a_table_full_of_held_extents_refuses_marks_and_a_record_is_void_only_durably(
     append_clean(&mut rig, 0, other(0), 1);
     rig.log.mark_active(key(0), 1);
     rig.settle();
-    rig.log.direct_done(key(0));
     rig.log.mark_active(other(0), 2);
     rig.log.mark_active(other(4), 3);
     let events = rig.settle();
@@ -128,7 +121,6 @@ fn an_extent_that_was_leaving_when_its_volume_is_held_gives_its_place_back() {
     let mut rig = Rig::formatted(one, options());
     rig.log.mark_active(key(0), 1);
     rig.settle();
-    rig.log.direct_done(key(0));
     rig.log.mark_active(other(0), 2);
     let events = rig.settle();
     let [Event::Retire { extent, .. }] = events[..] else { panic!("{events:?}") };
@@ -136,8 +128,74 @@ fn an_extent_that_was_leaving_when_its_volume_is_held_gives_its_place_back() {
     rig.log.extent_released(extent);
     rig.log.hold_extents(Volume(1));
     assert_eq!(rig.settle(), [Event::Active { ticket: 2, result: Ok(()) }]);
-    rig.log.direct_done(other(0));
     rig.log.mark_active(other(4), 3);
     let events = rig.settle();
     assert!(matches!(events[..], [Event::Retire { .. }]), "the place is not lost: {events:?}");
+}
+
+/// Extents of block 0 of both volumes are marked and could leave, and these marks wait for a place.
+fn full_with_marks_waiting(rig: &mut Rig, marks: &[(BlockKey, u64)]) -> Vec<Event> {
+    for (ticket, key) in [(1, key(0)), (2, other(0))] {
+        rig.log.mark_active(key, ticket);
+        rig.settle();
+    }
+    for &(key, ticket) in marks {
+        rig.log.mark_active(key, ticket);
+    }
+    rig.settle()
+}
+
+/// The extent that is to leave of the volume of `first`.
+fn retiring(events: &[Event], first: BlockKey) -> ExtentId {
+    let extent = events.iter().find_map(|event| match event {
+        Event::Retire { extent, first: of } if *of == first => Some(*extent),
+        _ => None,
+    });
+    extent.unwrap_or_else(|| panic!("{first} is not to leave: {events:?}"))
+}
+
+#[test]
+fn a_mark_of_a_held_volume_waits_behind_no_mark_of_a_store_that_hangs() {
+    let mut rig = Rig::formatted(tiny(), options());
+    // The extent of volume 1 is to leave, and its store never answers.
+    let events = full_with_marks_waiting(&mut rig, &[(key(4), 3), (other(4), 4)]);
+    retiring(&events, key(0));
+    rig.log.hold_extents(Volume(2));
+    assert_eq!(rig.settle(), [Event::Unmarked { ticket: 4 }], "it waits no longer");
+    rig.log.mark_active(other(8), 5);
+    assert_eq!(rig.settle(), [Event::Unmarked { ticket: 5 }], "it does not begin to wait");
+}
+
+#[test]
+fn a_mark_that_waited_for_an_extent_to_leave_learns_that_its_volume_is_held() {
+    let mut rig = Rig::formatted(tiny(), options());
+    let events = full_with_marks_waiting(&mut rig, &[(key(4), 3), (key(8), 4)]);
+    let extent = retiring(&events, other(0));
+    rig.log.extent_released(extent);
+    // Its tombstone is written and synced; the superblock without it is being written.
+    for _ in 0..2 {
+        rig.poll();
+        rig.complete(0);
+    }
+    rig.poll();
+    rig.log.mark_active(other(1), 5);
+    assert_eq!(rig.log.poll_event(), None, "the extent cannot stay");
+    rig.log.hold_extents(Volume(2));
+    let events = rig.settle();
+    assert!(events.contains(&Event::Active { ticket: 3, result: Ok(()) }), "{events:?}");
+    assert!(events.contains(&Event::Unmarked { ticket: 5 }), "{events:?}");
+}
+
+#[test]
+fn extents_of_one_volume_leave_although_the_store_of_another_hangs() {
+    let mut rig = Rig::formatted(tiny(), options());
+    let events = full_with_marks_waiting(&mut rig, &[(other(4), 3)]);
+    retiring(&events, key(0));
+    let extent = retiring(&events, other(0));
+    assert_eq!(events.len(), 2, "each is asked once: {events:?}");
+    rig.log.mark_active(other(8), 4);
+    assert_eq!(rig.settle(), [], "nor again for another mark");
+    rig.log.extent_released(extent);
+    let events = rig.settle();
+    assert!(events.contains(&Event::Active { ticket: 3, result: Ok(()) }), "{events:?}");
 }

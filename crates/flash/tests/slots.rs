@@ -382,7 +382,6 @@ fn a_cell_that_a_recovery_frees_does_not_end_the_journal_of_the_next() {
     let mut rig = Rig::formatted(slots(), options());
     rig.log.mark_active(key(0), 1);
     assert_eq!(rig.settle(), [Event::Active { ticket: 1, result: Ok(()) }]);
-    rig.log.direct_done(key(0));
     let (valid, frame) = (rig.geometry.full_mask(), Frame(2));
     rig.fill(frame.0, key(0), 1);
     rig.log.append(Append { ticket: 2, key: key(0), valid, dirty: 0, frame, urgent: true });

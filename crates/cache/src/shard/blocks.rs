@@ -15,7 +15,7 @@ use forebay_block::Volume;
 use forebay_effect::{Effect, Place};
 use forebay_flash::{BlockKey, Position};
 
-use self::entry::{Entry, EntryId, LEAVING, RecordNode};
+use self::entry::{Entry, EntryId, RecordNode};
 use self::regions::RegionLists;
 use super::ShardContext;
 use super::frames::{Frame, Frames};
@@ -197,7 +197,7 @@ impl Blocks {
     pub fn publish(&mut self, key: BlockKey) -> Option<Frame> {
         let id = self.index.find(key)?;
         let e = &self.index[id];
-        let settled = e.valid() == self.granules.all() && !e.has(LEAVING) && e.transfer().is_none();
+        let settled = e.valid() == self.granules.all() && !e.is_leaving() && e.transfer().is_none();
         if settled { self.index.publish(id) } else { None }
     }
 

@@ -401,10 +401,8 @@ impl Shard {
         }
         let key = self.tiers.transfers[t].key;
         let poison = matches!(self.tiers.transfers[t].kind, Kind::Activate { poison: true });
-        // The grant ends before its step is taken: a record that is appended from here on, by the
-        // step or by a piece that waited, must not count as stale. The mark stays until the backing
-        // store is synced, and nothing of that can happen within this call.
-        context.log.as_deref_mut().expect("a marked extent needs a log").direct_done(key);
+        // The step is taken in this call: the block's record is stale, and the mark stays until a sync of the
+        // backing store that begins later.
         self.finish(context, t, |tiers, context, id| {
             let key = tiers.blocks[id].key();
             let log = context.log.as_deref_mut().expect("a marked extent needs a log");
@@ -443,7 +441,6 @@ impl Shard {
         let tiers = &mut self.tiers;
         tiers.flash.disown(&tiers.blocks, context, id);
         tiers.flash.set_record(&mut tiers.blocks, context, id, None);
-        tiers.blocks[id].set(DOUBTFUL);
         if tiers.blocks[id].frame().is_none() {
             tiers.dram.lose(key);
         }
@@ -454,9 +451,11 @@ impl Shard {
     /// No start will find a record of the block, or this could not be made sure.
     fn record_void(&mut self, context: &mut ShardContext<'_>, t: TransferIndex, result: Outcome) {
         match result {
-            Ok(()) => self.finish(context, t, |tiers, _, id| tiers.blocks[id].clear(DOUBTFUL)),
+            Ok(()) => self.finish(context, t, |_, _, _| {}),
             Err(error) => {
                 context.stats.transfer_errors += 1;
+                let id = self.tiers.blocks.entry_of(self.tiers.transfers[t].key);
+                self.tiers.blocks[id].set(DOUBTFUL);
                 if context.flash.awaits_void {
                     self.finish(context, t, |_, _, _| {});
                 } else {

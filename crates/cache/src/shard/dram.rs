@@ -2,7 +2,7 @@
 //! numbers of their frames within the shard.
 //!
 //! In this accounting a block is gone as soon as the policy names it as a victim. Its frame stays
-//! until the data is where it must be ([`LEAVING`](crate::shard::entry::LEAVING)). The policy is notified
+//! until the data is where it must be ([`Entry::is_leaving`](crate::shard::entry::Entry::is_leaving)). The policy is notified
 //! once of each access of a client: of a miss by the insertion of the block, of a hit by an access.
 //! The policy does not know blocks that are in memory only in transit.
 

@@ -12,7 +12,7 @@ use forebay_flash::{BlockKey, Position};
 pub(super) use self::evict::IfEvicted;
 use self::replacement::FlashReplacement;
 use super::blocks::{Blocks, FlashRecord};
-use super::entry::{DESTAGED, DOUBTFUL, Entry, EntryId, LEAVING, UNREADABLE};
+use super::entry::{DESTAGED, DOUBTFUL, Entry, EntryId, UNREADABLE};
 use super::{ShardContext, UNREADABLE_MAX};
 use crate::config::{CacheConfig, FlashLayout, LogReplacement};
 use crate::slab::Key;
@@ -198,7 +198,7 @@ impl FlashTier {
             self.name_unreadable(blocks, key);
         }
         // A block that was evicted on its way to flash stays evicted.
-        let gone = blocks[id].has(LEAVING) && self.has_given_way(id);
+        let gone = blocks[id].is_leaving() && self.has_given_way(id);
         let stays = to.is_some() && !gone;
         let evicted = if stays { IfEvicted::Stays } else { IfEvicted::Leaves };
         self.update_residence(blocks, id, evicted);

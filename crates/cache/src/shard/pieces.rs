@@ -235,11 +235,13 @@ impl Shard {
 
     /// Whether a write to the block waits for records to be void.
     pub fn awaits_void(&self, key: BlockKey) -> bool {
-        let appends =
-            |t: TransferIndex| matches!(self.tiers.transfers[t].kind, Kind::Append { .. });
+        // The log has not yet reported that it could not append the block, or could not make its record void.
+        let logs = |t: TransferIndex| {
+            let kind = self.tiers.transfers[t].kind;
+            matches!(kind, Kind::Append { .. } | Kind::Activate { poison: true })
+        };
         self.tiers.blocks.find(key).is_some_and(|id| {
-            self.tiers.blocks[id].is_bound()
-                || self.tiers.blocks[id].transfer().is_some_and(appends)
+            self.tiers.blocks[id].is_bound() || self.tiers.blocks[id].transfer().is_some_and(logs)
         })
     }
 

@@ -23,7 +23,7 @@ use super::Piece;
 use super::ShardContext;
 use super::blocks::Blocks;
 use super::dram::Dram;
-use super::entry::{EntryId, LEAVING};
+use super::entry::EntryId;
 use super::flash_tier::replacement::FlashReplacement;
 use super::flash_tier::returns::Returns;
 use super::flash_tier::{FlashTier, IfEvicted};
@@ -271,8 +271,7 @@ impl Tiers {
         frame: Frame,
         piece: Option<&mut Piece>,
     ) {
-        self.blocks[id].set_frame(Some(frame));
-        self.blocks[id].set(LEAVING);
+        self.blocks.passes(id, frame);
         let known = self.blocks[id].position().is_some();
         self.dram.enter_in_transit(self.blocks.local(frame), self.blocks[id].key(), piece, known);
         self.flash.update_residence(&self.blocks, id, IfEvicted::Leaves);
@@ -302,11 +301,11 @@ impl Tiers {
     /// A block in memory leaves as soon as the current append has ended.
     fn leave_after_append(&mut self, id: EntryId) {
         let frame = self.blocks[id].frame().expect("a block that leaves memory has a frame");
-        if !self.blocks[id].has(LEAVING) {
+        if !self.blocks[id].is_leaving() {
             let local = self.blocks.local(frame);
             self.dram.remove(local);
             self.dram.set_in_transit(local, true);
-            self.blocks[id].set(LEAVING);
+            self.blocks.leaves(id);
             self.flash.update_residence(&self.blocks, id, IfEvicted::Stays);
         }
     }
@@ -322,7 +321,7 @@ impl Tiers {
         let local = self.blocks.local(frame);
         if self.dram.is_in_transit(local) {
             self.dram.set_in_transit(local, false);
-            self.blocks[id].clear(LEAVING);
+            self.blocks.stays(id);
             self.flash.set_aside(&self.blocks, id);
             let key = self.blocks[id].key();
             self.make_room(context, Some(key));
@@ -354,8 +353,8 @@ impl Tiers {
 
     /// A leaving block that is used again stays.
     pub fn rescue(&mut self, context: &mut ShardContext<'_>, id: EntryId, frame: Frame) {
-        if self.blocks[id].has(LEAVING) {
-            self.blocks[id].clear(LEAVING);
+        if self.blocks[id].is_leaving() {
+            self.blocks.stays(id);
             self.dram.take_refusal(self.blocks.local(frame));
             context.stats.rescued += 1;
             context.stats.flash_rescued += u64::from(self.flash.has_given_way(id));
@@ -377,7 +376,7 @@ impl Tiers {
 
     /// The block leaves its frame, which holds nothing dirty.
     pub fn release_frame(&mut self, id: EntryId) {
-        let leaving = self.blocks[id].has(LEAVING);
+        let leaving = self.blocks[id].is_leaving();
         let frame = self.blocks.left(id);
         let e = &self.blocks[id];
         let (key, recorded) = (e.key(), e.position().is_some());
@@ -436,7 +435,7 @@ impl Tiers {
         let local = self.dram.evict(incoming, endless);
         let id = self.blocks.owner(local);
         self.prefetch_victims();
-        self.blocks[id].set(LEAVING);
+        self.blocks.leaves(id);
         if context.flash.takes_records() {
             self.flash.update_residence(&self.blocks, id, IfEvicted::Stays);
         }
@@ -472,7 +471,7 @@ impl Tiers {
     /// The block cannot leave: it counts as resident again.
     pub fn readmit(&mut self, id: EntryId) {
         let frame = self.blocks[id].frame().expect("a leaving block has a frame");
-        self.blocks[id].clear(LEAVING);
+        self.blocks.stays(id);
         self.dram.take_refusal(self.blocks.local(frame));
         self.dram.readmit(self.blocks.local(frame), self.blocks[id].key());
         self.flash.update_residence(&self.blocks, id, IfEvicted::Stays);

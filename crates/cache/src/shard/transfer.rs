@@ -37,7 +37,8 @@ pub(crate) enum Kind {
     /// Backing store to a request's buffer; leaves nothing in the cache.
     DirectRead { request: RequestIndex, pieces: u32 },
     /// The durable mark without which a direct write must not make a record stale (`poison`), and a
-    /// frame must not be recorded as clean while its backing store has unsynced writes.
+    /// frame must not be recorded as clean while its backing store has unsynced writes. A block that gets no
+    /// mark, and has no record in the index any more, waits until the log has made its record void.
     Activate { poison: bool },
 }
 

@@ -80,6 +80,10 @@ impl Log {
         if let Some(Event::AppendRefused { ticket }) = event {
             self.placement.queue.refusal_heard(ticket);
         }
+        if let Some(Event::Active { result: Ok(()), .. }) = event {
+            self.activity.grant_taken();
+            self.pump();
+        }
         self.io.rewind_events();
         event
     }

@@ -30,8 +30,9 @@ pub(crate) const TRANSFERS_MAX: u32 = TRANSFER_NONE;
 /// Flag in the number of a frame: reads are answered from the frame without a call.
 pub(crate) const PUBLISHED: u32 = 1 << 31;
 
-/// The block has left the replacement list and releases its frame when nothing is in flight.
-pub(crate) const LEAVING: u8 = 1;
+/// The block has left the replacement list and releases its frame when nothing is in flight. Only
+/// `transitions.rs` changes it.
+pub(super) const LEAVING: u8 = 1;
 /// An append is due as soon as the current transfer ends.
 pub(crate) const WANTS_APPEND: u8 = 2;
 /// The flush in progress waits for this block.
@@ -44,8 +45,10 @@ pub(crate) const DESTAGED: u8 = 16;
 /// The block's extent was durably marked as active for the next step.
 pub(crate) const MARKED: u8 = 32;
 
-/// An append of the block failed: a record of it may be on flash, and recovery may find it. The
-/// block must not be written directly in this run.
+/// A start may find a record of the block that the entry does not name: the log has failed, either while it
+/// appended the block, or before a tombstone made the record void. The block must not be written directly until
+/// its records are void ([`FlashTier::forget_record`](crate::shard::flash_tier::FlashTier::forget_record)). (While
+/// the log is making a record void, the block has a transfer, `Kind::Activate`, and no record.)
 pub(crate) const DOUBTFUL: u8 = 64;
 
 /// The record is dirty and could not be read from flash. Cleaning skips it until its region is
@@ -171,6 +174,12 @@ impl Entry {
 
     pub fn clear(&mut self, flag: u8) {
         self.state &= !(u32::from(flag) << TRANSFER_BITS);
+    }
+
+    /// Whether the block has left the replacement list and releases its frame when nothing is in flight.
+    #[inline]
+    pub fn is_leaving(&self) -> bool {
+        self.has(LEAVING)
     }
 
     /// Granules that the frame holds.

@@ -1,5 +1,5 @@
-//! The transitions of a block: all ways in which its masks change. Each changes the masks together with the
-//! counts and lists over all blocks that depend on them.
+//! The transitions of a block: all ways in which its masks change, and the flag that it is leaving memory. Each
+//! changes the masks together with the counts and lists over all blocks that depend on them.
 //!
 //! | transition | when | `valid` | `dirty` | `flash_valid` | `flash_dirty` |
 //! | --- | --- | --- | --- | --- | --- |
@@ -12,8 +12,15 @@
 //! | [`record_unusable`] | the record, which the store does not need, cannot be read | | | becomes 0 | |
 //! | [`settled`] | the store is synced, and has all granules of the record | | | | keeps only lost granules |
 //!
+//! | transition | when | the block is leaving |
+//! | --- | --- | --- |
+//! | [`leaves`] | the policy has named it as a victim, or it goes when its append has ended | becomes true |
+//! | [`passes`] | it gets a frame for one operation only, which the policy does not know | becomes true |
+//! | [`stays`] | it is used again, or cannot leave | becomes false |
+//! | [`left`] | the block leaves its frame | becomes false |
+//!
 //! Callers outside the parts of [`Tiers`](crate::shard::tiers::Tiers) use the methods that add what follows for the
-//! other parts: `Tiers::release_frame` for [`left`], `Tiers::outdate` for [`outdated`], and for the records
+//! other parts: `Tiers::release_frame` for [`left`], `Tiers::rescue` and `Tiers::readmit` for [`stays`], `Tiers::outdate` for [`outdated`], and for the records
 //! `FlashTier::set_record`, `FlashTier::logged` and `FlashTier::settled`.
 //!
 //! [`arrived`]: Blocks::arrived
@@ -24,6 +31,9 @@
 //! [`record_replaced`]: Blocks::record_replaced
 //! [`record_unusable`]: Blocks::record_unusable
 //! [`settled`]: Blocks::settled
+//! [`leaves`]: Blocks::leaves
+//! [`passes`]: Blocks::passes
+//! [`stays`]: Blocks::stays
 
 use forebay_block::Volume;
 use forebay_flash::sabotage::Bug;
@@ -63,6 +73,24 @@ impl Blocks {
         assert!(e.dirty & granules == 0, "direct write over dirty granules");
         e.valid &= !granules;
         assert!(e.dirty == 0 || e.holds_record(), "a dirty frame loses granules");
+    }
+
+    /// The block leaves memory: it is in no list of the policy any more, and releases its frame when nothing is in
+    /// flight.
+    #[inline]
+    pub fn leaves(&mut self, id: EntryId) {
+        self.index[id].set(LEAVING);
+    }
+
+    /// The block gets a frame in which it only passes through memory.
+    pub fn passes(&mut self, id: EntryId, frame: Frame) {
+        self.index[id].set_frame(Some(frame));
+        self.leaves(id);
+    }
+
+    /// The block, which was leaving, stays in memory.
+    pub fn stays(&mut self, id: EntryId) {
+        self.index[id].clear(LEAVING);
     }
 
     /// The block leaves its frame, which it returns and which is free.

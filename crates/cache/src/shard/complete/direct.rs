@@ -2,7 +2,7 @@
 
 use forebay_effect::{Effect, Outcome, Place};
 
-use crate::shard::entry::{FLUSHING, LEAVING, WANTS_APPEND};
+use crate::shard::entry::{FLUSHING, WANTS_APPEND};
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::{Kind, Transfer};
 use crate::shard::{Shard, ShardContext};
@@ -44,7 +44,7 @@ pub(super) fn destaged(
             context.stats.destaged += 1;
         } else {
             tiers.blocks.relist_dirty(id);
-            if tiers.blocks[id].has(LEAVING) {
+            if tiers.blocks[id].is_leaving() {
                 tiers.readmit(id);
             }
         }

@@ -6,7 +6,7 @@ use super::FlashTier;
 use super::replacement::{FlashReplacement, Residence};
 use crate::shard::ShardContext;
 use crate::shard::blocks::Blocks;
-use crate::shard::entry::{EntryId, LEAVING, UNREADABLE};
+use crate::shard::entry::{EntryId, UNREADABLE};
 use crate::shard::transfer::Kind;
 use crate::shard::transfers::Transfers;
 use crate::slab::{Key, TransferIndex};
@@ -31,8 +31,8 @@ impl FlashTier {
         let Some(flash) = &mut self.replacement else { return };
         let e = &blocks[id];
         // With queues, a block counts as being on flash only once its record is there.
-        let on_its_way = e.frame().is_some() && e.has(LEAVING) && self.queues.is_none();
-        let resident = e.frame().is_some() && !e.has(LEAVING);
+        let on_its_way = e.frame().is_some() && e.is_leaving() && self.queues.is_none();
+        let resident = e.frame().is_some() && !e.is_leaving();
         let record = e.position().is_some() && !flash.is_unmapping(id);
         let pinned = e.flash_dirty() != 0 && self.pinned.has(e.key());
         let to = if !record && !on_its_way {
@@ -68,7 +68,7 @@ impl FlashTier {
 
     /// A client's write replaces the record of a block that only flash holds.
     pub fn note_write(&mut self, blocks: &Blocks, id: EntryId) {
-        let alone = blocks[id].position().is_some() && blocks[id].has(LEAVING);
+        let alone = blocks[id].position().is_some() && blocks[id].is_leaving();
         if alone && self.has_given_way(id) {
             self.update_residence(blocks, id, IfEvicted::Stays);
         } else if alone && let Some(flash) = &mut self.replacement {

@@ -7,7 +7,7 @@ use forebay_effect::{Place, Segment};
 use super::{Step, Tiers};
 use crate::place::{Moment, OnFlash};
 use crate::shard::ShardContext;
-use crate::shard::entry::{EntryId, FLUSHING, LEAVING, MARKED, WANTS_APPEND};
+use crate::shard::entry::{EntryId, FLUSHING, MARKED, WANTS_APPEND};
 use crate::shard::flush::FlushState;
 use crate::shard::transfer::Kind;
 use crate::slab::TransferIndex;
@@ -15,7 +15,7 @@ use crate::slab::TransferIndex;
 /// Takes the next step out of DRAM for a leaving block without a transfer.
 pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId) {
     let e = &tiers.blocks[id];
-    assert!(e.has(LEAVING) && e.transfer().is_none());
+    assert!(e.is_leaving() && e.transfer().is_none());
     if e.dirty() != 0 {
         if tiers.admitter().leaves_around(context, id) {
             context.stats.destaged_around += 1;
@@ -156,7 +156,7 @@ pub(in crate::shard) fn take_next_step(
             return;
         }
     }
-    if tiers.blocks[id].has(LEAVING) {
+    if tiers.blocks[id].is_leaving() {
         try_leave(tiers, context, id);
     } else {
         tiers.forget_if_empty(context, id);

@@ -9,7 +9,7 @@ use super::Tiers;
 use crate::config::CacheConfig;
 use crate::place::{InMemory, Moment, OnFlash};
 use crate::shard::ShardContext;
-use crate::shard::entry::{EntryId, LEAVING, WANTS_APPEND};
+use crate::shard::entry::{EntryId, WANTS_APPEND};
 use crate::shard::transfer::{Kind, Way};
 
 /// Most lines that wait until the current pieces have been handed out. Further lines
@@ -150,7 +150,7 @@ fn enter_flash(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: EntryId) {
         && e.position().is_none()
         && e.valid() != 0
         && e.dirty() == 0
-        && !e.has(LEAVING)
+        && !e.is_leaving()
         && !e.has(WANTS_APPEND);
     if rests
         && context.flash.takes_records()

@@ -11,7 +11,7 @@ use super::Tiers;
 use super::read::Found;
 use crate::shard::Piece;
 use crate::shard::ShardContext;
-use crate::shard::entry::{DOUBTFUL, EntryId, LEAVING, WANTS_APPEND};
+use crate::shard::entry::{DOUBTFUL, EntryId, WANTS_APPEND};
 use crate::shard::transfer::{Kind, Way};
 use crate::volume::SyncWaiter;
 
@@ -158,7 +158,7 @@ fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> 
 /// Whether the block is in memory, clean, and without a transfer.
 fn rests(tiers: &Tiers, id: EntryId) -> bool {
     let e = &tiers.blocks[id];
-    let busy = [LEAVING, WANTS_APPEND, DOUBTFUL].into_iter().any(|flag| e.has(flag));
+    let busy = e.is_leaving() || e.has(WANTS_APPEND) || e.has(DOUBTFUL);
     let idle = e.transfer().is_none() && e.position().is_none() && !busy;
     idle && e.frame().is_some() && e.valid() != 0 && e.dirty() == 0
 }

@@ -9,7 +9,7 @@ use crate::load::Source;
 use crate::place::{InMemory, Moment, Relation};
 use crate::shard::Piece;
 use crate::shard::ShardContext;
-use crate::shard::entry::{EntryId, LEAVING};
+use crate::shard::entry::EntryId;
 use crate::shard::frames::Frame;
 use crate::shard::transfer::Kind;
 use crate::shard::transfers::backing;
@@ -37,7 +37,7 @@ impl Tiers {
         // The first test decides for most blocks: they are valid as a whole.
         let lacks =
             e.valid() != granules.all() && granules.masks(start, length).0 & !e.valid() != 0;
-        if lacks || e.has(LEAVING) {
+        if lacks || e.is_leaving() {
             return None;
         }
         self.dram.hit(self.blocks.local(frame), key);
@@ -246,8 +246,7 @@ impl Tiers {
             return Step::Done(Ok(()));
         }
         let frame = self.blocks.take_frame(id).expect("a free frame is available");
-        self.blocks[id].set_frame(Some(frame));
-        self.blocks[id].set(LEAVING);
+        self.blocks.passes(id, frame);
         self.dram.enter_in_transit(self.blocks.local(frame), self.blocks[id].key(), None, true);
         self.zero_beyond(context, id, frame);
         self.start_flash_read(context, id, None)

@@ -10,7 +10,7 @@ use crate::place::{InMemory, Moment, OnFlash};
 use crate::policy::{Acknowledge, Partial};
 use crate::shard::Piece;
 use crate::shard::ShardContext;
-use crate::shard::entry::{EntryId, LEAVING};
+use crate::shard::entry::EntryId;
 use crate::shard::frames::Frame;
 use crate::shard::transfer::Kind;
 use crate::slab::TransferIndex;
@@ -145,7 +145,7 @@ fn persist_write(
                 tiers.leave_after_append(id);
             }
             // It stays dirty.
-            None if tiers.blocks[id].has(LEAVING) => tiers.readmit(id),
+            None if tiers.blocks[id].is_leaving() => tiers.readmit(id),
             None => {}
         }
         context.stats.written_in_transit += u64::from(under_way.is_some());
