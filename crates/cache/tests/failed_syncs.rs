@@ -78,7 +78,7 @@ fn sealed(run: &mut Run) -> Notice {
 
 /// A start after others have used the store.
 fn start_of_changed(run: Run) -> Notice {
-    let open = Open::Recover { changed: vec![Volume(0)], sealed: false, stores: Vec::new() };
+    let open = Open::Recover { changed: vec![Volume(0)], drop_clean: false, stores: Vec::new() };
     Run::start(geometry(), run.flash, open).notices().remove(0)
 }
 
