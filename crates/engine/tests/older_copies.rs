@@ -159,6 +159,12 @@ fn a_completion_that_is_cut_short_is_done_again() {
         assert_eq!(told, WRITTEN);
         assert_eq!(says().unwrap(), copy, "stamps of the completion make it look newer");
     }
+    // The tier has begun epochs without the newer copy.
+    std::fs::rename(bench.path("store"), bench.path("older")).unwrap();
+    std::fs::rename(bench.path("newer"), bench.path("store")).unwrap();
+    assert!(matches!(bench.open(), Err(EngineError::Epoch { .. })));
+    // The older one may be moved to a device that works.
+    std::fs::copy(bench.path("older"), bench.path("store")).unwrap();
     let engine = bench.open().unwrap();
     assert_eq!(completed(&engine), Some(WRITTEN));
     engine.kill();
