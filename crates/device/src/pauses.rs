@@ -22,8 +22,8 @@ const DOUBLINGS_MAX: u32 = 12;
 /// An operation that does not end after a pause within this time has been given up.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
 
-/// Devices that pause before an operation is tried again. Whoever waits for completions has to wait for
-/// [`Devices::next_due`], too.
+/// Devices that pause before an operation is retried. A thread that waits for completions must also
+/// wake up at [`Devices::next_due`].
 #[derive(Debug)]
 pub struct Pauses<D> {
     inner: D,

@@ -3,8 +3,8 @@
 //!
 //! A failed sync means that completed writes may be lost, but only *one* sync may report it. Linux
 //! reports a failed write of the page cache once for each open file, and an NBD server syncs one
-//! file for all requests of a session; a disk reports a failed flush of its cache only to whoever
-//! requested it. So the sync of a header can receive the error that concerns data, and the next
+//! file for all requests of a session; a disk reports a failed flush of its cache only to the
+//! process that requested it. So the sync of a header can receive the error that concerns data, and the next
 //! sync of the data succeeds although data is lost. The reverse can happen, too.
 //!
 //! [`StoreSyncs`] therefore lets both sides know of each other's failures:

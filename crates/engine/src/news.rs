@@ -1,7 +1,8 @@
 //! What threads wait for that are not sessions: notices of the machine, the end of the engine, and rest.
 //!
-//! Whoever unlocks the core wakes them if there is news ([`CoreGuard`](crate::shared::CoreGuard)). Nothing is news for
-//! a request: while nobody waits for rest, unlocking costs two comparisons.
+//! A thread that unlocks the core wakes them if there is news
+//! ([`CoreGuard`](crate::shared::CoreGuard)). Requests make no news: while no thread waits for rest,
+//! unlocking costs two comparisons.
 
 use forebay_cache::Notice;
 

@@ -154,7 +154,7 @@ impl Shared {
             core.news().add_awaited(rest);
             core.wait(WAIT_PERIOD);
             core.news().remove_awaited(rest);
-            // Locks anew, so that this thread notices if another has panicked.
+            // Locks again, so that this thread notices if another has panicked.
             drop(core);
             core = self.lock();
         }

@@ -166,7 +166,7 @@ fn write_ordered(
 }
 
 /// Writes a stamp and returns its number when it is durable. If it could not be written, the machine
-/// is told the number 0, and treats that as a failed write.
+/// gets the number 0, and treats that as a failed write.
 fn write(store: &mut Store, stamp: Stamp, release: bool) -> Result<u64, EngineError> {
     store.write_header(&HeaderChange::Stamp { stamp, release })?;
     Ok(store.stamp_number())

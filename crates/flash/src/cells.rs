@@ -334,7 +334,7 @@ impl Cells {
         true
     }
 
-    /// So many moves are about to be submitted.
+    /// Notes the number of moves that are about to be submitted.
     pub fn expect_moves(&mut self, count: u32) {
         self.moves_to_come = count;
     }
