@@ -51,6 +51,7 @@ until_is() { for _ in \$(seq 600); do [ "\$(property "\$1")" = "\$2" ] && return
 for _ in \$(seq 600); do property StatusText | grep recovering >status-starting && break; sleep 0.05; done
 until_is ActiveState active
 property StatusText >status-serving
+echo token >/run/forebay/kept
 property NRestarts >restarts-first
 cp quick.toml forebay.toml
 kill -KILL "\$(property MainPID)"
@@ -59,6 +60,7 @@ until_is ActiveState active
 property ActiveState >state-restarted
 systemctl stop forebay
 property Result >result-stopped
+cp /run/forebay/kept kept-stopped
 touch done
 END
 cat >inside.sh <<END
@@ -82,5 +84,6 @@ grep -q '^recovering: ' status-starting || fail "while it started: $(cat status-
 [ "$(cat restarts-first)" = 0 ] || fail "the start was ended by its time limit"
 grep -q '"state": "serving"' after || fail "what is ordered behind it began too soon: $(cat after)"
 [ "$(cat state-restarted)" = active ] || fail "it did not come back: $(cat state-restarted)"
+[ -s kept-stopped ] || fail "the stop removed what was in /run/forebay, such as the control token"
 [ "$(cat result-stopped)" = success ] || fail "the stop: $(cat result-stopped)"
 "$FOREBAY" backing info disk.img | grep -q 'dirty *no' || fail "the stop did not destage"
