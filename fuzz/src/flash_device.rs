@@ -3,7 +3,7 @@
 use forebay_block::Volume;
 use forebay_effect::{Effect, Frame, Place, Segment};
 use forebay_flash::fuzz::GEOMETRY;
-use forebay_flash::{Append, BlockKey, Event, Log, Options, Start};
+use forebay_flash::{Append, BlockKey, Event, Log, Options, Start, StartEvent};
 
 /// The first bytes of a device, up to the last that is not zero, with this many records in its log.
 pub fn image(records: u64) -> Vec<u8> {
@@ -48,7 +48,7 @@ fn drive(log: &mut Log, device: &mut [u8]) {
             }
         }
         let Some(event) = log.poll_event() else { return };
-        assert!(!matches!(event, Event::Failed(_)), "{event:?}");
+        assert!(!matches!(event, Event::Start(StartEvent::Failed(_))), "{event:?}");
     }
 }
 

@@ -7,7 +7,9 @@ use forebay_device::{
     Arena, Backend, Doorbell, Executor, HugePages, OwnedRequests, RealDevices, uring,
 };
 use forebay_effect::{Device, Effect, Machine, MetaBuffer, Outcome, Owner, Segment, Token};
-use forebay_flash::{BlockKey, Event, Log, LogError, Options, Position, RecoveryReport, Start};
+use forebay_flash::{
+    BlockKey, Event, Log, LogError, Options, Position, RecoveryReport, Start, StartEvent,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -120,14 +122,18 @@ impl Checker {
     fn hear(&mut self) {
         while let Some(event) = self.log.poll_event() {
             match event {
-                Event::Recovered(record) => {
+                Event::Start(StartEvent::Recovered(record)) => {
                     self.blocks.insert(record.key, (record.position, record.dirty != 0));
                 }
-                Event::RecoveredTombstone { key } => {
+                Event::Start(StartEvent::RecoveredTombstone { key }) => {
                     self.blocks.remove(&key);
                 }
-                Event::Ready(report) => (self.recovery, self.over) = (*report, true),
-                Event::Failed(error) => (self.failure, self.over) = (Some(error), true),
+                Event::Start(StartEvent::Ready(report)) => {
+                    (self.recovery, self.over) = (*report, true)
+                }
+                Event::Start(StartEvent::Failed(error)) => {
+                    (self.failure, self.over) = (Some(error), true)
+                }
                 _ => {}
             }
         }

@@ -36,7 +36,7 @@
 //!
 //! Held extents occupy places for as long as the log runs, but must not block the marks of other
 //! volumes. A held volume therefore gets no more places than it had when its sync failed. If a mark
-//! cannot get a place, the log reports [`Event::Unmarked`] at once, whatever waits before it. This
+//! cannot get a place, the log reports [`MarkAnswer::Unmarked`] at once, whatever waits before it. This
 //! happens to held volumes, and to all volumes if held extents fill the table. The cache then forgets
 //! the record that a direct write would make stale, and voids this record alone
 //! ([`Log::void_record`](crate::Log::void_record)). A durable tombstone protects this one block as
@@ -50,11 +50,12 @@
 
 use crate::batches::Queue;
 use crate::commit::{Commit, SuperblockWriter};
+use crate::events::{Event, MarkAnswer};
 use crate::geometry::Geometry;
 use crate::io::Io;
 use crate::key::BlockKey;
 use crate::sequence::{AppendSerial, SuperblockVersion};
-use crate::types::{Event, ExtentId};
+use crate::types::ExtentId;
 use crate::waiting::{Line, Waiting};
 use forebay_block::Volume;
 use forebay_effect::IoError;
@@ -359,7 +360,9 @@ impl Activity {
                 let line = self.waiting.push(self.extents[n].marks, key, ticket);
                 self.extents[n].marks = line;
             }
-            None if self.has_no_hope(key) => io.tell(Event::Unmarked { ticket }),
+            None if self.has_no_hope(key) => {
+                io.tell(Event::Mark { ticket, answer: MarkAnswer::Unmarked })
+            }
             None => {
                 self.waiting.enqueue(self.first_of(key), key, ticket);
                 self.changed = true;
@@ -374,7 +377,7 @@ impl Activity {
         self.set_stale(n, key);
         self.extents[n].untaken += 1;
         self.untaken.push_back(n as u32);
-        io.tell(Event::Active { ticket, result: Ok(()) });
+        io.tell(Event::Mark { ticket, answer: MarkAnswer::Active(Ok(())) });
     }
 
     /// The cache has taken the event of the oldest grant.
@@ -551,7 +554,7 @@ impl Activity {
             && serial <= commit.durable_serial()
         {
             self.voiding.pop_front();
-            io.tell(Event::RecordVoid { ticket, result: Ok(()) });
+            io.tell(Event::Mark { ticket, answer: MarkAnswer::RecordVoid(Ok(())) });
             progress = true;
         }
         if core::mem::take(&mut self.changed) {
@@ -626,7 +629,7 @@ impl Activity {
     /// These marks get no place.
     fn refuse(&mut self, mut marks: Line, io: &mut Io) {
         while let Some((_, ticket)) = self.waiting.pop(&mut marks) {
-            io.tell(Event::Unmarked { ticket });
+            io.tell(Event::Mark { ticket, answer: MarkAnswer::Unmarked });
         }
     }
 
@@ -669,11 +672,11 @@ impl Activity {
         }
         while let Some((_, mut marks)) = self.waiting.next() {
             while let Some((_, ticket)) = self.waiting.pop(&mut marks) {
-                io.tell(Event::Active { ticket, result: Err(error) });
+                io.tell(Event::Mark { ticket, answer: MarkAnswer::Active(Err(error)) });
             }
         }
         for (_, ticket) in self.voiding.drain(..) {
-            io.tell(Event::RecordVoid { ticket, result: Err(error) });
+            io.tell(Event::Mark { ticket, answer: MarkAnswer::RecordVoid(Err(error)) });
         }
     }
 

@@ -14,7 +14,7 @@
 //! **A cell is written again only when the reason why its old payload is worthless is durable**:
 //! the newer record, the unmapping, or the advance of the journal's tail. Until then the cell is
 //! *in limbo*. Otherwise a power cut could keep the overwritten payload and lose that reason. The
-//! cell of an unmapped record is free only when [`Event::Unmapped`] is polled: until then the index
+//! cell of an unmapped record is free only when [`RecordEvent::Unmapped`] is polled: until then the index
 //! leads readers to it.
 //!
 //! Moves and unmappings are *notes*: they need no cell, wait separately from the records, and come
@@ -26,6 +26,7 @@
 
 use crate::batches::Batches;
 use crate::commit::Commit;
+use crate::events::{Event, RecordEvent};
 use crate::format::batch::{Entry, Kind as EntryKind, MOVED};
 use crate::geometry::Geometry;
 use crate::io::Io;
@@ -33,7 +34,7 @@ use crate::key::{BlockKey, Position};
 use crate::regions::Regions;
 use crate::sabotage::Bug;
 use crate::sequence::BatchSequence;
-use crate::types::{Event, Mapping};
+use crate::types::Mapping;
 use forebay_effect::IoError;
 use std::collections::VecDeque;
 
@@ -311,7 +312,7 @@ impl Cells {
         }
         let cell = self.cell(position);
         if io.sabotage.is(Bug::UnmapForgotten) {
-            io.tell(Event::Unmapped { key, position });
+            io.tell(Event::Record(RecordEvent::Unmapped { key, position }));
             return true;
         }
         io.stats.unmapped += 1;
@@ -364,16 +365,18 @@ impl Cells {
     /// whether a cell is free now.
     pub fn hear(&mut self, event: &mut Event) -> bool {
         match event {
-            Event::Moved { position, from, region, result: Ok(()), .. } => {
+            Event::Record(RecordEvent::Moved {
+                position, from, region, result: Ok(()), ..
+            }) => {
                 *from = self.home(*position);
                 self.set_home(self.cell(*position), *region);
             }
-            Event::Appended { position, .. } if position.is_some() => {
+            Event::Record(RecordEvent::Appended { position, .. }) if position.is_some() => {
                 let (region, key) = self.unheard.pop_front().expect("one entry for each append");
                 self.writing[hash(key)] -= 1;
                 self.set_home(self.cell(*position), region);
             }
-            Event::Unmapped { position, .. } => {
+            Event::Record(RecordEvent::Unmapped { position, .. }) => {
                 self.free.push_back(self.cell(*position));
                 return true;
             }
@@ -395,7 +398,7 @@ impl Cells {
                 // It is free when its owner has heard of that: until then the index may lead readers there.
                 Some(key) => {
                     let position = self.position(cell);
-                    io.tell(Event::Unmapped { key, position });
+                    io.tell(Event::Record(RecordEvent::Unmapped { key, position }));
                     self.hurry = false;
                 }
                 None => self.free.push_back(cell),
@@ -425,6 +428,13 @@ impl Mapping {
     /// The event of a move that fails.
     pub(crate) fn refused(&self, error: IoError) -> Event {
         let Mapping { ticket, key, position, .. } = *self;
-        Event::Moved { ticket, key, position, from: 0, region: 0, result: Err(error) }
+        Event::Record(RecordEvent::Moved {
+            ticket,
+            key,
+            position,
+            from: 0,
+            region: 0,
+            result: Err(error),
+        })
     }
 }

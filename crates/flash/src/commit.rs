@@ -15,6 +15,7 @@
 use crate::activity::Activity;
 use crate::binding::{Binding, SEAL_BYTES, Sealed};
 use crate::epochs::{self, FIRST_EPOCH};
+use crate::events::{AnswerKind, Event};
 use crate::format::superblock::{SECOND_COPIES_AT, Superblock, bindings_max};
 use crate::io::{Io, SUPERBLOCK_BUFFER};
 use crate::operation::Operation;
@@ -23,7 +24,7 @@ use crate::sabotage::Bug;
 use crate::sequence::{
     AppendSerial, BatchSequence, RegionSequence, SuperblockGeneration, SuperblockVersion,
 };
-use crate::types::Event;
+
 use forebay_block::Volume;
 use forebay_effect::{IoError, Outcome};
 use std::collections::VecDeque;
@@ -81,7 +82,7 @@ impl Commit {
             && serial <= self.durable_serial
         {
             self.tickets.pop_front();
-            io.tell(Event::Synced { ticket, result: Ok(()) });
+            io.tell(Event::Answer { ticket, kind: AnswerKind::Synced, result: Ok(()) });
         }
     }
 
@@ -90,7 +91,11 @@ impl Commit {
     pub fn withdraw(&mut self, first: AppendSerial, last: AppendSerial, io: &mut Io) {
         self.tickets.retain_mut(|(serial, ticket)| {
             if *serial >= first {
-                io.tell(Event::Synced { ticket: *ticket, result: Err(IoError::Device) });
+                io.tell(Event::Answer {
+                    ticket: *ticket,
+                    kind: AnswerKind::Synced,
+                    result: Err(IoError::Device),
+                });
                 return false;
             }
             *serial = last.min(*serial);
@@ -101,7 +106,7 @@ impl Commit {
     /// Fails all callers.
     pub fn fail(&mut self, error: IoError, io: &mut Io) {
         for (_, ticket) in self.tickets.drain(..) {
-            io.tell(Event::Synced { ticket, result: Err(error) });
+            io.tell(Event::Answer { ticket, kind: AnswerKind::Synced, result: Err(error) });
         }
     }
 
@@ -240,8 +245,8 @@ enum Mark {
 impl Mark {
     fn answer(self, result: Outcome) -> Event {
         match self {
-            Mark::Clean(ticket) => Event::CleanMarked { ticket, result },
-            Mark::Bound(ticket) => Event::Bound { ticket, result },
+            Mark::Clean(ticket) => Event::Answer { ticket, kind: AnswerKind::CleanMarked, result },
+            Mark::Bound(ticket) => Event::Answer { ticket, kind: AnswerKind::Bound, result },
             Mark::Bypass(volume) => Event::BypassNoted { volume, result },
         }
     }

@@ -1,12 +1,13 @@
 //! Fuzz targets as plain functions: each takes any bytes and must return.
 
+use crate::events::{Event, StartEvent};
 use crate::format::batch::BatchHeader;
 use crate::format::directory::{Contents, DirectoryHeader};
 use crate::format::region::RegionHeader;
 use crate::format::superblock::Superblock;
 use crate::geometry::Geometry;
 use crate::log::Log;
-use crate::types::{Event, OnDamage, Options, Start};
+use crate::types::{OnDamage, Options, Start};
 use forebay_effect::{Effect, Place};
 
 /// A geometry whose device is 42 pages.
@@ -62,7 +63,7 @@ fn drive(mut log: Log, device: &mut [u8]) -> usize {
     loop {
         while let Some(event) = log.poll_event() {
             events += 1;
-            if matches!(event, Event::Ready(_) | Event::Failed(_)) {
+            if matches!(event, Event::Start(StartEvent::Ready(_) | StartEvent::Failed(_))) {
                 return events;
             }
         }

@@ -1,10 +1,11 @@
 //! What all parts of the log share: the shape of the device, the metadata buffers, the counters, and the
 //! effects and events that go out. It decides nothing.
 
+use crate::events::Event;
 use crate::geometry::Geometry;
 use crate::operation::Operation;
 use crate::sabotage::Sabotage;
-use crate::types::{Event, LogStats};
+use crate::types::LogStats;
 use forebay_effect::{Device, Effect, EffectQueue, Frame, MetaBuffer, Place, Segment};
 use std::collections::VecDeque;
 

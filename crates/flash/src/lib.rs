@@ -19,6 +19,7 @@ mod cells;
 mod commit;
 mod directory;
 mod epochs;
+mod events;
 pub mod format;
 pub mod fuzz;
 mod geometry;
@@ -46,6 +47,7 @@ mod walk;
 pub use binding::{Binding, SEAL_BYTES, Seal, Sealed};
 pub use cells::MoveRoom;
 pub use epochs::{EpochStart, FIRST_EPOCH};
+pub use events::{AnswerKind, Event, MarkAnswer, RecordEvent, StartEvent};
 pub use geometry::{GRANULES_MAX, Geometry, GeometryError, POSITIONS_MAX};
 pub use key::{BlockKey, Position};
 pub use layout::Layout;
@@ -54,6 +56,6 @@ pub use sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 pub use stamp::{Older, Stamp, StoreStamp};
 pub use store_header::{HeaderChange, HeaderFields, StoreHeader};
 pub use types::{
-    Append, Damage, DirectoryCounts, Event, ExtentId, LogError, LogStats, Mapping, OnDamage,
-    Options, Record, Recovering, RecoveryReport, Start,
+    Append, Damage, DirectoryCounts, ExtentId, LogError, LogStats, Mapping, OnDamage, Options,
+    Record, Recovering, RecoveryReport, Start,
 };

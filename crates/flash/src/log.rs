@@ -15,6 +15,7 @@ use crate::batches::Queued;
 use crate::binding::{Binding, Sealed};
 use crate::commit::{Commit, SuperblockWriter};
 use crate::directory::Directories;
+use crate::events::{AnswerKind, Event, MarkAnswer, RecordEvent};
 use crate::geometry::Geometry;
 use crate::io::{BATCH_BUFFERS, Io};
 use crate::key::{BlockKey, Position};
@@ -23,7 +24,7 @@ use crate::recovery::{HowToRecover, Recovery};
 use crate::remains::Remains;
 use crate::sabotage::{Bug, Sabotage};
 use crate::sequence::BatchSequence;
-use crate::types::{Append, Event, ExtentId, Mapping, Options, Start};
+use crate::types::{Append, ExtentId, Mapping, Options, Start};
 use forebay_block::Volume;
 use forebay_effect::IoError;
 use phases::Phase;
@@ -34,7 +35,7 @@ use phases::Phase;
 /// [`handle_completion`](Log::handle_completion) for tokens with `Owner::Log`. **Out**:
 /// [`poll_effect`](Log::poll_effect) and [`poll_event`](Log::poll_event), each until empty,
 /// after every call. Call [`start`](Log::start) once, first; the other calls are for after
-/// [`Event::Ready`].
+/// [`StartEvent::Ready`](crate::StartEvent::Ready).
 ///
 /// **Order.** `Appended` events come in the order of the appends, and a record is durable only
 /// with all before it: what survives a power cut is a prefix of what was appended, at least up
@@ -119,8 +120,8 @@ impl Log {
         self.pump();
     }
 
-    /// Appends a record. It waits while no region is free; [`Event::AppendFailed`] says that the log has
-    /// failed, and [`Event::AppendRefused`] that the record was taken back.
+    /// Appends a record. It waits while no region is free; [`RecordEvent::AppendFailed`] says that
+    /// the log has failed, and [`RecordEvent::AppendRefused`] that the record was taken back.
     ///
     /// # Panics
     /// If a mask has granules that a block does not have, or in the slots layout lost ones ([`Append::dirty`]).
@@ -155,12 +156,12 @@ impl Log {
     pub fn sync(&mut self, ticket: u64) {
         let taken_back = self.placement.queue.owes_refusals();
         if let Some(error) = self.refusal().or(taken_back.then_some(IoError::Device)) {
-            self.io.tell(Event::Synced { ticket, result: Err(error) });
+            self.io.tell(Event::Answer { ticket, kind: AnswerKind::Synced, result: Err(error) });
             return;
         }
         self.placement.queue.close();
         if self.io.sabotage.is(Bug::LogSyncSkipped) {
-            self.io.tell(Event::Synced { ticket, result: Ok(()) });
+            self.io.tell(Event::Answer { ticket, kind: AnswerKind::Synced, result: Ok(()) });
             return self.pump();
         }
         self.commit.wait(self.placement.queue.last_serial, ticket, &mut self.io);
@@ -176,12 +177,16 @@ impl Log {
             _ => self.refusal().filter(|_| !self.is_salvaged()),
         };
         if let Some(error) = refusal {
-            self.io.tell(Event::Synced { ticket, result: Err(error) });
+            self.io.tell(Event::Answer { ticket, kind: AnswerKind::Synced, result: Err(error) });
             return;
         }
         if self.is_salvaged() {
             // Nothing was written since.
-            return self.io.tell(Event::Synced { ticket, result: Ok(()) });
+            return self.io.tell(Event::Answer {
+                ticket,
+                kind: AnswerKind::Synced,
+                result: Ok(()),
+            });
         }
         self.commit.wait(self.commit.complete_serial(), ticket, &mut self.io);
         self.pump();
@@ -245,7 +250,7 @@ impl Log {
 
     /// Appends a clean record of a region that is being reclaimed again, because it is worth
     /// keeping. Works like [`Log::carry`], but only while there is room that nothing else may need;
-    /// otherwise [`Event::AppendRefused`] follows. The region must not be released before one of
+    /// otherwise [`RecordEvent::AppendRefused`] follows. The region must not be released before one of
     /// the events.
     ///
     /// # Panics
@@ -259,7 +264,7 @@ impl Log {
         // (What was written past the log is newer than any record that stands there.)
         let stale = self.activity.is_stale(append.key);
         if self.error.is_none() && (stale || !matches!(self.phase, Phase::Running)) {
-            return self.io.tell(Event::AppendRefused { ticket });
+            return self.io.tell(Event::Record(RecordEvent::AppendRefused { ticket }));
         }
         let refusal = self.refusal();
         let Some(queued) = Queued::admit(&append, refusal, &mut self.io) else { return };
@@ -274,8 +279,8 @@ impl Log {
         self.pump();
     }
 
-    /// Withdraws the appends that wait to be written: [`Event::AppendRefused`] follows for each,
-    /// and syncs that cover a dirty one fail. A record that a withdrawn append would have superseded
+    /// Withdraws the appends that wait to be written: [`RecordEvent::AppendRefused`] follows for
+    /// each, and syncs that cover a dirty one fail. A record that a withdrawn append would have superseded
     /// is stale again. For a caller that has waited too long for room.
     pub fn take_back(&mut self) {
         let p = &mut self.placement;
@@ -353,7 +358,7 @@ impl Log {
     /// gets no place because of [`Log::hold_extents`], `Unmarked` follows instead.
     pub fn mark_active(&mut self, key: BlockKey, ticket: u64) {
         if let Some(error) = self.refusal() {
-            self.io.tell(Event::Active { ticket, result: Err(error) });
+            self.io.tell(Event::Mark { ticket, answer: MarkAnswer::Active(Err(error)) });
             return;
         }
         self.activity.mark(key, ticket, &self.superblock, &mut self.io);
@@ -383,12 +388,14 @@ impl Log {
         self.pump();
     }
 
-    /// Voids the records of one block, after [`Event::Unmarked`]: `RecordVoid` follows once that is
+    /// Voids the records of one block, after [`MarkAnswer::Unmarked`]: `RecordVoid` follows once that is
     /// durable. The owner of the index must have forgotten the record, which must be clean, and must
     /// not append another before the event.
     pub fn void_record(&mut self, key: BlockKey, ticket: u64) {
         if let Some(error) = self.refusal() {
-            return self.io.tell(Event::RecordVoid { ticket, result: Err(error) });
+            return self
+                .io
+                .tell(Event::Mark { ticket, answer: MarkAnswer::RecordVoid(Err(error)) });
         }
         let queue = &mut self.placement.queue;
         queue.append_tombstone(key, &self.io);
@@ -401,7 +408,11 @@ impl Log {
     /// block must be durable on its backing store.
     pub fn clean_before_now(&mut self, ticket: u64) {
         if let Some(error) = self.refusal() {
-            self.io.tell(Event::CleanMarked { ticket, result: Err(error) });
+            self.io.tell(Event::Answer {
+                ticket,
+                kind: AnswerKind::CleanMarked,
+                result: Err(error),
+            });
             return;
         }
         let p = &mut self.placement;
@@ -416,7 +427,7 @@ impl Log {
             bindings.len() <= crate::format::superblock::bindings_max(&self.io.geometry) as usize;
         let refusal = self.refusal().or(if fits { None } else { Some(IoError::NoSpace) });
         if let Some(error) = refusal {
-            self.io.tell(Event::Bound { ticket, result: Err(error) });
+            self.io.tell(Event::Answer { ticket, kind: AnswerKind::Bound, result: Err(error) });
             return;
         }
         self.superblock.bind(bindings, ticket);
@@ -433,7 +444,7 @@ impl Log {
         let stopped = matches!(self.phase, Phase::Closed) && self.superblock.contents.clean;
         let refusal = if stopped { self.error } else { self.refusal() };
         if let Some(error) = refusal {
-            self.io.tell(Event::Bound { ticket, result: Err(error) });
+            self.io.tell(Event::Answer { ticket, kind: AnswerKind::Bound, result: Err(error) });
             return;
         }
         for volume in volumes.iter().filter(|v| v.distrust) {

@@ -17,13 +17,14 @@
 //! payload matters. If that entry was durable, a failing payload has been damaged since. The record
 //! is returned all the same, so that a read notices its loss.
 
+use crate::events::{Event, StartEvent};
 use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind, MOVED};
 use crate::key::BlockKey;
 use crate::live_records::{Found, LiveRecords};
 use crate::recovery::{Recovery, Restored, Step};
 use crate::sabotage::Bug;
 use crate::sequence::{BatchSequence, RegionSequence};
-use crate::types::{Event, Record};
+use crate::types::Record;
 use std::collections::VecDeque;
 
 /// A batch of the tail.
@@ -236,7 +237,7 @@ impl Recovery {
             log.cells.set_home(entry.cell, log.regions.number(region_sequence));
             let (valid, checksum) = (entry.valid, entry.checksum);
             let record = Record { key, position, valid, dirty, checksum, sequence, adds: false };
-            log.io.tell(Event::Recovered(record));
+            log.io.tell(Event::Start(StartEvent::Recovered(record)));
         }
         let uuid = self.superblock.uuid;
         log.cells.begin(&uuid, live.free());

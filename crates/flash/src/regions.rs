@@ -13,12 +13,13 @@
 //! lead readers there.
 
 use crate::commit::{Commit, SuperblockWriter};
+use crate::events::Event;
 use crate::geometry::Geometry;
 use crate::io::Io;
 use crate::key::{BlockKey, Position};
 use crate::sabotage::Bug;
 use crate::sequence::{BatchSequence, RegionSequence};
-use crate::types::{Event, Options};
+use crate::types::Options;
 
 /// The state of a region in use.
 #[derive(Clone, Copy, Default)]

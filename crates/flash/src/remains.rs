@@ -13,11 +13,12 @@
 //! the other, so that losing either loses nothing.
 
 use crate::commit::{Commit, Described, SuperblockWriter};
+use crate::events::{AnswerKind, Event};
 use crate::io::Io;
 use crate::operation::Operation;
 use crate::sabotage::Bug;
 use crate::sequence::BatchSequence;
-use crate::types::Event;
+
 use forebay_block::Volume;
 use forebay_effect::{IoError, Outcome};
 
@@ -51,7 +52,7 @@ impl Remains {
         assert!(self.step == Step::Idle, "an earlier call is still unanswered");
         if commit.has_failed() {
             let result = Err(IoError::Device);
-            return io.tell(Event::Synced { ticket, result });
+            return io.tell(Event::Answer { ticket, kind: AnswerKind::Synced, result });
         }
         self.step = Step::SyncWanted(ticket);
     }
@@ -152,11 +153,11 @@ impl Remains {
     fn end(&mut self, result: Outcome, io: &mut Io) {
         let step = core::mem::take(&mut self.step);
         io.tell(match step {
-            Step::Syncing(ticket) => Event::Synced { ticket, result },
+            Step::Syncing(ticket) => Event::Answer { ticket, kind: AnswerKind::Synced, result },
             Step::Writing(ticket)
             | Step::Settling(ticket)
             | Step::Mirroring(ticket)
-            | Step::Mirrored(ticket) => Event::Voided { ticket, result },
+            | Step::Mirrored(ticket) => Event::Answer { ticket, kind: AnswerKind::Voided, result },
             _ => unreachable!("no operation was requested"),
         });
     }

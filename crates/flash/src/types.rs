@@ -1,4 +1,4 @@
-//! The inputs and outputs of the log.
+//! The inputs of the log, and the results of a start.
 
 use crate::binding::Binding;
 use crate::key::{BlockKey, Position};
@@ -7,13 +7,13 @@ use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 use crate::stamp::{Older, StoreStamp};
 use core::fmt;
 use forebay_block::Volume;
-use forebay_effect::{Frame, IoError, Outcome};
+use forebay_effect::{Frame, IoError};
 
 /// What recovery does when it finds that durable data are missing, and not only [by
 /// name](Damage::is_by_name).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum OnDamage {
-    /// Write nothing and end with [`Event::Failed`]; the device is unchanged.
+    /// Write nothing and end with [`StartEvent::Failed`](crate::StartEvent::Failed); the device is unchanged.
     #[default]
     Refuse,
     /// Continue with the rest; [`RecoveryReport::damage`] says what is missing. Only tests and the
@@ -160,159 +160,9 @@ pub struct Mapping {
     pub checksum: u32,
 }
 
-/// Names an extent that the log wants to retire; see [`Event::Retire`].
+/// Names an extent that the log wants to retire; see [`Event::Retire`](crate::Event::Retire).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ExtentId(pub u64);
-
-/// Events of the log, in the order in which they became true.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Event {
-    /// The record is on flash (durable after the next sync). These events are in log order.
-    Appended {
-        /// As given.
-        ticket: u64,
-        /// Where its payload starts; [`Position::NONE`] for a tombstone.
-        position: Position,
-        /// CRC-32C of its payload, continued from `Log::payload_seed`.
-        checksum: u32,
-    },
-    /// The record is not on flash; the log has latched as failed. Its frame is free again.
-    AppendFailed {
-        /// As given.
-        ticket: u64,
-        /// Why.
-        error: IoError,
-    },
-    /// The record was not written, because [`Log::take_back`] was called, or because
-    /// [`Log::reinsert`] found no room to spare; its frame is free again.
-    ///
-    /// [`Log::take_back`]: crate::Log::take_back
-    /// [`Log::reinsert`]: crate::Log::reinsert
-    AppendRefused {
-        /// As given.
-        ticket: u64,
-    },
-    /// A mapping given to `remap` is in the journal again (durable after the next sync).
-    Moved {
-        /// As given.
-        ticket: u64,
-        /// As given.
-        key: BlockKey,
-        /// As given.
-        position: Position,
-        /// The region where it was.
-        from: u32,
-        /// The region where it is; `region_of` returns it too, from now on.
-        region: u32,
-        /// How it ended.
-        result: Outcome,
-    },
-    /// A record given to `unmap` is durably forgotten. The owner of an index forgets it only now,
-    /// because until now recovery would have returned it; its cell is free from now on.
-    Unmapped {
-        /// The block.
-        key: BlockKey,
-        /// The place of its payload.
-        position: Position,
-    },
-    /// Everything appended before the call is durable, or never will be.
-    Synced {
-        /// As given.
-        ticket: u64,
-        /// How it ended.
-        result: Outcome,
-    },
-    /// The extent is durably marked, and the block's record on flash is stale. The block may be
-    /// written directly now, or a record appended of what its store holds: see
-    /// [`Log::mark_active`](crate::Log::mark_active).
-    Active {
-        /// As given.
-        ticket: u64,
-        /// How it ended.
-        result: Outcome,
-    },
-    /// The extent is not marked, and gets no place in the table: see `hold_extents`. Call `void_record`
-    /// before the block is written directly.
-    Unmarked {
-        /// As given to `mark_active`.
-        ticket: u64,
-    },
-    /// No record of the block given to `void_record` counts any more, durably.
-    RecordVoid {
-        /// As given.
-        ticket: u64,
-        /// How it ended.
-        result: Outcome,
-    },
-    /// Records appended before the call are durably declared clean.
-    CleanMarked {
-        /// As given.
-        ticket: u64,
-        /// How it ended.
-        result: Outcome,
-    },
-    /// The table of bound volumes, or what `seal` changed in it, is durable.
-    Bound {
-        /// As given.
-        ticket: u64,
-        /// How it ended.
-        result: Outcome,
-    },
-    /// The records of the volumes given to `void` durably no longer count, by both copies of the
-    /// superblock.
-    Voided {
-        /// As given.
-        ticket: u64,
-        /// How it ended.
-        result: Outcome,
-    },
-    /// Data of the volume may bypass the log from now on: this is durably noted.
-    BypassNoted {
-        /// The volume.
-        volume: Volume,
-        /// How it ended.
-        result: Outcome,
-    },
-    /// Release all records in the region, then call `region_released`.
-    Reclaim {
-        /// Region number, as `Log::region_of` gives it.
-        region: u32,
-    },
-    /// A region given to `region_released` is free: the advanced tail is durable. The owner of the
-    /// index forgets the region's (clean) records only now, because until now recovery would have
-    /// returned them. Then it calls `region_forgotten`, and the region is reused.
-    RegionFreed {
-        /// Region number.
-        region: u32,
-    },
-    /// The table of active extents is full. Make the backing store of this extent's volume durable,
-    /// with one sync that begins from now on (writes that are in flight then do not matter), then call
-    /// `extent_released`. Until then the extent stays marked. If the sync fails, call `hold_extents`.
-    Retire {
-        /// Pass this to `extent_released`.
-        extent: ExtentId,
-        /// First block of the extent.
-        first: BlockKey,
-    },
-    /// Recovery found this record; a later record or tombstone of the same block replaces it.
-    Recovered(Record),
-    /// Recovery found that every earlier record of this block is void.
-    RecoveredTombstone {
-        /// The block.
-        key: BlockKey,
-    },
-    /// The log accepts appends (after `Start::Check`: it has been read to the end).
-    Ready(Box<RecoveryReport>),
-    /// The log could not be started. No other event follows, except `Stopped` if
-    /// [`Log::stop`](crate::Log::stop) was called before.
-    Failed(LogError),
-    /// The stop has ended.
-    Stopped {
-        /// Whether the clean mark is durable.
-        result: Outcome,
-    },
-}
 
 /// Durable data that are missing or wrong.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -395,7 +245,7 @@ pub struct RecoveryReport {
     pub batches: u64,
     /// The newest of them.
     pub newest_batch: BatchSequence,
-    /// Records returned as [`Event::Recovered`].
+    /// Records returned as [`StartEvent::Recovered`](crate::StartEvent::Recovered).
     pub records: u64,
     /// Records whose newest data is lost.
     pub lost: u64,

@@ -1,12 +1,13 @@
 //! Step 3 of recovery: the batches from the tail on, in order.
 
+use crate::events::{Event, StartEvent};
 use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind};
 use crate::key::Position;
 use crate::recovery::{Recovery, Restored, Step};
 use crate::regions::{Region, region_seed};
 use crate::sabotage::Bug;
 use crate::sequence::{BatchSequence, RegionSequence};
-use crate::types::{Event, Record};
+use crate::types::Record;
 
 /// After a batch of up to this many pages, many of the next headers are read at once.
 const SMALL_BATCH_PAGES: u32 = 8;
@@ -242,7 +243,7 @@ impl Recovery {
                     log.activity.distrust(key);
                 }
                 self.report.tombstones += 1;
-                log.io.tell(Event::RecoveredTombstone { key });
+                log.io.tell(Event::Start(StartEvent::RecoveredTombstone { key }));
                 continue;
             }
             if active {
@@ -253,7 +254,7 @@ impl Recovery {
             }
             self.report.records += 1;
             self.report.lost += u64::from(dirty & !entry.valid != 0);
-            log.io.tell(Event::Recovered(Record {
+            log.io.tell(Event::Start(StartEvent::Recovered(Record {
                 key,
                 position: position_of(header, entry),
                 valid: entry.valid,
@@ -261,7 +262,7 @@ impl Recovery {
                 checksum: entry.checksum,
                 sequence: header.sequence,
                 adds: lacks.is_some(),
-            }));
+            })));
         }
         self.report.batches += 1;
     }

@@ -1,9 +1,12 @@
 //! Direct writes: whatever is cut, every record that recovery trusts says what the backing
 //! store says.
 
-use crate::common::{Rig, Rng, key, options, tiny};
+use crate::common::{Rig, Rng, answer, key, marked, options, tiny, tombstone};
 use forebay_effect::{Frame, IoError};
-use forebay_flash::{Append, BatchSequence, BlockKey, Event, ExtentId, Geometry, Options, Start};
+use forebay_flash::{
+    AnswerKind, Append, BatchSequence, BlockKey, Event, ExtentId, Geometry, MarkAnswer, Options,
+    RecordEvent, Start, StartEvent,
+};
 use std::collections::BTreeMap;
 
 /// A backing store with a volatile write cache.
@@ -78,12 +81,14 @@ impl Model {
     fn events(&mut self, rig: &mut Rig) {
         while let Some(event) = rig.log.poll_event() {
             match event {
-                Event::Appended { ticket, .. } => self.free_frames.push(ticket as u32),
-                Event::AppendRefused { ticket } => {
+                Event::Record(RecordEvent::Appended { ticket, .. }) => {
+                    self.free_frames.push(ticket as u32)
+                }
+                Event::Record(RecordEvent::AppendRefused { ticket }) => {
                     self.free_frames.push(ticket as u32);
                     self.taken_back += 1;
                 }
-                Event::Active { ticket, result } => {
+                Event::Mark { ticket, answer: MarkAnswer::Active(result) } => {
                     result.unwrap();
                     match self.asked.remove(&ticket).expect("the mark was asked for") {
                         Some(frame) => self.append(rig, frame, ticket),
@@ -96,7 +101,7 @@ impl Model {
                 Event::Retire { extent, .. } => self.retiring.push(extent),
                 Event::Reclaim { region } => self.reclaiming.push(region),
                 Event::RegionFreed { region } => rig.log.region_forgotten(region),
-                Event::Synced { .. } => {}
+                Event::Answer { kind: AnswerKind::Synced, .. } => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -156,9 +161,11 @@ impl Model {
         let mut newest: BTreeMap<BlockKey, Option<u64>> = BTreeMap::new();
         for event in events {
             match event {
-                Event::Recovered(r) => newest.insert(r.key, Some(rig.version(r))),
-                Event::RecoveredTombstone { key } => newest.insert(*key, None),
-                Event::Ready(report) => {
+                Event::Start(StartEvent::Recovered(r)) => {
+                    newest.insert(r.key, Some(rig.version(r)))
+                }
+                Event::Start(StartEvent::RecoveredTombstone { key }) => newest.insert(*key, None),
+                Event::Start(StartEvent::Ready(report)) => {
                     assert!(report.damage.is_harmless());
                     self.distrusted += report.distrusted;
                     self.clean += u64::from(report.clean && report.records > 0);
@@ -201,7 +208,7 @@ fn run(seed: u64, geometry: Geometry, options: Options, total: &mut Model) {
             for _ in 0..patience {
                 while let Some(event) = rig.log.poll_event() {
                     match event {
-                        Event::Active { result, .. } => {
+                        Event::Mark { answer: MarkAnswer::Active(result), .. } => {
                             assert!(result == Err(IoError::Shutdown) || result == Ok(()));
                         }
                         Event::Reclaim { region } => rig.log.region_released(region),
@@ -234,16 +241,16 @@ fn run(seed: u64, geometry: Geometry, options: Options, total: &mut Model) {
             let mut events = Vec::new();
             for _ in 0..patience {
                 events.extend(std::iter::from_fn(|| rig.log.poll_event()));
-                let ready = events.iter().any(|e| matches!(e, Event::Ready(_)));
+                let ready = events.iter().any(|e| matches!(e, Event::Start(StartEvent::Ready(_))));
                 if ready || rig.under_way() == 0 {
                     break;
                 }
                 rig.complete(rng.below(rig.under_way() as u64) as usize);
             }
             events.extend(std::iter::from_fn(|| rig.log.poll_event()));
-            let failed = events.iter().find(|e| matches!(e, Event::Failed(_)));
+            let failed = events.iter().find(|e| matches!(e, Event::Start(StartEvent::Failed(_))));
             assert_eq!(failed, None, "a power cut is no damage");
-            if events.iter().any(|e| matches!(e, Event::Ready(_))) {
+            if events.iter().any(|e| matches!(e, Event::Start(StartEvent::Ready(_)))) {
                 model.recovered(&events, &rig);
                 break;
             }
@@ -297,13 +304,13 @@ fn a_stale_record_stays_stale_if_the_newer_one_is_taken_back() {
     // What the direct write wrote is read back, and about to enter flash.
     append(&mut rig, 2);
     rig.log.take_back();
-    assert_eq!(rig.settle(), [Event::AppendRefused { ticket: 0 }]);
+    assert_eq!(rig.settle(), [Event::Record(RecordEvent::AppendRefused { ticket: 0 })]);
     rig.log.stop();
     rig.settle();
     let mut next = rig.restart(Start::RECOVER);
     let events = next.settle();
-    let last = events.iter().rev().find(|e| !matches!(e, Event::Ready(_)));
-    assert_eq!(last, Some(&Event::RecoveredTombstone { key: key(0) }), "{events:?}");
+    let last = events.iter().rev().find(|e| !matches!(e, Event::Start(StartEvent::Ready(_))));
+    assert_eq!(last, Some(&tombstone(key(0))), "{events:?}");
 }
 
 #[test]
@@ -323,8 +330,11 @@ fn extents_leave_the_table_although_appends_were_taken_back() {
     rig.log.extent_released(extent);
     rig.log.take_back();
     let events = rig.settle();
-    assert!(events.contains(&Event::AppendRefused { ticket: 8 }), "{events:?}");
-    assert!(events.contains(&Event::Active { ticket: 3, result: Ok(()) }), "{events:?}");
+    assert!(
+        events.contains(&Event::Record(RecordEvent::AppendRefused { ticket: 8 })),
+        "{events:?}"
+    );
+    assert!(events.contains(&marked(3)), "{events:?}");
 }
 
 #[test]
@@ -337,11 +347,11 @@ fn a_mark_is_granted_only_when_durable_and_again_at_once() {
     rig.complete(0);
     assert_eq!(rig.log.poll_event(), None);
     rig.complete(0);
-    assert_eq!(rig.log.poll_event(), Some(Event::Active { ticket: 1, result: Ok(()) }));
-    assert_eq!(rig.log.poll_event(), Some(Event::Active { ticket: 2, result: Ok(()) }));
+    assert_eq!(rig.log.poll_event(), Some(marked(1)));
+    assert_eq!(rig.log.poll_event(), Some(marked(2)));
     rig.settle();
     rig.log.mark_active(key(1), 3);
-    assert_eq!(rig.log.poll_event(), Some(Event::Active { ticket: 3, result: Ok(()) }));
+    assert_eq!(rig.log.poll_event(), Some(marked(3)));
     assert_eq!(rig.under_way(), 0);
 }
 
@@ -357,7 +367,7 @@ fn a_full_table_waits_until_the_extent_marked_least_recently_has_left() {
     let [Event::Retire { extent, first }] = events[..] else { panic!("{events:?}") };
     assert_eq!(first, key(4));
     rig.log.extent_released(extent);
-    assert_eq!(rig.settle(), [Event::Active { ticket: 4, result: Ok(()) }]);
+    assert_eq!(rig.settle(), [marked(4)]);
     // A late or repeated answer changes nothing.
     rig.log.extent_released(extent);
     assert_eq!(rig.settle(), []);
@@ -372,11 +382,11 @@ fn a_large_table_gives_extents_up_before_it_is_full_and_marks_do_not_wait() {
         rig.settle()
     };
     for n in 0..30 {
-        assert_eq!(mark(n), [Event::Active { ticket: n, result: Ok(()) }]);
+        assert_eq!(mark(n), [marked(n)]);
     }
     let events = mark(30);
     let Some((granted, events)) = events.split_last() else { panic!("nothing happens") };
-    assert_eq!(*granted, Event::Active { ticket: 30, result: Ok(()) });
+    assert_eq!(*granted, marked(30));
     let firsts: Vec<BlockKey> = events
         .iter()
         .map(|e| match e {
@@ -387,7 +397,7 @@ fn a_large_table_gives_extents_up_before_it_is_full_and_marks_do_not_wait() {
     assert_eq!(firsts, [0, 4, 8, 12].map(key), "an eighth of the places, as these are short");
     rig.log.mark_active(key(4 * 31), 31);
     let events = rig.settle();
-    assert_eq!(events, [Event::Active { ticket: 31, result: Ok(()) }], "there is a place left");
+    assert_eq!(events, [marked(31)], "there is a place left");
 }
 
 #[test]
@@ -406,7 +416,8 @@ fn marks_that_wait_are_granted_extent_by_extent_in_the_order_in_which_they_came(
         assert_eq!(events, [], "an extent leaves only when the next one waits");
         rig.log.extent_released(extent);
         events = rig.settle();
-        while let Some(Event::Active { ticket, result: Ok(()) }) = events.first() {
+        while let Some(Event::Mark { ticket, answer: MarkAnswer::Active(Ok(())) }) = events.first()
+        {
             granted.push(*ticket);
             events.remove(0);
         }
@@ -429,12 +440,12 @@ fn a_late_answer_to_an_earlier_retirement_does_not_end_a_later_one() {
     let [ref granted, Event::Retire { extent: again, .. }] = events[..] else {
         panic!("{events:?}")
     };
-    assert_eq!(*granted, Event::Active { ticket: 3, result: Ok(()) });
+    assert_eq!(*granted, marked(3));
     assert_ne!(again, former);
     rig.log.extent_released(former);
     assert_eq!(rig.settle(), [], "a write was granted since what that answers was synced");
     rig.log.extent_released(again);
-    assert_eq!(rig.settle(), [Event::Active { ticket: 2, result: Ok(()) }]);
+    assert_eq!(rig.settle(), [marked(2)]);
 }
 
 #[test]
@@ -455,7 +466,7 @@ fn an_extent_begins_to_leave_only_when_all_its_grants_are_taken() {
             None,
             "no event follows the grants"
         );
-        assert_eq!(rig.log.poll_event(), Some(Event::Active { ticket, result: Ok(()) }));
+        assert_eq!(rig.log.poll_event(), Some(marked(ticket)));
     }
     let events = rig.settle();
     assert!(matches!(events[..], [Event::Retire { .. }]), "{events:?}");
@@ -476,7 +487,7 @@ fn marking_an_extent_again_while_it_leaves_keeps_it() {
     rig.log.mark_active(key(1), 4);
     let events = rig.settle();
     let [ref granted, Event::Retire { first, .. }] = events[..] else { panic!("{events:?}") };
-    assert_eq!(*granted, Event::Active { ticket: 4, result: Ok(()) });
+    assert_eq!(*granted, marked(4));
     assert_eq!(first, key(4), "another one is to leave");
     assert!(rig.log.has_mark(key(0)));
 }
@@ -496,9 +507,9 @@ fn a_record_that_turns_stale_behind_the_tombstones_of_its_extent_gets_one_too() 
     rig.poll();
     assert_eq!(rig.under_way(), 1, "the tombstone of block 0 is being written");
     rig.log.poison(key(2));
-    assert_eq!(rig.settle(), [Event::Active { ticket: 3, result: Ok(()) }]);
+    assert_eq!(rig.settle(), [marked(3)]);
     let events = rig.restart(Start::RECOVER).settle();
-    assert!(events.contains(&Event::RecoveredTombstone { key: key(2) }), "{events:?}");
+    assert!(events.contains(&tombstone(key(2))), "{events:?}");
 }
 
 #[test]
@@ -515,9 +526,9 @@ fn a_stale_record_anywhere_in_a_large_extent_gets_its_tombstone() {
         let events = rig.settle();
         let [Event::Retire { extent, .. }] = events[..] else { panic!("{events:?}") };
         rig.log.extent_released(extent);
-        assert_eq!(rig.settle(), [Event::Active { ticket: 3, result: Ok(()) }]);
+        assert_eq!(rig.settle(), [marked(3)]);
         let events = rig.restart(Start::RECOVER).settle();
-        assert!(events.contains(&Event::RecoveredTombstone { key: key(block) }), "{events:?}");
+        assert!(events.contains(&tombstone(key(block))), "{events:?}");
     }
 }
 
@@ -531,8 +542,8 @@ fn poison_outside_of_active_extents_appends_a_tombstone() {
     rig.settle();
     let mut rig = rig.restart(Start::RECOVER);
     let events = rig.settle();
-    assert!(matches!(events[0], Event::Recovered(r) if r.key == key(7)));
-    assert_eq!(events[1], Event::RecoveredTombstone { key: key(7) });
+    assert!(matches!(events[0], Event::Start(StartEvent::Recovered(r)) if r.key == key(7)));
+    assert_eq!(events[1], tombstone(key(7)));
 }
 
 #[test]
@@ -542,7 +553,7 @@ fn records_before_the_clean_mark_come_back_clean_and_later_ones_dirty() {
     rig.log.clean_before_now(10);
     rig.append(1, key(1), 1, true);
     let events = rig.settle();
-    assert!(events.contains(&Event::CleanMarked { ticket: 10, result: Ok(()) }));
+    assert!(events.contains(&answer(10, AnswerKind::CleanMarked, Ok(()))));
     rig.log.sync(11);
     rig.settle();
     let dirty: Vec<u16> = rig
@@ -550,7 +561,7 @@ fn records_before_the_clean_mark_come_back_clean_and_later_ones_dirty() {
         .settle()
         .iter()
         .filter_map(|e| match e {
-            Event::Recovered(r) => Some(r.dirty),
+            Event::Start(StartEvent::Recovered(r)) => Some(r.dirty),
             _ => None,
         })
         .collect();
@@ -568,7 +579,7 @@ fn a_clean_mark_is_answered_when_the_superblock_that_holds_it_is_durable() {
     rig.poll();
     assert_eq!(rig.under_way(), 1);
     rig.log.clean_before_now(10);
-    let marked = Event::CleanMarked { ticket: 10, result: Ok(()) };
+    let marked = answer(10, AnswerKind::CleanMarked, Ok(()));
     while rig.log.poll_event() != Some(marked.clone()) {
         if rig.under_way() > 0 {
             rig.complete(0);
@@ -579,7 +590,11 @@ fn a_clean_mark_is_answered_when_the_superblock_that_holds_it_is_durable() {
     let mut rig = Rig::new(geometry, options, rig.cut_by(0));
     rig.log.start(Start::RECOVER);
     let events = rig.settle();
-    let [Event::Recovered(record), Event::Ready(_)] = &events[..] else { panic!("{events:?}") };
+    let [Event::Start(StartEvent::Recovered(record)), Event::Start(StartEvent::Ready(_))] =
+        &events[..]
+    else {
+        panic!("{events:?}")
+    };
     assert_eq!((record.key, record.dirty), (key(0), 0));
 }
 
@@ -593,14 +608,18 @@ fn a_clean_mark_never_reaches_into_the_next_epoch() {
     for _ in 0..3 {
         rig.complete(1);
     }
-    assert_eq!(rig.log.poll_event(), Some(Event::CleanMarked { ticket: 10, result: Ok(()) }));
+    assert_eq!(rig.log.poll_event(), Some(answer(10, AnswerKind::CleanMarked, Ok(()))));
     let mut rig = rig.restart(Start::RECOVER);
-    assert!(matches!(rig.settle()[..], [Event::Ready(_)]));
+    assert!(matches!(rig.settle()[..], [Event::Start(StartEvent::Ready(_))]));
     rig.append(1, key(1), 1, true);
     rig.log.sync(2);
     rig.settle();
     let events = rig.restart(Start::RECOVER).settle();
-    let [Event::Recovered(record), Event::Ready(_)] = &events[..] else { panic!("{events:?}") };
+    let [Event::Start(StartEvent::Recovered(record)), Event::Start(StartEvent::Ready(_))] =
+        &events[..]
+    else {
+        panic!("{events:?}")
+    };
     assert_eq!(record.sequence, BatchSequence::FIRST);
     assert_eq!(record.dirty, rig.geometry.full_mask());
 }
@@ -619,7 +638,7 @@ fn a_clean_mark_does_not_reach_what_is_appended_after_it_while_a_batch_is_writte
     let dirty: Vec<bool> = events
         .iter()
         .filter_map(|e| match e {
-            Event::Recovered(r) => Some(r.dirty != 0),
+            Event::Start(StartEvent::Recovered(r)) => Some(r.dirty != 0),
             _ => None,
         })
         .collect();

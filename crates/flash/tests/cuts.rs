@@ -1,10 +1,13 @@
 //! Power cuts at random instants, over and over on the same device: what was synced is there,
 //! what comes back is a prefix, what was dropped stays dropped, and no value goes back.
 
-use crate::common::{Flash, Rig, Rng, key, options, tiny};
+use crate::common::{Flash, Rig, Rng, answer, key, options, tiny};
 use forebay_block::Volume;
 use forebay_effect::Frame;
-use forebay_flash::{Append, Binding, DirectoryCounts, Event, Geometry, Options, Start};
+use forebay_flash::{
+    AnswerKind, Append, Binding, DirectoryCounts, Event, Geometry, Options, RecordEvent, Start,
+    StartEvent,
+};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What was appended, in log order: block, version (0 for a tombstone), region once known.
@@ -64,7 +67,7 @@ impl Model {
     fn events(&mut self, rig: &mut Rig) {
         while let Some(event) = rig.log.poll_event() {
             match event {
-                Event::Appended { ticket, position, .. } => {
+                Event::Record(RecordEvent::Appended { ticket, position, .. }) => {
                     let first = self.ticket - self.log.len() as u64;
                     let at = (ticket - first) as usize;
                     assert_eq!(at, self.complete, "appends complete in order");
@@ -73,7 +76,7 @@ impl Model {
                         self.log[at].region = Some(rig.log.region_of(position));
                     }
                 }
-                Event::Synced { ticket, result } => {
+                Event::Answer { ticket, kind: AnswerKind::Synced, result } => {
                     result.unwrap();
                     let through = self.syncs.remove(&ticket).unwrap();
                     assert!(self.complete >= through);
@@ -161,15 +164,15 @@ impl Model {
         let mut found = Vec::new();
         for event in given {
             match event {
-                Event::Recovered(r) => found.push(Entry {
+                Event::Start(StartEvent::Recovered(r)) => found.push(Entry {
                     block: r.key.block().0,
                     version: rig.version(r),
                     region: Some(rig.log.region_of(r.position)),
                 }),
-                Event::RecoveredTombstone { key } => {
+                Event::Start(StartEvent::RecoveredTombstone { key }) => {
                     found.push(Entry { block: key.block().0, version: 0, region: None });
                 }
-                Event::Ready(report) => {
+                Event::Start(StartEvent::Ready(report)) => {
                     assert!(report.damage.is_harmless(), "{report:?}");
                     self.counts.dropped += report.batches_dropped;
                     self.counts.clean += u64::from(report.clean);
@@ -301,7 +304,9 @@ fn run(seed: u64, geometry: Geometry, options: Options, lives: u64) -> Counts {
                 while let Some(event) = rig.log.poll_event() {
                     events.push(event);
                 }
-                if rig.under_way() == 0 || matches!(events.last(), Some(Event::Ready(_))) {
+                if rig.under_way() == 0
+                    || matches!(events.last(), Some(Event::Start(StartEvent::Ready(_))))
+                {
                     break;
                 }
                 let n = rng.below(rig.under_way() as u64);
@@ -310,9 +315,9 @@ fn run(seed: u64, geometry: Geometry, options: Options, lives: u64) -> Counts {
             while let Some(event) = rig.log.poll_event() {
                 events.push(event);
             }
-            let failed = events.iter().find(|e| matches!(e, Event::Failed(_)));
+            let failed = events.iter().find(|e| matches!(e, Event::Start(StartEvent::Failed(_))));
             assert_eq!(failed, None, "a power cut is no damage");
-            let at = events.iter().position(|e| matches!(e, Event::Ready(_)));
+            let at = events.iter().position(|e| matches!(e, Event::Start(StartEvent::Ready(_))));
             if let Some(at) = at {
                 // The same answer twice: a copy of the device, read by a second recovery.
                 let mut again = recover(rig.flash.clone(), geometry, options);
@@ -324,7 +329,9 @@ fn run(seed: u64, geometry: Geometry, options: Options, lives: u64) -> Counts {
                 assert_eq!(strip(&second), strip(&walked), "the same by directories as without");
                 let check = rig.restart(Start::Check).settle();
                 assert_eq!(strip(&second), strip(&check), "the same in a check");
-                let Some(Event::Ready(report)) = check.last() else { panic!("{check:?}") };
+                let Some(Event::Start(StartEvent::Ready(report))) = check.last() else {
+                    panic!("{check:?}")
+                };
                 assert!(report.damage.is_harmless(), "{report:?}");
                 model.recovered(&events[..=at], &rig);
                 for event in &events[at + 1..] {
@@ -342,7 +349,9 @@ fn run(seed: u64, geometry: Geometry, options: Options, lives: u64) -> Counts {
 
 /// The records, without report and reclaims.
 fn strip(events: &[Event]) -> Vec<Event> {
-    let wanted = |e: &&Event| matches!(e, Event::Recovered(_) | Event::RecoveredTombstone { .. });
+    let wanted = |e: &&Event| {
+        matches!(e, Event::Start(StartEvent::Recovered(_) | StartEvent::RecoveredTombstone { .. }))
+    };
     events.iter().filter(wanted).cloned().collect()
 }
 
@@ -442,7 +451,7 @@ fn two_cuts_anywhere_leave_a_superblock_and_what_was_acknowledged() {
                 rig.complete(0);
                 done += 1;
                 while let Some(event) = rig.log.poll_event() {
-                    assert_eq!(event, Event::Bound { ticket: generation, result: Ok(()) });
+                    assert_eq!(event, answer(generation, AnswerKind::Bound, Ok(())));
                     acknowledged = generation;
                 }
             }
@@ -456,7 +465,11 @@ fn two_cuts_anywhere_leave_a_superblock_and_what_was_acknowledged() {
                 for fates in 0..4u64.pow(rig.at_risk()) {
                     let flash = rig.cut_by(fates);
                     let events = recover(flash, tiny(), options()).settle();
-                    let [Event::Recovered(_), Event::Ready(report)] = &events[..] else {
+                    let [
+                        Event::Start(StartEvent::Recovered(_)),
+                        Event::Start(StartEvent::Ready(report)),
+                    ] = &events[..]
+                    else {
                         panic!("cuts after {first} and {second}, fates {fates}: {events:?}")
                     };
                     let found = report.bindings.first().map_or(0, |b| b.generation);
@@ -492,7 +505,10 @@ fn a_stop_during_a_start_ends_it_and_keeps_everything() {
         let events = rig.settle();
         assert_eq!(events.last(), Some(&Event::Stopped { result: Ok(()) }));
         let events = rig.restart(Start::RECOVER).settle();
-        assert_eq!(events.iter().filter(|e| matches!(e, Event::Recovered(_))).count(), 8);
+        assert_eq!(
+            events.iter().filter(|e| matches!(e, Event::Start(StartEvent::Recovered(_)))).count(),
+            8
+        );
     }
 }
 
@@ -517,7 +533,9 @@ fn a_format_cut_short_leaves_the_former_log_or_the_new_one() {
     for first in 0.. {
         for fates in 0..4u64.pow(rig.at_risk()) {
             let events = recover(rig.cut_by(fates), geometry, options()).settle();
-            let Some(Event::Ready(report)) = events.last() else { panic!("{first}: {events:?}") };
+            let Some(Event::Start(StartEvent::Ready(report))) = events.last() else {
+                panic!("{first}: {events:?}")
+            };
             let records = if report.uuid == former { 1 } else { 0 };
             assert_eq!(events.len(), records + 1, "{first}, fates {fates}: {events:?}");
             assert!(report.uuid == former || report.uuid == new);

@@ -6,7 +6,7 @@ use forebay_effect::IoError;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{
     Binding, Damage, Event, Geometry, LogError, OnDamage, Options, RecoveryReport, Start,
-    SuperblockGeneration,
+    StartEvent, SuperblockGeneration,
 };
 
 const PAGE: usize = 4096;
@@ -61,15 +61,15 @@ fn start_as(run: Geometry, flash: &Flash, how: Start, on_damage: OnDamage) -> Ou
         Outcome { blocks: vec![], unreadable: vec![], end: Err(LogError::NotALog), written: 0 };
     for event in rig.settle() {
         match event {
-            Event::Recovered(r) => {
+            Event::Start(StartEvent::Recovered(r)) => {
                 outcome.blocks.push(r.key.block().0);
                 if rig.read(r.key, r.position, r.valid, r.checksum).is_none() {
                     outcome.unreadable.push(r.key.block().0);
                 }
             }
-            Event::Ready(report) => outcome.end = Ok(report),
-            Event::Failed(error) => outcome.end = Err(error),
-            Event::RecoveredTombstone { .. } | Event::Reclaim { .. } => {}
+            Event::Start(StartEvent::Ready(report)) => outcome.end = Ok(report),
+            Event::Start(StartEvent::Failed(error)) => outcome.end = Err(error),
+            Event::Start(StartEvent::RecoveredTombstone { .. }) | Event::Reclaim { .. } => {}
             other => panic!("{other:?}"),
         }
     }
@@ -90,9 +90,9 @@ fn recover_without(
     let (mut records, mut end) = (0, Err(LogError::NotALog));
     for event in rig.settle() {
         match event {
-            Event::Recovered(_) => records += 1,
-            Event::Ready(report) => end = Ok(report),
-            Event::Failed(error) => end = Err(error),
+            Event::Start(StartEvent::Recovered(_)) => records += 1,
+            Event::Start(StartEvent::Ready(report)) => end = Ok(report),
+            Event::Start(StartEvent::Failed(error)) => end = Err(error),
             other => panic!("{other:?}"),
         }
     }
@@ -183,7 +183,9 @@ fn pages_of_a_superblock_copy_that_are_not_in_use_need_not_be_readable() {
             again.unreadable = vec![(page * PAGE) as u64, 5 * PAGE as u64];
             again.log.start(Start::RECOVER);
             let events = again.settle();
-            let [Event::Ready(report)] = &events[..] else { panic!("{events:?}") };
+            let [Event::Start(StartEvent::Ready(report))] = &events[..] else {
+                panic!("{events:?}")
+            };
             assert_eq!(report.bindings.len(), volumes as usize);
             let lost: &[u32] = if page < used { &[0] } else { &[] };
             assert_eq!(report.damage.repaired, lost, "page {page} of {used}");
@@ -516,14 +518,17 @@ fn another_geometry_is_refused_by_name_and_converting_it_gives_the_stored_one() 
             "layout" => LogError::OtherLayout { stored: 0, expected: 1 },
             _ => LogError::Geometry { what, stored: is, expected },
         };
-        assert_eq!(other.settle(), [Event::Failed(refused)]);
+        assert_eq!(other.settle(), [Event::Start(StartEvent::Failed(refused))]);
         assert!(other.history.iter().all(|h| h.0 == u64::MAX), "nothing is written");
         let converted = run.as_stored(&stored).unwrap();
         assert_eq!(Geometry { batch_pages_max: 5, ..converted }, tiny(), "{what}");
         assert!(converted.batch_pages_max < 10, "a batch fits a region");
         let mut other = Rig::new(converted, options(), rig.flash.clone());
         other.log.start(Start::RECOVER);
-        assert!(other.settle().iter().any(|event| matches!(event, Event::Ready(_))), "{what}");
+        assert!(
+            other.settle().iter().any(|event| matches!(event, Event::Start(StartEvent::Ready(_)))),
+            "{what}"
+        );
     }
 }
 

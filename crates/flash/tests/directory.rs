@@ -4,8 +4,8 @@ use crate::common::{Flash, Rig, Rng, key, options, tiny};
 use forebay_effect::{Effect, Frame};
 use forebay_flash::format::directory::{Contents, DirectoryHeader};
 use forebay_flash::{
-    Append, Event, Geometry, LogError, OnDamage, Options, Recovering, RecoveryReport,
-    RegionSequence, Start,
+    Append, Event, Geometry, LogError, OnDamage, Options, RecordEvent, Recovering, RecoveryReport,
+    RegionSequence, Start, StartEvent,
 };
 
 const PAGE: usize = 4096;
@@ -71,10 +71,10 @@ fn start_with(flash: &Flash, how: Start, options: Options) -> Outcome {
     let mut outcome = Outcome { blocks: vec![], end: Err(LogError::NotALog), read: vec![] };
     for event in rig.settle() {
         match event {
-            Event::Recovered(r) => outcome.blocks.push(r.key.block().0),
-            Event::Ready(report) => outcome.end = Ok(report),
-            Event::Failed(error) => outcome.end = Err(error),
-            Event::RecoveredTombstone { .. } | Event::Reclaim { .. } => {}
+            Event::Start(StartEvent::Recovered(r)) => outcome.blocks.push(r.key.block().0),
+            Event::Start(StartEvent::Ready(report)) => outcome.end = Ok(report),
+            Event::Start(StartEvent::Failed(error)) => outcome.end = Err(error),
+            Event::Start(StartEvent::RecoveredTombstone { .. }) | Event::Reclaim { .. } => {}
             other => panic!("{other:?}"),
         }
     }
@@ -138,7 +138,8 @@ fn a_start_reads_no_more_for_what_was_written_before_the_last_two_regions() {
         let mut again = Rig::new(geometry, options(), rig.flash.clone());
         again.log.start(Start::RECOVER);
         let events = again.settle();
-        let records = events.iter().filter(|e| matches!(e, Event::Recovered(_))).count();
+        let records =
+            events.iter().filter(|e| matches!(e, Event::Start(StartEvent::Recovered(_)))).count();
         assert_eq!(records as u64, written);
         let read: usize = again.reads.iter().map(|r| r.1).sum();
         // Superblocks, two pages of every region, a directory of each full one; and twice what
@@ -212,9 +213,10 @@ fn a_directory_that_cannot_be_read_costs_time_only() {
     again.unreadable = vec![directory(1) as u64];
     again.log.start(Start::RECOVER);
     let events = again.settle();
-    let records = events.iter().filter(|e| matches!(e, Event::Recovered(_))).count();
+    let records =
+        events.iter().filter(|e| matches!(e, Event::Start(StartEvent::Recovered(_)))).count();
     let report = events.iter().find_map(|e| match e {
-        Event::Ready(report) => Some(report),
+        Event::Start(StartEvent::Ready(report)) => Some(report),
         _ => None,
     });
     let report = report.expect("it is no failure");
@@ -394,7 +396,8 @@ fn regions_too_full_of_tombstones_get_no_directory() {
     let mut again = Rig::new(geometry, options, rig.flash.clone());
     again.log.start(Start::RECOVER);
     let events = again.settle();
-    let tombstones = events.iter().filter(|e| matches!(e, Event::RecoveredTombstone { .. }));
+    let tombstones =
+        events.iter().filter(|e| matches!(e, Event::Start(StartEvent::RecoveredTombstone { .. })));
     assert_eq!(tombstones.count(), appended);
 }
 
@@ -405,7 +408,10 @@ fn a_log_written_without_directories_is_walked_and_goes_on_with_them() {
     batches(0..5, &mut rig);
     let mut rig = Rig::new(geometry(), options(), rig.flash);
     rig.log.start(Start::RECOVER);
-    assert_eq!(rig.settle().iter().filter(|e| matches!(e, Event::Recovered(_))).count(), 10);
+    assert_eq!(
+        rig.settle().iter().filter(|e| matches!(e, Event::Start(StartEvent::Recovered(_)))).count(),
+        10
+    );
     batches(5..9, &mut rig);
     let outcome = recover(&rig.flash);
     assert_eq!(outcome.blocks, all(18));
@@ -413,7 +419,13 @@ fn a_log_written_without_directories_is_walked_and_goes_on_with_them() {
     // And the other way round: a run that knows of no directories leaves them alone.
     let mut back = Rig::new(without, options(), rig.flash);
     back.log.start(Start::RECOVER);
-    assert_eq!(back.settle().iter().filter(|e| matches!(e, Event::Recovered(_))).count(), 18);
+    assert_eq!(
+        back.settle()
+            .iter()
+            .filter(|e| matches!(e, Event::Start(StartEvent::Recovered(_))))
+            .count(),
+        18
+    );
 }
 
 /// A slow device: a region is not opened while the directory of the last but one is in flight.
@@ -442,7 +454,7 @@ fn directories_on_their_way_hold_no_more_than_two_regions_up() {
             }
         }
         while let Some(event) = rig.log.poll_event() {
-            given += u64::from(matches!(event, Event::Appended { .. }));
+            given += u64::from(matches!(event, Event::Record(RecordEvent::Appended { .. })));
         }
         match waiting.pop_front() {
             Some(index) => rig.log.handle_completion(index, Ok(())),

@@ -8,8 +8,8 @@ use forebay_flash::format::directory::{Contents, DirectoryHeader};
 use forebay_flash::format::region::RegionHeader;
 use forebay_flash::format::superblock::{Superblock, bindings_max};
 use forebay_flash::{
-    BatchSequence, Binding, BlockKey, EpochStart, Event, Geometry, RegionSequence, Start,
-    SuperblockGeneration,
+    BatchSequence, Binding, BlockKey, EpochStart, Event, Geometry, RecordEvent, RegionSequence,
+    Start, StartEvent, SuperblockGeneration,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -406,7 +406,9 @@ fn the_checksum_of_a_payload_has_this_value() {
         urgent: true,
     });
     let events = rig.settle();
-    let [Event::Appended { position, checksum, .. }] = events[..] else { panic!("{events:?}") };
+    let [Event::Record(RecordEvent::Appended { position, checksum, .. })] = events[..] else {
+        panic!("{events:?}")
+    };
     assert_eq!((position.0, checksum), (4, 2_896_795_291));
 }
 
@@ -464,12 +466,14 @@ fn a_check_finds_what_the_log_holds_and_writes_nothing() {
     rig.settle();
     let mut check = rig.restart(Start::Check);
     let events = check.settle();
-    assert!(matches!(events.last(), Some(Event::Ready(_))));
+    assert!(matches!(events.last(), Some(Event::Start(StartEvent::Ready(_)))));
     let mut dirty = BTreeMap::new();
     for event in &events {
         match event {
-            Event::Recovered(record) => _ = dirty.insert(record.key, record.dirty),
-            Event::RecoveredTombstone { key } => _ = dirty.remove(key),
+            Event::Start(StartEvent::Recovered(record)) => {
+                _ = dirty.insert(record.key, record.dirty)
+            }
+            Event::Start(StartEvent::RecoveredTombstone { key }) => _ = dirty.remove(key),
             _ => {}
         }
     }

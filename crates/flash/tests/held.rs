@@ -1,9 +1,9 @@
 //! Extents of stores that cannot be synced: they stay marked, and the marks of others do not wait for them.
 
-use crate::common::{Rig, key, options, tiny};
+use crate::common::{Rig, key, marked, options, tiny, tombstone, unmarked};
 use forebay_block::Volume;
 use forebay_effect::{Frame, IoError};
-use forebay_flash::{Append, BlockKey, Event, ExtentId, Geometry, Start};
+use forebay_flash::{Append, BlockKey, Event, ExtentId, Geometry, MarkAnswer, Start, StartEvent};
 
 /// A block of another volume than `key` gives.
 fn other(block: u64) -> BlockKey {
@@ -35,8 +35,8 @@ fn marked_in_both_volumes(rig: &mut Rig) -> (ExtentId, ExtentId) {
 fn found_after_a_cut(rig: &Rig) -> Option<bool> {
     let events = rig.restart(Start::RECOVER).settle();
     let mut found = events.iter().filter_map(|event| match event {
-        Event::Recovered(r) if r.key == key(0) => Some(true),
-        Event::RecoveredTombstone { key: of } if *of == key(0) => Some(false),
+        Event::Start(StartEvent::Recovered(r)) if r.key == key(0) => Some(true),
+        Event::Start(StartEvent::RecoveredTombstone { key: of }) if *of == key(0) => Some(false),
         _ => None,
     });
     found.next_back()
@@ -52,16 +52,16 @@ fn an_extent_of_a_store_that_cannot_be_synced_stays_marked_and_others_leave_inst
     rig.log.extent_released(held);
     assert_eq!(rig.settle(), []);
     rig.log.extent_released(extent);
-    assert_eq!(rig.settle(), [Event::Active { ticket: 3, result: Ok(()) }]);
+    assert_eq!(rig.settle(), [marked(3)]);
     append_clean(&mut rig, 1, key(0), 2);
     rig.settle();
     assert_eq!(found_after_a_cut(&rig), Some(false), "the store may have lost what it says");
     // The volume gets no other place, though one could be had.
     rig.log.mark_active(key(8), 4);
-    assert_eq!(rig.settle(), [Event::Unmarked { ticket: 4 }]);
+    assert_eq!(rig.settle(), [unmarked(4)]);
     assert!(!rig.log.has_mark(key(8)) && rig.log.has_mark(key(1)));
     rig.log.mark_active(key(1), 5);
-    assert_eq!(rig.settle(), [Event::Active { ticket: 5, result: Ok(()) }], "this one it has");
+    assert_eq!(rig.settle(), [marked(5)], "this one it has");
 }
 
 #[test]
@@ -89,20 +89,21 @@ fn a_table_full_of_held_extents_refuses_marks_and_a_record_is_void_only_durably(
     let events = rig.settle();
     assert!(matches!(events[..], [Event::Retire { .. }]), "{events:?}");
     rig.log.hold_extents(Volume(1));
-    let refused = [2, 3].map(|ticket| Event::Unmarked { ticket });
+    let refused = [2, 3].map(unmarked);
     assert_eq!(rig.settle(), refused, "nobody waits for what will not be");
     rig.log.void_record(other(0), 2);
     rig.poll();
     assert_eq!(rig.under_way(), 1, "the tombstone is being written, though the batch is not full");
     rig.complete(0);
     assert_eq!(rig.log.poll_event(), None, "it is not durable yet");
-    assert_eq!(rig.settle(), [Event::RecordVoid { ticket: 2, result: Ok(()) }]);
+    assert_eq!(rig.settle(), [Event::Mark { ticket: 2, answer: MarkAnswer::RecordVoid(Ok(())) }]);
     let (geometry, options) = (rig.geometry, rig.options);
     let mut cut = Rig::new(geometry, options, rig.cut_by(0));
     cut.log.start(Start::RECOVER);
     let events = cut.settle();
-    let last = events.iter().rev().find(|event| !matches!(event, Event::Ready(_)));
-    assert_eq!(last, Some(&Event::RecoveredTombstone { key: other(0) }));
+    let last =
+        events.iter().rev().find(|event| !matches!(event, Event::Start(StartEvent::Ready(_))));
+    assert_eq!(last, Some(&tombstone(other(0))));
 }
 
 #[test]
@@ -110,9 +111,15 @@ fn a_log_that_fails_tells_who_waits_for_a_record_to_be_void() {
     let mut rig = Rig::formatted(tiny(), options());
     rig.log.void_record(key(0), 7);
     rig.log.give_up(IoError::Device);
-    assert_eq!(rig.settle(), [Event::RecordVoid { ticket: 7, result: Err(IoError::Device) }]);
+    assert_eq!(
+        rig.settle(),
+        [Event::Mark { ticket: 7, answer: MarkAnswer::RecordVoid(Err(IoError::Device)) }]
+    );
     rig.log.void_record(key(0), 8);
-    assert_eq!(rig.settle(), [Event::RecordVoid { ticket: 8, result: Err(IoError::Device) }]);
+    assert_eq!(
+        rig.settle(),
+        [Event::Mark { ticket: 8, answer: MarkAnswer::RecordVoid(Err(IoError::Device)) }]
+    );
 }
 
 #[test]
@@ -127,7 +134,7 @@ fn an_extent_that_was_leaving_when_its_volume_is_held_gives_its_place_back() {
     // Its direct writes are durable, whatever later syncs say.
     rig.log.extent_released(extent);
     rig.log.hold_extents(Volume(1));
-    assert_eq!(rig.settle(), [Event::Active { ticket: 2, result: Ok(()) }]);
+    assert_eq!(rig.settle(), [marked(2)]);
     rig.log.mark_active(other(4), 3);
     let events = rig.settle();
     assert!(matches!(events[..], [Event::Retire { .. }]), "the place is not lost: {events:?}");
@@ -161,9 +168,9 @@ fn a_mark_of_a_held_volume_waits_behind_no_mark_of_a_store_that_hangs() {
     let events = full_with_marks_waiting(&mut rig, &[(key(4), 3), (other(4), 4)]);
     retiring(&events, key(0));
     rig.log.hold_extents(Volume(2));
-    assert_eq!(rig.settle(), [Event::Unmarked { ticket: 4 }], "it waits no longer");
+    assert_eq!(rig.settle(), [unmarked(4)], "it waits no longer");
     rig.log.mark_active(other(8), 5);
-    assert_eq!(rig.settle(), [Event::Unmarked { ticket: 5 }], "it does not begin to wait");
+    assert_eq!(rig.settle(), [unmarked(5)], "it does not begin to wait");
 }
 
 #[test]
@@ -182,8 +189,8 @@ fn a_mark_that_waited_for_an_extent_to_leave_learns_that_its_volume_is_held() {
     assert_eq!(rig.log.poll_event(), None, "the extent cannot stay");
     rig.log.hold_extents(Volume(2));
     let events = rig.settle();
-    assert!(events.contains(&Event::Active { ticket: 3, result: Ok(()) }), "{events:?}");
-    assert!(events.contains(&Event::Unmarked { ticket: 5 }), "{events:?}");
+    assert!(events.contains(&marked(3)), "{events:?}");
+    assert!(events.contains(&unmarked(5)), "{events:?}");
 }
 
 #[test]
@@ -197,5 +204,5 @@ fn extents_of_one_volume_leave_although_the_store_of_another_hangs() {
     assert_eq!(rig.settle(), [], "nor again for another mark");
     rig.log.extent_released(extent);
     let events = rig.settle();
-    assert!(events.contains(&Event::Active { ticket: 3, result: Ok(()) }), "{events:?}");
+    assert!(events.contains(&marked(3)), "{events:?}");
 }

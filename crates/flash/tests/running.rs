@@ -1,15 +1,18 @@
 //! The log while it runs: batches, prefix order, syncs, regions, failure.
 
-use crate::common::{Rig, key, options, tiny};
+use crate::common::{Rig, answer, key, options, tiny};
 use forebay_block::Volume;
 use forebay_effect::{Frame, IoError};
-use forebay_flash::{Append, BatchSequence, Binding, Event, Position, Record, Start};
+use forebay_flash::{
+    AnswerKind, Append, BatchSequence, Binding, Event, MarkAnswer, Position, Record, RecordEvent,
+    Start, StartEvent,
+};
 
 fn tickets(events: &[Event]) -> Vec<u64> {
     events
         .iter()
         .filter_map(|e| match e {
-            Event::Appended { ticket, .. } => Some(*ticket),
+            Event::Record(RecordEvent::Appended { ticket, .. }) => Some(*ticket),
             _ => None,
         })
         .collect()
@@ -80,9 +83,9 @@ fn a_sync_covers_what_was_complete_when_it_was_issued_and_no_more() {
     rig.complete(1);
     rig.complete(0);
     let events: Vec<_> = std::iter::from_fn(|| rig.log.poll_event()).collect();
-    assert!(events.contains(&Event::Synced { ticket: 100, result: Ok(()) }));
-    assert!(!events.contains(&Event::Synced { ticket: 101, result: Ok(()) }));
-    assert_eq!(rig.settle(), [Event::Synced { ticket: 101, result: Ok(()) }]);
+    assert!(events.contains(&answer(100, AnswerKind::Synced, Ok(()))));
+    assert!(!events.contains(&answer(101, AnswerKind::Synced, Ok(()))));
+    assert_eq!(rig.settle(), [answer(101, AnswerKind::Synced, Ok(()))]);
     assert_eq!(rig.log.stats().syncs, 4, "two for formatting, two here");
 }
 
@@ -93,18 +96,18 @@ fn a_sync_fails_until_its_owner_has_heard_that_a_dirty_record_was_taken_back() {
     rig.log.take_back();
     // To the owner it is appended: a sync that succeeded would call it durable.
     rig.log.sync(100);
-    let refused = Event::AppendRefused { ticket: 0 };
-    let failed = Event::Synced { ticket: 100, result: Err(IoError::Device) };
+    let refused = Event::Record(RecordEvent::AppendRefused { ticket: 0 });
+    let failed = answer(100, AnswerKind::Synced, Err(IoError::Device));
     assert_eq!([rig.log.poll_event(), rig.log.poll_event()], [Some(refused), Some(failed)]);
     rig.log.sync(101);
-    assert_eq!(rig.settle(), [Event::Synced { ticket: 101, result: Ok(()) }]);
+    assert_eq!(rig.settle(), [answer(101, AnswerKind::Synced, Ok(()))]);
 }
 
 #[test]
 fn a_sync_with_nothing_to_make_durable_is_answered_at_once() {
     let mut rig = Rig::formatted(tiny(), options());
     rig.log.sync(7);
-    assert_eq!(rig.log.poll_event(), Some(Event::Synced { ticket: 7, result: Ok(()) }));
+    assert_eq!(rig.log.poll_event(), Some(answer(7, AnswerKind::Synced, Ok(()))));
     assert_eq!(rig.under_way(), 0);
 }
 
@@ -117,7 +120,7 @@ fn payloads_read_back_and_fail_for_another_block_or_place() {
         .settle()
         .into_iter()
         .map(|e| match e {
-            Event::Appended { position, checksum, .. } => (position, checksum),
+            Event::Record(RecordEvent::Appended { position, checksum, .. }) => (position, checksum),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -163,7 +166,7 @@ fn appends_wait_while_no_region_is_free_and_go_on_when_one_is() {
         for event in rig.settle() {
             match event {
                 Event::Reclaim { region } => reclaim = Some(region),
-                Event::Appended { .. } => appended += 1,
+                Event::Record(RecordEvent::Appended { .. }) => appended += 1,
                 Event::RegionFreed { .. } => {}
                 other => panic!("{other:?}"),
             }
@@ -178,7 +181,7 @@ fn appends_wait_while_no_region_is_free_and_go_on_when_one_is() {
         for event in rig.settle() {
             match event {
                 Event::Reclaim { region } => reclaim = Some(region),
-                Event::Appended { .. } => appended += 1,
+                Event::Record(RecordEvent::Appended { .. }) => appended += 1,
                 Event::RegionFreed { .. } => {}
                 other => panic!("{other:?}"),
             }
@@ -206,7 +209,7 @@ fn a_region_is_written_again_only_when_it_is_forgotten() {
         rig.append(n, key(n), 1, true);
         for event in events(&mut rig) {
             match event {
-                Event::Appended { .. } => appended += 1,
+                Event::Record(RecordEvent::Appended { .. }) => appended += 1,
                 Event::Reclaim { region } => rig.log.region_released(region),
                 Event::RegionFreed { region } => freed.push(region),
                 other => panic!("{other:?}"),
@@ -217,7 +220,10 @@ fn a_region_is_written_again_only_when_it_is_forgotten() {
     assert_eq!(freed, [0], "no other is asked for meanwhile");
     rig.log.region_forgotten(0);
     let more = events(&mut rig);
-    assert!(more.iter().any(|e| matches!(e, Event::Appended { .. })), "{more:?}");
+    assert!(
+        more.iter().any(|e| matches!(e, Event::Record(RecordEvent::Appended { .. }))),
+        "{more:?}"
+    );
     rig.log.stop();
 }
 
@@ -236,8 +242,8 @@ fn what_is_carried_on_has_room_of_its_own_and_comes_before_what_waits() {
         for event in rig.settle() {
             match event {
                 Event::Reclaim { region } => reclaim = Some(region),
-                Event::Appended { ticket, .. } => appended.push(ticket),
-                Event::RegionFreed { .. } | Event::Synced { .. } => {}
+                Event::Record(RecordEvent::Appended { ticket, .. }) => appended.push(ticket),
+                Event::RegionFreed { .. } | Event::Answer { kind: AnswerKind::Synced, .. } => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -272,8 +278,8 @@ fn what_is_carried_on_has_room_of_its_own_and_comes_before_what_waits() {
     let mut records: Vec<Record> = Vec::new();
     for event in again.settle() {
         match event {
-            Event::Recovered(record) => records.push(record),
-            Event::Ready(report) => assert_eq!(report.lost, 1),
+            Event::Start(StartEvent::Recovered(record)) => records.push(record),
+            Event::Start(StartEvent::Ready(report)) => assert_eq!(report.lost, 1),
             Event::Reclaim { .. } => {}
             other => panic!("{other:?}"),
         }
@@ -289,8 +295,8 @@ fn what_is_inserted_again_takes_only_room_to_spare() {
     let hear = |rig: &mut Rig, appended: &mut Vec<u64>, refused: &mut Vec<u64>| {
         for event in rig.settle() {
             match event {
-                Event::Appended { ticket, .. } => appended.push(ticket),
-                Event::AppendRefused { ticket } => refused.push(ticket),
+                Event::Record(RecordEvent::Appended { ticket, .. }) => appended.push(ticket),
+                Event::Record(RecordEvent::AppendRefused { ticket }) => refused.push(ticket),
                 Event::Reclaim { .. } => {}
                 other => panic!("{other:?}"),
             }
@@ -328,7 +334,10 @@ fn a_log_that_stops_takes_nothing_again() {
     rig.log.stop();
     rig.reinsert(1, key(0), 2);
     let events = rig.settle();
-    assert!(events.contains(&Event::AppendRefused { ticket: 1 }), "{events:?}");
+    assert!(
+        events.contains(&Event::Record(RecordEvent::AppendRefused { ticket: 1 })),
+        "{events:?}"
+    );
     assert!(events.contains(&Event::Stopped { result: Ok(()) }), "{events:?}");
 }
 
@@ -362,13 +371,13 @@ fn a_failed_write_latches_the_log() {
     let writes = rig.history.len();
     let events = rig.settle();
     for n in 1..7 {
-        let failed = Event::AppendFailed { ticket: n, error: IoError::Device };
+        let failed = Event::Record(RecordEvent::AppendFailed { ticket: n, error: IoError::Device });
         assert_eq!(events.iter().filter(|e| **e == failed).count(), 1, "{n}: {events:?}");
     }
     let error = Err(IoError::Device);
-    assert!(events.contains(&Event::Synced { ticket: 50, result: error }));
-    assert!(events.contains(&Event::Active { ticket: 51, result: error }));
-    assert!(events.contains(&Event::CleanMarked { ticket: 52, result: error }));
+    assert!(events.contains(&answer(50, AnswerKind::Synced, error)));
+    assert!(events.contains(&Event::Mark { ticket: 51, answer: MarkAnswer::Active(error) }));
+    assert!(events.contains(&answer(52, AnswerKind::CleanMarked, error)));
     rig.fail_after = None;
     rig.append(9, key(9), 1, true);
     rig.log.sync(53);
@@ -377,8 +386,8 @@ fn a_failed_write_latches_the_log() {
     assert_eq!(
         events,
         [
-            Event::AppendFailed { ticket: 9, error: IoError::Device },
-            Event::Synced { ticket: 53, result: error },
+            Event::Record(RecordEvent::AppendFailed { ticket: 9, error: IoError::Device }),
+            answer(53, AnswerKind::Synced, error),
             Event::Stopped { result: error }
         ]
     );
@@ -392,10 +401,10 @@ fn a_failed_sync_latches_the_log_even_if_the_next_would_succeed() {
     rig.settle();
     rig.fail_after = Some(0);
     rig.log.sync(1);
-    assert_eq!(rig.settle(), [Event::Synced { ticket: 1, result: Err(IoError::Device) }]);
+    assert_eq!(rig.settle(), [answer(1, AnswerKind::Synced, Err(IoError::Device))]);
     rig.fail_after = None;
     rig.log.sync(2);
-    assert_eq!(rig.settle(), [Event::Synced { ticket: 2, result: Err(IoError::Device) }]);
+    assert_eq!(rig.settle(), [answer(2, AnswerKind::Synced, Err(IoError::Device))]);
 }
 
 #[test]
@@ -421,7 +430,9 @@ fn partial_blocks_take_only_the_pages_they_need() {
         urgent: true,
     });
     let events = rig.settle();
-    let [Event::Appended { position, checksum, .. }] = events[..] else { panic!("{events:?}") };
+    let [Event::Record(RecordEvent::Appended { position, checksum, .. })] = events[..] else {
+        panic!("{events:?}")
+    };
     assert_eq!(rig.log.stats().payload_pages, 3);
     let record = forebay_flash::Record {
         key: key(9),
@@ -448,7 +459,10 @@ fn a_tombstone_takes_no_payload() {
         urgent: true,
     });
     let events = rig.settle();
-    assert_eq!(events, [Event::Appended { ticket: 0, position: Position::NONE, checksum: 0 }]);
+    assert_eq!(
+        events,
+        [Event::Record(RecordEvent::Appended { ticket: 0, position: Position::NONE, checksum: 0 })]
+    );
     assert_eq!(rig.log.stats().payload_pages, 0);
 }
 
@@ -464,28 +478,36 @@ fn records_are_void_only_once_both_copies_of_the_superblock_say_so() {
     rig.settle();
     rig.fail_after = None;
     rig.log.salvage(7);
-    assert_eq!(rig.settle(), [Event::Synced { ticket: 7, result: Ok(()) }]);
+    assert_eq!(rig.settle(), [answer(7, AnswerKind::Synced, Ok(()))]);
     let before = rig.flash.current[..2 * 4096].to_vec();
     // Writes and syncs: the one copy, its sync, the other, its sync.
     for writes in 0..4 {
         rig.fail_after = Some(writes);
         rig.log.void([Volume(1)].into_iter(), writes);
         let result = Err(IoError::Device);
-        assert_eq!(rig.settle(), [Event::Voided { ticket: writes, result }]);
+        assert_eq!(rig.settle(), [answer(writes, AnswerKind::Voided, result)]);
         let copies = [0, 4096].map(|at| rig.flash.current[at..][..4096] == before[at..][..4096]);
         assert_eq!(copies.contains(&true), writes < 3, "{writes}");
         // The one copy is void, unless it is lost.
         let mut again = rig.restart(Start::RECOVER);
-        let found = again.settle().iter().filter(|e| matches!(e, Event::Recovered(_))).count();
+        let found = again
+            .settle()
+            .iter()
+            .filter(|e| matches!(e, Event::Start(StartEvent::Recovered(_))))
+            .count();
         assert_eq!(found, usize::from(writes == 0), "{writes}");
     }
     rig.fail_after = None;
     rig.log.void([Volume(1)].into_iter(), 9);
-    assert_eq!(rig.settle(), [Event::Voided { ticket: 9, result: Ok(()) }]);
+    assert_eq!(rig.settle(), [answer(9, AnswerKind::Voided, Ok(()))]);
     for copy in 0..2 {
         let mut again = rig.restart(Start::RECOVER);
         again.unreadable = vec![copy * 4096];
-        let found = again.settle().iter().filter(|e| matches!(e, Event::Recovered(_))).count();
+        let found = again
+            .settle()
+            .iter()
+            .filter(|e| matches!(e, Event::Start(StartEvent::Recovered(_))))
+            .count();
         assert_eq!(found, 0);
     }
 }

@@ -1,9 +1,11 @@
 //! Seals, and records that cease to count because others have written the backing store.
 
-use crate::common::{Rig, Rng, key, options, tiny};
+use crate::common::{Rig, Rng, answer, key, options, tiny};
 use forebay_block::Volume;
 use forebay_effect::Frame;
-use forebay_flash::{Append, BlockKey, Event, Geometry, RecoveryReport, Sealed, Start};
+use forebay_flash::{
+    AnswerKind, Append, BlockKey, Event, Geometry, RecoveryReport, Sealed, Start, StartEvent,
+};
 
 /// Volumes 1 and 2 are bound; the former is that of [`key`].
 fn bound(geometry: Geometry) -> Rig {
@@ -33,12 +35,12 @@ fn start(rig: &Rig, how: Start) -> (Vec<(BlockKey, bool)>, Box<RecoveryReport>, 
     let (mut found, mut report) = (Vec::new(), None);
     for event in rig.settle() {
         match event {
-            Event::Recovered(r) => {
+            Event::Start(StartEvent::Recovered(r)) => {
                 found.retain(|f: &(BlockKey, bool)| f.0 != r.key);
                 found.push((r.key, r.dirty != 0));
             }
-            Event::RecoveredTombstone { key } => found.retain(|f| f.0 != key),
-            Event::Ready(r) => report = Some(r),
+            Event::Start(StartEvent::RecoveredTombstone { key }) => found.retain(|f| f.0 != key),
+            Event::Start(StartEvent::Ready(r)) => report = Some(r),
             other => panic!("{other:?}"),
         }
     }
@@ -70,7 +72,9 @@ fn a_seal_after_a_stop_is_whole_or_not_there_wherever_the_power_goes() {
                 let mut after = Rig::new(rig.geometry, rig.options, rig.cut_by(fates));
                 after.log.start(Start::RECOVER);
                 let events = after.settle();
-                let Some(Event::Ready(report)) = events.last() else { panic!("{events:?}") };
+                let Some(Event::Start(StartEvent::Ready(report))) = events.last() else {
+                    panic!("{events:?}")
+                };
                 let seals: Vec<_> = report.bindings.iter().map(|b| b.seal).collect();
                 let whole = seals == [[7; 32], [8; 32]];
                 assert!(whole || !noted && seals == [[0; 32]; 2], "{patience} {fates}: {seals:?}");
@@ -83,7 +87,7 @@ fn a_seal_after_a_stop_is_whole_or_not_there_wherever_the_power_goes() {
             }
             rig.complete(0);
             while let Some(event) = rig.log.poll_event() {
-                assert_eq!(event, Event::Bound { ticket: 5, result: Ok(()) });
+                assert_eq!(event, answer(5, AnswerKind::Bound, Ok(())));
                 noted = true;
             }
         }
@@ -99,7 +103,7 @@ fn what_is_distrusted_never_comes_back_and_what_is_newer_does() {
         append(&mut rig, 2, key(2), false);
         append(&mut rig, 3, other(1), false);
         rig.log.seal(&[note(1, 0, true)], 9);
-        assert_eq!(rig.settle(), [Event::Bound { ticket: 9, result: Ok(()) }]);
+        assert_eq!(rig.settle(), [answer(9, AnswerKind::Bound, Ok(()))]);
         append(&mut rig, 4, key(2), false);
         rig.log.sync(0);
         rig.settle();
@@ -148,10 +152,22 @@ fn nothing_is_noted_by_a_log_that_has_failed_or_was_left_unclean() {
     append(&mut rig, 1, key(1), false);
     rig.log.seal(&[note(1, 7, false)], 3);
     let events = rig.settle();
-    assert!(matches!(events[..], [.., Event::Bound { ticket: 3, result: Err(_) }]), "{events:?}");
+    assert!(
+        matches!(
+            events[..],
+            [.., Event::Answer { ticket: 3, kind: AnswerKind::Bound, result: Err(_) }]
+        ),
+        "{events:?}"
+    );
     rig.log.stop();
     rig.settle();
     rig.log.seal(&[note(1, 7, false)], 4);
     let events = rig.settle();
-    assert!(matches!(events[..], [Event::Bound { ticket: 4, result: Err(_) }]), "{events:?}");
+    assert!(
+        matches!(
+            events[..],
+            [Event::Answer { ticket: 4, kind: AnswerKind::Bound, result: Err(_) }]
+        ),
+        "{events:?}"
+    );
 }

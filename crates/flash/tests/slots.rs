@@ -4,9 +4,12 @@
 //! The test is a cache of a kind: it holds the index, lets go of records that are superseded,
 //! forgets some that are clean, and moves the mappings of regions that are reclaimed.
 
-use crate::common::{Rig, Rng, key, options, tiny};
+use crate::common::{Rig, Rng, answer, key, marked, options, tiny};
 use forebay_effect::Frame;
-use forebay_flash::{Append, Event, Geometry, LogError, Mapping, Options, Position, Start};
+use forebay_flash::{
+    AnswerKind, Append, Event, Geometry, LogError, Mapping, Options, Position, RecordEvent, Start,
+    StartEvent,
+};
 use std::collections::BTreeMap;
 
 const BLOCKS: u64 = 6;
@@ -149,7 +152,7 @@ impl Index {
     fn hear(&mut self, rig: &mut Rig) {
         while let Some(event) = rig.log.poll_event() {
             match event {
-                Event::Appended { ticket, position, checksum } => {
+                Event::Record(RecordEvent::Appended { ticket, position, checksum }) => {
                     let at = self.open.iter().position(|o| o.0 == ticket).expect("an append");
                     let (_, block, version, clean) = self.open.remove(at);
                     let unmapping = false;
@@ -161,19 +164,19 @@ impl Index {
                         rig.log.release_cell(old.position);
                     }
                 }
-                Event::Synced { ticket, result } => {
+                Event::Answer { ticket, kind: AnswerKind::Synced, result } => {
                     result.unwrap();
                     for (block, version) in self.syncs.remove(&ticket).expect("a sync") {
                         self.floor.insert(block, version);
                     }
                 }
-                Event::Moved { result, .. } => {
+                Event::Record(RecordEvent::Moved { result, .. }) => {
                     result.unwrap();
                     self.counts.moved += 1;
                     let (region, under_way) = self.moving.expect("moves are under way");
                     self.moving = Some((region, under_way - 1));
                 }
-                Event::Unmapped { key, position } => {
+                Event::Record(RecordEvent::Unmapped { key, position }) => {
                     self.counts.unmapped += 1;
                     let block = key.block().0;
                     if self.held.get(&block).is_some_and(|h| h.position == position) {
@@ -198,7 +201,7 @@ impl Index {
         self.moving = None;
         for event in events {
             match event {
-                Event::Recovered(r) => {
+                Event::Start(StartEvent::Recovered(r)) => {
                     // (Panics unless the payload is whole.)
                     let version = rig.version(r);
                     let (position, checksum) = (r.position, r.checksum);
@@ -207,7 +210,7 @@ impl Index {
                     let twice = self.held.insert(r.key.block().0, held);
                     assert!(twice.is_none(), "a block is given once");
                 }
-                Event::Ready(report) => {
+                Event::Start(StartEvent::Ready(report)) => {
                     assert!(report.damage.is_harmless(), "{report:?}");
                     self.counts.dropped += report.batches_dropped;
                 }
@@ -265,7 +268,9 @@ fn run(seed: u64, geometry: Geometry, options: Options, lives: u64) -> Counts {
         index.recovered(&rig, &events);
         // A check of what the recovery has left finds nothing wrong, and the same records.
         let checked = rig.restart(Start::Check).settle();
-        let Some(Event::Ready(report)) = checked.last() else { panic!("{checked:?}") };
+        let Some(Event::Start(StartEvent::Ready(report))) = checked.last() else {
+            panic!("{checked:?}")
+        };
         assert!(report.damage.is_harmless(), "{report:?}");
         assert_eq!(report.records, index.held.len() as u64);
         if rig.log.stats().regions_free < 2 {
@@ -322,7 +327,9 @@ fn a_new_version_is_there_or_the_old_one_is_wherever_the_power_goes() {
             let found: BTreeMap<u64, u64> = events
                 .iter()
                 .filter_map(|e| match e {
-                    Event::Recovered(r) => Some((r.key.block().0, after.version(r))),
+                    Event::Start(StartEvent::Recovered(r)) => {
+                        Some((r.key.block().0, after.version(r)))
+                    }
                     _ => None,
                 })
                 .collect();
@@ -345,7 +352,7 @@ fn records_wait_for_a_cell_until_what_they_supersede_is_durable() {
     for version in 1..=3 {
         rig.append(version, key(7), version, true);
         for event in rig.settle() {
-            if let Event::Appended { position, .. } = event {
+            if let Event::Record(RecordEvent::Appended { position, .. }) = event {
                 held.push(position);
                 if let [.., old, _] = held[..] {
                     rig.log.release_cell(old);
@@ -354,11 +361,13 @@ fn records_wait_for_a_cell_until_what_they_supersede_is_durable() {
         }
     }
     let last = rig.settle();
-    let appended = |e: &Event| matches!(e, Event::Appended { .. });
+    let appended = |e: &Event| matches!(e, Event::Record(RecordEvent::Appended { .. }));
     let third = if held.len() == 3 {
         held[2]
     } else {
-        let Some(Event::Appended { position, .. }) = last.iter().find(|e| appended(e)) else {
+        let Some(Event::Record(RecordEvent::Appended { position, .. })) =
+            last.iter().find(|e| appended(e))
+        else {
             panic!("the third version found no cell: {last:?}")
         };
         *position
@@ -381,19 +390,22 @@ fn a_cell_that_a_recovery_frees_does_not_end_the_journal_of_the_next() {
     // the first record: that it was durable has to be known, or what came after it is lost.
     let mut rig = Rig::formatted(slots(), options());
     rig.log.mark_active(key(0), 1);
-    assert_eq!(rig.settle(), [Event::Active { ticket: 1, result: Ok(()) }]);
+    assert_eq!(rig.settle(), [marked(1)]);
     let (valid, frame) = (rig.geometry.full_mask(), Frame(2));
     rig.fill(frame.0, key(0), 1);
     rig.log.append(Append { ticket: 2, key: key(0), valid, dirty: 0, frame, urgent: true });
     let events = rig.settle();
-    let [Event::Appended { position: cell, .. }] = events[..] else { panic!("{events:?}") };
+    let [Event::Record(RecordEvent::Appended { position: cell, .. })] = events[..] else {
+        panic!("{events:?}")
+    };
     rig.append(3, key(4), 1, true);
     rig.settle();
     rig.log.sync(9);
-    assert_eq!(rig.settle(), [Event::Synced { ticket: 9, result: Ok(()) }]);
+    assert_eq!(rig.settle(), [answer(9, AnswerKind::Synced, Ok(()))]);
     let mut rig = rig.restart(Start::RECOVER);
     let dirty_records = |events: &[Event]| {
-        let dirty = |e: &&Event| matches!(e, Event::Recovered(r) if r.dirty != 0);
+        let dirty =
+            |e: &&Event| matches!(e, Event::Start(StartEvent::Recovered(r)) if r.dirty != 0);
         events.iter().filter(dirty).count()
     };
     assert_eq!(dirty_records(&rig.settle()), 1);
@@ -418,7 +430,7 @@ fn a_tier_of_the_other_layout_is_refused_and_left_as_it_was() {
         let mut other = Rig::new(run, options(), rig.flash.clone());
         other.log.start(Start::RECOVER);
         let events = other.settle();
-        let [Event::Failed(LogError::OtherLayout { .. })] = &events[..] else {
+        let [Event::Start(StartEvent::Failed(LogError::OtherLayout { .. }))] = &events[..] else {
             panic!("{events:?}")
         };
         assert!(other.flash.current == before);
@@ -452,7 +464,7 @@ fn what_nobody_syncs_is_synced_now_and_then() {
     again.log.start(Start::RECOVER);
     let events = again.settle();
     let report = events.iter().find_map(|e| match e {
-        Event::Ready(report) => Some(report),
+        Event::Start(StartEvent::Ready(report)) => Some(report),
         _ => None,
     });
     let report = report.expect("it recovers");

@@ -3,7 +3,7 @@
 //! outcome of one is passed to the others that need it.
 
 use forebay_effect::{IoError, Outcome};
-use forebay_flash::{Event, Log, RecoveryReport};
+use forebay_flash::{AnswerKind, Event, Log, RecordEvent, RecoveryReport, StartEvent};
 
 use crate::cache::Cache;
 use crate::cleaner::{Cleaner, Surroundings, Work};
@@ -277,11 +277,11 @@ impl Cache {
         let Some(log) = &self.world.log else { return };
         for (n, near) in [(EVENTS_AHEAD, false), (EVENTS_AHEAD / 2, true)] {
             match log.upcoming_event(n) {
-                Some(&Event::Appended { ticket, .. }) => {
+                Some(&Event::Record(RecordEvent::Appended { ticket, .. })) => {
                     let (shard, transfer) = Ticket::transfer(ticket);
                     self.world.shards[shard].prefetch_transfer(transfer, near);
                 }
-                Some(&Event::Moved { ticket, key, .. }) => {
+                Some(&Event::Record(RecordEvent::Moved { ticket, key, .. })) => {
                     let blocks = &self.world.shards[Ticket::mapping(ticket)].tiers.blocks;
                     match near {
                         true => _ = blocks.prefetch_entry(key),
@@ -295,22 +295,13 @@ impl Cache {
 
     fn handle_event(&mut self, event: Event) {
         match event {
-            Event::Appended { .. }
-            | Event::AppendFailed { .. }
-            | Event::AppendRefused { .. }
-            | Event::Active { .. }
-            | Event::Unmarked { .. }
-            | Event::RecordVoid { .. }
-            | Event::Moved { .. }
-            | Event::Unmapped { .. } => self.handle_record(event),
-            Event::Recovered(_)
-            | Event::RecoveredTombstone { .. }
-            | Event::Ready(_)
-            | Event::Failed(_) => self.handle_start(event),
-            Event::Synced { ticket, result }
-            | Event::Voided { ticket, result }
-            | Event::CleanMarked { ticket, result }
-            | Event::Bound { ticket, result } => self.handle_answer(event, ticket, result),
+            Event::Record(event) => self.handle_record(event),
+            Event::Mark { ticket, answer } => {
+                let (n, t) = Ticket::transfer(ticket);
+                self.world.shards[n].handle_mark(&mut shard_context!(self.world), t, answer);
+            }
+            Event::Start(event) => self.handle_start(event),
+            Event::Answer { ticket, kind, result } => self.handle_answer(ticket, kind, result),
             Event::Reclaim { region } => {
                 if self.stamps.may_reclaim(region) {
                     self.cleaner.push(Work::Reclaim(region));
@@ -322,14 +313,13 @@ impl Cache {
                 self.world.volumes.sync_together(first.volume(), SyncWaiter::Retire(extent));
             }
             Event::Stopped { result } => self.stop.log_stopped(&mut self.world, result),
-            other => unreachable!("unexpected event from the log: {other:?}"),
         }
     }
 
     /// What became of a record, or of a mapping: its shard learns of it.
-    fn handle_record(&mut self, event: Event) {
+    fn handle_record(&mut self, event: RecordEvent) {
         match event {
-            Event::Appended { ticket, position, checksum } => {
+            RecordEvent::Appended { ticket, position, checksum } => {
                 let (n, t) = Ticket::transfer(ticket);
                 let moved = self.world.shards[n].appended(
                     &mut shard_context!(self.world),
@@ -341,80 +331,72 @@ impl Cache {
                     self.destages.follow(&mut self.world, &mut self.cleaner, (from, to));
                 }
             }
-            Event::AppendFailed { ticket, error } => {
+            RecordEvent::AppendFailed { ticket, error } => {
                 let (n, t) = Ticket::transfer(ticket);
                 self.world.shards[n].append_failed(&mut shard_context!(self.world), t, error);
             }
-            Event::AppendRefused { ticket } => {
+            RecordEvent::AppendRefused { ticket } => {
                 let (n, t) = Ticket::transfer(ticket);
                 self.world.shards[n].append_refused(&mut shard_context!(self.world), t);
             }
-            Event::Active { ticket, .. }
-            | Event::Unmarked { ticket }
-            | Event::RecordVoid { ticket, .. } => {
-                let (n, t) = Ticket::transfer(ticket);
-                self.world.shards[n].handle_mark(&mut shard_context!(self.world), t, event);
-            }
-            Event::Moved { ticket, key, position, from, region, result } => {
+            RecordEvent::Moved { ticket, key, position, from, region, result } => {
                 self.cleaner.note_moved(from, region);
                 let tiers = &mut self.world.shards[Ticket::mapping(ticket)].tiers;
                 let (regions, good) = ((from, region), result.is_ok());
                 tiers.flash.moved(&mut tiers.blocks, key, position, regions, good);
             }
-            Event::Unmapped { key, position } => {
+            RecordEvent::Unmapped { key, position } => {
                 let n = self.world.shard_of_key(key);
                 self.world.shards[n].unmapped(&mut shard_context!(self.world), key, position);
             }
-            other => unreachable!("{other:?} does not refer to a record"),
         }
     }
 
     /// What the start of the log gives, and how it ends.
-    fn handle_start(&mut self, event: Event) {
+    fn handle_start(&mut self, event: StartEvent) {
         match event {
-            Event::Recovered(r) => self.startup.recovered(&mut self.world, &r),
-            Event::RecoveredTombstone { key } => {
+            StartEvent::Recovered(r) => self.startup.recovered(&mut self.world, &r),
+            StartEvent::RecoveredTombstone { key } => {
                 self.startup.recovered_tombstone(&mut self.world, key)
             }
-            Event::Ready(report) => {
+            StartEvent::Ready(report) => {
                 if self.world.state == CacheState::Starting
                     && let Some(report) = self.startup.opened(&mut self.world, report)
                 {
                     self.serve(Some(report));
                 }
             }
-            Event::Failed(error) => {
+            StartEvent::Failed(error) => {
                 self.world.state = CacheState::Failed;
                 self.world.notices.push(Notice::Failed(error));
             }
-            other => unreachable!("{other:?} cannot occur during a start"),
         }
     }
 
     /// The log has done what a part asked for, or could not: that part learns of it.
-    fn handle_answer(&mut self, event: Event, ticket: u64, result: Outcome) {
+    fn handle_answer(&mut self, ticket: u64, kind: AnswerKind, result: Outcome) {
         let world = &mut self.world;
-        match (Ticket::decode(ticket), event) {
-            (Ticket::Cleaner, Event::Synced { .. }) => {
+        match (Ticket::decode(ticket), kind) {
+            (Ticket::Cleaner, AnswerKind::Synced) => {
                 self.clean(|cleaner, s| cleaner.logged(s, result));
             }
-            (Ticket::Start, Event::Synced { .. }) => {
+            (Ticket::Start, AnswerKind::Synced) => {
                 if let Some(report) = self.startup.disowned(world, result) {
                     self.serve(Some(report));
                 }
             }
-            (Ticket::PassThrough, Event::Synced { .. }) => self.pass_through.salvaged(result),
-            (Ticket::Request(request), Event::Synced { .. }) => {
+            (Ticket::PassThrough, AnswerKind::Synced) => self.pass_through.salvaged(result),
+            (Ticket::Request(request), AnswerKind::Synced) => {
                 let again = result.is_err() && world.may_repeat(request);
                 world.front.requests[request].again |= again;
                 world.pieces_done(request, 1, if again { Ok(()) } else { result });
             }
-            (Ticket::Switch, Event::CleanMarked { .. }) => self.switch.marked(world, result),
-            (Ticket::Seal, Event::CleanMarked { .. }) => self.sealer.marked(world, result),
-            (Ticket::Stop, Event::CleanMarked { .. }) => self.stop.marked(world, result),
-            (Ticket::Seal, Event::Bound { .. }) => self.sealer.noted(world, result),
-            (Ticket::PassThrough, Event::Voided { .. }) => self.pass_through.voided(world, result),
-            (ticket, event) => ticket.unexpected(format_args!("{event:?}")),
+            (Ticket::Switch, AnswerKind::CleanMarked) => self.switch.marked(world, result),
+            (Ticket::Seal, AnswerKind::CleanMarked) => self.sealer.marked(world, result),
+            (Ticket::Stop, AnswerKind::CleanMarked) => self.stop.marked(world, result),
+            (Ticket::Seal, AnswerKind::Bound) => self.sealer.noted(world, result),
+            (Ticket::PassThrough, AnswerKind::Voided) => self.pass_through.voided(world, result),
+            (ticket, kind) => ticket.unexpected(format_args!("{kind:?}")),
         }
     }
 

@@ -5,7 +5,7 @@ mod records;
 
 use forebay_effect::{Effect, IoError, Outcome};
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Event, Position};
+use forebay_flash::{BlockKey, MarkAnswer, Position};
 
 use super::blocks::FlashRecord;
 use super::entry::{DOUBTFUL, EntryId, MARKED};
@@ -378,12 +378,16 @@ impl Shard {
     }
 
     /// What the log has answered to a request for a mark, or for a record to be void.
-    pub fn handle_mark(&mut self, context: &mut ShardContext<'_>, t: TransferIndex, answer: Event) {
+    pub fn handle_mark(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        t: TransferIndex,
+        answer: MarkAnswer,
+    ) {
         match answer {
-            Event::Active { result, .. } => self.activated(context, t, result),
-            Event::Unmarked { .. } => self.unmarked(context, t),
-            Event::RecordVoid { result, .. } => self.record_void(context, t, result),
-            other => unreachable!("{other:?} does not answer a mark"),
+            MarkAnswer::Active(result) => self.activated(context, t, result),
+            MarkAnswer::Unmarked => self.unmarked(context, t),
+            MarkAnswer::RecordVoid(result) => self.record_void(context, t, result),
         }
     }
 

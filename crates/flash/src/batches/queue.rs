@@ -4,12 +4,13 @@
 use crate::activity::Activity;
 use crate::batches::Batches;
 use crate::commit::{Commit, SuperblockWriter};
+use crate::events::{AnswerKind, Event, RecordEvent};
 use crate::geometry::Geometry;
 use crate::io::Io;
 use crate::key::BlockKey;
 use crate::sabotage::Bug;
 use crate::sequence::{AppendSerial, BatchSequence};
-use crate::types::{Append, Event};
+use crate::types::Append;
 use forebay_block::Volume;
 use forebay_effect::{Frame, IoError};
 use std::collections::VecDeque;
@@ -45,7 +46,7 @@ impl Queued {
             "in the slots layout, a record cannot have lost granules"
         );
         if let Some(error) = refusal {
-            io.tell(Event::AppendFailed { ticket, error });
+            io.tell(Event::Record(RecordEvent::AppendFailed { ticket, error }));
             return None;
         }
         Some(Queued {
@@ -298,7 +299,7 @@ impl Queue {
     pub fn refuse_spare(&mut self, io: &mut Io) {
         self.carried.retain(|item| {
             if let (true, Some(ticket)) = (item.spare, item.ticket) {
-                io.tell(Event::AppendRefused { ticket });
+                io.tell(Event::Record(RecordEvent::AppendRefused { ticket }));
             }
             !item.spare
         });
@@ -316,7 +317,7 @@ impl Queue {
     ) {
         let taken = commit.complete_serial().max(batches.last_serial());
         let first = self.withdraw(taken, |ticket, item| {
-            io.tell(Event::AppendRefused { ticket });
+            io.tell(Event::Record(RecordEvent::AppendRefused { ticket }));
             if item.supersedes_stale {
                 // The extent has not left the table: it would have waited for this append.
                 activity.distrust(item.key);
@@ -372,13 +373,13 @@ impl Queue {
     pub fn fail(&mut self, error: IoError, io: &mut Io) {
         for item in self.items.drain(..).chain(self.carried.drain(..)) {
             if let Some(ticket) = item.ticket {
-                io.tell(Event::AppendFailed { ticket, error });
+                io.tell(Event::Record(RecordEvent::AppendFailed { ticket, error }));
             }
         }
         self.internal = 0;
         self.fill = Fill::default();
         for (_, ticket) in self.barriers.drain(..) {
-            io.tell(Event::CleanMarked { ticket, result: Err(error) });
+            io.tell(Event::Answer { ticket, kind: AnswerKind::CleanMarked, result: Err(error) });
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use super::{Batches, InBatch, State};
 use crate::cells::{Cells, Note};
+use crate::events::{Event, RecordEvent};
 use crate::format::batch::Kind as EntryKind;
 use crate::io::Io;
 use crate::key::Position;
 use crate::regions::Regions;
 use crate::sabotage::Bug;
 use crate::sequence::{AppendSerial, BatchSequence, RegionSequence};
-use crate::types::Event;
+
 use forebay_effect::IoError;
 
 /// A batch whose owners have their events.
@@ -92,14 +93,14 @@ impl Resolved {
     /// An entry without a payload: a mapping that has moved, or the end of one.
     fn resolve_note(&self, note: &Note, cells: &mut Cells, io: &mut Io) {
         match (note.moved, self.error) {
-            (Some(moved), error) => io.tell(Event::Moved {
+            (Some(moved), error) => io.tell(Event::Record(RecordEvent::Moved {
                 ticket: moved.ticket,
                 key: moved.key,
                 position: moved.position,
                 from: 0,
                 region: self.region,
                 result: error.map_or(Ok(()), Err),
-            }),
+            })),
             (None, None) => {
                 cells.put_in_limbo(self.sequence, note.cell, Some(note.key));
             }
@@ -122,8 +123,12 @@ impl Resolved {
             cells.record_resolved(self.region, e.entry.key);
         }
         io.tell(match self.error {
-            Some(error) => Event::AppendFailed { ticket, error },
-            None => Event::Appended { ticket, position, checksum: e.entry.checksum },
+            Some(error) => Event::Record(RecordEvent::AppendFailed { ticket, error }),
+            None => Event::Record(RecordEvent::Appended {
+                ticket,
+                position,
+                checksum: e.entry.checksum,
+            }),
         });
     }
 }

@@ -2,11 +2,12 @@
 
 use super::Log;
 use crate::binding::Binding;
+use crate::events::{AnswerKind, Event, StartEvent};
 use crate::operation::Operation;
 use crate::recovery::{End, HowToRecover, Recovery, Restored};
 use crate::sequence::{AppendSerial, RegionSequence, SuperblockVersion};
 use crate::stamp::judge;
-use crate::types::{Event, LogError, OnDamage, RecoveryReport};
+use crate::types::{LogError, OnDamage, RecoveryReport};
 use forebay_effect::{IoError, Outcome};
 
 /// The state of the log.
@@ -123,7 +124,7 @@ impl Log {
     fn refuse(&mut self, error: LogError) {
         self.recovery = None;
         self.phase = Phase::Closed;
-        self.io.tell(Event::Failed(error));
+        self.io.tell(Event::Start(StartEvent::Failed(error)));
     }
 
     /// The log ends before batch `r.expected`: decides that, and makes it durable.
@@ -140,7 +141,7 @@ impl Log {
         self.superblock.contents = core::mem::take(&mut r.superblock);
         if r.how.check {
             self.phase = Phase::Closed;
-            self.io.tell(Event::Ready(report));
+            self.io.tell(Event::Start(StartEvent::Ready(report)));
             return;
         }
         if !report.damage.is_by_name() && self.options.on_damage == OnDamage::Refuse {
@@ -169,7 +170,7 @@ impl Log {
         match &mut self.phase {
             Phase::Opening { version, report } if self.superblock.is_settled(*version) => {
                 let report = core::mem::take(report);
-                self.io.tell(Event::Ready(report));
+                self.io.tell(Event::Start(StartEvent::Ready(report)));
                 self.phase = Phase::Running;
                 if self.stop_wanted {
                     self.begin_stop();
@@ -211,7 +212,7 @@ impl Log {
             Phase::Sealing { version, ticket } if self.superblock.is_settled(*version) => {
                 let ticket = *ticket;
                 self.phase = Phase::Closed;
-                self.io.tell(Event::Bound { ticket, result: Ok(()) });
+                self.io.tell(Event::Answer { ticket, kind: AnswerKind::Bound, result: Ok(()) });
                 true
             }
             _ => false,

@@ -3,9 +3,10 @@
 
 use super::{Log, Phase};
 use crate::commit::Described;
+use crate::events::{AnswerKind, Event, MarkAnswer, RecordEvent, StartEvent};
 use crate::io::BATCH_BUFFERS;
 use crate::operation::Operation;
-use crate::types::{Event, LogError};
+use crate::types::LogError;
 use forebay_effect::{Effect, IoError, MetaBuffer, Outcome, Segment};
 
 /// The driver's calls.
@@ -77,10 +78,10 @@ impl Log {
                 self.pump();
             }
         }
-        if let Some(Event::AppendRefused { ticket }) = event {
+        if let Some(Event::Record(RecordEvent::AppendRefused { ticket })) = event {
             self.placement.queue.refusal_heard(ticket);
         }
-        if let Some(Event::Active { result: Ok(()), .. }) = event {
+        if let Some(Event::Mark { answer: MarkAnswer::Active(Ok(())), .. }) = event {
             self.activity.grant_taken();
             self.pump();
         }
@@ -286,7 +287,7 @@ impl Log {
         self.activity.fail(error, &mut self.io);
         match core::mem::replace(&mut self.phase, Phase::Closed) {
             Phase::Opening { .. } => {
-                self.io.tell(Event::Failed(LogError::Io(error)));
+                self.io.tell(Event::Start(StartEvent::Failed(LogError::Io(error))));
                 if self.stop_wanted {
                     self.io.tell(Event::Stopped { result: Err(error) });
                 }
@@ -295,7 +296,7 @@ impl Log {
                 self.io.tell(Event::Stopped { result: Err(error) });
             }
             Phase::Sealing { ticket, .. } => {
-                self.io.tell(Event::Bound { ticket, result: Err(error) });
+                self.io.tell(Event::Answer { ticket, kind: AnswerKind::Bound, result: Err(error) });
             }
             other => self.phase = other,
         }

@@ -3,8 +3,11 @@
 #![allow(dead_code)]
 
 use forebay_block::Volume;
-use forebay_effect::{Device, Effect, Frame, IoError, Owner, Place, Segment, Token};
-use forebay_flash::{Append, BlockKey, Event, Geometry, Log, Options, Position, Record, Start};
+use forebay_effect::{Device, Effect, Frame, IoError, Outcome, Owner, Place, Segment, Token};
+use forebay_flash::{
+    AnswerKind, Append, BlockKey, Event, Geometry, Log, MarkAnswer, Options, Position, Record,
+    Start, StartEvent,
+};
 
 /// A small deterministic generator (splitmix64).
 #[derive(Clone)]
@@ -182,7 +185,7 @@ impl Rig {
         let mut rig = Rig::new(geometry, options, Flash::new(geometry.device_bytes()));
         rig.log.start(Start::Format { uuid: *b"0123456789abcdef", bindings: Vec::new() });
         let events = rig.settle();
-        assert!(matches!(events[..], [Event::Ready(_)]), "{events:?}");
+        assert!(matches!(events[..], [Event::Start(StartEvent::Ready(_))]), "{events:?}");
         rig
     }
 
@@ -423,4 +426,24 @@ pub fn content(key: BlockKey, version: u64, out: &mut [u8]) {
 
 pub fn key(block: u64) -> BlockKey {
     BlockKey::new(Volume(1), block)
+}
+
+/// The event that an extent is marked.
+pub fn marked(ticket: u64) -> Event {
+    Event::Mark { ticket, answer: MarkAnswer::Active(Ok(())) }
+}
+
+/// The event that an extent gets no mark.
+pub fn unmarked(ticket: u64) -> Event {
+    Event::Mark { ticket, answer: MarkAnswer::Unmarked }
+}
+
+/// The event that ends what the log was asked for.
+pub fn answer(ticket: u64, kind: AnswerKind, result: Outcome) -> Event {
+    Event::Answer { ticket, kind, result }
+}
+
+/// The event that recovery has found a tombstone of the block.
+pub fn tombstone(key: BlockKey) -> Event {
+    Event::Start(StartEvent::RecoveredTombstone { key })
 }
