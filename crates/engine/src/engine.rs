@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 use forebay_block::{Nanos, PerVolume, Volume};
 use forebay_cache::{CacheStats, Notice, Open, VolumeStats};
 use forebay_config::Config;
-use forebay_flash::{
-    HeaderChange, LogError, LogStats, Older, Recovering as RecoveryProgress, RecoveryReport,
-};
+use forebay_flash::{HeaderChange, LogError, LogStats, Older, RecoveryProgress, RecoveryReport};
 
 use crate::clock::Clock;
 use crate::error::EngineError;

@@ -76,8 +76,8 @@ pub struct Recovering {
 }
 
 impl Recovering {
-    pub(crate) fn new(of_log: &forebay_flash::Recovering, seconds: f64) -> Recovering {
-        let forebay_flash::Recovering { regions_done, regions, records } = *of_log;
+    pub(crate) fn new(of_log: &forebay_flash::RecoveryProgress, seconds: f64) -> Recovering {
+        let forebay_flash::RecoveryProgress { regions_done, regions, records } = *of_log;
         Recovering { regions_done, regions, records, completing: 0, destaging: 0, seconds }
     }
 }

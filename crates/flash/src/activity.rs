@@ -56,13 +56,13 @@ use crate::io::Io;
 use crate::key::BlockKey;
 use crate::sequence::{AppendSerial, SuperblockVersion};
 use crate::types::ExtentId;
-use crate::waiting::{Line, Waiting};
+use crate::waiting_marks::{Line, WaitingMarks};
 use forebay_block::Volume;
 use forebay_effect::IoError;
 use std::collections::VecDeque;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ExtentState {
     Free,
     /// In the table from this version of the superblock on.
     Marking(SuperblockVersion),
@@ -77,15 +77,15 @@ enum State {
     Removing(SuperblockVersion),
 }
 
-impl State {
+impl ExtentState {
     fn is_leaving(self) -> bool {
-        matches!(self, State::Retiring | State::Flushing(_) | State::Removing(_))
+        matches!(self, ExtentState::Retiring | ExtentState::Flushing(_) | ExtentState::Removing(_))
     }
 }
 
 struct Extent {
     first: BlockKey,
-    state: State,
+    state: ExtentState,
     /// Marks that wait until the extent is durably marked, or has left the table.
     marks: Line,
     /// Grants whose events the cache has not taken.
@@ -124,7 +124,7 @@ pub(crate) struct Activity {
     /// Serials of tombstones that void a record alone, ascending, and the tickets of the callers.
     voiding: VecDeque<(AppendSerial, u64)>,
     /// Waiting marks, for a place in the table or for an extent that has one.
-    waiting: Waiting,
+    waiting: WaitingMarks,
     /// The extents of grants whose events the cache has not taken, in the order of the events.
     untaken: VecDeque<u32>,
     /// A change that may give a waiting extent a place, or let another one retire.
@@ -143,7 +143,7 @@ impl Activity {
         let words = blocks.div_ceil(64) as usize;
         let extent = || Extent {
             first: BlockKey(0),
-            state: State::Free,
+            state: ExtentState::Free,
             marks: Line::EMPTY,
             untaken: 0,
             used: 0,
@@ -163,7 +163,7 @@ impl Activity {
             held: Vec::new(),
             held_places: 0,
             voiding: VecDeque::new(),
-            waiting: Waiting::new(pending),
+            waiting: WaitingMarks::new(pending),
             untaken: VecDeque::with_capacity(pending),
             changed: false,
             held_wait: false,
@@ -180,7 +180,7 @@ impl Activity {
             if let Err(at) = self.index.binary_search_by_key(&first, |e| e.0) {
                 let n = self.free.pop().expect("the table has room for the stored extents");
                 self.extents[n as usize].first = first;
-                self.extents[n as usize].state = State::Active;
+                self.extents[n as usize].state = ExtentState::Active;
                 self.index.insert(at, (first, n));
             }
         }
@@ -199,7 +199,7 @@ impl Activity {
     }
 
     fn is_removing(&self, n: u32) -> bool {
-        matches!(self.extents[n as usize].state, State::Removing(_))
+        matches!(self.extents[n as usize].state, ExtentState::Removing(_))
     }
 
     fn first_of(&self, key: BlockKey) -> BlockKey {
@@ -229,7 +229,7 @@ impl Activity {
     fn set_stale(&mut self, n: usize, key: BlockKey) {
         let (word, bit) = self.bit(n, key);
         self.stale[word] |= bit;
-        if let State::Flushing(serial @ Some(_)) = &mut self.extents[n].state {
+        if let ExtentState::Flushing(serial @ Some(_)) = &mut self.extents[n].state {
             *serial = None;
             self.settling.retain(|s| s.1 as usize != n);
             self.flushing.push_back(n as u32);
@@ -266,7 +266,7 @@ impl Activity {
     pub fn limit_settling(&mut self, last: AppendSerial) {
         for (serial, n) in &mut self.settling {
             *serial = last.min(*serial);
-            self.extents[*n as usize].state = State::Flushing(Some(*serial));
+            self.extents[*n as usize].state = ExtentState::Flushing(Some(*serial));
         }
     }
 
@@ -290,9 +290,9 @@ impl Activity {
         let known = self
             .extents
             .get(n)
-            .is_some_and(|e| e.state == State::Retiring && e.retirement == id.0 >> 16);
+            .is_some_and(|e| e.state == ExtentState::Retiring && e.retirement == id.0 >> 16);
         if known {
-            self.extents[n].state = State::Flushing(None);
+            self.extents[n].state = ExtentState::Flushing(None);
             self.flushing.push_back(n as u32);
         }
     }
@@ -308,7 +308,7 @@ impl Activity {
             if first.volume() == volume {
                 self.held_places += 1;
                 // A sync that failed, or one after it, would answer.
-                if self.extents[n as usize].state == State::Retiring {
+                if self.extents[n as usize].state == ExtentState::Retiring {
                     self.keep(n as usize);
                 }
             }
@@ -360,9 +360,7 @@ impl Activity {
                 let line = self.waiting.push(self.extents[n].marks, key, ticket);
                 self.extents[n].marks = line;
             }
-            None if self.has_no_hope(key) => {
-                io.tell(Event::Mark { ticket, answer: MarkAnswer::Unmarked })
-            }
+            None if self.has_no_hope(key) => io.tell(MarkAnswer::Unmarked.to(ticket)),
             None => {
                 self.waiting.enqueue(self.first_of(key), key, ticket);
                 self.changed = true;
@@ -377,7 +375,7 @@ impl Activity {
         self.set_stale(n, key);
         self.extents[n].untaken += 1;
         self.untaken.push_back(n as u32);
-        io.tell(Event::Mark { ticket, answer: MarkAnswer::Active(Ok(())) });
+        io.tell(MarkAnswer::Active(Ok(())).to(ticket));
     }
 
     /// The cache has taken the event of the oldest grant.
@@ -395,11 +393,11 @@ impl Activity {
 
     /// The extent stays in the table after all.
     fn keep(&mut self, n: usize) {
-        let state = core::mem::replace(&mut self.extents[n].state, State::Active);
+        let state = core::mem::replace(&mut self.extents[n].state, ExtentState::Active);
         match state {
-            State::Flushing(None) => self.flushing.retain(|&f| f as usize != n),
-            State::Flushing(Some(_)) => self.settling.retain(|s| s.1 as usize != n),
-            State::Removing(_) => self.moving.retain(|&m| m as usize != n),
+            ExtentState::Flushing(None) => self.flushing.retain(|&f| f as usize != n),
+            ExtentState::Flushing(Some(_)) => self.settling.retain(|s| s.1 as usize != n),
+            ExtentState::Removing(_) => self.moving.retain(|&m| m as usize != n),
             _ => {}
         }
         if state.is_leaving() {
@@ -415,7 +413,7 @@ impl Activity {
         self.held_wait |= self.is_held(first.volume());
         let extent = &mut self.extents[n as usize];
         self.leaving -= u32::from(extent.state.is_leaving());
-        extent.state = State::Free;
+        extent.state = ExtentState::Free;
         let marks = core::mem::replace(&mut extent.marks, Line::EMPTY);
         self.waiting.enqueue_line(first, marks);
         self.stale[n as usize * self.words..(n as usize + 1) * self.words].fill(0);
@@ -453,7 +451,7 @@ impl Activity {
         let from = chosen.len();
         for &e in extents {
             let Extent { state, used, .. } = self.extents[e.1 as usize];
-            if state == State::Active && self.is_idle(e) {
+            if state == ExtentState::Active && self.is_idle(e) {
                 chosen.push((used, e.1));
             }
         }
@@ -465,12 +463,12 @@ impl Activity {
     fn stay(&mut self, key: BlockKey, superblock: &SuperblockWriter) -> Option<usize> {
         let n = self.find(key)?;
         match self.extents[n].state {
-            State::Active => {}
-            State::Retiring | State::Flushing(_) => self.keep(n),
-            State::Removing(version) if !superblock.is_encoded(version) => {
+            ExtentState::Active => {}
+            ExtentState::Retiring | ExtentState::Flushing(_) => self.keep(n),
+            ExtentState::Removing(version) if !superblock.is_encoded(version) => {
                 self.keep(n);
             }
-            State::Free | State::Marking(_) | State::Removing(_) => return None,
+            ExtentState::Free | ExtentState::Marking(_) | ExtentState::Removing(_) => return None,
         }
         Some(n)
     }
@@ -490,15 +488,15 @@ impl Activity {
         moving.retain(|&n| {
             let n = n as usize;
             match self.extents[n].state {
-                State::Marking(v) | State::Removing(v) if v > version => return true,
-                State::Marking(_) => {
-                    self.extents[n].state = State::Active;
+                ExtentState::Marking(v) | ExtentState::Removing(v) if v > version => return true,
+                ExtentState::Marking(_) => {
+                    self.extents[n].state = ExtentState::Active;
                     let mut marks = core::mem::replace(&mut self.extents[n].marks, Line::EMPTY);
                     while let Some(mark) = self.waiting.pop(&mut marks) {
                         self.grant(n, mark, io);
                     }
                 }
-                State::Removing(_) => {
+                ExtentState::Removing(_) => {
                     let first = self.extents[n].first;
                     let at = self.index.binary_search_by_key(&first, |e| e.0);
                     self.remove(at.expect("an extent in the table"));
@@ -515,12 +513,12 @@ impl Activity {
     /// Notes a stale record in an extent that stays marked; false if there is none.
     pub fn poison(&mut self, key: BlockKey, superblock: &SuperblockWriter) -> bool {
         let Some(n) = self.find(key) else { return false };
-        if let State::Removing(version) = self.extents[n].state {
+        if let ExtentState::Removing(version) = self.extents[n].state {
             if superblock.is_encoded(version) {
                 return false;
             }
             self.moving.retain(|&m| m as usize != n);
-            self.extents[n].state = State::Flushing(None);
+            self.extents[n].state = ExtentState::Flushing(None);
             self.flushing.push_back(n as u32);
         }
         self.set_stale(n, key);
@@ -546,7 +544,7 @@ impl Activity {
             && serial <= commit.durable_serial()
         {
             self.settling.pop_front();
-            self.extents[n as usize].state = State::Removing(superblock.touch());
+            self.extents[n as usize].state = ExtentState::Removing(superblock.touch());
             self.moving.push(n);
             progress = true;
         }
@@ -554,7 +552,7 @@ impl Activity {
             && serial <= commit.durable_serial()
         {
             self.voiding.pop_front();
-            io.tell(Event::Mark { ticket, answer: MarkAnswer::RecordVoid(Ok(())) });
+            io.tell(MarkAnswer::RecordVoid(Ok(())).to(ticket));
             progress = true;
         }
         if core::mem::take(&mut self.changed) {
@@ -570,7 +568,7 @@ impl Activity {
         while queue.internal < self.batch_entries {
             let Some(key) = self.take_stale(n as usize) else {
                 let serial = queue.last_serial;
-                self.extents[n as usize].state = State::Flushing(Some(serial));
+                self.extents[n as usize].state = ExtentState::Flushing(Some(serial));
                 self.flushing.pop_front();
                 self.settling.push_back((serial, n));
                 queue.close_through = serial;
@@ -602,7 +600,7 @@ impl Activity {
             self.index.insert(at, (first, n));
             let extent = &mut self.extents[n as usize];
             (extent.first, extent.marks) = (first, marks);
-            extent.state = State::Marking(superblock.touch());
+            extent.state = ExtentState::Marking(superblock.touch());
             self.moving.push(n);
         }
         if self.is_short() && self.leaving == 0 {
@@ -629,7 +627,7 @@ impl Activity {
     /// These marks get no place.
     fn refuse(&mut self, mut marks: Line, io: &mut Io) {
         while let Some((_, ticket)) = self.waiting.pop(&mut marks) {
-            io.tell(Event::Mark { ticket, answer: MarkAnswer::Unmarked });
+            io.tell(MarkAnswer::Unmarked.to(ticket));
         }
     }
 
@@ -647,7 +645,7 @@ impl Activity {
         for at in 0..self.candidates.len() {
             let n = self.candidates[at].1;
             let extent = &mut self.extents[n as usize];
-            extent.state = State::Retiring;
+            extent.state = ExtentState::Retiring;
             extent.retirement += 1;
             self.leaving += 1;
             let id = ExtentId(extent.retirement << 16 | u64::from(n));
@@ -672,11 +670,11 @@ impl Activity {
         }
         while let Some((_, mut marks)) = self.waiting.next() {
             while let Some((_, ticket)) = self.waiting.pop(&mut marks) {
-                io.tell(Event::Mark { ticket, answer: MarkAnswer::Active(Err(error)) });
+                io.tell(MarkAnswer::Active(Err(error)).to(ticket));
             }
         }
         for (_, ticket) in self.voiding.drain(..) {
-            io.tell(Event::Mark { ticket, answer: MarkAnswer::RecordVoid(Err(error)) });
+            io.tell(MarkAnswer::RecordVoid(Err(error)).to(ticket));
         }
     }
 

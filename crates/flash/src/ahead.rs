@@ -18,10 +18,10 @@
 
 use crate::epochs;
 use crate::format::FormatError;
-use crate::format::batch::{BatchHeader, Entry};
-use crate::format::directory::{Contents, DirectoryHeader};
+use crate::format::batch::{BatchEntry, BatchHeader};
+use crate::format::directory::{DirectoryHeader, RegionContents};
 use crate::geometry::Geometry;
-use crate::recovery::{Recovery, Restored, Step};
+use crate::recovery::{Recovery, RecoveryStep, Restored};
 use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 
 /// Directories read at once.
@@ -57,7 +57,7 @@ pub(crate) struct Ahead {
     /// checked.
     known: Option<BatchSequence>,
     pages: Vec<(u32, u32, usize, usize)>,
-    contents: Contents,
+    contents: RegionContents,
 }
 
 impl Recovery {
@@ -109,7 +109,7 @@ impl Recovery {
     pub(crate) fn directory_read(&mut self, log: &mut Restored, lane: usize, read: bool) {
         let Lane::Reading(region_sequence) = self.ahead.lanes[lane] else { return };
         self.ahead.lanes[lane] = Lane::Read(region_sequence, read);
-        if matches!(self.step, Step::Directory) && self.region_sequence == region_sequence {
+        if matches!(self.step, RecoveryStep::Directory) && self.region_sequence == region_sequence {
             self.walk(log);
         }
     }
@@ -126,7 +126,7 @@ impl Recovery {
             Some(lane) => lane,
         };
         let Lane::Read(_, read) = self.ahead.lanes[lane] else {
-            self.step = Step::Directory;
+            self.step = RecoveryStep::Directory;
             return true;
         };
         self.ahead.asked = Some(self.region_sequence);
@@ -152,7 +152,7 @@ impl Recovery {
         log: &Restored,
         lane: usize,
         read: bool,
-        contents: &mut Contents,
+        contents: &mut RegionContents,
     ) -> Result<DirectoryHeader, Unfit> {
         let (Some(last), Some(scan), true) =
             (self.last_of_full(self.region_sequence), self.live(self.region_sequence), read)
@@ -180,7 +180,7 @@ impl Recovery {
     }
 
     /// Returns all records of a region as events.
-    fn take_region(&mut self, log: &mut Restored, d: &DirectoryHeader, contents: &Contents) {
+    fn take_region(&mut self, log: &mut Restored, d: &DirectoryHeader, contents: &RegionContents) {
         let geometry = log.io.geometry;
         for (page, pages, entries) in contents.each(&geometry) {
             let header = BatchHeader {
@@ -224,7 +224,7 @@ impl Recovery {
 
 impl Ahead {
     /// Notes the places of the region's batches.
-    fn note(&mut self, header: DirectoryHeader, contents: &Contents, geometry: &Geometry) {
+    fn note(&mut self, header: DirectoryHeader, contents: &RegionContents, geometry: &Geometry) {
         self.known = Some(header.first_batch);
         self.pages.clear();
         let mut from = 0;
@@ -254,7 +254,7 @@ impl Ahead {
         region_sequence: RegionSequence,
         page: u32,
         sequence: BatchSequence,
-        entries: &[Entry],
+        entries: &[BatchEntry],
     ) -> bool {
         if self.known.is_none() || self.asked != Some(region_sequence) {
             return false;

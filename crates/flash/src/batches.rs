@@ -22,18 +22,18 @@ pub(crate) use resolve::Resolved;
 
 use crate::cells::{Cells, Note};
 use crate::commit::{Commit, SuperblockWriter};
-use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind};
+use crate::format::batch::{BatchEntry, BatchHeader, EntryKind};
 use crate::format::region::RegionHeader;
 use crate::geometry::Geometry;
 use crate::io::{BATCH_BUFFERS, Io};
 use crate::key::BlockKey;
-use crate::operation::Operation;
+use crate::operation::LogOperation;
 use crate::sequence::{AppendSerial, BatchSequence, RegionSequence, SuperblockGeneration};
 use forebay_effect::{Frame, IoError, Outcome};
 use std::collections::VecDeque;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum BatchState {
     Free,
     /// Waiting for the payloads' checksums.
     Summing,
@@ -46,7 +46,7 @@ enum State {
 
 /// A batch between forming and completion.
 struct Batch {
-    state: State,
+    state: BatchState,
     sequence: BatchSequence,
     /// First page of the write on the device.
     page: u32,
@@ -72,7 +72,7 @@ struct Batch {
 struct InBatch {
     ticket: Option<u64>,
     frame: Frame,
-    entry: Entry,
+    entry: BatchEntry,
     /// An entry without a payload that is to be written.
     note: Option<Note>,
 }
@@ -107,7 +107,7 @@ impl Batches {
     pub fn new(geometry: &Geometry) -> Batches {
         let count = geometry.inflight_batches_max as usize;
         let batch = || Batch {
-            state: State::Free,
+            state: BatchState::Free,
             sequence: BatchSequence::NONE,
             page: 0,
             pages: 0,
@@ -163,7 +163,7 @@ impl Batches {
     }
 
     /// The entries of a batch that was resolved, until another is formed.
-    pub fn entries(&self, index: usize) -> impl ExactSizeIterator<Item = Entry> {
+    pub fn entries(&self, index: usize) -> impl ExactSizeIterator<Item = BatchEntry> {
         self.all[index].entries.iter().map(|e| e.entry)
     }
 
@@ -171,7 +171,7 @@ impl Batches {
     /// is to be written.
     pub fn checksum_done(&mut self, index: usize, entry: usize, value: u32) -> bool {
         let batch = &mut self.all[index];
-        assert!(batch.state == State::Summing, "no checksum of this batch is missing");
+        assert!(batch.state == BatchState::Summing, "no checksum of this batch is missing");
         batch.entries[entry].entry.checksum = value;
         batch.sums_missing -= 1;
         batch.sums_missing == 0
@@ -198,7 +198,7 @@ impl Batches {
         io: &mut Io,
     ) {
         let batch = &mut self.all[index];
-        batch.state = State::Writing;
+        batch.state = BatchState::Writing;
         (batch.synced, batch.generation) = (commit.durable_batch(), superblock.known());
         let buffer = BATCH_BUFFERS + index;
         let headers = 1 + u32::from(batch.opens_region);
@@ -213,7 +213,7 @@ impl Batches {
         io.stats.header_pages += u64::from(headers);
         io.stats.payload_pages += u64::from(batch.pages - 1);
         batch.writes = 1;
-        io.write(Operation::Batch { batch: index as u8 }, page, pages);
+        io.write(LogOperation::Batch { batch: index as u8 }, page, pages);
         if io.geometry.has_slots() {
             batch.write_cells(index, cells, io);
         }
@@ -221,13 +221,13 @@ impl Batches {
 
     /// The batch is not written, because the log has latched.
     pub fn abandon(&mut self, index: usize) {
-        self.all[index].state = State::Failed;
+        self.all[index].state = BatchState::Failed;
     }
 
     /// Ensures that a batch's buffer holds the headers of the current write.
     pub fn encode_headers(&mut self, index: usize, io: &mut Io) {
         let Some(batch) = self.all.get_mut(index) else { return };
-        let wanted = matches!(batch.state, State::Writing | State::Failing);
+        let wanted = matches!(batch.state, BatchState::Writing | BatchState::Failing);
         if !wanted || core::mem::replace(&mut batch.encoded, true) {
             return;
         }
@@ -266,17 +266,17 @@ impl Batches {
     pub fn written(&mut self, index: usize, result: Outcome) {
         let batch = &mut self.all[index];
         assert!(
-            batch.writes > 0 && matches!(batch.state, State::Writing | State::Failing),
+            batch.writes > 0 && matches!(batch.state, BatchState::Writing | BatchState::Failing),
             "this batch is not being written"
         );
         batch.writes -= 1;
         if result.is_err() {
-            batch.state = State::Failing;
+            batch.state = BatchState::Failing;
         }
         if batch.writes == 0 {
             // Its frames are pinned until the last of its writes has ended.
-            let failed = batch.state == State::Failing;
-            batch.state = if failed { State::Failed } else { State::Written };
+            let failed = batch.state == BatchState::Failing;
+            batch.state = if failed { BatchState::Failed } else { BatchState::Written };
         }
     }
 
@@ -328,7 +328,7 @@ impl Batch {
     fn write_run(&mut self, index: usize, n: usize, (page, pages): (u32, u32), io: &mut Io) {
         self.writes += 1;
         io.stats.payload_pages += u64::from(pages);
-        let cells = Operation::Cells { batch: index as u8, end: n as u16 };
+        let cells = LogOperation::Cells { batch: index as u8, end: n as u16 };
         io.write(cells, page, pages);
     }
 }

@@ -27,7 +27,7 @@
 use crate::batches::Batches;
 use crate::commit::Commit;
 use crate::events::{Event, RecordEvent};
-use crate::format::batch::{Entry, Kind as EntryKind, MOVED};
+use crate::format::batch::{BatchEntry, EntryKind, MOVED};
 use crate::geometry::Geometry;
 use crate::io::Io;
 use crate::key::{BlockKey, Position};
@@ -73,8 +73,8 @@ pub(crate) struct Note {
 
 impl Note {
     /// Its entry in a batch.
-    pub fn entry(&self) -> Entry {
-        let tombstone = Entry {
+    pub fn entry(&self) -> BatchEntry {
+        let tombstone = BatchEntry {
             key: self.key,
             kind: EntryKind::Tombstone,
             valid: 0,
@@ -83,7 +83,7 @@ impl Note {
             cell: 0,
             checksum: 0,
         };
-        self.moved.map_or(tombstone, |m| Entry {
+        self.moved.map_or(tombstone, |m| BatchEntry {
             kind: EntryKind::Data,
             valid: m.valid,
             dirty: m.dirty,

@@ -18,7 +18,7 @@ use crate::epochs::{self, FIRST_EPOCH};
 use crate::events::{AnswerKind, Event};
 use crate::format::superblock::{SECOND_COPIES_AT, Superblock, bindings_max};
 use crate::io::{Io, SUPERBLOCK_BUFFER};
-use crate::operation::Operation;
+use crate::operation::LogOperation;
 use crate::placement::Placement;
 use crate::sabotage::Bug;
 use crate::sequence::{
@@ -148,11 +148,11 @@ impl Commit {
         self.covers = Covers {
             serial: self.complete_serial,
             batch: self.complete_batch,
-            superblock: superblock.step == Step::Written,
+            superblock: superblock.step == SuperblockStep::Written,
             mirrored: superblock.mirrored,
         };
         self.in_flight = true;
-        io.sync(Operation::Sync);
+        io.sync(LogOperation::Sync);
     }
 
     /// The sync has ended. If it failed, nothing more will be durable.
@@ -223,7 +223,7 @@ impl Commit {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-enum Step {
+enum SuperblockStep {
     #[default]
     Idle,
     /// The first copy is being written.
@@ -235,19 +235,23 @@ enum Step {
 }
 
 /// A caller that waits for a version of the superblock.
-enum Mark {
+enum SuperblockWaiter {
     Clean(u64),
     Bound(u64),
     /// A note that data of this volume bypass the log.
     Bypass(Volume),
 }
 
-impl Mark {
+impl SuperblockWaiter {
     fn answer(self, result: Outcome) -> Event {
         match self {
-            Mark::Clean(ticket) => Event::Answer { ticket, kind: AnswerKind::CleanMarked, result },
-            Mark::Bound(ticket) => Event::Answer { ticket, kind: AnswerKind::Bound, result },
-            Mark::Bypass(volume) => Event::BypassNoted { volume, result },
+            SuperblockWaiter::Clean(ticket) => {
+                Event::Answer { ticket, kind: AnswerKind::CleanMarked, result }
+            }
+            SuperblockWaiter::Bound(ticket) => {
+                Event::Answer { ticket, kind: AnswerKind::Bound, result }
+            }
+            SuperblockWaiter::Bypass(volume) => Event::BypassNoted { volume, result },
         }
     }
 }
@@ -278,7 +282,7 @@ pub(crate) struct SuperblockWriter {
     settle: SuperblockVersion,
     /// Generation known to be durable.
     durable_generation: SuperblockGeneration,
-    step: Step,
+    step: SuperblockStep,
     /// A copy is being written, or a former one erased.
     in_flight: bool,
     /// The copy that the next (or current) update writes first.
@@ -289,7 +293,7 @@ pub(crate) struct SuperblockWriter {
     to_erase: &'static [u64],
     /// Tail in the last encoded version.
     tail: RegionSequence,
-    marks: VecDeque<(SuperblockVersion, Mark)>,
+    marks: VecDeque<(SuperblockVersion, SuperblockWaiter)>,
 }
 
 impl SuperblockWriter {
@@ -372,13 +376,13 @@ impl SuperblockWriter {
     /// Records of batches up to `sequence` are clean.
     pub fn mark_clean(&mut self, sequence: BatchSequence, ticket: u64) {
         self.contents.clean_before = sequence;
-        self.promise(Mark::Clean(ticket));
+        self.promise(SuperblockWaiter::Clean(ticket));
     }
 
     /// Replaces the table of bound volumes.
     pub fn bind(&mut self, bindings: Vec<Binding>, ticket: u64) {
         self.contents.bindings = bindings;
-        self.promise(Mark::Bound(ticket));
+        self.promise(SuperblockWaiter::Bound(ticket));
     }
 
     /// These stamps (volume, number, and whether nothing has bypassed the log since) are durable on
@@ -399,7 +403,7 @@ impl SuperblockWriter {
     pub fn note_bypass(&mut self, volume: Volume) {
         let mut bindings = self.contents.bindings.iter_mut();
         bindings.find(|b| b.volume == volume).into_iter().for_each(|b| b.logged = 0);
-        self.promise(Mark::Bypass(volume));
+        self.promise(SuperblockWaiter::Bypass(volume));
     }
 
     /// Seals volumes. Clean records of distrusted ones up to batch `last` do not count.
@@ -430,22 +434,23 @@ impl SuperblockWriter {
 
     /// An event says when the latest change is durable.
     pub fn promise_bound(&mut self, ticket: u64) {
-        self.promise(Mark::Bound(ticket));
+        self.promise(SuperblockWaiter::Bound(ticket));
     }
 
-    fn promise(&mut self, mark: Mark) {
+    fn promise(&mut self, mark: SuperblockWaiter) {
         let version = self.touch();
         self.marks.push_back((version, mark));
     }
 
     /// Whether an update is needed and none is in progress.
     fn is_due(&self) -> bool {
-        self.step == Step::Idle && self.wanted > self.encoded
+        self.step == SuperblockStep::Idle && self.wanted > self.encoded
     }
 
     /// Whether a sync would help an update.
     pub fn wants_sync(&self) -> bool {
-        self.step == Step::Written || self.settle > self.settled && self.mirrored >= self.settle
+        self.step == SuperblockStep::Written
+            || self.settle > self.settled && self.mirrored >= self.settle
     }
 
     /// Whether a copy is being written.
@@ -460,9 +465,9 @@ impl SuperblockWriter {
         }
         self.encode(described, io);
         self.encoded = self.wanted;
-        self.step = Step::Writing;
+        self.step = SuperblockStep::Writing;
         self.in_flight = true;
-        self.write(Operation::Superblock, io);
+        self.write(LogOperation::Superblock, io);
         true
     }
 
@@ -503,7 +508,7 @@ impl SuperblockWriter {
             if at < io.geometry.device_bytes() && !own(page) {
                 self.in_flight = true;
                 io.add_void(page_size);
-                io.write(Operation::Superblock, page, 1);
+                io.write(LogOperation::Superblock, page, 1);
                 return true;
             }
         }
@@ -511,7 +516,7 @@ impl SuperblockWriter {
     }
 
     /// Writes the copy whose turn it is.
-    pub fn write(&mut self, operation: Operation, io: &mut Io) {
+    pub fn write(&mut self, operation: LogOperation, io: &mut Io) {
         let (copy, pages) = (self.copy, self.pages);
         let length = pages * io.geometry.page_size;
         io.add_meta(SUPERBLOCK_BUFFER, 0, length);
@@ -523,7 +528,7 @@ impl SuperblockWriter {
     /// Writes the second copy.
     pub fn write_second(&mut self, io: &mut Io) {
         self.in_flight = true;
-        self.write(Operation::Superblock, io);
+        self.write(LogOperation::Superblock, io);
     }
 
     /// The write of a copy, or the erasing of a former one, has ended.
@@ -533,16 +538,18 @@ impl SuperblockWriter {
 
     /// It has ended well: erases the next former copy, or goes on.
     pub fn written(&mut self, io: &mut Io) {
-        if self.step == Step::Mirroring && self.erase_former(io) {
+        if self.step == SuperblockStep::Mirroring && self.erase_former(io) {
             return;
         }
         match self.step {
-            Step::Writing => self.step = Step::Written,
-            Step::Mirroring => {
-                self.step = Step::Idle;
+            SuperblockStep::Writing => self.step = SuperblockStep::Written,
+            SuperblockStep::Mirroring => {
+                self.step = SuperblockStep::Idle;
                 self.mirrored = self.encoded;
             }
-            Step::Idle | Step::Written => panic!("no superblock is being written"),
+            SuperblockStep::Idle | SuperblockStep::Written => {
+                panic!("no superblock is being written")
+            }
         }
     }
 
@@ -550,7 +557,7 @@ impl SuperblockWriter {
     pub fn first_copy_durable(&mut self, io: &mut Io) -> (SuperblockVersion, RegionSequence) {
         self.durable = self.encoded;
         self.note_durable();
-        self.step = Step::Mirroring;
+        self.step = SuperblockStep::Mirroring;
         io.stats.superblock_updates += 1;
         (self.durable, self.tail)
     }

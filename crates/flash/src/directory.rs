@@ -12,11 +12,11 @@
 
 use crate::batches::Resolved;
 use crate::commit::Commit;
-use crate::format::batch::Entry;
-use crate::format::directory::{Contents, DirectoryHeader, bytes};
+use crate::format::batch::BatchEntry;
+use crate::format::directory::{DirectoryHeader, RegionContents, bytes};
 use crate::geometry::Geometry;
 use crate::io::Io;
-use crate::operation::Operation;
+use crate::operation::LogOperation;
 use crate::regions::Regions;
 use crate::sequence::{BatchSequence, RegionSequence};
 use forebay_effect::Outcome;
@@ -33,12 +33,12 @@ pub(crate) struct Directories {
     room: usize,
     /// The region whose batches are becoming complete.
     open: Option<Named>,
-    contents: Contents,
+    contents: RegionContents,
     /// There was no room for all entries.
     overflown: bool,
     /// The directory being written, and whether its buffer holds it already.
     writing: Option<Named>,
-    written: Contents,
+    written: RegionContents,
     encoded: bool,
 }
 
@@ -56,7 +56,7 @@ impl Directories {
         let contents = || {
             let pages = if room == 0 { 0 } else { g.region_pages as usize };
             let most = room / (bytes(0, 1) - bytes(0, 0));
-            Contents { batches: Vec::with_capacity(pages), entries: Vec::with_capacity(most) }
+            RegionContents { batches: Vec::with_capacity(pages), entries: Vec::with_capacity(most) }
         };
         Directories {
             since: 0,
@@ -79,7 +79,7 @@ impl Directories {
     pub fn list(
         &mut self,
         batch: &Resolved,
-        entries: impl ExactSizeIterator<Item = Entry>,
+        entries: impl ExactSizeIterator<Item = BatchEntry>,
         regions: &mut Regions,
         commit: &Commit,
         io: &mut Io,
@@ -137,7 +137,7 @@ impl Directories {
         io.stats.directories += 1;
         io.stats.header_pages += u64::from(pages);
         let page = io.geometry.directory_start(regions.number(open.region_sequence));
-        io.write(Operation::Directory, page, pages);
+        io.write(LogOperation::Directory, page, pages);
         true
     }
 

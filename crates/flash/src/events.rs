@@ -131,6 +131,13 @@ pub enum MarkAnswer {
     RecordVoid(Outcome),
 }
 
+impl MarkAnswer {
+    /// The event that answers the caller who gave this ticket.
+    pub(crate) fn to(self, ticket: u64) -> Event {
+        Event::Mark { ticket, answer: self }
+    }
+}
+
 /// What a start gives, and how it ends; see [`Event::Start`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StartEvent {

@@ -2,7 +2,7 @@
 
 use crate::events::{Event, StartEvent};
 use crate::format::batch::BatchHeader;
-use crate::format::directory::{Contents, DirectoryHeader};
+use crate::format::directory::{DirectoryHeader, RegionContents};
 use crate::format::region::RegionHeader;
 use crate::format::superblock::Superblock;
 use crate::geometry::Geometry;
@@ -34,7 +34,7 @@ pub fn decode(bytes: &[u8]) {
     let _ = Superblock::decode(bytes).map(|superblock| GEOMETRY.as_stored(&superblock));
     let _ = RegionHeader::decode(bytes, &uuid, page);
     let _ = BatchHeader::decode(bytes, &uuid, page, &GEOMETRY, &mut entries);
-    let _ = DirectoryHeader::decode(bytes, &uuid, page, &GEOMETRY, &mut Contents::default());
+    let _ = DirectoryHeader::decode(bytes, &uuid, page, &GEOMETRY, &mut RegionContents::default());
 }
 
 /// Checks and recovers a device that holds these bytes (followed by zeroes), with the geometry that

@@ -3,7 +3,7 @@
 
 use crate::events::Event;
 use crate::geometry::Geometry;
-use crate::operation::Operation;
+use crate::operation::LogOperation;
 use crate::sabotage::Sabotage;
 use crate::types::LogStats;
 use forebay_effect::{Device, Effect, EffectQueue, Frame, MetaBuffer, Place, Segment};
@@ -119,7 +119,7 @@ impl Io {
     }
 
     /// Issues a write of what was added.
-    pub fn write(&mut self, operation: Operation, page: u32, pages: u32) {
+    pub fn write(&mut self, operation: LogOperation, page: u32, pages: u32) {
         let page_size = self.geometry.page_size;
         let length = pages * page_size;
         let bytes = || self.segments.iter().map(|s| s.length).sum::<u32>();
@@ -135,18 +135,18 @@ impl Io {
     pub fn read(&mut self, buffer: usize, page: u32, pages: u32) {
         let length = pages * self.geometry.page_size;
         let offset = u64::from(page) * u64::from(self.geometry.page_size);
-        let token = Operation::RecoveryRead { buffer: buffer as u16 }.token();
+        let token = LogOperation::RecoveryRead { buffer: buffer as u16 }.token();
         let effect = Effect::Read { token, device: Device::Flash, offset, length };
         self.effects.push_with(effect, [meta_segment(buffer, 0, length)]);
     }
 
     /// Issues a sync.
-    pub fn sync(&mut self, operation: Operation) {
+    pub fn sync(&mut self, operation: LogOperation) {
         self.effects.push(Effect::Sync { token: operation.token(), device: Device::Flash });
     }
 
     /// Requests the checksum of a frame's payload.
-    pub fn checksum(&mut self, operation: Operation, seed: u32, frame: Frame, valid: u16) {
+    pub fn checksum(&mut self, operation: LogOperation, seed: u32, frame: Frame, valid: u16) {
         payload_segments(&self.geometry, frame, valid, &mut self.segments);
         let effect = Effect::Checksum { token: operation.token(), seed };
         self.effects.push_slice(effect, &self.segments);

@@ -41,7 +41,7 @@ mod sequence;
 mod stamp;
 mod store_header;
 mod types;
-mod waiting;
+mod waiting_marks;
 mod walk;
 
 pub use binding::{Binding, SEAL_BYTES, Seal, Sealed};
@@ -57,5 +57,5 @@ pub use stamp::{Older, Stamp, StoreStamp};
 pub use store_header::{HeaderChange, HeaderFields, StoreHeader};
 pub use types::{
     Append, Damage, DirectoryCounts, ExtentId, LogError, LogStats, Mapping, OnDamage, Options,
-    Record, Recovering, RecoveryReport, Start,
+    Record, RecoveryProgress, RecoveryReport, Start,
 };

@@ -6,14 +6,14 @@
 //! returned in the order of their insertion, or looked up by block; nothing depends on the order of
 //! the table.
 
-use crate::format::batch::Entry;
+use crate::format::batch::BatchEntry;
 use crate::key::BlockKey;
 use crate::sequence::{BatchSequence, RegionSequence};
 
 /// The newest record of a block.
 #[derive(Clone, Copy)]
-pub(crate) struct Found {
-    pub entry: Entry,
+pub(crate) struct LiveRecord {
+    pub entry: BatchEntry,
     pub sequence: BatchSequence,
     pub region_sequence: RegionSequence,
     pub verified: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Found {
 /// See the module.
 pub(crate) struct LiveRecords {
     /// By cell.
-    records: Vec<Option<Found>>,
+    records: Vec<Option<LiveRecord>>,
     /// Cells, at or after the places of their blocks' hashes.
     table: Vec<u32>,
     /// Number of records ever inserted.
@@ -72,7 +72,7 @@ impl LiveRecords {
     }
 
     /// The record of a block.
-    pub fn get(&self, key: BlockKey) -> Option<&Found> {
+    pub fn get(&self, key: BlockKey) -> Option<&LiveRecord> {
         let cell = *self.table.get(self.place_of(key))?;
         if cell == EMPTY { None } else { self.records[cell as usize].as_ref() }
     }
@@ -109,7 +109,7 @@ impl LiveRecords {
     /// Inserts a record: older records of its block, or in its cell, no longer count.
     pub fn put(
         &mut self,
-        entry: &Entry,
+        entry: &BatchEntry,
         region_sequence: RegionSequence,
         sequence: BatchSequence,
         verified: bool,
@@ -124,7 +124,7 @@ impl LiveRecords {
         self.table[place] = entry.cell;
         let order = self.applied;
         self.records[entry.cell as usize] =
-            Some(Found { entry: *entry, sequence, region_sequence, verified, order });
+            Some(LiveRecord { entry: *entry, sequence, region_sequence, verified, order });
     }
 
     /// The cells with records, in the order of insertion.
@@ -141,7 +141,7 @@ impl LiveRecords {
     }
 
     /// The record in a cell.
-    pub fn in_cell(&self, cell: u32) -> Option<&Found> {
+    pub fn in_cell(&self, cell: u32) -> Option<&LiveRecord> {
         self.records[cell as usize].as_ref()
     }
 
@@ -162,13 +162,13 @@ impl LiveRecords {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::batch::Kind;
+    use crate::format::batch::EntryKind;
     use forebay_block::Volume;
     use std::collections::BTreeMap;
 
-    fn entry(block: u64, cell: u32, checksum: u32) -> Entry {
+    fn entry(block: u64, cell: u32, checksum: u32) -> BatchEntry {
         let key = BlockKey::new(Volume(0), block);
-        Entry { key, kind: Kind::Data, valid: 1, dirty: 0, offset: 0, cell, checksum }
+        BatchEntry { key, kind: EntryKind::Data, valid: 1, dirty: 0, offset: 0, cell, checksum }
     }
 
     /// Random records and removals, against maps that say the same in the plainest way.

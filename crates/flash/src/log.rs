@@ -27,7 +27,7 @@ use crate::sequence::BatchSequence;
 use crate::types::{Append, ExtentId, Mapping, Options, Start};
 use forebay_block::Volume;
 use forebay_effect::IoError;
-use phases::Phase;
+use phases::LogPhase;
 
 /// The flash log of one device.
 ///
@@ -56,7 +56,7 @@ use phases::Phase;
 /// the write and its completion: headers are encoded when they are first asked for.
 pub struct Log {
     options: Options,
-    phase: Phase,
+    phase: LogPhase,
     /// `stop` was called before the log was ready.
     stop_wanted: bool,
     /// Why nothing is written any more.
@@ -88,7 +88,7 @@ impl Log {
         let queue_max = (options.frames + geometry.batch_entries_max) as usize;
         Log {
             options,
-            phase: Phase::New,
+            phase: LogPhase::New,
             stop_wanted: false,
             error: None,
             io: Io::new(geometry, sizes, queue_max),
@@ -108,7 +108,7 @@ impl Log {
     /// # Panics
     /// If the log was started before, or a format binds more volumes than the superblock holds.
     pub fn start(&mut self, how: Start) {
-        assert!(matches!(self.phase, Phase::New), "a log can be started only once");
+        assert!(matches!(self.phase, LogPhase::New), "a log can be started only once");
         match how {
             Start::Format { uuid, bindings } => self.format(uuid, bindings),
             Start::Recover { changed, drop_clean, stores, sizes } => {
@@ -173,7 +173,7 @@ impl Log {
     pub fn sync_written(&mut self, ticket: u64) {
         let refusal = match self.phase {
             // What waits to be written may wait for what this sync is for.
-            Phase::Draining => self.error,
+            LogPhase::Draining => self.error,
             _ => self.refusal().filter(|_| !self.is_salvaged()),
         };
         if let Some(error) = refusal {
@@ -240,7 +240,7 @@ impl Log {
             "in the slots layout, cells are not reclaimed with a region"
         );
         // (What waits to be written when the log is stopped may wait for that region.)
-        let draining = matches!(self.phase, Phase::Draining);
+        let draining = matches!(self.phase, LogPhase::Draining);
         let refusal = if draining { self.error } else { self.refusal() };
         let Some(queued) = Queued::admit(&append, refusal, &mut self.io) else { return };
         self.activity.record_appended(append.key);
@@ -263,7 +263,7 @@ impl Log {
         let ticket = append.ticket;
         // (What was written past the log is newer than any record that stands there.)
         let stale = self.activity.is_stale(append.key);
-        if self.error.is_none() && (stale || !matches!(self.phase, Phase::Running)) {
+        if self.error.is_none() && (stale || !matches!(self.phase, LogPhase::Running)) {
             return self.io.tell(Event::Record(RecordEvent::AppendRefused { ticket }));
         }
         let refusal = self.refusal();
@@ -358,7 +358,7 @@ impl Log {
     /// gets no place because of [`Log::hold_extents`], `Unmarked` follows instead.
     pub fn mark_active(&mut self, key: BlockKey, ticket: u64) {
         if let Some(error) = self.refusal() {
-            self.io.tell(Event::Mark { ticket, answer: MarkAnswer::Active(Err(error)) });
+            self.io.tell(MarkAnswer::Active(Err(error)).to(ticket));
             return;
         }
         self.activity.mark(key, ticket, &self.superblock, &mut self.io);
@@ -393,9 +393,7 @@ impl Log {
     /// not append another before the event.
     pub fn void_record(&mut self, key: BlockKey, ticket: u64) {
         if let Some(error) = self.refusal() {
-            return self
-                .io
-                .tell(Event::Mark { ticket, answer: MarkAnswer::RecordVoid(Err(error)) });
+            return self.io.tell(MarkAnswer::RecordVoid(Err(error)).to(ticket));
         }
         let queue = &mut self.placement.queue;
         queue.append_tombstone(key, &self.io);
@@ -441,7 +439,7 @@ impl Log {
     /// # Panics
     /// If records are to stop counting while some wait to be written.
     pub fn seal(&mut self, volumes: &[Sealed], ticket: u64) {
-        let stopped = matches!(self.phase, Phase::Closed) && self.superblock.contents.clean;
+        let stopped = matches!(self.phase, LogPhase::Closed) && self.superblock.contents.clean;
         let refusal = if stopped { self.error } else { self.refusal() };
         if let Some(error) = refusal {
             self.io.tell(Event::Answer { ticket, kind: AnswerKind::Bound, result: Err(error) });
@@ -453,7 +451,7 @@ impl Log {
         }
         self.superblock.seal(volumes, self.placement.batches.last_sequence());
         if stopped {
-            self.phase = Phase::Sealing { version: self.superblock.settle(), ticket };
+            self.phase = LogPhase::Sealing { version: self.superblock.settle(), ticket };
         } else {
             self.superblock.promise_bound(ticket);
         }
@@ -478,7 +476,7 @@ impl Log {
         }
         self.superblock.note_stamps(numbers);
         // (A log that is being closed writes its last superblock, or has.)
-        if matches!(self.phase, Phase::Running | Phase::Draining) {
+        if matches!(self.phase, LogPhase::Running | LogPhase::Draining) {
             self.superblock.touch();
             self.pump();
         }
@@ -503,15 +501,15 @@ impl Log {
     /// A start in progress is abandoned if nothing was written yet, else finished first.
     pub fn stop(&mut self) {
         match self.phase {
-            Phase::New | Phase::Recovering => {
+            LogPhase::New | LogPhase::Recovering => {
                 self.recovery = None;
-                self.phase = Phase::Closed;
+                self.phase = LogPhase::Closed;
                 self.io.tell(Event::Stopped { result: Ok(()) });
             }
-            Phase::Opening { .. } => self.stop_wanted = true,
+            LogPhase::Opening { .. } => self.stop_wanted = true,
             _ => match self.refusal() {
                 Some(error) => {
-                    self.phase = Phase::Closed;
+                    self.phase = LogPhase::Closed;
                     self.io.tell(Event::Stopped { result: Err(error) });
                 }
                 None => self.begin_stop(),
@@ -566,15 +564,15 @@ impl Log {
     /// Before `Ready`.
     fn refusal(&self) -> Option<IoError> {
         match self.phase {
-            Phase::New | Phase::Recovering | Phase::Opening { .. } => {
+            LogPhase::New | LogPhase::Recovering | LogPhase::Opening { .. } => {
                 panic!("the log is not ready yet")
             }
-            Phase::Running => self.error,
+            LogPhase::Running => self.error,
             _ => Some(self.error.unwrap_or(IoError::Shutdown)),
         }
     }
 
     fn takes_no_notes(&self) -> bool {
-        self.error.is_some() || !matches!(self.phase, Phase::Running | Phase::Draining)
+        self.error.is_some() || !matches!(self.phase, LogPhase::Running | LogPhase::Draining)
     }
 }

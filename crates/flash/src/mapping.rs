@@ -18,10 +18,10 @@
 //! is returned all the same, so that a read notices its loss.
 
 use crate::events::{Event, StartEvent};
-use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind, MOVED};
+use crate::format::batch::{BatchEntry, BatchHeader, EntryKind, MOVED};
 use crate::key::BlockKey;
-use crate::live_records::{Found, LiveRecords};
-use crate::recovery::{Recovery, Restored, Step};
+use crate::live_records::{LiveRecord, LiveRecords};
+use crate::recovery::{Recovery, RecoveryStep, Restored};
 use crate::sabotage::Bug;
 use crate::sequence::{BatchSequence, RegionSequence};
 use crate::types::Record;
@@ -31,7 +31,7 @@ use std::collections::VecDeque;
 struct Walked {
     sequence: BatchSequence,
     region_sequence: RegionSequence,
-    entries: Vec<(Entry, Payload)>,
+    entries: Vec<(BatchEntry, Payload)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Mapped {
     }
 
     /// The entry of a block that has a record.
-    fn record(&self, key: BlockKey) -> Entry {
+    fn record(&self, key: BlockKey) -> BatchEntry {
         let live = self.live.as_ref().and_then(|live| live.get(key));
         live.expect("the block has a live record").entry
     }
@@ -113,7 +113,7 @@ impl Mapped {
 }
 
 /// Whether the entry only repeats the place of a payload.
-fn is_move(entry: &Entry) -> bool {
+fn is_move(entry: &BatchEntry) -> bool {
     entry.kind == EntryKind::Data && entry.offset == MOVED
 }
 
@@ -165,7 +165,7 @@ impl Recovery {
             (None, Some(key)) => m.record(*key),
             (None, None) => return self.give_mapping(log),
         };
-        self.step = Step::Cell;
+        self.step = RecoveryStep::Cell;
         let pages = log.io.geometry.payload_pages(entry.valid);
         log.io.read(self.chunk_buffer(), log.cells.position(entry.cell).0, pages);
     }
@@ -185,7 +185,7 @@ impl Recovery {
         self.verify_next(log);
     }
 
-    fn is_whole(&self, log: &Restored, entry: &Entry) -> bool {
+    fn is_whole(&self, log: &Restored, entry: &BatchEntry) -> bool {
         let bytes = &log.io.buffers[self.chunk_buffer()];
         let length = log.io.geometry.payload_bytes(entry.valid) as usize;
         let seed = log.cells.payload_seed(entry.key, log.cells.position(entry.cell));
@@ -217,7 +217,7 @@ impl Recovery {
         let mut live = live.unwrap_or_else(|| LiveRecords::new(log.io.geometry.slots));
         for cell in live.in_order() {
             let Some(&found) = live.in_cell(cell) else { continue };
-            let Found { entry, sequence, region_sequence, .. } = found;
+            let LiveRecord { entry, sequence, region_sequence, .. } = found;
             let (key, position) = (entry.key, log.cells.position(entry.cell));
             let clean =
                 sequence <= self.superblock.clean_before || self.voids(key.volume(), sequence);
@@ -250,10 +250,10 @@ mod tests {
     use super::*;
     use forebay_block::Volume;
 
-    fn entry(block: u64, valid: u16, dirty: u16) -> Entry {
+    fn entry(block: u64, valid: u16, dirty: u16) -> BatchEntry {
         let kind = if valid == 0 { EntryKind::Tombstone } else { EntryKind::Data };
         let key = BlockKey::new(Volume(0), block);
-        Entry { key, kind, valid, dirty, offset: 0, cell: 0, checksum: 0 }
+        BatchEntry { key, kind, valid, dirty, offset: 0, cell: 0, checksum: 0 }
     }
 
     /// A tail of batches: each a list of (block, valid, dirty, whether its payload is whole).

@@ -7,7 +7,7 @@ use forebay_effect::{Owner, Token};
 
 /// What an effect of the log does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Operation {
+pub(crate) enum LogOperation {
     /// Writes a batch: its headers, and in the log layout its payloads.
     Batch { batch: u8 },
     /// Writes payloads of a batch to consecutive cells: those of the entries before `end` that no
@@ -46,21 +46,21 @@ const RECOVERY_SYNC: u32 = 9;
 const KIND_SHIFT: u32 = 24;
 const BATCH_SHIFT: u32 = 16;
 
-impl Operation {
+impl LogOperation {
     /// The token of the operation's effect.
     #[inline]
     pub fn token(self) -> Token {
         let (kind, batch, number) = match self {
-            Operation::Batch { batch } => (BATCH, batch, 0),
-            Operation::Cells { batch, end } => (CELLS, batch, end),
-            Operation::Checksum { batch, entry } => (CHECKSUM, batch, entry),
-            Operation::Sync => (SYNC, 0, 0),
-            Operation::Superblock => (SUPERBLOCK, 0, 0),
-            Operation::Directory => (DIRECTORY, 0, 0),
-            Operation::RecoveryRead { buffer } => (RECOVERY_READ, 0, buffer),
-            Operation::RecoverySync => (RECOVERY_SYNC, 0, 0),
-            Operation::RemainsSuperblock => (REMAINS_SUPERBLOCK, 0, 0),
-            Operation::RemainsSync => (REMAINS_SYNC, 0, 0),
+            LogOperation::Batch { batch } => (BATCH, batch, 0),
+            LogOperation::Cells { batch, end } => (CELLS, batch, end),
+            LogOperation::Checksum { batch, entry } => (CHECKSUM, batch, entry),
+            LogOperation::Sync => (SYNC, 0, 0),
+            LogOperation::Superblock => (SUPERBLOCK, 0, 0),
+            LogOperation::Directory => (DIRECTORY, 0, 0),
+            LogOperation::RecoveryRead { buffer } => (RECOVERY_READ, 0, buffer),
+            LogOperation::RecoverySync => (RECOVERY_SYNC, 0, 0),
+            LogOperation::RemainsSuperblock => (REMAINS_SUPERBLOCK, 0, 0),
+            LogOperation::RemainsSync => (REMAINS_SYNC, 0, 0),
         };
         let index = kind << KIND_SHIFT | u32::from(batch) << BATCH_SHIFT | u32::from(number);
         Token { owner: Owner::Log, index }
@@ -71,19 +71,19 @@ impl Operation {
     /// # Panics
     /// If no operation's token has it.
     #[inline]
-    pub fn of(index: u32) -> Operation {
+    pub fn of(index: u32) -> LogOperation {
         let (batch, number) = ((index >> BATCH_SHIFT) as u8, index as u16);
         match index >> KIND_SHIFT {
-            BATCH => Operation::Batch { batch },
-            CELLS => Operation::Cells { batch, end: number },
-            CHECKSUM => Operation::Checksum { batch, entry: number },
-            SYNC => Operation::Sync,
-            SUPERBLOCK => Operation::Superblock,
-            DIRECTORY => Operation::Directory,
-            RECOVERY_READ => Operation::RecoveryRead { buffer: number },
-            RECOVERY_SYNC => Operation::RecoverySync,
-            REMAINS_SUPERBLOCK => Operation::RemainsSuperblock,
-            REMAINS_SYNC => Operation::RemainsSync,
+            BATCH => LogOperation::Batch { batch },
+            CELLS => LogOperation::Cells { batch, end: number },
+            CHECKSUM => LogOperation::Checksum { batch, entry: number },
+            SYNC => LogOperation::Sync,
+            SUPERBLOCK => LogOperation::Superblock,
+            DIRECTORY => LogOperation::Directory,
+            RECOVERY_READ => LogOperation::RecoveryRead { buffer: number },
+            RECOVERY_SYNC => LogOperation::RecoverySync,
+            REMAINS_SUPERBLOCK => LogOperation::RemainsSuperblock,
+            REMAINS_SYNC => LogOperation::RemainsSync,
             _ => panic!("{index:#x} is not of a token of the log"),
         }
     }
@@ -96,24 +96,24 @@ mod tests {
     #[test]
     fn every_operation_returns_from_its_token() {
         let operations = [
-            Operation::Batch { batch: 255 },
-            Operation::Cells { batch: 254, end: u16::MAX },
-            Operation::Cells { batch: 1, end: 0 },
-            Operation::Checksum { batch: 255, entry: u16::MAX },
-            Operation::Checksum { batch: 0, entry: 1 },
-            Operation::Sync,
-            Operation::Superblock,
-            Operation::Directory,
-            Operation::RecoveryRead { buffer: u16::MAX },
-            Operation::RecoverySync,
-            Operation::RemainsSuperblock,
-            Operation::RemainsSync,
+            LogOperation::Batch { batch: 255 },
+            LogOperation::Cells { batch: 254, end: u16::MAX },
+            LogOperation::Cells { batch: 1, end: 0 },
+            LogOperation::Checksum { batch: 255, entry: u16::MAX },
+            LogOperation::Checksum { batch: 0, entry: 1 },
+            LogOperation::Sync,
+            LogOperation::Superblock,
+            LogOperation::Directory,
+            LogOperation::RecoveryRead { buffer: u16::MAX },
+            LogOperation::RecoverySync,
+            LogOperation::RemainsSuperblock,
+            LogOperation::RemainsSync,
         ];
         for (n, operation) in operations.into_iter().enumerate() {
             let token = operation.token();
             assert_eq!(token.owner, Owner::Log);
-            assert_eq!(Operation::of(token.index), operation);
-            let same = |other: &&Operation| other.token() == token;
+            assert_eq!(LogOperation::of(token.index), operation);
+            let same = |other: &&LogOperation| other.token() == token;
             assert_eq!(operations.iter().filter(same).count(), 1, "operation {n}");
         }
     }
@@ -121,6 +121,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "is not of a token of the log")]
     fn an_index_of_no_operation_is_refused() {
-        let _ = Operation::of(10 << KIND_SHIFT);
+        let _ = LogOperation::of(10 << KIND_SHIFT);
     }
 }

@@ -5,7 +5,7 @@
 //! If that includes the missing batch, the missing batch is damage; else the log ended before it.
 
 use crate::format::batch::BatchHeader;
-use crate::recovery::{Recovery, Restored, Step};
+use crate::recovery::{Recovery, RecoveryStep, Restored};
 use crate::sequence::{BatchSequence, RegionSequence};
 
 /// A search ahead in progress.
@@ -45,7 +45,7 @@ impl Recovery {
             let left = limit.saturating_sub(self.probe.page);
             if left > 0 && self.live(self.probe.region_sequence).is_some() {
                 self.probe.pages = self.chunk(left);
-                self.step = Step::Probe;
+                self.step = RecoveryStep::Probe;
                 let page = log.page_of(self.probe.region_sequence, self.probe.page);
                 return log.io.read(self.chunk_buffer(), page, self.probe.pages);
             }

@@ -22,7 +22,7 @@ use crate::binding::SEAL_BYTES;
 use crate::cells::Cells;
 use crate::epochs;
 use crate::format::FormatError;
-use crate::format::batch::{BatchHeader, Entry};
+use crate::format::batch::{BatchEntry, BatchHeader};
 use crate::format::region::RegionHeader;
 use crate::format::superblock::{Superblock, bindings_max};
 use crate::geometry::Geometry;
@@ -34,7 +34,7 @@ use crate::regions::Regions;
 use crate::sabotage::Bug;
 use crate::sequence::{BatchSequence, RegionSequence, SuperblockGeneration};
 use crate::stamp::StoreStamp;
-use crate::types::{LogError, OnDamage, Options, Recovering, RecoveryReport};
+use crate::types::{LogError, OnDamage, Options, RecoveryProgress, RecoveryReport};
 use crate::walk::{Verify, Window};
 use forebay_block::Volume;
 use forebay_effect::{IoError, Outcome};
@@ -43,7 +43,7 @@ use forebay_effect::{IoError, Outcome};
 const SCANS: u32 = 16;
 
 /// The next use of data that was read.
-pub(crate) enum Step {
+pub(crate) enum RecoveryStep {
     Superblocks {
         left: u32,
     },
@@ -118,7 +118,7 @@ pub(crate) struct Recovery {
     distrusted: Vec<BatchSequence>,
     /// By volume: no records of batches up to and including this one count.
     pub voided: Vec<BatchSequence>,
-    pub step: Step,
+    pub step: RecoveryStep,
     pub superblock: Superblock,
     copies: [Option<Result<Superblock, FormatError>>; 2],
     /// The read of each copy.
@@ -152,12 +152,12 @@ pub(crate) struct Recovery {
     pub generation: SuperblockGeneration,
     /// The current batch.
     pub header: Option<BatchHeader>,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<BatchEntry>,
     pub verify: Verify,
     /// Slots layout: the mapping so far.
     pub mapped: Mapped,
     pub probe: Probe,
-    pub spare: Vec<Entry>,
+    pub spare: Vec<BatchEntry>,
     /// Newest region with a batch that counts.
     pub last_region: Option<RegionSequence>,
     pub report: Box<RecoveryReport>,
@@ -215,7 +215,7 @@ impl Recovery {
             incomplete: Vec::new(),
             distrusted: Vec::new(),
             voided: Vec::new(),
-            step: Step::Superblocks { left: 2 },
+            step: RecoveryStep::Superblocks { left: 2 },
             superblock: Superblock::default(),
             copies: [None, None],
             copy_reads: [CopyRead::Whole; 2],
@@ -295,9 +295,9 @@ impl Recovery {
     }
 
     /// The progress.
-    pub fn progress(&self) -> Recovering {
+    pub fn progress(&self) -> RecoveryProgress {
         let tail = self.superblock.tail_region;
-        Recovering {
+        RecoveryProgress {
             regions_done: if self.live_regions == 0 { 0 } else { self.region_sequence - tail },
             regions: self.live_regions,
             records: self.report.records,
@@ -330,7 +330,7 @@ impl Recovery {
         if let Some(lane) = buffer.checked_sub(self.directory_buffer(0)) {
             return self.directory_read(log, lane, result.is_ok());
         }
-        let is_superblock = matches!(self.step, Step::Superblocks { .. });
+        let is_superblock = matches!(self.step, RecoveryStep::Superblocks { .. });
         if is_superblock && self.reads_again(log, buffer, result) {
             return;
         }
@@ -343,13 +343,13 @@ impl Recovery {
             log.io.buffers[buffer].fill(0);
         }
         match self.step {
-            Step::Superblocks { left } => self.superblock_read(log, buffer, left - 1),
-            Step::Regions { left } => self.region_read(log, buffer, left - 1),
-            Step::Directory => {}
-            Step::Header => self.header_read(log),
-            Step::Payload => self.payload_read(log),
-            Step::Probe => self.probe_read(log),
-            Step::Cell => self.cell_read(log),
+            RecoveryStep::Superblocks { left } => self.superblock_read(log, buffer, left - 1),
+            RecoveryStep::Regions { left } => self.region_read(log, buffer, left - 1),
+            RecoveryStep::Directory => {}
+            RecoveryStep::Header => self.header_read(log),
+            RecoveryStep::Payload => self.payload_read(log),
+            RecoveryStep::Probe => self.probe_read(log),
+            RecoveryStep::Cell => self.cell_read(log),
         }
     }
 
@@ -368,7 +368,7 @@ impl Recovery {
 
     pub fn read_superblocks(&mut self, log: &mut Restored) {
         let pages = log.io.geometry.superblock_pages;
-        self.step = Step::Superblocks { left: 2 };
+        self.step = RecoveryStep::Superblocks { left: 2 };
         log.io.read(SUPERBLOCK_BUFFER, 0, pages);
         log.io.read(SUPERBLOCK_OTHER, pages, pages);
     }
@@ -392,7 +392,7 @@ impl Recovery {
 
     fn superblock_read(&mut self, log: &mut Restored, buffer: usize, left: u32) {
         self.copies[buffer] = Some(Superblock::decode(&log.io.buffers[buffer]));
-        self.step = Step::Superblocks { left };
+        self.step = RecoveryStep::Superblocks { left };
         if left > 0 {
             return;
         }
@@ -505,7 +505,7 @@ impl Recovery {
     }
 
     fn read_regions(&mut self, log: &mut Restored) {
-        self.step = Step::Regions { left: log.io.geometry.regions };
+        self.step = RecoveryStep::Regions { left: log.io.geometry.regions };
         for lane in 0..SCANS.min(log.io.geometry.regions) {
             self.lanes[lane as usize] = lane;
             self.read_region(log, lane);
@@ -522,7 +522,7 @@ impl Recovery {
         let lane = buffer - self.buffers;
         self.scan_region(log, buffer, self.lanes[lane]);
         self.lanes[lane] += SCANS;
-        self.step = Step::Regions { left };
+        self.step = RecoveryStep::Regions { left };
         if self.lanes[lane] < log.io.geometry.regions {
             self.read_region(log, lane as u32);
         }

@@ -15,7 +15,7 @@
 use crate::commit::{Commit, Described, SuperblockWriter};
 use crate::events::{AnswerKind, Event};
 use crate::io::Io;
-use crate::operation::Operation;
+use crate::operation::LogOperation;
 use crate::sabotage::Bug;
 use crate::sequence::BatchSequence;
 
@@ -25,13 +25,13 @@ use forebay_effect::{IoError, Outcome};
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Remains {
-    step: Step,
+    step: RemainsStep,
     /// Everything that is complete is durable.
     salvaged: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-enum Step {
+enum RemainsStep {
     #[default]
     Idle,
     /// A sync is wanted, or in flight.
@@ -49,12 +49,12 @@ enum Step {
 impl Remains {
     /// A salvage is wanted: `Synced` answers it.
     pub fn salvage(&mut self, ticket: u64, commit: &Commit, io: &mut Io) {
-        assert!(self.step == Step::Idle, "an earlier call is still unanswered");
+        assert!(self.step == RemainsStep::Idle, "an earlier call is still unanswered");
         if commit.has_failed() {
             let result = Err(IoError::Device);
             return io.tell(Event::Answer { ticket, kind: AnswerKind::Synced, result });
         }
-        self.step = Step::SyncWanted(ticket);
+        self.step = RemainsStep::SyncWanted(ticket);
     }
 
     /// Whether that has succeeded.
@@ -71,9 +71,9 @@ impl Remains {
         superblock: &mut SuperblockWriter,
     ) {
         assert!(self.salvaged, "void requires a successful salvage");
-        assert!(self.step == Step::Idle, "an earlier call is still unanswered");
+        assert!(self.step == RemainsStep::Idle, "an earlier call is still unanswered");
         superblock.void(volumes, last);
-        self.step = Step::VoidWanted(ticket);
+        self.step = RemainsStep::VoidWanted(ticket);
     }
 
     /// Begins the requested operation when no earlier one is in the way.
@@ -85,24 +85,26 @@ impl Remains {
     ) -> bool {
         let commit = described.commit;
         match self.step {
-            Step::SyncWanted(ticket) if !commit.is_syncing() => {
-                self.step = Step::Syncing(ticket);
+            RemainsStep::SyncWanted(ticket) if !commit.is_syncing() => {
+                self.step = RemainsStep::Syncing(ticket);
                 if commit.has_failed() {
                     // (The one that was in flight.)
                     self.end(Err(IoError::Device), io);
                     return true;
                 }
-                io.sync(Operation::RemainsSync);
+                io.sync(LogOperation::RemainsSync);
                 true
             }
-            Step::VoidWanted(ticket) if !commit.is_syncing() && !superblock.is_in_flight() => {
-                self.step = Step::Writing(ticket);
+            RemainsStep::VoidWanted(ticket)
+                if !commit.is_syncing() && !superblock.is_in_flight() =>
+            {
+                self.step = RemainsStep::Writing(ticket);
                 if io.sabotage.is(Bug::VoidSkipped) {
                     self.end(Ok(()), io);
                     return true;
                 }
                 superblock.encode(described, io);
-                superblock.write(Operation::RemainsSuperblock, io);
+                superblock.write(LogOperation::RemainsSuperblock, io);
                 true
             }
             _ => false,
@@ -118,33 +120,36 @@ impl Remains {
         io: &mut Io,
     ) {
         match (self.step, result) {
-            (Step::Syncing(_), Err(error)) => {
+            (RemainsStep::Syncing(_), Err(error)) => {
                 commit.salvage(result);
                 self.end(Err(error), io);
             }
-            (Step::Syncing(_), Ok(())) => {
+            (RemainsStep::Syncing(_), Ok(())) => {
                 self.salvaged = true;
                 commit.salvage(result);
                 self.end(Ok(()), io);
             }
-            (Step::Writing(ticket), Ok(())) => {
-                self.step = Step::Settling(ticket);
-                io.sync(Operation::RemainsSync);
+            (RemainsStep::Writing(ticket), Ok(())) => {
+                self.step = RemainsStep::Settling(ticket);
+                io.sync(LogOperation::RemainsSync);
             }
-            (Step::Settling(ticket), Ok(())) => {
+            (RemainsStep::Settling(ticket), Ok(())) => {
                 superblock.note_durable();
-                self.step = Step::Mirroring(ticket);
-                superblock.write(Operation::RemainsSuperblock, io);
+                self.step = RemainsStep::Mirroring(ticket);
+                superblock.write(LogOperation::RemainsSuperblock, io);
             }
-            (Step::Mirroring(ticket), Ok(())) => {
-                self.step = Step::Mirrored(ticket);
-                io.sync(Operation::RemainsSync);
+            (RemainsStep::Mirroring(ticket), Ok(())) => {
+                self.step = RemainsStep::Mirrored(ticket);
+                io.sync(LogOperation::RemainsSync);
             }
-            (Step::Mirrored(_), Ok(())) => self.end(Ok(()), io),
+            (RemainsStep::Mirrored(_), Ok(())) => self.end(Ok(()), io),
             // (One copy may be durable. But on such a device the other, older one may soon be the only
             // one that can be read, and nothing else on flash says that records are void.)
             (_, Err(error)) => self.end(Err(error), io),
-            (Step::Idle | Step::SyncWanted(_) | Step::VoidWanted(_), Ok(())) => {
+            (
+                RemainsStep::Idle | RemainsStep::SyncWanted(_) | RemainsStep::VoidWanted(_),
+                Ok(()),
+            ) => {
                 panic!("no operation was requested")
             }
         }
@@ -153,11 +158,15 @@ impl Remains {
     fn end(&mut self, result: Outcome, io: &mut Io) {
         let step = core::mem::take(&mut self.step);
         io.tell(match step {
-            Step::Syncing(ticket) => Event::Answer { ticket, kind: AnswerKind::Synced, result },
-            Step::Writing(ticket)
-            | Step::Settling(ticket)
-            | Step::Mirroring(ticket)
-            | Step::Mirrored(ticket) => Event::Answer { ticket, kind: AnswerKind::Voided, result },
+            RemainsStep::Syncing(ticket) => {
+                Event::Answer { ticket, kind: AnswerKind::Synced, result }
+            }
+            RemainsStep::Writing(ticket)
+            | RemainsStep::Settling(ticket)
+            | RemainsStep::Mirroring(ticket)
+            | RemainsStep::Mirrored(ticket) => {
+                Event::Answer { ticket, kind: AnswerKind::Voided, result }
+            }
             _ => unreachable!("no operation was requested"),
         });
     }

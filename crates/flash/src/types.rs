@@ -219,7 +219,7 @@ pub struct DirectoryCounts {
 
 /// The progress of a recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Recovering {
+pub struct RecoveryProgress {
     /// Regions read.
     pub regions_done: u64,
     /// Regions to read; 0 until that is known.

@@ -1,9 +1,9 @@
 //! Step 3 of recovery: the batches from the tail on, in order.
 
 use crate::events::{Event, StartEvent};
-use crate::format::batch::{BatchHeader, Entry, Kind as EntryKind};
+use crate::format::batch::{BatchEntry, BatchHeader, EntryKind};
 use crate::key::Position;
-use crate::recovery::{Recovery, Restored, Step};
+use crate::recovery::{Recovery, RecoveryStep, Restored};
 use crate::regions::{Region, region_seed};
 use crate::sabotage::Bug;
 use crate::sequence::{BatchSequence, RegionSequence};
@@ -63,7 +63,7 @@ impl Recovery {
         if !self.window.contains(self.region_sequence, self.page) {
             let pages = if self.small_batches { self.chunk(left) } else { 1 };
             self.window = Window { region_sequence: self.region_sequence, page: self.page, pages };
-            self.step = Step::Header;
+            self.step = RecoveryStep::Header;
             let page = log.page_of(self.region_sequence, self.page);
             return log.io.read(self.header_buffer(), page, pages);
         }
@@ -146,7 +146,7 @@ impl Recovery {
         if pages == 0 {
             return self.payloads_verified(log);
         }
-        self.step = Step::Payload;
+        self.step = RecoveryStep::Payload;
         log.io.read(self.chunk_buffer(), header.page + self.verify.page, pages);
     }
 
@@ -225,7 +225,12 @@ impl Recovery {
     }
 
     /// Gives the records of a batch.
-    pub(crate) fn give(&mut self, log: &mut Restored, header: &BatchHeader, entries: &[Entry]) {
+    pub(crate) fn give(
+        &mut self,
+        log: &mut Restored,
+        header: &BatchHeader,
+        entries: &[BatchEntry],
+    ) {
         for entry in entries {
             let key = entry.key;
             let voided = self.voids(key.volume(), header.sequence);
@@ -268,6 +273,6 @@ impl Recovery {
     }
 }
 
-fn position_of(header: &BatchHeader, entry: &Entry) -> Position {
+fn position_of(header: &BatchHeader, entry: &BatchEntry) -> Position {
     Position(header.page + u32::from(entry.offset))
 }

@@ -2,10 +2,10 @@
 
 use crate::common::{Flash, Rig, Rng, key, options, tiny};
 use forebay_effect::{Effect, Frame};
-use forebay_flash::format::directory::{Contents, DirectoryHeader};
+use forebay_flash::format::directory::{DirectoryHeader, RegionContents};
 use forebay_flash::{
-    Append, Event, Geometry, LogError, OnDamage, Options, RecordEvent, Recovering, RecoveryReport,
-    RegionSequence, Start, StartEvent,
+    Append, Event, Geometry, LogError, OnDamage, Options, RecordEvent, RecoveryProgress,
+    RecoveryReport, RegionSequence, Start, StartEvent,
 };
 
 const PAGE: usize = 4096;
@@ -154,7 +154,7 @@ fn a_start_reads_no_more_for_what_was_written_before_the_last_two_regions() {
 fn a_recovery_says_how_far_it_is() {
     let rig = filled(10);
     let mut again = rig.restart(Start::RECOVER);
-    assert_eq!(again.log.recovering(), Some(Recovering::default()), "nothing is known yet");
+    assert_eq!(again.log.recovering(), Some(RecoveryProgress::default()), "nothing is known yet");
     let mut said = Vec::new();
     again.poll();
     while let Some(recovering) = again.log.recovering() {
@@ -257,7 +257,7 @@ fn a_check_holds_directories_against_headers() {
     for change in [0, 1, 2] {
         let mut flash = rig.flash.clone();
         let at = directory(1);
-        let mut contents = Contents::default();
+        let mut contents = RegionContents::default();
         let page = geometry().directory_start(1);
         let bytes = flash.current[at..at + PAGE].to_vec();
         let uuid = b"0123456789abcdef";

@@ -3,8 +3,8 @@
 use crate::common::{Rig, key, options, tiny};
 use forebay_block::Volume;
 use forebay_flash::format::FormatError;
-use forebay_flash::format::batch::{BatchHeader, Entry, Kind, entries_max};
-use forebay_flash::format::directory::{Contents, DirectoryHeader};
+use forebay_flash::format::batch::{BatchEntry, BatchHeader, EntryKind, entries_max};
+use forebay_flash::format::directory::{DirectoryHeader, RegionContents};
 use forebay_flash::format::region::RegionHeader;
 use forebay_flash::format::superblock::{Superblock, bindings_max};
 use forebay_flash::{
@@ -65,7 +65,7 @@ fn region() -> RegionHeader {
     }
 }
 
-fn batch() -> (BatchHeader, [Entry; 3]) {
+fn batch() -> (BatchHeader, [BatchEntry; 3]) {
     let header = BatchHeader {
         uuid: UUID,
         page: 13,
@@ -76,8 +76,8 @@ fn batch() -> (BatchHeader, [Entry; 3]) {
         generation: SuperblockGeneration(0x16),
         pages: 2,
     };
-    let (kind, valid, dirty) = (Kind::Tombstone, 0, 0);
-    let dead = Entry {
+    let (kind, valid, dirty) = (EntryKind::Tombstone, 0, 0);
+    let dead = BatchEntry {
         key: BlockKey::new(Volume(1), 2),
         kind,
         valid,
@@ -86,8 +86,8 @@ fn batch() -> (BatchHeader, [Entry; 3]) {
         cell: 0,
         checksum: 0,
     };
-    let (kind, valid, dirty) = (Kind::Data, 0x83, 0x81);
-    let data = Entry {
+    let (kind, valid, dirty) = (EntryKind::Data, 0x83, 0x81);
+    let data = BatchEntry {
         key: BlockKey::new(Volume(3), 4),
         kind,
         valid,
@@ -97,13 +97,20 @@ fn batch() -> (BatchHeader, [Entry; 3]) {
         checksum: 0xAABBCCDD,
     };
     let key = BlockKey::new(Volume(5), 6);
-    let lost =
-        Entry { key, kind: Kind::Lost, valid: 0, dirty: 0x90, offset: 0, cell: 0, checksum: 0 };
+    let lost = BatchEntry {
+        key,
+        kind: EntryKind::Lost,
+        valid: 0,
+        dirty: 0x90,
+        offset: 0,
+        cell: 0,
+        checksum: 0,
+    };
     (header, [dead, data, lost])
 }
 
 /// The directory of a region of two batches.
-fn directory() -> (DirectoryHeader, Contents) {
+fn directory() -> (DirectoryHeader, RegionContents) {
     let header = DirectoryHeader {
         uuid: UUID,
         page: 20,
@@ -112,7 +119,7 @@ fn directory() -> (DirectoryHeader, Contents) {
         first_batch: BatchSequence(0x14),
     };
     let [dead, data, _] = batch().1;
-    (header, Contents { batches: vec![2, 1], entries: vec![dead, data, data] })
+    (header, RegionContents { batches: vec![2, 1], entries: vec![dead, data, data] })
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -351,11 +358,11 @@ fn a_directory_has_these_bytes() {
             "  a0 ddccbbaa000000000200010000000000",
         ]
     );
-    let mut found = Contents::default();
+    let mut found = RegionContents::default();
     assert_eq!(DirectoryHeader::decode(&page, &UUID, 20, &tiny(), &mut found), Ok(header));
     assert_eq!(found, contents);
     let decode = |uuid, number| {
-        DirectoryHeader::decode(&page, uuid, number, &tiny(), &mut Contents::default())
+        DirectoryHeader::decode(&page, uuid, number, &tiny(), &mut RegionContents::default())
     };
     assert_eq!(decode(&UUID, 21), Err(FormatError::Misplaced));
     assert_eq!(decode(&[0; 16], 20), Err(FormatError::Foreign));
@@ -363,12 +370,12 @@ fn a_directory_has_these_bytes() {
 
 #[test]
 fn a_directory_that_does_not_add_up_is_refused() {
-    let decode = |change: &dyn Fn(&mut Contents)| {
+    let decode = |change: &dyn Fn(&mut RegionContents)| {
         let mut page = [0xFF; 4096];
         let (header, mut contents) = directory();
         change(&mut contents);
         header.encode(&contents, 4096, &mut page);
-        let mut found = Contents::default();
+        let mut found = RegionContents::default();
         DirectoryHeader::decode(&page, &UUID, 20, &tiny(), &mut found).err()
     };
     let wrong = |what| Some(FormatError::Invalid(what));
@@ -382,7 +389,7 @@ fn a_directory_that_does_not_add_up_is_refused() {
     assert_eq!(decode(&|c| c.entries[1].dirty = 0x100), wrong("entry"));
     // Nine pages are left behind a region's header; three batches of two pages fit, five do not.
     let many = |n: usize| {
-        move |c: &mut Contents| {
+        move |c: &mut RegionContents| {
             let entry = c.entries[1];
             (c.batches, c.entries) = (vec![1; n], vec![entry; n]);
         }
@@ -495,7 +502,7 @@ proptest! {
         prop_assert!(Superblock::decode(&bytes).is_err());
         prop_assert!(RegionHeader::decode(&bytes, &UUID, 12).is_err());
         prop_assert!(BatchHeader::decode(&bytes, &UUID, 12, &tiny(), &mut entries).is_err());
-        let mut contents = Contents::default();
+        let mut contents = RegionContents::default();
         prop_assert!(DirectoryHeader::decode(&bytes, &UUID, 12, &tiny(), &mut contents).is_err());
     }
 
@@ -519,7 +526,7 @@ proptest! {
         let _ = Superblock::decode(&bytes);
         let _ = RegionHeader::decode(&bytes, &UUID, 12);
         let _ = BatchHeader::decode(&bytes, &UUID, 12, &tiny(), &mut entries);
-        let mut contents = Contents::default();
+        let mut contents = RegionContents::default();
         if bytes.len() >= 40 {
             let (uuid, page) = (bytes[24..40].try_into().unwrap(), bytes[20..24].try_into());
             let page = u32::from_le_bytes(page.unwrap());
@@ -543,7 +550,7 @@ proptest! {
         prop_assert!(Superblock::decode(&pages[0]).is_err());
         prop_assert!(RegionHeader::decode(&pages[1], &UUID, 12).is_err());
         prop_assert!(BatchHeader::decode(&pages[2], &UUID, 13, &tiny(), &mut found).is_err());
-        let mut found = Contents::default();
+        let mut found = RegionContents::default();
         prop_assert!(DirectoryHeader::decode(&pages[3], &UUID, 20, &tiny(), &mut found).is_err());
     }
 }

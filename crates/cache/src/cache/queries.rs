@@ -4,7 +4,7 @@
 use forebay_block::{Nanos, Volume};
 use forebay_effect::{Frame, IoError, Outcome};
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Log, LogStats, Recovering, Stamp};
+use forebay_flash::{BlockKey, Log, LogStats, RecoveryProgress, Stamp};
 
 use crate::allocation::Holdings;
 use crate::cache::Cache;
@@ -286,7 +286,7 @@ impl Cache {
     }
 
     /// Progress of the start, while flash is read.
-    pub fn recovering(&self) -> Option<Recovering> {
+    pub fn recovering(&self) -> Option<RecoveryProgress> {
         self.world.log.as_ref()?.recovering()
     }
 

@@ -1,11 +1,11 @@
 //! A batch into which records are being taken.
 
-use super::{Batch, Batches, Fill, InBatch, Queue, Queued, State};
+use super::{Batch, BatchState, Batches, Fill, InBatch, Queue, Queued};
 use crate::cells::Cells;
-use crate::format::batch::{Entry, Kind as EntryKind};
+use crate::format::batch::{BatchEntry, EntryKind};
 use crate::io::Io;
 use crate::key::Position;
-use crate::operation::Operation;
+use crate::operation::LogOperation;
 use crate::regions::Regions;
 use crate::sequence::{AppendSerial, BatchSequence, SuperblockGeneration};
 use forebay_effect::Frame;
@@ -37,7 +37,7 @@ impl Batches {
         let mut entries = core::mem::take(&mut self.all[index].entries);
         entries.clear();
         let batch = Batch {
-            state: State::Summing,
+            state: BatchState::Summing,
             sequence,
             page,
             pages,
@@ -118,7 +118,7 @@ impl Forming {
         self.batch.entries.push(InBatch {
             ticket: item.ticket,
             frame: item.frame,
-            entry: Entry {
+            entry: BatchEntry {
                 key: item.key,
                 kind: match (data, item.dirty) {
                     (true, _) => EntryKind::Data,
@@ -144,7 +144,7 @@ impl Forming {
     /// Asks for the checksum of the payload that is taken next.
     fn ask_checksum(&mut self, item: &Queued, seed: u32, io: &mut Io) {
         let (batch, entry) = (self.index as u8, self.batch.entries.len() as u16);
-        io.checksum(Operation::Checksum { batch, entry }, seed, item.frame, item.valid);
+        io.checksum(LogOperation::Checksum { batch, entry }, seed, item.frame, item.valid);
         self.batch.sums_missing += 1;
     }
 }

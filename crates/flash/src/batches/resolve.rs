@@ -1,9 +1,9 @@
 //! The end of batches: events for their owners, in the order of the batches.
 
-use super::{Batches, InBatch, State};
+use super::{BatchState, Batches, InBatch};
 use crate::cells::{Cells, Note};
 use crate::events::{Event, RecordEvent};
-use crate::format::batch::Kind as EntryKind;
+use crate::format::batch::EntryKind;
 use crate::io::Io;
 use crate::key::Position;
 use crate::regions::Regions;
@@ -40,15 +40,17 @@ impl Batches {
         if io.sabotage.is(Bug::BatchesSwapped) {
             let all = &self.all;
             let order = self.order.make_contiguous();
-            order.sort_by_key(|&index| all[index].state != State::Written);
+            order.sort_by_key(|&index| all[index].state != BatchState::Written);
         }
         let &index = self.order.front()?;
         let batch = &mut self.all[index];
         match batch.state {
-            State::Written | State::Failed => {}
-            State::Free | State::Summing | State::Writing | State::Failing => return None,
+            BatchState::Written | BatchState::Failed => {}
+            BatchState::Free | BatchState::Summing | BatchState::Writing | BatchState::Failing => {
+                return None;
+            }
         }
-        batch.state = State::Free;
+        batch.state = BatchState::Free;
         let resolved = Resolved {
             index,
             sequence: batch.sequence,

@@ -62,7 +62,7 @@ pub struct BatchHeader {
 
 /// The meaning of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum EntryKind {
     /// Holds granules of its block.
     Data,
     /// Voids every older record of its block.
@@ -77,11 +77,11 @@ pub const MOVED: u16 = 1;
 
 /// An entry of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct BatchEntry {
     /// The block.
     pub key: BlockKey,
     /// The meaning.
-    pub kind: Kind,
+    pub kind: EntryKind,
     /// Valid granules; 0 without a payload.
     pub valid: u16,
     /// Dirty granules; those that are not valid are lost.
@@ -100,7 +100,7 @@ impl BatchHeader {
     ///
     /// # Panics
     /// If there are more entries than [`entries_max`].
-    pub fn encode(&self, entries: impl Iterator<Item = Entry>, page: &mut [u8]) {
+    pub fn encode(&self, entries: impl Iterator<Item = BatchEntry>, page: &mut [u8]) {
         page.fill(0);
         put(page, 20, &self.page.to_le_bytes());
         put(page, 24, &self.uuid);
@@ -133,7 +133,7 @@ impl BatchHeader {
         uuid: &[u8; 16],
         number: u32,
         geometry: &Geometry,
-        entries: &mut Vec<Entry>,
+        entries: &mut Vec<BatchEntry>,
     ) -> Result<Self, FormatError> {
         entries.clear();
         let (count, bytes) = open(page, &MAGIC)?;
@@ -159,14 +159,14 @@ impl BatchHeader {
         }
         let mut next = 1;
         for at in (0..count).map(|n| ENTRIES_AT + n * ENTRY_BYTES) {
-            let entry = Entry::decode(&bytes[at..at + ENTRY_BYTES], geometry)?;
+            let entry = BatchEntry::decode(&bytes[at..at + ENTRY_BYTES], geometry)?;
             let slots = geometry.has_slots();
-            let most = if entry.kind == Kind::Data { MOVED } else { 0 };
-            let lost = entry.kind == Kind::Lost || entry.dirty & !entry.valid != 0;
+            let most = if entry.kind == EntryKind::Data { MOVED } else { 0 };
+            let lost = entry.kind == EntryKind::Lost || entry.dirty & !entry.valid != 0;
             if slots && (entry.offset > most || lost) || entry.cell >= geometry.slots.max(1) {
                 return Err(FormatError::Invalid("location of a payload"));
             }
-            if entry.kind == Kind::Data && !slots {
+            if entry.kind == EntryKind::Data && !slots {
                 if u32::from(entry.offset) != next {
                     return Err(FormatError::Invalid("payload offset"));
                 }
@@ -181,28 +181,28 @@ impl BatchHeader {
     }
 }
 
-impl Entry {
+impl BatchEntry {
     pub(super) fn encode(&self, bytes: &mut [u8]) {
         put(bytes, 0, &self.key.0.to_le_bytes());
         put(bytes, 8, &self.valid.to_le_bytes());
         put(bytes, 10, &self.dirty.to_le_bytes());
         bytes[12] = match self.kind {
-            Kind::Data => 0,
-            Kind::Tombstone => 1,
-            Kind::Lost => 2,
+            EntryKind::Data => 0,
+            EntryKind::Tombstone => 1,
+            EntryKind::Lost => 2,
         };
         put(bytes, 14, &self.offset.to_le_bytes());
         put(bytes, 16, &self.checksum.to_le_bytes());
         put(bytes, 20, &self.cell.to_le_bytes());
     }
 
-    pub(super) fn decode(bytes: &[u8], geometry: &Geometry) -> Result<Entry, FormatError> {
-        let entry = Entry {
+    pub(super) fn decode(bytes: &[u8], geometry: &Geometry) -> Result<BatchEntry, FormatError> {
+        let entry = BatchEntry {
             key: BlockKey(u64_at(bytes, 0)),
             kind: match bytes[12] {
-                0 => Kind::Data,
-                1 => Kind::Tombstone,
-                2 => Kind::Lost,
+                0 => EntryKind::Data,
+                1 => EntryKind::Tombstone,
+                2 => EntryKind::Lost,
                 _ => return Err(FormatError::Invalid("entry kind")),
             },
             valid: u16_at(bytes, 8),
@@ -214,9 +214,9 @@ impl Entry {
         let granules_ok = (entry.valid | entry.dirty) & !geometry.full_mask() == 0;
         let bare = entry.valid == 0 && entry.offset == 0 && entry.checksum == 0 && entry.cell == 0;
         let kind_ok = match entry.kind {
-            Kind::Data => entry.valid != 0,
-            Kind::Tombstone => bare && entry.dirty == 0,
-            Kind::Lost => bare && entry.dirty != 0,
+            EntryKind::Data => entry.valid != 0,
+            EntryKind::Tombstone => bare && entry.dirty == 0,
+            EntryKind::Lost => bare && entry.dirty != 0,
         };
         if granules_ok && kind_ok { Ok(entry) } else { Err(FormatError::Invalid("entry")) }
     }

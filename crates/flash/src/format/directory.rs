@@ -18,7 +18,7 @@
 //! A batch begins where the one before ends, the first behind the region's header, so that their
 //! pages follow from the entries.
 
-use super::batch::{ENTRY_BYTES, Entry, Kind};
+use super::batch::{BatchEntry, ENTRY_BYTES, EntryKind};
 use super::{
     FormatError, array_at, batch_at, open, put, region_at, seal, sequence_at, u16_at, u32_at,
 };
@@ -53,14 +53,14 @@ pub struct DirectoryHeader {
 
 /// The batches of a region, in the order of the log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Contents {
+pub struct RegionContents {
     /// The number of entries of each batch.
     pub batches: Vec<u16>,
     /// The entries of all batches.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<BatchEntry>,
 }
 
-impl Contents {
+impl RegionContents {
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.batches.clear();
@@ -71,7 +71,7 @@ impl Contents {
     pub fn each<'a>(
         &'a self,
         geometry: &'a Geometry,
-    ) -> impl Iterator<Item = (u32, u32, &'a [Entry])> {
+    ) -> impl Iterator<Item = (u32, u32, &'a [BatchEntry])> {
         let (mut page, mut from) = (1, 0);
         self.batches.iter().map(move |&count| {
             let entries = &self.entries[from..from + usize::from(count)];
@@ -90,7 +90,7 @@ impl DirectoryHeader {
     ///
     /// # Panics
     /// If it does not fit.
-    pub fn encode(&self, contents: &Contents, page_size: u32, bytes: &mut [u8]) -> usize {
+    pub fn encode(&self, contents: &RegionContents, page_size: u32, bytes: &mut [u8]) -> usize {
         let (batches, entries) = (contents.batches.len(), contents.entries.len());
         let used = self::bytes(batches, entries).next_multiple_of(page_size as usize);
         let bytes = &mut bytes[..used];
@@ -124,7 +124,7 @@ impl DirectoryHeader {
         uuid: &[u8; 16],
         number: u32,
         geometry: &Geometry,
-        contents: &mut Contents,
+        contents: &mut RegionContents,
     ) -> Result<Self, FormatError> {
         contents.clear();
         let (_, bytes) = open(bytes, &MAGIC)?;
@@ -155,7 +155,7 @@ impl DirectoryHeader {
         let counts = counts[..batches * COUNT_BYTES].chunks_exact(COUNT_BYTES);
         contents.batches.extend(counts.map(|count| u16_at(count, 0)));
         for place in places.chunks_exact(ENTRY_BYTES) {
-            contents.entries.push(Entry::decode(place, geometry)?);
+            contents.entries.push(BatchEntry::decode(place, geometry)?);
         }
         let named: usize = contents.batches.iter().map(|&count| usize::from(count)).sum();
         if batches == 0 || named != entries || contents.batches.contains(&0) {
@@ -166,7 +166,7 @@ impl DirectoryHeader {
     }
 }
 
-impl Contents {
+impl RegionContents {
     /// Whether every payload is where the batch places it, and wholly in the region.
     fn check_places(&self, geometry: &Geometry) -> Result<(), FormatError> {
         for (page, pages, entries) in self.each(geometry) {
@@ -175,7 +175,7 @@ impl Contents {
                 if entry.cell != 0 {
                     return Err(FormatError::Invalid("location of a payload"));
                 }
-                if entry.kind == Kind::Data {
+                if entry.kind == EntryKind::Data {
                     if u32::from(entry.offset) != next {
                         return Err(FormatError::Invalid("payload offset"));
                     }

@@ -3,7 +3,7 @@
 use super::Log;
 use crate::binding::Binding;
 use crate::events::{AnswerKind, Event, StartEvent};
-use crate::operation::Operation;
+use crate::operation::LogOperation;
 use crate::recovery::{End, HowToRecover, Recovery, Restored};
 use crate::sequence::{AppendSerial, RegionSequence, SuperblockVersion};
 use crate::stamp::judge;
@@ -12,7 +12,7 @@ use forebay_effect::{IoError, Outcome};
 
 /// The state of the log.
 #[derive(Debug)]
-pub(super) enum Phase {
+pub(super) enum LogPhase {
     /// Not started.
     New,
     /// Reading the device.
@@ -49,18 +49,18 @@ impl Log {
         self.io.epoch = self.superblock.contents.epoch;
         report.epoch = self.io.epoch;
         let version = self.superblock.settle();
-        self.phase = Phase::Opening { version, report };
+        self.phase = LogPhase::Opening { version, report };
     }
 
     /// Clean stop, first step.
     pub(super) fn begin_stop(&mut self) {
         self.placement.queue.close();
-        self.phase = Phase::Draining;
+        self.phase = LogPhase::Draining;
         self.activity.stop(&mut self.io);
     }
 
     pub(super) fn begin_recovery(&mut self, how: HowToRecover) {
-        self.phase = Phase::Recovering;
+        self.phase = LogPhase::Recovering;
         let check = how.check;
         let mut r = Box::new(Recovery::new(
             how,
@@ -72,7 +72,7 @@ impl Log {
         if check {
             r.read_superblocks(&mut log);
         } else {
-            log.io.sync(Operation::RecoverySync);
+            log.io.sync(LogOperation::RecoverySync);
         }
         self.recovery = Some(r);
     }
@@ -123,7 +123,7 @@ impl Log {
     /// The start has failed; nothing was written.
     fn refuse(&mut self, error: LogError) {
         self.recovery = None;
-        self.phase = Phase::Closed;
+        self.phase = LogPhase::Closed;
         self.io.tell(Event::Start(StartEvent::Failed(error)));
     }
 
@@ -140,7 +140,7 @@ impl Log {
         self.io.uuid = r.superblock.uuid;
         self.superblock.contents = core::mem::take(&mut r.superblock);
         if r.how.check {
-            self.phase = Phase::Closed;
+            self.phase = LogPhase::Closed;
             self.io.tell(Event::Start(StartEvent::Ready(report)));
             return;
         }
@@ -168,16 +168,16 @@ impl Log {
     /// Continues a start or a stop when the event it waits for has happened.
     pub(super) fn pump_phase(&mut self) -> bool {
         match &mut self.phase {
-            Phase::Opening { version, report } if self.superblock.is_settled(*version) => {
+            LogPhase::Opening { version, report } if self.superblock.is_settled(*version) => {
                 let report = core::mem::take(report);
                 self.io.tell(Event::Start(StartEvent::Ready(report)));
-                self.phase = Phase::Running;
+                self.phase = LogPhase::Running;
                 if self.stop_wanted {
                     self.begin_stop();
                 }
                 true
             }
-            Phase::Draining
+            LogPhase::Draining
                 if self.placement.queue.is_empty()
                     && self.placement.batches.is_idle()
                     && !self.directories.is_writing() =>
@@ -190,28 +190,30 @@ impl Log {
                 let remove = self.activity.append_last_tombstones(pages, &mut p.queue, &self.io);
                 let serial = p.queue.last_serial;
                 p.queue.close();
-                self.phase = Phase::Flushing { serial, remove };
+                self.phase = LogPhase::Flushing { serial, remove };
                 true
             }
-            &mut Phase::Flushing { serial, remove } if self.commit.durable_serial() >= serial => {
+            &mut LogPhase::Flushing { serial, remove }
+                if self.commit.durable_serial() >= serial =>
+            {
                 if remove {
                     self.activity.remove_idle();
                 }
                 self.superblock.contents.clean = true;
                 let version = self.superblock.settle();
-                self.phase = Phase::Closing { version };
+                self.phase = LogPhase::Closing { version };
                 true
             }
-            Phase::Closing { version }
+            LogPhase::Closing { version }
                 if self.superblock.is_settled(*version) && !self.directories.is_writing() =>
             {
-                self.phase = Phase::Closed;
+                self.phase = LogPhase::Closed;
                 self.io.tell(Event::Stopped { result: Ok(()) });
                 true
             }
-            Phase::Sealing { version, ticket } if self.superblock.is_settled(*version) => {
+            LogPhase::Sealing { version, ticket } if self.superblock.is_settled(*version) => {
                 let ticket = *ticket;
-                self.phase = Phase::Closed;
+                self.phase = LogPhase::Closed;
                 self.io.tell(Event::Answer { ticket, kind: AnswerKind::Bound, result: Ok(()) });
                 true
             }

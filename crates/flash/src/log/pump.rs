@@ -1,11 +1,11 @@
 //! What the driver calls, and the pump: the order in which the parts of the log have their turns, and
 //! which of them learn of an operation's end.
 
-use super::{Log, Phase};
+use super::{Log, LogPhase};
 use crate::commit::Described;
 use crate::events::{AnswerKind, Event, MarkAnswer, RecordEvent, StartEvent};
 use crate::io::BATCH_BUFFERS;
-use crate::operation::Operation;
+use crate::operation::LogOperation;
 use crate::types::LogError;
 use forebay_effect::{Effect, IoError, MetaBuffer, Outcome, Segment};
 
@@ -13,8 +13,8 @@ use forebay_effect::{Effect, IoError, MetaBuffer, Outcome, Segment};
 impl Log {
     /// The answer to an `Effect::Checksum`.
     pub fn handle_checksum(&mut self, index: u32, value: u32) {
-        let Operation::Checksum { batch, entry } = Operation::of(index) else {
-            panic!("{:?} has no checksum", Operation::of(index));
+        let LogOperation::Checksum { batch, entry } = LogOperation::of(index) else {
+            panic!("{:?} has no checksum", LogOperation::of(index));
         };
         let (batch, entry) = (usize::from(batch), usize::from(entry));
         if self.placement.batches.checksum_done(batch, entry, value) {
@@ -28,17 +28,19 @@ impl Log {
     /// # Panics
     /// If `index` is of no device effect of this log.
     pub fn handle_completion(&mut self, index: u32, result: Outcome) {
-        match Operation::of(index) {
-            Operation::Batch { batch } | Operation::Cells { batch, .. } => {
+        match LogOperation::of(index) {
+            LogOperation::Batch { batch } | LogOperation::Cells { batch, .. } => {
                 self.batch_written(usize::from(batch), result);
             }
-            Operation::Checksum { .. } => panic!("a checksum is not of a device"),
-            Operation::Sync => self.sync_done(result),
-            Operation::Superblock => self.superblock_written(result),
-            Operation::Directory => self.directory_written(result),
-            Operation::RecoveryRead { buffer } => self.recovery_read(usize::from(buffer), result),
-            Operation::RecoverySync => self.recovery_synced(result),
-            Operation::RemainsSuperblock | Operation::RemainsSync => {
+            LogOperation::Checksum { .. } => panic!("a checksum is not of a device"),
+            LogOperation::Sync => self.sync_done(result),
+            LogOperation::Superblock => self.superblock_written(result),
+            LogOperation::Directory => self.directory_written(result),
+            LogOperation::RecoveryRead { buffer } => {
+                self.recovery_read(usize::from(buffer), result)
+            }
+            LogOperation::RecoverySync => self.recovery_synced(result),
+            LogOperation::RemainsSuperblock | LogOperation::RemainsSync => {
                 let (commit, superblock) = (&mut self.commit, &mut self.superblock);
                 self.remains.done(result, commit, superblock, &mut self.io);
             }
@@ -151,7 +153,7 @@ impl Log {
     }
 
     fn pump_activity(&mut self) -> bool {
-        let marks = self.error.is_none() && matches!(self.phase, Phase::Running);
+        let marks = self.error.is_none() && matches!(self.phase, LogPhase::Running);
         let (queue, superblock) = (&mut self.placement.queue, &mut self.superblock);
         marks && self.activity.pump(&self.commit, queue, superblock, &mut self.io)
     }
@@ -167,14 +169,14 @@ impl Log {
     }
 
     pub(super) fn pump_batches(&mut self) -> bool {
-        let stops = matches!(self.phase, Phase::Flushing { .. });
+        let stops = matches!(self.phase, LogPhase::Flushing { .. });
         let (commit, superblock) = (&self.commit, &mut self.superblock);
         self.error.is_none() && self.placement.pump(stops, commit, superblock, &mut self.io)
     }
 
     fn pump_regions(&mut self) -> bool {
-        let running = matches!(self.phase, Phase::Running);
-        let draining = matches!(self.phase, Phase::Draining);
+        let running = matches!(self.phase, LogPhase::Running);
+        let draining = matches!(self.phase, LogPhase::Draining);
         if self.error.is_some() || !(running || draining) {
             return false;
         }
@@ -206,7 +208,7 @@ impl Log {
             || self.placement.regions.wants_sync(c)
             || self.placement.cells.wants_sync(c)
             || self.activity.wants_sync(c)
-            || matches!(self.phase, Phase::Flushing { serial, .. } if c.would_cover(serial))
+            || matches!(self.phase, LogPhase::Flushing { serial, .. } if c.would_cover(serial))
     }
 
     fn pump_remains(&mut self) -> bool {
@@ -285,17 +287,17 @@ impl Log {
         self.commit.fail(error, &mut self.io);
         self.superblock.fail(error, &mut self.io);
         self.activity.fail(error, &mut self.io);
-        match core::mem::replace(&mut self.phase, Phase::Closed) {
-            Phase::Opening { .. } => {
+        match core::mem::replace(&mut self.phase, LogPhase::Closed) {
+            LogPhase::Opening { .. } => {
                 self.io.tell(Event::Start(StartEvent::Failed(LogError::Io(error))));
                 if self.stop_wanted {
                     self.io.tell(Event::Stopped { result: Err(error) });
                 }
             }
-            Phase::Draining | Phase::Flushing { .. } | Phase::Closing { .. } => {
+            LogPhase::Draining | LogPhase::Flushing { .. } | LogPhase::Closing { .. } => {
                 self.io.tell(Event::Stopped { result: Err(error) });
             }
-            Phase::Sealing { ticket, .. } => {
+            LogPhase::Sealing { ticket, .. } => {
                 self.io.tell(Event::Answer { ticket, kind: AnswerKind::Bound, result: Err(error) });
             }
             other => self.phase = other,

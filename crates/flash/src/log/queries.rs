@@ -1,6 +1,6 @@
 //! What the log says of itself, without changing.
 
-use super::{Log, Phase};
+use super::{Log, LogPhase};
 use crate::binding::Binding;
 use crate::cells::MoveRoom;
 use crate::geometry::Geometry;
@@ -8,7 +8,7 @@ use crate::key::{BlockKey, Position};
 use crate::layout::Layout;
 use crate::sequence::BatchSequence;
 use crate::stamp::{Older, Stamp};
-use crate::types::{LogStats, Options, Recovering, RecoveryReport};
+use crate::types::{LogStats, Options, RecoveryProgress, RecoveryReport};
 use forebay_block::Volume;
 use forebay_effect::IoError;
 
@@ -151,19 +151,19 @@ impl Log {
     /// Whether recovery has returned everything that it found, and the log is about to begin its
     /// epoch: nothing was written yet, or the superblock that says so is in flight.
     pub fn is_opening(&self) -> bool {
-        matches!(self.phase, Phase::Opening { .. })
+        matches!(self.phase, LogPhase::Opening { .. })
     }
 
     /// The results of recovery, until they are reported.
     fn opening(&self) -> Option<&RecoveryReport> {
         match &self.phase {
-            Phase::Opening { report, .. } => Some(report),
+            LogPhase::Opening { report, .. } => Some(report),
             _ => None,
         }
     }
 
     /// Progress of recovery, while it runs.
-    pub fn recovering(&self) -> Option<Recovering> {
+    pub fn recovering(&self) -> Option<RecoveryProgress> {
         self.recovery.as_ref().map(|r| r.progress())
     }
 

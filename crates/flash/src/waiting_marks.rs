@@ -40,7 +40,7 @@ struct Group {
 }
 
 /// See the module. It grows to the largest number of marks that ever waited.
-pub(crate) struct Waiting {
+pub(crate) struct WaitingMarks {
     marks: Vec<Mark>,
     marks_unused: u32,
     groups: Vec<Group>,
@@ -52,9 +52,9 @@ pub(crate) struct Waiting {
     extents: usize,
 }
 
-impl Waiting {
-    pub fn new(capacity: usize) -> Waiting {
-        Waiting {
+impl WaitingMarks {
+    pub fn new(capacity: usize) -> WaitingMarks {
+        WaitingMarks {
             marks: Vec::with_capacity(capacity),
             marks_unused: NONE,
             groups: Vec::with_capacity(capacity),
@@ -195,7 +195,7 @@ mod tests {
     /// which they came, with their marks in order.
     #[test]
     fn extents_leave_in_order_with_their_marks_in_order() {
-        let mut waiting = Waiting::new(0);
+        let mut waiting = WaitingMarks::new(0);
         let mut oracle: VecDeque<(u64, Vec<u64>)> = VecDeque::new();
         let (mut x, mut merged) = (1_u64, 0);
         for ticket in 0..100_000_u64 {
