@@ -11,15 +11,15 @@ use forebay_block::Volume;
 use forebay_cache::Open;
 use forebay_flash::{FIRST_EPOCH, HeaderChange};
 
+use crate::backing_stores::BackingStores;
 use crate::error::EngineError;
-use crate::flash_tier::FlashTier;
+use crate::flash_device::OpenFlashDevice;
 use crate::recognise::Found;
 use crate::store::Store;
-use crate::stores::Stores;
 
 /// Stores whose headers announce a start. No other thread may write their headers until the machine begins.
 pub(crate) struct Announcement {
-    stores: Arc<Stores>,
+    stores: Arc<BackingStores>,
     begun: bool,
 }
 
@@ -32,9 +32,10 @@ impl Announcement {
     pub fn write(
         stores: Vec<Store>,
         start: &Open,
-        flash: Option<&FlashTier>,
+        flash: Option<&OpenFlashDevice>,
     ) -> Result<Announcement, EngineError> {
-        let announcement = Announcement { stores: Arc::new(Stores::new(stores)), begun: false };
+        let announcement =
+            Announcement { stores: Arc::new(BackingStores::new(stores)), begun: false };
         let (tier, epoch) = match (start, flash.map(|f| &f.found)) {
             (Open::Recover { .. }, Some(Found::Tier(superblock))) => {
                 (superblock.uuid, superblock.next_epoch())
@@ -50,7 +51,7 @@ impl Announcement {
     }
 
     /// The stores.
-    pub fn stores(&self) -> Arc<Stores> {
+    pub fn stores(&self) -> Arc<BackingStores> {
         self.stores.clone()
     }
 
@@ -127,7 +128,7 @@ mod tests {
         for (store, flash_uuid) in stores.iter_mut().zip([[7; 16], [8; 16], [7; 16]]) {
             let (tier, epoch) = (flash_uuid, 4);
             store.write_header(&open_change(tier, epoch)).unwrap();
-            if let Some(crate::store::Backing::Local(target)) = &mut store.target {
+            if let Some(crate::store::StoreTarget::Local(target)) = &mut store.target {
                 target.keep();
             }
         }

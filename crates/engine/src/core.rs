@@ -11,17 +11,17 @@ use forebay_flash::Sealed;
 use forebay_results::{ComponentRecorder, LatencyRecorder};
 use smallvec::smallvec;
 
+use crate::client_holds::ClientHolds;
 use crate::clock::Clock;
 use crate::devices::AnyDevices;
-use crate::hits::{Hits, Readers};
-use crate::holds::Holds;
+use crate::hits::{Readers, SessionHits};
 use crate::lock::{LockHold, Waiters};
 use crate::machine::Driven;
 use crate::news::{News, Rest};
 use crate::queries::Contents;
+use crate::session_queues::SessionQueues;
 use crate::table::{Done, Loans, Submission, Table};
 use crate::tape::{Recorder, TapedCache};
-use crate::waiting::Waiting;
 
 /// Parts in which latencies are recorded. A recorder takes 200 KiB: too much for each of many sessions.
 const LATENCIES: usize = 8;
@@ -39,8 +39,8 @@ pub(crate) struct Core {
     news: News,
     life: Life,
     /// Requests that wait for room in the machine.
-    waiting: Waiting,
-    holds: Holds,
+    waiting: SessionQueues,
+    holds: ClientHolds,
     /// The stores' headers note how the stores were left: no stamps are requested.
     noted: bool,
     /// Why the last stamp of a store could not be written, since operators were told last.
@@ -56,9 +56,9 @@ pub(crate) struct Core {
 }
 
 /// What a session has of the core.
-pub(crate) struct Opened {
+pub(crate) struct OpenedSession {
     pub number: u32,
-    pub hits: Arc<Hits>,
+    pub hits: Arc<SessionHits>,
     pub published: Option<Arc<Published>>,
     pub latency: Arc<Mutex<Vec<LatencyRecorder>>>,
 }
@@ -98,8 +98,8 @@ impl Core {
             latencies: Default::default(),
             news: News::default(),
             life: Life::Serving,
-            waiting: Waiting::default(),
-            holds: Holds::default(),
+            waiting: SessionQueues::default(),
+            holds: ClientHolds::default(),
             noted: false,
             unstamped: BTreeMap::new(),
             one_at_a_time: false,
@@ -155,7 +155,7 @@ impl Core {
     // ---- sessions ----
 
     /// Opens a session; its bell rings when it has news.
-    pub fn open_session(&mut self, bell: Arc<Doorbell>) -> Opened {
+    pub fn open_session(&mut self, bell: Arc<Doorbell>) -> OpenedSession {
         let number = self.table.open_session();
         let at = number as usize;
         if self.bells.len() <= at {
@@ -163,7 +163,7 @@ impl Core {
         }
         self.bells[at] = Some(bell);
         let (hits, published) = self.readers.open(number);
-        Opened { number, hits, published, latency: self.latencies[at % LATENCIES].clone() }
+        OpenedSession { number, hits, published, latency: self.latencies[at % LATENCIES].clone() }
     }
 
     /// Closes a session that has nothing in flight.
@@ -279,12 +279,12 @@ impl Core {
     // ---- orders ----
 
     /// Why requests are held back.
-    pub fn holds(&self) -> &Holds {
+    pub fn holds(&self) -> &ClientHolds {
         &self.holds
     }
 
     /// Changes why requests are held back. Those that nothing holds any more continue.
-    pub fn change_holds(&mut self, now: Nanos, change: impl FnOnce(&mut Holds)) {
+    pub fn change_holds(&mut self, now: Nanos, change: impl FnOnce(&mut ClientHolds)) {
         let before = self.is_held();
         change(&mut self.holds);
         if self.is_held() != before {
@@ -296,7 +296,7 @@ impl Core {
     /// A quiesce has ended: requests continue, unless something else holds them, and so do stamps.
     pub fn end_quiesce(&mut self, now: Nanos) {
         self.noted = false;
-        self.change_holds(now, Holds::end_quiesce);
+        self.change_holds(now, ClientHolds::end_quiesce);
     }
 
     /// The stores' headers are about to note how the stores are left: no stamps are requested from now on.
@@ -430,7 +430,7 @@ impl Core {
     /// requests, so that no session waits for them.
     pub fn refuse_all(&mut self) {
         self.executor.reset();
-        self.waiting = Waiting::default();
+        self.waiting = SessionQueues::default();
         self.table.refuse_all(IoError::Shutdown);
     }
 

@@ -11,6 +11,7 @@ use forebay_cache::{CacheStats, Notice, Open, VolumeStats};
 use forebay_config::Config;
 use forebay_flash::{HeaderChange, LogError, LogStats, Older, RecoveryProgress, RecoveryReport};
 
+use crate::backing_stores::BackingStores;
 use crate::clock::Clock;
 use crate::error::EngineError;
 use crate::faults::{Fault, Reported};
@@ -23,7 +24,6 @@ use crate::reaper;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::status::{self, Recovering, Status};
-use crate::stores::Stores;
 
 /// Time for an abandoned start to note how it leaves the stores. A device that hangs is not waited
 /// for.
@@ -48,7 +48,7 @@ pub struct Engine {
     pub(crate) shared: Arc<Shared>,
     pub(crate) reaper: Option<JoinHandle<()>>,
     pub(crate) stamper: Option<JoinHandle<()>>,
-    pub(crate) stores: Arc<Stores>,
+    pub(crate) stores: Arc<BackingStores>,
     volumes: Vec<VolumeDescription>,
     pub(crate) notices: Vec<EngineNotice>,
     recovery: Option<Box<RecoveryReport>>,

@@ -37,19 +37,19 @@ pub(crate) struct Fingerprint([u8; 16]);
 
 /// The contents of a volume as they are now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Contents {
+pub(crate) struct VolumeContents {
     /// Their fingerprint.
     pub print: Fingerprint,
     /// The fingerprint that earlier versions took, which did not look into partitions.
     former: Fingerprint,
 }
 
-impl Contents {
+impl VolumeContents {
     /// Reads the `size` bytes from `start` on. Unreadable pieces are part of the fingerprint.
     ///
     /// # Errors
     /// If nothing can be read, or the session with an NBD server ends, or that server refuses a read.
-    pub fn read(area: &HeaderArea, start: u64, size: u64) -> io::Result<Contents> {
+    pub fn read(area: &HeaderArea, start: u64, size: u64) -> io::Result<VolumeContents> {
         let mut hash = Xxh3::new();
         hash.update(&size.to_le_bytes());
         let mut reader = Reader { area, start, failure: None, any: false };
@@ -76,7 +76,7 @@ impl Contents {
         }
         match (reader.any, reader.failure) {
             (false, Some(error)) => Err(error),
-            _ => Ok(Contents { print: Fingerprint::new(&hash), former }),
+            _ => Ok(VolumeContents { print: Fingerprint::new(&hash), former }),
         }
     }
 
@@ -227,7 +227,7 @@ mod tests {
         file.set_len(size + 4096).unwrap();
         file.flush().unwrap();
         let area = HeaderArea::of_file(file.try_clone().unwrap());
-        let take = || Contents::read(&area, 4096, size).unwrap().print;
+        let take = || VolumeContents::read(&area, 4096, size).unwrap().print;
         let before = take();
         for (at, shows) in [(4096, true), (4096 + size - 1, true), (0, false)] {
             file.write_all_at(&[1], at).unwrap();
@@ -251,7 +251,7 @@ mod tests {
         file.write_all_at(&2048u32.to_le_bytes(), 446 + 8).unwrap();
         file.write_all_at(&[0x55, 0xAA], 510).unwrap();
         let area = HeaderArea::of_file(file.try_clone().unwrap());
-        let read = || Contents::read(&area, 0, size).unwrap();
+        let read = || VolumeContents::read(&area, 0, size).unwrap();
         let before = read();
         assert!(before.are_as(before.print) && before.are_as(before.former));
         assert_ne!(before.print, before.former);

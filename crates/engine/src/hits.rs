@@ -37,7 +37,7 @@ struct Hit {
 
 /// The unreported reads of a session.
 #[derive(Debug, Default)]
-pub(crate) struct Hits(Mutex<Vec<Hit>>);
+pub(crate) struct SessionHits(Mutex<Vec<Hit>>);
 
 /// Whether a session must report its reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,7 +47,7 @@ pub(crate) enum Report {
     Now,
 }
 
-impl Hits {
+impl SessionHits {
     /// Notes reads that were answered now.
     pub fn note<'a>(&self, at: Nanos, reads: impl Iterator<Item = &'a Submission>) -> Report {
         let mut hits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,7 +88,7 @@ impl Hits {
 /// What sessions read without the lock, and the reads that they have not reported.
 pub(crate) struct Readers {
     /// By session.
-    hits: Vec<Arc<Hits>>,
+    hits: Vec<Arc<SessionHits>>,
     /// The frames that sessions may read; `None` if nothing can be lent.
     published: Option<Arc<Published>>,
 }
@@ -99,7 +99,7 @@ impl Readers {
     }
 
     /// What a session needs to read without the lock.
-    pub fn open(&mut self, session: u32) -> (Arc<Hits>, Option<Arc<Published>>) {
+    pub fn open(&mut self, session: u32) -> (Arc<SessionHits>, Option<Arc<Published>>) {
         let at = session as usize;
         if self.hits.len() <= at {
             self.hits.resize_with(at + 1, Arc::default);
@@ -173,10 +173,10 @@ pub(crate) fn read(published: &Published, borrows: bool, r: &mut Submission) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client_holds::ClientHolds;
     use crate::clock::Clock;
     use crate::core::Core;
     use crate::core::tests::{lending, write};
-    use crate::holds::Holds;
     use crate::queries::AllocationQueries;
     use crate::session::Session;
     use crate::shared::Shared;
@@ -278,7 +278,7 @@ mod tests {
         for request in [write(1), read(1), read(1)] {
             assert_eq!(ask(&mut session, request).len(), 1);
         }
-        shared.with_core(|core, now| core.change_holds(now, Holds::begin_quiesce));
+        shared.with_core(|core, now| core.change_holds(now, ClientHolds::begin_quiesce));
         assert!(ask(&mut session, read(1)).is_empty());
         shared.with_core(Core::end_quiesce);
         let mut done = Vec::new();

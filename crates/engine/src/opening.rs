@@ -27,13 +27,13 @@ use crate::clock::Clock;
 use crate::core::Core;
 use crate::devices::AnyDevices;
 use crate::error::EngineError;
-use crate::flash_tier::FlashTier;
+use crate::flash_device::OpenFlashDevice;
 use crate::notice::EngineNotice;
 use crate::options::{EngineOptions, VolumeDescription};
 use crate::queries::AllocationQueries;
 use crate::recognise::Found;
 use crate::shared::Shared;
-use crate::store::{Backing, Store, random_uuid};
+use crate::store::{Store, StoreTarget, random_uuid};
 use crate::tape::Recorder;
 use crate::translate::cache_config;
 use crate::watch::Watched;
@@ -99,7 +99,7 @@ fn open_all(
 /// The stores, in the order of the configuration, and the flash tier.
 struct OpenDevices {
     stores: Vec<Store>,
-    flash: Option<FlashTier>,
+    flash: Option<OpenFlashDevice>,
 }
 
 /// Opens the devices; `missing` receives the files that are created for that.
@@ -117,13 +117,13 @@ fn open_devices(
     let (mut stores, mut flash) = (Vec::new(), None);
     for volume in &config.volume {
         let store = Store::open(volume, options.direct, options.give_up())?;
-        if let Some(Backing::Local(target)) = &store.target {
+        if let Some(StoreTarget::Local(target)) = &store.target {
             missing.extend(target.is_new().then(|| store.path.clone()));
         }
         stores.push(store);
     }
     if let Some(tier) = &config.flash {
-        let tier = FlashTier::open(tier, options.direct)?;
+        let tier = OpenFlashDevice::open(tier, options.direct)?;
         if let Some(target) = &tier.target {
             missing.extend(target.is_new().then(|| tier.path.clone()));
         }
@@ -136,15 +136,15 @@ fn open_devices(
 struct Checked {
     /// By volume number.
     stores: Vec<Store>,
-    rest: Rest,
+    rest: StartParts,
 }
 
 /// What a start needs besides the stores.
-struct Rest {
+struct StartParts {
     /// Including values that it took from the flash tier.
     config: Config,
     machine: CacheConfig,
-    flash: Option<FlashTier>,
+    flash: Option<OpenFlashDevice>,
     start: Open,
     /// In the order of the configuration.
     volumes: Vec<VolumeDescription>,
@@ -198,7 +198,7 @@ fn check(
             EngineNotice::Changed { volume: store.name.clone(), path: store.path.clone(), released }
         }));
     }
-    Ok(Checked { stores, rest: Rest { config, machine, flash, start, volumes, notices } })
+    Ok(Checked { stores, rest: StartParts { config, machine, flash, start, volumes, notices } })
 }
 
 /// The stores in the order of their volumes' numbers.
@@ -286,7 +286,7 @@ struct Made {
 impl Made {
     fn new(
         options: &EngineOptions,
-        Checked { stores, rest: Rest { machine, .. } }: &Checked,
+        Checked { stores, rest: StartParts { machine, .. } }: &Checked,
     ) -> Result<Made, EngineError> {
         let system = |what| move |e| EngineError::System(what, e);
         let bell = Arc::new(Doorbell::new().map_err(system("make a doorbell"))?);
@@ -297,8 +297,8 @@ impl Made {
         let arena = Arena::lending(machine.frames(), block_bytes, options.huge_pages, spare)?;
         let tape = options.tape.as_deref().map(|path| begin_tape(path, machine)).transpose()?;
         let holes = stores.iter().map(|store| match &store.target {
-            Some(Backing::Local(target)) => target.holes(),
-            Some(Backing::Remote { export, offset, .. }) => Ok(export.holes(*offset)),
+            Some(StoreTarget::Local(target)) => target.holes(),
+            Some(StoreTarget::Remote { export, offset, .. }) => Ok(export.holes(*offset)),
             None => Ok(None),
         });
         let holes = holes.collect::<Result<_, _>>();
@@ -310,7 +310,7 @@ impl Made {
 /// The checked devices, with the headers of their stores written.
 struct Committed {
     announcement: Announcement,
-    rest: Rest,
+    rest: StartParts,
 }
 
 /// The first writes: created files stay, and the stores' headers say that the flash tier is about
@@ -328,7 +328,7 @@ fn commit(
     // (Until here it goes with its target.)
     missing.clear();
     let of_stores = stores.iter_mut().filter_map(|store| match &mut store.target {
-        Some(Backing::Local(target)) => Some(target),
+        Some(StoreTarget::Local(target)) => Some(target),
         _ => None,
     });
     of_stores
@@ -345,7 +345,7 @@ fn assemble(
     Committed { announcement, rest }: Committed,
     made: Made,
 ) -> Opened {
-    let Rest { config, machine, mut flash, start, volumes, mut notices } = rest;
+    let StartParts { config, machine, mut flash, start, volumes, mut notices } = rest;
     let Made { bell, devices, arena, tape, notice, holes } = made;
     let mut devices = NbdDevices::new(devices, bell.clone());
     notices.extend(notice.map(EngineNotice::from));
@@ -354,8 +354,8 @@ fn assemble(
         notices.extend(store.notices.drain(..).map(EngineNotice::from));
         let device = Device::Backing(volume);
         match store.target.take() {
-            Some(Backing::Local(target)) => devices.inner_mut().add(device, target),
-            Some(Backing::Remote { export, offset, size }) => {
+            Some(StoreTarget::Local(target)) => devices.inner_mut().add(device, target),
+            Some(StoreTarget::Remote { export, offset, size }) => {
                 devices.add(device, export, offset, size);
             }
             None => {}
@@ -428,7 +428,7 @@ fn shape(
 /// Decides whether to format or to recover, and in which order volumes are attached.
 fn decide(
     options: &EngineOptions,
-    flash: &mut Option<FlashTier>,
+    flash: &mut Option<OpenFlashDevice>,
     stores: &[Store],
 ) -> Result<Decision, EngineError> {
     let in_order = || (0..stores.len() as u32).map(Volume).collect();
@@ -571,7 +571,7 @@ fn changed(
 /// Marks the stores that are older copies than those that the flash tier knows. A start that accepts
 /// them changes nothing about that before it [opens](forebay_flash::HeaderChange::Open) them: if it is cut
 /// short, the next one finds them as they were.
-fn mark_older(stores: &mut [Store], decision: &Decision, flash: Option<&FlashTier>) {
+fn mark_older(stores: &mut [Store], decision: &Decision, flash: Option<&OpenFlashDevice>) {
     let (Open::Recover { .. }, Some(Found::Tier(superblock))) =
         (&decision.start, flash.map(|f| &f.found))
     else {

@@ -34,14 +34,14 @@ pub(crate) struct AllocationQueries(pub(crate) Vec<Arc<VolumeQueries>>);
 /// The questions about one volume, and the thread that answers them.
 #[derive(Debug)]
 pub(crate) struct VolumeQueries {
-    state: Mutex<State>,
+    state: Mutex<QueryState>,
     /// There is a question, or the thread must end.
     pub wake: Condvar,
 }
 
 /// The questions to answer.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct QueryState {
     /// The source of the store's answers, if there is one.
     pub holes: Option<Arc<dyn Holes>>,
     pub questions: VecDeque<Question>,
@@ -55,7 +55,7 @@ impl AllocationQueries {
     /// One queue for each volume with these stores.
     pub fn new(stores: impl IntoIterator<Item = Option<Arc<dyn Holes>>>) -> AllocationQueries {
         let of_one = |holes| VolumeQueries {
-            state: Mutex::new(State { holes, ..State::default() }),
+            state: Mutex::new(QueryState { holes, ..QueryState::default() }),
             wake: Condvar::new(),
         };
         AllocationQueries(stores.into_iter().map(of_one).map(Arc::new).collect())
@@ -75,7 +75,7 @@ impl AllocationQueries {
 }
 
 impl VolumeQueries {
-    pub fn lock(&self) -> MutexGuard<'_, State> {
+    pub fn lock(&self) -> MutexGuard<'_, QueryState> {
         // A list of questions is one at every point where a panic could be.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

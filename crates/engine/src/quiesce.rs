@@ -17,16 +17,16 @@ use forebay_cache::Notice;
 use forebay_effect::Outcome;
 use forebay_flash::{HeaderChange, SEAL_BYTES, Sealed};
 
+use crate::backing_stores::LockedStores;
+use crate::client_holds::{ClientHolds, HeldBack};
 use crate::core::{Core, Life};
 use crate::engine::{Engine, StoreState};
 use crate::error::EngineError;
 use crate::fingerprint::{Fingerprint, SealContents};
-use crate::holds::{HeldBack, Holds};
 use crate::news::Rest;
 use crate::operate::Orders;
 use crate::shared::CoreGuard;
 use crate::store::Store;
-use crate::stores::LockedStores;
 
 impl Engine {
     /// Destages all dirty data while requests continue, then holds new requests back, finishes
@@ -44,9 +44,9 @@ impl Engine {
         mut progress: impl FnMut(u64),
     ) -> Result<(), EngineError> {
         let mut orders = self.begin_order()?;
-        self.change_holds(Holds::prepare_quiesce);
+        self.change_holds(ClientHolds::prepare_quiesce);
         let quiesced = self.quiesce_during(&mut orders, limit, &mut progress);
-        self.change_holds(Holds::forget_preparation);
+        self.change_holds(ClientHolds::forget_preparation);
         quiesced
     }
 
@@ -68,7 +68,7 @@ impl Engine {
         if !lasts {
             self.destage_during(orders, "the destage", &mut progress)?;
         }
-        self.change_holds(Holds::begin_quiesce);
+        self.change_holds(ClientHolds::begin_quiesce);
         let quiesced = self.finish_held(orders, &mut progress).and_then(|()| self.note(orders));
         // The limit holds even if the quiesce fails and cannot end now. (One beyond what the clock can say is none.)
         let until = limit.and_then(|limit| Instant::now().checked_add(limit));
@@ -219,7 +219,7 @@ impl Engine {
     }
 
     /// Changes why requests are held back.
-    fn change_holds(&self, change: impl FnOnce(&mut Holds)) {
+    fn change_holds(&self, change: impl FnOnce(&mut ClientHolds)) {
         self.shared.with_core(|core, now| core.change_holds(now, change));
     }
 

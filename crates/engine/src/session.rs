@@ -9,8 +9,8 @@ use forebay_results::LatencyRecorder;
 
 use crate::allocation;
 use crate::buffers::BufferPool;
-use crate::core::{Life, Opened};
-use crate::hits::{self, Hits, Report};
+use crate::core::{Life, OpenedSession};
+use crate::hits::{self, Report, SessionHits};
 use crate::queries::{Contents, Question};
 use crate::shared::Shared;
 use crate::table::{Done, Loans, Submission};
@@ -33,7 +33,7 @@ pub struct Session {
     contents: Vec<Contents>,
     /// The blocks that can be read without the lock, and the reads so far.
     published: Option<Arc<Published>>,
-    hits: Arc<Hits>,
+    hits: Arc<SessionHits>,
     found: Vec<Loans>,
     borrows: bool,
     /// Its own requests may be waiting for room, and come first.
@@ -43,7 +43,8 @@ pub struct Session {
 impl Session {
     pub(crate) fn open(shared: Arc<Shared>) -> std::io::Result<Session> {
         let bell = Arc::new(Doorbell::new()?);
-        let Opened { number, hits, published, latency } = shared.lock().open_session(bell.clone());
+        let OpenedSession { number, hits, published, latency } =
+            shared.lock().open_session(bell.clone());
         let buffers = BufferPool::new(HELD_BYTES_MAX);
         Ok(Session {
             shared,

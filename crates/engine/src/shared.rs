@@ -21,7 +21,7 @@ use crate::queries::{AllocationQueries, Contents, Question};
 const WAIT_PERIOD: Duration = Duration::from_millis(100);
 
 /// Work for the stamper.
-pub(crate) enum Work {
+pub(crate) enum StamperWork {
     /// Write these stamps.
     Write {
         /// By volume.
@@ -118,22 +118,22 @@ impl Shared {
 
     /// Waits until stamps are to be written, until they are to be requested at `due`, or until the
     /// engine ends.
-    pub fn wait_stamps(&self, due: Instant) -> Work {
+    pub fn wait_stamps(&self, due: Instant) -> StamperWork {
         let mut core = self.lock_anyway();
         loop {
             if core.life() == Life::Ended {
-                return Work::Leave;
+                return StamperWork::Leave;
             }
             let stamps = core.news().take_notice(|notice| match notice {
                 Notice::Stamp { stamps, release } => Some((stamps.clone(), *release)),
                 _ => None,
             });
             if let Some((stamps, release)) = stamps {
-                return Work::Write { stamps, release };
+                return StamperWork::Write { stamps, release };
             }
             let left = due.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Work::Ask;
+                return StamperWork::Ask;
             }
             core.wait(left);
         }
@@ -214,7 +214,7 @@ impl<'a> CoreGuard<'a> {
     /// looks again what it waits for.
     fn wait(&mut self, time: Duration) {
         let mut core = self.core.take().expect("the guard holds the lock");
-        let owed = Owed::take(&mut core, self.shared, self.session);
+        let owed = OwedWakeups::take(&mut core, self.shared, self.session);
         let core = if owed.sender.is_some() {
             // It may take long, and then there may be news already.
             drop(core);
@@ -251,14 +251,14 @@ impl Drop for CoreGuard<'_> {
             // The core is in an unknown state: it is only unlocked.
             return;
         }
-        let owed = Owed::take(&mut core, self.shared, self.session);
+        let owed = OwedWakeups::take(&mut core, self.shared, self.session);
         drop(core);
         owed.settle(self.shared);
     }
 }
 
 /// What a thread owes others once it has unlocked the core.
-struct Owed<'a> {
+struct OwedWakeups<'a> {
     /// Bells of sessions with news.
     rings: Vec<Arc<Doorbell>>,
     /// The reaper has to wake sooner than it would.
@@ -269,12 +269,12 @@ struct Owed<'a> {
     sender: Option<&'a Arc<dyn Sender>>,
 }
 
-impl<'a> Owed<'a> {
+impl<'a> OwedWakeups<'a> {
     /// What the thread owes that is about to unlock the core, for a session if it has one.
     #[inline]
-    fn take(core: &mut Core, shared: &'a Shared, session: Option<u32>) -> Owed<'a> {
+    fn take(core: &mut Core, shared: &'a Shared, session: Option<u32>) -> OwedWakeups<'a> {
         core.end_lock_hold();
-        Owed {
+        OwedWakeups {
             rings: core.wakes(session),
             reaper: core.reaper_must_wake(shared.clock),
             news: core.take_news(),
@@ -303,8 +303,8 @@ impl<'a> Owed<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client_holds::ClientHolds;
     use crate::core::tests::{lending, started, write};
-    use crate::holds::Holds;
     use crate::session::Session;
     use crate::table::Submission;
     use forebay_block::Op;
@@ -417,7 +417,7 @@ mod tests {
         let shared = shared(started());
         let mut session = Session::open(shared.clone()).unwrap();
         let mut done = Vec::new();
-        shared.with_core(|core, now| core.change_holds(now, Holds::begin_quiesce));
+        shared.with_core(|core, now| core.change_holds(now, ClientHolds::begin_quiesce));
         session.submit(&mut vec![write(1)], &mut done);
         assert!(done.is_empty(), "it is held back");
         shared.with_core(|core, now| core.stop(now, true));

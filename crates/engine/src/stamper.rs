@@ -14,13 +14,13 @@ use forebay_block::Volume;
 use forebay_config::Config;
 use forebay_flash::{HeaderChange, Older, Stamp};
 
+use crate::backing_stores::BackingStores;
 use crate::core::Core;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::notice::EngineNotice;
-use crate::shared::{Shared, Work};
+use crate::shared::{Shared, StamperWork};
 use crate::store::Store;
-use crate::stores::Stores;
 
 impl Engine {
     /// Starts writing stamps, for stores that keep them.
@@ -89,7 +89,7 @@ impl Engine {
 /// woken.
 fn start(
     shared: Arc<Shared>,
-    stores: Arc<Stores>,
+    stores: Arc<BackingStores>,
     every: Duration,
 ) -> std::io::Result<JoinHandle<()>> {
     let mut writers = Vec::new();
@@ -113,12 +113,12 @@ fn work(shared: &Shared, writers: &[Option<Writer>], every: Duration) {
     let mut due = Instant::now() + every;
     loop {
         match shared.wait_stamps(due) {
-            Work::Leave => return,
-            Work::Ask => {
+            StamperWork::Leave => return,
+            StamperWork::Ask => {
                 due = Instant::now() + every;
                 shared.with_core(Core::stamp);
             }
-            Work::Write { stamps, release } => {
+            StamperWork::Write { stamps, release } => {
                 for (volume, stamp) in stamps {
                     let writer = writers[volume.0 as usize].as_ref();
                     let writer = writer.expect("the machine knows who keeps stamps");
@@ -138,7 +138,11 @@ struct Writer {
 }
 
 impl Writer {
-    fn start(volume: Volume, shared: Arc<Shared>, stores: Arc<Stores>) -> std::io::Result<Writer> {
+    fn start(
+        volume: Volume,
+        shared: Arc<Shared>,
+        stores: Arc<BackingStores>,
+    ) -> std::io::Result<Writer> {
         let (orders, ordered) = channel();
         let name = std::thread::Builder::new().name(format!("forebay-stamp-{volume}"));
         let thread = name.spawn(move || write_ordered(volume, &ordered, &shared, &stores))?;
@@ -151,7 +155,7 @@ fn write_ordered(
     volume: Volume,
     ordered: &Receiver<(Stamp, bool)>,
     shared: &Shared,
-    stores: &Stores,
+    stores: &BackingStores,
 ) {
     for (stamp, release) in ordered {
         let written = write(&mut stores.lock(volume), stamp, release);

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use forebay_cache::{Notice, StoresLeft};
 use forebay_effect::IoError;
 
+use crate::backing_stores::BackingStores;
 use crate::engine::{Engine, StoreState};
 use crate::error::EngineError;
 use crate::news::Rest;
 use crate::options::StopMode;
 use crate::shared::Shared;
-use crate::stores::Stores;
 use crate::table::Submission;
 use crate::tape::Recorder;
 
@@ -28,7 +28,7 @@ const STORE_WAIT_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct HungStores {
     shared: Weak<Shared>,
-    stores: Weak<Stores>,
+    stores: Weak<BackingStores>,
 }
 
 impl HungStores {

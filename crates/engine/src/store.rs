@@ -15,7 +15,7 @@ use forebay_flash::{HeaderChange, Seal, StoreHeader, StoreStamp};
 
 use crate::backing_header::{AREA_BYTES, BackingHeader, COPY_BYTES, COPY_OFFSETS, HeaderError};
 use crate::error::EngineError;
-use crate::fingerprint::{Contents, Fingerprint, SealContents, times};
+use crate::fingerprint::{Fingerprint, SealContents, VolumeContents, times};
 use crate::former_header::search;
 use crate::header_area::HeaderArea;
 use crate::options::GiveUp;
@@ -37,7 +37,7 @@ pub(crate) struct Store {
     /// Identifies the store to the flash tier.
     pub uuid: [u8; 16],
     /// Taken when the devices are assembled.
-    pub target: Option<Backing>,
+    pub target: Option<StoreTarget>,
     pub notices: Vec<Notice>,
     /// As found, or new; `None` for the layout without a header.
     pub header: Option<BackingHeader>,
@@ -59,7 +59,7 @@ pub(crate) struct Store {
 
 /// The store's part among the devices.
 #[derive(Debug)]
-pub(crate) enum Backing {
+pub(crate) enum StoreTarget {
     /// A file or block device.
     Local(Target),
     /// These bytes of an export.
@@ -102,7 +102,7 @@ impl Store {
         let writable = area_at.is_some() || !volume.read_only;
         let file = File::options().read(true).write(writable).open(&path);
         let file = file.map_err(|source| io_error("open", &path, source))?;
-        let (area, target) = (HeaderArea::of_file(file), Backing::Local(target));
+        let (area, target) = (HeaderArea::of_file(file), StoreTarget::Local(target));
         let mut store = Store { notices, ..Store::new(volume, &plan, area, target) };
         store.check_elsewhere(volume, total, area_at, give_up)?;
         if !new {
@@ -123,7 +123,7 @@ impl Store {
         let Plan { area_at, data_at: offset, window: size, .. } = plan;
         let (area, remote) = (
             HeaderArea::of_export(export.clone()),
-            Backing::Remote { export: export.clone(), offset, size },
+            StoreTarget::Remote { export: export.clone(), offset, size },
         );
         let mut store = Store {
             read_only: volume.read_only || export.is_read_only(),
@@ -154,7 +154,7 @@ impl Store {
     }
 
     /// A store whose header, if it has one, was not looked at yet.
-    fn new(volume: &Volume, plan: &Plan, area: HeaderArea, target: Backing) -> Store {
+    fn new(volume: &Volume, plan: &Plan, area: HeaderArea, target: StoreTarget) -> Store {
         Store {
             name: volume.name.clone(),
             path: PathBuf::from(&volume.backing),
@@ -266,8 +266,8 @@ impl Store {
     ///
     /// # Errors
     /// If they cannot be read.
-    pub fn contents(&self, size: u64) -> Result<Contents, EngineError> {
-        let read = Contents::read(&self.area, self.data_at, size);
+    pub fn contents(&self, size: u64) -> Result<VolumeContents, EngineError> {
+        let read = VolumeContents::read(&self.area, self.data_at, size);
         read.map_err(|source| io_error("read", &self.path, source))
     }
 
@@ -625,7 +625,7 @@ pub fn is_as_left(path: &Path, header: &BackingHeader) -> Result<Option<bool>, E
     let Some(left) = Fingerprint::from_bytes(header.fingerprint) else { return Ok(None) };
     let (area, _) = look_into(path)?;
     let start = if header.layout == BackingLayout::Offset { AREA_BYTES } else { 0 };
-    let now = Contents::read(&area, start, header.data_bytes);
+    let now = VolumeContents::read(&area, start, header.data_bytes);
     Ok(Some(now.map_err(|source| io_error("read", path, source))?.are_as(left)))
 }
 

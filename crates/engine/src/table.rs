@@ -104,7 +104,7 @@ pub(crate) struct Mailbox {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct TableEntry {
     request: Submission,
     memory: MemorySlice,
     session: u32,
@@ -116,7 +116,7 @@ struct Entry {
     borrows: bool,
 }
 
-impl Entry {
+impl TableEntry {
     /// Copies lent data into the buffer, which receives the rest.
     #[cold]
     fn copy_loans(&mut self) {
@@ -136,7 +136,7 @@ impl Entry {
 /// All requests in flight. Allocates only while it grows to its largest size.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    entries: Vec<Option<Entry>>,
+    entries: Vec<Option<TableEntry>>,
     free: Vec<u32>,
     sessions: Vec<Mailbox>,
     /// Sessions with news.
@@ -209,7 +209,8 @@ impl Table {
         mailbox.in_flight += 1;
         let borrows = mailbox.borrows && request.op == Op::Read;
         let lent = Loans::new();
-        let entry = Some(Entry { request, memory, session, arrived, lent, lent_bytes: 0, borrows });
+        let entry =
+            Some(TableEntry { request, memory, session, arrived, lent, lent_bytes: 0, borrows });
         match self.free.pop() {
             Some(index) => {
                 self.entries[index as usize] = entry;
@@ -252,11 +253,11 @@ impl Table {
         self.entries.len() - self.free.len()
     }
 
-    fn entry(&self, id: RequestId) -> &Entry {
+    fn entry(&self, id: RequestId) -> &TableEntry {
         self.entries[id.0 as usize].as_ref().expect("the request is in flight")
     }
 
-    fn entry_mut(&mut self, id: RequestId) -> &mut Entry {
+    fn entry_mut(&mut self, id: RequestId) -> &mut TableEntry {
         self.entries[id.0 as usize].as_mut().expect("the request is in flight")
     }
 }
@@ -297,7 +298,7 @@ unsafe impl Requests for Table {
         self.free.push(request.0 as u32);
         let mailbox = &mut self.sessions[entry.session as usize];
         mailbox.in_flight -= 1;
-        let Entry { request, arrived, lent, .. } = entry;
+        let TableEntry { request, arrived, lent, .. } = entry;
         mailbox.done.push(Done { request, result, arrived, lent });
         self.news(entry.session);
     }

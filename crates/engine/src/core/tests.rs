@@ -74,7 +74,7 @@ fn all_that_was_held_back_goes_on_when_the_hold_ends() {
     let mut core = started();
     let clock = Clock::start();
     let session = core.table.open_session();
-    core.change_holds(Nanos(1), Holds::begin_quiesce);
+    core.change_holds(Nanos(1), ClientHolds::begin_quiesce);
     core.submit(Nanos(1), session, &mut (0..3).map(write).collect());
     assert_eq!(core.table.session(session).in_flight, 3);
     core.end_quiesce(Nanos(2));

@@ -16,7 +16,7 @@ mod recorder;
 mod replay;
 mod taped_cache;
 
-pub use record::{Metadata, Record, TapeError};
+pub use record::{Metadata, TapeError, TapeRecord};
 pub use recorder::Recorder;
 pub use replay::{Replayed, replay};
 pub(crate) use taped_cache::TapedCache;

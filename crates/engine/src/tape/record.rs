@@ -14,7 +14,7 @@ pub type Metadata = Vec<(MetaBuffer, u32, Vec<u8>)>;
 
 /// One call into the machine, or a mark.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Record {
+pub enum TapeRecord {
     /// A call, and what was read into metadata buffers before it if it is a completion.
     Call(Call, Metadata),
     /// Effects so far, and their hash.
@@ -74,12 +74,12 @@ fn outcome_number(outcome: Outcome) -> u8 {
     }
 }
 
-impl Record {
+impl TapeRecord {
     /// Appends the record.
     pub(super) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         match self {
-            Record::Call(call, metadata) => write_call(call, metadata, out),
-            Record::Mark(effects, hash) => {
+            TapeRecord::Call(call, metadata) => write_call(call, metadata, out),
+            TapeRecord::Mark(effects, hash) => {
                 out.write_all(&[9])?;
                 write_u64(&[*effects, *hash], out)
             }
@@ -87,7 +87,7 @@ impl Record {
     }
 
     /// Reads the next record; `None` at the end of the tape.
-    pub(super) fn read(input: &mut impl Read, index: u64) -> Result<Option<Record>, TapeError> {
+    pub(super) fn read(input: &mut impl Read, index: u64) -> Result<Option<TapeRecord>, TapeError> {
         let mut kind = [0];
         if input.read(&mut kind)? == 0 {
             return Ok(None);
@@ -156,10 +156,10 @@ impl Record {
                 let one = |_| Ok((Volume(read_u32(input)?), read_u64(input)?));
                 Call::Stamped((0..count).map(one).collect::<io::Result<_>>()?)
             }
-            9 => return Ok(Some(Record::Mark(read_u64(input)?, read_u64(input)?))),
+            9 => return Ok(Some(TapeRecord::Mark(read_u64(input)?, read_u64(input)?))),
             _ => return Err(bad("an unknown kind")),
         };
-        Ok(Some(Record::Call(call, brought)))
+        Ok(Some(TapeRecord::Call(call, brought)))
     }
 }
 

@@ -6,7 +6,7 @@ use forebay_cache::{Cache, CacheConfig, Call};
 use forebay_effect::{Effect, MetaBuffer, Outcome, Place, Segment, Token};
 
 use super::hash::EffectHash;
-use super::record::{Metadata, Record, write_call};
+use super::record::{Metadata, TapeRecord, write_call};
 
 /// Records between marks: the precision with which a divergence can be located.
 const MARK_RECORDS: u64 = 256;
@@ -94,7 +94,7 @@ impl Recorder {
     }
 
     fn mark(&mut self) {
-        let mark = Record::Mark(self.seen.effects, self.seen.hash);
+        let mark = TapeRecord::Mark(self.seen.effects, self.seen.hash);
         self.write(|out| mark.write(out));
         self.records = 0;
     }

@@ -12,7 +12,7 @@ use forebay_cache::{Cache, CacheConfig, Call, VOLUMES_MAX};
 use forebay_effect::{Effect, MetaBuffer, Place, Segment};
 
 use super::hash::{EffectHash, number};
-use super::record::{Metadata, Record, TapeError, read_array, read_u32};
+use super::record::{Metadata, TapeError, TapeRecord, read_array, read_u32};
 
 /// The results of a replay that did not diverge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -38,14 +38,14 @@ pub fn replay(tape: impl Read, config: CacheConfig) -> Result<Replayed, TapeErro
     while let Some(record) = player.next()? {
         replayed.records += 1;
         match record {
-            Record::Mark(effects, hash) => {
+            TapeRecord::Mark(effects, hash) => {
                 let (recorded, given) = ((effects, hash), (player.seen.effects, player.seen.hash));
                 if given != recorded {
                     return Err(TapeError::Diverged { record: player.index, recorded, given });
                 }
                 replayed.marks += 1;
             }
-            Record::Call(call, metadata) => {
+            TapeRecord::Call(call, metadata) => {
                 player.play(call, metadata)?;
                 replayed.records += player.poll()?;
             }
@@ -96,9 +96,9 @@ impl<R: Read> Player<R> {
         }
     }
 
-    fn next(&mut self) -> Result<Option<Record>, TapeError> {
+    fn next(&mut self) -> Result<Option<TapeRecord>, TapeError> {
         self.index += 1;
-        Record::read(&mut self.tape, self.index)
+        TapeRecord::read(&mut self.tape, self.index)
     }
 
     fn play(&mut self, call: Call, metadata: Metadata) -> Result<(), TapeError> {
@@ -190,7 +190,7 @@ impl<R: Read> Player<R> {
             }
             if let Effect::Checksum { token, .. } = effect {
                 match self.next()? {
-                    Some(Record::Call(answer @ Call::Checksum(of, _), _)) if of == token => {
+                    Some(TapeRecord::Call(answer @ Call::Checksum(of, _), _)) if of == token => {
                         answer.apply(&mut self.cache);
                     }
                     _ => return Err(TapeError::Damaged(self.index, "a checksum is missing")),

@@ -12,7 +12,7 @@ use crate::shared::Shared;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Holds {
+pub(crate) struct ClientHolds {
     quiesce: Quiesce,
     invalidation: bool,
 }
@@ -24,19 +24,19 @@ enum Quiesce {
     No,
     /// All is destaged first, and nobody is held back yet.
     Preparing,
-    Holding(Quiesced),
+    Holding(HoldingQuiesce),
 }
 
 /// A quiesce that holds requests back.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Quiesced {
+pub(crate) struct HoldingQuiesce {
     /// When it began to hold them back.
     pub since: Instant,
     /// When clients continue in any case.
     pub until: Option<Instant>,
 }
 
-impl Holds {
+impl ClientHolds {
     /// Whether anything holds requests back.
     #[inline]
     pub fn any(&self) -> bool {
@@ -49,7 +49,7 @@ impl Holds {
     }
 
     /// The quiesce that holds requests back.
-    pub fn quiesced(&self) -> Option<Quiesced> {
+    pub fn quiesced(&self) -> Option<HoldingQuiesce> {
         match self.quiesce {
             Quiesce::Holding(quiesced) => Some(quiesced),
             Quiesce::No | Quiesce::Preparing => None,
@@ -73,7 +73,7 @@ impl Holds {
     /// The quiesce holds requests back from now on, or still does.
     pub fn begin_quiesce(&mut self) {
         if self.quiesced().is_none() {
-            self.quiesce = Quiesce::Holding(Quiesced { since: Instant::now(), until: None });
+            self.quiesce = Quiesce::Holding(HoldingQuiesce { since: Instant::now(), until: None });
         }
     }
 
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_one_order_holds_another_does_not_let_go() {
-        let mut holds = Holds::default();
+        let mut holds = ClientHolds::default();
         holds.prepare_quiesce();
         assert!(holds.is_quiescing() && !holds.any(), "it destages first");
         holds.begin_quiesce();
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_second_quiesce_extends_the_first_and_its_failure_does_not_end_it() {
-        let mut holds = Holds::default();
+        let mut holds = ClientHolds::default();
         holds.prepare_quiesce();
         holds.begin_quiesce();
         let since = holds.quiesced().unwrap().since;
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_quiesce_that_fails_before_it_holds_leaves_nothing() {
-        let mut holds = Holds::default();
+        let mut holds = ClientHolds::default();
         holds.prepare_quiesce();
         holds.limit_quiesce(Some(Instant::now()));
         holds.forget_preparation();

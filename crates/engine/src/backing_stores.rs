@@ -16,7 +16,7 @@ use crate::store::Store;
 pub(crate) type LockedStores<'a> = PerVolume<MutexGuard<'a, Store>>;
 
 /// The stores of the volumes.
-pub(crate) struct Stores {
+pub(crate) struct BackingStores {
     stores: PerVolume<Mutex<Store>>,
     /// The exports among them, for what needs no lock.
     exports: PerVolume<Option<Arc<Export>>>,
@@ -25,12 +25,12 @@ pub(crate) struct Stores {
     given_up: AtomicBool,
 }
 
-impl Stores {
-    pub fn new(stores: Vec<Store>) -> Stores {
+impl BackingStores {
+    pub fn new(stores: Vec<Store>) -> BackingStores {
         let exports = stores.iter().map(|store| store.export.clone()).collect();
         let syncs = stores.iter().map(|store| store.syncs().clone()).collect();
         let stores = stores.into_iter().map(Mutex::new).collect();
-        Stores { stores, exports, syncs, given_up: AtomicBool::new(false) }
+        BackingStores { stores, exports, syncs, given_up: AtomicBool::new(false) }
     }
 
     /// All volumes.

@@ -17,7 +17,7 @@ use crate::store::{Store, io_error};
 
 /// An open flash device.
 #[derive(Debug)]
-pub(crate) struct FlashTier {
+pub(crate) struct OpenFlashDevice {
     pub path: PathBuf,
     /// Usable bytes.
     pub bytes: u64,
@@ -30,12 +30,12 @@ pub(crate) struct FlashTier {
     options: OpenOptions,
 }
 
-impl FlashTier {
+impl OpenFlashDevice {
     /// Opens the device. Writes nothing, but creates a missing file.
     ///
     /// # Errors
     /// If it cannot be opened.
-    pub fn open(flash: &Flash, direct: DirectIo) -> Result<FlashTier, EngineError> {
+    pub fn open(flash: &Flash, direct: DirectIo) -> Result<OpenFlashDevice, EngineError> {
         let options = OpenOptions {
             path: flash.path.clone(),
             create: flash.size.map(|size| size.bytes()),
@@ -62,7 +62,7 @@ impl FlashTier {
         let (found, used_bytes) = (start.recognise(), start.used_bytes());
         let first_sector = start.first_sector();
         let path = flash.path.clone();
-        Ok(FlashTier {
+        Ok(OpenFlashDevice {
             path,
             bytes,
             found,

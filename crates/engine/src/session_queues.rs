@@ -8,7 +8,7 @@ use forebay_effect::RequestId;
 /// Requests in the order in which they are to be submitted. Requests of one session keep their
 /// order.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct SessionQueues {
     /// By session.
     queues: Vec<VecDeque<RequestId>>,
     /// Sessions with requests; the next one first.
@@ -16,7 +16,7 @@ pub(crate) struct Waiting {
     count: usize,
 }
 
-impl Waiting {
+impl SessionQueues {
     /// Requests that wait.
     pub fn len(&self) -> usize {
         self.count
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_session_that_asks_for_little_waits_for_one_turn_of_the_others() {
-        let mut waiting = Waiting::default();
+        let mut waiting = SessionQueues::default();
         (0..1000).for_each(|n| waiting.push(3, RequestId(n)));
         (1000..2000).for_each(|n| waiting.push(0, RequestId(n)));
         waiting.push(1, RequestId(5000));
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_session_whose_request_does_not_fit_keeps_its_turn_and_others_go_on() {
-        let mut waiting = Waiting::default();
+        let mut waiting = SessionQueues::default();
         for (session, request) in [(0, 1), (0, 2), (1, 10), (1, 11)] {
             waiting.push(session, RequestId(request));
         }
