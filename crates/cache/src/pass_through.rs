@@ -34,7 +34,7 @@ const PAUSE_LAST: Nanos = Nanos(320_000_000_000);
 
 /// The phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Stage {
+enum PassThroughStage {
     #[default]
     Idle,
     /// Operations that were in progress when the log failed are ending.
@@ -63,7 +63,7 @@ pub(crate) struct Others<'a> {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct PassThrough {
-    stage: Stage,
+    stage: PassThroughStage,
     /// When the waiting requests fail, and when the next attempt is due.
     until: Option<Nanos>,
     retry_at: Option<Nanos>,
@@ -74,7 +74,7 @@ impl PassThrough {
     /// The log has failed: no record is written to flash until the next start.
     pub fn begin(&mut self, world: &mut World) {
         if !world.is_stopping() {
-            self.stage = Stage::Settling;
+            self.stage = PassThroughStage::Settling;
             world.flash.awaits_void = true;
             let limit = world.config.give_up_after;
             self.until = (limit != Nanos(0)).then(|| world.now.saturating_add(limit));
@@ -84,23 +84,23 @@ impl PassThrough {
     /// Whether [`PassThrough::take_turn`] may find anything to do.
     #[inline]
     pub fn has_work(&self) -> bool {
-        self.stage != Stage::Idle
+        self.stage != PassThroughStage::Idle
     }
 
     /// One turn; `seals`: a seal is in progress.
     pub fn take_turn(&mut self, world: &mut World, others: Others<'_>, seals: bool) -> bool {
         let stage = self.stage;
-        if stage == Stage::Idle {
+        if stage == PassThroughStage::Idle {
             return false;
         }
         if world.is_stopping() {
             // A stop does not wait for it.
-            (self.stage, self.retry_at) = (Stage::Idle, None);
+            (self.stage, self.retry_at) = (PassThroughStage::Idle, None);
             self.let_go(world);
             return true;
         }
         match stage {
-            Stage::Settling => {
+            PassThroughStage::Settling => {
                 let busy = others.destages.is_under_way()
                     || seals
                     || others.cleaner.is_active()
@@ -109,55 +109,55 @@ impl PassThrough {
                 if log.is_salvaged() {
                     self.begin_last_destage(others);
                 } else {
-                    self.stage = Stage::Salvaging;
+                    self.stage = PassThroughStage::Salvaging;
                     log.salvage(Ticket::PassThrough.encode());
                 }
                 true
             }
-            Stage::Releasing => self.order_release(world, others.stamps),
-            Stage::Dropping(walk) => self.drop_void(world, others, walk),
+            PassThroughStage::Releasing => self.order_release(world, others.stamps),
+            PassThroughStage::Dropping(walk) => self.drop_void(world, others, walk),
             _ => false,
         }
     }
 
     /// The log's records are durable, or this cannot be known.
     pub fn salvaged(&mut self, result: Outcome) {
-        if self.stage != Stage::Salvaging {
+        if self.stage != PassThroughStage::Salvaging {
             return;
         }
         match result {
             // A destage may have been requested meanwhile; it ends first.
-            Ok(()) => self.stage = Stage::Settling,
-            Err(_) => self.stage = Stage::Releasing,
+            Ok(()) => self.stage = PassThroughStage::Settling,
+            Err(_) => self.stage = PassThroughStage::Releasing,
         }
     }
 
     fn begin_last_destage(&mut self, others: Others<'_>) {
         others.cleaner.forget();
         others.cleaner.retry_now();
-        self.stage = Stage::Destaging;
+        self.stage = PassThroughStage::Destaging;
         others.destages.begin_of_flash(others.cleaner, others.stores);
     }
 
     /// All dirty records that could be destaged have been.
     pub fn destaged(&mut self, world: &mut World) {
-        if self.stage != Stage::Destaging {
+        if self.stage != PassThroughStage::Destaging {
             return;
         }
         let clean = without_dirty_records(world);
         let Some(log) = world.log.as_mut().filter(|_| !clean.is_empty()) else {
             return self.fail(world);
         };
-        self.stage = Stage::Voiding(clean);
+        self.stage = PassThroughStage::Voiding(clean);
         log.void(clean.iter(), Ticket::PassThrough.encode());
     }
 
     /// The volumes' records are durably void, or could not be declared void.
     pub fn voided(&mut self, world: &mut World, result: Outcome) {
-        let Stage::Voiding(volumes) = self.stage else { return };
+        let PassThroughStage::Voiding(volumes) = self.stage else { return };
         match result {
             Ok(()) => self.continue_without_flash(world, volumes),
-            Err(_) => self.stage = Stage::Releasing,
+            Err(_) => self.stage = PassThroughStage::Releasing,
         }
     }
 
@@ -166,14 +166,14 @@ impl PassThrough {
         match stamps.release(world, without_dirty_records(world)) {
             None => return false,
             Some(VolumeSet::EMPTY) => self.fail(world),
-            Some(volumes) => self.stage = Stage::Released(volumes),
+            Some(volumes) => self.stage = PassThroughStage::Released(volumes),
         }
         true
     }
 
     /// The headers of these stores durably say so.
     pub fn released(&mut self, world: &mut World, done: VolumeSet) {
-        let Stage::Released(volumes) = self.stage else { return };
+        let PassThroughStage::Released(volumes) = self.stage else { return };
         match volumes & done {
             VolumeSet::EMPTY => self.fail(world),
             released => self.continue_without_flash(world, released),
@@ -185,7 +185,7 @@ impl PassThrough {
         world.flash.do_without(volumes, world.volumes.len());
         world.stats.passed_through += u64::from(volumes.len());
         world.call_starved();
-        self.stage = Stage::Dropping(EntryWalk::START);
+        self.stage = PassThroughStage::Dropping(EntryWalk::START);
         self.let_go(world);
     }
 
@@ -193,9 +193,9 @@ impl PassThrough {
     fn drop_void(&mut self, world: &mut World, others: Others<'_>, walk: EntryWalk) -> bool {
         let context = &mut shard_context!(world);
         match walk.step(&mut world.shards, |shard, from, n| shard.drop_void(context, from, n)) {
-            Some(rest) => self.stage = Stage::Dropping(rest),
+            Some(rest) => self.stage = PassThroughStage::Dropping(rest),
             None => {
-                self.stage = Stage::Idle;
+                self.stage = PassThroughStage::Idle;
                 if !world.flash.all_without() {
                     self.retry_later(world);
                 } else if !others.destages.is_under_way() {
@@ -208,7 +208,7 @@ impl PassThrough {
     }
 
     fn fail(&mut self, world: &mut World) {
-        self.stage = Stage::Idle;
+        self.stage = PassThroughStage::Idle;
         self.let_go(world);
         self.retry_later(world);
     }
@@ -250,8 +250,8 @@ impl PassThrough {
         }
         if self.retry_at.is_some_and(|at| at <= world.now) {
             self.retry_at = None;
-            if world.state == CacheState::Ready && self.stage == Stage::Idle {
-                self.stage = Stage::Settling;
+            if world.state == CacheState::Ready && self.stage == PassThroughStage::Idle {
+                self.stage = PassThroughStage::Settling;
             }
         }
     }

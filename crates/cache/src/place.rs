@@ -68,7 +68,7 @@ pub(crate) enum OnFlash {
 
 /// The places of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Placement {
+pub(crate) struct BlockPlaces {
     pub memory: InMemory,
     pub flash: OnFlash,
     /// The rest of its line is fetched for flash.
@@ -81,10 +81,10 @@ pub(crate) fn place(
     relation: Relation,
     policy: WritePolicy,
     acknowledge: Acknowledge,
-) -> Placement {
+) -> BlockPlaces {
     use InMemory::{Bypass, Keep, Transit};
     use OnFlash::{Never, Now, WhenItLeaves};
-    let at = |memory, flash, line| Placement { memory, flash, line };
+    let at = |memory, flash, line| BlockPlaces { memory, flash, line };
     match (moment, relation) {
         (Moment::ReadMiss, _) if !policy.allocate_on_read => at(Bypass, Never, false),
         (Moment::ReadMiss, Relation::Exclusive | Relation::Layered) => {
@@ -119,12 +119,12 @@ pub(crate) fn place(
 
 /// The places of a block in a request that bypasses the cache: the block enters no tier. A write
 /// goes to the backing store; if the cache has to hold it after all, it is written like any other.
-pub(crate) fn place_bypassed(moment: Moment) -> Placement {
+pub(crate) fn place_bypassed(moment: Moment) -> BlockPlaces {
     let memory = match moment {
         Moment::ReadFlash => InMemory::Transit,
         _ => InMemory::Bypass,
     };
-    Placement { memory, flash: OnFlash::Never, line: false }
+    BlockPlaces { memory, flash: OnFlash::Never, line: false }
 }
 
 impl Relation {
@@ -200,12 +200,12 @@ mod tests {
     /// A row of the table in the documents: write-back that flash acknowledges.
     fn row(relation: Relation) -> String {
         let at = |moment| place(moment, relation, WritePolicy::WRITE_BACK, Acknowledge::Flash);
-        let memory = |at: Placement| match at.memory {
+        let memory = |at: BlockPlaces| match at.memory {
             InMemory::Keep => "stays",
             InMemory::Transit => "passes",
             InMemory::Bypass => "leaves",
         };
-        let flash = |at: Placement| match (at.flash, at.line) {
+        let flash = |at: BlockPlaces| match (at.flash, at.line) {
             (OnFlash::Now, true) => "enters, with its line",
             (OnFlash::Now, false) => "enters",
             (OnFlash::WhenItLeaves, _) => "enters when it leaves memory",

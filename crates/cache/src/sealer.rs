@@ -31,11 +31,11 @@ pub(crate) struct Sealer {
 #[derive(Clone, Debug)]
 struct Sealing {
     volumes: Vec<Sealed>,
-    stage: Stage,
+    stage: SealingStage,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum SealingStage {
     /// Operations in progress are ending.
     Settling,
     /// The log writes its clean mark.
@@ -54,13 +54,13 @@ impl Sealer {
 
     /// A seal begins; nothing else is in progress.
     pub fn begin(&mut self, world: &mut World, volumes: Vec<Sealed>) {
-        let mut stage = Stage::Settling;
+        let mut stage = SealingStage::Settling;
         let without_flash = world.flash.all_without();
         match &mut world.log {
             // A start finds nothing that counts, and needs no note.
-            Some(_) if without_flash => stage = Stage::Dropping(EntryWalk::START),
+            Some(_) if without_flash => stage = SealingStage::Dropping(EntryWalk::START),
             Some(log) if world.state == CacheState::Stopped => {
-                stage = Stage::Noting;
+                stage = SealingStage::Noting;
                 log.seal(&volumes, Ticket::Seal.encode());
             }
             _ => {}
@@ -73,7 +73,7 @@ impl Sealer {
         let sealing = self.sealing.as_mut().expect("only a seal in progress waits for this mark");
         match (result, &mut world.log) {
             (Ok(()), Some(log)) => {
-                sealing.stage = Stage::Noting;
+                sealing.stage = SealingStage::Noting;
                 log.seal(&sealing.volumes, Ticket::Seal.encode());
             }
             _ => self.end(world, result),
@@ -85,7 +85,7 @@ impl Sealer {
         let Some(sealing) = &mut self.sealing else { return };
         match result {
             Ok(()) => {
-                sealing.stage = Stage::Dropping(EntryWalk::START);
+                sealing.stage = SealingStage::Dropping(EntryWalk::START);
                 // Others may write to the stores, and the log has noted that.
                 for sealed in &sealing.volumes {
                     if let Some(of) = world.volumes.get_mut(sealed.volume) {
@@ -108,18 +108,18 @@ impl Sealer {
         let Some(Sealing { stage, .. }) = &self.sealing else { return false };
         let idle = world.shards.iter().all(Shard::is_idle);
         match *stage {
-            Stage::Settling if idle && cleaner.is_idle() || world.flash.is_lost() => {
+            SealingStage::Settling if idle && cleaner.is_idle() || world.flash.is_lost() => {
                 self.mark(world);
                 true
             }
-            Stage::Settling => {
+            SealingStage::Settling => {
                 // Nothing else would close the batch that some wait for.
                 world.log.iter_mut().for_each(Log::close_batch);
                 false
             }
             // (Cleanings that wait for the end of the seal do not count.)
-            Stage::Dropping(walk) => self.drop(world, walk, idle && !cleaner.is_active()),
-            Stage::Marking | Stage::Noting => false,
+            SealingStage::Dropping(walk) => self.drop(world, walk, idle && !cleaner.is_active()),
+            SealingStage::Marking | SealingStage::Noting => false,
         }
     }
 
@@ -134,11 +134,11 @@ impl Sealer {
             Some(log) if world.state == CacheState::Ready => {
                 world.holds.cleanings = true;
                 log.clean_before_now(Ticket::Seal.encode());
-                Stage::Marking
+                SealingStage::Marking
             }
             // A stop came first, and marks the log in its own way.
             Some(_) if !world.flash.is_lost() => return self.end(world, Err(IoError::Shutdown)),
-            _ => Stage::Dropping(EntryWalk::START),
+            _ => SealingStage::Dropping(EntryWalk::START),
         };
     }
 
@@ -160,7 +160,7 @@ impl Sealer {
         }
         let context = &mut shard_context!(world);
         match walk.step(&mut world.shards, |s, from, n| s.drop_clean(context, dropped, from, n)) {
-            Some(rest) => sealing.stage = Stage::Dropping(rest),
+            Some(rest) => sealing.stage = SealingStage::Dropping(rest),
             None => self.end(world, Ok(())),
         }
         true

@@ -30,14 +30,14 @@ use crate::world::{CacheState, World};
 #[derive(Clone, Copy, Debug)]
 struct Change {
     to: (WritePolicy, Acknowledge),
-    stage: Stage,
+    stage: SwitchStage,
     /// A change at the start, because recovery found dirty records; no one has asked for it.
     at_start: bool,
 }
 
 /// The phase.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
-enum Stage {
+enum SwitchStage {
     /// Must destage, while requests continue.
     First,
     /// The first destage is in progress.
@@ -79,7 +79,7 @@ impl Switch {
         {
             return world.notices.push(Notice::PolicySet(Err(IoError::Invalid)));
         }
-        self.set(world, Change { to, stage: Stage::First, at_start: false });
+        self.set(world, Change { to, stage: SwitchStage::First, at_start: false });
     }
 
     /// At the start: whether the wanted policy can take effect at once. It may not if recovery
@@ -94,11 +94,11 @@ impl Switch {
         let fits = goes_with(world, WritePolicy::WRITE_BACK, to.1).is_ok();
         let acknowledge = if fits { to.1 } else { Acknowledge::Flash };
         adopt(world, WritePolicy::WRITE_BACK, acknowledge);
-        self.set(world, Change { to, stage: Stage::Holding, at_start: true });
+        self.set(world, Change { to, stage: SwitchStage::Holding, at_start: true });
     }
 
     fn set(&mut self, world: &mut World, change: Change) {
-        if change.stage >= Stage::Holding {
+        if change.stage >= SwitchStage::Holding {
             world.holds.add(HoldReason::Switch);
         }
         self.change = Some(change);
@@ -119,17 +119,17 @@ impl Switch {
             return true;
         }
         match change.stage {
-            Stage::First | Stage::Holding if destages.is_under_way() => return false,
-            Stage::First => {
-                change.stage = Stage::Destaging;
+            SwitchStage::First | SwitchStage::Holding if destages.is_under_way() => return false,
+            SwitchStage::First => {
+                change.stage = SwitchStage::Destaging;
                 destages.begin(world, cleaner, stores);
             }
-            Stage::Holding if world.is_modified() => return false,
-            Stage::Holding => {
-                change.stage = Stage::Last;
+            SwitchStage::Holding if world.is_modified() => return false,
+            SwitchStage::Holding => {
+                change.stage = SwitchStage::Last;
                 destages.begin(world, cleaner, stores);
             }
-            Stage::Destaging | Stage::Last | Stage::Marking => return false,
+            SwitchStage::Destaging | SwitchStage::Last | SwitchStage::Marking => return false,
         }
         self.set(world, change);
         true
@@ -139,12 +139,12 @@ impl Switch {
     pub fn destaged(&mut self, world: &mut World, result: Outcome) {
         let Some(mut change) = self.change else { return };
         match change.stage {
-            Stage::Destaging => {
+            SwitchStage::Destaging => {
                 // Whether it went well will be seen by the last one.
-                change.stage = Stage::Holding;
+                change.stage = SwitchStage::Holding;
                 self.set(world, change);
             }
-            Stage::Last => {
+            SwitchStage::Last => {
                 let dirty = world.volumes.dirty_blocks > 0 || world.appends_dirty();
                 match (result, &mut world.log) {
                     (Err(e), _) => self.end(world, Err(e)),
@@ -154,12 +154,12 @@ impl Switch {
                     (Ok(()), None) => self.end(world, Ok(())),
                     (Ok(()), Some(log)) => {
                         log.clean_before_now(Ticket::Switch.encode());
-                        change.stage = Stage::Marking;
+                        change.stage = SwitchStage::Marking;
                         self.set(world, change);
                     }
                 }
             }
-            Stage::First | Stage::Holding | Stage::Marking => {}
+            SwitchStage::First | SwitchStage::Holding | SwitchStage::Marking => {}
         }
     }
 

@@ -125,7 +125,7 @@ pub(crate) struct Destager {
     skipped: VolumeSet,
     sorting: Sorting<(BlockKey, Position)>,
     /// The chosen records of each volume that have not been looked at.
-    parts: Vec<Part>,
+    parts: Vec<ChosenRecords>,
     /// Volumes whose next record waits for bounce frames.
     starved: VolumeSet,
     /// The chosen records that were busy with other transfers and must be retried.
@@ -143,7 +143,7 @@ pub(crate) struct Destager {
 
 /// The chosen records of one volume: those before `at` have been looked at.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct ChosenRecords {
     volume: Volume,
     at: usize,
     end: usize,
@@ -243,7 +243,7 @@ impl Destager {
             match self.parts.last_mut() {
                 Some(part) if part.volume == volume => part.end = at + 1,
                 // The records are sorted by address, so a volume has one part.
-                _ => self.parts.push(Part { volume, at, end: at + 1 }),
+                _ => self.parts.push(ChosenRecords { volume, at, end: at + 1 }),
             }
         }
         self.job = Some(Job {

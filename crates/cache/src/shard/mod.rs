@@ -36,7 +36,7 @@ mod recover;
 mod tiers;
 mod transfer;
 mod transfers;
-mod waiting;
+mod waiting_pieces;
 
 use forebay_block::Nanos;
 use forebay_effect::{EffectQueue, Outcome};
@@ -47,7 +47,7 @@ use crate::config::CacheConfig;
 use crate::flash_condition::FlashCondition;
 use crate::front::Front;
 use crate::load::{Loads, Source};
-use crate::place::{Moment, Placement, place, place_bypassed};
+use crate::place::{BlockPlaces, Moment, place, place_bypassed};
 use crate::slab::{Key, RequestIndex};
 use crate::stats::CacheStats;
 use crate::volume::LogBypass;
@@ -63,11 +63,11 @@ use entry::UNREADABLE;
 pub(crate) use flash_tier::{Forgotten, MoveState};
 pub(crate) use piece::Piece;
 pub(crate) use pieces::Evaluated;
-use recover::Recovery;
+use recover::ShardRecovery;
 use tiers::Step;
 pub(crate) use tiers::Tiers;
 pub(crate) use tiers::leave::flush_step;
-use waiting::Waiting;
+use waiting_pieces::WaitingPieces;
 
 /// The parts of the world that a shard needs during one call.
 pub(crate) struct ShardContext<'a> {
@@ -111,13 +111,13 @@ impl ShardContext<'_> {
     }
 
     /// The places of a block, by the policies in force.
-    pub fn place(&self, moment: Moment) -> Placement {
+    pub fn place(&self, moment: Moment) -> BlockPlaces {
         let CacheConfig { relation, write_policy, acknowledge, .. } = *self.config;
         place(moment, relation, write_policy, acknowledge)
     }
 
     /// The places of the block of a piece.
-    pub fn place_for(&self, piece: &Piece, moment: Moment) -> Placement {
+    pub fn place_for(&self, piece: &Piece, moment: Moment) -> BlockPlaces {
         match self.front.requests[piece.request].bypass {
             true => place_bypassed(moment),
             false => self.place(moment),
@@ -154,9 +154,9 @@ impl ShardContext<'_> {
 pub(crate) struct Shard {
     number: u8,
     pub tiers: Tiers,
-    waiting: Waiting,
+    waiting: WaitingPieces,
     pub destager: Destager,
-    pub recovery: Recovery,
+    pub recovery: ShardRecovery,
 }
 
 /// Most blocks that are remembered as unreadable.
@@ -167,9 +167,9 @@ impl Shard {
         let tiers = Tiers::new(config, number);
         Shard {
             number,
-            waiting: Waiting::new(config.waiters_max),
+            waiting: WaitingPieces::new(config.waiters_max),
             destager: Destager::new(config, tiers.transfers.bounces()),
-            recovery: Recovery::default(),
+            recovery: ShardRecovery::default(),
             tiers,
         }
     }

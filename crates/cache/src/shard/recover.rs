@@ -18,12 +18,12 @@ use super::tiers::Tiers;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Recovery {
+pub(crate) struct ShardRecovery {
     /// Records for which the index has had no room so far.
     spilled: BTreeMap<BlockKey, FlashRecord>,
 }
 
-impl Recovery {
+impl ShardRecovery {
     /// A record found by recovery.
     pub fn record(
         &mut self,

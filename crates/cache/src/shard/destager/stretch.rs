@@ -10,7 +10,7 @@ use forebay_effect::{Effect, Place, Segment};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
-use super::{Destager, Job, Part, is_owed};
+use super::{ChosenRecords, Destager, Job, is_owed};
 use crate::shard::ShardContext;
 use crate::shard::blocks::Blocks;
 use crate::shard::entry::{EntryId, WANTS_APPEND};
@@ -103,7 +103,7 @@ impl Destager {
     /// ready one.
     pub(super) fn at(&self, tiers: &Tiers, job: &Job) -> Option<(usize, Option<usize>)> {
         // The volume with the fewest writes in flight comes first.
-        let startable = |&(_, part): &(usize, &Part)| {
+        let startable = |&(_, part): &(usize, &ChosenRecords)| {
             part.at < part.end
                 && !self.starved.contains(part.volume)
                 && self.may_begin(tiers, job, part.volume)

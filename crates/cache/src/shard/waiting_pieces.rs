@@ -10,7 +10,7 @@ use crate::slab::{Fifo, Linked, Slab, WaiterIndex};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingPieces {
     waiters: Slab<WaiterIndex, Waiter>,
     /// Pieces that wait for room.
     starved: Fifo<WaiterIndex>,
@@ -33,10 +33,10 @@ impl Linked<WaiterIndex> for Waiter {
     }
 }
 
-impl Waiting {
+impl WaitingPieces {
     /// Places for `waiters_max` pieces.
-    pub fn new(waiters_max: u32) -> Waiting {
-        Waiting { waiters: Slab::new(waiters_max), starved: Fifo::EMPTY, parked: Fifo::EMPTY }
+    pub fn new(waiters_max: u32) -> WaitingPieces {
+        WaitingPieces { waiters: Slab::new(waiters_max), starved: Fifo::EMPTY, parked: Fifo::EMPTY }
     }
 
     pub fn memory_bytes(&self) -> u64 {
