@@ -11,7 +11,7 @@ use super::blocks::FlashRecord;
 use super::entry::{DOUBTFUL, EntryId, MARKED};
 use super::flash_tier::IfEvicted;
 use super::tiers::{Tiers, leave, lines};
-use super::transfer::{Kind, Transfer};
+use super::transfer::{Transfer, TransferKind};
 use super::{Shard, ShardContext};
 use crate::load::Source;
 use crate::slab::TransferIndex;
@@ -49,38 +49,40 @@ impl Shard {
             context.volumes.direct_written(key.volume(), start, end);
         }
         match kind {
-            Kind::Fetch => self.fetched(context, t, result),
-            Kind::FetchLine => {
+            TransferKind::Fetch => self.fetched(context, t, result),
+            TransferKind::FetchLine => {
                 lines::ended(&mut self.tiers);
                 self.fetched(context, t, result);
             }
-            Kind::FlashRead { position }
-            | Kind::DestageRead { position }
-            | Kind::CarryRead { position } => match result {
+            TransferKind::FlashRead { position }
+            | TransferKind::DestageRead { position }
+            | TransferKind::CarryRead { position } => match result {
                 Ok(()) => self.verify(context, t, position),
                 Err(e) => self.flash_read_ended(context, t, Err(e)),
             },
-            Kind::Destage { .. } => direct::destaged(self, context, t, result),
-            Kind::DestageRecord { from, .. } => {
+            TransferKind::Destage { .. } => direct::destaged(self, context, t, result),
+            TransferKind::DestageRecord { from, .. } => {
                 records::record_written(self, context, t, from, result)
             }
-            Kind::DirectWrite { request, pieces, keep } => {
+            TransferKind::DirectWrite { request, pieces, keep } => {
                 direct::direct_written(self, context, t, (request, pieces, keep), result);
             }
-            Kind::DirectZero { request } => {
+            TransferKind::DirectZero { request } => {
                 self.finish(context, t, |_, _, _| {});
                 context.pieces_done(request, 1, result);
             }
-            Kind::Range { request, pieces, .. } => {
+            TransferKind::Range { request, pieces, .. } => {
                 self.tiers.transfers.release_range(t);
                 self.finish(context, t, |_, _, _| {});
                 context.pieces_done(request, pieces, result);
             }
-            Kind::DirectRead { request, pieces } => {
+            TransferKind::DirectRead { request, pieces } => {
                 self.finish(context, t, |_, _, _| {});
                 context.pieces_done(request, pieces, result);
             }
-            Kind::Append { .. } | Kind::Carry { .. } | Kind::Activate { .. } => {
+            TransferKind::Append { .. }
+            | TransferKind::Carry { .. }
+            | TransferKind::Activate { .. } => {
                 unreachable!("the log reports the end of {kind:?}")
             }
         }
@@ -97,7 +99,7 @@ impl Shard {
     ) {
         let Transfer { key, count, kind, .. } = self.tiers.transfers[t];
         // A range has no entries.
-        let blocks = if matches!(kind, Kind::Range { .. }) { 0 } else { u64::from(count) };
+        let blocks = if matches!(kind, TransferKind::Range { .. }) { 0 } else { u64::from(count) };
         // The blocks stay busy until all have moved on: nothing may start on them meanwhile.
         for i in 0..blocks {
             if let Some(id) = self.tiers.blocks.find(BlockKey(key.0 + i))
@@ -149,10 +151,10 @@ impl Shard {
     /// Ends a failed transfer: its requester is notified; the other waiters try again.
     fn finish_failed(&mut self, context: &mut ShardContext<'_>, t: TransferIndex, error: IoError) {
         let kind = self.tiers.transfers[t].kind;
-        if kind != Kind::FetchLine {
+        if kind != TransferKind::FetchLine {
             self.waiting.fail_first(&mut self.tiers.transfers[t].waiters, context, error);
         }
-        let fetched = matches!(kind, Kind::Fetch | Kind::FetchLine);
+        let fetched = matches!(kind, TransferKind::Fetch | TransferKind::FetchLine);
         self.finish(context, t, |tiers, _, id| {
             // A store that fails is not to take memory from others.
             if fetched && tiers.blocks[id].valid() == 0 && tiers.blocks[id].frame().is_some() {
@@ -207,9 +209,9 @@ impl Shard {
         value: u32,
     ) {
         let Transfer { kind, key, .. } = self.tiers.transfers[t];
-        let (Kind::FlashRead { position }
-        | Kind::DestageRead { position }
-        | Kind::CarryRead { position }) = kind
+        let (TransferKind::FlashRead { position }
+        | TransferKind::DestageRead { position }
+        | TransferKind::CarryRead { position }) = kind
         else {
             unreachable!("{kind:?} needs no checksum")
         };
@@ -231,8 +233,8 @@ impl Shard {
         t: TransferIndex,
         end: Result<bool, IoError>,
     ) {
-        let destage = matches!(self.tiers.transfers[t].kind, Kind::DestageRead { .. });
-        if let Kind::CarryRead { position } = self.tiers.transfers[t].kind {
+        let destage = matches!(self.tiers.transfers[t].kind, TransferKind::DestageRead { .. });
+        if let TransferKind::CarryRead { position } = self.tiers.transfers[t].kind {
             context.stats.flash_corrupt += u64::from(end == Err(IoError::Corrupt));
             if self.destager.carry_read(&mut self.tiers, context, t, position, end) {
                 self.finish(context, t, |_, _, _| {});
@@ -302,8 +304,8 @@ impl Shard {
     ) -> Option<(u32, u32)> {
         let mut moved = None;
         let (valid, dirty) = match self.tiers.transfers[t].kind {
-            Kind::Append { valid, dirty } => (valid, dirty),
-            Kind::Carry { position: from, valid, dirty } => {
+            TransferKind::Append { valid, dirty } => (valid, dirty),
+            TransferKind::Carry { position: from, valid, dirty } => {
                 let to = FlashRecord { position, checksum, valid, dirty };
                 let moved = self.destager.carried(&mut self.tiers, context, t, from, to);
                 self.finish(context, t, |_, _, _| {});
@@ -341,7 +343,7 @@ impl Shard {
     ) {
         context.stats.transfer_errors += 1;
         assert!(context.flash.is_closed(), "a log that takes records has refused one");
-        if matches!(self.tiers.transfers[t].kind, Kind::Carry { .. }) {
+        if matches!(self.tiers.transfers[t].kind, TransferKind::Carry { .. }) {
             self.destager.carry_refused(&self.tiers, t);
         }
         if context.flash.awaits_void {
@@ -360,7 +362,7 @@ impl Shard {
     /// leaves memory if it was clean. Or the log has no room for a record that was to be inserted
     /// again.
     pub fn append_refused(&mut self, context: &mut ShardContext<'_>, t: TransferIndex) {
-        if matches!(self.tiers.transfers[t].kind, Kind::Carry { .. }) {
+        if matches!(self.tiers.transfers[t].kind, TransferKind::Carry { .. }) {
             self.destager.reinsertion_refused(&self.tiers, context, t);
             self.finish(context, t, |_, _, _| {});
             return self.close_runs(context);
@@ -404,7 +406,8 @@ impl Shard {
             return self.close_runs(context);
         }
         let key = self.tiers.transfers[t].key;
-        let poison = matches!(self.tiers.transfers[t].kind, Kind::Activate { poison: true });
+        let poison =
+            matches!(self.tiers.transfers[t].kind, TransferKind::Activate { poison: true });
         // The step is taken in this call: the block's record is stale, and the mark stays until a sync of the
         // backing store that begins later.
         self.finish(context, t, |tiers, context, id| {
@@ -435,7 +438,7 @@ impl Shard {
         let (key, kind) = (self.tiers.transfers[t].key, self.tiers.transfers[t].kind);
         let id = self.tiers.blocks.entry_of(key);
         let recorded = self.tiers.blocks[id].position().is_some();
-        if kind != (Kind::Activate { poison: true }) || !recorded {
+        if kind != (TransferKind::Activate { poison: true }) || !recorded {
             // (The record's region was freed meanwhile, or a block that leaves memory finds that it gets no mark.)
             self.finish(context, t, |_, _, _| {});
             return self.close_runs(context);

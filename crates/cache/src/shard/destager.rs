@@ -28,7 +28,7 @@ use super::blocks::Blocks;
 use super::entry::{DESTAGED, EntryId, UNREADABLE};
 use super::flash_tier::IfEvicted;
 use super::tiers::Tiers;
-use super::transfer::Kind;
+use super::transfer::TransferKind;
 use super::transfers::Transfers;
 use crate::cache::VOLUMES_MAX;
 use crate::config::CacheConfig;
@@ -462,7 +462,7 @@ pub(super) fn note_destaged(
     t: TransferIndex,
 ) {
     let (key, kind) = (transfers[t].key, transfers[t].kind);
-    let Kind::DestageRecord { position, .. } = kind else { return };
+    let TransferKind::DestageRecord { position, .. } = kind else { return };
     context.stats.destaged += 1;
     // Unless a newer record has taken its place: then nothing is owed for this one.
     let Some(id) = blocks.find_at(key, position) else { return };

@@ -7,7 +7,7 @@ use forebay_flash::sabotage::Bug;
 
 use super::Piece;
 use super::tiers::{Step, lines, queues};
-use super::transfer::Kind;
+use super::transfer::TransferKind;
 use super::{Shard, ShardContext};
 use crate::slab::{Fifo, TransferIndex, WaiterIndex};
 use crate::volume::LogBypass;
@@ -108,7 +108,7 @@ impl Shard {
             }
             Step::Wait(t) | Step::Applied(t) => {
                 context.stats.waits_block += u64::from(!applied);
-                let appending = matches!(self.tiers.transfers[t].kind, Kind::Append { .. });
+                let appending = matches!(self.tiers.transfers[t].kind, TransferKind::Append { .. });
                 if let (true, false, Some(log)) = (appending, applied, context.log.as_deref_mut()) {
                     // A piece waits for a block in an open batch.
                     log.close_batch();
@@ -238,7 +238,7 @@ impl Shard {
         // The log has not yet reported that it could not append the block, or could not make its record void.
         let logs = |t: TransferIndex| {
             let kind = self.tiers.transfers[t].kind;
-            matches!(kind, Kind::Append { .. } | Kind::Activate { poison: true })
+            matches!(kind, TransferKind::Append { .. } | TransferKind::Activate { poison: true })
         };
         self.tiers.blocks.find(key).is_some_and(|id| {
             self.tiers.blocks[id].is_bound() || self.tiers.blocks[id].transfer().is_some_and(logs)

@@ -8,7 +8,7 @@ use crate::slab::{Fifo, RequestIndex, StretchIndex, TransferIndex, WaiterIndex};
 
 /// The kind of a transfer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum TransferKind {
     /// Backing store to frames, or through a bounce frame to merge.
     Fetch,
     /// Backing store to frames, for the rest of a line that no client has requested.
@@ -45,7 +45,7 @@ pub(crate) enum Kind {
 /// A transfer in progress on `count` consecutive blocks.
 #[derive(Debug)]
 pub(crate) struct Transfer {
-    pub kind: Kind,
+    pub kind: TransferKind,
     pub key: BlockKey,
     pub count: u32,
     /// Byte range on the volume, for transfers that move one.
@@ -59,41 +59,45 @@ pub(crate) struct Transfer {
     pub next: TransferIndex,
 }
 
-impl Kind {
+impl TransferKind {
     /// Whether a transfer of this kind may have neither a frame nor a bounce frame. There are never
     /// more transfers of the other kinds than frames; the number of these is limited.
     pub fn is_loose(self) -> bool {
         match self {
-            Kind::DirectWrite { keep, .. } => !keep,
-            Kind::Activate { poison } => poison,
-            Kind::DirectZero { .. } | Kind::Range { .. } | Kind::DirectRead { .. } => true,
-            Kind::Carry { valid, .. } => valid == 0,
-            Kind::Fetch
-            | Kind::FetchLine
-            | Kind::FlashRead { .. }
-            | Kind::Append { .. }
-            | Kind::CarryRead { .. }
-            | Kind::Destage { .. }
-            | Kind::DestageRecord { .. }
-            | Kind::DestageRead { .. } => false,
+            TransferKind::DirectWrite { keep, .. } => !keep,
+            TransferKind::Activate { poison } => poison,
+            TransferKind::DirectZero { .. }
+            | TransferKind::Range { .. }
+            | TransferKind::DirectRead { .. } => true,
+            TransferKind::Carry { valid, .. } => valid == 0,
+            TransferKind::Fetch
+            | TransferKind::FetchLine
+            | TransferKind::FlashRead { .. }
+            | TransferKind::Append { .. }
+            | TransferKind::CarryRead { .. }
+            | TransferKind::Destage { .. }
+            | TransferKind::DestageRecord { .. }
+            | TransferKind::DestageRead { .. } => false,
         }
     }
 
     /// The device from which a transfer of this kind reads; none if it writes.
     pub fn source(self) -> Option<Source> {
         match self {
-            Kind::Fetch | Kind::FetchLine | Kind::DirectRead { .. } => Some(Source::Store),
-            Kind::FlashRead { .. } | Kind::DestageRead { .. } | Kind::CarryRead { .. } => {
-                Some(Source::Flash)
+            TransferKind::Fetch | TransferKind::FetchLine | TransferKind::DirectRead { .. } => {
+                Some(Source::Store)
             }
-            Kind::Append { .. }
-            | Kind::Carry { .. }
-            | Kind::Destage { .. }
-            | Kind::DestageRecord { .. }
-            | Kind::DirectWrite { .. }
-            | Kind::DirectZero { .. }
-            | Kind::Range { .. }
-            | Kind::Activate { .. } => None,
+            TransferKind::FlashRead { .. }
+            | TransferKind::DestageRead { .. }
+            | TransferKind::CarryRead { .. } => Some(Source::Flash),
+            TransferKind::Append { .. }
+            | TransferKind::Carry { .. }
+            | TransferKind::Destage { .. }
+            | TransferKind::DestageRecord { .. }
+            | TransferKind::DirectWrite { .. }
+            | TransferKind::DirectZero { .. }
+            | TransferKind::Range { .. }
+            | TransferKind::Activate { .. } => None,
         }
     }
 
@@ -101,29 +105,31 @@ impl Kind {
     /// these transfers: `Transfers::start` notes each begin, and `Shard::handle_completion` each end.
     pub fn is_direct(self) -> bool {
         match self {
-            Kind::Destage { .. }
-            | Kind::DirectWrite { .. }
-            | Kind::DirectZero { .. }
-            | Kind::Range { .. } => true,
-            Kind::Fetch
-            | Kind::FetchLine
-            | Kind::FlashRead { .. }
-            | Kind::Append { .. }
-            | Kind::CarryRead { .. }
-            | Kind::Carry { .. }
-            | Kind::DestageRecord { .. }
-            | Kind::DestageRead { .. }
-            | Kind::DirectRead { .. }
-            | Kind::Activate { .. } => false,
+            TransferKind::Destage { .. }
+            | TransferKind::DirectWrite { .. }
+            | TransferKind::DirectZero { .. }
+            | TransferKind::Range { .. } => true,
+            TransferKind::Fetch
+            | TransferKind::FetchLine
+            | TransferKind::FlashRead { .. }
+            | TransferKind::Append { .. }
+            | TransferKind::CarryRead { .. }
+            | TransferKind::Carry { .. }
+            | TransferKind::DestageRecord { .. }
+            | TransferKind::DestageRead { .. }
+            | TransferKind::DirectRead { .. }
+            | TransferKind::Activate { .. } => false,
         }
     }
 
     /// The direction of transfers that are collected in runs.
     pub fn way(self) -> Way {
         match self {
-            Kind::Fetch | Kind::FetchLine | Kind::DirectRead { .. } => Way::In,
-            Kind::DirectWrite { .. } | Kind::Range { .. } => Way::Direct,
-            Kind::Destage { .. } => Way::Out,
+            TransferKind::Fetch | TransferKind::FetchLine | TransferKind::DirectRead { .. } => {
+                Way::In
+            }
+            TransferKind::DirectWrite { .. } | TransferKind::Range { .. } => Way::Direct,
+            TransferKind::Destage { .. } => Way::Out,
             other => unreachable!("{other:?} cannot be part of a run"),
         }
     }

@@ -15,7 +15,7 @@ use super::ShardContext;
 use super::blocks::Blocks;
 use super::entry::{EntryId, TRANSFERS_MAX};
 use super::frames::{Frame, Frames};
-use super::transfer::{Kind, Transfer, Way};
+use super::transfer::{Transfer, TransferKind, Way};
 use crate::load::Source;
 use crate::slab::{Fifo, Key, RequestIndex, Slab, StretchIndex, TransferIndex};
 use crate::ticket::Ticket;
@@ -111,7 +111,7 @@ impl Transfers {
     pub fn start(
         &mut self,
         context: &mut ShardContext<'_>,
-        kind: Kind,
+        kind: TransferKind,
         key: BlockKey,
         range: (u64, u64),
     ) -> TransferIndex {
@@ -139,7 +139,7 @@ impl Transfers {
         blocks: &mut Blocks,
         context: &mut ShardContext<'_>,
         id: EntryId,
-        kind: Kind,
+        kind: TransferKind,
         range: (u64, u64),
     ) -> TransferIndex {
         let t = self.start(context, kind, blocks[id].key(), range);
@@ -186,14 +186,19 @@ impl Transfers {
 
     /// Whether a record that is marked dirty is being appended.
     pub fn appends_dirty(&self) -> bool {
-        self.iter().any(|t| matches!(t.kind, Kind::Append { dirty, .. } if dirty != 0))
+        self.iter().any(|t| matches!(t.kind, TransferKind::Append { dirty, .. } if dirty != 0))
     }
 
     /// Whether blocks are being written to the log. They are not in the dirty list meanwhile, so that a flush
     /// does not see them.
     pub fn is_logging(&self) -> bool {
         self.iter().any(|t| {
-            matches!(t.kind, Kind::Append { .. } | Kind::Carry { .. } | Kind::Activate { .. })
+            matches!(
+                t.kind,
+                TransferKind::Append { .. }
+                    | TransferKind::Carry { .. }
+                    | TransferKind::Activate { .. }
+            )
         })
     }
 
@@ -250,7 +255,7 @@ impl Transfers {
     /// The record of a transfer's block has moved. A write of the same version to a late store
     /// continues.
     pub fn record_moved(&mut self, t: TransferIndex, from: Position, to: Position) {
-        if let Kind::DestageRecord { position, .. } = &mut self[t].kind
+        if let TransferKind::DestageRecord { position, .. } = &mut self[t].kind
             && *position == from
         {
             *position = to;
@@ -267,7 +272,7 @@ impl Transfers {
     ) -> bool {
         let (start, end) = (self[t].start, self[t].end);
         let rest = match &mut self[t].kind {
-            Kind::Destage { rest } | Kind::DestageRecord { rest, .. } => rest,
+            TransferKind::Destage { rest } | TransferKind::DestageRecord { rest, .. } => rest,
             other => unreachable!("{other:?} has no steps"),
         };
         // Granules past the end of the volume are not written.
@@ -310,9 +315,9 @@ impl Transfers {
         context: &mut ShardContext<'_>,
         key: BlockKey,
         range: (u64, u64),
-        kind: Kind,
+        kind: TransferKind,
         segment: Option<Segment>,
-        alike: impl Fn(&mut Kind) -> bool,
+        alike: impl Fn(&mut TransferKind) -> bool,
     ) -> TransferIndex {
         let way = kind.way();
         if let Some(transfer) = self.runs.open(way) {
@@ -387,7 +392,7 @@ impl Transfers {
         let start = blocks.granules().start_of(key);
         let follows = t.key.0 + u64::from(t.count) == key.0 && t.end == start;
         match &mut t.kind {
-            Kind::Range { request: r, pieces, zero: true } if *r == request && follows => {
+            TransferKind::Range { request: r, pieces, zero: true } if *r == request && follows => {
                 let more = count.min(RUN_BLOCKS_MAX - t.count).min(free.min(1 << 31) as u32);
                 *pieces += more;
                 t.count += more;
@@ -418,16 +423,18 @@ impl Transfers {
         let (offset, length) = (t.start, t.end - t.start);
         let stats = &mut context.volumes[t.key.volume()].stats;
         let effect = match t.kind {
-            Kind::Fetch | Kind::FetchLine | Kind::DirectRead { .. } => {
+            TransferKind::Fetch | TransferKind::FetchLine | TransferKind::DirectRead { .. } => {
                 stats.backing_read_bytes += length;
                 context.read_begins(Source::Store);
                 Effect::Read { token, device, offset, length: length as u32 }
             }
-            Kind::DirectWrite { .. } | Kind::Destage { .. } | Kind::Range { zero: false, .. } => {
+            TransferKind::DirectWrite { .. }
+            | TransferKind::Destage { .. }
+            | TransferKind::Range { zero: false, .. } => {
                 stats.backing_write_bytes += length;
                 Effect::Write { token, device, offset, length: length as u32 }
             }
-            Kind::Range { request, .. } => {
+            TransferKind::Range { request, .. } => {
                 stats.backing_zero_bytes += length;
                 let punch = context.front.may_punch(request);
                 context.effects.push(Effect::WriteZeroes { token, device, offset, length, punch });

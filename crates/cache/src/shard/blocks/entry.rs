@@ -48,7 +48,7 @@ pub(crate) const MARKED: u8 = 32;
 /// A start may find a record of the block that the entry does not name: the log has failed, either while it
 /// appended the block, or before a tombstone made the record void. The block must not be written directly until
 /// its records are void ([`FlashTier::forget_record`](crate::shard::flash_tier::FlashTier::forget_record)). (While
-/// the log is making a record void, the block has a transfer, `Kind::Activate`, and no record.)
+/// the log is making a record void, the block has a transfer, `TransferKind::Activate`, and no record.)
 pub(crate) const DOUBTFUL: u8 = 64;
 
 /// The record is dirty and could not be read from flash. Cleaning skips it until its region is

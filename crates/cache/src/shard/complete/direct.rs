@@ -4,7 +4,7 @@ use forebay_effect::{Effect, Outcome, Place};
 
 use crate::shard::entry::{FLUSHING, WANTS_APPEND};
 use crate::shard::tiers::Tiers;
-use crate::shard::transfer::{Kind, Transfer};
+use crate::shard::transfer::{Transfer, TransferKind};
 use crate::shard::{Shard, ShardContext};
 use crate::slab::{RequestIndex, TransferIndex};
 
@@ -13,7 +13,7 @@ use crate::slab::{RequestIndex, TransferIndex};
 pub(super) fn goes_on(shard: &mut Shard, context: &mut ShardContext<'_>, t: TransferIndex) -> bool {
     let Tiers { transfers, blocks, .. } = &mut shard.tiers;
     let Transfer { kind, key, .. } = transfers[t];
-    if !matches!(kind, Kind::Destage { rest } if rest != 0) {
+    if !matches!(kind, TransferKind::Destage { rest } if rest != 0) {
         return false;
     }
     let frame = blocks[blocks.entry_of(key)].frame().expect("a frame is being destaged");

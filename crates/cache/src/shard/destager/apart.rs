@@ -6,7 +6,7 @@ use forebay_block::Volume;
 use forebay_effect::IoError;
 use forebay_flash::{BlockKey, Position};
 
-use crate::shard::transfer::Kind;
+use crate::shard::transfer::TransferKind;
 use crate::shard::{Shard, ShardContext};
 use crate::volume_set::VolumeSet;
 
@@ -124,10 +124,11 @@ pub(crate) fn part(shard: &mut Shard, volumes: VolumeSet) {
         let Some(transfer) = tiers.transfers.get(t).filter(|transfer| of(transfer.key)) else {
             continue;
         };
-        let Kind::DestageRecord { rest, from, .. } = transfer.kind else { continue };
+        let TransferKind::DestageRecord { rest, from, .. } = transfer.kind else { continue };
         let id = tiers.blocks.find(transfer.key);
         if id.is_none_or(|id| tiers.blocks[id].transfer() != Some(t)) {
-            tiers.transfers[t].kind = Kind::DestageRecord { rest, from, position: Position::NONE };
+            tiers.transfers[t].kind =
+                TransferKind::DestageRecord { rest, from, position: Position::NONE };
         }
     }
     let in_flight = destager.writes.in_flight.iter();

@@ -24,7 +24,7 @@ use crate::shard::blocks::FlashRecord;
 use crate::shard::entry::{DOUBTFUL, Entry, EntryId, UNREADABLE};
 use crate::shard::frames::Frame;
 use crate::shard::tiers::Tiers;
-use crate::shard::transfer::Kind;
+use crate::shard::transfer::TransferKind;
 use crate::slab::TransferIndex;
 use crate::volume_set::VolumeSet;
 
@@ -322,8 +322,8 @@ impl Destager {
         let (key, dirty) = (e.key(), e.flash_dirty());
         let lost = self.carrying.purpose == Purpose::CarryOn && is_lost(e);
         let kind = match lost {
-            true => Kind::Carry { position, valid: 0, dirty },
-            false => Kind::CarryRead { position },
+            true => TransferKind::Carry { position, valid: 0, dirty },
+            false => TransferKind::CarryRead { position },
         };
         let t = match e.transfer() {
             None => tiers.transfers.start_on(&mut tiers.blocks, context, id, kind, (0, 0)),
@@ -358,7 +358,7 @@ impl Destager {
         if let (Ok(true), Some(id)) = (end, id) {
             let e = &tiers.blocks[id];
             let (valid, dirty) = (e.flash_valid(), e.flash_dirty());
-            tiers.transfers[t].kind = Kind::Carry { position, valid, dirty };
+            tiers.transfers[t].kind = TransferKind::Carry { position, valid, dirty };
             let frame = tiers.transfers[t].bounce.expect("a record was read");
             hand_on(tiers, context, t, frame, self.carrying.purpose);
             return false;
@@ -454,9 +454,9 @@ fn comes_before(
         || e.transfer().is_none_or(|t| {
             let log = context.log.as_deref().expect("a record needs a log");
             match tiers.transfers[t].kind {
-                Kind::Append { .. } => log.is_waiting(e.key()),
+                TransferKind::Append { .. } => log.is_waiting(e.key()),
                 // The record is being written to a late store.
-                Kind::DestageRecord { .. } => true,
+                TransferKind::DestageRecord { .. } => true,
                 _ => false,
             }
         })
@@ -470,7 +470,7 @@ fn hand_on(
     frame: Frame,
     purpose: Purpose,
 ) {
-    let Kind::Carry { valid, dirty, .. } = tiers.transfers[t].kind else {
+    let TransferKind::Carry { valid, dirty, .. } = tiers.transfers[t].kind else {
         unreachable!("the transfer carries a record")
     };
     let (ticket, key) = (tiers.transfers.ticket(t), tiers.transfers[t].key);

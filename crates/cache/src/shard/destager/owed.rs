@@ -6,7 +6,7 @@ use super::carry::is_lost;
 use crate::shard::Shard;
 use crate::shard::entry::{DESTAGED, Entry, UNREADABLE};
 use crate::shard::tiers::Tiers;
-use crate::shard::transfer::Kind;
+use crate::shard::transfer::TransferKind;
 use crate::slab::TransferIndex;
 use crate::volume_set::VolumeSet;
 
@@ -87,7 +87,8 @@ pub(crate) fn has_ready(shard: &Shard, region: u32, but: VolumeSet) -> bool {
     let tiers = &shard.tiers;
     tiers.blocks.region_has_dirty(region, |e: &Entry| {
         // A record can also be destaged during an append of its block, since the append may itself wait for room.
-        let append = |t: TransferIndex| matches!(tiers.transfers[t].kind, Kind::Append { .. });
+        let append =
+            |t: TransferIndex| matches!(tiers.transfers[t].kind, TransferKind::Append { .. });
         let free = e.transfer().is_none_or(append) && !e.has(DESTAGED | UNREADABLE);
         e.owed() != 0 && free && !but.has(e.key())
     })

@@ -16,7 +16,7 @@ use crate::shard::blocks::Blocks;
 use crate::shard::entry::{EntryId, WANTS_APPEND};
 use crate::shard::frames::Frame;
 use crate::shard::tiers::Tiers;
-use crate::shard::transfer::Kind;
+use crate::shard::transfer::TransferKind;
 use crate::shard::transfers::{Transfers, backing};
 use crate::slab::{StretchIndex, TransferIndex};
 use crate::volume_set::VolumeSet;
@@ -218,7 +218,7 @@ impl Destager {
         let from: Frame = tiers.transfers[t].bounce.expect("a bounce frame was read into");
         let e = &tiers.blocks[id];
         let position = e.position().expect("the record was just verified");
-        tiers.transfers[t].kind = Kind::DestageRecord { rest: e.owed(), from, position };
+        tiers.transfers[t].kind = TransferKind::DestageRecord { rest: e.owed(), from, position };
         match tiers.transfers[t].stretch {
             StretchIndex::NONE => {
                 tiers.transfers.destage_step(&tiers.blocks, context, t, from);
@@ -239,7 +239,7 @@ impl Destager {
     ) -> Option<Unread> {
         self.writes.reading -= 1;
         let key = tiers.transfers[t].key;
-        let Kind::DestageRead { position } = tiers.transfers[t].kind else {
+        let TransferKind::DestageRead { position } = tiers.transfers[t].kind else {
             unreachable!("a record is read")
         };
         let here = tiers.blocks.find_at(key, position);
@@ -288,7 +288,8 @@ impl Destager {
         let id = tiers.blocks.entry_of(key);
         let e = &tiers.blocks[id];
         let position = e.position().expect("the entry has a record");
-        tiers.transfers[t].kind = Kind::DestageRecord { rest: e.owed(), from: frame, position };
+        tiers.transfers[t].kind =
+            TransferKind::DestageRecord { rest: e.owed(), from: frame, position };
         context.stats.destaged_after_loss += 1;
         let stretch = core::mem::replace(&mut tiers.transfers[t].stretch, StretchIndex::NONE);
         if stretch != StretchIndex::NONE {
@@ -359,7 +360,7 @@ impl Destager {
         let mut last = first;
         loop {
             let t = &mut tiers.transfers[last];
-            let Kind::DestageRecord { rest, from, .. } = &mut t.kind else {
+            let TransferKind::DestageRecord { rest, from, .. } = &mut t.kind else {
                 unreachable!("a stretch consists of record destages")
             };
             *rest = 0;
@@ -422,7 +423,7 @@ fn state_of(tiers: &Tiers, job: &Job, key: BlockKey, position: Position) -> Reco
     match tiers.blocks.find(key) {
         Some(id) if is_owed(tiers, job, id, position) => match tiers.blocks[id].transfer() {
             None => RecordState::Ready { id, appending: false },
-            Some(t) if matches!(tiers.transfers[t].kind, Kind::Append { .. }) => {
+            Some(t) if matches!(tiers.transfers[t].kind, TransferKind::Append { .. }) => {
                 RecordState::Ready { id, appending: true }
             }
             Some(_) => RecordState::Busy,
@@ -451,8 +452,8 @@ fn start_record(
     let position = e.position().expect("a record to destage");
     let range = blocks.granules().range_within(context, key);
     let kind = match frame {
-        Some(from) => Kind::DestageRecord { rest, from, position },
-        None => Kind::DestageRead { position },
+        Some(from) => TransferKind::DestageRecord { rest, from, position },
+        None => TransferKind::DestageRead { position },
     };
     if appending {
         transfers.start(context, kind, key, range)

@@ -7,7 +7,7 @@ use super::replacement::{FlashReplacement, Residence};
 use crate::shard::ShardContext;
 use crate::shard::blocks::Blocks;
 use crate::shard::entry::{EntryId, UNREADABLE};
-use crate::shard::transfer::Kind;
+use crate::shard::transfer::TransferKind;
 use crate::shard::transfers::Transfers;
 use crate::slab::{Key, TransferIndex};
 use crate::volume_set::VolumeSet;
@@ -204,7 +204,8 @@ impl FlashTier {
             flash.destage_wanted = true;
             return;
         }
-        let reading = |t: TransferIndex| matches!(transfers[t].kind, Kind::FlashRead { .. });
+        let reading =
+            |t: TransferIndex| matches!(transfers[t].kind, TransferKind::FlashRead { .. });
         if e.transfer().is_some_and(reading) {
             // It continues when that transfer ends.
             return;

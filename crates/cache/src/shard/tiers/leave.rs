@@ -9,7 +9,7 @@ use crate::place::{Moment, OnFlash};
 use crate::shard::ShardContext;
 use crate::shard::entry::{EntryId, FLUSHING, MARKED, WANTS_APPEND};
 use crate::shard::flush::FlushState;
-use crate::shard::transfer::Kind;
+use crate::shard::transfer::TransferKind;
 use crate::slab::TransferIndex;
 
 /// Takes the next step out of DRAM for a leaving block without a transfer.
@@ -93,16 +93,16 @@ pub(in crate::shard) fn destage(
     tiers.blocks[id].clear(WANTS_APPEND);
     let range = tiers.blocks.granules().range_within(context, key);
     if dirty == tiers.blocks.granules().all() {
-        let kind = Kind::Destage { rest: 0 };
+        let kind = TransferKind::Destage { rest: 0 };
         let place = Place::Frame { frame, offset: 0 };
         let segment = Some(Segment { place, length: (range.1 - range.0) as u32 });
-        let t = tiers
-            .transfers
-            .run(context, key, range, kind, segment, |k| matches!(k, Kind::Destage { rest: 0 }));
+        let t = tiers.transfers.run(context, key, range, kind, segment, |k| {
+            matches!(k, TransferKind::Destage { rest: 0 })
+        });
         tiers.blocks[id].set_transfer(Some(t));
         return t;
     }
-    let kind = Kind::Destage { rest: dirty };
+    let kind = TransferKind::Destage { rest: dirty };
     let t = tiers.transfers.start_on(&mut tiers.blocks, context, id, kind, range);
     tiers.transfers.destage_step(&tiers.blocks, context, t, frame);
     t
@@ -125,7 +125,7 @@ pub(super) fn activate(
         return Step::NoRoom;
     }
     let key = tiers.blocks[id].key();
-    let kind = Kind::Activate { poison };
+    let kind = TransferKind::Activate { poison };
     let t = tiers.transfers.start_on(&mut tiers.blocks, context, id, kind, (0, 0));
     let ticket = tiers.transfers.ticket(t);
     context.log.as_deref_mut().expect("a record needs a log").mark_active(key, ticket);
@@ -178,7 +178,7 @@ pub(crate) fn flush_step(
         let Some(id) = tiers.blocks.oldest_marked(volume) else { break };
         if let Some(t) = tiers.blocks[id].transfer() {
             // It is destaged already, or is appended when the current transfer ends.
-            let destaging = matches!(tiers.transfers[t].kind, Kind::Destage { .. });
+            let destaging = matches!(tiers.transfers[t].kind, TransferKind::Destage { .. });
             tiers.blocks.unlist_dirty(id);
             tiers.blocks[id].set(if destaging { FLUSHING } else { WANTS_APPEND | FLUSHING });
             tiers.flushes.wait_for_one(volume);

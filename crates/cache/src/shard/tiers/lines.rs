@@ -10,7 +10,7 @@ use crate::config::CacheConfig;
 use crate::place::{InMemory, Moment, OnFlash};
 use crate::shard::ShardContext;
 use crate::shard::entry::{EntryId, WANTS_APPEND};
-use crate::shard::transfer::{Kind, Way};
+use crate::shard::transfer::{TransferKind, Way};
 
 /// Most lines that wait until the current pieces have been handed out. Further lines
 /// are not fetched.
@@ -113,10 +113,16 @@ fn fetch_line(tiers: &mut Tiers, context: &mut ShardContext<'_>, first: BlockKey
         context.stats.line_blocks += 1;
         let place = Place::Frame { frame, offset: 0 };
         let segment = Segment { place, length: (end - start) as u32 };
-        let alike = |kind: &mut Kind| *kind == Kind::FetchLine;
+        let alike = |kind: &mut TransferKind| *kind == TransferKind::FetchLine;
         let before = tiers.transfers.open_run(Way::In);
-        let run =
-            tiers.transfers.run(context, key, (start, end), Kind::FetchLine, Some(segment), alike);
+        let run = tiers.transfers.run(
+            context,
+            key,
+            (start, end),
+            TransferKind::FetchLine,
+            Some(segment),
+            alike,
+        );
         tiers.lines.under_way += u32::from(before != Some(run));
         tiers.blocks[id].set_transfer(Some(run));
     }

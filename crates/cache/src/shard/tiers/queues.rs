@@ -12,7 +12,7 @@ use super::read::Found;
 use crate::shard::Piece;
 use crate::shard::ShardContext;
 use crate::shard::entry::{DOUBTFUL, EntryId, WANTS_APPEND};
-use crate::shard::transfer::{Kind, Way};
+use crate::shard::transfer::{TransferKind, Way};
 use crate::volume::SyncWaiter;
 
 /// Blocks that one call looks at.
@@ -146,10 +146,10 @@ fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> 
     tiers.dram.set_promoted(tiers.blocks.local(frame));
     let place = Place::Frame { frame, offset: 0 };
     let segment = Some(Segment { place, length: (end - start) as u32 });
-    let alike = |kind: &mut Kind| *kind == Kind::FetchLine;
+    let alike = |kind: &mut TransferKind| *kind == TransferKind::FetchLine;
     let before = tiers.transfers.open_run(Way::In);
     let range = (start, end);
-    let run = tiers.transfers.run(context, key, range, Kind::FetchLine, segment, alike);
+    let run = tiers.transfers.run(context, key, range, TransferKind::FetchLine, segment, alike);
     tiers.lines.began(before != Some(run));
     tiers.blocks[id].set_transfer(Some(run));
     Promotion::Begun

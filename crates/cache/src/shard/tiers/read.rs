@@ -11,7 +11,7 @@ use crate::shard::Piece;
 use crate::shard::ShardContext;
 use crate::shard::entry::EntryId;
 use crate::shard::frames::Frame;
-use crate::shard::transfer::Kind;
+use crate::shard::transfer::TransferKind;
 use crate::shard::transfers::backing;
 use crate::slab::TransferIndex;
 
@@ -132,10 +132,10 @@ impl Tiers {
         let place = self.request_place(context, piece);
         let segment = Segment { place, length: piece.length };
         let request = piece.request;
-        let kind = Kind::DirectRead { request, pieces: 1 };
+        let kind = TransferKind::DirectRead { request, pieces: 1 };
         let range = (start, start + u64::from(piece.length));
         self.transfers.run(context, key, range, kind, Some(segment), |k| match k {
-            Kind::DirectRead { request: r, pieces } if *r == request => {
+            TransferKind::DirectRead { request: r, pieces } if *r == request => {
                 *pieces += 1;
                 true
             }
@@ -175,15 +175,15 @@ impl Tiers {
         if e.valid() == 0 {
             let place = Place::Frame { frame, offset: 0 };
             let segment = Some(Segment { place, length });
-            let t = self
-                .transfers
-                .run(context, key, range, Kind::Fetch, segment, |k| *k == Kind::Fetch);
+            let t = self.transfers.run(context, key, range, TransferKind::Fetch, segment, |k| {
+                *k == TransferKind::Fetch
+            });
             self.blocks[id].set_transfer(Some(t));
             return Step::Wait(t);
         }
         let Some(bounce) = self.transfers.take_bounce() else { return Step::NoRoom };
         self.zero_beyond(context, id, bounce);
-        let t = self.transfers.start_on(&mut self.blocks, context, id, Kind::Fetch, range);
+        let t = self.transfers.start_on(&mut self.blocks, context, id, TransferKind::Fetch, range);
         self.transfers[t].bounce = Some(bounce);
         let stats = &mut context.volumes[key.volume()].stats;
         stats.backing_read_bytes += u64::from(length);
@@ -292,7 +292,7 @@ impl Tiers {
         let e = &self.blocks[id];
         let position = e.position().expect("a record to read");
         let target = bounce.or(e.frame()).expect("just ensured");
-        let kind = Kind::FlashRead { position };
+        let kind = TransferKind::FlashRead { position };
         let t = self.transfers.start_on(&mut self.blocks, context, id, kind, (0, 0));
         self.transfers[t].bounce = bounce;
         self.transfers.read_record(&self.blocks, context, (id, t), target);
@@ -335,9 +335,9 @@ impl Tiers {
     /// An access to a block in transfer counts by where the transfer finds the block.
     pub(super) fn found_in_flight(&self, t: TransferIndex) -> Found {
         match self.transfers[t].kind {
-            Kind::FlashRead { .. } | Kind::DestageRead { .. } => Found::Tier2,
-            Kind::Fetch | Kind::FetchLine => Found::Delayed,
-            Kind::Range { .. } | Kind::DirectRead { .. } => Found::Nowhere,
+            TransferKind::FlashRead { .. } | TransferKind::DestageRead { .. } => Found::Tier2,
+            TransferKind::Fetch | TransferKind::FetchLine => Found::Delayed,
+            TransferKind::Range { .. } | TransferKind::DirectRead { .. } => Found::Nowhere,
             _ => Found::Tier1,
         }
     }

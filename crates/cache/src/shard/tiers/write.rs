@@ -19,7 +19,7 @@ use crate::place::{InMemory, Moment};
 use crate::shard::Piece;
 use crate::shard::ShardContext;
 use crate::shard::entry::{EntryId, WANTS_APPEND};
-use crate::shard::transfer::{Kind, Way};
+use crate::shard::transfer::{TransferKind, Way};
 use crate::shard::transfers::backing;
 use crate::slab::TransferIndex;
 
@@ -153,7 +153,7 @@ impl Tiers {
         let range = (start, start + u64::from(piece.length));
         let request = piece.request;
         if op != Op::Write {
-            let kind = Kind::DirectZero { request };
+            let kind = TransferKind::DirectZero { request };
             let t = self.transfers.start_on(&mut self.blocks, context, id, kind, range);
             let stats = &mut context.volumes[key.volume()].stats;
             stats.backing_zero_bytes += u64::from(piece.length);
@@ -164,9 +164,11 @@ impl Tiers {
             return Step::Joined;
         }
         let segment = Segment { place: self.request_place(context, piece), length: piece.length };
-        let kind = Kind::DirectWrite { request, pieces: 1, keep };
+        let kind = TransferKind::DirectWrite { request, pieces: 1, keep };
         let t = self.transfers.run(context, key, range, kind, Some(segment), |k| match k {
-            Kind::DirectWrite { request: r, pieces, keep: k } if *r == request && *k == keep => {
+            TransferKind::DirectWrite { request: r, pieces, keep: k }
+                if *r == request && *k == keep =>
+            {
                 *pieces += 1;
                 true
             }
@@ -234,9 +236,9 @@ impl Tiers {
         let place = self.request_place(context, piece);
         let segment = (!zero).then_some(Segment { place, length: piece.length });
         let before = self.transfers.open_run(Way::Direct);
-        let kind = Kind::Range { request, pieces: 1, zero };
+        let kind = TransferKind::Range { request, pieces: 1, zero };
         let t = self.transfers.run(context, key, range, kind, segment, |k| match k {
-            Kind::Range { request: r, pieces, zero: z } if *r == request && *z == zero => {
+            TransferKind::Range { request: r, pieces, zero: z } if *r == request && *z == zero => {
                 *pieces += 1;
                 true
             }
@@ -339,7 +341,7 @@ impl Tiers {
         let e = &self.blocks[id];
         assert!(dirty & !valid & !lost == 0, "a record would hide dirty granules of an older one");
         let frame = e.frame().expect("a frame to append");
-        let kind = Kind::Append { valid, dirty };
+        let kind = TransferKind::Append { valid, dirty };
         let t = self.transfers.start_on(&mut self.blocks, context, id, kind, (0, 0));
         self.blocks.unlist_dirty(id);
         self.blocks[id].clear(WANTS_APPEND);

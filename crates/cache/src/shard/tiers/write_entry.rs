@@ -12,7 +12,7 @@ use crate::shard::Piece;
 use crate::shard::ShardContext;
 use crate::shard::entry::EntryId;
 use crate::shard::frames::Frame;
-use crate::shard::transfer::Kind;
+use crate::shard::transfer::TransferKind;
 use crate::slab::TransferIndex;
 
 /// A write or zeroing of a block that has an entry: of these granules, touched and covered.
@@ -60,14 +60,15 @@ fn in_the_way(
     let careless = context.mode.sabotage.is(Bug::SlotWrittenUnderSpill)
         && context.config.acknowledge == Acknowledge::Dram
         && !fua;
-    let spilling = |t: TransferIndex| matches!(tiers.transfers[t].kind, Kind::Append { .. });
+    let spilling =
+        |t: TransferIndex| matches!(tiers.transfers[t].kind, TransferKind::Append { .. });
     tiers.blocks[id].transfer().filter(|&t| !(careless && spilling(t)))
 }
 
 /// A write waits for this transfer.
 pub(super) fn count_met(tiers: &Tiers, context: &mut ShardContext<'_>, t: TransferIndex) {
     match tiers.transfers[t].kind {
-        Kind::Fetch | Kind::FetchLine | Kind::FlashRead { .. } => {
+        TransferKind::Fetch | TransferKind::FetchLine | TransferKind::FlashRead { .. } => {
             context.stats.write_met_fetch += 1
         }
         _ => context.stats.write_met_outgoing += 1,
