@@ -64,7 +64,7 @@ pub(crate) use flash_tier::{Forgotten, MoveState};
 pub(crate) use piece::Piece;
 pub(crate) use pieces::Evaluated;
 use recover::ShardRecovery;
-use tiers::Step;
+use tiers::PieceStep;
 pub(crate) use tiers::Tiers;
 pub(crate) use tiers::leave::flush_step;
 use waiting_pieces::WaitingPieces;
@@ -87,7 +87,7 @@ pub(crate) struct ShardContext<'a> {
 impl ShardContext<'_> {
     /// Before data bypasses the log, the log must have noted that it may;
     /// returns what to do if it has not.
-    pub fn wait_for_log_bypass(&mut self, key: BlockKey) -> Option<Step> {
+    pub fn wait_for_log_bypass(&mut self, key: BlockKey) -> Option<PieceStep> {
         let volume = key.volume();
         let log_bypass = &mut self.volumes[volume].log_bypass;
         match (*log_bypass, self.log.as_deref_mut()) {
@@ -96,16 +96,16 @@ impl ShardContext<'_> {
             _ if self.flash.is_closed() && !self.config.write_policy.write_back => None,
             _ if self.flash.is_without(key) => None,
             // The superblock that voids what flash holds says that, too.
-            _ if self.flash.is_closed() && self.flash.awaits_void => Some(Step::Parked),
+            _ if self.flash.is_closed() && self.flash.awaits_void => Some(PieceStep::Parked),
             // The log has failed or was given up, and cannot note anything. Clients continue; if the store is also
             // rolled back afterwards, that is a second fault.
             _ if self.flash.is_closed() => None,
-            (LogBypass::Requested, _) => Some(Step::NoRoom),
+            (LogBypass::Requested, _) => Some(PieceStep::NoRoom),
             (LogBypass::Forbidden, Some(log)) => {
                 *log_bypass = LogBypass::Requested;
                 log.note_bypass(volume);
                 self.stats.log_bypasses += 1;
-                Some(Step::NoRoom)
+                Some(PieceStep::NoRoom)
             }
         }
     }

@@ -6,7 +6,7 @@ use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
 
 use super::Piece;
-use super::tiers::{Step, lines, queues};
+use super::tiers::{PieceStep, lines, queues};
 use super::transfer::TransferKind;
 use super::{Shard, ShardContext};
 use crate::slab::{Fifo, TransferIndex, WaiterIndex};
@@ -79,7 +79,7 @@ impl Shard {
     ) -> bool {
         let mut piece = self.waiting.piece(waiter);
         let step = self.tiers.evaluate(context, &mut piece);
-        let starved = matches!(step, Step::NoRoom);
+        let starved = matches!(step, PieceStep::NoRoom);
         if let Evaluated::Done(result) = self.end_or_wait(context, piece, step, Some(waiter)) {
             context.pieces_done(piece.request, 1, result);
             return true;
@@ -91,22 +91,22 @@ impl Shard {
         &mut self,
         context: &mut ShardContext<'_>,
         piece: Piece,
-        step: Step,
+        step: PieceStep,
         waiter: Option<WaiterIndex>,
     ) -> Evaluated {
-        let applied = matches!(step, Step::Applied(_));
+        let applied = matches!(step, PieceStep::Applied(_));
         let list = match step {
-            Step::Again => unreachable!("an evaluation repeats until its step is not Again"),
-            Step::Done(_) | Step::Joined => {
+            PieceStep::Again => unreachable!("an evaluation repeats until its step is not Again"),
+            PieceStep::Done(_) | PieceStep::Joined => {
                 if let Some(w) = waiter {
                     self.waiting.remove(w);
                 }
                 return match step {
-                    Step::Done(result) => Evaluated::Done(result),
+                    PieceStep::Done(result) => Evaluated::Done(result),
                     _ => Evaluated::Pending,
                 };
             }
-            Step::Wait(t) | Step::Applied(t) => {
+            PieceStep::Wait(t) | PieceStep::Applied(t) => {
                 context.stats.waits_block += u64::from(!applied);
                 let appending = matches!(self.tiers.transfers[t].kind, TransferKind::Append { .. });
                 if let (true, false, Some(log)) = (appending, applied, context.log.as_deref_mut()) {
@@ -115,13 +115,13 @@ impl Shard {
                 }
                 Some(t)
             }
-            Step::Parked => {
+            PieceStep::Parked => {
                 context.stats.waits_void += 1;
                 let w = self.waiting.note(waiter, piece, false);
                 self.waiting.park(w);
                 return Evaluated::Pending;
             }
-            Step::NoRoom => {
+            PieceStep::NoRoom => {
                 if self.tiers.is_stuck(context) && !context.flash.awaits_void {
                     // No transfer is in progress and no block can leave: the piece fails, rather than wait for
                     // ever.

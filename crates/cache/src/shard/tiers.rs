@@ -42,7 +42,7 @@ const DESTAGES_FAILED_MAX: u32 = 3;
 const VICTIMS_MAX: u32 = 8;
 
 /// The result of an evaluation of a piece.
-pub(crate) enum Step {
+pub(crate) enum PieceStep {
     Done(Result<(), IoError>),
     /// Evaluate again when the transfer ends.
     Wait(TransferIndex),
@@ -155,7 +155,7 @@ impl Tiers {
     }
 
     /// The result of an access to one block, or what it waits for.
-    pub fn evaluate(&mut self, context: &mut ShardContext<'_>, piece: &mut Piece) -> Step {
+    pub fn evaluate(&mut self, context: &mut ShardContext<'_>, piece: &mut Piece) -> PieceStep {
         let (op, volume) = {
             let r = &context.front.requests[piece.request];
             (r.op, r.volume)
@@ -164,7 +164,7 @@ impl Tiers {
         let step = match op {
             Op::Read => loop {
                 match self.read(context, key, piece) {
-                    Step::Again => {}
+                    PieceStep::Again => {}
                     step => break step,
                 }
             },

@@ -4,7 +4,7 @@
 use forebay_block::Volume;
 use forebay_effect::{Place, Segment};
 
-use super::{Step, Tiers};
+use super::{PieceStep, Tiers};
 use crate::place::{Moment, OnFlash};
 use crate::shard::ShardContext;
 use crate::shard::entry::{EntryId, FLUSHING, MARKED, WANTS_APPEND};
@@ -115,21 +115,21 @@ pub(super) fn activate(
     context: &mut ShardContext<'_>,
     id: EntryId,
     poison: bool,
-) -> Step {
+) -> PieceStep {
     assert!(tiers.blocks[id].flash_dirty() == 0, "direct write over a dirty record");
     if context.flash.is_closed() {
         // The record cannot be disowned any more: the backing store must not move on.
-        return Step::Done(Err(forebay_effect::IoError::Device));
+        return PieceStep::Done(Err(forebay_effect::IoError::Device));
     }
     if poison && !tiers.transfers.may_be_loose() {
-        return Step::NoRoom;
+        return PieceStep::NoRoom;
     }
     let key = tiers.blocks[id].key();
     let kind = TransferKind::Activate { poison };
     let t = tiers.transfers.start_on(&mut tiers.blocks, context, id, kind, (0, 0));
     let ticket = tiers.transfers.ticket(t);
     context.log.as_deref_mut().expect("a record needs a log").mark_active(key, ticket);
-    Step::Wait(t)
+    PieceStep::Wait(t)
 }
 
 /// The pending step of a block without a transfer: to the log for a flush, out of DRAM, or out of

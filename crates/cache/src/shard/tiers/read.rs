@@ -4,7 +4,7 @@ use forebay_block::Op;
 use forebay_effect::{Effect, IoError, Place, Segment};
 use forebay_flash::BlockKey;
 
-use super::{Step, Tiers, queues};
+use super::{PieceStep, Tiers, queues};
 use crate::load::Source;
 use crate::place::{InMemory, Moment, Relation};
 use crate::shard::Piece;
@@ -49,7 +49,7 @@ impl Tiers {
         context: &mut ShardContext<'_>,
         key: BlockKey,
         piece: &mut Piece,
-    ) -> Step {
+    ) -> PieceStep {
         let (wanted, _) = self.blocks.granules().masks(piece.start, piece.length);
         let Some(id) = self.blocks.find(key) else {
             self.count(context, piece, Found::Nowhere, false);
@@ -64,16 +64,16 @@ impl Tiers {
             if self.comes_in(context, piece, id, frame) {
                 self.used(context, id, frame, piece);
             }
-            return Step::Done(Ok(()));
+            return PieceStep::Done(Ok(()));
         }
         if let Some(t) = e.transfer() {
             let found = self.found_in_flight(t);
             self.count(context, piece, found, false);
-            return Step::Wait(t);
+            return PieceStep::Wait(t);
         }
         if wanted & e.lost() != 0 {
             self.count(context, piece, Found::Tier2, false);
-            return Step::Done(Err(IoError::Corrupt));
+            return PieceStep::Done(Err(IoError::Corrupt));
         }
         let on_flash = e.flash_valid() & wanted & !e.valid() != 0;
         let found = if on_flash { Found::Tier2 } else { Found::Nowhere };
@@ -95,15 +95,15 @@ impl Tiers {
         context: &mut ShardContext<'_>,
         key: BlockKey,
         piece: &mut Piece,
-    ) -> Step {
+    ) -> PieceStep {
         if let Some(t) = self.transfers.waiting_range(key) {
             context.stats.waits_range += 1;
-            return Step::Wait(t);
+            return PieceStep::Wait(t);
         }
         if context.place_for(piece, Moment::ReadMiss).memory == InMemory::Bypass {
             let step = self.read_around(context, key, piece);
             let bypassed =
-                context.config.write_policy.allocate_on_read && matches!(step, Step::Joined);
+                context.config.write_policy.allocate_on_read && matches!(step, PieceStep::Joined);
             context.stats.bypassed_reads += u64::from(bypassed);
             return step;
         }
@@ -112,7 +112,7 @@ impl Tiers {
             // Dirty blocks that cannot leave hold everything: reads bypass the cache.
             return self.read_around(context, key, piece);
         }
-        let Some(id) = self.blocks.insert(key) else { return Step::NoRoom };
+        let Some(id) = self.blocks.insert(key) else { return PieceStep::NoRoom };
         let step = self.fetch(context, id, piece, Moment::ReadMiss);
         self.forget_if_empty(context, id);
         step
@@ -124,9 +124,9 @@ impl Tiers {
         context: &mut ShardContext<'_>,
         key: BlockKey,
         piece: &Piece,
-    ) -> Step {
+    ) -> PieceStep {
         if !self.transfers.may_be_loose() {
-            return Step::NoRoom;
+            return PieceStep::NoRoom;
         }
         let start = self.blocks.granules().start_of(key) + u64::from(piece.start);
         let place = self.request_place(context, piece);
@@ -141,7 +141,7 @@ impl Tiers {
             }
             _ => false,
         });
-        Step::Joined
+        PieceStep::Joined
     }
 
     /// A transfer that brings in the rest of the block from the backing store. Data that only the
@@ -152,12 +152,12 @@ impl Tiers {
         id: EntryId,
         piece: &mut Piece,
         moment: Moment,
-    ) -> Step {
+    ) -> PieceStep {
         if self.blocks[id].flash_valid() & !self.blocks[id].valid() != 0 {
             return self.read_flash(context, id, piece, moment);
         }
         if !self.ensure_frame(context, id, piece, moment) {
-            return Step::NoRoom;
+            return PieceStep::NoRoom;
         }
         let e = &self.blocks[id];
         let (key, frame) = (e.key(), e.frame().expect("just ensured"));
@@ -179,9 +179,9 @@ impl Tiers {
                 *k == TransferKind::Fetch
             });
             self.blocks[id].set_transfer(Some(t));
-            return Step::Wait(t);
+            return PieceStep::Wait(t);
         }
-        let Some(bounce) = self.transfers.take_bounce() else { return Step::NoRoom };
+        let Some(bounce) = self.transfers.take_bounce() else { return PieceStep::NoRoom };
         self.zero_beyond(context, id, bounce);
         let t = self.transfers.start_on(&mut self.blocks, context, id, TransferKind::Fetch, range);
         self.transfers[t].bounce = Some(bounce);
@@ -192,7 +192,7 @@ impl Tiers {
         let effect = Effect::Read { token, device, offset: start, length };
         context.effects.push_slice(effect, &[Segment { place, length }]);
         context.read_begins(Source::Store);
-        Step::Wait(t)
+        PieceStep::Wait(t)
     }
 
     /// Whether a block that a read hits in a frame counts as resident from then on, if it does not
@@ -236,14 +236,19 @@ impl Tiers {
     }
 
     /// A transfer that reads the block's record from flash, only for the pieces that wait for it.
-    fn read_through(&mut self, context: &mut ShardContext<'_>, id: EntryId, piece: &Piece) -> Step {
+    fn read_through(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        piece: &Piece,
+    ) -> PieceStep {
         self.note_use(context, id, piece);
         self.dram.read_through(self.blocks[id].key());
         if self.is_instant(context, piece) && self.is_log_quiet(context) {
             context.stats.read_through += 1;
             context.stats.waits_block += 1;
             self.room = true;
-            return Step::Done(Ok(()));
+            return PieceStep::Done(Ok(()));
         }
         let frame = self.blocks.take_frame(id).expect("a free frame is available");
         self.blocks.passes(id, frame);
@@ -259,9 +264,9 @@ impl Tiers {
         id: EntryId,
         piece: &mut Piece,
         moment: Moment,
-    ) -> Step {
+    ) -> PieceStep {
         if !self.ensure_frame(context, id, piece, moment) {
-            return Step::NoRoom;
+            return PieceStep::NoRoom;
         }
         let e = &self.blocks[id];
         // A record that is evicted while it is read is forgotten when the read has ended.
@@ -275,7 +280,7 @@ impl Tiers {
         let bounce = if e.valid() == 0 {
             None
         } else {
-            let Some(frame) = self.transfers.take_bounce() else { return Step::NoRoom };
+            let Some(frame) = self.transfers.take_bounce() else { return PieceStep::NoRoom };
             Some(frame)
         };
         self.note_use(context, id, piece);
@@ -288,7 +293,7 @@ impl Tiers {
         context: &mut ShardContext<'_>,
         id: EntryId,
         bounce: Option<Frame>,
-    ) -> Step {
+    ) -> PieceStep {
         let e = &self.blocks[id];
         let position = e.position().expect("a record to read");
         let target = bounce.or(e.frame()).expect("just ensured");
@@ -296,7 +301,7 @@ impl Tiers {
         let t = self.transfers.start_on(&mut self.blocks, context, id, kind, (0, 0));
         self.transfers[t].bounce = bounce;
         self.transfers.read_record(&self.blocks, context, (id, t), target);
-        Step::Wait(t)
+        PieceStep::Wait(t)
     }
 
     /// Whether a transfer that a piece starts may end at once, because nothing takes time and
@@ -323,13 +328,18 @@ impl Tiers {
     }
 
     /// The data of a transfer is here, as at the end of one.
-    fn came_at_once(&mut self, context: &mut ShardContext<'_>, id: EntryId, came: u16) -> Step {
+    fn came_at_once(
+        &mut self,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        came: u16,
+    ) -> PieceStep {
         context.stats.waits_block += 1;
         self.blocks.arrived(id, came);
         let key = self.blocks[id].key();
         self.room = true;
         self.flash.transfer_ended(&self.blocks, &self.transfers, context, key);
-        Step::Again
+        PieceStep::Again
     }
 
     /// An access to a block in transfer counts by where the transfer finds the block.

@@ -14,7 +14,7 @@ use forebay_flash::{Append, BlockKey};
 
 use super::read::Found;
 use super::write_entry::{count_met, write_entry};
-use super::{Step, Tiers, leave};
+use super::{PieceStep, Tiers, leave};
 use crate::place::{InMemory, Moment};
 use crate::shard::Piece;
 use crate::shard::ShardContext;
@@ -31,7 +31,7 @@ impl Tiers {
         key: BlockKey,
         piece: &mut Piece,
         op: Op,
-    ) -> Step {
+    ) -> PieceStep {
         if context.flash.is_closed()
             || self.is_jammed(context) && self.blocks.may_bypass_log(context, key)
         {
@@ -48,7 +48,7 @@ impl Tiers {
                 if let Some(step) = self.write_absent(context, key, piece) {
                     return step;
                 }
-                let Some(id) = self.blocks.insert(key) else { return Step::NoRoom };
+                let Some(id) = self.blocks.insert(key) else { return PieceStep::NoRoom };
                 id
             }
         };
@@ -88,7 +88,7 @@ impl Tiers {
         key: BlockKey,
         piece: &mut Piece,
         op: Op,
-    ) -> Step {
+    ) -> PieceStep {
         let bypasses =
             context.front.requests[piece.request].bypass && !context.config.write_policy.write_back;
         context.stats.bypassed_writes += u64::from(bypasses && !piece.counted);
@@ -101,7 +101,7 @@ impl Tiers {
                 if context.place_for(piece, Moment::WriteMiss).memory != InMemory::Keep {
                     return self.range(context, key, piece, op != Op::Write);
                 }
-                let Some(id) = self.blocks.insert(key) else { return Step::NoRoom };
+                let Some(id) = self.blocks.insert(key) else { return PieceStep::NoRoom };
                 id
             }
         };
@@ -109,7 +109,7 @@ impl Tiers {
         let step = match self.blocks[id].transfer() {
             Some(t) => {
                 count_met(self, context, t);
-                Step::Wait(t)
+                PieceStep::Wait(t)
             }
             None => self.direct(context, id, piece, op),
         };
@@ -124,7 +124,7 @@ impl Tiers {
         id: EntryId,
         piece: &mut Piece,
         op: Op,
-    ) -> Step {
+    ) -> PieceStep {
         let key = self.blocks[id].key();
         if let Some(step) = context.wait_for_log_bypass(key) {
             return step;
@@ -134,11 +134,11 @@ impl Tiers {
         }
         let keep = context.place_for(piece, Moment::WriteMiss).memory == InMemory::Keep;
         if !(keep && op == Op::Write || self.transfers.may_be_loose()) {
-            return Step::NoRoom;
+            return PieceStep::NoRoom;
         }
         if keep && op == Op::Write {
             if !self.ensure_frame(context, id, piece, Moment::Write) {
-                return Step::NoRoom;
+                return PieceStep::NoRoom;
             }
             let frame = self.blocks[id].frame().expect("just ensured");
             self.used(context, id, frame, piece);
@@ -161,7 +161,7 @@ impl Tiers {
             let (token, device) = (self.transfers.token(t), backing(key.volume()));
             let (offset, length) = (start, u64::from(piece.length));
             context.effects.push(Effect::WriteZeroes { token, device, offset, length, punch });
-            return Step::Joined;
+            return PieceStep::Joined;
         }
         let segment = Segment { place: self.request_place(context, piece), length: piece.length };
         let kind = TransferKind::DirectWrite { request, pieces: 1, keep };
@@ -175,7 +175,7 @@ impl Tiers {
             _ => false,
         });
         self.blocks[id].set_transfer(Some(t));
-        Step::Joined
+        PieceStep::Joined
     }
 
     /// Trim and write-zeroes. Cached blocks take zeroes as a new version (write-back) or are
@@ -186,7 +186,7 @@ impl Tiers {
         key: BlockKey,
         piece: &mut Piece,
         op: Op,
-    ) -> Step {
+    ) -> PieceStep {
         let careless = context.mode.sabotage.is(Bug::DestageOverDirectWrite);
         let overlooked = |id| careless && self.blocks[id].frame().is_none();
         if self.blocks.find(key).is_some_and(|id| !overlooked(id)) {
@@ -208,11 +208,11 @@ impl Tiers {
         context: &mut ShardContext<'_>,
         key: BlockKey,
         piece: &mut Piece,
-    ) -> Option<Step> {
+    ) -> Option<PieceStep> {
         self.count(context, piece, Found::Nowhere, true);
         let t = self.transfers.waiting_range(key)?;
         context.stats.waits_range += 1;
-        Some(Step::Wait(t))
+        Some(PieceStep::Wait(t))
     }
 
     /// A direct write or zeroing of a block without an entry, joined to its neighbours'. Until it
@@ -223,12 +223,12 @@ impl Tiers {
         key: BlockKey,
         piece: &Piece,
         zero: bool,
-    ) -> Step {
+    ) -> PieceStep {
         if let Some(step) = context.wait_for_log_bypass(key) {
             return step;
         }
         if !self.transfers.may_be_loose() {
-            return Step::NoRoom;
+            return PieceStep::NoRoom;
         }
         let start = self.blocks.granules().start_of(key) + u64::from(piece.start);
         let range = (start, start + u64::from(piece.length));
@@ -248,7 +248,7 @@ impl Tiers {
             self.transfers.hold_range(t);
             context.stats.range_zeroes += u64::from(zero);
         }
-        Step::Joined
+        PieceStep::Joined
     }
 
     // ---- bypassing the log ----
@@ -260,7 +260,7 @@ impl Tiers {
         key: BlockKey,
         piece: &mut Piece,
         op: Op,
-    ) -> Step {
+    ) -> PieceStep {
         let Some(id) = self.blocks.find(key) else {
             if let Some(step) = self.write_absent(context, key, piece) {
                 return step;
@@ -269,7 +269,7 @@ impl Tiers {
             return self.range(context, key, piece, op != Op::Write);
         };
         match self.blocks[id].transfer() {
-            Some(t) => Step::Wait(t),
+            Some(t) => PieceStep::Wait(t),
             None if self.blocks[id].is_bound() => Tiers::await_void(context),
             None => {
                 context.stats.bypassed_log += 1;
@@ -279,20 +279,20 @@ impl Tiers {
     }
 
     /// The write waits until records are void; if they cannot be declared void, it fails.
-    fn await_void(context: &ShardContext<'_>) -> Step {
+    fn await_void(context: &ShardContext<'_>) -> PieceStep {
         match context.flash.awaits_void {
-            true => Step::Parked,
-            false => Step::Done(Err(IoError::Device)),
+            true => PieceStep::Parked,
+            false => PieceStep::Done(Err(IoError::Device)),
         }
     }
 
     /// What must happen before a direct write of the block, if anything.
-    fn before_direct(&mut self, context: &mut ShardContext<'_>, id: EntryId) -> Option<Step> {
+    fn before_direct(&mut self, context: &mut ShardContext<'_>, id: EntryId) -> Option<PieceStep> {
         let e = &self.blocks[id];
         if context.flash.is_without(e.key()) {
             self.flash.forget_record(&mut self.blocks, context, id);
             let dirty = self.blocks[id].dirty() != 0;
-            return dirty.then(|| Step::Wait(leave::destage(self, context, id)));
+            return dirty.then(|| PieceStep::Wait(leave::destage(self, context, id)));
         }
         if context.flash.is_closed() && self.blocks[id].is_bound() {
             return Some(Tiers::await_void(context));

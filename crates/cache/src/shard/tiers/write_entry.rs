@@ -5,7 +5,7 @@ use forebay_block::{Flags, Op};
 use forebay_effect::{Effect, IoError, Place};
 use forebay_flash::sabotage::Bug;
 
-use super::{Step, Tiers};
+use super::{PieceStep, Tiers};
 use crate::place::{InMemory, Moment, OnFlash};
 use crate::policy::{Acknowledge, Partial};
 use crate::shard::Piece;
@@ -23,12 +23,12 @@ pub(super) fn write_entry(
     piece: &mut Piece,
     op: Op,
     (touched, covered): (u16, u16),
-) -> Step {
+) -> PieceStep {
     tiers.count_write(context, piece, id);
     let fua = context.front.requests[piece.request].flags.contains(Flags::FUA);
     if let Some(t) = in_the_way(tiers, context, id, fua) {
         count_met(tiers, context, t);
-        return Step::Wait(t);
+        return PieceStep::Wait(t);
     }
     if let Some(step) = take_in_rest(tiers, context, id, piece, (touched, covered)) {
         return step;
@@ -36,7 +36,7 @@ pub(super) fn write_entry(
     let at = context.place(Moment::Write);
     let transit = at.memory == InMemory::Transit;
     if !tiers.ensure_frame(context, id, piece, Moment::Write) {
-        return Step::NoRoom;
+        return PieceStep::NoRoom;
     }
     let frame = tiers.blocks[id].frame().expect("just ensured");
     fill_frame(tiers, context, (id, frame), piece, op, covered);
@@ -46,7 +46,7 @@ pub(super) fn write_entry(
     }
     match fua || (context.flash.exists() && at.flash == OnFlash::Now) {
         true => persist_write(tiers, context, id, transit),
-        false => Step::Done(Ok(())),
+        false => PieceStep::Done(Ok(())),
     }
 }
 
@@ -83,12 +83,12 @@ fn take_in_rest(
     id: EntryId,
     piece: &mut Piece,
     (touched, covered): (u16, u16),
-) -> Option<Step> {
+) -> Option<PieceStep> {
     let e = &tiers.blocks[id];
     let lost = e.lost();
     if touched & !covered & lost != 0 {
         // The rest of the granule cannot be had.
-        return Some(Step::Done(Err(IoError::Corrupt)));
+        return Some(PieceStep::Done(Err(IoError::Corrupt)));
     }
     let missing = !e.valid() & !covered & !lost;
     let hides = context.mode.sabotage.is(Bug::PartialHidesOlder);
@@ -137,7 +137,7 @@ fn persist_write(
     context: &mut ShardContext<'_>,
     id: EntryId,
     transit: bool,
-) -> Step {
+) -> PieceStep {
     let under_way = tiers.persist(context, id, true);
     if transit {
         match under_way {
@@ -155,7 +155,7 @@ fn persist_write(
         tiers.give_frame_away(context, id);
     }
     if transit && context.mode.sabotage.is(Bug::TransitAnsweredEarly) {
-        return Step::Done(Ok(()));
+        return PieceStep::Done(Ok(()));
     }
-    under_way.map_or(Step::Done(Err(IoError::Device)), Step::Applied)
+    under_way.map_or(PieceStep::Done(Err(IoError::Device)), PieceStep::Applied)
 }
