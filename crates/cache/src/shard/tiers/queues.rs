@@ -8,7 +8,7 @@ use forebay_effect::{Place, Segment};
 use forebay_flash::BlockKey;
 
 use super::Tiers;
-use super::read::Found;
+use super::read::HitPlace;
 use crate::shard::Piece;
 use crate::shard::ShardContext;
 use crate::shard::entry::{DOUBTFUL, EntryId, WANTS_APPEND};
@@ -32,12 +32,12 @@ pub(super) fn note_access(
     tiers: &mut Tiers,
     context: &ShardContext<'_>,
     piece: &Piece,
-    found: Found,
+    found: HitPlace,
 ) {
     let Some(queues) = &mut tiers.flash.queues else { return };
     let request = &context.front.requests[piece.request];
     let reaches = match request.op {
-        Op::Read => !matches!(found, Found::Tier1),
+        Op::Read => !matches!(found, HitPlace::Tier1),
         Op::Write => true,
         Op::Trim | Op::WriteZeroes | Op::Flush => false,
     };

@@ -17,7 +17,7 @@ use crate::slab::TransferIndex;
 
 /// Where an access hit its block, for the counters.
 #[derive(Clone, Copy)]
-pub(super) enum Found {
+pub(super) enum HitPlace {
     Tier1,
     Tier2,
     /// Nowhere yet: another access is fetching it.
@@ -52,7 +52,7 @@ impl Tiers {
     ) -> PieceStep {
         let (wanted, _) = self.blocks.granules().masks(piece.start, piece.length);
         let Some(id) = self.blocks.find(key) else {
-            self.count(context, piece, Found::Nowhere, false);
+            self.count(context, piece, HitPlace::Nowhere, false);
             return self.read_absent(context, key, piece);
         };
         let e = &self.blocks[id];
@@ -60,7 +60,7 @@ impl Tiers {
             let from = Place::Frame { frame, offset: piece.start };
             let to = self.request_place(context, piece);
             context.effects.push(Effect::Copy { from, to, length: piece.length });
-            self.count(context, piece, Found::Tier1, false);
+            self.count(context, piece, HitPlace::Tier1, false);
             if self.comes_in(context, piece, id, frame) {
                 self.used(context, id, frame, piece);
             }
@@ -72,11 +72,11 @@ impl Tiers {
             return PieceStep::Wait(t);
         }
         if wanted & e.lost() != 0 {
-            self.count(context, piece, Found::Tier2, false);
+            self.count(context, piece, HitPlace::Tier2, false);
             return PieceStep::Done(Err(IoError::Corrupt));
         }
         let on_flash = e.flash_valid() & wanted & !e.valid() != 0;
-        let found = if on_flash { Found::Tier2 } else { Found::Nowhere };
+        let found = if on_flash { HitPlace::Tier2 } else { HitPlace::Nowhere };
         let late =
             on_flash && !piece.counted && self.flash.is_held_after_eviction(&self.blocks, id);
         context.stats.flash_rescued += u64::from(late);
@@ -343,12 +343,12 @@ impl Tiers {
     }
 
     /// An access to a block in transfer counts by where the transfer finds the block.
-    pub(super) fn found_in_flight(&self, t: TransferIndex) -> Found {
+    pub(super) fn found_in_flight(&self, t: TransferIndex) -> HitPlace {
         match self.transfers[t].kind {
-            TransferKind::FlashRead { .. } | TransferKind::DestageRead { .. } => Found::Tier2,
-            TransferKind::Fetch | TransferKind::FetchLine => Found::Delayed,
-            TransferKind::Range { .. } | TransferKind::DirectRead { .. } => Found::Nowhere,
-            _ => Found::Tier1,
+            TransferKind::FlashRead { .. } | TransferKind::DestageRead { .. } => HitPlace::Tier2,
+            TransferKind::Fetch | TransferKind::FetchLine => HitPlace::Delayed,
+            TransferKind::Range { .. } | TransferKind::DirectRead { .. } => HitPlace::Nowhere,
+            _ => HitPlace::Tier1,
         }
     }
 
@@ -357,7 +357,7 @@ impl Tiers {
         &mut self,
         context: &mut ShardContext<'_>,
         piece: &mut Piece,
-        found: Found,
+        found: HitPlace,
         write: bool,
     ) {
         if core::mem::replace(&mut piece.counted, true) {
@@ -368,10 +368,10 @@ impl Tiers {
         let stats = &mut context.volumes[volume].stats;
         let hits = if write { &mut stats.write_hits } else { &mut stats.read_hits };
         match found {
-            Found::Tier1 => hits.tier1 += 1,
-            Found::Tier2 => hits.tier2 += 1,
-            Found::Delayed => hits.delayed += 1,
-            Found::Nowhere => hits.miss += 1,
+            HitPlace::Tier1 => hits.tier1 += 1,
+            HitPlace::Tier2 => hits.tier2 += 1,
+            HitPlace::Delayed => hits.delayed += 1,
+            HitPlace::Nowhere => hits.miss += 1,
         }
     }
 }

@@ -12,7 +12,7 @@ use forebay_effect::{Effect, IoError, Segment};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{Append, BlockKey};
 
-use super::read::Found;
+use super::read::HitPlace;
 use super::write_entry::{count_met, write_entry};
 use super::{PieceStep, Tiers, leave};
 use crate::place::{InMemory, Moment};
@@ -72,11 +72,11 @@ impl Tiers {
             context.config.relation.has_queues() && e.position().is_none() && e.dirty() == 0;
         let found = match e.transfer() {
             // It is dropped, wherever it is.
-            _ if !context.config.write_policy.allocate_on_write || pulled => Found::Nowhere,
+            _ if !context.config.write_policy.allocate_on_write || pulled => HitPlace::Nowhere,
             Some(t) => self.found_in_flight(t),
-            None if e.frame().is_some() => Found::Tier1,
-            None if e.flash_valid() != 0 => Found::Tier2,
-            None => Found::Nowhere,
+            None if e.frame().is_some() => HitPlace::Tier1,
+            None if e.flash_valid() != 0 => HitPlace::Tier2,
+            None => HitPlace::Nowhere,
         };
         self.count(context, piece, found, true);
     }
@@ -209,7 +209,7 @@ impl Tiers {
         key: BlockKey,
         piece: &mut Piece,
     ) -> Option<PieceStep> {
-        self.count(context, piece, Found::Nowhere, true);
+        self.count(context, piece, HitPlace::Nowhere, true);
         let t = self.transfers.waiting_range(key)?;
         context.stats.waits_range += 1;
         Some(PieceStep::Wait(t))
