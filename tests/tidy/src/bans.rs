@@ -54,8 +54,7 @@ const BANNED_NAMES: [(&str, &str); 16] = [
 
 /// Reports what a source file of a pure crate must not name; other files pass.
 pub fn check(path: &Path, text: &str) -> Vec<Violation> {
-    let is_test_file = path.file_stem().is_some_and(|stem| stem == "tests" || stem == "test");
-    if is_test_file || !PURE.iter().any(|directory| path.starts_with(directory)) {
+    if is_test_file(path) || !PURE.iter().any(|directory| path.starts_with(directory)) {
         return Vec::new();
     }
     match text.parse::<TokenStream>() {
@@ -66,6 +65,11 @@ pub fn check(path: &Path, text: &str) -> Vec<Violation> {
         }
         Err(error) => vec![Violation::new(path, 0, format!("cannot be read as Rust: {error}"))],
     }
+}
+
+/// Whether a source file has only tests.
+pub(crate) fn is_test_file(path: &Path) -> bool {
+    path.file_stem().is_some_and(|stem| stem == "tests" || stem == "test")
 }
 
 fn judge(path: &Path, name: &str, line: usize) -> Option<Violation> {
@@ -113,7 +117,8 @@ fn collect(tokens: TokenStream, prefix: &str, names: &mut Vec<(String, usize)>) 
     path.end();
 }
 
-fn ends_item(token: &TokenTree) -> bool {
+/// Whether an item ends with this token of it.
+pub(crate) fn ends_item(token: &TokenTree) -> bool {
     match token {
         TokenTree::Punct(punct) => punct.as_char() == ';',
         TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
@@ -121,7 +126,8 @@ fn ends_item(token: &TokenTree) -> bool {
     }
 }
 
-fn is_test_attribute(group: &Group) -> bool {
+/// Whether these are the brackets of `#[cfg(test)]`.
+pub(crate) fn is_test_attribute(group: &Group) -> bool {
     let text = || group.stream().to_string().replace(' ', "");
     group.delimiter() == Delimiter::Bracket && text() == "cfg(test)"
 }

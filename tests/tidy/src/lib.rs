@@ -11,6 +11,7 @@ pub mod items;
 pub mod licences;
 pub mod links;
 pub mod names;
+pub mod namesakes;
 pub mod programs;
 pub mod promises;
 pub mod text;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use forebay_tidy::{
-    Violation, arrows, bans, comments, items, licences, links, names, programs, promises, text,
-    tree, walls,
+    Violation, arrows, bans, comments, items, licences, links, names, namesakes, programs,
+    promises, text, tree, walls,
 };
 
 /// Files of the repository with their texts; bytes that are no UTF-8 are replaced.
@@ -40,6 +40,11 @@ fn the_heart_has_short_files_and_types_in_few_of_them() {
     let heart = texts(walls::applies);
     none(walls::check(&heart));
     none(walls::check_records(&heart));
+}
+
+#[test]
+fn a_type_of_the_heart_has_a_name_of_its_own() {
+    none(namesakes::check(&texts(namesakes::applies)));
 }
 
 #[test]
