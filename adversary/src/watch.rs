@@ -26,8 +26,8 @@ use forebay_block::Volume;
 use forebay_device::Verb;
 use forebay_device::memory::{Happening, PendingIo};
 use forebay_effect::Device;
-use forebay_flash::format::batch::{BatchHeader, Entry, Kind, MOVED};
-use forebay_flash::format::directory::{Contents, DirectoryHeader};
+use forebay_flash::format::batch::{BatchEntry, BatchHeader, EntryKind, MOVED};
+use forebay_flash::format::directory::{DirectoryHeader, RegionContents};
 use forebay_flash::format::region::RegionHeader;
 use forebay_flash::format::superblock::Superblock;
 use forebay_flash::{
@@ -55,7 +55,7 @@ struct Batch {
     /// Payloads in cells that have not been submitted yet.
     cells_missing: u32,
     region: RegionSequence,
-    entries: Vec<Entry>,
+    entries: Vec<BatchEntry>,
 }
 
 /// See the module.
@@ -81,7 +81,7 @@ pub struct Watch {
     zeroings: Vec<(Volume, u64, bool)>,
     backing_syncs: Vec<(u64, Vec<u64>)>,
     /// Pages of cells that the payload of an entry goes to, with its batch.
-    expected: HashMap<u64, (BatchSequence, Entry)>,
+    expected: HashMap<u64, (BatchSequence, BatchEntry)>,
     /// The batches that hold a version of a sector of a volume.
     versions: HashMap<(Volume, u64, WriteId), SmallVec<[BatchSequence; 2]>>,
     /// Versions before this one were there when the life began.
@@ -267,7 +267,7 @@ impl Watch {
         let region = header.region_sequence;
         let mut batch =
             Batch { parts: vec![write], cells_missing: 0, region, entries: entries.clone() };
-        for entry in entries.iter().filter(|e| e.kind == Kind::Data) {
+        for entry in entries.iter().filter(|e| e.kind == EntryKind::Data) {
             if !self.geometry.has_slots() {
                 let from = (at + usize::from(entry.offset)) * page_size;
                 self.note_versions(header.sequence, entry, data.get(from..).unwrap_or_default());
@@ -282,7 +282,7 @@ impl Watch {
     }
 
     fn directory_submitted(&mut self, page: u32, data: &[u8], write: Part, uuid: &[u8; 16]) {
-        let mut contents = Contents::default();
+        let mut contents = RegionContents::default();
         let decoded = DirectoryHeader::decode(data, uuid, page, &self.geometry, &mut contents);
         let Ok(d) = decoded else { return };
         let region = d.region_sequence.region(self.geometry.regions);
@@ -324,7 +324,7 @@ impl Watch {
     }
 
     /// Which versions of which sectors a payload holds.
-    fn note_versions(&mut self, sequence: BatchSequence, entry: &Entry, payload: &[u8]) {
+    fn note_versions(&mut self, sequence: BatchSequence, entry: &BatchEntry, payload: &[u8]) {
         let granule = self.geometry.granule_bytes() as usize;
         let block_sectors = self.block_sectors();
         let granules = (0..16).filter(|g| entry.valid >> g & 1 == 1);
