@@ -10,7 +10,7 @@ use forebay_flash::{BatchSequence, Layout, MoveRoom};
 use super::apart::{is_whole, note_taken, part_late};
 use super::reclaim::room_for_moves;
 use super::reclaim::{Left, Reclaimed};
-use super::{Cleaner, FAILURES_MAX, Phase, Work, Writing};
+use super::{Cleaner, Phase, Work, Writing};
 use crate::destage::Destages;
 use crate::shard::{JobState, Target};
 use crate::stamp::Stamps;
@@ -53,17 +53,13 @@ impl Cleaner {
     /// Called after several consecutive failures, when a request waits for room on flash. The log
     /// is given up if an unreadable dirty record permanently pins its region, or if a stop has to end.
     pub fn consider_giving_up(&mut self, world: &World) -> Turn {
-        let (failures, unreadable) = (self.failures, self.unreadable);
-        if world.flash.is_lost() {
-            return Turn::Nothing;
-        }
-        if failures.max(unreadable) < FAILURES_MAX || !world.somebody_waits_in_vain() {
+        if world.flash.is_lost() || !world.somebody_waits_in_vain() {
             return Turn::Nothing;
         }
         // What can still be destaged first.
-        let pinned = unreadable >= FAILURES_MAX && !self.is_destaging();
-        if pinned || (failures >= FAILURES_MAX && world.is_stopping()) {
-            self.retry_at = None;
+        let pinned = self.retries.reads_in_vain() && !self.is_destaging();
+        if pinned || self.retries.fails() && world.is_stopping() {
+            self.retries.retry_now();
             return Turn::GiveUp;
         }
         Turn::Nothing
@@ -89,7 +85,7 @@ impl Cleaner {
             return true;
         }
         self.forget();
-        self.retry_at = None;
+        self.retries.retry_now();
         let apart = !self.apart.is_empty();
         let Some(active) = &self.active else { return !apart };
         match active.phase {
@@ -138,7 +134,7 @@ impl Cleaner {
         // A destage of everything, or a stop, leaves no volume out. It waits for writes that end apart.
         let may = self.apart.let_begin(is_whole(s)) && may && !s.world.holds.cleanings;
 
-        let room = self.moves_next().map_or(MoveRoom::Never, |r| room_for_moves(s.world, r));
+        let room = self.queue.moves_next().map_or(MoveRoom::Never, |r| room_for_moves(s.world, r));
         if !may || self.begin(s.world.volumes.sync_failures, wanted, room).is_none() {
             return false;
         }
@@ -393,9 +389,9 @@ impl Cleaner {
             || s.world.shards.iter().any(|shard| shard.tiers.blocks.region_is_dirty(region));
         let leaves_out = active.whole && !active.skipped.is_empty();
         if owes && active.work.destages() {
-            self.note_unread(region);
+            self.account.note_unread(region);
             if leaves_out {
-                s.destages.fail(self.error);
+                s.destages.fail(self.retries.error());
             }
         }
         owes
@@ -406,7 +402,7 @@ impl Cleaner {
     /// cleaning includes them.
     fn postpone(&mut self, s: &mut Surroundings<'_>) -> Turn {
         if let Some(active) = self.active.take() {
-            self.queue.push_front(active.work);
+            self.queue.put_back(active.work);
         }
         self.apart.wait_for_end();
         s.stores.note_reclaimed(false);
@@ -416,11 +412,11 @@ impl Cleaner {
     /// The current region is not clean, or need not be freed.
     fn leave_region(&mut self, s: &mut Surroundings<'_>, result: Outcome, tentative: bool) -> Turn {
         s.world.stats.destage_retries += u64::from(result.is_err());
-        let done = self.end(result, s.world.now, tentative);
+        let (done, given_up) = self.end(result, s.world.now, tentative);
         if let Err(error) = result {
             match done {
                 Work::Reclaim(_) => s.stores.note_reclaimed(false),
-                Work::Destage(region) if self.is_given_up(region) => s.destages.fail(error),
+                Work::Destage(_) if given_up => s.destages.fail(error),
                 Work::Destage(_) | Work::Late(_) | Work::Evict => {}
             }
         }

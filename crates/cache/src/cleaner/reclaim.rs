@@ -5,7 +5,7 @@
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::{Geometry, Layout, LogStats, MoveRoom};
 
-use super::{Cleaner, FAILURES_MAX, Phase, Surroundings, Work};
+use super::{Cleaner, Phase, Surroundings, Work};
 use crate::shard::owed::{self, Owed};
 use crate::shard::{CarryState, MoveState, Shard};
 use crate::volume_set::VolumeSet;
@@ -197,7 +197,7 @@ impl Cleaner {
         match written {
             Err(error) => Reclaimed::Failed(error),
             Ok(()) if untried && !late.is_empty() => Reclaimed::Postponed,
-            Ok(()) if untried => Reclaimed::Failed(self.error),
+            Ok(()) if untried => Reclaimed::Failed(self.retries.error()),
             Ok(()) => Reclaimed::Failed(IoError::Corrupt),
         }
     }
@@ -240,7 +240,7 @@ impl Cleaner {
                 None => return false,
             }
         }
-        let hopeless = self.unreadable + 1 >= FAILURES_MAX && world.somebody_waits_in_vain();
+        let hopeless = self.retries.reads_in_vain_next() && world.somebody_waits_in_vain();
         let few = sum.lost == 0 || hopeless && sum.lost <= LOST_MAX;
         few && log.may_carry(sum.pages)
     }
