@@ -10,10 +10,39 @@
 //!
 //! A cleaning does not wait for the writes that it has begun to late stores: they end apart
 //! (`apart.rs`).
+//!
+//! # Endings
+//!
+//! What happens next depends on what the cleaning was for, and on how it has ended:
+//!
+//! | ending | to reclaim a region | to destage a region | for late stores | of evicted blocks |
+//! | --- | --- | --- | --- | --- |
+//! | `Done` | over | over | over | over |
+//! | `Failed` | first, after a turn of other work; pause; `Stores` | last; pause | over | last; pause |
+//! | `Failed`, the third time | likewise | over; pause; `Destages` | over | likewise |
+//! | `StillFailing` | | over | | |
+//! | `Dropped` | over | over | over | over |
+//! | `Unreadable` | last; pause, unless regions wait for a destage; `Stores` | | | |
+//! | `Postponed` | first, after all writes that end apart; `Stores` | | | |
+//! | `Parked` | first, when a request waits for room or mappings can move | | | |
+//!
+//! - *first*, *last*: its new place in the queue. A region that was queued again meanwhile keeps
+//!   its place. *over*: it is not queued.
+//! - *pause*: no cleaning begins before a time that grows with the failures in a row; only mappings
+//!   move. `Failed` (but not for late stores) counts as a failure in a row, and so does
+//!   `Unreadable`, in a count of its own. `Done` resets the count of failures, unless the cleaning
+//!   began during the pause. A reclaimed region resets the count of unreadable attempts.
+//! - *the third time*: of this region in one destage of everything.
+//! - `Stores`, `Destages`: who learns of it. Nobody does in two cases: when the log has failed,
+//!   because all learn of this anyway; and when a record turns out to be unreadable while it is
+//!   carried on, because `Stores` has counted the region as reclaimed when that began.
+//!
+//! Late stores, and those that still fail, get new work from `Stores` from time to time.
 
 mod account;
 mod apart;
 mod cleaning;
+mod ending;
 mod next;
 mod oldest;
 mod phase;
@@ -30,8 +59,9 @@ use crate::volume_set::VolumeSet;
 use crate::world::sooner;
 use account::Account;
 use apart::LateWrites;
+use ending::{Ending, Told};
 use forebay_block::Nanos;
-use forebay_effect::{IoError, Outcome};
+use forebay_effect::IoError;
 use forebay_flash::MoveRoom;
 use phase::{Cleaning, Phase, Writing};
 use queue::Queue;
@@ -85,57 +115,79 @@ impl Cleaner {
         Some(work)
     }
 
-    /// The current cleaning ended: returns its work. A failed one is retried after a pause, or when all
-    /// others have had their turn. It is not retried if it was `tentative`: nothing has asked for
-    /// it.
-    fn end(&mut self, result: Outcome, now: Nanos, tentative: bool) -> (Work, bool) {
+    /// The current cleaning has ended; the table of the module says what happens next. Returns who
+    /// has to learn of it.
+    fn end(&mut self, ending: Ending, now: Nanos) -> Told {
         let Cleaning { work, paused, .. } = self.active.take().expect("a cleaning is in progress");
-        let mut given_up = false;
-        match result {
-            Ok(()) => {
+        match ending {
+            Ending::Done => {
+                // During a pause, mappings moved: that tells of no store.
                 if !paused {
                     self.retries.note_written();
                 }
                 if work.reclaims() {
                     self.retries.note_reclaimed();
                 }
-                return (work, false);
+                Told::Nobody
             }
-            // What can be read elsewhere comes before what cannot be read here.
-            Err(IoError::Corrupt) => {
+            Ending::Failed(error) => self.end_failed(work, error, now),
+            Ending::StillFailing(error) => {
+                debug_assert!(work.destages(), "{work:?}: {ending:?}");
+                self.retries.note_error(error);
+                Told::Nobody
+            }
+            Ending::Dropped => Told::Nobody,
+            Ending::Unreadable => {
+                debug_assert!(work.reclaims(), "{work:?}: {ending:?}");
                 self.retries.note_unreadable();
                 self.queue.push_again(work);
-                if self.queue.len() > 1 && self.is_destaging() {
-                    return (work, false);
+                // What can be read elsewhere comes before what cannot be read here.
+                if !self.is_destaging() {
+                    self.retries.pause(now);
                 }
+                Told::Stores
             }
-            // Late stores are tried again from time to time anyway.
-            Err(error) if work.is_late() || tentative && work.destages() => {
-                self.retries.note_error(error);
-                return (work, false);
+            Ending::Postponed => {
+                debug_assert!(work.reclaims(), "{work:?}: {ending:?}");
+                self.queue.put_back(work);
+                self.apart.wait_for_end();
+                Told::Stores
             }
-            Err(error) => {
-                self.retries.note_failed(error);
-                match work {
-                    Work::Reclaim(_) => self.queue.put_back_yielding(work),
-                    Work::Destage(region) => {
-                        given_up = self.account.note_failed(region);
-                        if !given_up {
-                            self.queue.push_again(work);
-                        }
-                    }
-                    Work::Evict | Work::Late(_) => self.queue.push_again(work),
-                }
+            Ending::Parked => {
+                debug_assert!(work.reclaims(), "{work:?}: {ending:?}");
+                self.queue.park(work);
+                Told::Nobody
             }
         }
-        self.retries.pause(now);
-        (work, given_up)
     }
 
-    /// The current region is not reclaimed until a request waits for room.
-    fn park(&mut self) {
-        let parked = self.active.take().expect("a region is being cleaned");
-        self.queue.park(parked.work);
+    /// A cleaning has failed.
+    fn end_failed(&mut self, work: Work, error: IoError, now: Nanos) -> Told {
+        let told = match work {
+            // Late stores are tried again from time to time anyway.
+            Work::Late(_) => {
+                self.retries.note_error(error);
+                return Told::Nobody;
+            }
+            Work::Reclaim(_) => {
+                self.queue.put_back_yielding(work);
+                Told::Stores
+            }
+            Work::Destage(region) => match self.account.note_failed(region) {
+                true => Told::Destage(error),
+                false => {
+                    self.queue.push_again(work);
+                    Told::Nobody
+                }
+            },
+            Work::Evict => {
+                self.queue.push_again(work);
+                Told::Nobody
+            }
+        };
+        self.retries.note_failed(error);
+        self.retries.pause(now);
+        told
     }
 
     /// Drops the queued destages.
@@ -289,8 +341,99 @@ mod tests {
             cleaner.retries.note_failed(IoError::Device);
         }
         cleaner.begin(0, true, MoveRoom::Now);
-        cleaner.end(Ok(()), Nanos(1), false);
+        cleaner.end(Ending::Done, Nanos(1));
         assert!(cleaner.fails() && cleaner.retries.is_paused(), "moves tell of no store");
+    }
+
+    /// A cleaner that cleans `work`; others wait.
+    fn cleaning(work: Work, others: &[Work]) -> Cleaner {
+        let mut cleaner = Cleaner::new(4, false);
+        cleaner.push(work);
+        assert_eq!(cleaner.begin(0, true, MoveRoom::Never), Some(work));
+        others.iter().for_each(|&other| cleaner.push(other));
+        cleaner
+    }
+
+    #[test]
+    fn each_kind_of_work_and_each_ending_has_the_consequences_of_the_table() {
+        use Work::{Destage, Evict, Late, Reclaim};
+        for error in [IoError::Device, IoError::Corrupt] {
+            let failed = Ending::Failed(error);
+            let (again, evict) =
+                ([Reclaim(2), Destage(3), Destage(1)], [Reclaim(2), Destage(3), Evict]);
+            let first = [Reclaim(1), Reclaim(2), Destage(3)];
+            let last = [Reclaim(2), Destage(3), Reclaim(1)];
+            let over = [Reclaim(2), Destage(3)];
+            for (ending, work, queue, next, paused, told) in [
+                (failed, Reclaim(1), &first[..], Destage(3), true, Told::Stores),
+                (failed, Destage(1), &again, Reclaim(2), true, Told::Nobody),
+                (failed, Late(1), &over, Reclaim(2), false, Told::Nobody),
+                (failed, Evict, &evict, Reclaim(2), true, Told::Nobody),
+                (Ending::StillFailing(error), Destage(1), &over, Reclaim(2), false, Told::Nobody),
+                (Ending::Unreadable, Reclaim(1), &last, Reclaim(2), false, Told::Stores),
+                (Ending::Postponed, Reclaim(1), &first, Reclaim(1), false, Told::Stores),
+                (Ending::Parked, Reclaim(1), &first, Destage(3), false, Told::Nobody),
+            ] {
+                let case = format!("{work:?}: {ending:?}");
+                let mut cleaner = cleaning(work, &[Destage(3), Reclaim(2)]);
+                assert_eq!(cleaner.end(ending, Nanos(1)), told, "{case}");
+                assert_eq!(cleaner.queue.iter().collect::<Vec<_>>(), queue, "{case}");
+                assert_eq!(cleaner.timeout().is_some(), paused, "{case}");
+                let shows = matches!(ending, Ending::Failed(_) | Ending::StillFailing(_));
+                assert!(!shows || cleaner.error() == error, "{case}");
+                cleaner.retry_now();
+                assert_eq!(cleaner.begin(0, false, MoveRoom::Never), Some(next), "{case}");
+            }
+            for ending in [Ending::Done, Ending::Dropped] {
+                for work in [Reclaim(1), Destage(1), Late(1), Evict] {
+                    let mut cleaner = cleaning(work, &over);
+                    assert_eq!(cleaner.end(ending, Nanos(1)), Told::Nobody);
+                    assert_eq!(cleaner.queue.iter().collect::<Vec<_>>(), over, "{work:?}");
+                    assert_eq!(cleaner.timeout(), None);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_destage_gives_up_a_region_that_has_failed_three_times_and_learns_of_it() {
+        let mut cleaner = Cleaner::new(4, false);
+        cleaner.push(Work::Destage(1));
+        for n in 1..=FAILURES_MAX {
+            assert!(!cleaner.fails());
+            assert_eq!(cleaner.begin(0, false, MoveRoom::Never), Some(Work::Destage(1)));
+            let told = cleaner.end(Ending::Failed(IoError::NoSpace), Nanos(1));
+            let given_up = n == FAILURES_MAX;
+            assert_eq!(told == Told::Destage(IoError::NoSpace), given_up);
+            assert_eq!(cleaner.is_wanted_clean(1), !given_up);
+            cleaner.retry_now();
+        }
+        assert!(cleaner.fails());
+        cleaner.forgive();
+        cleaner.push(Work::Destage(1));
+        cleaner.begin(0, false, MoveRoom::Never);
+        assert_eq!(cleaner.end(Ending::Failed(IoError::NoSpace), Nanos(1)), Told::Nobody);
+    }
+
+    #[test]
+    fn failures_and_unreadable_attempts_are_counted_apart_until_one_succeeds() {
+        let attempt = |cleaner: &mut Cleaner, ending| {
+            cleaner.retry_now();
+            cleaner.begin(0, true, MoveRoom::Never).expect("the region waits");
+            cleaner.end(ending, Nanos(1));
+        };
+        let mut cleaner = Cleaner::new(4, false);
+        cleaner.push(Work::Reclaim(1));
+        for _ in 0..FAILURES_MAX {
+            assert!(!cleaner.fails() && !cleaner.retries.reads_in_vain());
+            // A store's error is no record that cannot be read, whatever it is.
+            attempt(&mut cleaner, Ending::Failed(IoError::Corrupt));
+            attempt(&mut cleaner, Ending::Unreadable);
+            assert!(cleaner.retries.is_paused(), "there is no destage to continue with");
+        }
+        assert!(cleaner.fails() && cleaner.retries.reads_in_vain());
+        attempt(&mut cleaner, Ending::Done);
+        assert!(!cleaner.fails() && !cleaner.retries.reads_in_vain());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use forebay_flash::{BatchSequence, Layout, MoveRoom};
 use super::apart::{is_whole, note_taken, part_late};
 use super::reclaim::room_for_moves;
 use super::reclaim::{Left, Reclaimed};
-use super::{Cleaner, Phase, Work, Writing};
+use super::{Cleaner, Ending, Phase, Told, Work, Writing};
 use crate::destage::Destages;
 use crate::shard::{JobState, Target};
 use crate::stamp::Stamps;
@@ -45,7 +45,8 @@ impl Cleaner {
 
     /// The chosen records will not be durable, or no stamp will cover them.
     fn abandon(&mut self, world: &mut World, error: IoError) -> Turn {
-        self.end(Err(error), world.now, false);
+        // (All learn of the failure of the log anyway.)
+        self.end(Ending::Failed(error), world.now);
         abandon_chosen(world);
         self.consider_giving_up(world)
     }
@@ -90,10 +91,10 @@ impl Cleaner {
         let Some(active) = &self.active else { return !apart };
         match active.phase {
             Phase::Choosing | Phase::Logging { .. } | Phase::Stamping { .. } => {
-                self.active = None;
+                self.end(Ending::Dropped, world.now);
                 abandon_chosen(world);
             }
-            Phase::Releasing { .. } => self.active = None,
+            Phase::Releasing { .. } => _ = self.end(Ending::Dropped, world.now),
             Phase::Writing(_) => {
                 world.shards.iter_mut().for_each(|shard| shard.destager.cut());
                 return false;
@@ -314,7 +315,7 @@ impl Cleaner {
         let failed = s.stamps.take_failed(wanted);
         if !failed.is_empty() {
             s.stores.note_cleaned(s.world, VolumeSet::EMPTY, failed, IoError::Device);
-            return self.leave_region(s, Err(IoError::Device), false);
+            return self.conclude(s, Ending::Failed(IoError::Device));
         }
         // A cleaning whose stores need no stamp does not wait for the stamps of others.
         let settling = s.stamps.settling() & !s.world.volumes.failing;
@@ -344,7 +345,7 @@ impl Cleaner {
         );
         if !may_clean(s.world) {
             // It was cut short, and the stop did not need it.
-            self.active = None;
+            self.end(Ending::Dropped, s.world.now);
             return Turn::Something;
         }
 
@@ -352,30 +353,24 @@ impl Cleaner {
         let owes = self.note_owed(s);
         // A store that is known to fail must not delay the others.
         let known = (failed & !s.world.volumes.failing).is_empty();
-        let result = match work {
-            Work::Destage(_) | Work::Late(_) | Work::Evict => written,
-            Work::Reclaim(region) => {
-                let left = Left { skipped, failed, known };
-                match self.judge(s, region, owes, left, written) {
-                    Reclaimed::Clean => {
-                        s.stores.note_reclaimed(true);
-                        return self.begin_reinserting(s, region);
-                    }
-                    Reclaimed::CarriedOn(carried) => {
-                        return self.begin_carrying(s, region, carried);
-                    }
-                    Reclaimed::Parked => {
-                        self.park();
-                        return Turn::Something;
-                    }
-                    Reclaimed::Postponed => return self.postpone(s),
-                    Reclaimed::Failed(error) => Err(error),
+        if let Work::Reclaim(region) = work {
+            let left = Left { skipped, failed, known };
+            return match self.judge(s, region, owes, left, written) {
+                Reclaimed::Clean => {
+                    s.stores.note_reclaimed(true);
+                    self.begin_reinserting(s, region)
                 }
-            }
+                Reclaimed::CarriedOn(carried) => self.begin_carrying(s, region, carried),
+                Reclaimed::Stays(ending) => self.conclude(s, ending),
+            };
+        }
+        let probed = !s.destages.is_under_way() && !failed.is_empty() && known;
+        let ending = match written {
+            Ok(()) => Ending::Done,
+            Err(error) if work.destages() && probed => Ending::StillFailing(error),
+            Err(error) => Ending::Failed(error),
         };
-
-        let tentative = !s.destages.is_under_way() && !failed.is_empty() && known;
-        self.leave_region(s, result, tentative)
+        self.conclude(s, ending)
     }
 
     /// Whether the region still holds dirty records after this cleaning. A destage learns of what it could not
@@ -397,28 +392,17 @@ impl Cleaner {
         owes
     }
 
-    /// The remaining records of the region belong to late stores, and there is no room to carry
-    /// them on. The region is cleaned again when these stores have finished their writes; that
-    /// cleaning includes them.
-    fn postpone(&mut self, s: &mut Surroundings<'_>) -> Turn {
-        if let Some(active) = self.active.take() {
-            self.queue.put_back(active.work);
+    /// The current cleaning ends, and a region to reclaim is not free: those whom it concerns learn
+    /// of it.
+    fn conclude(&mut self, s: &mut Surroundings<'_>, ending: Ending) -> Turn {
+        s.world.stats.destage_retries += u64::from(ending.is_failure());
+        match self.end(ending, s.world.now) {
+            Told::Nobody => {}
+            Told::Stores => s.stores.note_reclaimed(false),
+            Told::Destage(error) => s.destages.fail(error),
         }
-        self.apart.wait_for_end();
-        s.stores.note_reclaimed(false);
-        Turn::Something
-    }
-
-    /// The current region is not clean, or need not be freed.
-    fn leave_region(&mut self, s: &mut Surroundings<'_>, result: Outcome, tentative: bool) -> Turn {
-        s.world.stats.destage_retries += u64::from(result.is_err());
-        let (done, given_up) = self.end(result, s.world.now, tentative);
-        if let Err(error) = result {
-            match done {
-                Work::Reclaim(_) => s.stores.note_reclaimed(false),
-                Work::Destage(_) if given_up => s.destages.fail(error),
-                Work::Destage(_) | Work::Late(_) | Work::Evict => {}
-            }
+        if matches!(ending, Ending::Postponed | Ending::Parked) {
+            return Turn::Something;
         }
         if self.consider_giving_up(s.world) == Turn::GiveUp {
             return Turn::GiveUp;

@@ -128,10 +128,6 @@ impl Queue {
         self.works.is_empty()
     }
 
-    pub fn len(&self) -> usize {
-        self.works.len()
-    }
-
     pub fn iter(&self) -> impl Iterator<Item = Work> + '_ {
         self.works.iter().copied()
     }
