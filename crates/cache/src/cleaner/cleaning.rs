@@ -7,9 +7,8 @@ use forebay_effect::{IoError, Outcome};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BatchSequence, Layout, MoveRoom};
 
-use super::apart::{is_whole, note_taken, part_late};
-use super::reclaim::room_for_moves;
-use super::reclaim::{Left, Reclaimed};
+use super::apart::{is_whole, note_taken};
+use super::reclaim::{Left, Reclaimed, may_carry, room_for_moves};
 use super::{Cleaner, Ending, Phase, Told, Work, Writing};
 use crate::destage::Destages;
 use crate::shard::{JobState, Target};
@@ -184,11 +183,14 @@ impl Cleaner {
             writing.shards |= 1 << n;
         }
         if writing.shards.count_ones() as usize != s.world.shards.len() {
-            return Turn::from(part_late(self, s));
+            let may_settle = |world: &World, region, untaken| {
+                may_carry(&self.retries, world, region, untaken, true)
+            };
+            return Turn::from(self.apart.part(active, s, may_settle));
         }
 
         if !is_whole(s) {
-            note_taken(self, s, VolumeSet::EMPTY);
+            note_taken(writing, s, VolumeSet::EMPTY);
         }
         self.apart.end_asking();
         self.begin_syncing(s)

@@ -5,7 +5,7 @@
 use forebay_effect::Outcome;
 use forebay_flash::{Geometry, Layout, LogStats, MoveRoom};
 
-use super::{Cleaner, Ending, Phase, Surroundings, Work};
+use super::{Cleaner, Ending, Phase, Retries, Surroundings, Work};
 use crate::shard::owed::{self, Owed};
 use crate::shard::{CarryState, MoveState, Shard};
 use crate::volume_set::VolumeSet;
@@ -185,7 +185,7 @@ impl Cleaner {
         let carries = s.stores.may_carry_failing(s.world);
         let carried = if carries { skipped | failed } else { VolumeSet::EMPTY };
         let helps = written.is_ok() || known && !carried.is_empty();
-        if helps && self.may_carry(s.world, region, carried, false) {
+        if helps && may_carry(&self.retries, s.world, region, carried, false) {
             let needed = carried.is_empty() || s.world.somebody_waits();
             return match needed || !s.stores.carries_in_vain() {
                 true => Reclaimed::CarriedOn(carried),
@@ -217,32 +217,6 @@ impl Cleaner {
             shard.destager.carry_begin(&shard.tiers, region, carried);
         }
         Turn::Something
-    }
-
-    /// Whether the remaining records are to be carried on. Unreadable records are given up as lost
-    /// only if room is needed, several attempts have failed, and they are few: many rather indicate
-    /// a device that may come back.
-    pub(super) fn may_carry(
-        &self,
-        world: &World,
-        region: u32,
-        carried: VolumeSet,
-        settles: bool,
-    ) -> bool {
-        let Some(log) = &world.log else { return false };
-        let mut sum = Owed::default();
-        for shard in &world.shards {
-            match owed::needs(shard, region, carried, settles, log.geometry()) {
-                Some(owed) => {
-                    sum.lost += owed.lost;
-                    sum.pages += owed.pages;
-                }
-                None => return false,
-            }
-        }
-        let hopeless = self.retries.reads_in_vain_next() && world.somebody_waits_in_vain();
-        let few = sum.lost == 0 || hopeless && sum.lost <= LOST_MAX;
-        few && log.may_carry(sum.pages)
     }
 
     /// Begins to move the mappings of the region to reclaim, if regions are reclaimed that way;
@@ -301,6 +275,32 @@ impl Cleaner {
         }
         true
     }
+}
+
+/// Whether the remaining records are to be carried on. Unreadable records are given up as lost
+/// only if room is needed, several attempts have failed, and they are few: many rather indicate
+/// a device that may come back.
+pub(super) fn may_carry(
+    retries: &Retries,
+    world: &World,
+    region: u32,
+    carried: VolumeSet,
+    settles: bool,
+) -> bool {
+    let Some(log) = &world.log else { return false };
+    let mut sum = Owed::default();
+    for shard in &world.shards {
+        match owed::needs(shard, region, carried, settles, log.geometry()) {
+            Some(owed) => {
+                sum.lost += owed.lost;
+                sum.pages += owed.pages;
+            }
+            None => return false,
+        }
+    }
+    let hopeless = retries.reads_in_vain_next() && world.somebody_waits_in_vain();
+    let few = sum.lost == 0 || hopeless && sum.lost <= LOST_MAX;
+    few && log.may_carry(sum.pages)
 }
 
 fn holds_unreadable(world: &World, region: u32) -> bool {
