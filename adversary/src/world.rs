@@ -2,7 +2,8 @@
 
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_cache::{
-    Acknowledge, Cache, CacheConfig, Notice, Open, Relation, StoresLeft, VolumeConfig, WritePolicy,
+    Acknowledge, Cache, CacheConfig, Notice, Open, PolicyError, Relation, StoresLeft, VolumeConfig,
+    WritePolicy,
 };
 use forebay_device::choices::Choices;
 use forebay_device::memory::{CutStyle, DeviceOptions, Happening, MemoryDevices, PendingIo};
@@ -450,7 +451,7 @@ impl World {
     }
 
     /// The result of a change of policy, once it has come.
-    pub fn policy_set(&mut self) -> Option<Outcome> {
+    pub fn policy_set(&mut self) -> Option<Result<(), PolicyError>> {
         self.heard(|notice| match notice {
             Notice::PolicySet(result) => Some(*result),
             _ => None,

@@ -81,6 +81,8 @@ use crate::stamp::Stamps;
 use crate::startup::Startup;
 use crate::stop::{Stop, StopTarget};
 use crate::stores::Stores;
+#[cfg(doc)]
+use crate::switch::PolicyError;
 use crate::switch::Switch;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World, shard_context};
@@ -395,8 +397,7 @@ impl Cache {
 
     /// Changes the write policy, and when writes under write-back are answered. [`Notice::PolicySet`] follows. At the
     /// end of the change, modifying requests wait while the last dirty blocks go to the backing stores; reads
-    /// continue. Refused with [`IoError::Invalid`] during another change or a stop, after the flash tier has failed,
-    /// or if the policy does not fit the relation of the tiers.
+    /// continue. [`PolicyError`] has the reasons for which a change is refused, or fails.
     pub fn set_policy(&mut self, policy: WritePolicy, acknowledge: Acknowledge) {
         self.switch.ask(&mut self.world, (policy, acknowledge));
         self.take_turn();

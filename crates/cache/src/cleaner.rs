@@ -10,13 +10,45 @@
 //!
 //! A cleaning does not wait for the writes that it has begun to late stores: they end apart
 //! (`apart.rs`).
+//!
+//! # Endings
+//!
+//! What happens next depends on what the cleaning was for, and on how it has ended:
+//!
+//! | ending | to reclaim a region | to destage a region | for late stores | of evicted blocks |
+//! | --- | --- | --- | --- | --- |
+//! | `Done` | over | over | over | over |
+//! | `Failed` | first, after a turn of other work; pause; `Stores` | last; pause | over | last; pause |
+//! | `Failed`, the third time | likewise | over; pause; `Destages` | over | likewise |
+//! | `StillFailing` | | over | | |
+//! | `Dropped` | over | over | over | over |
+//! | `Unreadable` | last; pause, unless regions wait for a destage; `Stores` | | | |
+//! | `Postponed` | first, after all writes that end apart; `Stores` | | | |
+//! | `Parked` | first, when a request waits for room or mappings can move | | | |
+//!
+//! - *first*, *last*: its new place in the queue. A region that was queued again meanwhile keeps
+//!   its place. *over*: it is not queued.
+//! - *pause*: no cleaning begins before a time that grows with the failures in a row; only mappings
+//!   move. `Failed` (but not for late stores) counts as a failure in a row, and so does
+//!   `Unreadable`, in a count of its own. `Done` resets the count of failures, unless the cleaning
+//!   began during the pause. A reclaimed region resets the count of unreadable attempts.
+//! - *the third time*: of this region in one destage of everything.
+//! - `Stores`, `Destages`: who learns of it. Nobody does in two cases: when the log has failed,
+//!   because all learn of this anyway; and when a record turns out to be unreadable while it is
+//!   carried on, because `Stores` has counted the region as reclaimed when that began.
+//!
+//! Late stores, and those that still fail, get new work from `Stores` from time to time.
 
+mod account;
 mod apart;
 mod cleaning;
+mod ending;
 mod next;
 mod oldest;
 mod phase;
+mod queue;
 mod reclaim;
+mod retries;
 mod work;
 
 pub(crate) use cleaning::Surroundings;
@@ -25,47 +57,29 @@ pub(crate) use work::Work;
 
 use crate::volume_set::VolumeSet;
 use crate::world::sooner;
+use account::Account;
 use apart::LateWrites;
+use ending::{Ending, Told};
 use forebay_block::Nanos;
-use forebay_effect::{IoError, Outcome};
+use forebay_effect::IoError;
 use forebay_flash::MoveRoom;
-use next::{Conditions, next};
 use phase::{Cleaning, Phase, Writing};
-use std::collections::VecDeque;
+use queue::Queue;
+use retries::Retries;
 
 /// Consecutive failures after which a cleaning, a region, a record or a store counts as failing.
 pub(crate) const FAILURES_MAX: u32 = 3;
 
-/// First pause after a failure; it doubles up to the last.
-const PAUSE_FIRST: Nanos = Nanos(100_000_000);
-const PAUSE_LAST: Nanos = Nanos(5_000_000_000);
-
 #[derive(Debug)]
 pub(crate) struct Cleaner {
-    queue: VecDeque<Work>,
-    /// By region: whether the queue has it for a destage.
-    wanted: Box<[bool]>,
-    /// By region: whether the current destage could not read all of it.
-    unread: Box<[bool]>,
-    /// By region: how often it has failed in the current destage.
-    tries: Box<[u32]>,
-    /// Regions are reclaimed by moving what they hold.
-    moves: bool,
-    /// The last cleaning reclaimed a region: next is the turn of evicted blocks.
-    reclaimed_last: bool,
+    /// The work that waits.
+    queue: Queue,
     active: Option<Cleaning>,
     /// Writes to late stores, which end apart from cleanings.
     apart: LateWrites,
-    /// Consecutive failures, and the error of the last.
-    failures: u32,
-    error: IoError,
-    /// Consecutive attempts to reclaim a region with unreadable records.
-    unreadable: u32,
-    retry_at: Option<Nanos>,
-    /// The region to reclaim cannot be destaged, and no request needs it so far.
-    parked: bool,
-    /// The last attempt to reclaim failed: next is the turn of other work.
-    yields: bool,
+    retries: Retries,
+    /// What the current destage of everything has not done.
+    account: Account,
 }
 
 impl Cleaner {
@@ -73,47 +87,189 @@ impl Cleaner {
     /// what they hold.
     pub fn new(regions: u32, moves: bool) -> Cleaner {
         Cleaner {
-            queue: VecDeque::with_capacity(2 * regions as usize + 1),
-            wanted: vec![false; regions as usize].into_boxed_slice(),
-            unread: vec![false; regions as usize].into_boxed_slice(),
-            tries: vec![0; regions as usize].into_boxed_slice(),
-            moves,
-            reclaimed_last: false,
+            queue: Queue::new(regions, moves),
             active: None,
             apart: LateWrites::new(),
-            failures: 0,
-            error: IoError::Device,
-            unreadable: 0,
-            retry_at: None,
-            parked: false,
-            yields: false,
+            retries: Retries::new(),
+            account: Account::new(regions),
         }
     }
+
+    // ---- work ----
 
     /// Queues work.
     pub fn push(&mut self, work: Work) {
-        match work {
-            // The log waits: before what is merely wanted clean.
-            Work::Reclaim(_) => {
-                let at = self.queue.iter().position(|other| !other.reclaims());
-                self.queue.insert(at.unwrap_or(self.queue.len()), work);
+        self.queue.push(work);
+    }
+
+    /// Begins the next work, if a cleaning may begin now. `needed`: a request waits for room.
+    /// `room`: for the mappings that [`Queue::moves_next`] would move; stores and failures do not
+    /// delay that.
+    fn begin(&mut self, sync_failures: u64, needed: bool, room: MoveRoom) -> Option<Work> {
+        let paused = self.retries.is_paused();
+        if self.active.is_some() || paused && room != MoveRoom::Now {
+            return None;
+        }
+        let work = self.queue.take_next(paused, needed, room)?;
+        self.active = Some(Cleaning::new(work, sync_failures, paused));
+        Some(work)
+    }
+
+    /// The current cleaning has ended; the table of the module says what happens next. Returns who
+    /// has to learn of it.
+    fn end(&mut self, ending: Ending, now: Nanos) -> Told {
+        let Cleaning { work, paused, .. } = self.active.take().expect("a cleaning is in progress");
+        match ending {
+            Ending::Done => {
+                // During a pause, mappings moved: that tells of no store.
+                if !paused {
+                    self.retries.note_written();
+                }
+                if work.reclaims() {
+                    self.retries.note_reclaimed();
+                }
+                Told::Nobody
             }
-            Work::Destage(region) => {
-                self.wanted[region as usize] = true;
-                self.queue.push_back(work);
+            Ending::Failed(error) => self.end_failed(work, error, now),
+            Ending::StillFailing(error) => {
+                debug_assert!(work.destages(), "{work:?}: {ending:?}");
+                self.retries.note_error(error);
+                Told::Nobody
             }
-            Work::Evict | Work::Late(_) => self.queue.push_back(work),
+            Ending::Dropped => Told::Nobody,
+            Ending::Unreadable => {
+                debug_assert!(work.reclaims(), "{work:?}: {ending:?}");
+                self.retries.note_unreadable();
+                self.queue.push_again(work);
+                // What can be read elsewhere comes before what cannot be read here.
+                if !self.is_destaging() {
+                    self.retries.pause(now);
+                }
+                Told::Stores
+            }
+            Ending::Postponed => {
+                debug_assert!(work.reclaims(), "{work:?}: {ending:?}");
+                self.queue.put_back(work);
+                self.apart.wait_for_end();
+                Told::Stores
+            }
+            Ending::Parked => {
+                debug_assert!(work.reclaims(), "{work:?}: {ending:?}");
+                self.queue.park(work);
+                Told::Nobody
+            }
         }
     }
 
+    /// A cleaning has failed.
+    fn end_failed(&mut self, work: Work, error: IoError, now: Nanos) -> Told {
+        let told = match work {
+            // Late stores are tried again from time to time anyway.
+            Work::Late(_) => {
+                self.retries.note_error(error);
+                return Told::Nobody;
+            }
+            Work::Reclaim(_) => {
+                self.queue.put_back_yielding(work);
+                Told::Stores
+            }
+            Work::Destage(region) => match self.account.note_failed(region) {
+                true => Told::Destage(error),
+                false => {
+                    self.queue.push_again(work);
+                    Told::Nobody
+                }
+            },
+            Work::Evict => {
+                self.queue.push_again(work);
+                Told::Nobody
+            }
+        };
+        self.retries.note_failed(error);
+        self.retries.pause(now);
+        told
+    }
+
+    /// Drops the queued destages.
+    pub fn forget_destages(&mut self) {
+        self.queue.forget_destages();
+    }
+
+    /// Drops all work that waits: the log takes no more writes.
+    pub fn forget(&mut self) {
+        self.queue.forget();
+    }
+
+    // ---- time ----
+
+    /// Failed cleanings are retried without a pause.
+    pub fn retry_now(&mut self) {
+        self.retries.retry_now();
+    }
+
+    /// The time of the next retry, or when a store becomes late.
+    pub fn timeout(&self) -> Option<Nanos> {
+        sooner(self.retries.timeout(), self.apart.timeout())
+    }
+
+    /// The time may have come.
+    pub fn handle_timeout(&mut self, now: Nanos) {
+        self.retries.handle_timeout(now);
+        self.apart.handle_timeout(now);
+    }
+
+    // ---- a destage of everything ----
+
+    /// A destage begins: earlier failures do not count.
+    pub fn forgive(&mut self) {
+        self.retries.forgive();
+        self.account.clear();
+    }
+
+    /// Records have moved from one region to another; unreadable ones may be among them.
+    pub fn note_moved(&mut self, from: u32, to: u32) {
+        self.account.note_moved(from, to);
+    }
+
+    /// Whether a destage has not yet written all records that the region held when the destage
+    /// began: the region is queued, being cleaned, or could not be read.
+    pub fn is_owed(&self, region: u32) -> bool {
+        let active = |active: &Cleaning| active.work == Work::Destage(region);
+        self.is_wanted_clean(region)
+            || self.account.has_unread(region)
+            || self.active.as_ref().is_some_and(active)
+    }
+
+    /// The last error.
+    pub fn error(&self) -> IoError {
+        self.retries.error()
+    }
+
+    /// Whether a stop gives up: [`FAILURES_MAX`] attempts in a row have failed.
+    pub fn fails(&self) -> bool {
+        self.retries.fails()
+    }
+
+    // ---- what it does ----
+
     /// The work that is queued or in progress.
     fn all_work(&self) -> impl Iterator<Item = Work> + '_ {
-        self.active.iter().map(|active| active.work).chain(self.queue.iter().copied())
+        self.active.iter().map(|active| active.work).chain(self.queue.iter())
     }
 
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.active.is_none() && self.queue.is_empty() && self.apart.is_empty()
+        self.queue.is_empty() && !self.is_active()
+    }
+
+    /// Whether anything is being cleaned.
+    pub fn is_active(&self) -> bool {
+        self.active.is_some() || !self.apart.is_empty()
+    }
+
+    /// Whether this region is being cleaned.
+    pub fn is_cleaning(&self, region: u32) -> bool {
+        self.active.as_ref().is_some_and(|active| active.work.region() == Some(region))
     }
 
     /// The volumes that are destaged apart from cleanings.
@@ -131,210 +287,19 @@ impl Cleaner {
         self.all_work().any(|work| work == Work::Evict)
     }
 
-    /// Whether the region is to be destaged.
+    /// Whether the region waits for a destage.
     pub fn is_wanted_clean(&self, region: u32) -> bool {
-        self.wanted[region as usize]
+        self.queue.is_wanted_clean(region)
     }
 
-    /// The destage could not read all of the region's records.
-    fn note_unread(&mut self, region: u32) {
-        self.unread[region as usize] = true;
+    /// Whether regions wait to be cleaned for a destage, not to make room.
+    pub fn is_destaging(&self) -> bool {
+        self.queue.is_destaging()
     }
 
-    /// Records have moved from one region to another; unreadable ones may be among them.
-    pub fn note_moved(&mut self, from: u32, to: u32) {
-        self.unread[to as usize] |= self.unread[from as usize];
-    }
-
-    /// Whether a destage has not yet written all records that the region held when the destage
-    /// began: the region is queued, being cleaned, or could not be read.
-    pub fn is_owed(&self, region: u32) -> bool {
-        let active = |active: &Cleaning| active.work == Work::Destage(region);
-        self.is_wanted_clean(region)
-            || self.unread[region as usize]
-            || self.active.as_ref().is_some_and(active)
-    }
-
-    /// Drops the queued destages.
-    pub fn forget_destages(&mut self) {
-        self.queue.retain(|work| !work.destages());
-        self.wanted.fill(false);
-    }
-
-    /// Number of regions to clean for a destage, not to make room.
+    /// Number of regions that wait to be cleaned for a destage.
     pub fn destages(&self) -> usize {
         self.queue.iter().filter(|work| work.destages()).count()
-    }
-
-    /// Whether regions are to be cleaned for a destage, not to make room.
-    pub fn is_destaging(&self) -> bool {
-        self.queue.iter().any(|work| work.destages())
-    }
-
-    /// Drops all work: the log takes no more writes.
-    pub fn forget(&mut self) {
-        self.queue.clear();
-        self.wanted.fill(false);
-    }
-
-    /// The current region is not reclaimed until a request waits for room.
-    fn park(&mut self) {
-        let parked = self.active.take().expect("a region is being cleaned");
-        self.queue.push_front(parked.work);
-        self.parked = true;
-    }
-
-    /// The region to reclaim next, if its mappings are moved: a region to be cleaned must not move
-    /// before it is clean.
-    fn moves_next(&self) -> Option<u32> {
-        match self.queue.front() {
-            Some(&Work::Reclaim(region)) if self.moves && !self.is_wanted_clean(region) => {
-                Some(region)
-            }
-            _ => None,
-        }
-    }
-
-    /// Begins the next work, if a cleaning may begin now. `wanted`: a request waits for room.
-    /// `room`: for the mappings that [`Cleaner::moves_next`] would move; stores and failures do not
-    /// delay that.
-    fn begin(&mut self, sync_failures: u64, wanted: bool, room: MoveRoom) -> Option<Work> {
-        let (paused, moves) = (self.retry_at.is_some(), room == MoveRoom::Now);
-        if self.active.is_some() || paused && !moves {
-            return None;
-        }
-        self.parked &= !wanted && !moves;
-        let conditions = Conditions {
-            paused,
-            parked: self.parked,
-            yields: core::mem::take(&mut self.yields),
-            reclaimed_last: self.reclaimed_last,
-            moves: self.moves,
-            room,
-        };
-        let at = next(&self.queue, conditions)?;
-        let work = self.queue.remove(at)?;
-        if let Work::Destage(region) = work {
-            self.wanted[region as usize] = false;
-        }
-        self.reclaimed_last = work.reclaims();
-        self.active = Some(Cleaning::new(work, sync_failures, paused));
-        Some(work)
-    }
-
-    /// The current cleaning ended: returns its work. A failed one is retried after a pause, or when all
-    /// others have had their turn. It is not retried if it was `tentative`: nothing has asked for
-    /// it.
-    fn end(&mut self, result: Outcome, now: Nanos, tentative: bool) -> Work {
-        let Cleaning { work, paused, .. } = self.active.take().expect("a cleaning is in progress");
-        match result {
-            Ok(()) => {
-                if !paused {
-                    self.failures = 0;
-                }
-                if work.reclaims() {
-                    self.unreadable = 0;
-                }
-                return work;
-            }
-            // What can be read elsewhere comes before what cannot be read here.
-            Err(IoError::Corrupt) => {
-                self.unreadable += 1;
-                self.push_again(work);
-                if self.queue.len() > 1 && self.is_destaging() {
-                    return work;
-                }
-            }
-            // Late stores are tried again from time to time anyway.
-            Err(error) if work.is_late() || tentative && work.destages() => {
-                self.error = error;
-                return work;
-            }
-            Err(error) => {
-                self.error = error;
-                self.failures += 1;
-                self.queue_failed(work);
-            }
-        }
-
-        let attempts = self.failures.max(self.unreadable).max(1) - 1;
-        let pause = PAUSE_FIRST.0 << attempts.min(16);
-        self.retry_at = Some(now.saturating_add(Nanos(pause.min(PAUSE_LAST.0))));
-        work
-    }
-
-    /// Queues the work of a failed cleaning again, unless it has failed too often in this destage.
-    fn queue_failed(&mut self, work: Work) {
-        match work {
-            Work::Reclaim(_) => {
-                self.queue.push_front(work);
-                self.yields = true;
-            }
-            Work::Destage(region) => {
-                self.tries[region as usize] += 1;
-                if !self.is_given_up(region) {
-                    self.push_again(work);
-                }
-            }
-            Work::Evict | Work::Late(_) => self.push_again(work),
-        }
-    }
-
-    fn push_again(&mut self, work: Work) {
-        match work {
-            // The region was queued again while it was being cleaned.
-            Work::Destage(region) if self.is_wanted_clean(region) => {}
-            Work::Destage(_) | Work::Evict | Work::Late(_) => self.push(work),
-            Work::Reclaim(_) => self.queue.push_back(work),
-        }
-    }
-
-    /// Whether a region is being cleaned.
-    pub fn is_active(&self) -> bool {
-        self.active.is_some() || !self.apart.is_empty()
-    }
-
-    /// Whether this region is being cleaned.
-    pub fn is_cleaning(&self, region: u32) -> bool {
-        self.active.as_ref().is_some_and(|active| active.work.region() == Some(region))
-    }
-
-    /// The error of the last failed attempt.
-    pub fn error(&self) -> IoError {
-        self.error
-    }
-
-    /// Whether a stop gives up: [`FAILURES_MAX`] attempts in a row have failed.
-    pub fn fails(&self) -> bool {
-        self.failures >= FAILURES_MAX
-    }
-
-    /// Failed cleanings are retried without a pause.
-    pub fn retry_now(&mut self) {
-        self.retry_at = None;
-    }
-
-    /// The time of the next retry, or when a store becomes late.
-    pub fn timeout(&self) -> Option<Nanos> {
-        sooner(self.retry_at, self.apart.timeout())
-    }
-
-    /// The time may have come.
-    pub fn handle_timeout(&mut self, now: Nanos) {
-        self.retry_at = self.retry_at.filter(|&at| at > now);
-        self.apart.handle_timeout(now);
-    }
-
-    /// Whether the region is not retried in this destage.
-    fn is_given_up(&self, region: u32) -> bool {
-        self.tries[region as usize] >= FAILURES_MAX
-    }
-
-    /// A destage begins: earlier failures do not count.
-    pub fn forgive(&mut self) {
-        (self.failures, self.unreadable) = (0, 0);
-        self.unread.fill(false);
-        self.tries.fill(0);
     }
 }
 
@@ -345,7 +310,7 @@ mod tests {
     #[test]
     fn what_a_region_takes_in_does_not_make_up_for_what_could_not_be_read_of_it() {
         let mut cleaner = Cleaner::new(4, true);
-        cleaner.note_unread(2);
+        cleaner.account.note_unread(2);
         assert!(cleaner.is_owed(2) && !cleaner.is_owed(1));
         cleaner.note_moved(1, 2);
         assert!(cleaner.is_owed(2), "a destage is to follow what supersedes it");
@@ -360,10 +325,11 @@ mod tests {
         let paused = || {
             let mut cleaner = Cleaner::new(4, true);
             cleaner.push(Work::Reclaim(2));
-            (cleaner.failures, cleaner.retry_at) = (1, Some(Nanos(9)));
+            cleaner.retries.note_failed(IoError::Device);
+            cleaner.retries.pause(Nanos(0));
             cleaner
         };
-        assert_eq!(paused().moves_next(), Some(2));
+        assert_eq!(paused().queue.moves_next(), Some(2));
         let reclaim = Some(Work::Reclaim(2));
         for (room, begins) in
             [(MoveRoom::Now, reclaim), (MoveRoom::Later, None), (MoveRoom::Never, None)]
@@ -371,9 +337,103 @@ mod tests {
             assert_eq!(paused().begin(0, true, room), begins, "{room:?}");
         }
         let mut cleaner = paused();
+        for _ in 1..FAILURES_MAX {
+            cleaner.retries.note_failed(IoError::Device);
+        }
         cleaner.begin(0, true, MoveRoom::Now);
-        cleaner.end(Ok(()), Nanos(1), false);
-        assert!(cleaner.failures == 1 && cleaner.retry_at.is_some(), "moves tell of no store");
+        cleaner.end(Ending::Done, Nanos(1));
+        assert!(cleaner.fails() && cleaner.retries.is_paused(), "moves tell of no store");
+    }
+
+    /// A cleaner that cleans `work`; others wait.
+    fn cleaning(work: Work, others: &[Work]) -> Cleaner {
+        let mut cleaner = Cleaner::new(4, false);
+        cleaner.push(work);
+        assert_eq!(cleaner.begin(0, true, MoveRoom::Never), Some(work));
+        others.iter().for_each(|&other| cleaner.push(other));
+        cleaner
+    }
+
+    #[test]
+    fn each_kind_of_work_and_each_ending_has_the_consequences_of_the_table() {
+        use Work::{Destage, Evict, Late, Reclaim};
+        for error in [IoError::Device, IoError::Corrupt] {
+            let failed = Ending::Failed(error);
+            let (again, evict) =
+                ([Reclaim(2), Destage(3), Destage(1)], [Reclaim(2), Destage(3), Evict]);
+            let first = [Reclaim(1), Reclaim(2), Destage(3)];
+            let last = [Reclaim(2), Destage(3), Reclaim(1)];
+            let over = [Reclaim(2), Destage(3)];
+            for (ending, work, queue, next, paused, told) in [
+                (failed, Reclaim(1), &first[..], Destage(3), true, Told::Stores),
+                (failed, Destage(1), &again, Reclaim(2), true, Told::Nobody),
+                (failed, Late(1), &over, Reclaim(2), false, Told::Nobody),
+                (failed, Evict, &evict, Reclaim(2), true, Told::Nobody),
+                (Ending::StillFailing(error), Destage(1), &over, Reclaim(2), false, Told::Nobody),
+                (Ending::Unreadable, Reclaim(1), &last, Reclaim(2), false, Told::Stores),
+                (Ending::Postponed, Reclaim(1), &first, Reclaim(1), false, Told::Stores),
+                (Ending::Parked, Reclaim(1), &first, Destage(3), false, Told::Nobody),
+            ] {
+                let case = format!("{work:?}: {ending:?}");
+                let mut cleaner = cleaning(work, &[Destage(3), Reclaim(2)]);
+                assert_eq!(cleaner.end(ending, Nanos(1)), told, "{case}");
+                assert_eq!(cleaner.queue.iter().collect::<Vec<_>>(), queue, "{case}");
+                assert_eq!(cleaner.timeout().is_some(), paused, "{case}");
+                let shows = matches!(ending, Ending::Failed(_) | Ending::StillFailing(_));
+                assert!(!shows || cleaner.error() == error, "{case}");
+                cleaner.retry_now();
+                assert_eq!(cleaner.begin(0, false, MoveRoom::Never), Some(next), "{case}");
+            }
+            for ending in [Ending::Done, Ending::Dropped] {
+                for work in [Reclaim(1), Destage(1), Late(1), Evict] {
+                    let mut cleaner = cleaning(work, &over);
+                    assert_eq!(cleaner.end(ending, Nanos(1)), Told::Nobody);
+                    assert_eq!(cleaner.queue.iter().collect::<Vec<_>>(), over, "{work:?}");
+                    assert_eq!(cleaner.timeout(), None);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_destage_gives_up_a_region_that_has_failed_three_times_and_learns_of_it() {
+        let mut cleaner = Cleaner::new(4, false);
+        cleaner.push(Work::Destage(1));
+        for n in 1..=FAILURES_MAX {
+            assert!(!cleaner.fails());
+            assert_eq!(cleaner.begin(0, false, MoveRoom::Never), Some(Work::Destage(1)));
+            let told = cleaner.end(Ending::Failed(IoError::NoSpace), Nanos(1));
+            let given_up = n == FAILURES_MAX;
+            assert_eq!(told == Told::Destage(IoError::NoSpace), given_up);
+            assert_eq!(cleaner.is_wanted_clean(1), !given_up);
+            cleaner.retry_now();
+        }
+        assert!(cleaner.fails());
+        cleaner.forgive();
+        cleaner.push(Work::Destage(1));
+        cleaner.begin(0, false, MoveRoom::Never);
+        assert_eq!(cleaner.end(Ending::Failed(IoError::NoSpace), Nanos(1)), Told::Nobody);
+    }
+
+    #[test]
+    fn failures_and_unreadable_attempts_are_counted_apart_until_one_succeeds() {
+        let attempt = |cleaner: &mut Cleaner, ending| {
+            cleaner.retry_now();
+            cleaner.begin(0, true, MoveRoom::Never).expect("the region waits");
+            cleaner.end(ending, Nanos(1));
+        };
+        let mut cleaner = Cleaner::new(4, false);
+        cleaner.push(Work::Reclaim(1));
+        for _ in 0..FAILURES_MAX {
+            assert!(!cleaner.fails() && !cleaner.retries.reads_in_vain());
+            // A store's error is no record that cannot be read, whatever it is.
+            attempt(&mut cleaner, Ending::Failed(IoError::Corrupt));
+            attempt(&mut cleaner, Ending::Unreadable);
+            assert!(cleaner.retries.is_paused(), "there is no destage to continue with");
+        }
+        assert!(cleaner.fails() && cleaner.retries.reads_in_vain());
+        attempt(&mut cleaner, Ending::Done);
+        assert!(!cleaner.fails() && !cleaner.retries.reads_in_vain());
     }
 
     #[test]
@@ -383,7 +443,7 @@ mod tests {
         assert_eq!(cleaner.begin(0, true, MoveRoom::Later), None);
         cleaner.push(Work::Evict);
         assert_eq!(cleaner.begin(0, true, MoveRoom::Later), Some(Work::Evict));
-        assert_eq!(cleaner.moves_next(), Some(2));
+        assert_eq!(cleaner.queue.moves_next(), Some(2));
     }
 
     #[test]

@@ -89,14 +89,16 @@ impl Destages {
 
     /// Begins to destage everything; no destage may be in progress.
     pub fn begin(&mut self, world: &mut World, cleaner: &mut Cleaner, stores: &mut Stores) {
-        forgive(cleaner, stores);
+        cleaner.forgive();
+        stores.forgive();
         flush_all(world);
         self.under_way = Some(Destage::new(world.volumes.len()));
     }
 
     /// Begins to destage the dirty records on flash.
     pub fn begin_of_flash(&mut self, cleaner: &mut Cleaner, stores: &mut Stores) {
-        forgive(cleaner, stores);
+        cleaner.forgive();
+        stores.forgive();
         self.under_way = Some(Destage::new(0));
     }
 
@@ -270,12 +272,6 @@ fn settle(world: &mut World, destage: &mut Destage) -> Settled {
     };
     world.stats.destages_repeated += 1;
     Settled::Again
-}
-
-/// Failures before a destage do not count for it.
-fn forgive(cleaner: &mut Cleaner, stores: &mut Stores) {
-    cleaner.forgive();
-    stores.forgive();
 }
 
 fn flush_all(world: &mut World) {

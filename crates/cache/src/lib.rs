@@ -60,3 +60,4 @@ pub use policy::{Acknowledge, Partial, WritePolicy};
 pub use stats::{CacheStats, Hits, VolumeStats};
 pub use stop::{StopTarget, StoresLeft};
 pub use stores::PROBE_PERIOD;
+pub use switch::PolicyError;

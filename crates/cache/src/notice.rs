@@ -7,6 +7,7 @@ use forebay_flash::{Binding, LogError, RecoveryReport, Stamp, StoreStamp};
 #[cfg(doc)]
 use crate::cache::Cache;
 use crate::stop::StoresLeft;
+use crate::switch::PolicyError;
 
 /// A message to the driver. [`Notice::Stamp`] is an order that it must carry out and answer; the others tell it, and
 /// thus the operator, what has happened.
@@ -22,7 +23,7 @@ pub enum Notice {
     Destaged(Outcome),
     /// The policy given to [`Cache::set_policy`] is in force; or, with an error, the old one still
     /// is.
-    PolicySet(Outcome),
+    PolicySet(Result<(), PolicyError>),
     /// The seals given to [`Cache::seal`] are durably noted on the flash tier, and the records that
     /// no longer count are dropped.
     Sealed(Outcome),

@@ -14,6 +14,8 @@
 //! step 2 under write-back. When a step fails, the old policy stays, and the held requests
 //! continue. After a start no caller waits for this result, so it is kept: [`Switch::unsettled`].
 
+use std::fmt;
+
 use forebay_effect::{IoError, Outcome};
 
 use crate::cleaner::Cleaner;
@@ -25,6 +27,37 @@ use crate::policy::{Acknowledge, WritePolicy};
 use crate::stores::Stores;
 use crate::ticket::Ticket;
 use crate::world::{CacheState, World};
+
+/// Why a change of policy was refused, or has failed. The old policy is still in force.
+///
+/// A driver tells each reason in its own words, so they are matched one by one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PolicyError {
+    /// The cache takes no requests: it stops, or has not started.
+    Shutdown,
+    /// Another change is in progress.
+    Changing,
+    /// The flash tier had failed before: nothing is written to it until the next start.
+    FlashFailed,
+    /// The policy does not fit the parameters that do not change, for this reason.
+    Unfit(&'static str),
+    /// Dirty data could not be destaged, or the log could not declare its records clean.
+    Failed(IoError),
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PolicyError::Shutdown => IoError::Shutdown.fmt(f),
+            PolicyError::Changing => f.write_str("another change of policy is in progress"),
+            PolicyError::FlashFailed => f.write_str("the flash tier has failed"),
+            PolicyError::Unfit(why) => f.write_str(why),
+            PolicyError::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for PolicyError {}
 
 /// A change of policy.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +88,7 @@ enum SwitchStage {
 pub(crate) struct Switch {
     change: Option<Change>,
     /// Why the policy of the start is not in force.
-    unsettled: Option<IoError>,
+    unsettled: Option<PolicyError>,
 }
 
 impl Switch {
@@ -65,21 +98,30 @@ impl Switch {
     }
 
     /// Why the policy of the start is not in force: dirty records could not be destaged.
-    pub fn unsettled(&self) -> Option<IoError> {
+    pub fn unsettled(&self) -> Option<PolicyError> {
         self.unsettled
     }
 
     /// A change is requested: it begins, or is refused.
     pub fn ask(&mut self, world: &mut World, to: (WritePolicy, Acknowledge)) {
-        let fits = goes_with(world, to.0, to.1);
-        if world.state != CacheState::Ready
-            || self.is_under_way()
-            || world.flash.is_lost()
-            || fits.is_err()
-        {
-            return world.notices.push(Notice::PolicySet(Err(IoError::Invalid)));
+        if let Err(error) = self.may_begin(world, to) {
+            return world.notices.push(Notice::PolicySet(Err(error)));
         }
         self.set(world, Change { to, stage: SwitchStage::First, at_start: false });
+    }
+
+    /// Whether a change to this policy may begin.
+    fn may_begin(&self, world: &World, to: (WritePolicy, Acknowledge)) -> Result<(), PolicyError> {
+        if world.state != CacheState::Ready {
+            return Err(PolicyError::Shutdown);
+        }
+        if self.is_under_way() {
+            return Err(PolicyError::Changing);
+        }
+        if world.flash.is_lost() {
+            return Err(PolicyError::FlashFailed);
+        }
+        goes_with(world, to.0, to.1).map_err(PolicyError::Unfit)
     }
 
     /// At the start: whether the wanted policy can take effect at once. It may not if recovery
@@ -115,7 +157,7 @@ impl Switch {
         let Some(mut change) = self.change else { return false };
         if world.state != CacheState::Ready {
             // A stop: what is held ends under the old policy.
-            self.end(world, Err(IoError::Shutdown));
+            self.end(world, Err(PolicyError::Shutdown));
             return true;
         }
         match change.stage {
@@ -147,9 +189,9 @@ impl Switch {
             SwitchStage::Last => {
                 let dirty = world.volumes.dirty_blocks > 0 || world.appends_dirty();
                 match (result, &mut world.log) {
-                    (Err(e), _) => self.end(world, Err(e)),
+                    (Err(e), _) => self.end(world, Err(PolicyError::Failed(e))),
                     _ if dirty || !world.volumes.may_be_declared_clean() => {
-                        self.end(world, Err(IoError::Device));
+                        self.end(world, Err(PolicyError::Failed(IoError::Device)));
                     }
                     (Ok(()), None) => self.end(world, Ok(())),
                     (Ok(()), Some(log)) => {
@@ -166,19 +208,19 @@ impl Switch {
     /// The log has written its clean mark, or could not. The change may have been abandoned before.
     pub fn marked(&mut self, world: &mut World, result: Outcome) {
         if self.is_under_way() {
-            self.end(world, result);
+            self.end(world, result.map_err(PolicyError::Failed));
         }
     }
 
     /// The log has failed: no change can be made.
     pub fn abandon(&mut self, world: &mut World) {
         if self.is_under_way() {
-            self.end(world, Err(IoError::Device));
+            self.end(world, Err(PolicyError::Failed(IoError::Device)));
         }
     }
 
     /// The change has ended, successfully or not.
-    fn end(&mut self, world: &mut World, result: Outcome) {
+    fn end(&mut self, world: &mut World, result: Result<(), PolicyError>) {
         let change = self.change.take().expect("a change is in progress");
         match result {
             Ok(()) => {
@@ -216,6 +258,7 @@ mod tests {
     use crate::Open;
     use crate::cache::Cache;
     use crate::config::{CacheConfig, VolumeConfig};
+    use crate::place::Relation;
     use forebay_block::{Nanos, Op, Request, Volume};
     use forebay_effect::RequestId;
 
@@ -250,6 +293,33 @@ mod tests {
         complete_all(&mut cache);
         assert!(cache.is_idle());
         assert_eq!(cache.world.front.zeroings_waiting, 0);
+    }
+
+    #[test]
+    fn a_refusal_says_why() {
+        let back = (WritePolicy::WRITE_BACK, Acknowledge::Dram);
+        let through = (WritePolicy::WRITE_THROUGH, Acknowledge::Flash);
+        let mut cache = Cache::new(CacheConfig::dram_only(4));
+        cache.attach(VolumeConfig::new(1 << 16));
+        let refusal = |cache: &mut Cache, (policy, acknowledge)| {
+            while cache.poll_notice().is_some() {}
+            cache.set_policy(policy, acknowledge);
+            cache.poll_notice()
+        };
+        let refused = |error| Some(Notice::PolicySet(Err(error)));
+        assert_eq!(refusal(&mut cache, through), refused(PolicyError::Shutdown));
+        cache.start(Nanos(0), Open::RECOVER);
+        assert_eq!(refusal(&mut cache, through), None, "its destage waits for a sync");
+        assert_eq!(refusal(&mut cache, through), refused(PolicyError::Changing));
+        complete_all(&mut cache);
+        let relation = core::mem::replace(&mut cache.world.config.relation, Relation::Inclusive);
+        let why = "needs flash, but there is no [flash] section";
+        assert_eq!(refusal(&mut cache, back), refused(PolicyError::Unfit(why)));
+        cache.world.config.relation = relation;
+        cache.world.flash.lose();
+        assert_eq!(refusal(&mut cache, back), refused(PolicyError::FlashFailed));
+        cache.stop(crate::StopTarget::Stores);
+        assert_eq!(refusal(&mut cache, back), refused(PolicyError::Shutdown));
     }
 
     #[test]

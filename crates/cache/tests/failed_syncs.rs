@@ -4,7 +4,7 @@
 use crate::driver::{BLOCK, with_flash};
 use crate::stored_geometry::Run;
 use forebay_block::{Op, Volume};
-use forebay_cache::{Acknowledge, Notice, Open, StopTarget, StoresLeft, WritePolicy};
+use forebay_cache::{Acknowledge, Notice, Open, PolicyError, StopTarget, StoresLeft, WritePolicy};
 use forebay_effect::{IoError, Outcome};
 use forebay_flash::{Geometry, LogError, SEAL_BYTES, Sealed};
 
@@ -119,6 +119,7 @@ fn a_log_is_not_declared_clean_over_a_direct_write_whose_sync_failed() {
     assert_eq!(sealed(&mut run), Notice::Sealed(Err(IoError::Invalid)), "after a failed stop");
     let refused = start_of_changed(run);
     assert!(matches!(refused, Notice::Failed(LogError::Changed { .. })), "{refused:?}");
-    assert_eq!(switched(&mut unsynced()), Notice::PolicySet(failed));
+    let unchanged = Err(PolicyError::Failed(IoError::Device));
+    assert_eq!(switched(&mut unsynced()), Notice::PolicySet(unchanged));
     assert_eq!(sealed(&mut unsynced()), Notice::Sealed(failed));
 }

@@ -9,10 +9,11 @@ use forebay_block::PerVolume;
 use std::ops::ControlFlow;
 use std::sync::{MutexGuard, PoisonError};
 
-use forebay_cache::{Combination, Notice};
+use forebay_cache::{Combination, Notice, PolicyError};
 use forebay_config as words;
 use forebay_effect::IoError;
 use forebay_flash::HeaderChange;
+use forebay_setup::SetupError;
 
 use crate::core::{Core, Life};
 use crate::engine::Engine;
@@ -155,12 +156,18 @@ impl Engine {
                 }
                 Ok(())
             }
+            // Whatever else was in its way: a stop ends what it waits for.
             Err(_) if self.shared.lock().life() != Life::Serving => Err(EngineError::Stopping),
-            Err(IoError::Invalid) if self.shared.lock().cache().has_given_up() => {
-                Err(EngineError::FlashFailed)
+            Err(PolicyError::Shutdown) => Err(EngineError::Stopping),
+            // (The change of a start: one order runs at a time.)
+            Err(PolicyError::Changing) => Err(EngineError::Switching),
+            Err(PolicyError::FlashFailed) => Err(EngineError::FlashFailed),
+            Err(PolicyError::Unfit(why)) => {
+                Err(SetupError::Combination { relation: all.relation, why }.into())
             }
-            Err(IoError::Invalid) => Err(EngineError::Switching),
-            Err(error) => Err(self.destage_error("the change of policy", error)),
+            Err(PolicyError::Failed(error)) => {
+                Err(self.destage_error("the change of policy", error))
+            }
         }
     }
 

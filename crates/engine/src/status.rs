@@ -1,7 +1,7 @@
 //! The status of a running cache, with the same fields as a simulation's result.
 
 use forebay_block::Volume;
-use forebay_cache::{Cache, CacheStats, PROBE_PERIOD, VolumeStats};
+use forebay_cache::{Cache, CacheStats, PROBE_PERIOD, PolicyError, VolumeStats};
 use forebay_device::ExecutorStats;
 use forebay_effect::{Device, IoError};
 use forebay_flash::{Geometry, LogStats};
@@ -348,7 +348,7 @@ pub(crate) fn snapshot(shared: &Shared, volumes: &[VolumeDescription]) -> Status
 }
 
 /// Why the configured write policy is not in force.
-fn policy_failure(error: IoError) -> String {
+fn policy_failure(error: PolicyError) -> String {
     format!(
         "dirty data from earlier runs could not be destaged ({error}); the server stays in \
          write-back until you set the policy again"

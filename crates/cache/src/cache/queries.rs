@@ -14,6 +14,7 @@ use crate::front::Front;
 use crate::published;
 use crate::shard::{EntryId, Shard};
 use crate::stats::{CacheStats, VolumeStats};
+use crate::switch::PolicyError;
 use crate::volume::LastErrors;
 use crate::world::{CacheState, sooner};
 
@@ -275,7 +276,7 @@ impl Cache {
     /// Why the policy that the cache was built with is not in force: blocks that were dirty at the
     /// start could not be destaged. The cache stays under write-back until
     /// [`set_policy`](Cache::set_policy) succeeds.
-    pub fn unsettled(&self) -> Option<IoError> {
+    pub fn unsettled(&self) -> Option<PolicyError> {
         self.switch.unsettled()
     }
 

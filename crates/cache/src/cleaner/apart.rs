@@ -7,7 +7,7 @@ use forebay_effect::IoError;
 use forebay_flash::BatchSequence;
 use forebay_flash::sabotage::Bug;
 
-use super::{Cleaner, Phase, Surroundings, Work, Writing};
+use super::{Cleaning, Phase, Surroundings, Work, Writing};
 use crate::cache::VOLUMES_MAX;
 use crate::shard::apart;
 use crate::volume::SyncWaiter;
@@ -128,6 +128,60 @@ impl LateWrites {
         self.begun[volume] = begun;
     }
 
+    /// If the cleaning in progress waits only for late stores, it continues without them; returns
+    /// whether it does. `may_settle`: whether it can end although these volumes have not taken
+    /// their records of the region to reclaim.
+    pub fn part(
+        &mut self,
+        active: &mut Cleaning,
+        s: &mut Surroundings<'_>,
+        may_settle: impl FnOnce(&World, u32, VolumeSet) -> bool,
+    ) -> bool {
+        let Phase::Writing(writing) = &mut active.phase else { return false };
+        let Writing { since, shards, .. } = *writing;
+        if is_whole(s) || s.world.flash.is_lost() || s.world.volumes.len() < 2 {
+            self.ask_at = None;
+            return false;
+        }
+        let mut awaited = VolumeSet::EMPTY;
+        for (n, shard) in s.world.shards.iter().enumerate() {
+            if shards >> n & 1 == 0 {
+                let Some(volumes) = apart::awaited(shard) else { return false };
+                awaited |= volumes;
+            }
+        }
+        note_taken(writing, s, awaited);
+        if !self.may_ask(s.world.now) {
+            return false;
+        }
+        let Some(due) = all_late_at(s, awaited, since) else { return false };
+        if due > s.world.now {
+            self.ask_at = Some(due);
+            return false;
+        }
+        let untaken = active.failed | active.skipped | awaited;
+        if let Work::Reclaim(region) = active.work
+            && !(s.stores.may_carry(s.world, awaited) && may_settle(s.world, region, untaken))
+        {
+            self.refuse(s.world.now);
+            return false;
+        }
+        let mut in_flight = VolumeSet::EMPTY;
+        for volume in awaited.iter() {
+            in_flight.insert_if(volume, is_writing(s.world, volume));
+            let writes = begun(s.world, volume);
+            self.add(volume, Begun { since, writes, sync_failures: active.sync_failures });
+        }
+        s.world.shards.iter_mut().for_each(|shard| apart::part(shard, awaited));
+        active.skipped |= awaited;
+        active.volumes &= !awaited;
+        writing.awaited = VolumeSet::EMPTY;
+        s.world.stats.cleanings_parted += 1;
+        // The other awaited volumes had no place for a write, or their records were busy.
+        s.stores.note_late(s.world, in_flight);
+        true
+    }
+
     /// A volume is synced, or its sync has failed.
     pub fn note_synced(&mut self, volume: Volume) {
         self.syncing.remove(volume);
@@ -219,10 +273,8 @@ pub(super) fn is_whole(s: &Surroundings<'_>) -> bool {
     s.destages.is_under_way() || s.world.state != CacheState::Ready
 }
 
-/// Some volumes have not taken all of their part: notes the pace of the others.
-pub(super) fn note_taken(cleaner: &mut Cleaner, s: &mut Surroundings<'_>, awaited: VolumeSet) {
-    let Some(active) = &mut cleaner.active else { return };
-    let Phase::Writing(writing) = &mut active.phase else { return };
+/// Some volumes have not taken all of their part of the cleaning: notes the pace of the others.
+pub(super) fn note_taken(writing: &mut Writing, s: &mut Surroundings<'_>, awaited: VolumeSet) {
     let taken = core::mem::replace(&mut writing.awaited, awaited) & !awaited;
     let since = writing.since;
     for volume in taken.iter() {
@@ -231,59 +283,6 @@ pub(super) fn note_taken(cleaner: &mut Cleaner, s: &mut Surroundings<'_>, awaite
             writes => s.stores.note_pace(s.world, volume, since, writes),
         }
     }
-}
-
-/// If the cleaning waits only for late stores, it continues without them; returns whether it does.
-pub(super) fn part_late(cleaner: &mut Cleaner, s: &mut Surroundings<'_>) -> bool {
-    let Some(active) = &cleaner.active else { return false };
-    let Phase::Writing(Writing { since, shards, .. }) = active.phase else { return false };
-    let (work, sync_failures) = (active.work, active.sync_failures);
-    let untaken = active.failed | active.skipped;
-    if is_whole(s) || s.world.flash.is_lost() || s.world.volumes.len() < 2 {
-        cleaner.apart.ask_at = None;
-        return false;
-    }
-    let mut awaited = VolumeSet::EMPTY;
-    for (n, shard) in s.world.shards.iter().enumerate() {
-        if shards >> n & 1 == 0 {
-            let Some(volumes) = apart::awaited(shard) else { return false };
-            awaited |= volumes;
-        }
-    }
-    note_taken(cleaner, s, awaited);
-    if !cleaner.apart.may_ask(s.world.now) {
-        return false;
-    }
-    let Some(due) = all_late_at(s, awaited, since) else { return false };
-    if due > s.world.now {
-        cleaner.apart.ask_at = Some(due);
-        return false;
-    }
-    if let Work::Reclaim(region) = work
-        && !(s.stores.may_carry(s.world, awaited)
-            && cleaner.may_carry(s.world, region, untaken | awaited, true))
-    {
-        cleaner.apart.refuse(s.world.now);
-        return false;
-    }
-    let mut writing = VolumeSet::EMPTY;
-    for volume in awaited.iter() {
-        writing.insert_if(volume, is_writing(s.world, volume));
-        let writes = begun(s.world, volume);
-        cleaner.apart.add(volume, Begun { since, writes, sync_failures });
-    }
-    s.world.shards.iter_mut().for_each(|shard| apart::part(shard, awaited));
-    if let Some(active) = &mut cleaner.active {
-        active.skipped |= awaited;
-        active.volumes &= !awaited;
-        if let Phase::Writing(writing) = &mut active.phase {
-            writing.awaited = VolumeSet::EMPTY;
-        }
-    }
-    s.world.stats.cleanings_parted += 1;
-    // The other awaited volumes had no place for a write, or their records were busy.
-    s.stores.note_late(s.world, writing);
-    true
 }
 
 /// When the stores of all these volumes are late, given writes that began at `since`; `None` as long as it is

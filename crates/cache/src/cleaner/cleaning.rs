@@ -7,10 +7,9 @@ use forebay_effect::{IoError, Outcome};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BatchSequence, Layout, MoveRoom};
 
-use super::apart::{is_whole, note_taken, part_late};
-use super::reclaim::room_for_moves;
-use super::reclaim::{Left, Reclaimed};
-use super::{Cleaner, FAILURES_MAX, Phase, Work, Writing};
+use super::apart::{is_whole, note_taken};
+use super::reclaim::{Left, Reclaimed, may_carry, room_for_moves};
+use super::{Cleaner, Ending, Phase, Told, Work, Writing};
 use crate::destage::Destages;
 use crate::shard::{JobState, Target};
 use crate::stamp::Stamps;
@@ -45,7 +44,8 @@ impl Cleaner {
 
     /// The chosen records will not be durable, or no stamp will cover them.
     fn abandon(&mut self, world: &mut World, error: IoError) -> Turn {
-        self.end(Err(error), world.now, false);
+        // (All learn of the failure of the log anyway.)
+        self.end(Ending::Failed(error), world.now);
         abandon_chosen(world);
         self.consider_giving_up(world)
     }
@@ -53,17 +53,13 @@ impl Cleaner {
     /// Called after several consecutive failures, when a request waits for room on flash. The log
     /// is given up if an unreadable dirty record permanently pins its region, or if a stop has to end.
     pub fn consider_giving_up(&mut self, world: &World) -> Turn {
-        let (failures, unreadable) = (self.failures, self.unreadable);
-        if world.flash.is_lost() {
-            return Turn::Nothing;
-        }
-        if failures.max(unreadable) < FAILURES_MAX || !world.somebody_waits_in_vain() {
+        if world.flash.is_lost() || !world.somebody_waits_in_vain() {
             return Turn::Nothing;
         }
         // What can still be destaged first.
-        let pinned = unreadable >= FAILURES_MAX && !self.is_destaging();
-        if pinned || (failures >= FAILURES_MAX && world.is_stopping()) {
-            self.retry_at = None;
+        let pinned = self.retries.reads_in_vain() && !self.is_destaging();
+        if pinned || self.retries.fails() && world.is_stopping() {
+            self.retries.retry_now();
             return Turn::GiveUp;
         }
         Turn::Nothing
@@ -89,15 +85,15 @@ impl Cleaner {
             return true;
         }
         self.forget();
-        self.retry_at = None;
+        self.retries.retry_now();
         let apart = !self.apart.is_empty();
         let Some(active) = &self.active else { return !apart };
         match active.phase {
             Phase::Choosing | Phase::Logging { .. } | Phase::Stamping { .. } => {
-                self.active = None;
+                self.end(Ending::Dropped, world.now);
                 abandon_chosen(world);
             }
-            Phase::Releasing { .. } => self.active = None,
+            Phase::Releasing { .. } => _ = self.end(Ending::Dropped, world.now),
             Phase::Writing(_) => {
                 world.shards.iter_mut().for_each(|shard| shard.destager.cut());
                 return false;
@@ -138,7 +134,7 @@ impl Cleaner {
         // A destage of everything, or a stop, leaves no volume out. It waits for writes that end apart.
         let may = self.apart.let_begin(is_whole(s)) && may && !s.world.holds.cleanings;
 
-        let room = self.moves_next().map_or(MoveRoom::Never, |r| room_for_moves(s.world, r));
+        let room = self.queue.moves_next().map_or(MoveRoom::Never, |r| room_for_moves(s.world, r));
         if !may || self.begin(s.world.volumes.sync_failures, wanted, room).is_none() {
             return false;
         }
@@ -187,11 +183,14 @@ impl Cleaner {
             writing.shards |= 1 << n;
         }
         if writing.shards.count_ones() as usize != s.world.shards.len() {
-            return Turn::from(part_late(self, s));
+            let may_settle = |world: &World, region, untaken| {
+                may_carry(&self.retries, world, region, untaken, true)
+            };
+            return Turn::from(self.apart.part(active, s, may_settle));
         }
 
         if !is_whole(s) {
-            note_taken(self, s, VolumeSet::EMPTY);
+            note_taken(writing, s, VolumeSet::EMPTY);
         }
         self.apart.end_asking();
         self.begin_syncing(s)
@@ -318,7 +317,7 @@ impl Cleaner {
         let failed = s.stamps.take_failed(wanted);
         if !failed.is_empty() {
             s.stores.note_cleaned(s.world, VolumeSet::EMPTY, failed, IoError::Device);
-            return self.leave_region(s, Err(IoError::Device), false);
+            return self.conclude(s, Ending::Failed(IoError::Device));
         }
         // A cleaning whose stores need no stamp does not wait for the stamps of others.
         let settling = s.stamps.settling() & !s.world.volumes.failing;
@@ -348,7 +347,7 @@ impl Cleaner {
         );
         if !may_clean(s.world) {
             // It was cut short, and the stop did not need it.
-            self.active = None;
+            self.end(Ending::Dropped, s.world.now);
             return Turn::Something;
         }
 
@@ -356,30 +355,24 @@ impl Cleaner {
         let owes = self.note_owed(s);
         // A store that is known to fail must not delay the others.
         let known = (failed & !s.world.volumes.failing).is_empty();
-        let result = match work {
-            Work::Destage(_) | Work::Late(_) | Work::Evict => written,
-            Work::Reclaim(region) => {
-                let left = Left { skipped, failed, known };
-                match self.judge(s, region, owes, left, written) {
-                    Reclaimed::Clean => {
-                        s.stores.note_reclaimed(true);
-                        return self.begin_reinserting(s, region);
-                    }
-                    Reclaimed::CarriedOn(carried) => {
-                        return self.begin_carrying(s, region, carried);
-                    }
-                    Reclaimed::Parked => {
-                        self.park();
-                        return Turn::Something;
-                    }
-                    Reclaimed::Postponed => return self.postpone(s),
-                    Reclaimed::Failed(error) => Err(error),
+        if let Work::Reclaim(region) = work {
+            let left = Left { skipped, failed, known };
+            return match self.judge(s, region, owes, left, written) {
+                Reclaimed::Clean => {
+                    s.stores.note_reclaimed(true);
+                    self.begin_reinserting(s, region)
                 }
-            }
+                Reclaimed::CarriedOn(carried) => self.begin_carrying(s, region, carried),
+                Reclaimed::Stays(ending) => self.conclude(s, ending),
+            };
+        }
+        let probed = !s.destages.is_under_way() && !failed.is_empty() && known;
+        let ending = match written {
+            Ok(()) => Ending::Done,
+            Err(error) if work.destages() && probed => Ending::StillFailing(error),
+            Err(error) => Ending::Failed(error),
         };
-
-        let tentative = !s.destages.is_under_way() && !failed.is_empty() && known;
-        self.leave_region(s, result, tentative)
+        self.conclude(s, ending)
     }
 
     /// Whether the region still holds dirty records after this cleaning. A destage learns of what it could not
@@ -393,36 +386,25 @@ impl Cleaner {
             || s.world.shards.iter().any(|shard| shard.tiers.blocks.region_is_dirty(region));
         let leaves_out = active.whole && !active.skipped.is_empty();
         if owes && active.work.destages() {
-            self.note_unread(region);
+            self.account.note_unread(region);
             if leaves_out {
-                s.destages.fail(self.error);
+                s.destages.fail(self.retries.error());
             }
         }
         owes
     }
 
-    /// The remaining records of the region belong to late stores, and there is no room to carry
-    /// them on. The region is cleaned again when these stores have finished their writes; that
-    /// cleaning includes them.
-    fn postpone(&mut self, s: &mut Surroundings<'_>) -> Turn {
-        if let Some(active) = self.active.take() {
-            self.queue.push_front(active.work);
+    /// The current cleaning ends, and a region to reclaim is not free: those whom it concerns learn
+    /// of it.
+    fn conclude(&mut self, s: &mut Surroundings<'_>, ending: Ending) -> Turn {
+        s.world.stats.destage_retries += u64::from(ending.is_failure());
+        match self.end(ending, s.world.now) {
+            Told::Nobody => {}
+            Told::Stores => s.stores.note_reclaimed(false),
+            Told::Destage(error) => s.destages.fail(error),
         }
-        self.apart.wait_for_end();
-        s.stores.note_reclaimed(false);
-        Turn::Something
-    }
-
-    /// The current region is not clean, or need not be freed.
-    fn leave_region(&mut self, s: &mut Surroundings<'_>, result: Outcome, tentative: bool) -> Turn {
-        s.world.stats.destage_retries += u64::from(result.is_err());
-        let done = self.end(result, s.world.now, tentative);
-        if let Err(error) = result {
-            match done {
-                Work::Reclaim(_) => s.stores.note_reclaimed(false),
-                Work::Destage(region) if self.is_given_up(region) => s.destages.fail(error),
-                Work::Destage(_) | Work::Late(_) | Work::Evict => {}
-            }
+        if matches!(ending, Ending::Postponed | Ending::Parked) {
+            return Turn::Something;
         }
         if self.consider_giving_up(s.world) == Turn::GiveUp {
             return Turn::GiveUp;

@@ -2,10 +2,10 @@
 //! mappings move, or its remaining records are carried on; records worth keeping are inserted
 //! again; then the region is freed.
 
-use forebay_effect::{IoError, Outcome};
+use forebay_effect::Outcome;
 use forebay_flash::{Geometry, Layout, LogStats, MoveRoom};
 
-use super::{Cleaner, FAILURES_MAX, Phase, Surroundings, Work};
+use super::{Cleaner, Ending, Phase, Retries, Surroundings, Work};
 use crate::shard::owed::{self, Owed};
 use crate::shard::{CarryState, MoveState, Shard};
 use crate::volume_set::VolumeSet;
@@ -34,20 +34,18 @@ fn may_reinsert(log: &LogStats, geometry: &Geometry) -> u32 {
 /// | holds none, but a write or sync failed | `Failed` |
 /// | holds some that can be carried on, and that helps | `CarriedOn` |
 /// | likewise, but carrying on makes no room, and no request needs any | `Parked` |
+/// | holds others, and a write or sync failed | `Failed` |
 /// | holds some of late stores, and all else went well | `Postponed` |
-/// | holds others: of stores that fail, or unreadable ones | `Failed` |
+/// | holds some of stores that are known to fail | `Failed` |
+/// | holds others: unreadable ones | `Unreadable` |
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reclaimed {
     /// Records worth keeping are inserted again, then the region is freed.
     Clean,
     /// The remaining records move to the head of the log, with those of these volumes; then the region is freed.
     CarriedOn(VolumeSet),
-    /// The region is reclaimed when a request waits for room.
-    Parked,
-    /// The region is cleaned again when the writes to late stores have ended.
-    Postponed,
-    /// The region is tried again after a pause.
-    Failed(IoError),
+    /// The region is not freed for now.
+    Stays(Ending),
 }
 
 /// The volumes whose records a cleaning has left dirty.
@@ -71,12 +69,12 @@ impl Cleaner {
                 CarryState::Done => {}
                 CarryState::Busy => done = false,
                 CarryState::Unreadable => {
-                    // It is one of those that cannot be read: as after any attempt.
-                    self.end(Err(IoError::Corrupt), s.world.now, false);
+                    // (`Stores` learned when carrying began that the region makes room.)
+                    self.end(Ending::Unreadable, s.world.now);
                     return self.consider_giving_up(s.world).or(true);
                 }
                 CarryState::Failed => {
-                    self.active = None;
+                    self.end(Ending::Dropped, s.world.now);
                     return Turn::Something;
                 }
             }
@@ -139,7 +137,7 @@ impl Cleaner {
             let shard = &mut s.world.shards[n];
             match shard.destager.reinsert_step(&mut shard.tiers, &mut shard_context!(s.world)) {
                 CarryState::Failed => {
-                    self.active = None;
+                    self.end(Ending::Dropped, s.world.now);
                     return Turn::Something;
                 }
                 state => done &= state == CarryState::Done,
@@ -162,8 +160,7 @@ impl Cleaner {
 
     /// The stamps cover the region.
     pub(super) fn release_region(&mut self, s: &mut Surroundings<'_>, region: u32) {
-        // A region was reclaimed: the log need not be given up.
-        self.end(Ok(()), s.world.now, false);
+        self.end(Ending::Done, s.world.now);
         if let Some(log) = &mut s.world.log {
             log.region_released(region);
         }
@@ -180,26 +177,29 @@ impl Cleaner {
         written: Outcome,
     ) -> Reclaimed {
         if !owes {
-            return written.map_or_else(Reclaimed::Failed, |()| Reclaimed::Clean);
+            return match written {
+                Ok(()) => Reclaimed::Clean,
+                Err(error) => Reclaimed::Stays(Ending::Failed(error)),
+            };
         }
         let carries = s.stores.may_carry_failing(s.world);
         let carried = if carries { skipped | failed } else { VolumeSet::EMPTY };
         let helps = written.is_ok() || known && !carried.is_empty();
-        if helps && self.may_carry(s.world, region, carried, false) {
+        if helps && may_carry(&self.retries, s.world, region, carried, false) {
             let needed = carried.is_empty() || s.world.somebody_waits();
             return match needed || !s.stores.carries_in_vain() {
                 true => Reclaimed::CarriedOn(carried),
-                false => Reclaimed::Parked,
+                false => Reclaimed::Stays(Ending::Parked),
             };
         }
         let untried = !skipped.is_empty() && !holds_unreadable(s.world, region);
         let late = skipped & !s.world.volumes.failing;
-        match written {
-            Err(error) => Reclaimed::Failed(error),
-            Ok(()) if untried && !late.is_empty() => Reclaimed::Postponed,
-            Ok(()) if untried => Reclaimed::Failed(self.error),
-            Ok(()) => Reclaimed::Failed(IoError::Corrupt),
-        }
+        Reclaimed::Stays(match written {
+            Err(error) => Ending::Failed(error),
+            Ok(()) if untried && !late.is_empty() => Ending::Postponed,
+            Ok(()) if untried => Ending::Failed(self.retries.error()),
+            Ok(()) => Ending::Unreadable,
+        })
     }
 
     /// Begins to carry on the dirty records that the region still holds, of these volumes.
@@ -217,32 +217,6 @@ impl Cleaner {
             shard.destager.carry_begin(&shard.tiers, region, carried);
         }
         Turn::Something
-    }
-
-    /// Whether the remaining records are to be carried on. Unreadable records are given up as lost
-    /// only if room is needed, several attempts have failed, and they are few: many rather indicate
-    /// a device that may come back.
-    pub(super) fn may_carry(
-        &self,
-        world: &World,
-        region: u32,
-        carried: VolumeSet,
-        settles: bool,
-    ) -> bool {
-        let Some(log) = &world.log else { return false };
-        let mut sum = Owed::default();
-        for shard in &world.shards {
-            match owed::needs(shard, region, carried, settles, log.geometry()) {
-                Some(owed) => {
-                    sum.lost += owed.lost;
-                    sum.pages += owed.pages;
-                }
-                None => return false,
-            }
-        }
-        let hopeless = self.unreadable + 1 >= FAILURES_MAX && world.somebody_waits_in_vain();
-        let few = sum.lost == 0 || hopeless && sum.lost <= LOST_MAX;
-        few && log.may_carry(sum.pages)
     }
 
     /// Begins to move the mappings of the region to reclaim, if regions are reclaimed that way;
@@ -288,9 +262,9 @@ impl Cleaner {
         }
         if failed {
             // The log takes no more: it has failed, or it is being stopped.
-            self.active = None;
+            self.end(Ending::Dropped, s.world.now);
         } else {
-            self.end(Ok(()), s.world.now, false);
+            self.end(Ending::Done, s.world.now);
             log.region_released(region);
             s.stores.note_reclaimed(true);
             s.stores.review_failing(s.world);
@@ -301,6 +275,32 @@ impl Cleaner {
         }
         true
     }
+}
+
+/// Whether the remaining records are to be carried on. Unreadable records are given up as lost
+/// only if room is needed, several attempts have failed, and they are few: many rather indicate
+/// a device that may come back.
+pub(super) fn may_carry(
+    retries: &Retries,
+    world: &World,
+    region: u32,
+    carried: VolumeSet,
+    settles: bool,
+) -> bool {
+    let Some(log) = &world.log else { return false };
+    let mut sum = Owed::default();
+    for shard in &world.shards {
+        match owed::needs(shard, region, carried, settles, log.geometry()) {
+            Some(owed) => {
+                sum.lost += owed.lost;
+                sum.pages += owed.pages;
+            }
+            None => return false,
+        }
+    }
+    let hopeless = retries.reads_in_vain_next() && world.somebody_waits_in_vain();
+    let few = sum.lost == 0 || hopeless && sum.lost <= LOST_MAX;
+    few && log.may_carry(sum.pages)
 }
 
 fn holds_unreadable(world: &World, region: u32) -> bool {
