@@ -22,7 +22,6 @@ use crate::destage::Destages;
 use crate::holds::HoldReason;
 use crate::notice::Notice;
 use crate::policy::{Acknowledge, WritePolicy};
-use crate::stores::Stores;
 use crate::ticket::Ticket;
 use crate::world::{CacheState, World};
 
@@ -109,7 +108,6 @@ impl Switch {
         &mut self,
         world: &mut World,
         cleaner: &mut Cleaner,
-        stores: &mut Stores,
         destages: &mut Destages,
     ) -> bool {
         let Some(mut change) = self.change else { return false };
@@ -122,12 +120,12 @@ impl Switch {
             Stage::First | Stage::Holding if destages.is_under_way() => return false,
             Stage::First => {
                 change.stage = Stage::Destaging;
-                destages.begin(world, cleaner, stores);
+                destages.begin(world, cleaner);
             }
             Stage::Holding if world.is_modified() => return false,
             Stage::Holding => {
                 change.stage = Stage::Last;
-                destages.begin(world, cleaner, stores);
+                destages.begin(world, cleaner);
             }
             Stage::Destaging | Stage::Last | Stage::Marking => return false,
         }
