@@ -223,10 +223,9 @@ impl StoreConditions {
     /// A cleaning has written to a store, and synced it; returns whether the store was known to fail.
     pub fn cleaning_succeeded(&mut self, volume: Volume) -> bool {
         let store = &mut self.list[volume];
+        // A destage may have forgiven failures; they must not shorten how long writes wait for a later one.
+        (store.failures, store.failing_since) = (0, None);
         let recovered = self.failing.contains(volume);
-        if recovered || store.failures > 0 {
-            (store.failures, store.failing_since) = (0, None);
-        }
         self.failing.remove(volume);
         self.suspended.remove(volume);
         recovered
@@ -331,6 +330,17 @@ mod tests {
         assert!(stores.cleaning_succeeded(ONE) && !stores.cleaning_succeeded(ONE));
         assert!(stores.failing().is_empty() && stores.suspended().is_empty());
         assert_eq!(stores.left_out(), VolumeSet::only(OTHER));
+    }
+
+    #[test]
+    fn a_cleaning_that_succeeds_ends_the_failures_that_a_destage_has_forgiven() {
+        let mut stores = two();
+        fail_cleanings(&mut stores, 1, Nanos(10));
+        stores.forgive();
+        assert_eq!(stores[ONE].failing_since(), Some(Nanos(10)), "nothing has succeeded yet");
+        assert!(!stores.cleaning_succeeded(ONE));
+        fail_cleanings(&mut stores, FAILURES_MAX, Nanos(1000));
+        assert_eq!(stores[ONE].failing_since(), Some(Nanos(1000)));
     }
 
     #[test]
