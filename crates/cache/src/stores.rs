@@ -110,6 +110,10 @@ impl Stores {
     #[inline]
     pub fn has_work(&self, world: &World, stops: impl FnOnce() -> bool) -> bool {
         let Volumes { shares, conditions, .. } = &world.volumes;
+        debug_assert!(
+            world.shards.iter().all(|shard| shard.tiers.flash.pins(conditions.left_out())),
+            "a shard does not know which volumes are left out"
+        );
         shares.waiting > 0
             || !(shares.crowded & !conditions.left_out()).is_empty()
             || !conditions.failing().is_empty() && (world.hurry || stops())
@@ -350,7 +354,7 @@ impl Stores {
     }
 }
 
-/// Shards with the slots layout learn which volumes are left out. Called whenever that changes.
+/// The shards learn which volumes are left out. Called whenever that may have changed.
 fn pin(world: &mut World) {
     let left_out = world.volumes.conditions.left_out();
     for shard in &mut world.shards {
