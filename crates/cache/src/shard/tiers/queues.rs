@@ -115,10 +115,9 @@ fn evict(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) {
 }
 
 fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> Promotion {
-    let store = &context.volumes.conditions[key.volume()];
-    let fails = !(store.gives_reads() && store.takes_writes());
+    let reads = context.volumes.conditions[key.volume()].gives_reads();
     let takes = context.flash.takes_records() && context.flash.logs(key);
-    if fails || !takes || tiers.is_jammed(context) {
+    if !reads || !takes || tiers.is_jammed(context) {
         return Promotion::Skipped;
     }
     let (start, end) = tiers.blocks.granules().range_within(context, key);
