@@ -71,8 +71,9 @@ impl StoreCondition {
     }
 
     /// Whether what a sync of the store reports as durable is durable. After one failed sync it may not be, whatever
-    /// later syncs report: the store's device may have dropped what the failed one should have covered. So no later
-    /// flush succeeds, and the volume does not continue without flash, where it would depend on such syncs.
+    /// later syncs report: the store's device may have dropped what the failed one should have covered. So no
+    /// later flush that needs a sync succeeds, and the volume does not continue without flash: there, all that it
+    /// writes would need such syncs.
     /// Dirty records on flash need less, see [`StoreConditions::unsynced_since`].
     pub fn makes_durable(&self) -> bool {
         self.sync_failed_at == 0
@@ -131,13 +132,13 @@ impl StoreConditions {
 
     // ---- questions ----
 
-    /// That of one store.
+    /// The condition of a volume's store, if there is such a volume.
     pub fn get(&self, volume: Volume) -> Option<&StoreCondition> {
         self.list.get(volume)
     }
 
     /// Each with its volume.
-    pub fn iter(&self) -> impl Iterator<Item = (Volume, &StoreCondition)> {
+    fn iter(&self) -> impl Iterator<Item = (Volume, &StoreCondition)> {
         self.list.iter()
     }
 

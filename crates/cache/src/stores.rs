@@ -34,7 +34,7 @@ pub const PROBE_PERIOD: Nanos = Nanos(5_000_000_000);
 /// A late store is destaged to continuously when more than this fraction of flash is dirty for it.
 const LATE_SHARE: u64 = 8;
 
-/// What is being done about stores that fail or are late. Which ones are: [`StoreConditions`].
+/// What is being done about stores that fail or are late. Which ones are: `StoreConditions`.
 #[derive(Debug, Default)]
 pub(crate) struct Stores {
     /// When stores that are known to fail are tried again.
@@ -55,14 +55,23 @@ impl Stores {
     /// Notes that a volume's store has completed `writes` writes, which a cleaning began at `since`.
     pub fn note_pace(&mut self, world: &mut World, volume: Volume, since: Nanos, writes: u32) {
         if world.volumes.conditions.late.note(volume, since, writes, world.now) {
-            pin(world);
+            Stores::pin(world);
         }
     }
 
     /// These volumes' stores are late.
     pub fn note_late(&mut self, world: &mut World, volumes: VolumeSet) {
         if world.volumes.conditions.late.add(volumes, world.now) {
-            pin(world);
+            Stores::pin(world);
+        }
+    }
+
+    /// The shards learn which volumes are left out. Called whenever that may have changed.
+    fn pin(world: &mut World) {
+        let left_out = world.volumes.conditions.left_out();
+        for shard in &mut world.shards {
+            let Tiers { flash, blocks, transfers, .. } = &mut shard.tiers;
+            flash.pin(blocks, transfers, &mut shard_context!(world), left_out);
         }
     }
 
@@ -115,7 +124,7 @@ impl Stores {
             "a shard does not know which volumes are left out"
         );
         shares.waiting > 0
-            || !(shares.crowded & !conditions.left_out()).is_empty()
+            || !(shares.crowded() & !conditions.left_out()).is_empty()
             || !conditions.failing().is_empty() && (world.hurry || stops())
             || !conditions.late.volumes().is_empty()
     }
@@ -136,14 +145,14 @@ impl Stores {
             }
         }
         let Volumes { shares, conditions, .. } = &world.volumes;
-        if shares.waiting > 0 && !(conditions.failing() & shares.crowded).is_empty() {
+        if shares.waiting > 0 && !(conditions.failing() & shares.crowded()).is_empty() {
             self.review_failing(world);
         }
         if !world.volumes.conditions.late.volumes().is_empty() {
             any |= self.tend_late(world, cleaner, stamps);
         }
         let left_out = world.volumes.conditions.left_out();
-        let crowded = !(world.volumes.shares.crowded & !left_out).is_empty();
+        let crowded = !(world.volumes.shares.crowded() & !left_out).is_empty();
         // The destages of probes are not counted.
         let probes = self.probing.len() as usize;
         if crowded && cleaner.destages() <= probes && world.state == CacheState::Ready {
@@ -241,7 +250,7 @@ impl Stores {
                 world.stats.stores_recovered += u64::from(conditions.cleaning_succeeded(volume));
             }
         }
-        pin(world);
+        Stores::pin(world);
         if world.volumes.conditions.failing().is_empty() {
             self.jam_since = None;
             world.set_jam(Jam::None);
@@ -260,7 +269,7 @@ impl Stores {
             return;
         }
         let jam = self.time_jam(world);
-        suspend_waited_for(world, jam);
+        Stores::suspend_waited_for(world, jam);
         let suspends = !world.volumes.conditions.suspended().is_empty();
         let jam = if suspends { jam } else { Jam::None };
         world.set_jam(jam);
@@ -286,6 +295,26 @@ impl Stores {
         }
     }
 
+    /// Suspends the volumes whose stores have failed for long enough while requests waited for them: for
+    /// the volume's share or, in a hopeless jam, for room. Requests that wait for their shares fail.
+    fn suspend_waited_for(world: &mut World, jam: Jam) {
+        let limit = world.config.give_up_after;
+        let Volumes { shares, conditions, .. } = &world.volumes;
+        let waits = |n| shares.crowded().contains(n) && !world.volumes[n].share_waiters.is_empty();
+        let waited_for = |&n: &Volume| jam == Jam::Hopeless || waits(n);
+        let long = |&n: &Volume| {
+            world.hurry || limit != Nanos(0) && conditions[n].fails_for(limit, world.now)
+        };
+        let fresh: VolumeSet =
+            conditions.failing().iter().filter(waited_for).filter(long).collect();
+        world.stats.suspensions += u64::from(world.volumes.conditions.suspend(fresh));
+        for volume in fresh.iter() {
+            if let Some(error) = world.volumes.conditions.suspended_by(volume) {
+                world.refuse_held(volume, error);
+            }
+        }
+    }
+
     /// When the cache has to be called for failing stores.
     #[inline]
     pub fn timeout(&self, world: &World) -> Option<Nanos> {
@@ -302,7 +331,7 @@ impl Stores {
             return None;
         }
         let limit = world.config.give_up_after;
-        let waited_for = conditions.failing() & shares.crowded & !conditions.suspended();
+        let waited_for = conditions.failing() & shares.crowded() & !conditions.suspended();
         let waits =
             |&volume: &Volume| limit != Nanos(0) && !world.volumes[volume].share_waiters.is_empty();
         let since = |volume| conditions[volume].failing_since();
@@ -350,33 +379,6 @@ impl Stores {
         world.stats.probes += 1;
         for volume in failing.iter() {
             destage_oldest(world, cleaner, !VolumeSet::only(volume));
-        }
-    }
-}
-
-/// The shards learn which volumes are left out. Called whenever that may have changed.
-fn pin(world: &mut World) {
-    let left_out = world.volumes.conditions.left_out();
-    for shard in &mut world.shards {
-        let Tiers { flash, blocks, transfers, .. } = &mut shard.tiers;
-        flash.pin(blocks, transfers, &mut shard_context!(world), left_out);
-    }
-}
-
-/// Suspends the volumes whose stores have failed for long enough while requests waited for them: for
-/// the volume's share or, in a hopeless jam, for room. Requests that wait for their shares fail.
-fn suspend_waited_for(world: &mut World, jam: Jam) {
-    let limit = world.config.give_up_after;
-    let Volumes { shares, conditions, .. } = &world.volumes;
-    let waits = |n| shares.crowded.contains(n) && !world.volumes[n].share_waiters.is_empty();
-    let waited_for = |&n: &Volume| jam == Jam::Hopeless || waits(n);
-    let long =
-        |&n: &Volume| world.hurry || limit != Nanos(0) && conditions[n].fails_for(limit, world.now);
-    let fresh: VolumeSet = conditions.failing().iter().filter(waited_for).filter(long).collect();
-    world.stats.suspensions += u64::from(world.volumes.conditions.suspend(fresh));
-    for volume in fresh.iter() {
-        if let Some(error) = world.volumes.conditions.suspended_by(volume) {
-            world.refuse_held(volume, error);
         }
     }
 }

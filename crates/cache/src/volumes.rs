@@ -19,7 +19,7 @@ pub(crate) struct Shares {
     /// Most blocks of a volume that may be dirty on flash; all if it is the only one.
     pub share: u64,
     /// Volumes at three quarters of their share.
-    pub crowded: VolumeSet,
+    crowded: VolumeSet,
     /// Requests that wait for their volume's share.
     pub waiting: u32,
 }
@@ -27,6 +27,12 @@ pub(crate) struct Shares {
 impl Shares {
     pub fn new() -> Shares {
         Shares { share: u64::MAX, crowded: VolumeSet::EMPTY, waiting: 0 }
+    }
+
+    /// Volumes at three quarters of their share.
+    #[inline]
+    pub fn crowded(&self) -> VolumeSet {
+        self.crowded
     }
 
     /// Notes that `volume` now has `blocks` dirty blocks on flash.

@@ -12,7 +12,7 @@ const HEART: [(&str, usize); 3] =
 const FILES_MAX: usize = 3;
 /// Types that lie in more, and in how many. A number may only fall.
 const WIDE: [(&str, usize); 7] = [
-    ("Cleaner", 5),
+    ("Cleaner", 4),
     ("Engine", 5),
     ("Log", 4),
     ("Recovery", 5),
