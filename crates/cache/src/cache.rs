@@ -144,7 +144,6 @@ impl Cache {
         for shard in &mut self.world.shards {
             shard.add_volume(volume.priority);
         }
-        self.stores.attach();
         self.world.volumes.attach(volume, self.world.front.capacity())
     }
 
@@ -370,7 +369,7 @@ impl Cache {
             self.world.notices.push(Notice::Destaged(Err(IoError::Shutdown)));
             return;
         }
-        self.destages.ask(&mut self.world, &mut self.cleaner, &mut self.stores);
+        self.destages.ask(&mut self.world, &mut self.cleaner);
         self.take_turn();
     }
 

@@ -14,7 +14,6 @@ use forebay_flash::sabotage::Bug;
 use crate::cleaner::{Cleaner, Work};
 use crate::front::INTERNAL;
 use crate::holds::HoldReason;
-use crate::stores::Stores;
 use crate::world::{CacheState, World};
 
 /// How often a destage is repeated because records are marked dirty at its end.
@@ -76,29 +75,27 @@ impl Destages {
     }
 
     /// A caller asks for a destage: it begins, or it follows the one in progress.
-    pub fn ask(&mut self, world: &mut World, cleaner: &mut Cleaner, stores: &mut Stores) {
+    pub fn ask(&mut self, world: &mut World, cleaner: &mut Cleaner) {
         match self.under_way {
             // The destage in progress does not include data that became dirty since it began.
             Some(_) => self.again = true,
             None => {
                 self.wanted = true;
-                self.begin(world, cleaner, stores);
+                self.begin(world, cleaner);
             }
         }
     }
 
     /// Begins to destage everything; no destage may be in progress.
-    pub fn begin(&mut self, world: &mut World, cleaner: &mut Cleaner, stores: &mut Stores) {
-        cleaner.forgive();
-        stores.forgive();
+    pub fn begin(&mut self, world: &mut World, cleaner: &mut Cleaner) {
+        forgive(world, cleaner);
         flush_all(world);
         self.under_way = Some(Destage::new(world.volumes.len()));
     }
 
     /// Begins to destage the dirty records on flash.
-    pub fn begin_of_flash(&mut self, cleaner: &mut Cleaner, stores: &mut Stores) {
-        cleaner.forgive();
-        stores.forgive();
+    pub fn begin_of_flash(&mut self, world: &mut World, cleaner: &mut Cleaner) {
+        forgive(world, cleaner);
         self.under_way = Some(Destage::new(0));
     }
 
@@ -222,11 +219,11 @@ impl Destages {
     }
 
     /// Begins another destage, if a caller asked for it while the last was in progress.
-    pub fn begin_again(&mut self, world: &mut World, cleaner: &mut Cleaner, stores: &mut Stores) {
+    pub fn begin_again(&mut self, world: &mut World, cleaner: &mut Cleaner) {
         if core::mem::take(&mut self.again) {
             self.wanted = true;
             if self.under_way.is_none() {
-                self.begin(world, cleaner, stores);
+                self.begin(world, cleaner);
             }
         }
     }
@@ -272,6 +269,12 @@ fn settle(world: &mut World, destage: &mut Destage) -> Settled {
     };
     world.stats.destages_repeated += 1;
     Settled::Again
+}
+
+/// Failures before a destage do not count for it.
+fn forgive(world: &mut World, cleaner: &mut Cleaner) {
+    cleaner.forgive();
+    world.volumes.conditions.forgive();
 }
 
 fn flush_all(world: &mut World) {

@@ -33,6 +33,7 @@ mod stamp;
 mod startup;
 mod stats;
 mod stop;
+mod store_condition;
 mod stores;
 mod streams;
 mod switch;

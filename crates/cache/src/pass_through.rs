@@ -23,7 +23,6 @@ use crate::cleaner::Cleaner;
 use crate::destage::Destages;
 use crate::entry_walk::EntryWalk;
 use crate::stamp::Stamps;
-use crate::stores::Stores;
 use crate::ticket::Ticket;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World, shard_context, sooner};
@@ -55,7 +54,6 @@ enum PassThroughStage {
 /// The procedures that it controls.
 pub(crate) struct Others<'a> {
     pub cleaner: &'a mut Cleaner,
-    pub stores: &'a mut Stores,
     pub stamps: &'a mut Stamps,
     pub destages: &'a mut Destages,
 }
@@ -107,7 +105,7 @@ impl PassThrough {
                     || world.shards.iter().any(|shard| shard.tiers.transfers.is_logging());
                 let Some(log) = world.log.as_mut().filter(|_| !busy) else { return false };
                 if log.is_salvaged() {
-                    self.begin_last_destage(others);
+                    self.begin_last_destage(world, others);
                 } else {
                     self.stage = PassThroughStage::Salvaging;
                     log.salvage(Ticket::PassThrough.encode());
@@ -132,11 +130,11 @@ impl PassThrough {
         }
     }
 
-    fn begin_last_destage(&mut self, others: Others<'_>) {
+    fn begin_last_destage(&mut self, world: &mut World, others: Others<'_>) {
         others.cleaner.forget();
         others.cleaner.retry_now();
         self.stage = PassThroughStage::Destaging;
-        others.destages.begin_of_flash(others.cleaner, others.stores);
+        others.destages.begin_of_flash(world, others.cleaner);
     }
 
     /// All dirty records that could be destaged have been.
@@ -200,7 +198,7 @@ impl PassThrough {
                     self.retry_later(world);
                 } else if !others.destages.is_under_way() {
                     // What was dirty in memory need not stay there.
-                    others.destages.begin(world, others.cleaner, others.stores);
+                    others.destages.begin(world, others.cleaner);
                 }
             }
         }
@@ -261,7 +259,7 @@ impl PassThrough {
 fn without_dirty_records(world: &World) -> VolumeSet {
     let mut clean = VolumeSet::EMPTY;
     for (volume, v) in world.volumes.iter() {
-        let whole = v.owed == 0 && !v.sync_failed();
+        let whole = v.owed == 0 && world.volumes.conditions[volume].makes_durable();
         clean.insert_if(volume, whole && !world.flash.without().contains(volume));
     }
     clean

@@ -7,7 +7,6 @@ use crate::cleaner::Cleaner;
 use crate::destage::Destages;
 use crate::notice::Notice;
 use crate::shard::Shard;
-use crate::stores::Stores;
 use crate::ticket::Ticket;
 use crate::world::{CacheState, World};
 
@@ -104,7 +103,6 @@ impl Stop {
         &mut self,
         world: &mut World,
         cleaner: &mut Cleaner,
-        stores: &mut Stores,
         destages: &mut Destages,
     ) -> bool {
         match world.state {
@@ -114,7 +112,7 @@ impl Stop {
                     && !world.shards.iter().any(|shard| shard.tiers.is_fetching_lines()) =>
             {
                 world.state = CacheState::Flushing;
-                destages.begin(world, cleaner, stores);
+                destages.begin(world, cleaner);
                 true
             }
             CacheState::Flushing => {

@@ -16,17 +16,17 @@
 //!   fail too, until it ends. A jam that ends sooner fails no request, however long ago a store
 //!   began to fail.
 
-use forebay_block::{Nanos, PerVolume, Volume};
+use forebay_block::{Nanos, Volume};
 use forebay_effect::IoError;
 use forebay_flash::BatchSequence;
 
 use crate::cleaner::{Cleaner, FAILURES_MAX, Work, destage_oldest, oldest_for_late};
 use crate::flash_condition::Jam;
-use crate::late::Late;
 use crate::shard::{Tiers, apart};
 use crate::stamp::Stamps;
 use crate::volume_set::VolumeSet;
-use crate::world::{CacheState, Turn, World, shard_context};
+use crate::volumes::Volumes;
+use crate::world::{CacheState, Turn, World, shard_context, sooner};
 
 /// Time between probes of stores that are known to fail.
 pub const PROBE_PERIOD: Nanos = Nanos(5_000_000_000);
@@ -34,31 +34,9 @@ pub const PROBE_PERIOD: Nanos = Nanos(5_000_000_000);
 /// A late store is destaged to continuously when more than this fraction of flash is dirty for it.
 const LATE_SHARE: u64 = 8;
 
-/// The results of destages to a volume's store.
-#[derive(Clone, Copy, Debug)]
-struct StoreHealth {
-    /// Consecutive failures, when they began, and the error of the last.
-    failures: u32,
-    failing_since: Option<Nanos>,
-    error: IoError,
-}
-
-impl StoreHealth {
-    const GOOD: StoreHealth =
-        StoreHealth { failures: 0, failing_since: None, error: IoError::Device };
-
-    /// Whether it has failed for at least `time`.
-    fn fails_for(&self, time: Nanos, now: Nanos) -> bool {
-        self.failing_since.is_some_and(|since| now.0.saturating_sub(since.0) >= time.0)
-    }
-}
-
-/// The state of the stores.
+/// What is being done about stores that fail or are late. Which ones are: `StoreConditions`.
 #[derive(Debug, Default)]
 pub(crate) struct Stores {
-    health: PerVolume<StoreHealth>,
-    /// Volumes that are suspended.
-    suspended: VolumeSet,
     /// When stores that are known to fail are tried again.
     probe_at: Nanos,
     /// How many times in a row the region to reclaim was neither destaged nor carried on.
@@ -71,74 +49,50 @@ pub(crate) struct Stores {
     in_vain: u32,
     /// Entries written to the log for other reasons, at the time when a region was last carried on.
     entries: u64,
-    late: Late,
 }
 
 impl Stores {
-    /// A volume is attached.
-    pub fn attach(&mut self) {
-        self.health.push(StoreHealth::GOOD);
-        self.late.attach();
-    }
-
-    /// Volumes whose stores are late.
-    #[inline]
-    pub fn late(&self) -> VolumeSet {
-        self.late.volumes()
-    }
-
-    /// The time from which a volume's store counts as late, given `writes` writes that began at
-    /// `since`; `None` if the pace of other stores is unknown.
-    pub fn late_at(
-        &self,
-        world: &World,
-        volume: Volume,
-        since: Nanos,
-        writes: u32,
-    ) -> Option<Nanos> {
-        self.late.due(volume, since, writes, world.somebody_waits())
-    }
-
     /// Notes that a volume's store has completed `writes` writes, which a cleaning began at `since`.
     pub fn note_pace(&mut self, world: &mut World, volume: Volume, since: Nanos, writes: u32) {
-        if self.late.note(volume, since, writes, world.now) {
-            self.pin(world);
+        if world.volumes.conditions.late.note(volume, since, writes, world.now) {
+            Stores::pin(world);
         }
     }
 
     /// These volumes' stores are late.
     pub fn note_late(&mut self, world: &mut World, volumes: VolumeSet) {
-        if self.late.add(volumes, world.now) {
-            self.pin(world);
+        if world.volumes.conditions.late.add(volumes, world.now) {
+            Stores::pin(world);
         }
     }
 
-    /// Dirty records of failing or late stores are not evicted from flash.
-    fn pin(&mut self, world: &mut World) {
-        let pinned = world.volumes.failing | self.late();
+    /// The shards learn which volumes are left out. Called whenever that may have changed.
+    fn pin(world: &mut World) {
+        let left_out = world.volumes.conditions.left_out();
         for shard in &mut world.shards {
             let Tiers { flash, blocks, transfers, .. } = &mut shard.tiers;
-            flash.pin(blocks, transfers, &mut shard_context!(world), pinned);
+            flash.pin(blocks, transfers, &mut shard_context!(world), left_out);
         }
     }
 
     /// Orders a cleaning for late stores, if many blocks of one are dirty or if it is time; or
     /// first the stamps that this cleaning would wait for. Returns whether it orders anything.
     fn tend_late(&mut self, world: &mut World, cleaner: &mut Cleaner, stamps: &mut Stamps) -> bool {
-        let late = self.late() & !world.volumes.failing & !cleaner.apart();
-        let busy = cleaner.has_late() || !may_tend(world) || self.late.pauses(world.now);
+        let conditions = &world.volumes.conditions;
+        let late = conditions.late.volumes() & !conditions.failing() & !cleaner.apart();
+        let busy = cleaner.has_late() || !may_tend(world) || conditions.late.pauses(world.now);
         let may = !late.is_empty() && !busy && world.shards.iter().all(apart::has_frames);
         let Some(most) = world.dirty_blocks_max().filter(|_| may) else { return false };
-        let volumes = || world.volumes.iter().filter(|&(n, _)| late.contains(n));
-        let owed: u64 = volumes().map(|(_, v)| v.owed).sum();
-        let all = self.late.is_time(world.now) || world.somebody_waits() || owed > most / 4;
+        let owed: u64 = late.iter().map(|volume| world.volumes[volume].owed).sum();
+        let time = world.volumes.conditions.late.is_time(world.now);
+        let all = time || world.somebody_waits() || owed > most / 4;
         let least = if all { 0 } else { most / LATE_SHARE };
-        let wanted = volumes().filter(|(_, v)| v.owed > least);
-        let wanted: VolumeSet = wanted.map(|(n, _)| n).collect();
+        let volumes = &world.volumes;
+        let owing = |least| late.iter().filter(move |&n| volumes[n].owed > least);
+        let (wanted, owing): (VolumeSet, _) = (owing(least).collect(), owing(0).collect());
         if wanted.is_empty() {
             return false;
         }
-        let owing = volumes().filter(|(_, v)| v.owed > 0).map(|(n, _)| n).collect();
         let Some(region) = oldest_for_late(world, cleaner, !wanted) else { return false };
         let Some(log) = &mut world.log else { return false };
         let newest = log.newest_batch(region);
@@ -155,26 +109,24 @@ impl Stores {
     /// The stamps of these volumes could not be written. For a late store this counts as a failed
     /// write; for others the cleaning that waits for the stamp reports it.
     pub fn note_unstamped(&mut self, world: &mut World, failed: VolumeSet) {
-        let late = failed & self.late();
+        let late = failed & world.volumes.conditions.late.volumes();
         if !late.is_empty() {
             self.note_cleaned(world, VolumeSet::EMPTY, late, IoError::Device);
         }
     }
 
-    /// The error of the volume's store, if the volume is suspended.
-    pub fn suspended(&self, volume: Volume) -> Option<IoError> {
-        let health = self.health.get(volume)?;
-        self.suspended.contains(volume).then_some(health.error)
-    }
-
     /// Whether [`Stores::take_turn`] may find work. `stops`: a destage or stop is in progress.
     #[inline]
     pub fn has_work(&self, world: &World, stops: impl FnOnce() -> bool) -> bool {
-        let shares = &world.volumes.shares;
+        let Volumes { shares, conditions, .. } = &world.volumes;
+        debug_assert!(
+            world.shards.iter().all(|shard| shard.tiers.flash.pins(conditions.left_out())),
+            "a shard does not know which volumes are left out"
+        );
         shares.waiting > 0
-            || !(shares.crowded & !world.volumes.failing & !self.late()).is_empty()
-            || !world.volumes.failing.is_empty() && (world.hurry || stops())
-            || !self.late().is_empty()
+            || !(shares.crowded() & !conditions.left_out()).is_empty()
+            || !conditions.failing().is_empty() && (world.hurry || stops())
+            || !conditions.late.volumes().is_empty()
     }
 
     /// One turn: requests that wait for a share continue, and volumes near theirs are destaged.
@@ -192,19 +144,19 @@ impl Stores {
                 }
             }
         }
-        let shares = &world.volumes.shares;
-        if shares.waiting > 0 && !(world.volumes.failing & shares.crowded).is_empty() {
+        let Volumes { shares, conditions, .. } = &world.volumes;
+        if shares.waiting > 0 && !(conditions.failing() & shares.crowded()).is_empty() {
             self.review_failing(world);
         }
-        if !self.late().is_empty() {
+        if !world.volumes.conditions.late.volumes().is_empty() {
             any |= self.tend_late(world, cleaner, stamps);
         }
-        let apart = world.volumes.failing | self.late();
-        let crowded = !(world.volumes.shares.crowded & !apart).is_empty();
+        let left_out = world.volumes.conditions.left_out();
+        let crowded = !(world.volumes.shares.crowded() & !left_out).is_empty();
         // The destages of probes are not counted.
         let probes = self.probing.len() as usize;
         if crowded && cleaner.destages() <= probes && world.state == CacheState::Ready {
-            any |= destage_oldest(world, cleaner, apart);
+            any |= destage_oldest(world, cleaner, left_out);
         }
         match self.stops_in_vain(world, cleaner) {
             true => Turn::GiveUp,
@@ -215,7 +167,7 @@ impl Stores {
     /// Whether a stop waits for room that only stores known to fail can make.
     fn stops_in_vain(&self, world: &World, cleaner: &Cleaner) -> bool {
         world.is_stopping()
-            && !world.volumes.failing.is_empty()
+            && !world.volumes.conditions.failing().is_empty()
             && !world.flash.is_lost()
             && cleaner.is_idle()
             && world.somebody_waits_in_vain()
@@ -223,31 +175,21 @@ impl Stores {
 
     /// Volumes that a cleaning skips if it begins now. With `destage` a destage of all cleans regions.
     pub fn to_skip(&self, world: &World, work: Work, destage: bool) -> VolumeSet {
+        let conditions = &world.volumes.conditions;
         // A stop waits for late stores.
-        let late = if world.state == CacheState::Ready { self.late() } else { VolumeSet::EMPTY };
-        let known = (world.volumes.failing | late) & !self.probing;
+        let ready = world.state == CacheState::Ready;
+        let known =
+            if ready { conditions.left_out() } else { conditions.failing() } & !self.probing;
         match work {
-            Work::Late(_) => !self.late() | world.volumes.failing,
+            Work::Late(_) => !conditions.late.volumes() | conditions.failing(),
             // A destage tries each store again, until that has failed as often as it takes.
-            Work::Destage(_) if destage => self.hopeless(),
+            Work::Destage(_) if destage => conditions.hopeless(),
             Work::Destage(_) => known,
             Work::Reclaim(_) | Work::Evict => {
                 let carries = self.may_carry_failing(world) && self.stuck == 0;
                 if carries { known } else { VolumeSet::EMPTY }
             }
         }
-    }
-
-    /// Volumes whose store has failed too often in a row.
-    fn hopeless(&self) -> VolumeSet {
-        let stores = self.health.iter();
-        let hopeless = stores.filter(|(_, health)| health.failures >= FAILURES_MAX);
-        hopeless.map(|(n, _)| n).collect()
-    }
-
-    /// A destage begins: earlier failures do not count.
-    pub fn forgive(&mut self) {
-        self.health.iter_mut().for_each(|(_, health)| health.failures = 0);
     }
 
     /// Whether the log has room to carry on the records of failing stores: if nothing else were
@@ -259,10 +201,8 @@ impl Stores {
     /// Like [`Stores::may_carry_failing`], if the stores of `more` accepted no writes either.
     pub fn may_carry(&self, world: &World, more: VolumeSet) -> bool {
         let Some(most) = world.dirty_blocks_max() else { return false };
-        let carried = world.volumes.failing | self.late() | more;
-        let carried_on = |&(n, _): &(Volume, _)| carried.contains(n);
-        let volumes = world.volumes.iter().filter(carried_on);
-        let owed: u64 = volumes.map(|(_, v)| v.owed).sum();
+        let carried = world.volumes.conditions.left_out() | more;
+        let owed: u64 = carried.iter().map(|volume| world.volumes[volume].owed).sum();
         let regions = world.config.flash.as_ref().map_or(0, |f| f.geometry.regions);
         !carried.is_empty() && owed * 4 <= most * 3 && self.in_vain <= regions
     }
@@ -295,31 +235,23 @@ impl Stores {
         error: IoError,
     ) {
         self.probing &= !(written | failed);
-        if !(failed & self.late()).is_empty() {
-            self.late.pause(world.now);
+        let conditions = &mut world.volumes.conditions;
+        if !(failed & conditions.late.volumes()).is_empty() {
+            conditions.late.pause(world.now);
         }
-        for (n, health) in self.health.iter_mut() {
-            if failed.contains(n) {
-                health.failures += 1;
-                health.failing_since.get_or_insert(world.now);
-                health.error = error;
-                if health.failures >= FAILURES_MAX {
-                    if world.volumes.failing.is_empty() {
-                        self.probe_at = world.now.saturating_add(PROBE_PERIOD);
-                    }
-                    world.volumes.failing.insert(n);
+        for volume in (written | failed).iter() {
+            if failed.contains(volume) {
+                let first = conditions.failing().is_empty();
+                conditions.cleaning_failed(volume, error, world.now);
+                if first && !conditions.failing().is_empty() {
+                    self.probe_at = world.now.saturating_add(PROBE_PERIOD);
                 }
-            } else if written.contains(n)
-                && (health.failures > 0 || world.volumes.failing.contains(n))
-            {
-                *health = StoreHealth::GOOD;
-                world.stats.stores_recovered += u64::from(world.volumes.failing.contains(n));
-                world.volumes.failing.remove(n);
-                self.suspended.remove(n);
+            } else {
+                world.stats.stores_recovered += u64::from(conditions.cleaning_succeeded(volume));
             }
         }
-        self.pin(world);
-        if world.volumes.failing.is_empty() {
+        Stores::pin(world);
+        if world.volumes.conditions.failing().is_empty() {
             self.jam_since = None;
             world.set_jam(Jam::None);
         }
@@ -330,15 +262,16 @@ impl Stores {
     /// have waited too long fail. Called when a request begins to wait, when a cleaning ends, when time has
     /// passed, when a stop is near, and when an operator asks for a retry.
     pub fn review_failing(&mut self, world: &mut World) {
-        if world.volumes.failing.is_empty()
+        if world.volumes.conditions.failing().is_empty()
             || world.state != CacheState::Ready
             || world.flash.is_lost()
         {
             return;
         }
         let jam = self.time_jam(world);
-        self.suspend_waited_for(world, jam);
-        let jam = if self.suspended.is_empty() { Jam::None } else { jam };
+        Stores::suspend_waited_for(world, jam);
+        let suspends = !world.volumes.conditions.suspended().is_empty();
+        let jam = if suspends { jam } else { Jam::None };
         world.set_jam(jam);
         if jam == Jam::Hopeless {
             world.refuse_starved();
@@ -364,23 +297,20 @@ impl Stores {
 
     /// Suspends the volumes whose stores have failed for long enough while requests waited for them: for
     /// the volume's share or, in a hopeless jam, for room. Requests that wait for their shares fail.
-    fn suspend_waited_for(&mut self, world: &mut World, jam: Jam) {
+    fn suspend_waited_for(world: &mut World, jam: Jam) {
         let limit = world.config.give_up_after;
-        let mut fresh = VolumeSet::EMPTY;
-        for (n, health) in self.health.iter() {
-            let failing = world.volumes.failing.contains(n);
-            let crowded = world.volumes.shares.crowded.contains(n);
-            let waited_for =
-                jam == Jam::Hopeless || crowded && !world.volumes[n].share_waiters.is_empty();
-            let long = world.hurry || limit != Nanos(0) && health.fails_for(limit, world.now);
-            fresh.insert_if(n, failing && waited_for && long);
-        }
-        let suspended = self.suspended | fresh;
-        world.stats.suspensions += u64::from(suspended != self.suspended);
-        self.suspended = suspended;
-        for (volume, health) in self.health.iter() {
-            if fresh.contains(volume) {
-                world.refuse_held(volume, health.error);
+        let Volumes { shares, conditions, .. } = &world.volumes;
+        let waits = |n| shares.crowded().contains(n) && !world.volumes[n].share_waiters.is_empty();
+        let waited_for = |&n: &Volume| jam == Jam::Hopeless || waits(n);
+        let long = |&n: &Volume| {
+            world.hurry || limit != Nanos(0) && conditions[n].fails_for(limit, world.now)
+        };
+        let fresh: VolumeSet =
+            conditions.failing().iter().filter(waited_for).filter(long).collect();
+        world.stats.suspensions += u64::from(world.volumes.conditions.suspend(fresh));
+        for volume in fresh.iter() {
+            if let Some(error) = world.volumes.conditions.suspended_by(volume) {
+                world.refuse_held(volume, error);
             }
         }
     }
@@ -388,26 +318,23 @@ impl Stores {
     /// When the cache has to be called for failing stores.
     #[inline]
     pub fn timeout(&self, world: &World) -> Option<Nanos> {
-        let failing =
-            if world.volumes.failing.is_empty() { None } else { self.timeout_of_failing(world) };
-        let late = if self.late().is_empty() { None } else { self.timeout_of_late(world) };
-        [failing, late].into_iter().flatten().min()
-    }
-
-    fn timeout_of_late(&self, world: &World) -> Option<Nanos> {
-        let owes = self.late().iter().any(|volume| world.volumes[volume].owed > 0);
-        self.late.timeout().filter(|&at| owes && may_tend(world) && at > world.now)
+        if world.volumes.conditions.left_out().is_empty() {
+            return None;
+        }
+        sooner(self.timeout_of_failing(world), timeout_of_late(world))
     }
 
     fn timeout_of_failing(&self, world: &World) -> Option<Nanos> {
-        if world.state != CacheState::Ready || world.flash.is_lost() {
+        let Volumes { shares, conditions, .. } = &world.volumes;
+        let fails = !conditions.failing().is_empty();
+        if !fails || world.state != CacheState::Ready || world.flash.is_lost() {
             return None;
         }
         let limit = world.config.give_up_after;
-        let waited_for = world.volumes.failing & world.volumes.shares.crowded & !self.suspended;
+        let waited_for = conditions.failing() & shares.crowded() & !conditions.suspended();
         let waits =
             |&volume: &Volume| limit != Nanos(0) && !world.volumes[volume].share_waiters.is_empty();
-        let since = |volume| self.health[volume].failing_since;
+        let since = |volume| conditions[volume].failing_since();
         let ends = waited_for.iter().filter(waits).filter_map(since);
         let ends = ends.map(|since| since.saturating_add(limit));
         let jam = self.jam_since.filter(|_| limit != Nanos(0));
@@ -418,7 +345,7 @@ impl Stores {
 
     /// The time may have come; `destage`: a destage of everything is in progress.
     pub fn handle_timeout(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
-        if !world.volumes.failing.is_empty() && world.state == CacheState::Ready {
+        if !world.volumes.conditions.failing().is_empty() && world.state == CacheState::Ready {
             self.review_failing(world);
             if self.probe_at <= world.now {
                 self.probe(world, cleaner, destage);
@@ -431,18 +358,16 @@ impl Stores {
     pub fn retry(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
         cleaner.retry_now();
         self.probe_at = Nanos(0);
-        self.suspended = VolumeSet::EMPTY;
         self.jam_since = None;
-        for (_, health) in self.health.iter_mut() {
-            health.failing_since = health.failing_since.map(|_| world.now);
-        }
+        world.volumes.conditions.retry(world.now);
         self.review_failing(world);
         self.probe(world, cleaner, destage);
     }
 
     /// The next cleaning tries all stores; begins one if needed.
     fn probe(&mut self, world: &mut World, cleaner: &mut Cleaner, destage: bool) {
-        if world.volumes.failing.is_empty() {
+        let failing = world.volumes.conditions.failing();
+        if failing.is_empty() {
             return;
         }
         self.probe_at = world.now.saturating_add(PROBE_PERIOD);
@@ -450,12 +375,18 @@ impl Stores {
             // That tries them all.
             return;
         }
-        self.probing = world.volumes.failing;
+        self.probing = failing;
         world.stats.probes += 1;
-        for volume in world.volumes.failing.iter() {
+        for volume in failing.iter() {
             destage_oldest(world, cleaner, !VolumeSet::only(volume));
         }
     }
+}
+
+fn timeout_of_late(world: &World) -> Option<Nanos> {
+    let late = &world.volumes.conditions.late;
+    let owes = late.volumes().iter().any(|volume| world.volumes[volume].owed > 0);
+    late.timeout().filter(|&at| owes && may_tend(world) && at > world.now)
 }
 
 /// Whether late stores are destaged to.

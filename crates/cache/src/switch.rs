@@ -24,7 +24,6 @@ use crate::destage::Destages;
 use crate::holds::HoldReason;
 use crate::notice::Notice;
 use crate::policy::{Acknowledge, WritePolicy};
-use crate::stores::Stores;
 use crate::ticket::Ticket;
 use crate::world::{CacheState, World};
 
@@ -151,7 +150,6 @@ impl Switch {
         &mut self,
         world: &mut World,
         cleaner: &mut Cleaner,
-        stores: &mut Stores,
         destages: &mut Destages,
     ) -> bool {
         let Some(mut change) = self.change else { return false };
@@ -164,12 +162,12 @@ impl Switch {
             SwitchStage::First | SwitchStage::Holding if destages.is_under_way() => return false,
             SwitchStage::First => {
                 change.stage = SwitchStage::Destaging;
-                destages.begin(world, cleaner, stores);
+                destages.begin(world, cleaner);
             }
             SwitchStage::Holding if world.is_modified() => return false,
             SwitchStage::Holding => {
                 change.stage = SwitchStage::Last;
-                destages.begin(world, cleaner, stores);
+                destages.begin(world, cleaner);
             }
             SwitchStage::Destaging | SwitchStage::Last | SwitchStage::Marking => return false,
         }

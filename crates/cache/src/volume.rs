@@ -4,7 +4,6 @@
 //! had completed when it was issued, and all waiters that arrive meanwhile share the next one.
 
 use forebay_block::Op;
-use forebay_effect::{IoError, Outcome};
 use forebay_flash::ExtentId;
 
 use crate::config::{Bypass, VolumeConfig};
@@ -46,15 +45,6 @@ pub(crate) struct Flushing {
     pub failed: bool,
 }
 
-/// The errors of the last operations on a backing store, if they failed.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct LastErrors {
-    /// The error of the last read.
-    pub read: Option<IoError>,
-    /// The error of the last write or sync.
-    pub write: Option<IoError>,
-}
-
 /// Stripes for which the last direct write is remembered.
 const PLACES: u64 = 4096;
 
@@ -73,15 +63,6 @@ pub(crate) struct VolumeState {
     /// The number of the last direct write to each stripe. Stripes that are [`PLACES`] apart share
     /// one, so it may be too high.
     direct_last: Box<[u64]>,
-    /// A sync has failed: data that it should have covered may be lost, so no later sync counts as
-    /// having made it durable.
-    sync_failed: bool,
-    /// The count of failed syncs when this volume's last one failed.
-    failed_at: u64,
-    /// How the last operations on the backing store failed, if they did.
-    pub last_errors: LastErrors,
-    /// The error of the last failed read, write or sync.
-    pub last_failure: Option<IoError>,
     syncing: Syncing,
     pub flushing: Flushing,
     pub stats: VolumeStats,
@@ -129,10 +110,6 @@ impl VolumeState {
             direct_durable: 0,
             log_bypass: LogBypass::Allowed,
             direct_last: vec![1; PLACES as usize].into_boxed_slice(),
-            sync_failed: false,
-            failed_at: 0,
-            last_errors: LastErrors::default(),
-            last_failure: None,
             syncing: Syncing {
                 in_flight: None,
                 riding: Vec::with_capacity(requests_max + 2),
@@ -218,19 +195,11 @@ impl VolumeState {
     }
 
     /// The current sync has ended; returns its waiters, in a list to be returned with
-    /// [`VolumeState::keep_waiters`]. `failures` counts the failed syncs of all volumes.
-    pub fn end_sync(&mut self, result: Outcome, failures: &mut u64) -> Vec<SyncWaiter> {
+    /// [`VolumeState::keep_waiters`]. `durable`: what it covered is durable.
+    pub fn end_sync(&mut self, durable: bool) -> Vec<SyncWaiter> {
         let covers = self.syncing.in_flight.take().expect("a sync was in flight");
-        match result {
-            Ok(()) if self.sync_failed => {}
-            Ok(()) => self.direct_durable = self.direct_durable.max(covers),
-            Err(error) => {
-                self.sync_failed = true;
-                *failures += 1;
-                self.failed_at = *failures;
-                self.stats.backing_errors += 1;
-                (self.last_errors.write, self.last_failure) = (Some(error), Some(error));
-            }
+        if durable {
+            self.direct_durable = self.direct_durable.max(covers);
         }
         core::mem::take(&mut self.syncing.riding)
     }
@@ -238,16 +207,6 @@ impl VolumeState {
     /// Takes back the empty list of waiters, so that a sync allocates nothing.
     pub fn keep_waiters(&mut self, waiters: Vec<SyncWaiter>) {
         self.syncing.riding = waiters;
-    }
-
-    /// Whether a sync has failed: no data counts as durable any more.
-    pub fn sync_failed(&self) -> bool {
-        self.sync_failed
-    }
-
-    /// Whether a sync has failed since the count of failures was `count`.
-    pub fn sync_failed_since(&self, count: u64) -> bool {
-        self.failed_at > count
     }
 }
 

@@ -9,6 +9,7 @@ use forebay_effect::{Device, Effect, EffectQueue, Outcome, Owner, Token};
 use forebay_flash::Binding;
 
 use crate::config::VolumeConfig;
+use crate::store_condition::StoreConditions;
 use crate::volume::{SyncWaiter, VolumeState};
 use crate::volume_set::VolumeSet;
 
@@ -18,7 +19,7 @@ pub(crate) struct Shares {
     /// Most blocks of a volume that may be dirty on flash; all if it is the only one.
     pub share: u64,
     /// Volumes at three quarters of their share.
-    pub crowded: VolumeSet,
+    crowded: VolumeSet,
     /// Requests that wait for their volume's share.
     pub waiting: u32,
 }
@@ -26,6 +27,12 @@ pub(crate) struct Shares {
 impl Shares {
     pub fn new() -> Shares {
         Shares { share: u64::MAX, crowded: VolumeSet::EMPTY, waiting: 0 }
+    }
+
+    /// Volumes at three quarters of their share.
+    #[inline]
+    pub fn crowded(&self) -> VolumeSet {
+        self.crowded
     }
 
     /// Notes that `volume` now has `blocks` dirty blocks on flash.
@@ -42,15 +49,12 @@ impl Shares {
 pub(crate) struct Volumes {
     list: PerVolume<VolumeState>,
     pub shares: Shares,
-    /// Volumes whose store is known to fail.
-    pub failing: VolumeSet,
+    /// Whether their stores work.
+    pub conditions: StoreConditions,
     /// Volumes with a flush in progress.
     pub flushing: VolumeSet,
     /// Blocks that are newer than the backing store, of all volumes.
     pub dirty_blocks: u64,
-    /// Failed syncs, of any volume: data written before a failed sync may be lost, whatever a later
-    /// sync reports.
-    pub sync_failures: u64,
     /// Waiters other than requests whose sync has ended.
     pub synced: Vec<(Volume, SyncWaiter, Outcome)>,
     /// Volumes for which [`Volumes::issue_syncs`] will request a sync.
@@ -80,10 +84,9 @@ impl Volumes {
         Volumes {
             list: PerVolume::EMPTY,
             shares: Shares::new(),
-            failing: VolumeSet::EMPTY,
+            conditions: StoreConditions::default(),
             flushing: VolumeSet::EMPTY,
             dirty_blocks: 0,
-            sync_failures: 0,
             synced: Vec::new(),
             due: VolumeSet::EMPTY,
             stripe_shift,
@@ -92,6 +95,7 @@ impl Volumes {
 
     /// Adds a volume that has at most `requests_max` requests at a time.
     pub fn attach(&mut self, config: VolumeConfig, requests_max: usize) -> Volume {
+        self.conditions.attach();
         self.list.push(VolumeState::new(config, requests_max))
     }
 
@@ -175,7 +179,10 @@ impl Volumes {
     /// The volume's sync has ended; returns its waiters, in a list to be returned with
     /// [`VolumeState::keep_waiters`].
     pub fn end_sync(&mut self, volume: Volume, result: Outcome) -> Vec<SyncWaiter> {
-        self.list[volume].end_sync(result, &mut self.sync_failures)
+        let durable = self.conditions.sync_ended(volume, result);
+        let state = &mut self.list[volume];
+        state.stats.backing_errors += u64::from(result.is_err());
+        state.end_sync(durable)
     }
 
     /// Whether the log may be declared clean once nothing is dirty. A stop, a seal and a change of policy ask this.
@@ -184,11 +191,6 @@ impl Volumes {
     /// record that the store may have lost. Direct writes are on the store only: no sync after a failed one
     /// makes them durable, and what was read back since must not be trusted at the next start.
     pub fn may_be_declared_clean(&self) -> bool {
-        !self.iter().any(|(_, volume)| volume.sync_failed() && volume.owes_sync())
-    }
-
-    /// The volumes whose sync has failed since the count of failures was `count`.
-    pub fn failed_since(&self, count: u64) -> VolumeSet {
-        self.iter().filter(|(_, v)| v.sync_failed_since(count)).map(|(volume, _)| volume).collect()
+        self.iter().all(|(n, volume)| self.conditions[n].makes_durable() || !volume.owes_sync())
     }
 }

@@ -371,7 +371,7 @@ impl World {
     pub fn handle_sync(&mut self, volume: Volume, result: Outcome) {
         let result = if self.mode.sabotage.is(Bug::SyncFailureIgnored) { Ok(()) } else { result };
         let mut waiters = self.volumes.end_sync(volume, result);
-        let failed = self.volumes[volume].sync_failed();
+        let failed = !self.volumes.conditions[volume].makes_durable();
         if failed && let Some(log) = &mut self.log {
             log.hold_extents(volume);
         }

@@ -378,6 +378,29 @@ fn under_etica_a_trim_makes_no_block_popular() {
 }
 
 #[test]
+fn under_etica_popular_blocks_enter_flash_though_their_store_takes_no_writes() {
+    for sync_fails in [false, true] {
+        let mut d = with_queues(16, 1);
+        flush(&mut d);
+        // A full store: it can still be read, and what is read from it is durable there.
+        let id = d.write(60);
+        d.complete_first(is_write, Err(IoError::NoSpace));
+        assert_eq!(d.reply_to(id), Some(Err(IoError::NoSpace)));
+        let id = d.request(Op::Flush, Flags::NONE, 0, 0);
+        d.complete_first(is_sync, if sync_fails { Err(IoError::NoSpace) } else { Ok(()) });
+        d.settle();
+        assert_eq!(d.reply_to(id).expect("an answer").is_err(), sync_fails);
+        assert!(d.cache.backing_failure(Volume(0)).is_some());
+        for block in (0..4).cycle().take(64) {
+            read(&mut d, block);
+            d.settle();
+        }
+        // After the failed sync, the end of the write to this stripe never becomes durable.
+        assert_eq!(stats(&d).queue_promotions > 0, !sync_fails);
+    }
+}
+
+#[test]
 fn under_etica_what_enters_flash_leaves_frames_to_others() {
     let mut d = with_queues_and_frames(12, 1, 8);
     // The twelfth request ends the interval; the round chooses six blocks of twelve.

@@ -206,6 +206,38 @@ fn who_has_its_share_dirty_waits_then_is_told_then_goes_on() {
 }
 
 #[test]
+fn a_failure_of_long_ago_that_a_destage_forgave_does_not_shorten_how_long_writes_wait() {
+    let mut s = Stores::new(Acknowledge::Flash);
+    let errors = |s: &Stores| s.d.cache.volume_stats(Volume(0)).unwrap().backing_errors;
+    let mut block = 0;
+    while errors(&s) == 0 {
+        s.write(0, block);
+        block += 1;
+    }
+    assert!(!s.d.cache.is_known_to_fail(Volume(0)), "one failure");
+    // A destage begins before the store is tried again, and succeeds.
+    s.dead = 0;
+    s.d.cache.destage();
+    s.d.poll();
+    s.settle();
+    s.wait(600);
+    assert_eq!(s.dirty(0), 0);
+    // Ten minutes later the store begins to fail.
+    s.dead = 1;
+    let held = (0..64).find_map(|block| {
+        let id = s.write(0, block);
+        s.wait(1);
+        s.d.reply_to(id).is_none().then_some(id)
+    });
+    let held = held.expect("a volume may not have all of flash");
+    s.wait(30);
+    assert!(s.d.cache.is_known_to_fail(Volume(0)));
+    assert_eq!((s.d.reply_to(held), s.d.cache.suspended(Volume(0))), (None, None));
+    s.wait(60);
+    assert_eq!(s.d.reply_to(held), Some(Err(IoError::NoSpace)));
+}
+
+#[test]
 fn a_retry_lets_writes_wait_again_rather_than_fail() {
     let mut s = Stores::new(Acknowledge::Flash);
     for block in 0..64 {

@@ -150,21 +150,21 @@ impl Cache {
     }
 
     fn step_switch(&mut self) -> bool {
-        let Cache { world, cleaner, stores, destages, .. } = self;
-        self.switch.take_turn(world, cleaner, stores, destages)
+        let Cache { world, cleaner, destages, .. } = self;
+        self.switch.take_turn(world, cleaner, destages)
     }
 
     fn step_pass_through(&mut self) -> bool {
-        let Cache { world, cleaner, stores, stamps, destages, .. } = self;
-        let others = Others { cleaner, stores, stamps, destages };
+        let Cache { world, cleaner, stamps, destages, .. } = self;
+        let others = Others { cleaner, stamps, destages };
         self.pass_through.take_turn(world, others, self.sealer.is_under_way())
     }
 
     /// A turn of a destage, then one of a stop.
     fn step_end(&mut self) -> bool {
         let any = self.step_destage();
-        let Cache { world, cleaner, stores, destages, .. } = self;
-        any | self.stop.take_turn(world, cleaner, stores, destages)
+        let Cache { world, cleaner, destages, .. } = self;
+        any | self.stop.take_turn(world, cleaner, destages)
     }
 
     /// Lets the cleaner take a step; returns whether it did anything.
@@ -209,7 +209,7 @@ impl Cache {
         if self.destages.take_wanted() {
             world.notices.push(Notice::Destaged(result));
         }
-        self.destages.begin_again(world, &mut self.cleaner, &mut self.stores);
+        self.destages.begin_again(world, &mut self.cleaner);
     }
 
     /// The cache accepts requests from now on.

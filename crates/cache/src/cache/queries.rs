@@ -15,7 +15,6 @@ use crate::published;
 use crate::shard::{EntryId, Shard};
 use crate::stats::{CacheStats, VolumeStats};
 use crate::switch::PolicyError;
-use crate::volume::LastErrors;
 use crate::world::{CacheState, sooner};
 
 /// The likely place of a block in the index ([`Cache::prefetch_entry`]).
@@ -95,16 +94,13 @@ impl Cache {
     /// The error of the last write, the last read, or any sync of a volume's backing store, if it
     /// failed.
     pub fn backing_failure(&self, volume: Volume) -> Option<IoError> {
-        let state = self.world.volumes.get(volume)?;
-        let LastErrors { read, write } = state.last_errors;
-        let failed = state.sync_failed().then_some(IoError::Device);
-        write.or(read).or(failed)
+        self.world.volumes.conditions.get(volume)?.reported_error()
     }
 
     /// The error of the last failed operation on a volume's backing store;
     /// [`VolumeStats::backing_errors`] counts them.
     pub fn last_backing_failure(&self, volume: Volume) -> Option<IoError> {
-        self.world.volumes.get(volume)?.last_failure
+        self.world.volumes.conditions.get(volume)?.last_failure()
     }
 
     /// Blocks whose newest data cannot be read from flash: some of those that a destage or a
@@ -118,12 +114,12 @@ impl Cache {
     /// Whether the volume's store has failed so often in a row that other volumes do not wait for
     /// it.
     pub fn is_known_to_fail(&self, volume: Volume) -> bool {
-        self.world.volumes.failing.contains(volume)
+        self.world.volumes.conditions.failing().contains(volume)
     }
 
     /// The error of the volume's store, if the volume is suspended.
     pub fn suspended(&self, volume: Volume) -> Option<IoError> {
-        self.stores.suspended(volume)
+        self.world.volumes.conditions.suspended_by(volume)
     }
 
     /// Whether flash has had no room for so long, because stores fail, that requests that need room

@@ -231,7 +231,8 @@ impl LateWrites {
         for volume in self.settling.iter() {
             // Data written before a failed sync may be lost although a later sync succeeded.
             let failures = self.begun[volume].sync_failures;
-            self.unsynced |= world.volumes.failed_since(failures) & VolumeSet::only(volume);
+            let unsynced = world.volumes.conditions.unsynced_since(failures);
+            self.unsynced |= unsynced & VolumeSet::only(volume);
         }
         if self.failed.is_empty() {
             self.error = IoError::Device;
@@ -288,12 +289,13 @@ pub(super) fn note_taken(writing: &mut Writing, s: &mut Surroundings<'_>, awaite
 /// When the stores of all these volumes are late, given writes that began at `since`; `None` as long as it is
 /// unknown, or if no other store is left to compare with: if all are slow, none is late.
 fn all_late_at(s: &Surroundings<'_>, awaited: VolumeSet, since: Nanos) -> Option<Nanos> {
-    let late = s.stores.late();
-    if awaited.is_empty() || (late | awaited).len() as usize == s.world.volumes.len() {
+    let late = &s.world.volumes.conditions.late;
+    if awaited.is_empty() || (late.volumes() | awaited).len() as usize == s.world.volumes.len() {
         return None;
     }
-    (awaited & !late).iter().try_fold(Nanos(0), |due, volume| {
-        let at = s.stores.late_at(s.world, volume, since, begun(s.world, volume))?;
+    let waits = s.world.somebody_waits();
+    (awaited & !late.volumes()).iter().try_fold(Nanos(0), |due, volume| {
+        let at = late.due(volume, since, begun(s.world, volume), waits)?;
         Some(due.max(at))
     })
 }

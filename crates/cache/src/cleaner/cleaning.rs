@@ -69,7 +69,8 @@ impl Cleaner {
     fn write_chosen(&mut self, s: &mut Surroundings<'_>) {
         let Some(active) = &mut self.active else { return };
         let mut awaited = VolumeSet::EMPTY;
-        let (skipped, late) = (active.skipped | active.failed, s.stores.late());
+        let late = s.world.volumes.conditions.late.volumes();
+        let skipped = active.skipped | active.failed;
         let several = s.world.volumes.len() > 1;
         for shard in &mut s.world.shards {
             awaited |= shard.destager.chosen_volumes() & !skipped;
@@ -135,7 +136,7 @@ impl Cleaner {
         let may = self.apart.let_begin(is_whole(s)) && may && !s.world.holds.cleanings;
 
         let room = self.queue.moves_next().map_or(MoveRoom::Never, |r| room_for_moves(s.world, r));
-        if !may || self.begin(s.world.volumes.sync_failures, wanted, room).is_none() {
+        if !may || self.begin(s.world.volumes.conditions.sync_failures(), wanted, room).is_none() {
             return false;
         }
         if !self.begin_moving(s.world) {
@@ -214,7 +215,7 @@ impl Cleaner {
     fn begin_settling(&mut self, s: &mut Surroundings<'_>) -> Turn {
         let active = self.active.as_mut().expect("a cleaning has synced its stores");
         // Data written before a failed sync may be gone though a later one succeeded.
-        let failed = s.world.volumes.failed_since(active.sync_failures);
+        let failed = s.world.volumes.conditions.unsynced_since(active.sync_failures);
         active.phase = Phase::Settling { failed };
         self.step_settling(s, failed).or(true)
     }
@@ -313,14 +314,14 @@ impl Cleaner {
     /// The region is given back when the stamps of the stores say that they have all of its data.
     fn step_releasing(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
         // A failing store's stamp must not delay the other volumes.
-        let wanted = s.stamps.owed() & !s.world.volumes.failing;
+        let wanted = s.stamps.owed() & !s.world.volumes.conditions.failing();
         let failed = s.stamps.take_failed(wanted);
         if !failed.is_empty() {
             s.stores.note_cleaned(s.world, VolumeSet::EMPTY, failed, IoError::Device);
             return self.conclude(s, Ending::Failed(IoError::Device));
         }
         // A cleaning whose stores need no stamp does not wait for the stamps of others.
-        let settling = s.stamps.settling() & !s.world.volumes.failing;
+        let settling = s.stamps.settling() & !s.world.volumes.conditions.failing();
         if wanted.is_empty() && settling.is_empty() {
             self.release_region(s, region);
             return Turn::Something;
@@ -354,7 +355,7 @@ impl Cleaner {
         let (work, skipped) = (active.work, active.skipped);
         let owes = self.note_owed(s);
         // A store that is known to fail must not delay the others.
-        let known = (failed & !s.world.volumes.failing).is_empty();
+        let known = (failed & !s.world.volumes.conditions.failing()).is_empty();
         if let Work::Reclaim(region) = work {
             let left = Left { skipped, failed, known };
             return match self.judge(s, region, owes, left, written) {

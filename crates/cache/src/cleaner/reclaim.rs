@@ -193,7 +193,7 @@ impl Cleaner {
             };
         }
         let untried = !skipped.is_empty() && !holds_unreadable(s.world, region);
-        let late = skipped & !s.world.volumes.failing;
+        let late = skipped & !s.world.volumes.conditions.failing();
         Reclaimed::Stays(match written {
             Err(error) => Ending::Failed(error),
             Ok(()) if untried && !late.is_empty() => Ending::Postponed,

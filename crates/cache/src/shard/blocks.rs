@@ -106,7 +106,7 @@ impl Blocks {
     /// store works.
     pub fn may_bypass_log(&self, context: &ShardContext<'_>, key: BlockKey) -> bool {
         let free = |id| self[id].transfer().is_none() && !self[id].is_bound();
-        !context.volumes.failing.has(key) && self.find(key).is_none_or(free)
+        !context.volumes.conditions.is_failing(key) && self.find(key).is_none_or(free)
     }
 
     /// Whether no more blocks fit.

@@ -28,14 +28,12 @@ impl Shard {
         context.stats.transfer_errors += u64::from(result.is_err());
         // (The log writes to flash, and ends these transfers elsewhere.)
         if kind.source() != Some(Source::Flash) {
-            let volume = &mut context.volumes[self.tiers.transfers[t].key.volume()];
-            let last = match kind.source() {
-                Some(_) => &mut volume.last_errors.read,
-                None => &mut volume.last_errors.write,
-            };
-            *last = result.err();
-            volume.last_failure = result.err().or(volume.last_failure);
-            volume.stats.backing_errors += u64::from(result.is_err());
+            let volume = self.tiers.transfers[t].key.volume();
+            match kind.source() {
+                Some(_) => context.volumes.conditions.read_ended(volume, result),
+                None => context.volumes.conditions.write_ended(volume, result),
+            }
+            context.volumes[volume].stats.backing_errors += u64::from(result.is_err());
         }
         if let Some(source) = kind.source() {
             context.read_ends(source);

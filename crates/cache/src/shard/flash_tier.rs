@@ -27,7 +27,8 @@ pub(crate) struct FlashTier {
     shard: u8,
     /// Index entries for blocks on flash.
     entries: u32,
-    /// Volumes whose dirty records are not evicted.
+    /// Volumes whose dirty records are not evicted. It equals `StoreConditions::left_out`, because
+    /// [`FlashTier::pin`] follows each change of that set and moves the records between the lists of the replacement.
     pinned: VolumeSet,
     /// Bytes of the device.
     size: u64,

@@ -253,7 +253,13 @@ impl FlashTier {
         self.evict(blocks, transfers, context);
     }
 
-    /// Dirty records of these volumes are not evicted.
+    /// Whether the dirty records of exactly these volumes are not evicted.
+    pub fn pins(&self, volumes: VolumeSet) -> bool {
+        self.pinned == volumes
+    }
+
+    /// Dirty records of these volumes are not evicted. `Stores` says so whenever the volumes that are left out
+    /// have changed, before anything else looks at them.
     pub fn pin(
         &mut self,
         blocks: &Blocks,

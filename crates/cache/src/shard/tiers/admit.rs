@@ -75,8 +75,7 @@ impl Admitter<'_> {
         {
             return false;
         }
-        let volume = &context.volumes[key.volume()];
-        if volume.last_errors.write.is_some() || volume.sync_failed() {
+        if !context.volumes.conditions[key.volume()].takes_writes() {
             return false;
         }
         let offer = self.flash.offer(context);
@@ -120,8 +119,7 @@ impl Admitter<'_> {
         if dirty || !self.blocks.may_bypass_log(context, key) {
             return false;
         }
-        let volume = &context.volumes[key.volume()];
-        if volume.last_errors.write.is_some() || volume.sync_failed() {
+        if !context.volumes.conditions[key.volume()].takes_writes() {
             // Flash takes what a store that fails does not.
             return false;
         }

@@ -41,7 +41,7 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
     let waits = !e.has(MARKED)
         && !context.writes_back(e.key())
         && context.log.as_deref().is_some_and(|log| !log.has_mark(e.key()))
-        && context.volumes.iter().any(|(_, v)| v.last_errors.write.is_some() || v.sync_failed());
+        && !context.volumes.conditions.all_take_writes();
     let takes = at.flash != OnFlash::Never
         && !(owes && (waits || tiers.is_in_transit(id)))
         && context.flash.takes_records()

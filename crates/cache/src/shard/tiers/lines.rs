@@ -86,8 +86,7 @@ pub(in crate::shard) fn fetch_lines(tiers: &mut Tiers, context: &mut ShardContex
 }
 
 fn fetch_line(tiers: &mut Tiers, context: &mut ShardContext<'_>, first: BlockKey) {
-    let volume = &context.volumes[first.volume()];
-    if volume.last_errors.read.is_some()
+    if !context.volumes.conditions[first.volume()].gives_reads()
         || !context.flash.takes_records()
         || context.flash.is_without(first)
     {

@@ -101,8 +101,8 @@ fn look_after_leaving(tiers: &mut Tiers) {
 /// enter flash.
 fn sync_stores(context: &mut ShardContext<'_>) {
     for volume in context.volumes.numbers() {
-        let v = &context.volumes[volume];
-        if v.owes_sync() && !v.sync_failed() && v.last_errors.write.is_none() {
+        let owes = context.volumes[volume].owes_sync();
+        if owes && context.volumes.conditions[volume].takes_writes() {
             context.volumes.sync(volume, SyncWaiter::Queues, context.effects);
         }
     }
@@ -115,12 +115,9 @@ fn evict(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) {
 }
 
 fn promote(tiers: &mut Tiers, context: &mut ShardContext<'_>, key: BlockKey) -> Promotion {
-    let volume = &context.volumes[key.volume()];
-    let fails = volume.last_errors.read.is_some()
-        || volume.last_errors.write.is_some()
-        || volume.sync_failed();
+    let reads = context.volumes.conditions[key.volume()].gives_reads();
     let takes = context.flash.takes_records() && context.flash.logs(key);
-    if fails || !takes || tiers.is_jammed(context) {
+    if !reads || !takes || tiers.is_jammed(context) {
         return Promotion::Skipped;
     }
     let (start, end) = tiers.blocks.granules().range_within(context, key);
