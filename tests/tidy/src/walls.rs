@@ -13,7 +13,7 @@ const FILES_MAX: usize = 3;
 /// Types that lie in more, and in how many. A number may only fall.
 const WIDE: [(&str, usize); 7] = [
     ("Cleaner", 5),
-    ("Engine", 5),
+    ("Engine", 4),
     ("Log", 4),
     ("Recovery", 5),
     ("Shard", 6),
