@@ -172,6 +172,9 @@ pub trait Sender: Send + Sync {
 }
 
 /// A set of devices that execute operations.
+///
+/// Devices around other ones are [layers](crate::Layer). A new method with a default must be passed on
+/// there, and checked in `tests/calls`: the compiler does not miss it.
 pub trait Devices {
     /// The properties of `device`, or `None` if there is no such device.
     fn capabilities(&self, device: Device) -> Option<Capabilities>;

@@ -10,8 +10,9 @@
 //!   pool of threads ([`threads`]).
 //! - [`memory::MemoryDevices`]: faulty devices in memory, deterministic, for the adversary.
 //!
-//! [`Shaped`] slows any of them down to the speed of another device's model. [`JointSyncs`] fails
-//! their syncs if a sync of the header on the same store failed.
+//! A [`Layer`] is a set of devices around another one. [`Shaped`] slows devices down to the speed of
+//! another device's model. [`JointSyncs`] fails their syncs if a sync of the header on the same store
+//! failed. [`Pauses`] lets a busy device recover before an operation is tried again.
 //!
 //! Other backends (such as remote NBD exports) also implement [`Devices`]. A thread can wait for
 //! all backends that ring one [`Doorbell`] at once.
@@ -28,6 +29,7 @@ mod doorbell;
 mod executor;
 pub mod file;
 mod holes;
+mod layer;
 mod loan;
 pub mod memory;
 pub mod nbd;
@@ -48,6 +50,7 @@ pub use doorbell::{Doorbell, precise_timers};
 pub use executor::{Executor, ExecutorStats, Progress, RetryLimits};
 pub use forebay_effect::Machine;
 pub use holes::Holes;
+pub use layer::Layer;
 pub use loan::Loan;
 pub use pauses::Pauses;
 pub use published::Published;

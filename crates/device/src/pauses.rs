@@ -5,15 +5,10 @@
 //! short of memory for a moment, all of these attempts would be over within microseconds. So their
 //! completions are held back, each time twice as long.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_effect::Device;
-
-use crate::devices::{
-    Capabilities, Completion, DeviceError, Devices, Io, IoTag, MemorySlice, Sender,
-};
-use crate::doorbell::Doorbell;
+use crate::devices::{Completion, DeviceError, Devices, IoTag};
+use crate::layer::Layer;
 
 /// The first pause.
 const PAUSE_FIRST: Duration = Duration::from_micros(20);
@@ -63,32 +58,23 @@ impl<D: Devices> Pauses<D> {
     }
 }
 
-impl<D: Devices> Devices for Pauses<D> {
-    fn capabilities(&self, device: Device) -> Option<Capabilities> {
-        self.inner.capabilities(device)
+impl<D: Devices> Layer for Pauses<D> {
+    type Inner = D;
+
+    fn inner(&self) -> &D {
+        &self.inner
     }
 
-    unsafe fn submit(&mut self, io: Io<'_>) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.inner.submit(io) };
+    fn inner_mut(&mut self) -> &mut D {
+        &mut self.inner
     }
 
-    fn flush(&mut self) {
-        self.inner.flush();
-    }
-
-    fn send_apart(&mut self) -> Option<Arc<dyn Sender>> {
-        self.inner.send_apart()
-    }
-
-    fn reap(&mut self, done: &mut Vec<Completion>) {
-        let mut at = done.len();
-        self.inner.reap(done);
+    fn reaped(&mut self, done: &mut Vec<Completion>, from: usize) {
         let again = |completion: &Completion| completion.result == Err(DeviceError::Again);
-        if self.paused.is_empty() && !done[at..].iter().any(again) {
+        if self.paused.is_empty() && !done[from..].iter().any(again) {
             return;
         }
-        let now = Instant::now();
+        let (now, mut at) = (Instant::now(), from);
         while at < done.len() {
             match self.hold(done[at], now) {
                 true => drop(done.remove(at)),
@@ -101,30 +87,21 @@ impl<D: Devices> Devices for Pauses<D> {
         }
     }
 
-    fn abandon(&mut self) {
-        self.inner.abandon();
+    fn abandoned(&mut self) {
         self.paused.clear();
     }
 
-    fn doorbell(&self) -> Option<Arc<Doorbell>> {
-        self.inner.doorbell()
-    }
-
-    fn next_due(&self) -> Option<Instant> {
-        let held = self.paused.iter().filter(|paused| paused.held);
-        held.map(|paused| paused.until).chain(self.inner.next_due()).min()
-    }
-
-    unsafe fn register(&mut self, memory: MemorySlice) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.inner.register(memory) };
+    fn own_due(&self) -> Option<Instant> {
+        self.paused.iter().filter(|paused| paused.held).map(|paused| paused.until).min()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use forebay_effect::Device;
+
     use super::*;
-    use crate::devices::Verb;
+    use crate::devices::{Io, Verb};
     use crate::memory::{DeviceOptions, Fault, MemoryDevices};
 
     #[test]

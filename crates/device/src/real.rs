@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use forebay_effect::Device;
 
-use crate::devices::{Capabilities, Completion, Devices, Io, MemorySlice, Sender};
+use crate::devices::Devices;
 use crate::doorbell::Doorbell;
 use crate::file::{Notice, Target};
+use crate::layer::Layer;
 use crate::threads::{THREADS_DEFAULT, ThreadDevices};
 use crate::uring::{self, UringDevices};
 
@@ -120,48 +121,23 @@ impl RealDevices {
             Inner::Threads(_) => "threads",
         }
     }
+}
 
-    fn get(&self) -> &dyn Devices {
+impl Layer for RealDevices {
+    type Inner = dyn Devices;
+
+    fn inner(&self) -> &Self::Inner {
         match &self.inner {
             Inner::Uring(ring) => &**ring,
             Inner::Threads(threads) => threads,
         }
     }
 
-    fn get_mut(&mut self) -> &mut dyn Devices {
+    fn inner_mut(&mut self) -> &mut Self::Inner {
         match &mut self.inner {
             Inner::Uring(ring) => &mut **ring,
             Inner::Threads(threads) => threads,
         }
-    }
-}
-
-impl Devices for RealDevices {
-    fn capabilities(&self, device: Device) -> Option<Capabilities> {
-        self.get().capabilities(device)
-    }
-    unsafe fn submit(&mut self, io: Io<'_>) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.get_mut().submit(io) }
-    }
-    fn flush(&mut self) {
-        self.get_mut().flush();
-    }
-    fn send_apart(&mut self) -> Option<Arc<dyn Sender>> {
-        self.get_mut().send_apart()
-    }
-    fn reap(&mut self, done: &mut Vec<Completion>) {
-        self.get_mut().reap(done);
-    }
-    fn abandon(&mut self) {
-        self.get_mut().abandon();
-    }
-    fn doorbell(&self) -> Option<Arc<Doorbell>> {
-        self.get().doorbell()
-    }
-    unsafe fn register(&mut self, memory: MemorySlice) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.get_mut().register(memory) }
     }
 }
 

@@ -9,15 +9,14 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_block::{Nanos, Op};
 use forebay_effect::Device;
 use forebay_model::{Access, Model};
 
-use crate::devices::{Capabilities, Completion, Devices, Io, MemorySlice, Sender, Verb};
-use crate::doorbell::Doorbell;
+use crate::devices::{Completion, Devices, Io, Verb};
+use crate::layer::Layer;
 
 /// A source of time.
 pub trait Clock {
@@ -83,11 +82,6 @@ impl<D: Devices, C: Clock> Shaped<D, C> {
         self.models.extend(model.map(|model| (device, model)));
     }
 
-    /// The inner devices, for their own controls.
-    pub fn inner_mut(&mut self) -> &mut D {
-        &mut self.inner
-    }
-
     fn now(&self) -> Nanos {
         let since = self.clock.now().saturating_duration_since(self.epoch);
         Nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
@@ -98,12 +92,18 @@ impl<D: Devices, C: Clock> Shaped<D, C> {
     }
 }
 
-impl<D: Devices, C: Clock> Devices for Shaped<D, C> {
-    fn capabilities(&self, device: Device) -> Option<Capabilities> {
-        self.inner.capabilities(device)
+impl<D: Devices, C: Clock> Layer for Shaped<D, C> {
+    type Inner = D;
+
+    fn inner(&self) -> &D {
+        &self.inner
     }
 
-    unsafe fn submit(&mut self, io: Io<'_>) {
+    fn inner_mut(&mut self) -> &mut D {
+        &mut self.inner
+    }
+
+    unsafe fn keep(&mut self, io: &Io<'_>) -> bool {
         let model = self.models.iter().position(|(device, _)| *device == io.device);
         if let Some(at) = model {
             let now = self.now();
@@ -117,21 +117,12 @@ impl<D: Devices, C: Clock> Devices for Shaped<D, C> {
             let due = self.models[at].1.complete(now, access);
             self.due.insert(io.tag.0, due);
         }
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.inner.submit(io) }
+        false
     }
 
-    fn flush(&mut self) {
-        self.inner.flush();
-    }
-
-    fn send_apart(&mut self) -> Option<Arc<dyn Sender>> {
-        self.inner.send_apart()
-    }
-
-    fn reap(&mut self, done: &mut Vec<Completion>) {
+    fn reaped(&mut self, done: &mut Vec<Completion>, from: usize) {
         let mut arrived = std::mem::take(&mut self.arrived);
-        self.inner.reap(&mut arrived);
+        arrived.extend(done.drain(from..));
         for completion in arrived.drain(..) {
             match self.due.remove(&completion.tag.0) {
                 Some(due) => {
@@ -154,24 +145,13 @@ impl<D: Devices, C: Clock> Devices for Shaped<D, C> {
         }
     }
 
-    fn abandon(&mut self) {
-        self.inner.abandon();
+    fn abandoned(&mut self) {
         self.due.clear();
         self.held.clear();
     }
 
-    fn doorbell(&self) -> Option<Arc<Doorbell>> {
-        self.inner.doorbell()
-    }
-
-    fn next_due(&self) -> Option<Instant> {
-        let held = self.held.peek().map(|&Reverse((due, ..))| self.instant(due));
-        held.into_iter().chain(self.inner.next_due()).min()
-    }
-
-    unsafe fn register(&mut self, memory: MemorySlice) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.inner.register(memory) }
+    fn own_due(&self) -> Option<Instant> {
+        self.held.peek().map(|&Reverse((due, ..))| self.instant(due))
     }
 }
 
@@ -205,7 +185,7 @@ mod tests {
 
     use super::*;
     use crate::buffer::AlignedBuffer;
-    use crate::devices::IoTag;
+    use crate::devices::{IoTag, MemorySlice};
     use crate::memory::{DeviceOptions, MemoryDevices};
 
     const FLASH: Device = Device::Flash;

@@ -21,14 +21,12 @@
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use forebay_effect::Device;
 
-use crate::devices::{
-    Capabilities, Completion, DeviceError, Devices, Io, IoTag, MemorySlice, Sender, Verb,
-};
+use crate::devices::{Completion, DeviceError, Devices, Io, IoTag, Verb};
 use crate::doorbell::Doorbell;
+use crate::layer::Layer;
 
 /// What the two sides of a store know of each other's syncs.
 #[derive(Debug, Default)]
@@ -213,32 +211,28 @@ impl<D: Devices> JointSyncs<D> {
     }
 }
 
-impl<D: Devices> Devices for JointSyncs<D> {
-    fn capabilities(&self, device: Device) -> Option<Capabilities> {
-        self.inner.capabilities(device)
+impl<D: Devices> Layer for JointSyncs<D> {
+    type Inner = D;
+
+    fn inner(&self) -> &D {
+        &self.inner
     }
 
-    unsafe fn submit(&mut self, io: Io<'_>) {
+    fn inner_mut(&mut self) -> &mut D {
+        &mut self.inner
+    }
+
+    unsafe fn keep(&mut self, io: &Io<'_>) -> bool {
         if io.verb == Verb::Sync
             && let Some(store) = self.stores.iter().position(|&(name, _)| name == io.device)
         {
             self.in_progress.push((io.tag, store, self.stores[store].1.begin()));
         }
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.inner.submit(io) };
+        false
     }
 
-    fn flush(&mut self) {
-        self.inner.flush();
-    }
-
-    fn send_apart(&mut self) -> Option<Arc<dyn Sender>> {
-        self.inner.send_apart()
-    }
-
-    fn reap(&mut self, done: &mut Vec<Completion>) {
-        let mut at = done.len();
-        self.inner.reap(done);
+    fn reaped(&mut self, done: &mut Vec<Completion>, from: usize) {
+        let mut at = from;
         while at < done.len() && !self.in_progress.is_empty() {
             match self.hold(done[at]) {
                 true => drop(done.remove(at)),
@@ -253,26 +247,12 @@ impl<D: Devices> Devices for JointSyncs<D> {
         });
     }
 
-    fn abandon(&mut self) {
-        self.inner.abandon();
+    fn abandoned(&mut self) {
         // Nobody has seen how they ended.
         for (_, store, sync) in self.in_progress.drain(..) {
             self.stores[store].1.end(&sync, false);
         }
         self.held.clear();
-    }
-
-    fn doorbell(&self) -> Option<Arc<Doorbell>> {
-        self.inner.doorbell()
-    }
-
-    fn next_due(&self) -> Option<Instant> {
-        self.inner.next_due()
-    }
-
-    unsafe fn register(&mut self, memory: MemorySlice) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.inner.register(memory) };
     }
 }
 

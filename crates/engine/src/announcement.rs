@@ -89,8 +89,8 @@ mod tests {
     use forebay_device::file::DirectIo;
     use forebay_effect::Device;
 
+    use crate::inspection::inspect_backing;
     use crate::options::GiveUp;
-    use crate::store::inspect_backing;
     use crate::watch::{Operation, Watch};
 
     /// Refuses the writes to headers from this one on.

@@ -1,11 +1,8 @@
 //! Any set of devices, chosen at run time.
 
 use std::fmt;
-use std::sync::Arc;
-use std::time::Instant;
 
-use forebay_device::{Capabilities, Completion, Devices, Doorbell, Io, MemorySlice, Sender};
-use forebay_effect::Device;
+use forebay_device::{Devices, Layer};
 
 /// A set of devices of a kind that only its creator knows.
 pub struct AnyDevices(Box<dyn Devices + Send>);
@@ -17,40 +14,51 @@ impl AnyDevices {
     }
 }
 
-impl Devices for AnyDevices {
-    fn capabilities(&self, device: Device) -> Option<Capabilities> {
-        self.0.capabilities(device)
+impl Layer for AnyDevices {
+    type Inner = dyn Devices + Send;
+
+    fn inner(&self) -> &Self::Inner {
+        &*self.0
     }
-    unsafe fn submit(&mut self, io: Io<'_>) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.0.submit(io) }
-    }
-    fn flush(&mut self) {
-        self.0.flush();
-    }
-    fn send_apart(&mut self) -> Option<Arc<dyn Sender>> {
-        self.0.send_apart()
-    }
-    fn reap(&mut self, done: &mut Vec<Completion>) {
-        self.0.reap(done);
-    }
-    fn abandon(&mut self) {
-        self.0.abandon();
-    }
-    fn doorbell(&self) -> Option<Arc<Doorbell>> {
-        self.0.doorbell()
-    }
-    fn next_due(&self) -> Option<Instant> {
-        self.0.next_due()
-    }
-    unsafe fn register(&mut self, memory: MemorySlice) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.0.register(memory) }
+
+    fn inner_mut(&mut self) -> &mut Self::Inner {
+        &mut *self.0
     }
 }
 
 impl fmt::Debug for AnyDevices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AnyDevices")
+    }
+}
+
+#[cfg(test)]
+#[path = "../../device/tests/calls/mod.rs"]
+mod calls;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use forebay_device::DeviceError;
+
+    use super::{AnyDevices, calls};
+    use crate::watch::{Operation, Watch, Watched};
+
+    #[derive(Debug)]
+    struct Blind;
+
+    impl Watch for Blind {
+        fn begin(&self, _: Operation) -> Result<u64, DeviceError> {
+            Ok(0)
+        }
+
+        fn end(&self, _: u64, _: bool) {}
+    }
+
+    #[test]
+    fn devices_around_others_pass_every_call_on() {
+        calls::check("AnyDevices", |inner, _| AnyDevices::new(inner));
+        calls::check("Watched", |inner, _| Watched::new(inner, Arc::new(Blind)));
     }
 }

@@ -13,6 +13,7 @@ use forebay_flash::{HeaderChange, LogError, LogStats, Older, RecoveryProgress, R
 
 use crate::backing_stores::BackingStores;
 use crate::clock::Clock;
+use crate::core::Core;
 use crate::error::EngineError;
 use crate::faults::{Fault, Reported};
 use crate::news::Rest;
@@ -23,6 +24,7 @@ use crate::options::{EngineOptions, StopMode, VolumeDescription};
 use crate::reaper;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::stamper::Stamper;
 use crate::status::{self, Recovering, Status};
 
 /// Time for an abandoned start to note how it leaves the stores. A device that hangs is not waited
@@ -47,10 +49,10 @@ pub struct Counters {
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
     pub(crate) reaper: Option<JoinHandle<()>>,
-    pub(crate) stamper: Option<JoinHandle<()>>,
+    pub(crate) stamper: Option<Stamper>,
     pub(crate) stores: Arc<BackingStores>,
     volumes: Vec<VolumeDescription>,
-    pub(crate) notices: Vec<EngineNotice>,
+    notices: Vec<EngineNotice>,
     recovery: Option<Box<RecoveryReport>>,
     pub(crate) has_flash: bool,
     pub(crate) orders: Mutex<Orders>,
@@ -141,7 +143,12 @@ impl Engine {
     fn start_threads(&mut self, config: &Config, one_at_a_time: bool) -> Result<(), EngineError> {
         let reaper = reaper::start(self.shared.clone());
         self.reaper = Some(reaper.map_err(|e| EngineError::System("start a thread", e))?);
-        self.keep_stamps(config, one_at_a_time)
+        if self.has_flash && !one_at_a_time {
+            let every = Duration::from_nanos(config.flush.stamp_every.nanos().0);
+            let stamper = Stamper::start(self.shared.clone(), self.stores.clone(), every);
+            self.stamper = stamper.map_err(|e| EngineError::System("start a thread", e))?;
+        }
+        Ok(())
     }
 
     /// Starts the machine.
@@ -396,12 +403,56 @@ impl Engine {
         self.recovery = report;
     }
 
+    /// Writes the missing data to older stores before requests are served; `meanwhile` may abandon
+    /// that with an error. Until [`completed`](Engine::completed), every start finds them to be older.
+    fn complete(
+        &mut self,
+        meanwhile: impl FnMut(u64) -> ControlFlow<EngineError>,
+    ) -> Result<(), EngineError> {
+        let completing = self.recovery().map_or_else(Vec::new, |report| report.completing.clone());
+        if completing.is_empty() {
+            return Ok(());
+        }
+        let core = self.shared.lock();
+        let dirty = |&volume: &Volume| core.cache().volume_stats(volume).map(|s| s.dirty_blocks);
+        let blocks: Vec<u64> = completing.iter().map(|volume| dirty(volume).unwrap_or(0)).collect();
+        drop(core);
+        let mut orders = self.orders();
+        self.destage_during(&mut orders, "completing an older copy of a store", meanwhile)?;
+        drop(orders);
+        let stores = self.stores.lock_all();
+        for (volume, blocks) in completing.into_iter().zip(blocks) {
+            let store = &stores[volume];
+            let (volume, path) = (store.name.clone(), store.path.clone());
+            self.notices.push(EngineNotice::Completed { volume, path, blocks });
+        }
+        Ok(())
+    }
+
+    /// The stores are complete, and their headers say so.
+    fn completed(&self) {
+        if self.recovery().is_some_and(|report| !report.completing.is_empty()) {
+            self.shared.with_core(Core::completed);
+        }
+    }
+
     /// Why a start with a store that others have used is refused.
     fn changed(&self, volume: Volume, blocks: u64, flash: PathBuf) -> EngineError {
         let stores = self.stores.lock_all();
         let store = &stores[volume];
         let (volume, path) = (store.name.clone(), store.path.clone());
         EngineError::Changed { volume, path, flash, blocks }
+    }
+
+    /// Why a start with an older copy is refused.
+    fn older(&self, volume: Volume, which: Older, flash: PathBuf) -> EngineError {
+        let stores = self.stores.lock_all();
+        let store = &stores[volume];
+        let (volume, path) = (store.name.clone(), store.path.clone());
+        match which {
+            Older::Store => EngineError::OlderStore { volume, path, flash },
+            Older::Flash => EngineError::OlderFlash { volume, path, flash },
+        }
     }
 }
 

@@ -13,7 +13,8 @@ use forebay_config::Config;
 use forebay_device::file::{self, Target};
 use forebay_device::nbd::NbdDevices;
 use forebay_device::{
-    Arena, Devices, Doorbell, Executor, Holes, JointSyncs, Pauses, RealDevices, Shaped, uring,
+    Arena, Devices, Doorbell, Executor, Holes, JointSyncs, Layer, Pauses, RealDevices, Shaped,
+    uring,
 };
 use forebay_effect::Device;
 use forebay_flash::format::superblock::Superblock;

@@ -3,109 +3,56 @@
 //! blocking calls, so not by the thread that holds the engine's lock. Each store has its own
 //! thread, so that none waits for a slow one.
 
-use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_block::Volume;
-use forebay_config::Config;
-use forebay_flash::{HeaderChange, Older, Stamp};
+use forebay_flash::{HeaderChange, Stamp};
 
 use crate::backing_stores::BackingStores;
 use crate::core::Core;
-use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::notice::EngineNotice;
 use crate::shared::{Shared, StamperWork};
 use crate::store::Store;
 
-impl Engine {
-    /// Starts writing stamps, for stores that keep them.
-    pub(crate) fn keep_stamps(
-        &mut self,
-        config: &Config,
-        one_at_a_time: bool,
-    ) -> Result<(), EngineError> {
-        let every = Duration::from_nanos(config.flush.stamp_every.nanos().0);
-        let stores = self.stores.clone();
-        let any = stores.lock_all().iter().any(|(_, store)| store.keeps_stamps());
-        if !any || !self.has_flash || one_at_a_time {
-            return Ok(());
+/// The threads. They end when the engine's life has ended and the threads that wait for a notice are woken.
+pub(crate) struct Stamper(JoinHandle<()>);
+
+impl Stamper {
+    /// Starts writing stamps for the stores that keep them, and requests some at this interval; `None` if
+    /// there are no such stores.
+    pub fn start(
+        shared: Arc<Shared>,
+        stores: Arc<BackingStores>,
+        every: Duration,
+    ) -> std::io::Result<Option<Stamper>> {
+        let mut writers = Vec::new();
+        for volume in stores.volumes() {
+            let keeps = stores.lock(volume).keeps_stamps();
+            let start = || Writer::start(volume, shared.clone(), stores.clone());
+            writers.push(keeps.then(start).transpose()?);
         }
-        let thread = start(self.shared.clone(), stores, every);
-        self.stamper = Some(thread.map_err(|e| EngineError::System("start a thread", e))?);
-        Ok(())
+        if writers.iter().all(Option::is_none) {
+            return Ok(None);
+        }
+        let name = std::thread::Builder::new().name("forebay-stamper".into());
+        let thread = name.spawn(move || {
+            work(&shared, &writers, every);
+            for Writer { orders, thread } in writers.into_iter().flatten() {
+                drop(orders);
+                let _ = thread.join();
+            }
+        })?;
+        Ok(Some(Stamper(thread)))
     }
 
-    /// Writes the missing data to older stores before requests are served; `meanwhile` may abandon
-    /// that with an error. Until [`completed`](Engine::completed), every start finds them to be older.
-    pub(crate) fn complete(
-        &mut self,
-        meanwhile: impl FnMut(u64) -> ControlFlow<EngineError>,
-    ) -> Result<(), EngineError> {
-        let completing = self.recovery().map_or_else(Vec::new, |report| report.completing.clone());
-        if completing.is_empty() {
-            return Ok(());
-        }
-        let core = self.shared.lock();
-        let dirty = |&volume: &Volume| core.cache().volume_stats(volume).map(|s| s.dirty_blocks);
-        let blocks: Vec<u64> = completing.iter().map(|volume| dirty(volume).unwrap_or(0)).collect();
-        drop(core);
-        let mut orders = self.orders();
-        self.destage_during(&mut orders, "completing an older copy of a store", meanwhile)?;
-        drop(orders);
-        let stores = self.stores.lock_all();
-        for (volume, blocks) in completing.into_iter().zip(blocks) {
-            let store = &stores[volume];
-            let (volume, path) = (store.name.clone(), store.path.clone());
-            self.notices.push(EngineNotice::Completed { volume, path, blocks });
-        }
-        Ok(())
+    /// Waits until they have ended.
+    pub fn join(self) {
+        // A thread that panicked has said so; there is nothing left to save.
+        let _ = self.0.join();
     }
-
-    /// The stores are complete, and their headers say so.
-    pub(crate) fn completed(&self) {
-        if self.recovery().is_some_and(|report| !report.completing.is_empty()) {
-            self.shared.with_core(Core::completed);
-        }
-    }
-
-    /// Why a start with an older copy is refused.
-    pub(crate) fn older(&self, volume: Volume, which: Older, flash: PathBuf) -> EngineError {
-        let stores = self.stores.lock_all();
-        let store = &stores[volume];
-        let (volume, path) = (store.name.clone(), store.path.clone());
-        match which {
-            Older::Store => EngineError::OlderStore { volume, path, flash },
-            Older::Flash => EngineError::OlderFlash { volume, path, flash },
-        }
-    }
-}
-
-/// Starts the threads. They end when the engine's life has ended and the threads that wait for a notice are
-/// woken.
-fn start(
-    shared: Arc<Shared>,
-    stores: Arc<BackingStores>,
-    every: Duration,
-) -> std::io::Result<JoinHandle<()>> {
-    let mut writers = Vec::new();
-    for volume in stores.volumes() {
-        let keeps = stores.lock(volume).keeps_stamps();
-        let start = || Writer::start(volume, shared.clone(), stores.clone());
-        writers.push(keeps.then(start).transpose()?);
-    }
-    let name = std::thread::Builder::new().name("forebay-stamper".into());
-    name.spawn(move || {
-        work(&shared, &writers, every);
-        for Writer { orders, thread } in writers.into_iter().flatten() {
-            drop(orders);
-            let _ = thread.join();
-        }
-    })
 }
 
 /// Passes on the stamps that the machine orders.

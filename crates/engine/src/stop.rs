@@ -2,7 +2,6 @@
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_cache::{Notice, StoresLeft};
@@ -14,6 +13,7 @@ use crate::error::EngineError;
 use crate::news::Rest;
 use crate::options::StopMode;
 use crate::shared::Shared;
+use crate::stamper::Stamper;
 use crate::table::Submission;
 use crate::tape::Recorder;
 
@@ -233,7 +233,7 @@ impl Engine {
         // A thread that panicked has said so; there is nothing left to save.
         let _ = thread.join();
         self.stores.end_waits();
-        let _ = self.stamper.take().map(JoinHandle::join);
+        let _ = self.stamper.take().map(Stamper::join);
         self.shared.lock_anyway().refuse_all();
         tape
     }

@@ -20,6 +20,7 @@ use crate::former_header::search;
 use crate::header_area::HeaderArea;
 use crate::options::GiveUp;
 use crate::patience;
+use crate::store_plan::{Plan, header_places};
 use crate::watch::Watch;
 
 /// An open backing store. Its target is moved to the devices; the header stays here.
@@ -484,151 +485,6 @@ impl Store {
     }
 }
 
-/// The layout of a store's bytes.
-struct Plan {
-    /// Exported bytes.
-    size_bytes: u64,
-    area_at: Option<u64>,
-    data_at: u64,
-    /// Bytes of data in whole logical blocks; the machine enforces a smaller export.
-    window: u64,
-}
-
-impl Plan {
-    /// For a store of `total` bytes.
-    fn new(volume: &Volume, total: u64, block: u64) -> Result<Plan, EngineError> {
-        let overhead = if volume.layout == BackingLayout::None { 0 } else { AREA_BYTES };
-        let room = total.saturating_sub(overhead) / 4096 * 4096;
-        let room = if overhead == 0 { total / 512 * 512 } else { room };
-        let size_bytes = volume.size.map_or(room, |size| size.bytes());
-        if size_bytes == 0 || size_bytes > room {
-            let needed = size_bytes.max(4096) + overhead;
-            let (volume, path) = (volume.name.clone(), PathBuf::from(&volume.backing));
-            return Err(EngineError::TooSmall { volume, path, size: total, needed });
-        }
-        let (area_at, data_at) = match volume.layout {
-            BackingLayout::None => (None, 0),
-            BackingLayout::Offset => (Some(0), AREA_BYTES),
-            BackingLayout::Tail => (Some(header_places(total)[1]), 0),
-        };
-        let window = size_bytes.next_multiple_of(block).min(total - overhead);
-        Ok(Plan { size_bytes, area_at, data_at, window })
-    }
-}
-
-/// The places of the headers of the layouts `offset` and `tail`.
-fn header_places(total: u64) -> [u64; 2] {
-    [0, (total / 4096 * 4096).saturating_sub(AREA_BYTES)]
-}
-
-/// The header of a store that is inspected from outside, and the layout it belongs to.
-///
-/// # Errors
-/// If the store cannot be read, or holds no header.
-pub fn inspect_backing(path: &Path) -> Result<BackingHeader, EngineError> {
-    let (area, size) = look_into(path)?;
-    let mut first_error = None;
-    for at in header_places(size) {
-        let bytes = area.read(at).map_err(|e| io_error("read", path, e))?;
-        match find_header(&bytes) {
-            Ok(Some(header)) => return Ok(header),
-            Ok(None) => {}
-            Err(error) => first_error = Some(first_error.unwrap_or(error)),
-        }
-    }
-    let error = former_end(&area, size, path)?.or(first_error).unwrap_or(HeaderError::Missing);
-    Err(EngineError::NoStore { path: path.to_owned(), error })
-}
-
-/// The error for an inspected store whose header is at its former end.
-fn former_end(
-    area: &HeaderArea,
-    size: u64,
-    path: &Path,
-) -> Result<Option<HeaderError>, EngineError> {
-    let searched = search(area, size, size, header_places(size)[1]);
-    let searched = searched.map_err(|e| io_error("read", path, e))?;
-    Ok(searched.found.map(|(at, _)| HeaderError::Inside(at)))
-}
-
-/// A store opened for inspection, and its size in bytes.
-fn look_into(path: &Path) -> Result<(HeaderArea, u64), EngineError> {
-    if let Some(address) = path.to_str().filter(|path| path.contains("://")) {
-        let export = Export::open(address, true)?;
-        let size = export.size();
-        return Ok((HeaderArea::of_export(Arc::new(export)), size));
-    }
-    let file = File::open(path).map_err(|source| io_error("open", path, source))?;
-    let size = size_of(&file).map_err(|source| io_error("measure", path, source))?;
-    Ok((HeaderArea::of_file(file), size))
-}
-
-/// Releases a store: no data on a flash tier counts for it any more. Returns the header that says
-/// so.
-///
-/// # Errors
-/// If it is in use, has no header, or a flash tier holds newer data; nothing was written.
-pub fn release_backing(path: &Path) -> Result<BackingHeader, EngineError> {
-    let address = path.to_str().filter(|path| path.contains("://"));
-    let mut lock = None;
-    let (area, size) = match address {
-        Some(address) => {
-            let export = Arc::new(Export::open(address, false)?);
-            let size = export.size();
-            (HeaderArea::of_export(export), size)
-        }
-        None => {
-            let options = OpenOptions { direct: DirectIo::Never, ..OpenOptions::existing(path) };
-            let (target, _) = patience::open(&options)?;
-            let size = target.size();
-            lock = Some(target);
-            let file = File::options().read(true).write(true).open(path);
-            (HeaderArea::of_file(file.map_err(|source| io_error("open", path, source))?), size)
-        }
-    };
-    let mut released = None;
-    for at in header_places(size) {
-        let found = find_header(&area.read(at).map_err(|e| io_error("read", path, e))?);
-        if let Ok(Some(header)) = found {
-            released = Some((at, header));
-            break;
-        }
-        if let Err(error) = found
-            && error.is_of_whole_copy()
-        {
-            return Err(EngineError::NoStore { path: path.to_owned(), error });
-        }
-    }
-    let Some((at, header)) = released else {
-        let path = path.to_owned();
-        return Err(match former_end(&area, size, &path)? {
-            Some(error) => EngineError::NoStore { path, error },
-            None => EngineError::NoHeaderToRelease { path },
-        });
-    };
-    if header.dirty {
-        return Err(EngineError::DirtyRelease { path: path.to_owned() });
-    }
-    let header = header.after(&HeaderChange::Release);
-    let written = area.write(&header.encode(), at + header.place());
-    written.map_err(|source| io_error("write the header of", path, source))?;
-    drop(lock);
-    Ok(header)
-}
-
-/// Whether the contents of a store are as Forebay left them; `None` if its header does not record
-/// that.
-///
-/// # Errors
-/// If the store cannot be read.
-pub fn is_as_left(path: &Path, header: &BackingHeader) -> Result<Option<bool>, EngineError> {
-    let Some(left) = Fingerprint::from_bytes(header.fingerprint) else { return Ok(None) };
-    let (area, _) = look_into(path)?;
-    let start = if header.layout == BackingLayout::Offset { AREA_BYTES } else { 0 };
-    let now = VolumeContents::read(&area, start, header.data_bytes);
-    Ok(Some(now.map_err(|source| io_error("read", path, source))?.are_as(left)))
-}
-
 /// 16 random bytes.
 pub(crate) fn random_uuid() -> Result<[u8; 16], EngineError> {
     let mut uuid = [0; 16];
@@ -651,18 +507,13 @@ pub(crate) fn io_error(action: &'static str, path: &Path, source: std::io::Error
     EngineError::Io { action, path: path.to_owned(), source }
 }
 
-fn find_header(area: &[u8]) -> Result<Option<BackingHeader>, HeaderError> {
+/// The header in these bytes of an area.
+pub(crate) fn find_header(area: &[u8]) -> Result<Option<BackingHeader>, HeaderError> {
     let copies = COPY_OFFSETS.map(|at| {
         let at = at as usize;
         area.get(at..at + COPY_BYTES).unwrap_or(&[])
     });
     BackingHeader::newest(copies, BackingHeader::is_blank(area))
-}
-
-fn size_of(file: &File) -> std::io::Result<u64> {
-    use std::io::{Seek, SeekFrom};
-    let mut file = file;
-    file.seek(SeekFrom::End(0))
 }
 
 /// The identity of an export without a header: its address.

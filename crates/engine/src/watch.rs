@@ -7,11 +7,8 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
 
-use forebay_device::{
-    Capabilities, Completion, DeviceError, Devices, Doorbell, Io, IoTag, MemorySlice, Sender, Verb,
-};
+use forebay_device::{Completion, DeviceError, Devices, Io, IoTag, Layer, Verb};
 use forebay_effect::Device;
 
 /// Which bytes of a device an operation accesses.
@@ -67,51 +64,47 @@ impl<D: Devices> Watched<D> {
     }
 }
 
-impl<D: Devices> Devices for Watched<D> {
-    fn capabilities(&self, device: Device) -> Option<Capabilities> {
-        self.inner.capabilities(device)
+impl<D: Devices> Layer for Watched<D> {
+    type Inner = D;
+
+    fn inner(&self) -> &D {
+        &self.inner
     }
 
-    unsafe fn submit(&mut self, io: Io<'_>) {
-        if io.verb != Verb::Read {
-            let Io { device, verb, offset, length, .. } = io;
-            let mut bytes = Vec::with_capacity(length as usize);
-            if verb == Verb::Write {
-                for slice in io.memory {
-                    // SAFETY: valid until the completion, by the contract of this function.
-                    bytes.extend_from_slice(unsafe {
-                        std::slice::from_raw_parts(slice.pointer, slice.length)
-                    });
-                }
-            }
-            let operation = Operation { device, part: Part::Data, verb, offset, length, bytes };
-            match self.watch.begin(operation) {
-                Ok(number) => drop(self.under_way.insert(io.tag, number)),
-                Err(error) => {
-                    self.refused.push(Completion { tag: io.tag, result: Err(error) });
-                    if let Some(bell) = self.inner.doorbell() {
-                        bell.ring();
-                    }
-                    return;
-                }
+    fn inner_mut(&mut self) -> &mut D {
+        &mut self.inner
+    }
+
+    unsafe fn keep(&mut self, io: &Io<'_>) -> bool {
+        if io.verb == Verb::Read {
+            return false;
+        }
+        let Io { device, verb, offset, length, .. } = *io;
+        let mut bytes = Vec::with_capacity(length as usize);
+        if verb == Verb::Write {
+            for slice in io.memory {
+                // SAFETY: valid until the completion, by the contract of `Devices::submit`.
+                bytes.extend_from_slice(unsafe {
+                    std::slice::from_raw_parts(slice.pointer, slice.length)
+                });
             }
         }
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.inner.submit(io) };
+        let operation = Operation { device, part: Part::Data, verb, offset, length, bytes };
+        match self.watch.begin(operation) {
+            Ok(number) => drop(self.under_way.insert(io.tag, number)),
+            Err(error) => {
+                self.refused.push(Completion { tag: io.tag, result: Err(error) });
+                if let Some(bell) = self.inner.doorbell() {
+                    bell.ring();
+                }
+                return true;
+            }
+        }
+        false
     }
 
-    fn flush(&mut self) {
-        self.inner.flush();
-    }
-
-    fn send_apart(&mut self) -> Option<Arc<dyn Sender>> {
-        self.inner.send_apart()
-    }
-
-    fn reap(&mut self, done: &mut Vec<Completion>) {
-        let before = done.len();
-        self.inner.reap(done);
-        for completion in &done[before..] {
+    fn reaped(&mut self, done: &mut Vec<Completion>, from: usize) {
+        for completion in &done[from..] {
             if let Some(number) = self.under_way.remove(&completion.tag) {
                 self.watch.end(number, completion.result.is_ok());
             }
@@ -119,25 +112,11 @@ impl<D: Devices> Devices for Watched<D> {
         done.append(&mut self.refused);
     }
 
-    fn abandon(&mut self) {
-        // Waits for what is under way: whatever it does is done afterwards.
-        self.inner.abandon();
+    fn abandoned(&mut self) {
+        // The devices have waited for what was under way: whatever it does is done.
         for (_, number) in self.under_way.drain() {
             self.watch.end(number, true);
         }
         self.refused.clear();
-    }
-
-    fn doorbell(&self) -> Option<Arc<Doorbell>> {
-        self.inner.doorbell()
-    }
-
-    fn next_due(&self) -> Option<Instant> {
-        self.inner.next_due()
-    }
-
-    unsafe fn register(&mut self, memory: MemorySlice) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.inner.register(memory) };
     }
 }

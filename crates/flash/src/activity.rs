@@ -26,6 +26,11 @@
 //! a place. A store may hang in step 1. Therefore, while marks wait and no leaving extent is past step 1, extents
 //! of every volume of which none is leaving begin to leave, too: at most an eighth of those of each volume.
 //!
+//! If that store's extents filled the table, a volume without extents would still wait for it. So the last
+//! sixteenth of the places is kept back: a volume that has an eighth of their number in use, or more, gets none of
+//! them. It waits until others leave, and volumes that may take a place do not wait behind it. (A table of fewer
+//! than 16 places keeps none back. Nor does a start if the table that it takes over is full.)
+//!
 //! # Stores that cannot be synced
 //!
 //! After a failed sync, no later sync of the store proves that the writes before the failure are
@@ -55,6 +60,7 @@ use crate::geometry::Geometry;
 use crate::io::Io;
 use crate::key::BlockKey;
 use crate::sequence::{AppendSerial, SuperblockVersion};
+use crate::stale::StaleBlocks;
 use crate::types::ExtentId;
 use crate::waiting_marks::{Line, WaitingMarks};
 use forebay_block::Volume;
@@ -99,9 +105,7 @@ struct Extent {
 /// The table of active extents.
 pub(crate) struct Activity {
     extents: Vec<Extent>,
-    /// Stale blocks: `words` words for each extent.
-    stale: Vec<u64>,
-    words: usize,
+    stale: StaleBlocks,
     /// Blocks of an extent, a power of two.
     blocks: u64,
     /// Extents in use by first block, sorted.
@@ -140,7 +144,6 @@ impl Activity {
     pub fn new(geometry: &Geometry, pending: usize) -> Activity {
         let count = geometry.active_extents_max as usize;
         let blocks = geometry.extent_blocks();
-        let words = blocks.div_ceil(64) as usize;
         let extent = || Extent {
             first: BlockKey(0),
             state: ExtentState::Free,
@@ -151,8 +154,7 @@ impl Activity {
         };
         Activity {
             extents: (0..count).map(|_| extent()).collect(),
-            stale: vec![0; words * count],
-            words,
+            stale: StaleBlocks::new(count, blocks),
             blocks,
             index: Vec::with_capacity(count),
             free: (0..count as u32).rev().collect(),
@@ -220,15 +222,9 @@ impl Activity {
         self.find(key).is_some()
     }
 
-    fn bit(&self, n: usize, key: BlockKey) -> (usize, u64) {
-        let block = key.block().0 & (self.blocks - 1);
-        (n * self.words + (block / 64) as usize, 1 << (block % 64))
-    }
-
     /// Notes that the block's record is stale, in extent `n`.
     fn set_stale(&mut self, n: usize, key: BlockKey) {
-        let (word, bit) = self.bit(n, key);
-        self.stale[word] |= bit;
+        self.stale.set(n, key);
         if let ExtentState::Flushing(serial @ Some(_)) = &mut self.extents[n].state {
             *serial = None;
             self.settling.retain(|s| s.1 as usize != n);
@@ -245,20 +241,13 @@ impl Activity {
 
     /// Whether the block's record on flash is known to be stale.
     pub fn is_stale(&self, key: BlockKey) -> bool {
-        self.find(key).is_some_and(|n| {
-            let (word, bit) = self.bit(n, key);
-            self.stale[word] & bit != 0
-        })
+        self.find(key).is_some_and(|n| self.stale.is_set(n, key))
     }
 
     /// A newer record of the block was appended after everything else so far. Returns whether a
     /// record of the block was stale.
     pub fn record_appended(&mut self, key: BlockKey) -> bool {
-        let Some(n) = self.find(key) else { return false };
-        let (word, bit) = self.bit(n, key);
-        let stale = self.stale[word] & bit != 0;
-        self.stale[word] &= !bit;
-        stale
+        self.find(key).is_some_and(|n| self.stale.clear(n, key))
     }
 
     /// Appends were withdrawn: the newest that is left has the serial `last`, which no leaving extent need
@@ -272,17 +261,8 @@ impl Activity {
 
     /// The next stale block of extent `n`, which is cleared.
     fn take_stale(&mut self, n: usize) -> Option<BlockKey> {
-        let words = &mut self.stale[n * self.words..(n + 1) * self.words];
-        let at = words.iter().position(|w| *w != 0)?;
-        let bit = words[at].trailing_zeros();
-        words[at] &= words[at] - 1;
-        let block = self.extents[n].first.block().0 + at as u64 * 64 + u64::from(bit);
+        let block = self.extents[n].first.block().0 + self.stale.take(n)?;
         Some(BlockKey::new(self.extents[n].first.volume(), block))
-    }
-
-    fn stale_count(&self, n: usize) -> u64 {
-        let words = &self.stale[n * self.words..(n + 1) * self.words];
-        words.iter().map(|w| u64::from(w.count_ones())).sum()
     }
 
     pub fn released(&mut self, id: ExtentId) {
@@ -326,9 +306,26 @@ impl Activity {
         self.extents.len() - self.held_places
     }
 
-    /// Whether the extent of a block gets no place, however long it waits.
-    fn has_no_hope(&self, key: BlockKey) -> bool {
-        self.is_held(key.volume()) || self.places() == 0 && self.leaving == 0
+    /// Whether an extent of the volume gets no place, however long it waits.
+    fn has_no_hope(&self, volume: Volume) -> bool {
+        self.is_held(volume) || self.places() == 0 && self.leaving == 0
+    }
+
+    /// The number of free places that are kept for volumes that use few.
+    fn kept_back(&self) -> usize {
+        self.places() / 16
+    }
+
+    /// Whether an extent of the volume may take a place that is free now.
+    fn may_take(&self, volume: Volume) -> bool {
+        let (free, kept) = (self.free.len(), self.kept_back());
+        free > kept || free > 0 && self.in_use(volume) < (kept / 8).max(1)
+    }
+
+    /// The number of places of the volume's extents.
+    fn in_use(&self, volume: Volume) -> usize {
+        let end = self.index.partition_point(|e| e.0.volume() <= volume);
+        end - self.index[..end].partition_point(|e| e.0.volume() < volume)
     }
 
     /// Whether a sync would let an extent, or the voiding of a record, continue.
@@ -339,13 +336,15 @@ impl Activity {
 
     /// Whether places in the table are scarce.
     fn is_short(&self) -> bool {
-        !self.waiting.is_empty() || self.free.len() < self.places() / 16
+        !self.waiting.is_empty() || self.free.len() < self.kept_back() + self.places() / 16
     }
 
     /// Whether the extent of a block is in the table, or has a place there.
     pub fn has_place(&self, key: BlockKey) -> bool {
-        let free = self.waiting.is_empty() && !self.free.is_empty();
-        self.contains(key) || free && !self.is_held(key.volume())
+        let volume = key.volume();
+        // What waits although nothing has changed may take none of the free places.
+        let first = self.waiting.is_empty() || !self.changed;
+        self.contains(key) || first && self.may_take(volume) && !self.is_held(volume)
     }
 
     /// A tombstone that voids a record alone was appended with this serial: its caller waits.
@@ -360,7 +359,7 @@ impl Activity {
                 let line = self.waiting.push(self.extents[n].marks, key, ticket);
                 self.extents[n].marks = line;
             }
-            None if self.has_no_hope(key) => io.tell(MarkAnswer::Unmarked.to(ticket)),
+            None if self.has_no_hope(key.volume()) => io.tell(MarkAnswer::Unmarked.to(ticket)),
             None => {
                 self.waiting.enqueue(self.first_of(key), key, ticket);
                 self.changed = true;
@@ -416,7 +415,7 @@ impl Activity {
         extent.state = ExtentState::Free;
         let marks = core::mem::replace(&mut extent.marks, Line::EMPTY);
         self.waiting.enqueue_line(first, marks);
-        self.stale[n as usize * self.words..(n as usize + 1) * self.words].fill(0);
+        self.stale.clear_all(n as usize);
         self.free.push(n);
     }
 
@@ -579,19 +578,16 @@ impl Activity {
         }
     }
 
-    /// Gives free places to waiting extents, and answers those that get none; requests retirements
+    /// Gives free places to waiting extents that may take them, and answers those that get none; requests retirements
     /// when few places are left.
     fn give_places(&mut self, superblock: &mut SuperblockWriter, io: &mut Io) {
         if core::mem::take(&mut self.held_wait) {
             self.refuse_held(io);
         }
-        while let Some(first) = self.waiting.front() {
-            let none = self.has_no_hope(first);
-            if !none && self.free.is_empty() {
-                break;
-            }
-            let (_, marks) = self.waiting.next().expect("an extent waits");
-            if none {
+        let may_go = |a: &Activity, volume| a.has_no_hope(volume) || a.may_take(volume);
+        while let Some(first) = self.waiting.front(|volume| may_go(self, volume)) {
+            let (_, marks) = self.waiting.next(first.volume()).expect("an extent waits");
+            if self.has_no_hope(first.volume()) {
                 self.refuse(marks, io);
                 continue;
             }
@@ -614,13 +610,9 @@ impl Activity {
 
     /// Answers the marks of held volumes that wait for a place, whatever waits before them.
     fn refuse_held(&mut self, io: &mut Io) {
-        for _ in 0..self.waiting.extents() {
-            let (first, marks) = self.waiting.next().expect("an extent waits");
-            if self.is_held(first.volume()) {
-                self.refuse(marks, io);
-            } else {
-                self.waiting.enqueue_line(first, marks);
-            }
+        while let Some(first) = self.waiting.front(|volume| self.is_held(volume)) {
+            let (_, marks) = self.waiting.next(first.volume()).expect("an extent waits");
+            self.refuse(marks, io);
         }
     }
 
@@ -668,7 +660,8 @@ impl Activity {
             let marks = core::mem::replace(&mut self.extents[n].marks, Line::EMPTY);
             self.waiting.enqueue_line(self.extents[n].first, marks);
         }
-        while let Some((_, mut marks)) = self.waiting.next() {
+        while let Some(first) = self.waiting.front(|_| true) {
+            let (_, mut marks) = self.waiting.next(first.volume()).expect("an extent waits");
             while let Some((_, ticket)) = self.waiting.pop(&mut marks) {
                 io.tell(MarkAnswer::Active(Err(error)).to(ticket));
             }
@@ -682,7 +675,7 @@ impl Activity {
     /// stop. False if `pages`, one for each batch, are no room for them; then all extents stay marked.
     pub fn append_last_tombstones(&mut self, pages: u64, queue: &mut Queue, io: &Io) -> bool {
         let last = self.index.iter().filter(|&&e| self.is_idle(e));
-        let count: u64 = last.map(|e| self.stale_count(e.1 as usize)).sum();
+        let count: u64 = last.map(|e| self.stale.count(e.1 as usize)).sum();
         let batches = count.div_ceil(u64::from(self.batch_entries));
         if batches > pages {
             return false;

@@ -38,6 +38,7 @@ mod remains;
 #[doc(hidden)]
 pub mod sabotage;
 mod sequence;
+mod stale;
 mod stamp;
 mod store_header;
 mod types;

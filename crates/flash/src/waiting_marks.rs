@@ -1,13 +1,17 @@
 //! Marks that wait, extent by extent.
 //!
 //! A mark waits in the *line* of its extent. An extent without a place in the table of active
-//! extents waits with its line in one queue of extents, first come first served. It is found there
-//! by its first block, so one more mark costs the same however many wait.
+//! extents waits with its line in the queue of its volume. Extents leave in the order in which they
+//! came, except that all of a volume can be passed over. An extent is found by its first block, so one
+//! more mark costs the same however many wait.
 
 use crate::key::BlockKey;
+use forebay_block::Volume;
 
 const NONE: u32 = u32::MAX;
 const BUCKETS: usize = 1 << 12;
+/// Volumes for whose queues there is memory from the start.
+const VOLUMES: usize = 64;
 
 /// Marks of one extent, oldest first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,10 +37,23 @@ struct Mark {
 struct Group {
     first: BlockKey,
     line: Line,
+    /// The number of extents that came before.
+    arrival: u64,
     /// The next extent in the queue, or the next unused one.
     next: u32,
     /// The next extent in the same bucket.
     chain: u32,
+}
+
+/// Extents of a volume, in the order in which they came.
+#[derive(Clone, Copy)]
+struct Queue {
+    oldest: u32,
+    newest: u32,
+}
+
+impl Queue {
+    const EMPTY: Queue = Queue { oldest: NONE, newest: NONE };
 }
 
 /// See the module. It grows to the largest number of marks that ever waited.
@@ -46,10 +63,12 @@ pub(crate) struct WaitingMarks {
     groups: Vec<Group>,
     groups_unused: u32,
     buckets: Vec<u32>,
-    oldest: u32,
-    newest: u32,
-    /// Number of extents in the queue.
+    /// By the number of the volume.
+    queues: Vec<Queue>,
+    /// Number of extents in the queues.
     extents: usize,
+    /// Number of extents that came so far.
+    arrivals: u64,
 }
 
 impl WaitingMarks {
@@ -60,20 +79,15 @@ impl WaitingMarks {
             groups: Vec::with_capacity(capacity),
             groups_unused: NONE,
             buckets: vec![NONE; BUCKETS],
-            oldest: NONE,
-            newest: NONE,
+            queues: Vec::with_capacity(VOLUMES),
             extents: 0,
+            arrivals: 0,
         }
-    }
-
-    /// Number of extents that wait for a place.
-    pub fn extents(&self) -> usize {
-        self.extents
     }
 
     /// Whether no extent waits for a place.
     pub fn is_empty(&self) -> bool {
-        self.oldest == NONE
+        self.extents == 0
     }
 
     /// The line with one more mark.
@@ -131,7 +145,8 @@ impl WaitingMarks {
             return;
         }
         let bucket = bucket(first);
-        let group = Group { first, line, next: NONE, chain: self.buckets[bucket] };
+        let (arrival, chain) = (self.arrivals, self.buckets[bucket]);
+        let group = Group { first, line, arrival, next: NONE, chain };
         let n = match self.groups_unused {
             NONE => {
                 self.groups.push(group);
@@ -145,25 +160,34 @@ impl WaitingMarks {
         };
         self.buckets[bucket] = n;
         self.extents += 1;
-        match core::mem::replace(&mut self.newest, n) {
-            NONE => self.oldest = n,
+        self.arrivals += 1;
+        let volume = first.volume().index();
+        if self.queues.len() <= volume {
+            self.queues.resize(volume + 1, Queue::EMPTY);
+        }
+        let queue = &mut self.queues[volume];
+        match core::mem::replace(&mut queue.newest, n) {
+            NONE => queue.oldest = n,
             before => self.groups[before as usize].next = n,
         }
     }
 
-    /// The first block of the extent that has waited longest.
-    pub fn front(&self) -> Option<BlockKey> {
-        self.groups.get(self.oldest as usize).map(|group| group.first)
+    /// The extent that has waited longest, among those of volumes of which this holds: its first block.
+    pub fn front(&self, may: impl Fn(Volume) -> bool) -> Option<BlockKey> {
+        let oldest = self.queues.iter().filter_map(|queue| self.groups.get(queue.oldest as usize));
+        let allowed = oldest.filter(|group| may(group.first.volume()));
+        allowed.min_by_key(|group| group.arrival).map(|group| group.first)
     }
 
-    /// Takes the extent that has waited longest out of the queue: its first block and its marks.
-    pub fn next(&mut self) -> Option<(BlockKey, Line)> {
-        let n = self.oldest;
-        let Group { first, line, next, chain } = *self.groups.get(n as usize)?;
-        self.oldest = next;
+    /// Takes the extent of the volume that has waited longest out of the queue: its first block and its marks.
+    pub fn next(&mut self, volume: Volume) -> Option<(BlockKey, Line)> {
+        let queue = self.queues.get_mut(volume.index())?;
+        let n = queue.oldest;
+        let Group { first, line, next, chain, .. } = *self.groups.get(n as usize)?;
+        queue.oldest = next;
         self.extents -= 1;
         if next == NONE {
-            self.newest = NONE;
+            queue.newest = NONE;
         }
         self.groups[n as usize].next = self.groups_unused;
         self.groups_unused = n;
@@ -191,24 +215,21 @@ mod tests {
     use forebay_block::Volume;
     use std::collections::VecDeque;
 
-    /// Against lists that are searched: whatever comes and goes, extents leave in the order in
-    /// which they came, with their marks in order.
+    /// Against lists that are searched: whatever comes and goes, the extents of the volumes that are
+    /// not passed over leave in the order in which they came, with their marks in order.
     #[test]
     fn extents_leave_in_order_with_their_marks_in_order() {
         let mut waiting = WaitingMarks::new(0);
-        let mut oracle: VecDeque<(u64, Vec<u64>)> = VecDeque::new();
-        let (mut x, mut merged) = (1_u64, 0);
+        let mut oracle: VecDeque<(BlockKey, Vec<u64>)> = VecDeque::new();
+        let (mut x, mut merged, mut passed) = (1_u64, 0, 0);
         for ticket in 0..100_000_u64 {
             x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             // Now and then the queue runs empty; in between it is long.
             let grows = ticket / 5_000 % 2 == 0;
+            let volume = Volume((x >> 33) as u32 % 3);
             if x >> 40 & 3 != 0 || grows {
-                let first = (x >> 45) % 3_000;
-                waiting.enqueue(
-                    BlockKey::new(Volume(0), first),
-                    BlockKey::new(Volume(0), first + 1),
-                    ticket,
-                );
+                let first = BlockKey::new(volume, (x >> 45) % 1_000);
+                waiting.enqueue(first, BlockKey(first.0 + 1), ticket);
                 match oracle.iter_mut().find(|g| g.0 == first) {
                     Some(group) => {
                         group.1.push(ticket);
@@ -217,18 +238,22 @@ mod tests {
                     None => oracle.push_back((first, vec![ticket])),
                 }
             } else {
+                let may = |other: Volume| x >> 50 & 1 == 0 || other != volume;
                 for _ in 0..3 {
-                    let taken = waiting.next().map(|(first, mut line)| {
+                    let taken = waiting.front(may).map(|front| {
+                        let (first, mut line) = waiting.next(front.volume()).expect("it waits");
+                        assert_eq!(first, front);
                         let pop = core::iter::from_fn(|| waiting.pop(&mut line));
-                        (first.block().0, pop.map(|mark| mark.1).collect())
+                        (first, pop.map(|mark| mark.1).collect())
                     });
-                    assert_eq!(taken, oracle.pop_front());
+                    let at = oracle.iter().position(|group| may(group.0.volume()));
+                    passed += u64::from(at.is_some_and(|at| at > 0));
+                    assert_eq!(taken, at.and_then(|at| oracle.remove(at)));
                 }
             }
             assert_eq!(waiting.is_empty(), oracle.is_empty());
-            assert_eq!(waiting.extents(), oracle.len());
         }
-        assert!(merged > 1_000, "{merged}");
+        assert!(merged > 1_000 && passed > 1_000, "{merged} {passed}");
         assert!(waiting.marks.len() < 50_000, "places are used again");
     }
 }

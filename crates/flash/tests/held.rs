@@ -206,3 +206,38 @@ fn extents_of_one_volume_leave_although_the_store_of_another_hangs() {
     let events = rig.settle();
     assert!(events.contains(&marked(3)), "{events:?}");
 }
+
+#[test]
+fn a_volume_without_a_place_gets_one_although_a_store_that_hangs_has_the_others() {
+    let large = Geometry { active_extents_max: 32, ..tiny() };
+    let mut rig = Rig::formatted(large, options());
+    // The store of volume 1 never answers. It has as many extents as may be marked, and more wait.
+    (0..40).for_each(|n| rig.log.mark_active(key(4 * n), n));
+    let first = rig.settle();
+    assert!(!rig.log.has_mark(key(200)), "it would wait for the store");
+    assert!(rig.log.has_mark(other(0)));
+    rig.log.mark_active(other(0), 50);
+    let events = rig.settle();
+    assert!(events.contains(&marked(50)), "{events:?}");
+    let granted = first
+        .iter()
+        .filter(|event| matches!(event, Event::Mark { answer: MarkAnswer::Active(_), .. }))
+        .count();
+    assert_eq!(granted, 30, "two are kept back");
+    // It uses one place, and no other volume waits for that.
+    assert!(!rig.log.has_mark(other(4)), "another extent has to leave first");
+    rig.log.mark_active(other(4), 51);
+    let more = rig.settle();
+    let extent = retiring(&[events, more].concat(), other(0));
+    let third = BlockKey::new(Volume(3), 0);
+    rig.log.mark_active(third, 52);
+    assert!(rig.settle().contains(&marked(52)));
+    rig.log.extent_released(extent);
+    let events = rig.settle();
+    assert!(events.contains(&marked(51)), "{events:?}");
+    // The ten others of volume 1 get no place of those kept back: they still wait.
+    rig.log.hold_extents(Volume(1));
+    let refused =
+        |event: &&Event| matches!(event, Event::Mark { answer: MarkAnswer::Unmarked, .. });
+    assert_eq!(rig.settle().iter().filter(refused).count(), 10);
+}

@@ -10,9 +10,10 @@ use super::connection::{Ended, Job};
 use super::export::{Export, device_error};
 use crate::buffer::StagingPool;
 use crate::devices::{
-    Capabilities, Completion, DeviceError, Devices, Io, IoTag, MemorySlice, Sender, Verb,
+    Capabilities, Completion, DeviceError, Devices, Io, IoTag, MemorySlice, Verb,
 };
 use crate::doorbell::Doorbell;
+use crate::layer::Layer;
 
 /// Other devices, and NBD exports. Data is copied on its way to a session's thread, so that the
 /// thread accesses no memory of others.
@@ -49,11 +50,6 @@ impl<D: Devices> NbdDevices<D> {
             ended: Vec::new(),
             refused: Vec::new(),
         }
-    }
-
-    /// The local devices, to add and remove some.
-    pub fn inner_mut(&mut self) -> &mut D {
-        &mut self.inner
     }
 
     /// Makes the `size` bytes from `offset` on of an export a device.
@@ -106,11 +102,19 @@ impl<D: Devices> NbdDevices<D> {
     }
 }
 
-impl<D: Devices> Devices for NbdDevices<D> {
-    fn capabilities(&self, device: Device) -> Option<Capabilities> {
-        let Some(window) = self.exports.iter().find(|window| window.device == device) else {
-            return self.inner.capabilities(device);
-        };
+impl<D: Devices> Layer for NbdDevices<D> {
+    type Inner = D;
+
+    fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    fn inner_mut(&mut self) -> &mut D {
+        &mut self.inner
+    }
+
+    fn own_capabilities(&self, device: Device) -> Option<Capabilities> {
+        let window = self.exports.iter().find(|window| window.device == device)?;
         Some(Capabilities {
             size: window.size,
             logical_block: window.export.logical_block(),
@@ -120,29 +124,20 @@ impl<D: Devices> Devices for NbdDevices<D> {
         })
     }
 
-    unsafe fn submit(&mut self, io: Io<'_>) {
+    unsafe fn keep(&mut self, io: &Io<'_>) -> bool {
         let Some(at) = self.exports.iter().position(|window| window.device == io.device) else {
-            // SAFETY: the caller's promise is passed on.
-            return unsafe { self.inner.submit(io) };
+            return false;
         };
         if io.offset.checked_add(io.length).is_none_or(|end| end > self.exports[at].size) {
             self.refused.push(Completion { tag: io.tag, result: Err(DeviceError::Invalid) });
             self.bell.ring();
-            return;
+        } else {
+            self.begin(at, io);
         }
-        self.begin(at, &io);
+        true
     }
 
-    fn flush(&mut self) {
-        self.inner.flush();
-    }
-
-    fn send_apart(&mut self) -> Option<Arc<dyn Sender>> {
-        self.inner.send_apart()
-    }
-
-    fn reap(&mut self, done: &mut Vec<Completion>) {
-        self.inner.reap(done);
+    fn reaped(&mut self, done: &mut Vec<Completion>, _: usize) {
         done.append(&mut self.refused);
         let mut ended = std::mem::take(&mut self.ended);
         for window in &self.exports {
@@ -154,23 +149,13 @@ impl<D: Devices> Devices for NbdDevices<D> {
         self.ended = ended;
     }
 
-    fn abandon(&mut self) {
-        self.inner.abandon();
+    fn abandoned(&mut self) {
         self.under_way.clear();
         self.refused.clear();
     }
 
-    fn doorbell(&self) -> Option<Arc<Doorbell>> {
+    fn own_doorbell(&self) -> Option<Arc<Doorbell>> {
         Some(self.bell.clone())
-    }
-
-    fn next_due(&self) -> Option<std::time::Instant> {
-        self.inner.next_due()
-    }
-
-    unsafe fn register(&mut self, memory: MemorySlice) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.inner.register(memory) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Files and block devices, with the executor that serves the cache: short transfers, retries,
 //! alignment and zeroing are dealt with there. A write that does not fill its blocks reads them
-//! first.
+//! first. As in the cache, an operation that a device could not accept is tried again after pauses.
 
 use std::collections::VecDeque;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use forebay_block::{Flags, Nanos, Op, Volume};
 use forebay_device::file::{DirectIo, Notice, OpenOptions, Target as File};
 use forebay_device::{
-    Arena, Backend, Devices, Doorbell, Executor, HugePages, Machine, MemorySlice, RealDevices,
-    Requests, precise_timers, uring,
+    Arena, Backend, Devices, Doorbell, Executor, HugePages, Layer, Machine, MemorySlice, Pauses,
+    RealDevices, Requests, precise_timers, uring,
 };
 use forebay_effect::{
     Device, Effect, EffectQueue, MetaBuffer, Outcome, Owner, Place, RequestId, Segment, Token,
@@ -45,12 +45,7 @@ pub struct BlockOptions {
 
 /// Files and block devices as a target.
 pub struct BlockTarget {
-    // First, so that nothing is in flight when the table with the buffers goes.
-    executor: Executor<RealDevices>,
-    machine: PassThrough,
-    table: Table,
-    bell: Arc<Doorbell>,
-    clock: SystemClock,
+    queue: Queue<RealDevices>,
     volumes: Vec<TargetVolume>,
     notices: Vec<Notice>,
 }
@@ -100,15 +95,7 @@ impl BlockTarget {
             volume.able.trim = capabilities.is_some_and(|able| able.zeroes);
         }
         precise_timers();
-        Ok(BlockTarget {
-            executor: Executor::new(devices, arena),
-            machine: PassThrough::default(),
-            table: Table::default(),
-            bell,
-            clock,
-            volumes,
-            notices,
-        })
+        Ok(BlockTarget { queue: Queue::new(devices, arena, bell, clock), volumes, notices })
     }
 
     /// What the user should hear of.
@@ -118,14 +105,8 @@ impl BlockTarget {
 
     /// What it is.
     pub fn info(&self) -> TargetInfo {
-        let via = self.executor.devices().backend().to_owned();
+        let via = self.queue.executor.devices().inner().backend().to_owned();
         TargetInfo { kind: "block", via, volumes: self.volumes.clone() }
-    }
-
-    /// Performs what can be performed, and takes in what has ended.
-    fn run(&mut self, done: &mut Vec<Done>) {
-        while self.executor.run(&mut self.machine, &mut self.table).more {}
-        done.append(&mut self.table.done);
     }
 }
 
@@ -186,28 +167,64 @@ impl Target for BlockTarget {
     fn submit(&mut self, io: Io, done: &mut Vec<Done>) -> Result<(), ReplayError> {
         let device = Device::Backing(Volume(io.volume));
         // (What a device cannot do may turn out only when it is asked.)
-        let empty = io.op == Op::Trim && !self.executor.zeroes_cheaply(device, true);
+        let empty = io.op == Op::Trim && !self.queue.executor.zeroes_cheaply(device, true);
         if empty || (io.op != Op::Flush && io.length == 0) {
             done.push(Done { io, result: Ok(()) });
             return Ok(());
         }
-        self.machine.start(&mut self.table, io);
+        self.queue.start(io);
         Ok(())
     }
 
     fn flush(&mut self, done: &mut Vec<Done>) -> Result<(), ReplayError> {
-        self.run(done);
+        self.queue.run(done);
         Ok(())
     }
 
     fn wait(&mut self, until: Nanos, done: &mut Vec<Done>) -> Result<(), ReplayError> {
+        self.queue.wait(until, done);
+        Ok(())
+    }
+}
+
+/// The requests in flight on a set of devices.
+struct Queue<D: Devices> {
+    // First, so that nothing is in flight when the table with the buffers goes.
+    executor: Executor<Pauses<D>>,
+    machine: PassThrough,
+    table: Table,
+    bell: Arc<Doorbell>,
+    clock: SystemClock,
+}
+
+impl<D: Devices> Queue<D> {
+    /// `bell` is that of `devices`.
+    fn new(devices: D, arena: Arena, bell: Arc<Doorbell>, clock: SystemClock) -> Queue<D> {
+        let executor = Executor::new(Pauses::new(devices), arena);
+        let (machine, table) = (PassThrough::default(), Table::default());
+        Queue { executor, machine, table, bell, clock }
+    }
+
+    fn start(&mut self, io: Io) {
+        self.machine.start(&mut self.table, io);
+    }
+
+    /// Performs what can be performed, and takes in what has ended.
+    fn run(&mut self, done: &mut Vec<Done>) {
+        while self.executor.run(&mut self.machine, &mut self.table).more {}
+        done.append(&mut self.table.done);
+    }
+
+    /// As [`run`](Self::run); if nothing has ended, waits until something may have, or `until`.
+    fn wait(&mut self, until: Nanos, done: &mut Vec<Done>) {
         let before = done.len();
         self.run(done);
         if done.len() == before {
-            self.bell.wait(Some(self.clock.instant(until)));
+            let due = self.executor.devices().next_due();
+            let until = due.into_iter().chain([self.clock.instant(until)]).min();
+            self.bell.wait(until);
             self.run(done);
         }
-        Ok(())
     }
 }
 
@@ -321,5 +338,75 @@ unsafe impl Requests for Table {
         let io = self.entries[request.0 as usize].take().expect("the request is in flight");
         self.free.push(request.0 as u32);
         self.done.push(Done { io, result });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use forebay_device::{AlignedBuffer, Capabilities, Completion, DeviceError, Io as DeviceIo};
+
+    use super::*;
+    use crate::clock::Clock;
+
+    /// A device that accepts nothing until some time, as while the kernel is short of memory.
+    struct Busy {
+        bell: Arc<Doorbell>,
+        until: Instant,
+        attempts: u32,
+        ended: Vec<Completion>,
+    }
+
+    impl Devices for Busy {
+        fn capabilities(&self, _: Device) -> Option<Capabilities> {
+            Some(Capabilities {
+                size: 4096,
+                logical_block: 512,
+                memory_alignment: 1,
+                zeroes: false,
+                punches: false,
+            })
+        }
+
+        unsafe fn submit(&mut self, io: DeviceIo<'_>) {
+            self.attempts += 1;
+            let busy = Instant::now() < self.until;
+            let result = if busy { Err(DeviceError::Again) } else { Ok(io.length) };
+            self.ended.push(Completion { tag: io.tag, result });
+            self.bell.ring();
+        }
+
+        fn reap(&mut self, done: &mut Vec<Completion>) {
+            done.append(&mut self.ended);
+        }
+
+        fn abandon(&mut self) {
+            self.ended.clear();
+        }
+
+        fn doorbell(&self) -> Option<Arc<Doorbell>> {
+            Some(self.bell.clone())
+        }
+    }
+
+    /// All attempts would be over within microseconds otherwise.
+    #[test]
+    fn a_request_outlasts_a_device_that_accepts_nothing_for_a_moment() {
+        let (bell, clock) = (Arc::new(Doorbell::new().unwrap()), SystemClock::start());
+        let until = Instant::now() + Duration::from_millis(50);
+        let busy = Busy { bell: bell.clone(), until, attempts: 0, ended: Vec::new() };
+        let arena = Arena::new(1, 4096, HugePages::Never).unwrap();
+        let mut queue = Queue::new(busy, arena, bell, clock);
+        let (op, flags, buffer) = (Op::Read, Flags::NONE, Some(AlignedBuffer::new(512)));
+        queue.start(Io { tag: 1, volume: 0, op, flags, offset: 0, length: 512, buffer });
+        let (mut done, far) = (Vec::new(), Nanos(clock.now().0 + 60_000_000_000));
+        while done.is_empty() {
+            queue.wait(far, &mut done);
+        }
+        assert_eq!(done[0].result, Ok(()));
+        assert!(clock.now() < far, "a wait did not end when the pause was over");
+        let attempts = queue.executor.devices().inner().attempts;
+        assert!(attempts < 64, "{attempts} attempts");
     }
 }
