@@ -49,6 +49,7 @@ mod queries;
 mod quiesce;
 mod reaper;
 mod recognise;
+mod roles;
 mod session;
 mod shared;
 mod stamper;

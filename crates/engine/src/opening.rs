@@ -32,6 +32,7 @@ use crate::notice::EngineNotice;
 use crate::options::{EngineOptions, VolumeDescription};
 use crate::queries::AllocationQueries;
 use crate::recognise::Found;
+use crate::roles;
 use crate::shared::Shared;
 use crate::store::{Backing, Store, random_uuid};
 use crate::tape::Recorder;
@@ -116,7 +117,8 @@ fn open_devices(
     cache_config(config, None)?;
     let (mut stores, mut flash) = (Vec::new(), None);
     for volume in &config.volume {
-        let store = Store::open(volume, options.direct, options.give_up())?;
+        let store = Store::open(volume, options.direct, options.give_up());
+        let store = store.map_err(|error| roles::explained(error, volume))?;
         if let Some(Backing::Local(target)) = &store.target {
             missing.extend(target.is_new().then(|| store.path.clone()));
         }
@@ -157,6 +159,7 @@ fn check(
     options: &EngineOptions,
     OpenDevices { mut stores, mut flash }: OpenDevices,
 ) -> Result<Checked, EngineError> {
+    roles::check_roles(&stores, flash.as_mut(), options)?;
     let mut notices = Vec::new();
     let completed = flash.as_ref().map(|tier| tier.complete(config, options.format)).transpose()?;
     let config = completed.unwrap_or_else(|| config.clone());
@@ -335,6 +338,7 @@ fn commit(
         .chain(rest.flash.iter_mut().filter_map(|tier| tier.target.as_mut()))
         .for_each(Target::keep);
     stores.iter_mut().try_for_each(Store::void_elsewhere)?;
+    rest.flash.iter_mut().try_for_each(FlashTier::void_headers)?;
     let announcement = Announcement::write(stores, &rest.start, rest.flash.as_ref())?;
     Ok(Committed { announcement, rest })
 }

@@ -517,7 +517,7 @@ impl Plan {
 }
 
 /// The places of the headers of the layouts `offset` and `tail`.
-fn header_places(total: u64) -> [u64; 2] {
+pub(crate) fn header_places(total: u64) -> [u64; 2] {
     [0, (total / 4096 * 4096).saturating_sub(AREA_BYTES)]
 }
 
@@ -559,7 +559,7 @@ fn look_into(path: &Path) -> Result<(HeaderArea, u64), EngineError> {
         return Ok((HeaderArea::of_export(Arc::new(export)), size));
     }
     let file = File::open(path).map_err(|source| io_error("open", path, source))?;
-    let size = size_of(&file).map_err(|source| io_error("measure", path, source))?;
+    let size = file_size(&file).map_err(|source| io_error("measure", path, source))?;
     Ok((HeaderArea::of_file(file), size))
 }
 
@@ -651,7 +651,7 @@ pub(crate) fn io_error(action: &'static str, path: &Path, source: std::io::Error
     EngineError::Io { action, path: path.to_owned(), source }
 }
 
-fn find_header(area: &[u8]) -> Result<Option<BackingHeader>, HeaderError> {
+pub(crate) fn find_header(area: &[u8]) -> Result<Option<BackingHeader>, HeaderError> {
     let copies = COPY_OFFSETS.map(|at| {
         let at = at as usize;
         area.get(at..at + COPY_BYTES).unwrap_or(&[])
@@ -659,7 +659,7 @@ fn find_header(area: &[u8]) -> Result<Option<BackingHeader>, HeaderError> {
     BackingHeader::newest(copies, BackingHeader::is_blank(area))
 }
 
-fn size_of(file: &File) -> std::io::Result<u64> {
+pub(crate) fn file_size(file: &File) -> std::io::Result<u64> {
     use std::io::{Seek, SeekFrom};
     let mut file = file;
     file.seek(SeekFrom::End(0))
