@@ -184,6 +184,32 @@ pub enum EngineError {
         /// Whether a flash tier holds newer data.
         dirty: bool,
     },
+    /// The store is a flash tier.
+    #[error(
+        "volume {volume}: {} is a Forebay flash tier, not a backing store; nothing was written",
+        path.display()
+    )]
+    TierAsStore {
+        /// Name of the volume.
+        volume: String,
+        /// Its backing store.
+        path: PathBuf,
+    },
+    /// The flash device is a backing store.
+    #[error(
+        "{} is a Forebay backing store{}, not a flash tier{}; nothing was written",
+        path.display(),
+        layout.as_ref().map(|layout| format!(" (layout = \"{layout}\")")).unwrap_or_default(),
+        if *dirty { ", and a flash tier may hold newer data for it" } else { "" }
+    )]
+    StoreAsTier {
+        /// The flash device.
+        path: PathBuf,
+        /// The layout of the store, if this version understands its header.
+        layout: Option<String>,
+        /// Whether a flash tier may hold newer data.
+        dirty: bool,
+    },
     /// The store was enlarged, so its header is no longer at its end.
     #[error(
         "volume {volume}: {} was {was} bytes long when Forebay last used it and is now {is} bytes \

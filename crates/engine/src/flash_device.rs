@@ -28,6 +28,8 @@ pub(crate) struct OpenFlashDevice {
     used_bytes: usize,
     first_sector: [u8; 512],
     options: OpenOptions,
+    /// The places of headers of the store that the device was, which was given up.
+    pub void: Vec<u64>,
 }
 
 impl OpenFlashDevice {
@@ -71,6 +73,7 @@ impl OpenFlashDevice {
             used_bytes,
             first_sector,
             options,
+            void: Vec::new(),
         })
     }
 

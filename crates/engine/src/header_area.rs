@@ -198,7 +198,7 @@ fn whole_blocks(export: &Export, at: u64, length: usize) -> (usize, usize) {
     (lead, (lead + length).next_multiple_of(block))
 }
 
-fn remote_error(export: &Export, error: DeviceError) -> std::io::Error {
+pub(crate) fn remote_error(export: &Export, error: DeviceError) -> std::io::Error {
     let kind = match error {
         DeviceError::Invalid => ErrorKind::InvalidInput,
         DeviceError::Gone => ErrorKind::NotConnected,

@@ -57,7 +57,7 @@ fn look_into(path: &Path) -> Result<(HeaderArea, u64), EngineError> {
         return Ok((HeaderArea::of_export(Arc::new(export)), size));
     }
     let file = File::open(path).map_err(|source| io_error("open", path, source))?;
-    let size = size_of(&file).map_err(|source| io_error("measure", path, source))?;
+    let size = file_size(&file).map_err(|source| io_error("measure", path, source))?;
     Ok((HeaderArea::of_file(file), size))
 }
 
@@ -127,7 +127,8 @@ pub fn is_as_left(path: &Path, header: &BackingHeader) -> Result<Option<bool>, E
     Ok(Some(now.map_err(|source| io_error("read", path, source))?.are_as(left)))
 }
 
-fn size_of(file: &File) -> std::io::Result<u64> {
+/// The size of a file or block device.
+pub(crate) fn file_size(file: &File) -> std::io::Result<u64> {
     use std::io::{Seek, SeekFrom};
     let mut file = file;
     file.seek(SeekFrom::End(0))

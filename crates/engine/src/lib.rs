@@ -51,6 +51,7 @@ mod queries;
 mod quiesce;
 mod reaper;
 mod recognise;
+mod roles;
 mod session;
 mod session_queues;
 mod shared;

@@ -33,6 +33,7 @@ use crate::notice::EngineNotice;
 use crate::options::{EngineOptions, VolumeDescription};
 use crate::queries::AllocationQueries;
 use crate::recognise::Found;
+use crate::roles;
 use crate::shared::Shared;
 use crate::store::{Store, StoreTarget, random_uuid};
 use crate::tape::Recorder;
@@ -117,7 +118,8 @@ fn open_devices(
     cache_config(config, None)?;
     let (mut stores, mut flash) = (Vec::new(), None);
     for volume in &config.volume {
-        let store = Store::open(volume, options.direct, options.give_up())?;
+        let store = Store::open(volume, options.direct, options.give_up());
+        let store = store.map_err(|error| roles::explained(error, volume))?;
         if let Some(StoreTarget::Local(target)) = &store.target {
             missing.extend(target.is_new().then(|| store.path.clone()));
         }
@@ -158,6 +160,7 @@ fn check(
     options: &EngineOptions,
     OpenDevices { mut stores, mut flash }: OpenDevices,
 ) -> Result<Checked, EngineError> {
+    roles::check_roles(&stores, flash.as_mut(), options)?;
     let mut notices = Vec::new();
     let completed = flash.as_ref().map(|tier| tier.complete(config, options.format)).transpose()?;
     let config = completed.unwrap_or_else(|| config.clone());
@@ -336,6 +339,7 @@ fn commit(
         .chain(rest.flash.iter_mut().filter_map(|tier| tier.target.as_mut()))
         .for_each(Target::keep);
     stores.iter_mut().try_for_each(Store::void_elsewhere)?;
+    rest.flash.iter_mut().try_for_each(OpenFlashDevice::void_headers)?;
     let announcement = Announcement::write(stores, &rest.start, rest.flash.as_ref())?;
     Ok(Committed { announcement, rest })
 }

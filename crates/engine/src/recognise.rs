@@ -1,4 +1,4 @@
-//! Recognises the contents at the start of a flash device.
+//! Recognises the contents of a flash device, by its start and by samples of the rest.
 
 use std::fs::File;
 use std::io;
@@ -6,12 +6,17 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use forebay_device::nbd::Export;
 use forebay_effect::IoError;
 use forebay_flash::LogError;
 use forebay_flash::format::FormatError;
 use forebay_flash::format::superblock::{SECOND_COPIES_AT, Superblock};
 
+use rustix::fs::SeekFrom;
+
 use crate::error::EngineError;
+use crate::header_area::remote_error;
+use crate::inspection::file_size;
 use crate::store::io_error;
 
 /// Bytes at the start of the device that are read: two copies of a superblock for every possible
@@ -24,10 +29,16 @@ const PART_BYTES: usize = 4096;
 /// many seconds.)
 const UNREADABLE_PARTS_MAX: usize = 8;
 
+/// Behind a start of zeroes, this many evenly spaced places are read, and the beginnings of this
+/// many parts of a file that were ever written.
+const SAMPLES: u64 = 128;
+/// The end of the device, which is read as a whole: partition tables and headers have copies there.
+const END_BYTES: u64 = 1 << 20;
+
 /// The contents of a flash device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Found {
-    /// Nothing: it starts with zeroes.
+    /// Nothing: it starts with zeroes, and no sample of the rest holds anything else.
     Blank,
     /// A flash tier.
     Tier(Box<Superblock>),
@@ -35,6 +46,16 @@ pub enum Found {
     Unusable(LogError),
     /// Other data.
     Foreign,
+}
+
+impl Found {
+    /// The newest superblock of a usable tier.
+    pub(crate) fn superblock(&self) -> Option<&Superblock> {
+        match self {
+            Found::Tier(superblock) => Some(superblock),
+            Found::Blank | Found::Unusable(_) | Found::Foreign => None,
+        }
+    }
 }
 
 /// The configuration's name for the layout of a flash tier.
@@ -55,6 +76,8 @@ pub(crate) struct DeviceStart {
     bytes: Vec<u8>,
     /// The parts that cannot be read; zeroes stand in for them.
     unreadable: Vec<Range<u64>>,
+    /// The start is zeroes, and the rest holds other data.
+    data_beyond: bool,
 }
 
 impl DeviceStart {
@@ -65,7 +88,29 @@ impl DeviceStart {
     pub fn read(path: &Path) -> Result<DeviceStart, EngineError> {
         let file = File::open(path).map_err(|e| io_error("open", path, e))?;
         let start = DeviceStart::read_with(|bytes, at| file.read_at(bytes, at));
-        start.map_err(|e| io_error("read", path, e))
+        let mut start = start.map_err(|e| io_error("read", path, e))?;
+        if start.is_zeroes() {
+            start.data_beyond = has_data_beyond(&file).map_err(|e| io_error("read", path, e))?;
+        }
+        Ok(start)
+    }
+
+    /// Reads the start of an export, which `path` names.
+    ///
+    /// # Errors
+    /// If too many parts cannot be read.
+    pub fn read_export(export: &Export, path: &Path) -> Result<DeviceStart, EngineError> {
+        let start = DeviceStart::read_with(|bytes, at| {
+            let length = export.size().saturating_sub(at).min(bytes.len() as u64);
+            let length = length - length % u64::from(export.logical_block());
+            let read = export.read_at(&mut bytes[..length as usize], at);
+            read.map(|()| length as usize).map_err(|error| remote_error(export, error))
+        });
+        start.map_err(|error| io_error("read", path, error))
+    }
+
+    fn is_zeroes(&self) -> bool {
+        is_zeroes(&self.bytes)
     }
 
     fn read_with(
@@ -89,7 +134,7 @@ impl DeviceStart {
             }
         }
         bytes.truncate(done);
-        Ok(DeviceStart { bytes, unreadable })
+        Ok(DeviceStart { bytes, unreadable, data_beyond: false })
     }
 
     /// The end of its contents; 0 if there are none.
@@ -132,8 +177,8 @@ impl DeviceStart {
     /// identifies the tier and the place of its second copy. Any other data that look like a
     /// superblock belong to a former tier or to a client.
     fn find(&self) -> Found {
-        if self.bytes.iter().all(|&b| b == 0) {
-            return Found::Blank;
+        if self.is_zeroes() {
+            return if self.data_beyond { Found::Foreign } else { Found::Blank };
         }
         let newer = |found| {
             let supported = forebay_flash::format::VERSION;
@@ -175,6 +220,42 @@ impl DeviceStart {
             _ => Found::Unusable(LogError::SuperblockDamaged),
         }
     }
+}
+
+fn is_zeroes(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0)
+}
+
+/// Whether samples of a device behind its start hold anything but zeroes: somebody's data need not
+/// begin at its first byte. A sample that cannot be read tells nothing.
+fn has_data_beyond(file: &File) -> io::Result<bool> {
+    let size = file_size(file)?;
+    let first = LOOKED_AT_BYTES as u64;
+    let Some(length) = size.checked_sub(first).filter(|&length| length > 0) else {
+        return Ok(false);
+    };
+    let mut sample = vec![0; PART_BYTES];
+    let mut has_data = |at: u64| {
+        let read = file.read_at(&mut sample, at);
+        read.is_ok_and(|read| !is_zeroes(&sample[..read]))
+    };
+    let page = PART_BYTES as u64;
+    let spread = (0..SAMPLES).map(|n| (first + length / SAMPLES * n) / page * page);
+    let end = (size.saturating_sub(END_BYTES).max(first)..size).step_by(PART_BYTES);
+    if spread.chain(end).any(&mut has_data) {
+        return Ok(true);
+    }
+    let mut at = first;
+    for _ in 0..SAMPLES {
+        // Where the system cannot say it, the samples above must do.
+        let Ok(data) = rustix::fs::seek(file, SeekFrom::Data(at)) else { break };
+        if has_data(data) {
+            return Ok(true);
+        }
+        let Ok(hole) = rustix::fs::seek(file, SeekFrom::Hole(data)) else { break };
+        at = hole;
+    }
+    Ok(false)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod header_syncs;
 mod hits;
 mod older_copies;
 mod relations;
+mod roles;
 mod status;
 mod twins;
 mod used_elsewhere;

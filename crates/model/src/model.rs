@@ -1,5 +1,8 @@
 //! The model of a device at work: who waits for whom, and how long.
 
+use std::collections::VecDeque;
+use std::ops::Range;
+
 use forebay_block::{Nanos, Op};
 
 use crate::distribution::Latency;
@@ -20,7 +23,8 @@ pub struct Access {
 ///
 /// Operations are served in the order in which they start (no elevator), each by the server that
 /// is free first, or by the disk that holds the data. Then the data pass a channel of limited
-/// bandwidth. A sync ends after every write that started before it.
+/// bandwidth, those that are ready first before others. A sync ends after every write that started
+/// before it.
 #[derive(Clone, Debug)]
 pub struct Model {
     read: Latency,
@@ -101,7 +105,7 @@ impl Model {
                 let latency = self.sample(kind);
                 let server = (0..self.servers.len()).min_by_key(|&at| self.servers[at].free);
                 let start = server.map_or(now, |at| now.max(self.servers[at].free));
-                let end = self.transfer(start.saturating_add(latency), access, kind);
+                let end = self.transfer(now, start.saturating_add(latency), access, kind);
                 if let Some(at) = server {
                     self.servers[at].free = end;
                 }
@@ -155,7 +159,7 @@ impl Model {
         Nanos(seek + rotation)
     }
 
-    fn transfer(&mut self, ready: Nanos, access: Access, kind: Kind) -> Nanos {
+    fn transfer(&mut self, now: Nanos, ready: Nanos, access: Access, kind: Kind) -> Nanos {
         if !moves_data(access.op) {
             return ready;
         }
@@ -163,6 +167,7 @@ impl Model {
             Kind::Read => &mut self.read_channel,
             _ => &mut self.write_channel,
         };
+        channel.forget_before(now);
         channel.pass(ready, access.length)
     }
 
@@ -192,25 +197,76 @@ enum Kind {
 }
 
 /// A channel of limited bandwidth that can run ahead by a burst.
-#[derive(Clone, Copy, Debug)]
+///
+/// It has a timetable. Operations do not become ready in the order in which they start: one that
+/// takes long must not delay those that are ready before it, and these pass in the time that is
+/// left.
+#[derive(Clone, Debug)]
 struct Channel {
     bytes_per_s: u64,
     burst: Nanos,
-    free: Nanos,
+    /// When it is in use, in order of time; the slots do not overlap.
+    busy: VecDeque<Slot>,
+}
+
+/// A time in which a channel is in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Slot {
+    start: Nanos,
+    end: Nanos,
 }
 
 impl Channel {
     fn new(bytes_per_s: u64, burst_bytes: u64) -> Channel {
         let burst = transfer_time(burst_bytes, bytes_per_s);
-        Channel { bytes_per_s, burst, free: Nanos(0) }
+        Channel { bytes_per_s, burst, busy: VecDeque::new() }
+    }
+
+    /// Nothing that is passed from now on is ready before `now`.
+    fn forget_before(&mut self, now: Nanos) {
+        while self.busy.front().is_some_and(|slot| slot.end < now) {
+            self.busy.pop_front();
+        }
     }
 
     /// When `bytes` that are ready at `ready` have passed.
     fn pass(&mut self, ready: Nanos, bytes: u64) -> Nanos {
-        let time = transfer_time(bytes, self.bytes_per_s);
-        self.free = self.free.max(ready).saturating_add(time);
+        let mut left = transfer_time(bytes, self.bytes_per_s);
+        if left == Nanos(0) {
+            return ready;
+        }
+        let first = self.busy.partition_point(|slot| slot.end < ready);
+        let mut taken = Slot { start: ready, end: ready };
+        let mut last = first;
+        while let Some(&slot) = self.busy.get(last) {
+            let gap = slot.start.saturating_sub(taken.end);
+            if left < gap {
+                break;
+            }
+            left = left.saturating_sub(gap);
+            taken = Slot { start: taken.start.min(slot.start), end: slot.end };
+            last += 1;
+            if left == Nanos(0) {
+                // The gap before this slot is exactly filled.
+                return self.take(first..last, taken, slot.start, ready);
+            }
+        }
+        taken.end = taken.end.saturating_add(left);
+        self.take(first..last, taken, taken.end, ready)
+    }
+
+    /// Replaces `slots` by `taken`, which contains them. Returns when data that are ready at `ready`
+    /// and have passed at `passed` count as passed.
+    fn take(&mut self, slots: Range<usize>, taken: Slot, passed: Nanos, ready: Nanos) -> Nanos {
+        match slots.len() {
+            0 => self.busy.insert(slots.start, taken),
+            _ => {
+                self.busy[slots.start] = taken;
+                self.busy.drain(slots.start + 1..slots.end);
+            }
+        }
         // Within the burst the cache has taken the bytes in although they have not passed yet.
-        ready.max(self.free.saturating_sub(self.burst))
+        ready.max(passed.saturating_sub(self.burst))
     }
 }
 
@@ -340,6 +396,115 @@ mod tests {
         assert_eq!([end(Op::Read), end(Op::Read)], [1_000_000, 2_000_000]);
         let writes = [end(Op::Write), end(Op::Write), end(Op::Write), end(Op::Write)];
         assert_eq!(writes, [0, 0, 0, 1_000_000]);
+    }
+
+    /// The ends of `count` reads of 4 KiB of which `depth` are in flight at a time, with their starts.
+    fn keep_in_flight(profile: &Profile, depth: usize, count: usize) -> Vec<(u64, u64)> {
+        let mut model = Model::new(profile, 1 << 40, 9);
+        let mut in_flight = std::collections::BinaryHeap::new();
+        let mut ended = Vec::new();
+        for n in 0..count {
+            let now = match in_flight.len() == depth {
+                true => {
+                    let std::cmp::Reverse((end, start)) = in_flight.pop().unwrap();
+                    ended.push((start, end));
+                    end
+                }
+                false => 0,
+            };
+            let end = model.complete(Nanos(now), access(Op::Read, (n as u64) << 20, 4096)).0;
+            in_flight.push(std::cmp::Reverse((end, now)));
+        }
+        ended
+    }
+
+    #[test]
+    fn a_slow_operation_does_not_delay_others_that_have_servers_of_their_own() {
+        let mean = Nanos(900_000);
+        let read = Latency::Lognormal { mean, sigma: 0.8 };
+        for read_bytes_per_s in [0, 100_000_000_000] {
+            let profile = Profile {
+                read: read.clone(),
+                parallelism: 32,
+                read_bytes_per_s,
+                ..Profile::INSTANT
+            };
+            let [alone, together] = [1, 32].map(|depth| {
+                let mut times: Vec<u64> = keep_in_flight(&profile, depth, 200_000)
+                    .iter()
+                    .map(|(start, end)| end - start)
+                    .collect();
+                times.sort_unstable();
+                let mean = times.iter().sum::<u64>() as f64 / times.len() as f64;
+                (mean, times[times.len() * 99 / 100] as f64)
+            });
+            let near = |a: f64, b: f64| (a / b - 1.0).abs() < 0.02;
+            assert!(near(alone.0, mean.0 as f64), "{alone:?}");
+            assert!(near(together.0, mean.0 as f64), "{together:?}");
+            assert!(near(together.1, alone.1), "{together:?} {alone:?}");
+        }
+    }
+
+    #[test]
+    fn the_bandwidth_is_used_up_whatever_the_latencies() {
+        // 4 KiB pass in 100 us, and 32 servers could serve one operation in 28 us.
+        let read = Latency::Lognormal { mean: Nanos(900_000), sigma: 0.8 };
+        let profile =
+            Profile { read, parallelism: 32, read_bytes_per_s: 40_960_000, ..Profile::INSTANT };
+        let ended = keep_in_flight(&profile, 64, 50_000);
+        let seconds = ended.last().unwrap().1 as f64 / 1e9;
+        let rate = ended.len() as f64 / seconds;
+        assert!((9_900.0..=10_001.0).contains(&rate), "{rate}");
+    }
+
+    #[test]
+    fn data_pass_in_the_time_that_is_left_before_those_that_are_ready_later() {
+        let mut channel = Channel::new(1_000_000_000, 0);
+        let mut pass = |ready, bytes| channel.pass(Nanos(ready), bytes).0;
+        assert_eq!(pass(1_000, 100), 1_100);
+        assert_eq!(pass(10, 100), 110, "the channel is idle");
+        assert_eq!(pass(950, 50), 1_000, "exactly the time that is left");
+        assert_eq!(pass(940, 50), 1_140, "10 before the others, 40 after them");
+        assert_eq!(pass(50, 830), 940, "all the time that is left");
+        assert_eq!(channel.busy, [Slot { start: Nanos(10), end: Nanos(1_140) }]);
+        assert_eq!(channel.pass(Nanos(0), 0), Nanos(0), "nothing to pass");
+        channel.forget_before(Nanos(1_141));
+        assert!(channel.busy.is_empty());
+    }
+
+    /// A channel by the nanosecond.
+    #[test]
+    fn a_channel_agrees_with_a_table_of_its_nanoseconds() {
+        let mut state = 5;
+        let mut number = |n: u64| (unit(&mut state) * n as f64) as u64;
+        for _ in 0..200 {
+            let burst = number(2) * number(60);
+            let mut channel = Channel::new(1_000_000_000, burst);
+            let mut table = vec![false; 4_000];
+            let mut now = 0;
+            for _ in 0..40 {
+                now += number(30);
+                channel.forget_before(Nanos(now));
+                let (ready, bytes) = (now + number(200), number(40));
+                let mut at = ready;
+                for _ in 0..bytes {
+                    while table[at as usize] {
+                        at += 1;
+                    }
+                    table[at as usize] = true;
+                    at += 1;
+                }
+                let end = ready.max(at.saturating_sub(burst));
+                assert_eq!(channel.pass(Nanos(ready), bytes), Nanos(end));
+                assert!(
+                    channel
+                        .busy
+                        .iter()
+                        .zip(channel.busy.iter().skip(1))
+                        .all(|(a, b)| a.end <= b.start)
+                );
+            }
+        }
     }
 
     #[test]

@@ -144,6 +144,15 @@ fn advice(error: &EngineError, flags: &Flags) -> Option<String> {
         E::NotFlash { .. } => {
             format!("Name another device, or start with {format} to overwrite it")
         }
+        E::TierAsStore { .. } => format!(
+            "Check the configuration: `path` in [flash] and `backing` may be mixed up. {format} \
+             --discard-dirty-data overwrites the flash tier and any dirty data on it"
+        ),
+        E::StoreAsTier { dirty, .. } => format!(
+            "Check the configuration: `path` in [flash] and `backing` may be mixed up. {format}{} \
+             overwrites the store",
+            if *dirty { " --discard-dirty-data" } else { "" }
+        ),
         E::Flash { error, .. } => return of_log(error, flags),
         E::Missing { error, .. } | E::Order { error, .. } | E::HeldRefused(error) => {
             return advice(error, flags);
@@ -360,6 +369,18 @@ mod tests {
                 "Discard the data with --discard-dirty-data",
             ),
             (E::NotFlash { path: path() }, "or start with --format to overwrite it"),
+            (
+                E::TierAsStore { volume: volume(), path: path() },
+                "--format --discard-dirty-data overwrites the flash tier and any dirty data on it",
+            ),
+            (
+                E::StoreAsTier { path: path(), layout: Some(text()), dirty: false },
+                "may be mixed up. --format overwrites the store",
+            ),
+            (
+                E::StoreAsTier { path: path(), layout: None, dirty: true },
+                "--format --discard-dirty-data overwrites the store",
+            ),
             (
                 log(LogError::NewerFormat { found: 9, supported: 1 }),
                 "Use a newer version of Forebay",

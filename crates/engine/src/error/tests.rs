@@ -74,6 +74,8 @@ fn errors() -> Vec<EngineError> {
         E::DirtyFlash { path: path(), blocks: 3 },
         E::Uncounted { path: path(), why: text() },
         E::NotFlash { path: path() },
+        E::TierAsStore { volume: volume(), path: path() },
+        E::StoreAsTier { path: path(), layout: None, dirty: true },
         E::NoFlashTier { path: path(), holds: "is empty" },
         E::Geometry { path: path(), error: GeometryError::DeviceTooSmall { size: 1, needed: 2 } },
         E::Arena(ArenaError::TooLarge { count: 1, frame_bytes: 4096 }),
@@ -85,6 +87,8 @@ fn errors() -> Vec<EngineError> {
         let (volume, path) = (volume(), path());
         let (found, wanted) = (text(), text());
         errors.push(E::OtherLayout { volume, path, found, wanted, dirty });
+        let (layout, path) = (Some(text()), self::path());
+        errors.push(E::StoreAsTier { path, layout, dirty });
         let (volume, path) = (text(), self::path());
         errors.push(E::Grown { volume, path, at: 1, was: 2, is: 3, dirty });
     }
