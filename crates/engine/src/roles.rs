@@ -10,7 +10,7 @@ use forebay_config::Volume;
 use forebay_flash::LogError;
 use forebay_flash::format::superblock::Superblock;
 
-use crate::backing_header::{COPY_BYTES, COPY_OFFSETS, HeaderError};
+use crate::backing_header::{COPY_BYTES, COPY_OFFSETS};
 use crate::error::EngineError;
 use crate::flash_device::OpenFlashDevice;
 use crate::header_area::HeaderArea;
@@ -39,9 +39,10 @@ pub(crate) fn check_roles(
 
 /// What an error of opening the store says if it is a flash tier.
 pub(crate) fn explained(error: EngineError, volume: &Volume) -> EngineError {
-    let is_header = |error: &HeaderError| !error.is_of_whole_copy();
-    if !matches!(&error, EngineError::Header { error, .. } if is_header(error)) {
-        return error;
+    match &error {
+        EngineError::Header { error, .. } if !error.is_of_whole_copy() => {}
+        EngineError::NoTail { .. } => {}
+        _ => return error,
     }
     let path = Path::new(&volume.backing);
     // (Only the message depends on it.)
