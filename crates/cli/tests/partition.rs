@@ -105,6 +105,22 @@ fn a_loop_gets_all_of_itself_or_nothing() {
 }
 
 #[test]
+fn performance_per_cost_is_shown_per_gib() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    for (weigh, name) in [
+        ("requests", "hits as a share of all requests, per GiB"),
+        ("volumes", "sum of hit ratios per GiB"),
+    ] {
+        let args = [&trace[..], "--flash", "6MiB", "--goal", "ppc", "--weigh", weigh];
+        let output = forebay(&[&["partition"], &args[..]].concat());
+        let said = String::from_utf8_lossy(&output.stdout);
+        let table = said.split_once("latency\n").expect("a table of volumes").1;
+        assert!(table.contains(name), "{said}");
+    }
+}
+
+#[test]
 fn annealing_is_seeded_and_not_better_than_exact_search() {
     let dir = tempfile::tempdir().unwrap();
     let trace = trace(&dir);

@@ -122,7 +122,9 @@ impl Division<'_> {
     /// The division, compared with those that need no search.
     pub(super) fn comparison(&self) -> Table {
         let simulates = self.answer.question.evaluate.simulates();
-        let name = self.answer.problem.objective_name().split(',').next().unwrap_or_default();
+        let name = self.answer.problem.objective_name();
+        // The values have this unit; what they are shares of, or per, only the name says.
+        let name = name.strip_suffix(", µs").unwrap_or(name);
         let show = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| self.show(v));
         let objective =
             |division: &OneDivision, at: usize| show(division.objectives(&self.answer.problem)[at]);
