@@ -33,9 +33,9 @@ impl Share {
 /// can have it besides its units, or none has it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Rests {
-    /// That of memory.
+    /// The rest of memory.
     pub dram: bool,
-    /// That of flash.
+    /// The rest of flash.
     pub flash: bool,
 }
 
