@@ -273,8 +273,8 @@ impl Walk<'_> {
                 return;
             }
             let mut best: Option<(f64, f64, usize, Share)> = None;
-            for volume in 0..shares.len() {
-                let (most, has) = (self.most[volume], shares[volume]);
+            for (volume, &has) in shares.iter().enumerate() {
+                let most = self.most[volume];
                 let more = Share {
                     dram: (has.dram + idle.dram).min(most.dram),
                     flash: (has.flash + idle.flash).min(most.flash),
