@@ -151,6 +151,28 @@ fn volumes_can_be_grouped() {
 }
 
 #[test]
+fn volumes_that_are_called_by_numbers_are_grouped_by_their_names() {
+    let dir = TempDir::new().unwrap();
+    // Volume `1` appears first, so it has number 0.
+    let rows: [Reader; 3] = [("1", 0, looping), ("0", 1, scan), ("2", 2, looping)];
+    let mut csv = String::from("time_us,volume,op,offset,length\n");
+    for n in 0..2000u64 {
+        for (name, _, block) in rows {
+            csv += &format!("{n},{name},r,{},4096\n", block(n) * 4096);
+        }
+    }
+    let trace = dir.path().join("numbers.csv").to_str().unwrap().to_string();
+    std::fs::write(&trace, csv).unwrap();
+    let answer = json(&[&trace, "--size", "4MiB", "--group", "a=1", "--group", "b=0"]);
+    let workloads = answer["workloads"].as_array().unwrap();
+    let accesses: Vec<_> = workloads.iter().map(|w| (&w["name"], &w["accesses"])).collect();
+    let each = serde_json::json!(2000);
+    assert_eq!(accesses, [(&"a".into(), &each), (&"b".into(), &each), (&"2".into(), &each)]);
+    let says = common::refusal("consolidate", &[&trace, "--size", "4MiB", "--group", "a=3"]);
+    assert!(says.contains("`3`") && says.contains("1, 0, 2"), "{says}");
+}
+
+#[test]
 fn one_workload_is_told_its_phases() {
     let dir = TempDir::new().unwrap();
     // A loop over 10 blocks, then one over 130.

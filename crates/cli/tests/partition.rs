@@ -105,6 +105,77 @@ fn a_loop_gets_all_of_itself_or_nothing() {
 }
 
 #[test]
+fn a_cache_that_is_no_whole_number_of_units_is_divided_to_the_last_block() {
+    let dir = tempfile::tempdir().unwrap();
+    // A loop over 101 blocks, four times, and a scan.
+    let mut csv = String::from("time_us,volume,op,offset,length\n");
+    for n in 0..404u64 {
+        csv += &format!("{n},loop,r,{},4096\n{n},scan,r,{},4096\n", n % 101 * 4096, n * 4096);
+    }
+    let trace = dir.path().join("loop.csv").to_str().unwrap().to_string();
+    std::fs::write(&trace, csv).unwrap();
+    let args = [&trace[..], "--flash", "413696", "--unit", "64KiB", "--goal", "hits"];
+    for search in ["exact", "anneal"] {
+        let args = [&args[..], &["--search", search]].concat();
+        let answer = json(&args);
+        assert_eq!(number(&answer, "objective"), 303.0 / 808.0, "{answer}");
+        assert_eq!(volume(&answer, "loop")["flash_bytes"], 413_696);
+        assert!(answer["objective_bound"].as_f64().is_none_or(|bound| bound >= 303.0 / 808.0));
+        let output = forebay(&[&["partition"], &args[..]].concat());
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && !said.contains("Unused"), "{said}");
+    }
+    // One block less, and no volume can use it.
+    let output = forebay(&["partition", &trace, "--flash", "400KiB", "--goal", "hits"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("more cache would not improve the goal: 400 KiB of flash"), "{said}");
+    // Half of it for each volume, which is no whole number of blocks either.
+    let answer = json(&[&args[..], &["--floor", "206848"]].concat());
+    assert_eq!(volume(&answer, "loop")["flash_bytes"], 413_696, "a scan has no use for a floor");
+    let more = refusal(&[&args[..], &["--floor", "413697"]].concat());
+    assert!(more.contains("--floor"), "{more}");
+}
+
+#[test]
+fn there_is_no_bound_where_finer_units_might_meet_a_target() {
+    let dir = tempfile::tempdir().unwrap();
+    // A loop over 100 blocks that only all of them speed up, and five times as many random reads, in a
+    // cache of 97 blocks. Seven units would hold the loop.
+    let mut csv = String::from("time_us,volume,op,offset,length\n");
+    for n in 0..400u64 {
+        csv += &format!("{n},loop,r,{},4096\n", n % 100 * 4096);
+        for m in 0..5 {
+            let block = ((n * 5 + m).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40) % 113;
+            csv += &format!("{n},other,r,{},4096\n", block * 4096);
+        }
+    }
+    let trace = dir.path().join("target.csv").to_str().unwrap().to_string();
+    std::fs::write(&trace, csv).unwrap();
+    let args = [&trace[..], "--flash", "388KiB", "--unit", "64KiB", "--goal", "hits"];
+    let with = |target| json(&[&args[..], &["--target", target]].concat());
+    let (missed, met) = (with("loop=200us"), with("loop=1s"));
+    assert_eq!((&missed["targets_met"], &met["targets_met"]), (&false.into(), &true.into()));
+    assert!(missed["objective_bound"].is_null(), "{missed}");
+    assert!(number(&met, "objective_bound") >= number(&met, "objective"), "{met}");
+}
+
+#[test]
+fn performance_per_cost_is_shown_per_gib() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = trace(&dir);
+    for (weigh, name) in [
+        ("requests", "hits as a share of all requests, per GiB"),
+        ("volumes", "sum of hit ratios per GiB"),
+    ] {
+        let args = [&trace[..], "--flash", "6MiB", "--goal", "ppc", "--weigh", weigh];
+        let output = forebay(&[&["partition"], &args[..]].concat());
+        let said = String::from_utf8_lossy(&output.stdout);
+        let table = said.split_once("latency\n").expect("a table of volumes").1;
+        assert!(table.contains(name), "{said}");
+    }
+}
+
+#[test]
 fn annealing_is_seeded_and_not_better_than_exact_search() {
     let dir = tempfile::tempdir().unwrap();
     let trace = trace(&dir);

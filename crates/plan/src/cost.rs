@@ -143,6 +143,13 @@ impl CostModel {
         devices.iter().zip(sizes).enumerate().map(price).sum()
     }
 
+    /// What is left of `usd` if `spent` of it is spent.
+    pub(crate) fn left(usd: f64, spent: f64) -> f64 {
+        // A difference is as inexact as what it is the difference of: what is left of a price that was
+        // added up must buy what was left out of it.
+        (usd * (1.0 + 1e-14) - spent).max(0.0)
+    }
+
     /// The most units at `unit_usd` that `usd` buys.
     pub(crate) fn affordable(usd: f64, unit_usd: f64) -> u64 {
         // An amount that is an exact multiple but for rounding buys the whole multiple.

@@ -87,15 +87,14 @@ impl Growth {
         let us = |sizes: [Units; 2]| hierarchy.mean_latency_us(counts, &sizes.map(blocks));
         // More than this is useless with what is there.
         let useful = cost.units_for(counts.useful_blocks()).0.saturating_sub(have.0);
-        let buys = |usd: f64, unit_usd: f64, useful: u64| {
-            CostModel::affordable(usd.max(0.0), unit_usd).min(useful)
-        };
+        let buys =
+            |usd: f64, unit_usd: f64, useful: u64| CostModel::affordable(usd, unit_usd).min(useful);
         let grown = buys(budget_usd, usd[0], useful);
         let now = [have, Units(0)];
         let grow = [Units(have.0 + grown), Units(0)];
         let add = [have, Units(buys(budget_usd, usd[1], useful))];
         let divided = (0..=grown).map(|more| {
-            let rest = budget_usd - more as f64 * usd[0];
+            let rest = CostModel::left(budget_usd, more as f64 * usd[0]);
             [Units(have.0 + more), Units(buys(rest, usd[1], useful - more))]
         });
         let (now_us, grow_us, add_us) = (us(now), us(grow), us(add));

@@ -108,7 +108,7 @@ impl<'a> Space<'a> {
         let Some(&unit_usd) = self.unit_usd.get(above.len()) else { return Units(0) };
         let spent: f64 = above.iter().zip(&self.unit_usd).map(|(s, usd)| s.0 as f64 * usd).sum();
         let bought: u64 = above.iter().map(|s| s.0).sum();
-        let left = (self.budget_usd - spent).max(0.0);
+        let left = CostModel::left(self.budget_usd, spent);
         let mut useful = self.useful.saturating_sub(bought);
         if above.len() + 1 == self.hierarchy.tiers.len() {
             useful = useful.max(self.last_useful);
@@ -239,6 +239,19 @@ mod tests {
         });
         assert_eq!(space.tier1_max(), Units(12));
         assert!(points.unwrap() > 100);
+    }
+
+    #[test]
+    fn a_budget_that_is_the_price_of_some_tiers_buys_all_of_them() {
+        let h = hierarchy(["FastDRAM", "SlowSSD"], "SlowHDD", WritePolicy::WriteBack);
+        let (cost, c) = (CostModel::default(), counts(1 << 20));
+        for tier1 in (1..200_000).step_by(1009) {
+            for tier2 in [1, 2, 3, 7, 100, 9973] {
+                let sizes = [tier1, tier2].map(Units);
+                let space = Space::new(&c, &h, &cost, cost.usd(&h.tiers, &sizes)).unwrap();
+                assert_eq!(space.rest(&sizes[..1]), sizes[1], "{sizes:?}");
+            }
+        }
     }
 
     #[test]

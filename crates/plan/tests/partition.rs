@@ -5,7 +5,7 @@
 use forebay_block::{BlockSize, Flags, Nanos, Op, Request, Volume};
 use forebay_plan::PlanError;
 use forebay_plan::partition::{
-    AnnealOptions, ByPlace, Convergence, Costs, Goal, IopsGoal, Measured, PartitionProfile,
+    AnnealOptions, ByPlace, Convergence, Cost, Costs, Goal, IopsGoal, Measured, PartitionProfile,
     PartitionProfileBuilder, Problem, ProblemOptions, Search, Share, Sizes, VolumeModel, Weigh,
     choose_units, exact, iterate, solve, unwatched,
 };
@@ -80,7 +80,7 @@ fn problem(
 fn greedy_on_minorants(problem: &Problem<'_>) -> Vec<u64> {
     let units = problem.budget().flash;
     let minorant = |volume: usize| -> Vec<f64> {
-        let cost = |u: u64| problem.cost(volume, Share { dram: 0, flash: u }).value;
+        let cost = |u: u64| problem.cost(volume, Share::new(0, u)).value;
         let points: Vec<f64> = (0..=units).map(cost).collect();
         let mut hull: Vec<usize> = Vec::new();
         for at in 0..points.len() {
@@ -150,7 +150,7 @@ fn concave_curves_are_divided_right_where_convex_minorants_mislead() {
     let flash: Vec<u64> = found.shares.iter().map(|s| s.flash).collect();
     let greedy = greedy_on_minorants(&problem);
     let cost = |shares: &[u64]| -> f64 {
-        let share = |&flash: &u64| Share { dram: 0, flash };
+        let share = |&flash: &u64| Share::new(0, flash);
         let of = |(v, s): (usize, &u64)| problem.cost(v, share(s)).value;
         shares.iter().enumerate().map(of).sum()
     };
@@ -270,7 +270,7 @@ fn a_target_comes_before_the_goal_and_one_that_cannot_be_met_is_missed_by_little
     let divide = |target_us| {
         let problem = problem(target_us);
         let found = exact(&problem, &mut unwatched).unwrap();
-        let latency = problem.predict(0, problem.sizes(found.shares[0])).latency_us;
+        let latency = problem.predict(0, problem.sizes(0, found.shares[0])).latency_us;
         (found.shares[0].flash, latency, found.cost.missed)
     };
     assert_eq!(divide(None).0, 0);
@@ -488,7 +488,7 @@ proptest! {
         let problem = problem(&profile, options, models);
         let budget = problem.budget();
         let each: Vec<Share> = (0..=budget.dram)
-            .flat_map(|dram| (0..=budget.flash).map(move |flash| Share { dram, flash }))
+            .flat_map(|dram| (0..=budget.flash).map(move |flash| Share::new(dram, flash)))
             .collect();
         let mut best: Option<(f64, f64)> = None;
         for a in &each {
@@ -501,7 +501,7 @@ proptest! {
                         continue;
                     }
                     let cost: f64 = shares.iter().enumerate().map(|(v, &s)| problem.cost(v, s).value).sum();
-                    let sizes: Vec<Sizes> = shares.iter().map(|&s| problem.sizes(s)).collect();
+                    let sizes: Vec<Sizes> = shares.iter().enumerate().map(|(v, &s)| problem.sizes(v, s)).collect();
                     let outcomes: Vec<_> =
                         sizes.iter().enumerate().map(|(v, &s)| problem.predict(v, s)).collect();
                     if best.is_none_or(|(least, _)| cost < least) {
@@ -513,7 +513,7 @@ proptest! {
         let found = exact(&problem, &mut unwatched).unwrap();
         let (cost, objective) = best.unwrap();
         prop_assert!((found.cost.value - cost).abs() <= 1e-9 * cost.abs().max(1.0));
-        let sizes: Vec<Sizes> = found.shares.iter().map(|&s| problem.sizes(s)).collect();
+        let sizes: Vec<Sizes> = found.shares.iter().enumerate().map(|(v, &s)| problem.sizes(v, s)).collect();
         let outcomes: Vec<_> =
             sizes.iter().enumerate().map(|(v, &s)| problem.predict(v, s)).collect();
         let own = problem.objective(&outcomes, &sizes);
@@ -522,6 +522,155 @@ proptest! {
         }
         if let Some(bound) = found.bound {
             prop_assert!(!found.cost.is_below(&bound));
+        }
+    }
+}
+
+/// Volumes that loop over a file or read it at random, in a cache whose size is no multiple of the
+/// unit. Every third request writes.
+fn loops_and_random_readers(random: &mut Random, volumes: u32) -> PartitionProfile {
+    let mut requests = Vec::new();
+    for volume in 0..volumes {
+        let (file, blocks) = (4 + random.below(40), 1 + random.below(3));
+        let loops = random.below(2) == 0;
+        for n in 0..3 * file {
+            let block = if loops { n % file } else { random.below(file) };
+            let mut request = read(volume, block, blocks);
+            request.op = if n % 3 == 0 { Op::Write } else { Op::Read };
+            requests.push(request);
+        }
+    }
+    measure(requests)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// One-block units are the finest there are: what is best in them is what no bound may deny.
+    #[test]
+    fn no_division_into_single_blocks_beats_the_bound_of_coarser_units(
+        seed in any::<u64>(), goal in 0..4usize, targets in any::<bool>(), volumes in 1..4u32,
+        dram in (0..14u64, 1..6u64), flash in (1..70u64, 1..24u64), floor in 0..24u64,
+    ) {
+        let mut random = Random(seed);
+        let profile = loops_and_random_readers(&mut random, volumes);
+        let goals = [Goal::Latency, Goal::Hits, Goal::Iops(IopsGoal::Sum), Goal::Iops(IopsGoal::Inverse)];
+        let mut models = vec![model(100.0, 5_000.0); volumes as usize];
+        models.iter_mut().for_each(|m| m.read.dram = 1.0);
+        let divide = |dram_unit: u64, flash_unit: u64| {
+            let mut options = options(goals[goal], flash.0, flash_unit);
+            options.sizes.dram_bytes = dram.0 * BLOCK;
+            options.units.dram_bytes = dram_unit * BLOCK;
+            options.floor.flash_bytes = if floor < 12 { floor * BLOCK } else { 0 };
+            let mut problem = problem(&profile, options, models.clone());
+            if targets {
+                problem.set_target(0, 1_000.0);
+            }
+            exact(&problem, &mut unwatched)
+        };
+        match (divide(dram.1, flash.1), divide(1, 1)) {
+            (Ok(coarse), Ok(fine)) => {
+                let above = |a: Cost, b: Cost| a.missed > b.missed + 1e-9
+                    || (a.missed > b.missed - 1e-9 && a.value > b.value + 1e-9 * b.value.abs().max(1.0));
+                let bound = coarse.bound.expect("every goal here is monotone");
+                prop_assert!(!above(bound, fine.cost), "{bound:?} {:?}", fine.cost);
+                prop_assert!(!above(bound, coarse.cost) && !above(fine.cost, coarse.cost));
+            }
+            (Err(PlanError::Floors), Err(PlanError::Floors)) => {}
+            (coarse, fine) => prop_assert!(false, "{coarse:?} {fine:?}"),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// A share is the floor and whole units, and one volume has what these leave over. Two volumes, so
+    /// that every division can be tried here.
+    #[test]
+    fn nothing_of_the_cache_is_lost_to_units_and_floors_hold_to_the_byte(
+        seed in any::<u64>(), goal in 0..5usize, anneals in any::<bool>(),
+        dram in (0..40_000u64, 1..4u64), flash in (4096..150_000u64, 1..12u64), floor in 0..80_000u64,
+    ) {
+        let mut random = Random(seed);
+        let profile = loops_and_random_readers(&mut random, 2);
+        let goals = [Goal::Latency, Goal::Hits, Goal::Ppc, Goal::Iops(IopsGoal::Sum), Goal::Iops(IopsGoal::Inverse)];
+        let mut options = options(goals[goal], 0, flash.1);
+        options.sizes = Sizes { dram_bytes: dram.0, flash_bytes: flash.0 };
+        options.units.dram_bytes = dram.1 * BLOCK;
+        options.floor.flash_bytes = floor;
+        let mut fast = model(100.0, 5_000.0);
+        fast.read.dram = 1.0;
+        let problem = problem(&profile, options, vec![fast; 2]);
+        let useful: Vec<u64> = profile.volumes.values().map(|c| c.useful_blocks() * BLOCK).collect();
+        let fits = useful.iter().sum::<u64>() <= dram.0.max(flash.0);
+        prop_assert_eq!(problem.everything_fits(), fits);
+        let floors: Vec<u64> = useful.iter().map(|&useful| floor.min(useful)).collect();
+        let search = match anneals {
+            true => Search::Anneal(AnnealOptions { steps: 4_000, ..AnnealOptions::default() }),
+            false => Search::Exact,
+        };
+        let found = solve(&problem, search, &mut unwatched);
+        if floors.iter().sum::<u64>() > flash.0 {
+            prop_assert!(matches!(found, Err(PlanError::Floors)), "{found:?}");
+            return Ok(());
+        }
+        let found = found.unwrap();
+        let sizes: Vec<Sizes> = (0..2).map(|v| problem.sizes(v, found.shares[v])).collect();
+        let left = Sizes {
+            dram_bytes: dram.0 - sizes.iter().map(|s| s.dram_bytes).sum::<u64>(),
+            flash_bytes: flash.0 - sizes.iter().map(|s| s.flash_bytes).sum::<u64>(),
+        };
+        let cost = |v: usize, s: Sizes| {
+            let (mut one, mut sizes) = (problem.predict(v, s), s);
+            if fits && goals[goal] == Goal::Ppc {
+                return -one.hit_ratio();
+            }
+            if goals[goal] != Goal::Ppc {
+                sizes = Sizes::default();
+            }
+            one.iops = one.iops.max(f64::MIN_POSITIVE);
+            let value = problem.objective(&[one], &[sizes]);
+            if problem.is_maximised() { -value } else { value }
+        };
+        for v in 0..2 {
+            prop_assert!(sizes[v].flash_bytes >= floors[v], "{sizes:?} {floors:?}");
+            let all = Sizes {
+                dram_bytes: sizes[v].dram_bytes + left.dram_bytes,
+                flash_bytes: sizes[v].flash_bytes + left.flash_bytes,
+            };
+            let gains = cost(v, all) < cost(v, sizes[v]) - 1e-9;
+            let may_gain = anneals && goals[goal] == Goal::Ppc;
+            prop_assert!(may_gain || !gains, "{v} could use {left:?} of {sizes:?}");
+        }
+        if fits && goals[goal] == Goal::Ppc && !anneals {
+            for (v, curve) in profile.volumes.values().enumerate() {
+                let blocks = sizes[v].dram_bytes / BLOCK + sizes[v].flash_bytes / BLOCK;
+                prop_assert_eq!(curve.hits(blocks), curve.hits(u64::MAX), "{:?}", sizes);
+            }
+        }
+        // Every first share of its floor and whole units, with the other volume's likewise or all that
+        // is left, or the other way round.
+        let parts = |of: u64, unit: u64, floors: &[u64]| -> Vec<[u64; 2]> {
+            let most = of - floors[1];
+            let whole = (0..).map(|n| floors[0] + n * unit).take_while(|&a| a <= most);
+            let whole = whole.map(|a| [a, floors[1] + (of - a - floors[1]) / unit * unit]);
+            let most = of - floors[0];
+            let turned = (0..).map(|n| floors[1] + n * unit).take_while(|&b| b <= most);
+            let whole: Vec<[u64; 2]> = whole.collect();
+            let first: Vec<[u64; 2]> = whole.iter().map(|&[a, _]| [a, of - a]).collect();
+            let turned = turned.map(|b| [of - b, b]);
+            whole.into_iter().chain(first).chain(turned).collect()
+        };
+        let total: f64 = (0..2).map(|v| cost(v, sizes[v])).sum();
+        if !anneals && goals[goal] != Goal::Ppc {
+            for [a, b] in parts(dram.0, options.units.dram_bytes, &[0, 0]) {
+                for [c, d] in parts(flash.0, options.units.flash_bytes, &floors) {
+                    let tried = cost(0, Sizes { dram_bytes: a, flash_bytes: c })
+                        + cost(1, Sizes { dram_bytes: b, flash_bytes: d });
+                    prop_assert!(total <= tried + 1e-9 * tried.abs().max(1.0), "{sizes:?}: {a} {b}, {c} {d}");
+                }
+            }
         }
     }
 }

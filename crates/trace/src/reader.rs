@@ -182,13 +182,6 @@ impl<R: Raw> TraceReader for Rebased<R> {
     }
 }
 
-/// Whether a user means volume number `n` by `wanted`: its name, or its number unless its name is
-/// a number itself.
-fn is_called(volume: &VolumeInfo, n: usize, wanted: &str) -> bool {
-    let numeric = volume.name.bytes().all(|b| b.is_ascii_digit());
-    volume.name == wanted || (!numeric && wanted == n.to_string())
-}
-
 /// Passes on only some volumes, and a limited number of requests.
 pub(crate) struct Selected<R> {
     inner: R,
@@ -205,14 +198,14 @@ impl<R: TraceReader> Selected<R> {
 
     fn choose(&mut self) {
         for (n, v) in self.inner.metadata().volumes.iter().enumerate().skip(self.chosen.len()) {
-            self.chosen.push(self.wanted.iter().any(|w| is_called(v, n, w)));
+            self.chosen.push(self.wanted.iter().any(|w| v.is_called(n, w)));
         }
     }
 
     /// The trace has ended; were the volumes there at all?
     fn check_names(&self) -> Result<()> {
         let volumes = &self.inner.metadata().volumes;
-        let there = |w: &str| volumes.iter().enumerate().any(|(n, v)| is_called(v, n, w));
+        let there = |w: &str| volumes.iter().enumerate().any(|(n, v)| v.is_called(n, w));
         let missing = self.wanted.iter().filter(|w| !there(w)).map(|w| format!("`{w}`"));
         let missing: Vec<_> = missing.collect();
         if missing.is_empty() {

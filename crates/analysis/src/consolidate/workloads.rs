@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 use forebay_block::Volume;
-use forebay_trace::{Metadata, stem};
+use forebay_trace::{Metadata, VolumeInfo, stem};
 
 use crate::{AnalysisError, Traces};
 
@@ -17,7 +17,8 @@ pub enum By {
     Volume,
 }
 
-/// Volumes that are one workload: `NAME=VOLUME,...`, by their names or numbers.
+/// Volumes that are one workload: `NAME=VOLUME,...`, by their names, or their numbers unless their
+/// names are numbers ([`VolumeInfo::is_called`]).
 ///
 /// ```
 /// use forebay_analysis::consolidate::Group;
@@ -76,14 +77,14 @@ impl<'a> Workloads<'a> {
             return workload;
         }
         let number = volume.0 as usize;
-        let info = metadata.volumes.get(number);
-        let name = info.map_or_else(|| volume.0.to_string(), |v| v.name.clone());
-        let group = self.groups.iter().position(|g| g.has(number, &name));
+        let unnamed = || VolumeInfo { name: volume.0.to_string(), bytes: None };
+        let info = metadata.volumes.get(number).cloned().unwrap_or_else(unnamed);
+        let group = self.groups.iter().position(|g| g.has(number, &info));
         let workload = match (self.by, group) {
             // A single trace is not merged and does not say.
             (By::File, _) => metadata.volume_traces.get(number).copied().unwrap_or(0),
             (By::Volume, Some(group)) => group,
-            (By::Volume, None) => self.add(name),
+            (By::Volume, None) => self.add(info.name),
         };
         self.of_volume.insert(volume, workload);
         workload
@@ -98,7 +99,7 @@ impl<'a> Workloads<'a> {
     pub fn check_groups(&self, metadata: &Metadata) -> Result<(), AnalysisError> {
         let known = |wanted: &String| {
             let mut volumes = metadata.volumes.iter().enumerate();
-            volumes.any(|(n, v)| v.name == *wanted || n.to_string() == *wanted)
+            volumes.any(|(n, v)| v.is_called(n, wanted))
         };
         let named = self.groups.iter().flat_map(|g| &g.volumes);
         let Some(missing) = named.into_iter().find(|volume| !known(volume)) else {
@@ -111,7 +112,7 @@ impl<'a> Workloads<'a> {
     /// Refuses a volume that one group has by its name and another by its number.
     fn check_apart(&self, metadata: &Metadata) -> Result<(), AnalysisError> {
         for (number, volume) in metadata.volumes.iter().enumerate() {
-            let mut having = self.groups.iter().filter(|g| g.has(number, &volume.name));
+            let mut having = self.groups.iter().filter(|g| g.has(number, volume));
             if let (Some(one), Some(other)) = (having.next(), having.next()) {
                 return Err(AnalysisError::InTwoGroups {
                     volume: volume.name.clone(),
@@ -161,8 +162,8 @@ pub fn check_names(groups: &[Group]) -> Result<(), AnalysisError> {
 }
 
 impl Group {
-    fn has(&self, number: usize, name: &str) -> bool {
-        self.volumes.iter().any(|v| v == name || *v == number.to_string())
+    fn has(&self, number: usize, volume: &VolumeInfo) -> bool {
+        self.volumes.iter().any(|wanted| volume.is_called(number, wanted))
     }
 }
 
@@ -173,10 +174,44 @@ mod tests {
     #[test]
     fn a_group_is_a_name_and_volumes() {
         let group: Group = "web=vm1,vm2".parse().unwrap();
-        assert!(group.has(7, "vm2") && !group.has(7, "vm3"));
+        let [vm2, vm3] = ["vm2", "vm3"].map(|name| VolumeInfo { name: name.into(), bytes: None });
+        assert!(group.has(7, &vm2) && !group.has(7, &vm3));
         for text in ["web", "=vm1", "web=", "web=vm1,,vm2"] {
             assert!(text.parse::<Group>().is_err(), "{text}");
         }
+    }
+
+    fn named(names: &[&str]) -> Metadata {
+        let info = |name: &&str| VolumeInfo { name: name.to_string(), bytes: None };
+        Metadata { volumes: names.iter().map(info).collect(), ..Metadata::default() }
+    }
+
+    /// Which workload each volume of these names belongs to, by number.
+    fn grouped(names: &[&str], groups: &[&str]) -> Result<Vec<usize>, AnalysisError> {
+        let groups: Vec<Group> = groups.iter().map(|text| text.parse().unwrap()).collect();
+        let metadata = named(names);
+        let mut workloads = Workloads::new(&Traces::default(), By::Volume, &groups);
+        let of = |number| workloads.workload_of(Volume(number as u32), &metadata);
+        let found = (0..names.len()).map(of).collect();
+        workloads.check_groups(&metadata).map(|()| found)
+    }
+
+    #[test]
+    fn a_volume_whose_name_is_a_number_is_in_a_group_by_its_name_only() {
+        // In order of appearance: volume `1` has number 0, and volume `0` has number 1.
+        assert_eq!(grouped(&["1", "0", "2"], &["a=1", "b=2"]).unwrap(), [0, 2, 1]);
+        assert_eq!(grouped(&["1", "0"], &["a=1", "b=0"]).unwrap(), [0, 1]);
+        assert_eq!(grouped(&["10", "20", "0"], &["a=10,0"]).unwrap(), [0, 1, 0]);
+        // No volume is called 1, and the one with that number has a name that is a number.
+        let missing = grouped(&["7", "8"], &["a=1"]);
+        assert!(matches!(missing, Err(AnalysisError::NoGroupVolume { .. })), "{missing:?}");
+    }
+
+    #[test]
+    fn other_volumes_are_in_a_group_by_name_or_by_number() {
+        assert_eq!(grouped(&["x", "y", "z"], &["a=1,z"]).unwrap(), [1, 0, 0]);
+        let both = grouped(&["x", "y"], &["a=x", "b=0"]);
+        assert!(matches!(both, Err(AnalysisError::InTwoGroups { .. })), "{both:?}");
     }
 
     #[test]

@@ -128,7 +128,8 @@ impl<'a> Answer<'a> {
     }
 
     fn sizes(&self) -> Vec<Sizes> {
-        self.solution.shares.iter().map(|&share| self.problem.sizes(share)).collect()
+        let shares = self.solution.shares.iter().enumerate();
+        shares.map(|(volume, &share)| self.problem.sizes(volume, share)).collect()
     }
 
     /// As much for every volume, in whole blocks.
@@ -194,9 +195,14 @@ impl<'a> Answer<'a> {
         Some(self.latency_us(volume) <= self.problem.target_us(volume)?)
     }
 
-    /// The objective of the division found, and the bound on it in the same terms.
+    /// The bound on the objective, in the same terms; none where it is not known, or where finer units
+    /// might miss targets by less: then it says nothing of divisions that miss them as these shares do.
     pub fn bound(&self) -> Option<f64> {
-        let value = self.solution.bound?.value;
+        let bound = self.solution.bound?;
+        if bound.missed < self.solution.cost.missed {
+            return None;
+        }
+        let value = bound.value;
         Some(match self.problem.options().goal {
             Goal::Hits => match self.problem.options().weigh {
                 Weigh::Requests => 1.0 - value,

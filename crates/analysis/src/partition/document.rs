@@ -191,7 +191,7 @@ pub struct Document {
     /// Name and unit of `objective`.
     pub objective_name: &'static str,
     /// Value of the goal that no division in finer units can beat; null if unknown (with `--evaluate
-    /// simulate` and for `ppc`).
+    /// simulate`, for `ppc`, and if finer units might miss the targets by less).
     pub objective_bound: Option<f64>,
     /// Simulated value of the goal; null without `--evaluate simulate`.
     pub simulated_objective: Option<f64>,
@@ -215,7 +215,8 @@ pub struct Document {
     pub dram_bytes: u64,
     /// Flash to divide (`--flash`), in bytes.
     pub flash_bytes: u64,
-    /// Units of allocation: all shares are multiples of these sizes.
+    /// Units of allocation: a share is the volume's minimum share plus a multiple of these sizes. In
+    /// addition, one volume can have what the units leave over.
     pub units: Sizes,
     /// Memory and flash that stay unallocated because no volume would gain from more.
     pub unallocated: Sizes,

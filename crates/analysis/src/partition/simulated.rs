@@ -139,7 +139,8 @@ impl Simulator<'_> {
         let known = members.iter().map(|&volume| &self.known.volumes[volume]);
         let blocks = known.map(|v| v.bytes / block).sum::<u64>();
         let most = blocks.saturating_mul(ROOM_TIMES).max(TRANSIT_BLOCKS);
-        let all = (sizes.dram_bytes + sizes.flash_bytes) / block;
+        // No block lies in two tiers: each of them has room for whole blocks.
+        let all = sizes.dram_bytes / block + sizes.flash_bytes / block;
         let dram = (sizes.dram_bytes / block).max(TRANSIT_BLOCKS).min(all).max(1);
         let flash = all.saturating_sub(dram).min(most);
         let dram = dram.min(most);

@@ -8,7 +8,7 @@
 //!
 //! Everything follows from the seed.
 
-use super::cost::{Cost, Costs, Share, most, total};
+use super::cost::{Cost, Costs, Rests, Share, most, total};
 use super::solution::Solution;
 use super::watch::{Steps, Watch};
 use crate::error::PlanError;
@@ -38,6 +38,8 @@ const COOLING: f64 = 1e-5;
 const STEPS_PERIOD: u64 = 1 << 12;
 /// One in this many moves exchanges the shares of two volumes.
 const SWAPS: u64 = 8;
+/// One in this many moves hands on a rest, if there is one.
+const RESTS: u64 = 8;
 /// What missing every target by its whole would cost, in values of the start.
 const PENALTY: f64 = 100.0;
 
@@ -60,7 +62,7 @@ pub fn anneal(
     }
     let mut walk = Walk {
         costs,
-        most: (0..volumes).map(|v| most(costs, v)).collect(),
+        most: (0..volumes).map(|v| most(costs, v, budget)).collect(),
         floors,
         random: Random(options.seed),
         evaluations: 0,
@@ -150,6 +152,7 @@ impl Walk<'_> {
         }
         let mut shares = best.0;
         (0..shares.len()).for_each(|v| shares[v] = self.trimmed(v, shares[v]));
+        self.fill(&mut shares);
         // Added up again: the running sum has rounding in it.
         let cost = total(self.costs, &shares);
         Ok((shares, cost))
@@ -177,10 +180,7 @@ impl Walk<'_> {
     }
 
     fn idle(&self, shares: &[Share]) -> Share {
-        let budget = self.costs.budget();
-        shares
-            .iter()
-            .fold(budget, |left, s| Share { dram: left.dram - s.dram, flash: left.flash - s.flash })
+        shares.iter().fold(self.costs.budget(), |left, share| left.without(*share))
     }
 
     /// At which a move of mean loss is taken four times in five.
@@ -218,6 +218,13 @@ impl Walk<'_> {
             return self.swap(shares, idle, a, b);
         }
         let budget = self.costs.budget();
+        if budget.rests != Rests::default() && self.random.below(RESTS) == 0 {
+            let tier = match budget.rests {
+                Rests { dram: true, flash: true } => Rests::ALL[1 + self.random.below(2) as usize],
+                only => only,
+            };
+            return hand_on(tier, shares, idle, gainer, loser);
+        }
         let tier = match (budget.dram, budget.flash) {
             (0, _) => Tier::Flash,
             (_, 0) => Tier::Dram,
@@ -258,8 +265,42 @@ impl Walk<'_> {
         fits.then(|| Change { shares: [Some((a, shares[b])), Some((b, shares[a]))], idle })
     }
 
+    /// Gives what is left to volumes that gain by it: the volume that gains most first.
+    fn fill(&mut self, shares: &mut [Share]) {
+        for _ in 0..shares.len() {
+            let idle = self.idle(shares);
+            if idle == Share::default() {
+                return;
+            }
+            let mut best: Option<(f64, f64, usize, Share)> = None;
+            for (volume, &has) in shares.iter().enumerate() {
+                let most = self.most[volume];
+                let more = Share {
+                    dram: (has.dram + idle.dram).min(most.dram),
+                    flash: (has.flash + idle.flash).min(most.flash),
+                    rests: has.rests.with(idle.rests),
+                };
+                let (was, is) = (self.cost(volume, has), self.cost(volume, more));
+                let gain = (was.missed - is.missed, was.value - is.value);
+                let best_gain = best.map_or((0.0, 0.0), |(missed, value, ..)| (missed, value));
+                if gain > best_gain {
+                    best = Some((gain.0, gain.1, volume, more));
+                }
+            }
+            let Some((_, _, volume, more)) = best else { return };
+            shares[volume] = self.trimmed(volume, more);
+        }
+    }
+
     /// The smallest share within this one that is as good.
     fn trimmed(&mut self, volume: usize, mut share: Share) -> Share {
+        if share.rests != Rests::default() {
+            let with_all = self.cost(volume, share);
+            let fewer = Rests::ALL.into_iter().filter(|rests| rests.is_within(share.rests));
+            let fewer = fewer.map(|rests| Share { rests, ..share });
+            let as_good = |less: &Share| !with_all.is_below(&self.cost(volume, *less));
+            share = fewer.into_iter().find(as_good).unwrap_or(share);
+        }
         for tier in [Tier::Flash, Tier::Dram] {
             let floor = tier.at(self.floors[volume]);
             let mut step = tier.at(share).next_power_of_two();
@@ -282,6 +323,26 @@ impl Walk<'_> {
         self.evaluations += 1;
         self.costs.cost(volume, share)
     }
+}
+
+/// The rest of a tier goes to `gainer`; none if `loser` has not got it.
+fn hand_on(
+    rest: Rests,
+    shares: &[Share],
+    idle: Share,
+    gainer: Option<usize>,
+    loser: Option<usize>,
+) -> Option<Change> {
+    if !rest.is_within(loser.map_or(idle, |v| shares[v]).rests) {
+        return None;
+    }
+    let mut change = Change { shares: [gainer, loser].map(|v| v.map(|v| (v, shares[v]))), idle };
+    let [gains, loses] = &mut change.shares;
+    let gaining = &mut gains.as_mut().map_or(&mut change.idle, |(_, share)| share).rests;
+    *gaining = gaining.with(rest);
+    let losing = &mut loses.as_mut().map_or(&mut change.idle, |(_, share)| share).rests;
+    *losing = losing.without(rest);
+    Some(change)
 }
 
 /// The new shares of one or two volumes, and what is then left.

@@ -9,6 +9,59 @@ pub struct Share {
     pub dram: u64,
     /// Units of flash.
     pub flash: u64,
+    /// What it has besides, where the units leave something over.
+    pub rests: Rests,
+}
+
+impl Share {
+    /// Whole units only.
+    pub const fn new(dram: u64, flash: u64) -> Self {
+        Self { dram, flash, rests: Rests { dram: false, flash: false } }
+    }
+
+    /// What is left if `taken`, which is within this share, is taken out of it.
+    pub(crate) fn without(self, taken: Self) -> Self {
+        Self {
+            dram: self.dram - taken.dram,
+            flash: self.flash - taken.flash,
+            rests: self.rests.without(taken.rests),
+        }
+    }
+}
+
+/// The rests of tiers. A *rest* is what the units of a tier leave over: less than a unit. One volume
+/// can have it besides its units, or none has it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Rests {
+    /// The rest of memory.
+    pub dram: bool,
+    /// The rest of flash.
+    pub flash: bool,
+}
+
+impl Rests {
+    /// Every choice of rests, each after those that it includes.
+    pub(crate) const ALL: [Self; 4] = [
+        Self { dram: false, flash: false },
+        Self { dram: true, flash: false },
+        Self { dram: false, flash: true },
+        Self { dram: true, flash: true },
+    ];
+
+    /// Whether `other` has them all.
+    pub(crate) fn is_within(self, other: Self) -> bool {
+        self.dram <= other.dram && self.flash <= other.flash
+    }
+
+    /// These and the `added` ones.
+    pub(crate) fn with(self, added: Self) -> Self {
+        Self { dram: self.dram | added.dram, flash: self.flash | added.flash }
+    }
+
+    /// These, except the `taken` ones.
+    pub(crate) fn without(self, taken: Self) -> Self {
+        Self { dram: self.dram & !taken.dram, flash: self.flash & !taken.flash }
+    }
 }
 
 /// What a share costs its volume, and the sum of that over volumes: lower is better. Missed
@@ -55,11 +108,11 @@ impl std::iter::Sum for Cost {
 pub trait Costs {
     /// Number of volumes.
     fn volumes(&self) -> usize;
-    /// What there is to divide.
+    /// What there is to divide, with the rests that there are.
     fn budget(&self) -> Share;
-    /// The least that a volume must get.
+    /// The least that a volume must get, in whole units.
     fn floor(&self, volume: usize) -> Share;
-    /// More than this is of no use to a volume, whatever it has of the other tier.
+    /// More whole units than this are of no use to a volume, whatever it has of the other tier.
     fn useful(&self, volume: usize) -> Share;
     /// What a volume costs with a share.
     fn cost(&self, volume: usize, share: Share) -> Cost;
@@ -74,13 +127,13 @@ pub(crate) fn total(costs: &dyn Costs, shares: &[Share]) -> Cost {
     shares.iter().enumerate().map(|(volume, &share)| costs.cost(volume, share)).sum()
 }
 
-/// The largest share of a volume that a search considers.
-pub(crate) fn most(costs: &dyn Costs, volume: usize) -> Share {
-    let (budget, useful, floor) = (costs.budget(), costs.useful(volume), costs.floor(volume));
-    Share {
-        dram: useful.dram.max(floor.dram).min(budget.dram),
-        flash: useful.flash.max(floor.flash).min(budget.flash),
-    }
+/// The largest share of a volume, in whole units, that a search considers within a `budget`.
+pub(crate) fn most(costs: &dyn Costs, volume: usize, budget: Share) -> Share {
+    let (useful, floor) = (costs.useful(volume), costs.floor(volume));
+    Share::new(
+        useful.dram.max(floor.dram).min(budget.dram),
+        useful.flash.max(floor.flash).min(budget.flash),
+    )
 }
 
 #[cfg(test)]

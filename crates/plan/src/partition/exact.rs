@@ -7,8 +7,11 @@
 //!
 //! Only shares that are better than every share within them are tried: where a curve is flat
 //! there are none, so most real volumes have few.
+//!
+//! Where the units of a tier leave a rest over, every budget is looked at twice, in two *layers*:
+//! without the rest, and with it. A share that has the rest comes from the layer without it.
 
-use super::cost::{Cost, Costs, Share, most};
+use super::cost::{Cost, Costs, Rests, Share, most};
 use super::solution::Solution;
 use super::watch::{Steps, Watch};
 use crate::error::PlanError;
@@ -31,6 +34,8 @@ pub struct DynamicProgram {
     budget: Share,
     /// More budget than there is, for the bound.
     slack: Share,
+    /// The rests that are left in each layer; the last layer has all there are.
+    layers: Vec<Rests>,
     candidates: Vec<Vec<(Share, Cost)>>,
     has_targets: bool,
     evaluations: u64,
@@ -49,21 +54,27 @@ impl DynamicProgram {
     ) -> Result<Self, PlanError> {
         let budget = costs.budget();
         let volumes = costs.volumes();
-        // A finer share rounded up takes less than one unit more, a volume each.
-        let more = |budget: u64| if budget > 0 { volumes as u64 } else { 0 };
+        // A finer share rounded up takes less than one unit more, a volume each. The whole units
+        // that it takes then hold what the rest held, too.
+        let more = |units: u64, rest: bool| if units > 0 || rest { volumes as u64 } else { 0 };
         let slack = match costs.is_monotone() {
-            true => Share { dram: more(budget.dram), flash: more(budget.flash) },
+            true => Share::new(
+                more(budget.dram, budget.rests.dram),
+                more(budget.flash, budget.rests.flash),
+            ),
             false => Share::default(),
         };
         let mut program = Self {
             budget,
             slack,
+            layers: Rests::ALL.into_iter().filter(|r| r.is_within(budget.rests)).collect(),
             candidates: Vec::new(),
             has_targets: costs.has_targets(),
             evaluations: 0,
         };
         let lookups = (0..volumes).map(|volume| Range::new(costs, volume).shares());
         let lookups = lookups.fold(0, u64::saturating_add);
+        let lookups = lookups.saturating_mul(program.layers.len() as u64);
         let too_many = |steps| Err(PlanError::TooManySteps { steps, most: steps_max });
         // Each volume has a share to try, or there is no solution. All this is known beforehand.
         let choices = program.states().saturating_mul(volumes as u64);
@@ -76,19 +87,68 @@ impl DynamicProgram {
             return Err(PlanError::TooManyBudgets { budgets: kept, most: CHOICES_MAX });
         }
         let mut steps = Steps::new(watch, lookups, LOOKUPS_PERIOD);
-        let tried_max = (steps_max / program.states()) as usize;
+        let tried_max = steps_max / program.layer_states();
         let mut tried = 0;
         for volume in 0..volumes {
-            let found = candidates(costs, volume, tried_max - tried, &mut steps)?;
-            tried += found.len();
+            let found = program.candidates_of(costs, volume, tried_max - tried, &mut steps)?;
+            tried += program.tries(&found);
             if tried > tried_max {
-                return too_many(tried as u64 * program.states());
+                return too_many(tried * program.layer_states());
             }
             program.candidates.push(found);
         }
         program.evaluations = steps.done;
         steps.finish()?;
         Ok(program)
+    }
+
+    /// The shares of a volume that are better than every other within them. If trying them takes more
+    /// than `tries_max`, those are left out that come after the first too many.
+    fn candidates_of(
+        &self,
+        costs: &dyn Costs,
+        volume: usize,
+        tries_max: u64,
+        steps: &mut Steps<'_, '_>,
+    ) -> Result<Vec<(Share, Cost)>, PlanError> {
+        let range = Range::new(costs, volume);
+        let Range { least, most } = range;
+        let (mut found, mut tries) = (Vec::new(), 0);
+        if range.shares() == 0 {
+            return Ok(found);
+        }
+        // By flash and layer: the best cost of a share with at most these rests, at most that much
+        // flash and less memory.
+        let none = [None::<Cost>; Rests::ALL.len()];
+        let mut with_less = vec![none; (most.flash - least.flash + 1) as usize];
+        for dram in least.dram..=most.dram {
+            // Likewise with this memory and less flash.
+            let mut in_row = none;
+            for (with_less, flash) in with_less.iter_mut().zip(least.flash..) {
+                let mut here = none;
+                for (at, &rests) in self.layers.iter().enumerate() {
+                    let share = Share { dram, flash, rests };
+                    let cost = costs.cost(volume, share);
+                    steps.add(1)?;
+                    let fewer_rests = self.layers[..at].iter().zip(&here);
+                    let fewer_rests = fewer_rests.filter(|(of, _)| of.is_within(rests));
+                    let within = fewer_rests.map(|(_, cost)| *cost);
+                    let within = within.chain([in_row[at], with_less[at]]).flatten();
+                    let within = within.min_by(Cost::compare);
+                    here[at] = within;
+                    if within.is_none_or(|other| cost.is_below(&other)) {
+                        here[at] = Some(cost);
+                        found.push((share, cost));
+                        tries += self.steps(rests).count() as u64;
+                        if tries > tries_max {
+                            return Ok(found);
+                        }
+                    }
+                }
+                (in_row, *with_less) = (here, here);
+            }
+        }
+        Ok(found)
     }
 
     /// The best shares; none if the floors are more than there is.
@@ -106,14 +166,36 @@ impl DynamicProgram {
         (self.budget.flash + self.slack.flash).saturating_add(1)
     }
 
-    fn states(&self) -> u64 {
+    /// Budgets of one layer.
+    fn layer_states(&self) -> u64 {
         (self.budget.dram + self.slack.dram).saturating_add(1).saturating_mul(self.width())
     }
 
+    fn states(&self) -> u64 {
+        self.layer_states().saturating_mul(self.layers.len() as u64)
+    }
+
+    /// How many times shares are tried: once in every layer that has the rests that they have.
+    fn tries(&self, candidates: &[(Share, Cost)]) -> u64 {
+        let layers = |&(share, _): &(Share, Cost)| self.steps(share.rests).count() as u64;
+        candidates.iter().map(layers).sum()
+    }
+
+    /// The layers that a share with these rests comes from and leads to.
+    fn steps(&self, rests: Rests) -> impl Iterator<Item = (usize, usize)> {
+        let to = self.layers.iter().enumerate().filter(move |(_, of)| rests.is_within(**of));
+        to.map(move |(to, of)| (self.layer(of.without(rests)), to))
+    }
+
+    fn layer(&self, rests: Rests) -> usize {
+        self.layers.iter().position(|of| *of == rests).expect("each choice of rests is a layer")
+    }
+
     fn run_by<S: Score>(&self, watch: &mut Watch<'_>) -> Result<Option<Solution>, PlanError> {
-        let tried: u64 = self.candidates.iter().map(|c| c.len() as u64).sum();
-        let mut steps = Steps::new(watch, tried * self.states(), STEPS_PERIOD);
+        let tried: u64 = self.candidates.iter().map(|c| self.tries(c)).sum();
+        let mut steps = Steps::new(watch, tried * self.layer_states(), STEPS_PERIOD);
         let (width, states) = (self.width() as usize, self.states() as usize);
+        let layer_states = self.layer_states() as usize;
         let mut best = vec![S::NONE; states];
         let mut choices: Vec<Vec<u32>> = Vec::with_capacity(self.candidates.len());
         let mut before = vec![S::from_cost(Cost::default()); states];
@@ -125,18 +207,23 @@ impl DynamicProgram {
                 if flash >= width {
                     continue;
                 }
-                for dram in share.dram as usize..states / width {
-                    let from = (dram - share.dram as usize) * width;
-                    let old = &before[from..from + width - flash];
-                    let to = dram * width + flash..(dram + 1) * width;
-                    let new = best[to.clone()].iter_mut().zip(&mut choice[to]);
-                    for ((best, choice), &old) in new.zip(old) {
-                        let cost = old.plus(cost);
-                        let better = cost.below(*best);
-                        *choice = if better { number as u32 } else { *choice };
-                        *best = if better { cost } else { *best };
+                for (from_layer, to_layer) in self.steps(share.rests) {
+                    let (from_layer, to_layer) =
+                        (from_layer * layer_states, to_layer * layer_states);
+                    for dram in share.dram as usize..layer_states / width {
+                        let from = from_layer + (dram - share.dram as usize) * width;
+                        let old = &before[from..from + width - flash];
+                        let to = to_layer + dram * width;
+                        let to = to + flash..to + width;
+                        let new = best[to.clone()].iter_mut().zip(&mut choice[to]);
+                        for ((best, choice), &old) in new.zip(old) {
+                            let cost = old.plus(cost);
+                            let better = cost.below(*best);
+                            *choice = if better { number as u32 } else { *choice };
+                            *best = if better { cost } else { *best };
+                        }
+                        steps.add(width as u64)?;
                     }
-                    steps.add(width as u64)?;
                 }
             }
             choices.push(choice);
@@ -144,21 +231,23 @@ impl DynamicProgram {
         }
         steps.finish()?;
         let mut left = self.budget;
-        let at = |left: Share| left.dram as usize * width + left.flash as usize;
+        let at = |left: Share| {
+            self.layer(left.rests) * layer_states + left.dram as usize * width + left.flash as usize
+        };
         let Some(cost) = before[at(left)].cost() else { return Ok(None) };
         let mut shares = vec![Share::default(); self.candidates.len()];
         for (volume, choice) in choices.iter().enumerate().rev() {
             let share = self.candidates[volume][choice[at(left)] as usize].0;
-            left = Share { dram: left.dram - share.dram, flash: left.flash - share.flash };
+            left = left.without(share);
             shares[volume] = share;
         }
-        let with_slack = before[states - 1].cost();
+        let with_slack = before[layer_states - 1].cost();
         let bound = with_slack.filter(|_| self.slack != Share::default());
         Ok(Some(Solution { shares, cost, bound, evaluations: self.evaluations }))
     }
 }
 
-/// The best shares there are.
+/// The best shares there are: of all in whole units, of which one volume has the rest besides.
 ///
 /// # Errors
 /// If floors leave nothing to choose, there are more than [`STEPS_MAX`] steps to take or too many
@@ -176,7 +265,13 @@ struct Range {
 
 impl Range {
     fn new(costs: &dyn Costs, volume: usize) -> Self {
-        Self { least: costs.floor(volume), most: most(costs, volume) }
+        let mut budget = costs.budget();
+        if costs.is_monotone() {
+            // For the bound: a unit that holds all of the rest.
+            budget.dram = budget.dram.saturating_add(budget.rests.dram.into());
+            budget.flash = budget.flash.saturating_add(budget.rests.flash.into());
+        }
+        Self { least: costs.floor(volume), most: most(costs, volume, budget) }
     }
 
     /// How many there are.
@@ -185,46 +280,6 @@ impl Range {
         let Self { least, most } = self;
         count(least.dram, most.dram).saturating_mul(count(least.flash, most.flash))
     }
-}
-
-/// The shares of a volume that are better than every other within them; one more than `found_max`
-/// if there are more.
-fn candidates(
-    costs: &dyn Costs,
-    volume: usize,
-    found_max: usize,
-    steps: &mut Steps<'_, '_>,
-) -> Result<Vec<(Share, Cost)>, PlanError> {
-    let range = Range::new(costs, volume);
-    let Range { least, most } = range;
-    let mut found = Vec::new();
-    if range.shares() == 0 {
-        return Ok(found);
-    }
-    // By flash: the best cost with at most that much flash and less memory.
-    let mut with_less: Vec<Option<Cost>> = vec![None; (most.flash - least.flash + 1) as usize];
-    for dram in least.dram..=most.dram {
-        let mut in_row: Option<Cost> = None;
-        for (with_less, flash) in with_less.iter_mut().zip(least.flash..) {
-            let share = Share { dram, flash };
-            let cost = costs.cost(volume, share);
-            steps.add(1)?;
-            let within = [in_row, *with_less];
-            if within.iter().flatten().all(|other| cost.is_below(other)) {
-                found.push((share, cost));
-                if found.len() > found_max {
-                    return Ok(found);
-                }
-                in_row = Some(cost);
-            }
-            let better = match (in_row, *with_less) {
-                (Some(a), Some(b)) if b.is_below(&a) => Some(b),
-                (a, b) => a.or(b),
-            };
-            *with_less = better;
-        }
-    }
-    Ok(found)
 }
 
 /// A cost as the innermost loop compares it: one number where there are no targets.
@@ -296,10 +351,7 @@ mod tests {
                     prop_assert!((found.cost.missed - best.missed).abs() < 1e-9);
                     prop_assert!((found.cost.value - best.value).abs() < 1e-9);
                     prop_assert_eq!(total(&table, &found.shares), found.cost);
-                    let sum = found.shares.iter().fold(Share::default(), |a, b| Share {
-                        dram: a.dram + b.dram,
-                        flash: a.flash + b.flash,
-                    });
+                    let sum = found.shares.iter().fold(Share::default(), |a, b| Share::new(a.dram + b.dram, a.flash + b.flash));
                     prop_assert!(sum.dram <= table.budget.dram && sum.flash <= table.budget.flash);
                 }
             }
@@ -327,7 +379,7 @@ mod tests {
 
     impl Sloping {
         fn new(dram: u64, flash: u64) -> Self {
-            Self { budget: Share { dram, flash }, lookups: Default::default() }
+            Self { budget: Share::new(dram, flash), lookups: Default::default() }
         }
     }
 
@@ -400,7 +452,7 @@ mod tests {
     #[test]
     fn what_is_of_no_use_is_not_given() {
         let table = Table {
-            budget: Share { dram: 0, flash: 10 },
+            budget: Share::new(0, 10),
             floors: vec![Share::default(); 2],
             costs: vec![vec![vec![9.0, 4.0, 4.0, 4.0]], vec![vec![5.0, 5.0, 1.0, 1.0]]],
             targets: vec![None; 2],
@@ -417,7 +469,7 @@ mod tests {
         // Koller (2012), figure 5.1: files of 2 and of 1 GB, read at random, and a cache of 2 GB.
         let line = |gb: f64| vec![(0..=2).map(|c| 1.0 - (f64::from(c) / gb).min(1.0)).collect()];
         let table = Table {
-            budget: Share { dram: 0, flash: 2 },
+            budget: Share::new(0, 2),
             floors: vec![Share::default(); 2],
             costs: vec![line(2.0), line(1.0)],
             targets: vec![None; 2],
@@ -425,6 +477,6 @@ mod tests {
         };
         let found = exact(&table, &mut unwatched).unwrap();
         assert_eq!(found.cost, Cost::from_value(0.5));
-        assert_eq!(found.shares, [Share { dram: 0, flash: 1 }; 2]);
+        assert_eq!(found.shares, [Share::new(0, 1); 2]);
     }
 }

@@ -102,7 +102,8 @@ pub fn iterate(
     let (mut converged, mut repeats) = (false, false);
     while !converged && !repeats && rounds.len() < convergence.rounds_max.max(1) as usize {
         let solution = solve(problem, search, watch)?;
-        let sizes: Vec<Sizes> = solution.shares.iter().map(|&s| problem.sizes(s)).collect();
+        let sizes: Vec<Sizes> =
+            solution.shares.iter().enumerate().map(|(v, &s)| problem.sizes(v, s)).collect();
         let predicted: Vec<Outcome> =
             sizes.iter().enumerate().map(|(v, &s)| problem.predict(v, s)).collect();
         let before = known.iter().find(|(of, _)| *of == sizes);
@@ -136,7 +137,7 @@ pub fn iterate(
         true => rounds.len() - 1,
         false => best(problem, &rounds),
     };
-    problem.models_mut().clone_from_slice(&models[chosen]);
+    problem.update_models(|latest| latest.clone_from_slice(&models[chosen]));
     Ok(Iterated { rounds, chosen, converged })
 }
 
@@ -159,16 +160,17 @@ fn learn_all(problem: &mut Problem<'_>, measured: &[Measured], sizes: &[Sizes]) 
     for (volume, (measured, &sizes)) in measured.iter().zip(sizes).enumerate() {
         let predicted = problem.predict(volume, sizes);
         let assumed = problem.latencies(volume, sizes, &predicted);
-        learn(&mut problem.models_mut()[volume], assumed, measured, sizes);
+        // Less than a block caches nothing.
+        let is_cached = problem.blocks(sizes) > 0;
+        problem.update_models(|models| learn(&mut models[volume], assumed, measured, is_cached));
     }
 }
 
 /// Takes in what was measured, under the load that was predicted: there it will be looked up.
 /// What was not measured stays as it was `assumed`.
-fn learn(model: &mut VolumeModel, assumed: LoadPoint, measured: &Measured, sizes: Sizes) {
+fn learn(model: &mut VolumeModel, assumed: LoadPoint, measured: &Measured, is_cached: bool) {
     let outcome = &measured.outcome;
     let mut point = assumed;
-    let is_cached = sizes != Sizes::default();
     for place in ByPlace::PLACES {
         if outcome.reads.at(place) >= COUNT_MIN {
             *point.read.at_mut(place) = measured.read.at(place);

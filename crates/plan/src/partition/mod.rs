@@ -17,6 +17,7 @@
 mod anneal;
 mod cost;
 mod curves;
+mod cut;
 mod exact;
 mod iterate;
 mod model;
@@ -28,7 +29,7 @@ mod units;
 mod watch;
 
 pub use anneal::{AnnealOptions, anneal};
-pub use cost::{Cost, Costs, Share};
+pub use cost::{Cost, Costs, Rests, Share};
 pub use curves::{PartitionProfile, PartitionProfileBuilder, PartitionProfileOptions, VolumeCurve};
 pub use exact::{DynamicProgram, STEPS_MAX, exact};
 pub use iterate::{Convergence, Iterated, Measure, Measured, Round, iterate};

@@ -5,8 +5,9 @@ use forebay_locality::ReuseHistogram;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::cost::{Cost, Costs, Share};
+use super::cost::{Cost, Costs, Rests, Share};
 use super::curves::VolumeCurve;
+use super::cut::Cut;
 use super::model::{ByPlace, LoadPoint, VolumeModel};
 
 /// Bytes by which [`Goal::Ppc`] divides.
@@ -85,7 +86,8 @@ pub struct ProblemOptions {
     pub sizes: Sizes,
     /// The unit of either tier, in bytes: whole blocks.
     pub units: Sizes,
-    /// What every volume gets at least, in bytes; what has no more use for it gets less.
+    /// What every volume gets at least, in bytes; what has no more use for it gets less. Need not be
+    /// whole units: a share is its floor and whole units.
     pub floor: Sizes,
     /// Blocks of a volume that are in memory whatever its share, being in flight: 0 by the formulas.
     pub transit_blocks: u64,
@@ -157,6 +159,8 @@ pub struct Problem<'a> {
     requests: f64,
     /// Where all that is useful fits.
     fits: Fits,
+    dram: Cut,
+    flash: Cut,
 }
 
 impl<'a> Problem<'a> {
@@ -179,16 +183,42 @@ impl<'a> Problem<'a> {
         }
         let requests = curves.iter().map(|c| c.requests() as f64).sum();
         let targets_us = vec![None; curves.len()];
-        let mut problem = Self { options, curves, models, targets_us, requests, fits: Fits::None };
-        let budget = problem.budget();
-        let useful = (0..problem.volumes()).map(|v| problem.useful(v));
-        let (dram, flash) = useful.fold((0, 0), |(d, f), u| (d + u.dram, f + u.flash));
-        problem.fits = match (dram <= budget.dram, flash <= budget.flash) {
+        let (fits, dram, flash) = (Fits::None, Cut::default(), Cut::default());
+        let mut problem = Self { options, curves, models, targets_us, requests, fits, dram, flash };
+        let useful = (0..problem.volumes()).map(|v| problem.useful_bytes(v));
+        let useful = useful.fold(0, u64::saturating_add);
+        let Sizes { dram_bytes, flash_bytes } = options.sizes;
+        problem.fits = match (useful <= dram_bytes, useful <= flash_bytes) {
             (true, _) => Fits::Dram,
             (false, true) => Fits::Flash,
             (false, false) => Fits::None,
         };
+        problem.cut();
         problem
+    }
+
+    /// Cuts both tiers into units, again where what is useful has changed.
+    fn cut(&mut self) {
+        let ProblemOptions { sizes, units, floor, .. } = self.options;
+        let cut =
+            |of: fn(&Sizes) -> u64, fits| self.cut_of(of(&sizes), of(&units), of(&floor), fits);
+        let dram = cut(|s| s.dram_bytes, Fits::Dram);
+        let flash = cut(|s| s.flash_bytes, Fits::Flash);
+        (self.dram, self.flash) = (dram, flash);
+    }
+
+    fn cut_of(&self, size: u64, unit: u64, floor: u64, fits: Fits) -> Cut {
+        let useful: Vec<u64> = (0..self.volumes()).map(|v| self.useful_bytes(v)).collect();
+        let floors: Vec<u64> = useful.iter().map(|&useful| floor.min(useful)).collect();
+        let cut = Cut::new(size, unit, self.options.block_size, &floors);
+        let each = useful.iter().enumerate().map(|(v, &bytes)| cut.holding(v, bytes, unit));
+        let in_units = each.fold(0, u64::saturating_add) <= cut.units;
+        let in_bytes = useful.iter().copied().fold(0, u64::saturating_add) <= size;
+        if self.options.goal == Goal::Ppc && self.fits == fits && in_bytes && !in_units {
+            // All that is useful fits, but not rounded up to units: each volume gets it to the byte.
+            return Cut::new(size, unit, self.options.block_size, &useful);
+        }
+        cut
     }
 
     /// Sets the mean latency that a volume is to have at most, in microseconds. Shares that meet
@@ -217,9 +247,10 @@ impl<'a> Problem<'a> {
         &self.models
     }
 
-    /// What requests take, by volume, to be brought up to date.
-    pub fn models_mut(&mut self) -> &mut [VolumeModel] {
-        &mut self.models
+    /// Brings up to date what requests take, by volume.
+    pub fn update_models(&mut self, update: impl FnOnce(&mut [VolumeModel])) {
+        update(&mut self.models);
+        self.cut();
     }
 
     /// What a volume's requests take where `outcome` is what becomes of them with a share.
@@ -230,18 +261,31 @@ impl<'a> Problem<'a> {
     }
 
     /// Blocks of both tiers together.
-    fn blocks(&self, sizes: Sizes) -> u64 {
+    pub(super) fn blocks(&self, sizes: Sizes) -> u64 {
         (sizes.dram_bytes >> self.options.block_size.shift())
             + (sizes.flash_bytes >> self.options.block_size.shift())
     }
 
-    /// Bytes of a share.
-    pub fn sizes(&self, share: Share) -> Sizes {
-        let units = self.options.units;
+    /// Bytes of a volume's share.
+    pub fn sizes(&self, volume: usize, share: Share) -> Sizes {
+        let bytes = |cut: &Cut, units: u64, unit: u64, has_rest: bool| {
+            cut.offsets[volume] + units * unit + if has_rest { cut.rest } else { 0 }
+        };
+        let (units, rests) = (self.options.units, share.rests);
         Sizes {
-            dram_bytes: share.dram * units.dram_bytes,
-            flash_bytes: share.flash * units.flash_bytes,
+            dram_bytes: bytes(&self.dram, share.dram, units.dram_bytes, rests.dram),
+            flash_bytes: bytes(&self.flash, share.flash, units.flash_bytes, rests.flash),
         }
+    }
+
+    /// More than this is of no use to a volume, in either tier.
+    fn useful_bytes(&self, volume: usize) -> u64 {
+        let model = &self.models[volume];
+        // Under write-back, more than holds every hit makes room for bursts of writes; whether it
+        // does is known where it was measured.
+        let tried = model.measured.iter().map(|p| p.blocks).max().unwrap_or(0);
+        let tried = if model.writes_through { 0 } else { tried };
+        self.curves[volume].useful_blocks().max(tried) << self.options.block_size.shift()
     }
 
     /// What a volume makes of a share.
@@ -368,36 +412,24 @@ impl Costs for Problem<'_> {
     }
 
     fn budget(&self) -> Share {
-        let ProblemOptions { sizes, units, .. } = self.options;
-        Share {
-            dram: sizes.dram_bytes / units.dram_bytes,
-            flash: sizes.flash_bytes / units.flash_bytes,
-        }
+        let rests = Rests { dram: self.dram.rest > 0, flash: self.flash.rest > 0 };
+        Share { rests, ..Share::new(self.dram.units, self.flash.units) }
     }
 
     fn floor(&self, volume: usize) -> Share {
-        let ProblemOptions { floor, units, .. } = self.options;
-        let useful = self.useful(volume);
-        Share {
-            dram: floor.dram_bytes.div_ceil(units.dram_bytes).min(useful.dram),
-            flash: floor.flash_bytes.div_ceil(units.flash_bytes).min(useful.flash),
-        }
+        Share::new(self.dram.floors[volume], self.flash.floors[volume])
     }
 
     fn useful(&self, volume: usize) -> Share {
-        let model = &self.models[volume];
-        // Under write-back, more than holds every hit makes room for bursts of writes; whether it
-        // does is known where it was measured.
-        let tried = model.measured.iter().map(|p| p.blocks).max().unwrap_or(0);
-        let tried = if model.writes_through { 0 } else { tried };
-        let blocks = self.curves[volume].useful_blocks().max(tried);
-        let bytes = blocks << self.options.block_size.shift();
-        let units = self.options.units;
-        Share { dram: bytes.div_ceil(units.dram_bytes), flash: bytes.div_ceil(units.flash_bytes) }
+        let (bytes, units) = (self.useful_bytes(volume), self.options.units);
+        Share::new(
+            self.dram.holding(volume, bytes, units.dram_bytes),
+            self.flash.holding(volume, bytes, units.flash_bytes),
+        )
     }
 
     fn cost(&self, volume: usize, share: Share) -> Cost {
-        let sizes = self.sizes(share);
+        let sizes = self.sizes(volume, share);
         let outcome = self.predict(volume, sizes);
         let value = match self.options.goal {
             Goal::Ppc => match self.fits {

@@ -9,7 +9,7 @@ use crate::error::PlanError;
 /// How shares are searched.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Search {
-    /// Dynamic programming: the best there is in whole units.
+    /// Dynamic programming: the best there is in whole units, with the rest for one volume.
     Exact,
     /// Simulated annealing.
     Anneal(AnnealOptions),

@@ -25,7 +25,7 @@ impl Table {
             let rows = rows.iter().map(|row| spread(row));
             rows.flat_map(|row| std::iter::repeat_n(row, parts as usize)).collect()
         };
-        let times = |s: &Share| Share { dram: s.dram * parts, flash: s.flash * parts };
+        let times = |s: &Share| Share::new(s.dram * parts, s.flash * parts);
         Table {
             budget: times(&self.budget),
             floors: self.floors.iter().map(times).collect(),
@@ -47,7 +47,7 @@ impl Costs for Table {
     }
     fn useful(&self, volume: usize) -> Share {
         let rows = &self.costs[volume];
-        Share { dram: rows.len() as u64 - 1, flash: rows[0].len() as u64 - 1 }
+        Share::new(rows.len() as u64 - 1, rows[0].len() as u64 - 1)
     }
     fn cost(&self, volume: usize, share: Share) -> Cost {
         let rows = &self.costs[volume];
@@ -68,14 +68,14 @@ impl Costs for Table {
 pub(crate) fn tables() -> impl Strategy<Value = Table> {
     let sizes = (2..5usize, 0..4u64, 0..7u64, any::<bool>(), any::<bool>());
     sizes.prop_flat_map(|(volumes, dram, flash, monotone, targets)| {
-        let budget = Share { dram, flash };
+        let budget = Share::new(dram, flash);
         let cost = (0..=100u32).prop_map(f64::from);
         let row = prop::collection::vec(cost, 1..=flash as usize + 1);
         let rows = prop::collection::vec(row, 1..=dram as usize + 1);
         let target = prop::option::of((0..100u32).prop_map(f64::from));
         let floor = prop_oneof![
             4 => Just(Share::default()),
-            1 => (0..=dram, 0..=flash).prop_map(|(dram, flash)| Share { dram, flash })
+            1 => (0..=dram, 0..=flash).prop_map(|(dram, flash)| Share::new(dram, flash))
         ];
         let volume = (rows, target, floor);
         prop::collection::vec(volume, volumes).prop_map(move |volumes| {
@@ -114,9 +114,7 @@ fn fall(rows: &mut [Vec<f64>]) {
 
 /// Units taken together.
 pub(crate) fn sum(shares: &[Share]) -> Share {
-    shares
-        .iter()
-        .fold(Share::default(), |a, b| Share { dram: a.dram + b.dram, flash: a.flash + b.flash })
+    shares.iter().fold(Share::default(), |a, b| Share::new(a.dram + b.dram, a.flash + b.flash))
 }
 
 /// The best cost over every division; none if floors allow none.
@@ -131,8 +129,8 @@ pub(crate) fn brute_force(table: &Table) -> Option<Cost> {
         let floor = table.floors[volume];
         for dram in floor.dram..=left.dram {
             for flash in floor.flash..=left.flash {
-                let rest = Share { dram: left.dram - dram, flash: left.flash - flash };
-                let cost = table.cost(volume, Share { dram, flash });
+                let rest = Share::new(left.dram - dram, left.flash - flash);
+                let cost = table.cost(volume, Share::new(dram, flash));
                 below(table, volume + 1, rest, so_far + cost, best);
             }
         }

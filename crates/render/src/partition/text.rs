@@ -122,7 +122,9 @@ impl Division<'_> {
     /// The division, compared with those that need no search.
     pub(super) fn comparison(&self) -> Table {
         let simulates = self.answer.question.evaluate.simulates();
-        let name = self.answer.problem.objective_name().split(',').next().unwrap_or_default();
+        let name = self.answer.problem.objective_name();
+        // The values have this unit; what they are shares of, or per, only the name says.
+        let name = name.strip_suffix(", µs").unwrap_or(name);
         let show = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| self.show(v));
         let objective =
             |division: &OneDivision, at: usize| show(division.objectives(&self.answer.problem)[at]);
@@ -219,16 +221,19 @@ impl Division<'_> {
     pub(super) fn remarks(&self) -> Vec<String> {
         let left = self.answer.left();
         let mut said = Vec::new();
+        // Less than a block is of no use to anybody, and not worth a line.
+        let block = self.answer.question.block_size.bytes();
         let parts: Vec<String> = [(left.dram_bytes, "memory"), (left.flash_bytes, "flash")]
             .into_iter()
-            .filter(|(bytes, _)| *bytes > 0)
+            .filter(|(bytes, _)| *bytes >= block)
             .map(|(bytes, of)| format!("{} of {of}", Unit::Bytes.show(bytes as f64)))
             .collect();
         if !parts.is_empty() {
-            said.push(format!(
-                "Unused, because more cache would not improve the goal: {}.",
-                parts.join(" and ")
-            ));
+            let why = match self.answer.question.search {
+                Search::Exact => "because more cache would not improve the goal",
+                Search::Anneal(_) => "because the search found no use for it",
+            };
+            said.push(format!("Unused, {why}: {}.", parts.join(" and ")));
         }
         if self.answer.problem.options().goal == Goal::Ppc && self.answer.problem.everything_fits()
         {
