@@ -179,7 +179,7 @@ impl Question {
         let flash = self.config.flash.as_ref();
         let is_log = flash.is_some_and(|flash| flash.layout() == FlashLayout::Log);
         let bits = if is_log { bits.max(LOG_BITS) } else { bits };
-        let requests = sampled(&self.traces, rate, bits, observer)?;
+        let (requests, start) = sampled(&self.traces, rate, bits, observer)?;
         let distinct_blocks = match rate < 1.0 {
             true => survey.blocks,
             false => distinct(&requests, block_size),
@@ -188,6 +188,7 @@ impl Question {
             config: &self.config,
             volumes: &survey.volumes,
             requests,
+            start,
             rate,
             reads: survey.reads,
             writes: survey.writes,
@@ -289,17 +290,18 @@ fn volumes(traces: &Described, ends: &[u64]) -> Vec<TracedVolume> {
         .collect()
 }
 
-/// The sample: requests cut to the blocks that are in it.
+/// The sample: requests cut to the blocks that are in it, and the time of the whole trace's first request.
 fn sampled(
     traces: &Traces,
     rate: f64,
     bits: u32,
     observer: &dyn Observer,
-) -> Result<Vec<Request>, AnalysisError> {
+) -> Result<(Vec<Request>, Nanos), AnalysisError> {
     let sampler = Sampler::new(SampleSpec { rate, bits, seed: SEED, number: 0 })?;
-    let mut requests = Vec::new();
+    let (mut requests, mut start) = (Vec::new(), None);
     let mut sample = Batch::default();
     traces.read_batches(observer, |batch, _| -> Result<(), AnalysisError> {
+        start = start.or(batch.time_ns.first().copied());
         sample.clear();
         for i in (0..batch.len()).filter(|&i| batch.op[i] != Op::Trim) {
             sampler.sample(&batch.record(i), Nanos(0), &mut sample);
@@ -310,7 +312,7 @@ fn sampled(
     if requests.is_empty() {
         return Err(AnalysisError::EmptySample);
     }
-    Ok(requests)
+    Ok((requests, Nanos(start.unwrap_or(0))))
 }
 
 /// The number of distinct blocks that requests read or write.
@@ -336,6 +338,8 @@ struct Miniature<'a> {
     config: &'a Config,
     volumes: &'a [TracedVolume],
     requests: Vec<Request>,
+    /// When the whole trace begins: intervals of policies count from there.
+    start: Nanos,
     rate: f64,
     reads: u64,
     writes: u64,
@@ -384,6 +388,7 @@ impl Miniature<'_> {
         let how = Options { pacing: Pacing::Untimed, ..Options::default() };
         let mut simulation = Simulation::new(&scaled, &how).map_err(named)?;
         simulation.stop_when(Arc::clone(observer.stop_flag()));
+        simulation.advance_to(self.start);
         for requests in self.requests.chunks(CHECK_PERIOD) {
             observer.check()?;
             for request in requests {

@@ -80,7 +80,8 @@ impl Adjusted {
 /// Fits requests onto a target.
 #[derive(Clone, Debug)]
 pub struct Placement {
-    places: Vec<Place>,
+    /// By the workload's volume number; none where there are no requests.
+    places: Vec<Option<Place>>,
     targets: Vec<TargetVolume>,
     alignment: u64,
     writes: Writes,
@@ -98,7 +99,8 @@ struct Place {
 
 impl Placement {
     /// Decides where each of the workload's volumes goes: to the target's volume of the same
-    /// name if all have one, else to the one of the same number.
+    /// name if all have one, else the first one to the first, and so on. Volumes without requests
+    /// go nowhere.
     ///
     /// # Errors
     /// If the workload does not fit, or writes where it may not.
@@ -112,12 +114,13 @@ impl Placement {
             return Err(ReplayError::NoTarget);
         }
         let alignment = limits.alignment_bytes.max(1);
+        let used: Vec<&VolumeSurvey> = volumes.iter().filter(|volume| volume.used).collect();
         let places = if options.concatenate {
-            concatenate(volumes, &targets[0], alignment, options.wrap)?
+            concatenate(&used, &targets[0], alignment, options.wrap)?
         } else {
-            side_by_side(volumes, targets, alignment)?
+            side_by_side(&used, targets, alignment)?
         };
-        for (volume, place) in volumes.iter().zip(&places) {
+        for (volume, place) in used.iter().zip(&places) {
             let target = &targets[place.target as usize];
             let fits = volume.end_bytes <= place.size;
             if !options.wrap && !fits || place.size == 0 && volume.end_bytes > 0 {
@@ -138,19 +141,21 @@ impl Placement {
                 }
             }
         }
+        let mut places = places.into_iter();
+        let places = volumes.iter().map(|v| if v.used { places.next() } else { None }).collect();
         let targets = targets.to_vec();
         let (writes, adjusted) = (options.writes, Adjusted::default());
         Ok(Placement { places, targets, alignment, writes, adjusted })
     }
 
-    /// Which volume of the target each volume of the workload goes to.
-    pub fn targets(&self) -> impl Iterator<Item = u32> + '_ {
-        self.places.iter().map(|place| place.target)
+    /// Which volume of the target each volume of the workload goes to, if there are requests for it.
+    pub fn targets(&self) -> impl Iterator<Item = Option<u32>> + '_ {
+        self.places.iter().map(|place| place.map(|place| place.target))
     }
 
     /// Where a request goes; `None` if it is left out.
     pub fn place(&mut self, request: &Request) -> Option<Placed> {
-        let Some(&place) = self.places.get(request.volume.0 as usize) else {
+        let Some(&Some(place)) = self.places.get(request.volume.0 as usize) else {
             // Not there when the workload was looked through: it has changed since.
             self.adjusted.unsupported += 1;
             return None;
@@ -213,18 +218,18 @@ impl Placement {
 }
 
 fn side_by_side(
-    volumes: &[VolumeSurvey],
+    volumes: &[&VolumeSurvey],
     targets: &[TargetVolume],
     alignment: u64,
 ) -> Result<Vec<Place>, ReplayError> {
     let named =
         |v: &VolumeSurvey| targets.iter().position(|t| t.name == v.name && !v.name.is_empty());
-    let all_named = volumes.iter().all(|v| named(v).is_some());
+    let all_named = volumes.iter().all(|volume| named(volume).is_some());
     if !all_named && volumes.len() > targets.len() {
         let (volumes, targets) = (volumes.len(), targets.len());
         return Err(ReplayError::TooManyVolumes { volumes, targets });
     }
-    let place = |(number, volume): (usize, &VolumeSurvey)| {
+    let place = |(number, volume): (usize, &&VolumeSurvey)| {
         let target = if all_named { named(volume).unwrap_or(number) } else { number };
         let size = targets[target].size_bytes & !(alignment - 1);
         Place { target: target as u32, base: 0, size }
@@ -234,7 +239,7 @@ fn side_by_side(
 
 /// One after the other, each from a multiple of 1 MiB on; with wrapping, in equal parts.
 fn concatenate(
-    volumes: &[VolumeSurvey],
+    volumes: &[&VolumeSurvey],
     target: &TargetVolume,
     alignment: u64,
     wrap: bool,
@@ -257,7 +262,7 @@ fn concatenate(
     }
     let share = (all / volumes.len().max(1) as u64) & !(alignment.max(4096) - 1);
     let mut base = 0;
-    let place = |volume: &VolumeSurvey| {
+    let place = |volume: &&VolumeSurvey| {
         let size = if fits { needed(volume).min(all - base) } else { share };
         let place = Place { target: 0, base, size };
         base += size;
@@ -277,7 +282,7 @@ mod tests {
     }
 
     fn volume(name: &str, end_bytes: u64, modified: bool) -> VolumeSurvey {
-        VolumeSurvey { name: name.into(), end_bytes, modified }
+        VolumeSurvey { name: name.into(), used: true, end_bytes, modified }
     }
 
     fn limits(alignment_bytes: u64) -> Limits {
@@ -356,7 +361,7 @@ mod tests {
         let goes = |names: &[&str]| {
             let volumes: Vec<_> = names.iter().map(|n| volume(n, 10, false)).collect();
             let placement = Placement::new(&volumes, &targets, limits(1), ALLOWED)?;
-            Ok::<_, ReplayError>(placement.targets().collect::<Vec<_>>())
+            Ok::<_, ReplayError>(placement.targets().flatten().collect::<Vec<_>>())
         };
         assert_eq!(goes(&["b", "a"]).unwrap(), [1, 0]);
         assert_eq!(goes(&["b"]).unwrap(), [1]);
@@ -366,6 +371,28 @@ mod tests {
             error.to_string().contains("more volumes (3) than there are targets (2)"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn volumes_without_requests_need_no_target_and_take_no_room() {
+        let unused = |name| VolumeSurvey { used: false, ..volume(name, 0, false) };
+        let volumes = [unused("a"), volume("b", 4096, true), unused("c"), volume("d", 512, true)];
+        let targets = [target("x", 4096), target("y", 4096)];
+        let mut apart = Placement::new(&volumes, &targets, limits(1), ALLOWED).unwrap();
+        assert_eq!(apart.targets().collect::<Vec<_>>(), [None, Some(0), None, Some(1)]);
+        assert_eq!(apart.place(&request(3, Op::Write, 0, 512)).unwrap().volume, 1);
+        // (Nor does a trace that has changed meanwhile reach a target that was not checked.)
+        assert_eq!(apart.place(&request(0, Op::Write, 0, 512)), None);
+        // By name, although one without requests has no namesake.
+        let named = [target("d", 4096), target("b", 4096)];
+        let named = Placement::new(&volumes, &named, limits(1), ALLOWED).unwrap();
+        assert_eq!(named.targets().flatten().collect::<Vec<_>>(), [1, 0]);
+        // Halves, not quarters.
+        let options = PlacementOptions { concatenate: true, wrap: true, ..ALLOWED };
+        let mut tight =
+            Placement::new(&volumes, &[target("t", 16384)], limits(1), options).unwrap();
+        let at = tight.place(&request(1, Op::Write, 0, 1 << 20)).unwrap();
+        assert_eq!((at.offset, at.length), (0, 8192));
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub struct Survey {
 pub struct VolumeSurvey {
     /// Its name.
     pub name: String,
+    /// Whether there are requests for it. A trace of which only some volumes were chosen numbers the others too.
+    pub used: bool,
     /// The byte just past the last one accessed.
     pub end_bytes: u64,
     /// Whether it is written, trimmed or zeroed.
@@ -47,6 +49,7 @@ impl Survey {
             self.volumes.resize_with(volume + 1, VolumeSurvey::default);
         }
         let volume = &mut self.volumes[volume];
+        volume.used = true;
         if request.op.modifies() {
             self.modifying += 1;
             volume.modified = true;

@@ -74,6 +74,7 @@ impl Workload {
         survey.volumes.resize_with(volumes.len(), Default::default);
         for (surveyed, volume) in survey.volumes.iter_mut().zip(volumes) {
             volume.name.clone_into(&mut surveyed.name);
+            surveyed.used = true;
             surveyed.end_bytes = surveyed.end_bytes.max(volume.bytes.unwrap_or(0));
         }
         for component in spec.phases()?.iter().flat_map(|phase| &phase.component) {

@@ -54,6 +54,8 @@ pub struct Simulation {
     now: Nanos,
     /// When the run began: the tiers are set up before.
     epoch: Nanos,
+    /// The trace's time at which the run begins: that of its first request.
+    trace_start: Option<Nanos>,
     memory: crate::scenario::Memory,
     pacing: Pacing,
     flushes: FlushInserter,
@@ -172,6 +174,7 @@ impl Simulation {
             timing: Timing::new(scenario, options, flash),
             now: Nanos(0),
             epoch: Nanos(0),
+            trace_start: None,
             memory: if untimed { Default::default() } else { scenario.memory },
             pacing: options.pacing,
             flushes: FlushInserter::new(options.assume_flush, scenario.volumes.len()),
@@ -315,10 +318,13 @@ impl Simulation {
     }
 
     /// Lets everything happen that happens until a request of the trace's `time` would arrive.
-    /// Without effect unless requests arrive at the trace's times ([`Pacing::OpenLoop`]).
+    /// Nothing happens unless requests arrive at the trace's times ([`Pacing::OpenLoop`]).
+    ///
+    /// The first time that a simulation learns of, here or from a request, is the beginning of its run.
     pub fn advance_to(&mut self, time: Nanos) {
+        let since = self.since_first(time);
         if let Pacing::OpenLoop { rate } = self.pacing {
-            self.advance(self.arrival(time, rate));
+            self.advance(self.arrival(since, rate));
         }
     }
 
@@ -383,9 +389,15 @@ impl Simulation {
         Ok(())
     }
 
-    /// When a request of the trace's `time` arrives.
-    fn arrival(&self, time: Nanos, rate: f64) -> Nanos {
-        let at = if rate == 1.0 { time.0 } else { (time.0 as f64 / rate) as u64 };
+    /// The trace's `time`, counted from the first one. A sample, or a part of a trace, seldom begins at 0.
+    #[inline]
+    fn since_first(&mut self, time: Nanos) -> Nanos {
+        time.saturating_sub(*self.trace_start.get_or_insert(time))
+    }
+
+    /// When a request arrives that comes so long after the first one in the trace.
+    fn arrival(&self, since: Nanos, rate: f64) -> Nanos {
+        let at = if rate == 1.0 { since.0 } else { (since.0 as f64 / rate) as u64 };
         self.epoch.saturating_add(Nanos(at))
     }
 
@@ -394,9 +406,10 @@ impl Simulation {
         if self.is_stopped() {
             return Err(SimulateError::Interrupted);
         }
+        let since = self.since_first(request.time);
         let arrived = match self.pacing {
             Pacing::OpenLoop { rate } => {
-                let arrival = self.arrival(request.time, rate);
+                let arrival = self.arrival(since, rate);
                 self.advance(arrival);
                 if self.is_stopped() {
                     return Err(SimulateError::Interrupted);
@@ -411,7 +424,7 @@ impl Simulation {
             }
             Pacing::Quiesced => self.now,
             Pacing::Untimed => {
-                self.now = self.now.max(self.epoch.saturating_add(request.time));
+                self.now = self.now.max(self.epoch.saturating_add(since));
                 self.now
             }
         };

@@ -41,7 +41,8 @@ fn alone(kind: Kind, capacity: u32, requests: &[Request]) -> ReadWrite {
         let key = (u64::from(request.volume.0) << 48) | (request.offset / 4096);
         let mut hint = Hint::default();
         if let Some(positions) = &mut positions {
-            positions.advance(request.time);
+            // (Intervals begin with the run.)
+            positions.advance(Nanos(request.time.0 - requests[0].time.0));
             positions.access(request.volume, request.offset, index.contains_key(&key));
             hint = positions.hint(request.volume, request.offset);
         }

@@ -149,7 +149,9 @@ fn compare(requests: &[Request], what: &str, capacity: usize, chunk_kib: u64, in
         };
         let mut expected = [0; 3];
         for r in requests {
-            expected[r.volume.0 as usize] += u64::from(paper.access(r));
+            // Intervals begin with the run, which begins with its first request.
+            let time = Nanos(r.time.0 - requests[0].time.0);
+            expected[r.volume.0 as usize] += u64::from(paper.access(&Request { time, ..*r }));
         }
         let own = if own.is_empty() {
             String::new()

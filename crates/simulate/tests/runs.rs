@@ -59,6 +59,31 @@ fn the_same_run_has_the_same_answer_to_the_last_digit() {
 }
 
 #[test]
+fn a_run_begins_with_its_first_request_whatever_the_time_of_that() {
+    let hour = 3_600_000_000_000;
+    for pacing in PACINGS {
+        let timed = !matches!(pacing, Pacing::Quiesced | Pacing::Untimed);
+        let outage = || vec!["a=slow:3@1s..2s".parse().unwrap()];
+        let options = Options {
+            pacing,
+            assume_flush: AssumeFlush::Every(Nanos(300_000_000)),
+            interval: Interval::Time(Nanos(500_000_000)),
+            outages: if timed { outage() } else { Vec::new() },
+            ..Options::default()
+        };
+        let later = |by: u64| {
+            let mut s = scenario(1000, Some("16MiB"), "write-back");
+            s.volumes[0].backing = Profile::named("san").unwrap();
+            let requests = mixed(3_000).into_iter();
+            let later = requests.map(|r| Request { time: Nanos(r.time.0 + by), ..r });
+            let result = simulate(&s, later, &options).unwrap();
+            (result.rows.clone(), result)
+        };
+        assert_eq!(later(0), later(hour), "{pacing:?}");
+    }
+}
+
+#[test]
 fn every_request_is_answered_and_counted_once_whatever_the_pacing() {
     let requests = mixed(6_000);
     let of = |op| requests.iter().filter(|r| r.op == op).count() as u64;
@@ -216,4 +241,16 @@ fn a_run_stops_in_the_middle_of_a_trim_of_everything() {
         let ended = added.and_then(|()| simulation.finish().map(|_| ()));
         assert!(matches!(ended, Err(SimulateError::Interrupted)), "{pacing:?}: {ended:?}");
     }
+}
+
+#[test]
+fn simulations_that_move_on_together_begin_together() {
+    let s = fixed(scenario(1000, None, "write-through"), &LATENCIES);
+    let mut late = Simulation::new(&s, &Options::default()).unwrap();
+    let second = |n: u64| Nanos(n * 1_000_000_000);
+    late.advance_to(second(10));
+    late.advance_to(second(12));
+    assert_eq!(late.now(), second(2));
+    late.add(&Request { time: second(13), ..request(Op::Read, 0, 1) }).unwrap();
+    assert_eq!(late.now(), second(3));
 }

@@ -26,6 +26,8 @@ struct Input<R> {
     reader: R,
     batch: Batch,
     next: usize,
+    /// Subtracted from its times, the time of its first request if all start together.
+    start_ns: u64,
     /// Added to its times.
     shift_ns: u64,
     /// The merged times of the first and of the last request that it has given.
@@ -64,6 +66,7 @@ impl<R: TraceReader> Merged<R> {
                 reader,
                 batch,
                 next: 0,
+                start_ns: 0,
                 shift_ns: 0,
                 span_ns: None,
                 volumes,
@@ -92,6 +95,12 @@ impl<R: TraceReader> Merged<R> {
         let earliest = epochs().min();
         let by_clock = align == Align::Auto && self.inputs.iter().all(dated);
         self.metadata.epoch_ns = earliest;
+        if !by_clock {
+            // Files of our own format keep the times that they were given: a sample may begin late.
+            for input in &mut self.inputs {
+                input.start_ns = input.batch.time_ns.first().copied().unwrap_or(0);
+            }
+        }
         if by_clock {
             self.metadata.clock = Clock::Unix;
             for input in &mut self.inputs {
@@ -241,7 +250,7 @@ impl<R: TraceReader> Input<R> {
 
     /// One of its times in the merged trace.
     fn merged_ns(&self, ns: u64) -> u64 {
-        ns.saturating_add(self.shift_ns).min(TIME_NS_MAX)
+        ns.saturating_sub(self.start_ns).saturating_add(self.shift_ns).min(TIME_NS_MAX)
     }
 
     /// Reads the next batch once the last is used up.

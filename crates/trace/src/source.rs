@@ -24,6 +24,14 @@ use crate::{OpenOptions, Result, TraceError};
 /// How much of a file's beginning formats see when they are asked whether it is theirs.
 const HEAD_BYTES: usize = 64 << 10;
 
+/// What some programs, spreadsheets above all, write in front of text in UTF-8. It belongs to no line.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Whether a file that begins so looks like text.
+pub(crate) fn is_text(head: &[u8]) -> bool {
+    !head.iter().take(4096).any(|b| *b < 9 || (14..32).contains(b))
+}
+
 /// How far reading has come, in bytes of the files as stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
@@ -115,7 +123,11 @@ impl Source {
             // Read in pieces large enough as they are: a buffer would only copy them once more.
             _ => (Box::new(whole.into_inner()), false),
         };
-        let head = read_up_to(&mut rest, HEAD_BYTES)?;
+        let mut head = read_up_to(&mut rest, HEAD_BYTES)?;
+        if head.starts_with(BYTE_ORDER_MARK) && is_text(&head) {
+            head.drain(..BYTE_ORDER_MARK.len());
+            head.extend(read_up_to(&mut rest, HEAD_BYTES - head.len())?);
+        }
         let (path, memory) = (path.to_owned(), None);
         let doubts = Vec::new();
         Ok(Source { path, head, compressed, doubts, memory, head_taken: 0, rest, read, total })

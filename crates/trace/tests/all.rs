@@ -2,6 +2,7 @@
 
 mod common;
 mod convert;
+mod csv;
 mod formats;
 mod info;
 mod merged;

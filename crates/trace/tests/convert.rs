@@ -313,3 +313,41 @@ fn volumes_keep_apart_in_oracle_general() {
     let offsets: Vec<u64> = read(&path).0.iter().map(|r| r.request.offset).collect();
     assert_eq!(offsets, [512, ((3 << 44) + 1) * 512, 512]);
 }
+
+/// Volumes keep apart although the second one, whose name another has got, is met only later.
+#[test]
+fn a_volume_keeps_its_name_when_another_appears_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume = |name: &str| VolumeInfo { name: name.into(), bytes: None };
+    let known = |names: &[&str]| Metadata {
+        volumes: names.iter().map(|name| volume(name)).collect(),
+        ..Metadata::default()
+    };
+    let request = |volume: u32, offset: u64| Request {
+        time: Nanos(0),
+        volume: Volume(volume),
+        op: Op::Read,
+        flags: Flags::NONE,
+        offset,
+        length: 512,
+    };
+    for (format, odd, taken) in [("csv", "vm#1", "vm_1"), ("iolog", "vm 1", "vm_1")] {
+        let path = dir.path().join(format!("x.{format}"));
+        let mut writer = create(&path, None).unwrap();
+        let (first, both) = (known(&[odd]), known(&[odd, taken]));
+        for (metadata, volumes) in [(&first, &[0, 0][..]), (&both, &[0, 1, 1]), (&both, &[1, 0])] {
+            let mut batch = Batch::default();
+            volumes.iter().for_each(|&v| batch.push(request(v, u64::from(v) * 512)));
+            writer.write_batch(&batch, metadata).unwrap();
+        }
+        writer.finish(&both).unwrap();
+        let mut reader = open(&path, &OpenOptions::default()).unwrap();
+        let mut batch = Batch::default();
+        assert_eq!(reader.read_batch(&mut batch).unwrap(), 7, "{format}");
+        for r in batch.requests() {
+            assert_eq!(u64::from(r.volume.0) * 512, r.offset, "{format}");
+        }
+        let names: Vec<_> = reader.metadata().volumes.iter().map(|v| v.name.as_str()).collect();
+        assert_eq!(names, ["vm_1", "vm_1_2"], "{format}");
+    }
+}

@@ -165,3 +165,34 @@ fn traces_of_distant_dates_are_told_and_those_of_one_day_are_not() {
     assert_eq!(lulls(&[early.clone(), undated]), [0, 0]);
     assert_eq!(lulls(&[early]), [0, 0]);
 }
+
+/// A Parquet file keeps the times that it was given, so its first request may be late.
+#[test]
+fn a_trace_that_begins_late_starts_together_with_the_others() {
+    let files = Files::new();
+    let late = files.0.path().join("late.parquet");
+    let mut writer = create(&late, None).unwrap();
+    let mut batch = Batch::default();
+    for (us, sector) in [(5_000, 1), (5_010, 2)] {
+        let request = forebay_block::Request {
+            time: forebay_block::Nanos(us * 1000),
+            volume: forebay_block::Volume(0),
+            op: Op::Read,
+            flags: forebay_block::Flags::NONE,
+            offset: sector * 512,
+            length: 512,
+        };
+        batch.push(request);
+    }
+    let volumes = vec![VolumeInfo { name: "late".into(), bytes: None }];
+    let metadata = Metadata { volumes, names_volumes: true, ..Metadata::default() };
+    writer.write_batch(&batch, &metadata).unwrap();
+    writer.finish(&metadata).unwrap();
+
+    let x = files.add("x.csv", "9,5,w,512\n14,6,w,512\n");
+    let together = expected(&[(0, "late", 1), (0, "x", 5), (5, "x", 6), (10, "late", 2)]);
+    for align in [Align::Auto, Align::Start] {
+        let options = OpenOptions { align, ..OpenOptions::default() };
+        assert_eq!(read(&[late.clone(), x.clone()], &options).unwrap(), together, "{align:?}");
+    }
+}

@@ -223,3 +223,52 @@ fn what_no_block_device_is_asked_for_and_zones_that_are_not_all_are_refused() {
         assert!(Synth::new(&Spec::parse(text).unwrap()).is_ok(), "{text}");
     }
 }
+
+#[test]
+fn a_phase_with_requests_and_a_duration_ends_at_the_first_limit() {
+    let second = 1_000_000_000;
+    let times = |text: &str| make(text).iter().map(|r| r.time.0).collect::<Vec<_>>();
+    assert_eq!(
+        times("uniform:requests=3,duration=10s,rate=1 then uniform:requests=2,rate=1"),
+        [0, second, 2 * second, 2 * second, 3 * second]
+    );
+    assert_eq!(
+        times("uniform:requests=30,duration=2s,rate=1 then uniform:requests=2,rate=1"),
+        [0, second, 2 * second, 3 * second]
+    );
+}
+
+#[test]
+fn a_workload_whose_requests_no_reader_accepts_is_refused() {
+    let said = |text: &str| match Synth::new(&Spec::parse(text).unwrap()) {
+        Ok(_) => panic!("{text}"),
+        Err(error) => error.to_string(),
+    };
+    for text in [
+        "sequential:blocks=4,block=8GiB,requests=3",
+        "uniform:blocks=4Mi,size=4KiB@0.5/5GiB@0.5,requests=3",
+        "uniform:blocks=4Mi,size=5GiB,trim=0.9,requests=3",
+    ] {
+        assert!(said(text).contains("4 GiB"), "{}", said(text));
+    }
+    for text in [
+        "uniform:duration=200000days,rate=1 then uniform:requests=1",
+        "uniform:duration=60000days,requests=1 then uniform:duration=60000days then uniform:duration=60000days",
+        "uniform:requests=10G,rate=1",
+    ] {
+        assert!(said(text).contains("292 years"), "{}", said(text));
+    }
+    let odd = said("uniform:block=1000,size=512,requests=3");
+    assert!(odd.contains("multiples of 512 B"), "{odd}");
+    // What has no limit, or stays within it.
+    for text in [
+        "uniform:blocks=4Mi,size=5GiB,trim=1,requests=3",
+        "uniform:size=4GiB,requests=3",
+        "uniform:duration=200000days,requests=3,rate=1 then uniform:requests=1",
+    ] {
+        assert!(!make(text).is_empty(), "{text}");
+    }
+    // Chance decides how long a closed loop takes.
+    let late = make("uniform:requests=1000,arrival=closed,clients=1,service=10000days");
+    assert!(late.iter().all(|r| r.time.0 <= i64::MAX as u64));
+}

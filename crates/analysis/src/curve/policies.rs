@@ -209,8 +209,10 @@ struct Workload {
     keys: Vec<u64>,
     /// The blocks that the keys are of.
     addresses: BlockKeys,
-    /// The time of each first access of a second.
+    /// The time of each first access of a second, since the trace's first request.
     seconds: Vec<(usize, Nanos)>,
+    /// The time of that request.
+    start: Option<Nanos>,
     /// The sampled accesses again, if the optimum is asked for.
     clairvoyant: Option<Clairvoyant>,
 }
@@ -233,12 +235,14 @@ impl Workload {
             keys: Vec::new(),
             addresses: BlockKeys::new(),
             seconds: Vec::new(),
+            start: None,
             clairvoyant: question.policies.contains(&Contender::Optimum).then(Clairvoyant::new),
         };
         let mut numbers = HashMap::new();
         let (mut sample, mut without_data) = (Batch::default(), 0);
         let traces = question.traces.read_batches(observer, |batch, _| {
             for request in batch.requests() {
+                workload.start.get_or_insert(request.time);
                 let blocks = blocks(question.block_size, &request).map_or(0, |(a, b)| b - a + 1);
                 match request.op {
                     Op::Read => workload.reads += blocks,
@@ -276,8 +280,9 @@ impl Workload {
         let Some((first, last)) = blocks(self.block_size, request) else { return Ok(()) };
         let op = if request.op == Op::Read { Op::Read } else { Op::Write };
         let second = |time: Nanos| time.0 / 1_000_000_000;
-        if self.seconds.last().is_none_or(|last| second(last.1) < second(request.time)) {
-            self.seconds.push((self.accesses.len(), request.time));
+        let time = request.time.saturating_sub(self.start.unwrap_or_default());
+        if self.seconds.last().is_none_or(|last| second(last.1) < second(time)) {
+            self.seconds.push((self.accesses.len(), time));
         }
         for block in first..=last {
             let addr = BlockAddr { volume: request.volume, block: BlockIndex(block) };

@@ -11,7 +11,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use forebay_block::{Op, Request, Volume};
+use forebay_block::{Nanos, Op, Request, Volume};
 use forebay_config::Config;
 use forebay_plan::partition::{ByPlace, Measured, Outcome, Place, Sizes, VolumeModel};
 use forebay_plan::{BoxError, WritePolicy};
@@ -114,9 +114,7 @@ impl Simulator<'_> {
         }
         self.kept.each(self.observer, label, |request| {
             let Some(volume) = self.known.index(request.volume) else { return Ok(()) };
-            if flash.is_some() {
-                running.iter_mut().for_each(|cache| cache.timed.advance_to(request.time));
-            }
+            running.iter_mut().for_each(|cache| cache.advance_to(request.time));
             let (cache, local) = place[volume];
             let request = Request { volume: local, ..*request };
             running[cache].add(volume, &request, &mut tallies)
@@ -215,6 +213,12 @@ impl Running {
         let mut untimed = Simulation::new(scenario, &without_time)?;
         untimed.stop_when(Arc::clone(observer.stop_flag()));
         Ok(Self { untimed, timed, kinds: Vec::new() })
+    }
+
+    /// Begins the run at the same time as the others, or moves on with them.
+    fn advance_to(&mut self, time: Nanos) {
+        self.untimed.advance_to(time);
+        self.timed.advance_to(time);
     }
 
     fn add(

@@ -122,7 +122,8 @@ pub struct Replayer<'a> {
 impl<'a> Replayer<'a> {
     /// Gives volumes whose files are to be created the size that the traces need.
     pub fn with_sizes(mut self) -> Self {
-        let ends = self.survey.volumes.iter().map(|v| v.end_bytes);
+        let used = self.survey.volumes.iter().filter(|v| v.used);
+        let ends = used.map(|v| v.end_bytes);
         for (volume, end) in self.base.volume.iter_mut().zip(ends) {
             let local = !volume.backing.contains("://");
             if volume.size.is_none() && local && !Path::new(&volume.backing).exists() {

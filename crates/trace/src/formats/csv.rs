@@ -11,7 +11,7 @@ use super::{
     params::Params,
     records::doubt_unit,
     scan::{decimal, hex, number},
-    text::{Line, LineParser, Out, Volumes},
+    text::{Line, LineParser, Out, Volumes, is_blank},
 };
 use crate::{HashInfo, Result, TraceError, source::Source};
 use forebay_block::{Flags, Nanos, Op};
@@ -21,7 +21,7 @@ pub(crate) const FORMAT: Format = Format {
     name: "csv",
     summary: "CSV with named columns (time=NAME@us,op=NAME,offset=NAME@512,length=NAME,...)",
     detect: |head| {
-        let Some(line) = head.lines().find(|l| !l.is_empty() && l[0] != b'#') else { return 0 };
+        let Some(line) = head.lines().find(|l| is_content(l)) else { return 0 };
         let names = split(line, separator(line));
         let has = |field| names.iter().any(|n| known(n).is_some_and(|(f, _)| f == field));
         if has(Field::Offset) && has(Field::Length) { 50 } else { 0 }
@@ -93,7 +93,19 @@ const KNOWN: &[(&str, Field, u64)] = &[
 fn known(name: &[u8]) -> Option<(Field, u64)> {
     let name = unquoted(name);
     let found = KNOWN.iter().find(|(n, ..)| name.eq_ignore_ascii_case(n.as_bytes()));
-    found.map(|(_, field, unit)| (*field, *unit))
+    found.map(|(_, field, unit)| (*field, *unit)).or_else(|| known_time(name))
+}
+
+/// A time with its unit behind it: `Time (s)`, `timestamp[us]`, `time ms`.
+fn known_time(name: &[u8]) -> Option<(Field, u64)> {
+    let lower = name.to_ascii_lowercase();
+    let behind = ["timestamp", "time"].iter().find_map(|t| lower.strip_prefix(t.as_bytes()))?;
+    let unit = match behind.trim_ascii() {
+        [b'(', unit @ .., b')'] | [b'[', unit @ .., b']'] => unit.trim_ascii(),
+        // (`times` are no seconds.)
+        _ => behind.strip_prefix(b" ").or_else(|| behind.strip_prefix(b"_"))?,
+    };
+    parse_unit(Field::Time, std::str::from_utf8(unit).ok()?).map(|unit| (Field::Time, unit))
 }
 
 /// One column that is used.
@@ -107,8 +119,10 @@ struct Column {
 struct Csv {
     columns: Vec<Column>,
     separator: u8,
-    /// How many lines at the beginning are no requests.
+    /// Whether the next line is the header.
     header: bool,
+    /// The user says that there are no times.
+    without_times: bool,
     op: Option<Op>,
     /// Neither a column nor the user tells the operations: all are taken for reads.
     op_assumed: bool,
@@ -120,8 +134,7 @@ struct Csv {
 impl Csv {
     fn new(source: &mut Source, mut params: Params) -> Result<Self> {
         let header = params.take("header").is_none_or(|h| h != "no");
-        let line =
-            source.head.split(|b| *b == b'\n').find(|l| l.first().is_some_and(|b| *b != b'#'));
+        let line = source.head.split(|b| *b == b'\n').find(|l| is_content(l));
         let line = line.unwrap_or_default().to_vec();
         let line = line.strip_suffix(b"\r").unwrap_or(&line);
         let separator = match params.take("sep").as_deref() {
@@ -137,6 +150,7 @@ impl Csv {
             columns: Vec::new(),
             separator,
             header,
+            without_times: false,
             op: None,
             op_assumed: false,
             length: None,
@@ -152,6 +166,7 @@ impl Csv {
             "time, op, offset, length, volume, flags, latency, result, hashes, header, sep",
         )?;
         csv.check(source)?;
+        csv.doubt_times(source);
         csv.columns.sort_by_key(|c| c.at);
         csv.expected = csv.describe();
         Ok(csv)
@@ -187,8 +202,12 @@ impl Csv {
             if at.is_none() && field == Field::Length && unit.is_none() {
                 self.length = name.strip_suffix('b').and_then(|n| n.parse().ok());
             }
+            if at.is_none() && field == Field::Time && text == "none" {
+                self.without_times = true;
+            }
             let constant = (field == Field::Op && self.op.is_some())
-                || (field == Field::Length && self.length.is_some());
+                || (field == Field::Length && self.length.is_some())
+                || (field == Field::Time && self.without_times);
             if constant {
                 continue;
             }
@@ -215,7 +234,8 @@ impl Csv {
             let Some((field, unit)) = known(name) else { continue };
             let taken = self.columns.iter().any(|c| c.field == field || c.at == at)
                 || (field == Field::Op && self.op.is_some())
-                || (field == Field::Length && self.length.is_some());
+                || (field == Field::Length && self.length.is_some())
+                || (field == Field::Time && self.without_times);
             if !taken {
                 self.columns.push(Column { at, field, unit });
             }
@@ -272,6 +292,19 @@ impl Csv {
             Some(c) => Err(wrong(format!("the time unit of column {} is unknown", c.at + 1))),
             None => Ok(()),
         }
+    }
+
+    /// A trace may have no times, but more often its time column is only called something else.
+    fn doubt_times(&self, source: &mut Source) {
+        if self.without_times || self.columns.iter().any(|c| c.field == Field::Time) {
+            return;
+        }
+        source.doubts.push(format!(
+            "{}: no column is recognised as the time, so all requests have time 0. Use --format \
+             csv:time=COLUMN@us to name the column and its unit, or --format csv:time=none if there \
+             is none",
+            source.path.display()
+        ));
     }
 
     fn describe(&self) -> String {
@@ -413,6 +446,11 @@ fn separator(line: &[u8]) -> u8 {
     [b',', b'\t', b';'].into_iter().find(|b| has(*b)).unwrap_or(b',')
 }
 
+/// Whether a line is neither empty nor a comment.
+fn is_content(line: &[u8]) -> bool {
+    !is_blank(line) && line[0] != b'#'
+}
+
 fn split(line: &[u8], separator: u8) -> Vec<&[u8]> {
     line.split(|b| *b == separator).collect()
 }
@@ -427,7 +465,7 @@ fn unquoted(field: &[u8]) -> &[u8] {
 
 /// What our own writer says of hashes in a comment: `# hashes md5 512 16`.
 fn hash_info(head: &[u8]) -> Option<HashInfo> {
-    let line = head.split(|b| *b == b'\n').take_while(|l| l.starts_with(b"#"));
+    let line = head.split(|b| *b == b'\n').take_while(|l| !is_content(l));
     let text = line.filter_map(|l| l.strip_prefix(b"# hashes ")).next()?;
     let mut words = std::str::from_utf8(text).ok()?.split_whitespace();
     Some(HashInfo {

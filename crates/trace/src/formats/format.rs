@@ -3,7 +3,11 @@
 use super::params::Params;
 use super::records::{RecordParser, Records};
 use super::text::{LineParser, Lines};
-use crate::{OpenOptions, Result, TraceReader, reader::Rebased, source::Source};
+use crate::{
+    OpenOptions, Result, TraceReader,
+    reader::Rebased,
+    source::{Source, is_text},
+};
 
 /// A trace format that can be read.
 #[derive(Clone, Copy)]
@@ -35,8 +39,7 @@ pub(crate) struct Head<'a> {
 
 impl<'a> Head<'a> {
     pub(crate) fn new(bytes: &'a [u8], all: bool) -> Self {
-        let text = !bytes.iter().take(4096).any(|b| *b < 9 || (14..32).contains(b));
-        Head { bytes, all, text }
+        Head { bytes, all, text: is_text(bytes) }
     }
 
     /// Its whole lines (also a last one without a line end, if it is the whole file).

@@ -214,8 +214,8 @@ impl<P: LineParser> Lines<P> {
         if let [head @ .., b'\r'] = line {
             line = head;
         }
-        if line.first().is_none_or(|b| *b == b'#') {
-            self.counters.ignored += u64::from(!line.is_empty());
+        if line.first().is_none_or(|b| *b == b'#') || is_blank(line) {
+            self.counters.ignored += u64::from(line.first() == Some(&b'#'));
             return Ok(());
         }
         let before = batch.len();
@@ -229,10 +229,6 @@ impl<P: LineParser> Lines<P> {
             }
             Some(Line::Other) => {
                 self.counters.ignored += 1;
-                Ok(())
-            }
-            None if line.trim_ascii().is_empty() => {
-                batch.truncate(before);
                 Ok(())
             }
             None => {
@@ -291,6 +287,11 @@ impl<P: LineParser + Send> Raw for Lines<P> {
     fn progress(&self) -> Progress {
         self.source.progress()
     }
+}
+
+/// Whether a line has nothing in it but blanks.
+pub(crate) fn is_blank(line: &[u8]) -> bool {
+    line.iter().all(u8::is_ascii_whitespace)
 }
 
 /// The beginning of a line, for messages.

@@ -45,6 +45,13 @@ impl Arrivals {
         })
     }
 
+    /// The time of request `n`, counted from 0, before any was made; `None` if chance decides it.
+    pub(super) fn time_of(&self, n: u64) -> Option<u64> {
+        let Arrivals::Fixed { rate, .. } = self else { return None };
+        let ns = u128::from(n) * 1_000_000_000 / u128::from(*rate);
+        Some(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+
     /// The next request's time; times never go back.
     #[inline]
     pub(super) fn next(&mut self, random: &mut Random) -> u64 {

@@ -6,7 +6,7 @@ use super::{
     spec::{Component, Pattern, ZoneShare},
     zipf::Zipf,
 };
-use crate::{Result, TraceError};
+use crate::{Result, TraceError, formats::text::TRANSFER_BYTES_MAX};
 use forebay_block::{Flags, Nanos, Op, Request, SECTOR_BYTES, Volume};
 
 /// Makes the requests of a component.
@@ -61,10 +61,15 @@ impl Maker {
             return Err(wrong("sizes must be at least 1 byte and at most the whole region"));
         }
         let in_sectors = |bytes: u64| bytes.is_multiple_of(SECTOR_BYTES);
-        if !sizes.iter().all(|(bytes, _)| in_sectors(*bytes)) || !in_sectors(c.start.bytes()) {
+        let places = [block, c.start.bytes()];
+        if !sizes.iter().map(|(bytes, _)| *bytes).chain(places).all(in_sectors) {
             return Err(wrong(
-                "sizes and start must be multiples of 512 B, the sector size of a block device",
+                "block, sizes and start must be multiples of 512 B, the sector size of a block device",
             ));
+        }
+        let only_trims = c.trim == 1.0;
+        if !only_trims && sizes.iter().any(|(bytes, _)| *bytes > TRANSFER_BYTES_MAX) {
+            return Err(wrong("a read or write must be at most 4 GiB long"));
         }
         let size_weights = Weighted::new(shares.into_iter())
             .ok_or_else(|| wrong("the shares of the sizes add up to 0"))?;

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Batch, Counters, Metadata, Progress, Result, TraceError, TraceReader, VolumeInfo,
-    reader::BATCH_REQUESTS,
+    formats::text::TIME_NS_MAX, reader::BATCH_REQUESTS,
 };
 use forebay_block::{Nanos, Request, Volume};
 
@@ -39,6 +39,8 @@ pub struct Synth {
 struct Running {
     left: u64,
     duration_ns: Option<u64>,
+    /// Whether its duration has ended it, before its number of requests could.
+    timed_out: bool,
     arrivals: Arrivals,
     weights: Weighted,
     makers: Vec<Maker>,
@@ -49,7 +51,8 @@ impl Synth {
     /// Prepares the workload.
     ///
     /// # Errors
-    /// If the description has an impossible value; the message names it.
+    /// If the description has an impossible value, or makes requests that no reader accepts; the message
+    /// names it.
     pub fn new(spec: &Spec) -> Result<Self> {
         let mut metadata = Metadata {
             format: "synthetic".to_owned(),
@@ -60,8 +63,17 @@ impl Synth {
         };
         let mut stream = 0;
         let mut phases = Vec::new();
+        let mut end_ns = 0u64;
         for phase in spec.phases()? {
-            phases.push(Running::new(&phase, spec.seed, &mut stream, &mut metadata.volumes)?);
+            let running = Running::new(&phase, spec.seed, &mut stream, &mut metadata.volumes)?;
+            end_ns = end_ns.saturating_add(running.longest_ns());
+            phases.push(running);
+        }
+        if end_ns > TIME_NS_MAX {
+            return Err(TraceError::Options(
+                "workload: it must end less than 2^63 ns (292 years) after its first request"
+                    .to_owned(),
+            ));
         }
         let total = phases.iter().map(|p| p.duration_ns.is_none().then_some(p.left)).sum();
         Ok(Synth { phases, current: 0, start_ns: 0, last_ns: 0, metadata, total, made: 0 })
@@ -105,11 +117,18 @@ impl Running {
         Ok(Running {
             left: phase.requests.unwrap_or(default),
             duration_ns,
+            timed_out: false,
             arrivals: Arrivals::new(phase)?,
             weights,
             makers,
             random,
         })
+    }
+
+    /// How long it lasts at most, as far as chance does not decide it: else 0.
+    fn longest_ns(&self) -> u64 {
+        let requests_ns = self.arrivals.time_of(self.left.saturating_sub(1));
+        requests_ns.into_iter().chain(self.duration_ns).min().unwrap_or(0)
     }
 
     /// The next request, with its time from the start of the phase; `None` when it is over.
@@ -120,7 +139,7 @@ impl Running {
         }
         let time = self.arrivals.next(&mut self.random);
         if self.duration_ns.is_some_and(|d| time >= d) {
-            self.left = 0;
+            (self.left, self.timed_out) = (0, true);
             return None;
         }
         self.left -= 1;
@@ -136,13 +155,15 @@ impl Iterator for Synth {
     fn next(&mut self) -> Option<Request> {
         while let Some(phase) = self.phases.get_mut(self.current) {
             if let Some(mut request) = phase.next() {
-                self.last_ns = self.start_ns.saturating_add(request.time.0);
+                // (Chance may let a closed loop take longer than any trace can.)
+                self.last_ns = self.start_ns.saturating_add(request.time.0).min(TIME_NS_MAX);
                 request.time = Nanos(self.last_ns);
                 self.made += 1;
                 return Some(request);
             }
-            // A phase given by its duration lasts that long, however few requests it has.
-            let full = phase.duration_ns.map(|d| self.start_ns.saturating_add(d));
+            // A phase that its duration ends lasts that long, however few requests it has.
+            let duration_ns = phase.duration_ns.filter(|_| phase.timed_out);
+            let full = duration_ns.map(|d| self.start_ns.saturating_add(d));
             self.start_ns = full.unwrap_or(self.last_ns).max(self.last_ns);
             self.current += 1;
         }

@@ -4,12 +4,13 @@ use std::io::Write;
 use std::path::Path;
 
 use super::file::PartialFile;
-use super::writer::{TraceWriter, plain_names};
+use super::writer::{PlainNames, TraceWriter};
 use crate::{Batch, Metadata, Result, Written};
 use forebay_block::Op;
 
 pub(super) struct Writer {
     file: PartialFile,
+    names: PlainNames,
     requests: u64,
     line: Vec<u8>,
     begun: bool,
@@ -18,7 +19,8 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn create(path: &Path) -> Result<Self> {
         let file = PartialFile::create_or_stdout(path)?;
-        Ok(Writer { file, requests: 0, line: Vec::new(), begun: false })
+        let names = PlainNames::default();
+        Ok(Writer { file, names, requests: 0, line: Vec::new(), begun: false })
     }
 
     fn begin(&mut self, metadata: &Metadata) -> Result<()> {
@@ -37,14 +39,14 @@ impl TraceWriter for Writer {
         if !self.begun {
             self.begin(metadata)?;
         }
-        let names = plain_names(&metadata.volumes, plain);
+        self.names.add(&metadata.volumes, plain);
         self.line.clear();
         for i in 0..batch.len() {
             let r = batch.record(i);
             let q = r.request;
             number(&mut self.line, q.time.0);
             self.line.push(b',');
-            match names.get(q.volume.0 as usize) {
+            match self.names.get(q.volume) {
                 Some(name) => self.line.extend_from_slice(name.as_bytes()),
                 None => number(&mut self.line, q.volume.0.into()),
             }

@@ -5,7 +5,7 @@
 use std::{collections::HashSet, io::Write, path::Path};
 
 use super::file::PartialFile;
-use super::writer::{TraceWriter, plain_names};
+use super::writer::{PlainNames, TraceWriter};
 use crate::{Batch, Metadata, Result, Written, formats::iolog};
 use forebay_block::{Op, Request};
 
@@ -13,6 +13,7 @@ pub(super) struct Writer {
     file: PartialFile,
     timed: bool,
     target: Option<String>,
+    names: PlainNames,
     /// The files opened so far, in order.
     opened: Vec<String>,
     known: HashSet<String>,
@@ -31,6 +32,7 @@ impl Writer {
             file,
             timed,
             target,
+            names: PlainNames::default(),
             opened: Vec::new(),
             known: HashSet::new(),
             requests: 0,
@@ -71,21 +73,16 @@ impl Writer {
 
 impl TraceWriter for Writer {
     fn write_batch(&mut self, batch: &Batch, metadata: &Metadata) -> Result<()> {
-        let names = match &self.target {
-            Some(target) => vec![target.clone(); metadata.volumes.len()],
-            None => plain_names(&metadata.volumes, plain),
-        };
+        self.names.add(&metadata.volumes, plain);
         self.lines.clear();
+        let (names, target) = (std::mem::take(&mut self.names), self.target.take());
         for r in batch.requests() {
-            match names.get(r.volume.0 as usize) {
+            match target.as_deref().or_else(|| names.get(r.volume)) {
                 Some(name) => self.request(&r, name),
-                None => {
-                    let number = r.volume.0.to_string();
-                    let name = self.target.clone().unwrap_or(number);
-                    self.request(&r, &name);
-                }
+                None => self.request(&r, &r.volume.0.to_string()),
             }
         }
+        (self.names, self.target) = (names, target);
         self.requests += batch.len() as u64;
         self.file.write_all(self.lines.as_bytes()).map_err(|e| self.file.error(e))
     }

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use forebay_block::Volume;
+
 use crate::{Batch, Metadata, ParquetTraceWriter, Result, VolumeInfo, Written};
 
 /// Takes a trace batch by batch and makes a file of it, which appears when it is complete.
@@ -53,21 +55,38 @@ impl TraceWriter for ParquetTraceWriter {
     }
 }
 
-/// The names of volumes as `plain` makes them fit the format; those that are then alike are numbered,
-/// so that two volumes stay two.
-pub(super) fn plain_names(volumes: &[VolumeInfo], plain: impl Fn(&str) -> String) -> Vec<String> {
-    // What needs no change keeps its name, whichever comes first.
-    let mut taken: HashSet<String> =
-        volumes.iter().map(|v| v.name.clone()).filter(|name| plain(name) == *name).collect();
-    let mut kept = HashSet::new();
-    let names = volumes.iter().map(|v| {
-        let name = plain(&v.name);
-        if name == v.name && kept.insert(name.clone()) {
-            return name;
+/// The names of volumes in a format that does not take every name. Names that become alike are numbered, so that
+/// two volumes stay two. A volume keeps the name that it was given first, whichever volumes appear later.
+#[derive(Debug, Default)]
+pub(super) struct PlainNames {
+    /// By volume number.
+    names: Vec<String>,
+    taken: HashSet<String>,
+}
+
+impl PlainNames {
+    /// Names those of the trace's volumes that have no name yet, as `plain` makes their own ones fit the format.
+    pub(super) fn add(&mut self, volumes: &[VolumeInfo], plain: impl Fn(&str) -> String) {
+        let new = volumes.get(self.names.len()..).unwrap_or_default();
+        // What needs no change keeps its name, whichever of the new ones comes first.
+        let own = new.iter().map(|v| &v.name).filter(|name| plain(name) == **name);
+        let mut own: HashSet<String> =
+            own.filter(|name| !self.taken.contains(*name)).cloned().collect();
+        self.taken.extend(own.iter().cloned());
+        for volume in new {
+            let mut name = plain(&volume.name);
+            if name != volume.name || !own.remove(&name) {
+                let numbered = (2..).map(|n| format!("{name}_{n}"));
+                let mut candidates = std::iter::once(name.clone()).chain(numbered);
+                let free = candidates.find(|name| self.taken.insert(name.clone()));
+                name = free.expect("there are endless candidates");
+            }
+            self.names.push(name);
         }
-        let numbered = (2..).map(|n| format!("{name}_{n}"));
-        let mut candidates = std::iter::once(name.clone()).chain(numbered);
-        candidates.find(|name| taken.insert(name.clone())).expect("there are endless candidates")
-    });
-    names.collect()
+    }
+
+    /// The name of a volume by its number, if the trace names it.
+    pub(super) fn get(&self, volume: Volume) -> Option<&str> {
+        self.names.get(volume.0 as usize).map(String::as_str)
+    }
 }
