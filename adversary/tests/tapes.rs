@@ -43,7 +43,9 @@ fn with_its_bug_put_back_in_every_tape_fails_as_it_did() {
         println!("skipped: a release build cannot have bugs");
         return;
     }
-    let sort = |how: &str| how.chars().take_while(|c| !c.is_ascii_digit()).collect::<String>();
+    // (The fields of the states that follow may change.)
+    let is_of_sort = |c: &char| !c.is_ascii_digit() && *c != '{';
+    let sort = |how: &str| how.chars().take_while(is_of_sort).collect::<String>();
     for (path, tape) in tapes() {
         let kind = Kind::find(&tape.kind).expect("a kind and a bug");
         let ended = kind.play(&mut Playback::new(&tape.choices));
