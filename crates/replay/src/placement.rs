@@ -100,7 +100,7 @@ struct Place {
 impl Placement {
     /// Decides where each of the workload's volumes goes: to the target's volume of the same
     /// name if all have one, else the first one to the first, and so on. Volumes without requests
-    /// go nowhere.
+    /// go nowhere, and count only if there are targets for all volumes.
     ///
     /// # Errors
     /// If the workload does not fit, or writes where it may not.
@@ -118,7 +118,7 @@ impl Placement {
         let places = if options.concatenate {
             concatenate(&used, &targets[0], alignment, options.wrap)?
         } else {
-            side_by_side(&used, targets, alignment)?
+            side_by_side(volumes, targets, alignment)?
         };
         for (volume, place) in used.iter().zip(&places) {
             let target = &targets[place.target as usize];
@@ -217,19 +217,25 @@ impl Placement {
     }
 }
 
+/// The places of the volumes with requests.
 fn side_by_side(
-    volumes: &[&VolumeSurvey],
+    all: &[VolumeSurvey],
     targets: &[TargetVolume],
     alignment: u64,
 ) -> Result<Vec<Place>, ReplayError> {
+    // With a target for each volume, each keeps its own, whichever of them have requests.
+    let each_has_one = all.len() <= targets.len();
+    let volumes: Vec<(usize, &VolumeSurvey)> =
+        all.iter().enumerate().filter(|(_, volume)| volume.used).collect();
     let named =
         |v: &VolumeSurvey| targets.iter().position(|t| t.name == v.name && !v.name.is_empty());
-    let all_named = volumes.iter().all(|volume| named(volume).is_some());
+    let all_named = volumes.iter().all(|(_, volume)| named(volume).is_some());
     if !all_named && volumes.len() > targets.len() {
         let (volumes, targets) = (volumes.len(), targets.len());
         return Err(ReplayError::TooManyVolumes { volumes, targets });
     }
-    let place = |(number, volume): (usize, &&VolumeSurvey)| {
+    let place = |(among_used, &(among_all, volume)): (usize, &(usize, &VolumeSurvey))| {
+        let number = if each_has_one { among_all } else { among_used };
         let target = if all_named { named(volume).unwrap_or(number) } else { number };
         let size = targets[target].size_bytes & !(alignment - 1);
         Place { target: target as u32, base: 0, size }
@@ -383,6 +389,10 @@ mod tests {
         assert_eq!(apart.place(&request(3, Op::Write, 0, 512)).unwrap().volume, 1);
         // (Nor does a trace that has changed meanwhile reach a target that was not checked.)
         assert_eq!(apart.place(&request(0, Op::Write, 0, 512)), None);
+        // With a target for each, each has its own.
+        let each = ["w", "x", "y", "z"].map(|name| target(name, 4096));
+        let each = Placement::new(&volumes, &each, limits(1), ALLOWED).unwrap();
+        assert_eq!(each.targets().collect::<Vec<_>>(), [None, Some(1), None, Some(3)]);
         // By name, although one without requests has no namesake.
         let named = [target("d", 4096), target("b", 4096)];
         let named = Placement::new(&volumes, &named, limits(1), ALLOWED).unwrap();
