@@ -67,7 +67,7 @@ impl Tiers {
             return Step::Done(Ok(()));
         }
         if let Some(t) = e.transfer() {
-            let found = self.found_in_flight(t);
+            let found = self.found_in_flight(id, t, wanted);
             self.count(context, piece, found, false);
             return Step::Wait(t);
         }
@@ -332,13 +332,21 @@ impl Tiers {
         Step::Again
     }
 
-    /// An access to a block in transfer counts by where the transfer finds the block.
-    pub(super) fn found_in_flight(&self, t: TransferIndex) -> Found {
-        match self.transfers[t].kind {
-            Kind::FlashRead { .. } | Kind::DestageRead { .. } => Found::Tier2,
-            Kind::Fetch | Kind::FetchLine => Found::Delayed,
-            Kind::Range { .. } | Kind::DirectRead { .. } => Found::Nowhere,
-            _ => Found::Tier1,
+    /// Where a read of these granules, of which the frame lacks some, finds a block in transfer.
+    fn found_in_flight(&self, id: EntryId, t: TransferIndex, wanted: u16) -> Found {
+        let (e, transfer) = (&self.blocks[id], &self.transfers[t]);
+        let brought = match transfer.kind {
+            Kind::Fetch | Kind::FetchLine => return Found::Delayed,
+            // The frame takes what is written when the backing store has it.
+            Kind::DirectWrite { keep: true, .. } => {
+                self.blocks.granules().covered(e.key(), (transfer.start, transfer.end))
+            }
+            _ => 0,
+        };
+        match wanted & !(e.valid() | brought) {
+            0 => Found::Tier1,
+            lacks if lacks & (e.flash_valid() | e.lost()) != 0 => Found::Tier2,
+            _ => Found::Nowhere,
         }
     }
 

@@ -70,13 +70,14 @@ impl Tiers {
         context.stats.flash_rescued += u64::from(late);
         let pulled =
             context.config.relation.has_queues() && e.position().is_none() && e.dirty() == 0;
-        let found = match e.transfer() {
+        let found = match e.transfer().map(|t| self.transfers[t].kind) {
             // It is dropped, wherever it is.
             _ if !context.config.write_policy.allocate_on_write || pulled => Found::Nowhere,
-            Some(t) => self.found_in_flight(t),
-            None if e.frame().is_some() => Found::Tier1,
-            None if e.flash_valid() != 0 => Found::Tier2,
-            None => Found::Nowhere,
+            Some(Kind::Fetch | Kind::FetchLine) => Found::Delayed,
+            Some(Kind::FlashRead { .. }) => Found::Tier2,
+            _ if e.frame().is_some() => Found::Tier1,
+            _ if e.flash_valid() != 0 => Found::Tier2,
+            _ => Found::Nowhere,
         };
         self.count(context, piece, found, true);
     }
