@@ -9,6 +9,7 @@ pub(crate) mod leave;
 pub(super) mod lines;
 pub(super) mod queues;
 mod read;
+mod syncs;
 mod write;
 mod write_entry;
 

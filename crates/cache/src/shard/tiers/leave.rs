@@ -4,7 +4,8 @@
 use forebay_block::Volume;
 use forebay_effect::{Place, Segment};
 
-use super::{Step, Tiers};
+use super::admit::takes_only_clean;
+use super::{Step, Tiers, syncs};
 use crate::place::{Moment, OnFlash};
 use crate::shard::ShardContext;
 use crate::shard::entry::{EntryId, FLUSHING, MARKED, WANTS_APPEND};
@@ -69,6 +70,9 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
         if tiers.append(context, id, false).is_some() {
             return;
         }
+    }
+    if owes && tiers.is_in_transit(id) && takes_only_clean(context) {
+        syncs::note_kept_out(context, tiers.blocks[id].key().volume());
     }
     context.stats.evictions += 1;
     tiers.release_frame(id);

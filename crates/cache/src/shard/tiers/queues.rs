@@ -7,13 +7,12 @@ use forebay_block::Op;
 use forebay_effect::{Place, Segment};
 use forebay_flash::BlockKey;
 
-use super::Tiers;
 use super::read::Found;
+use super::{Tiers, syncs};
 use crate::shard::Piece;
 use crate::shard::ShardContext;
 use crate::shard::entry::{DOUBTFUL, EntryId, WANTS_APPEND};
 use crate::shard::transfer::{Kind, Way};
-use crate::volume::SyncWaiter;
 
 /// Blocks that one call looks at.
 const STEPS: u32 = 32;
@@ -101,10 +100,7 @@ fn look_after_leaving(tiers: &mut Tiers) {
 /// enter flash.
 fn sync_stores(context: &mut ShardContext<'_>) {
     for volume in context.volumes.numbers() {
-        let v = &context.volumes[volume];
-        if v.owes_sync() && !v.sync_failed() && v.last_errors.write.is_none() {
-            context.volumes.sync(volume, SyncWaiter::Queues, context.effects);
-        }
+        syncs::sync_store(context, volume);
     }
 }
 
