@@ -17,6 +17,7 @@ pub(crate) struct Piece {
     pub counted: bool,
     /// Whether the replacement policy has been notified of it.
     pub told: bool,
-    /// Whether a write bypasses flash, once the admission policy has been asked.
+    /// Whether a write bypasses flash, once the admission policy has been asked; or `Some(false)` if a write
+    /// through to the backing store is to bypass the cache but found its block there.
     pub around: Option<bool>,
 }
