@@ -9,7 +9,6 @@ pub(crate) mod leave;
 pub(super) mod lines;
 pub(super) mod queues;
 mod read;
-mod syncs;
 mod write;
 mod write_entry;
 

@@ -2,7 +2,6 @@
 
 use forebay_flash::BlockKey;
 
-use super::syncs;
 use crate::config::Written;
 use crate::place::{InMemory, Moment, OnFlash};
 use crate::policy::Acknowledge;
@@ -37,7 +36,8 @@ impl Admitter<'_> {
             let has = e.position().is_some();
             context.stats.not_admitted += u64::from(!has);
             if !has {
-                syncs::note_kept_out(context, key.volume());
+                let most = context.config.dram_blocks;
+                context.volumes.note_kept_out(key.volume(), most, context.effects);
             }
             return has;
         }

@@ -5,7 +5,7 @@ use forebay_block::Volume;
 use forebay_effect::{Place, Segment};
 
 use super::admit::takes_only_clean;
-use super::{Step, Tiers, syncs};
+use super::{Step, Tiers};
 use crate::place::{Moment, OnFlash};
 use crate::shard::ShardContext;
 use crate::shard::entry::{EntryId, FLUSHING, MARKED, WANTS_APPEND};
@@ -72,7 +72,9 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
         }
     }
     if owes && tiers.is_in_transit(id) && takes_only_clean(context) {
-        syncs::note_kept_out(context, tiers.blocks[id].key().volume());
+        let volume = tiers.blocks[id].key().volume();
+        let most = context.config.dram_blocks;
+        context.volumes.note_kept_out(volume, most, context.effects);
     }
     context.stats.evictions += 1;
     tiers.release_frame(id);

@@ -7,8 +7,8 @@ use forebay_block::Op;
 use forebay_effect::{Place, Segment};
 use forebay_flash::BlockKey;
 
+use super::Tiers;
 use super::read::Found;
-use super::{Tiers, syncs};
 use crate::shard::Piece;
 use crate::shard::ShardContext;
 use crate::shard::entry::{DOUBTFUL, EntryId, WANTS_APPEND};
@@ -100,7 +100,7 @@ fn look_after_leaving(tiers: &mut Tiers) {
 /// enter flash.
 fn sync_stores(context: &mut ShardContext<'_>) {
     for volume in context.volumes.numbers() {
-        syncs::sync_store(context, volume);
+        context.volumes.sync_for_flash(volume, context.effects);
     }
 }
 
