@@ -71,7 +71,9 @@ pub struct CacheConfig {
 }
 
 /// Which requests bypass the cache, on volumes that [allow it](VolumeConfig::bypass). A request
-/// never bypasses a block that the cache holds: reads hit it there, and writes update it.
+/// never bypasses a block that the cache holds: reads hit it there, and writes do to it what they would do
+/// without a bypass. One exception: under write-back, a write that bypasses the cache drops a clean block that is
+/// only in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Bypass {
     /// Bytes: a read bypasses the cache if it continues a sequential stream at least this long. 0: no read does.

@@ -10,8 +10,8 @@ use forebay_effect::IoError;
 use forebay_flash::BlockKey;
 
 use crate::holds::HoldReason;
-use crate::shard::Piece;
 use crate::shard::{Evaluated, Tiers};
+use crate::shard::{Once, Piece};
 use crate::slab::{Fifo, RequestIndex};
 use crate::stores::Stores;
 use crate::world::{CacheState, World, shard_context};
@@ -175,6 +175,7 @@ impl World {
             length: (size.bytes() - start).min(r.end - r.cursor) as u32,
             counted: false,
             told: false,
+            once: Once::default(),
             around: None,
         };
         (self.shard_of(r.volume, r.cursor), piece)

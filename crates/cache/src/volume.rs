@@ -14,8 +14,8 @@ use crate::streams::Streams;
 /// A waiter for a sync of a backing store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SyncWaiter {
-    /// The queues, which check whether the sync has ended.
-    Queues,
+    /// No waiter: blocks that stay out of flash until then are tried again at their time.
+    Flash,
     /// A request in its last stage.
     Request(RequestIndex),
     /// The destage round of the cleaner.
@@ -72,6 +72,8 @@ pub(crate) struct VolumeState {
     /// they overlap one of them.
     pub zeroings: Vec<RequestIndex>,
     pub zeroings_waiting: Fifo<RequestIndex>,
+    /// Clean blocks that stayed out of flash, since the last sync began, because the store has unsynced writes.
+    pub kept_out: u32,
     /// Dirty records on flash.
     pub owed: u64,
     /// Requests of clients.
@@ -124,6 +126,7 @@ impl VolumeState {
             share_waiters: Fifo::EMPTY,
             zeroings: Vec::with_capacity(requests_max),
             zeroings_waiting: Fifo::EMPTY,
+            kept_out: 0,
             owed: 0,
             requests: 0,
             pieces: 0,
@@ -190,6 +193,7 @@ impl VolumeState {
         }
         core::mem::swap(&mut self.syncing.riding, &mut self.syncing.waiting);
         self.syncing.in_flight = Some(self.direct_done);
+        self.kept_out = 0;
         self.stats.backing_syncs += 1;
         true
     }

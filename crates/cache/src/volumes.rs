@@ -13,6 +13,12 @@ use crate::store_condition::StoreConditions;
 use crate::volume::{SyncWaiter, VolumeState};
 use crate::volume_set::VolumeSet;
 
+/// How many blocks are kept out of flash before a sync is worth its time. It takes about as long as a few reads of
+/// the store, and each block that was kept out may cost one.
+const WORTH_A_SYNC: u32 = 256;
+/// So many at least where memory is tiny.
+const WORTH_A_SYNC_MIN: u32 = 4;
+
 /// The volumes' shares of flash, and the requests that wait for them.
 #[derive(Debug)]
 pub(crate) struct Shares {
@@ -158,6 +164,26 @@ impl Volumes {
         while let Some(volume) = self.due.first() {
             self.due.remove(volume);
             self.issue_sync(volume, effects);
+        }
+    }
+
+    /// Syncs a store that has unsynced writes, unless it has failed. A power cut could undo what it holds there, and a
+    /// clean record on flash would then disagree with it: such blocks stay out of flash until then.
+    pub fn sync_for_flash(&mut self, volume: Volume, effects: &mut EffectQueue) {
+        if self[volume].owes_sync() && self.conditions[volume].takes_writes() {
+            self.sync(volume, SyncWaiter::Flash, effects);
+        }
+    }
+
+    /// A clean block has stayed out of flash because its store has unsynced writes; only a client's flush would end
+    /// that. The store is synced when that has happened to as many blocks as memory holds (`dram_blocks`), or to
+    /// enough of them: those that leave later can enter.
+    pub fn note_kept_out(&mut self, volume: Volume, dram_blocks: u32, effects: &mut EffectQueue) {
+        let enough = dram_blocks.clamp(WORTH_A_SYNC_MIN, WORTH_A_SYNC);
+        let v = &mut self[volume];
+        v.kept_out = v.kept_out.saturating_add(1);
+        if v.kept_out >= enough && !v.is_syncing() {
+            self.sync_for_flash(volume, effects);
         }
     }
 

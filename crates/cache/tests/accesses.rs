@@ -4,7 +4,7 @@
 //! `crates/simulate/tests/policies.rs` compares the hits of whole workloads with those of the policy alone.
 
 use crate::driver::*;
-use forebay_block::{Flags, Op, Volume};
+use forebay_block::{BlockSize, Flags, Op, Volume};
 use forebay_cache::{Acknowledge, CacheConfig, WritePolicy};
 use forebay_effect::IoError;
 
@@ -135,4 +135,19 @@ fn what_goes_past_memory_is_told_to_nobody() {
         d.settle();
     });
     assert_eq!(count, 0, "a write that is not cached");
+}
+
+#[test]
+fn a_write_that_waits_for_room_counts_once() {
+    // Parts of granules of more blocks than there are frames: most wait, and each is evaluated again whenever one
+    // that was before it has gone on.
+    let block_size = BlockSize::new(1 << 16).expect("a block size");
+    let config = CacheConfig { block_size, ..CacheConfig::dram_only(4) };
+    let mut d = Driver::with_volumes(config, 64 << 16);
+    let ids: Vec<u64> = (0..40).map(|n| d.request(Op::Write, Flags::NONE, n << 16, 512)).collect();
+    d.settle();
+    assert!(ids.iter().all(|&id| d.reply_to(id) == Some(Ok(()))));
+    let stats = stats(&d);
+    assert_eq!(stats.read_modify_writes, 40);
+    assert!((30..40).contains(&stats.waits_room), "{}", stats.waits_room);
 }

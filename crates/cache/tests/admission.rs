@@ -4,9 +4,9 @@
 //! Method: memory of four blocks before a log; a policy that admits a block at its second access, or at none.
 
 use crate::driver::*;
-use forebay_block::{Flags, Op};
+use forebay_block::{Flags, Op, Volume};
 use forebay_cache::{
-    Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, WritePolicy, Written,
+    Acknowledge, AdmissionKind, AdmissionParameters, CacheConfig, Relation, WritePolicy, Written,
 };
 use forebay_effect::IoError;
 
@@ -292,6 +292,7 @@ fn what_is_written_may_be_let_in_or_kept_out_whatever_the_policy_says() {
         // The flush puts on flash what memory has acknowledged and still holds.
         let flushed = if policy == BACK_DRAM { 4 } else { 0 };
         assert_eq!((around, d.cache.dirty_blocks()), (8 - flushed, flushed), "{policy:?}");
+        assert!(s.admitted == 0 && s.not_admitted >= around, "{policy:?}");
         [30, 31, 32, 33].into_iter().for_each(|block| read(&mut d, block));
         assert!(stats(&d).demotions >= 4, "{policy:?}: what was read enters");
     }
@@ -302,4 +303,65 @@ fn what_is_written_may_be_let_in_or_kept_out_whatever_the_policy_says() {
     assert_eq!(records(&d), 4);
     write(&mut d, 0);
     assert_eq!((stats(&d).written_around, d.cache.dirty_blocks()), (0, 1));
+}
+
+/// Flash takes what is read and, as far as possible, nothing that is written.
+fn read_cache(policy: (WritePolicy, Acknowledge), relation: Relation) -> Driver {
+    let mut config = with_flash(policy.0, policy.1);
+    config.flash.as_mut().expect("there is flash").written = Written::Avoid;
+    let config = CacheConfig { relation, bounce_frames: 8, spare_frames: 8, ..config };
+    Driver::with_so_many_volumes(config, 64 * BLOCK, 1)
+}
+
+fn syncs(d: &Driver) -> u64 {
+    d.cache.volume_stats(Volume(0)).expect("a volume").backing_syncs
+}
+
+#[test]
+fn what_is_read_enters_though_clients_write_near_it_and_never_flush() {
+    for (policy, relation) in [
+        (BACK_FLASH, Relation::Exclusive),
+        (BACK_DRAM, Relation::Exclusive),
+        (BACK_FLASH, Relation::Inclusive),
+        (BACK_FLASH, Relation::Eci),
+    ] {
+        let mut d = read_cache(policy, relation);
+        let before = syncs(&d);
+        // Each round writes one block and reads sixteen that were not read yet.
+        for round in 0..3 {
+            write(&mut d, 0);
+            (1..17).for_each(|n| read(&mut d, 16 * round + n));
+        }
+        let of_48 = records(&d);
+        assert!((28..48).contains(&of_48), "{policy:?} {relation:?}: {of_48}");
+        assert!((1..=3).contains(&(syncs(&d) - before)), "{policy:?} {relation:?}");
+        assert_eq!(d.cache.dirty_in_memory(), d.cache.dirty_blocks(), "nothing on flash is dirty");
+    }
+}
+
+#[test]
+fn stores_are_not_synced_for_flash_before_enough_blocks_were_kept_out() {
+    let mut d = read_cache(BACK_FLASH, Relation::Exclusive);
+    let before = syncs(&d);
+    // Each block that leaves is kept out, whatever was synced.
+    for n in 0..48 {
+        write(&mut d, 63);
+        read(&mut d, n);
+    }
+    let kept_out = stats(&d).evictions;
+    assert!(kept_out >= 40, "{kept_out}");
+    assert!((syncs(&d) - before).abs_diff(kept_out / 4) <= 1, "{} of {kept_out}", syncs(&d));
+    // Nor while a sync is under way, nor where one has failed.
+    write(&mut d, 63);
+    for n in 0..12 {
+        d.read(n);
+        while d.count(|e| !is_sync(e)) > 0 {
+            d.complete_first(|e| !is_sync(e), Ok(()));
+        }
+    }
+    assert_eq!(d.count(is_sync), 1);
+    d.complete_first(is_sync, Err(IoError::Device));
+    (12..30).for_each(|n| _ = d.read(n));
+    assert_eq!(d.count(is_sync), 0);
+    d.settle();
 }

@@ -8,6 +8,7 @@ mod contract;
 mod driver;
 mod examples;
 mod failed_syncs;
+mod hits;
 mod positions;
 mod published;
 mod reinsertion;

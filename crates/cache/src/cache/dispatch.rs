@@ -412,7 +412,7 @@ impl Cache {
                         log.extent_released(extent);
                     }
                 }
-                SyncWaiter::Start | SyncWaiter::Queues => {}
+                SyncWaiter::Start | SyncWaiter::Flash => {}
                 SyncWaiter::Request(_) => unreachable!("requests learn of syncs immediately"),
             }
         }

@@ -62,6 +62,14 @@ impl Granules {
         (touched, covered)
     }
 
+    /// The granules of a block that are wholly within a byte range of the volume.
+    pub fn covered(self, key: BlockKey, (start, end): (u64, u64)) -> u16 {
+        let block = self.start_of(key);
+        let end_of_block = block + u64::from(self.block_size());
+        let (from, to) = (start.clamp(block, end_of_block), end.clamp(block, end_of_block));
+        if from == to { 0 } else { self.masks((from - block) as u32, (to - from) as u32).1 }
+    }
+
     /// The runs of consecutive granules in `mask`, as byte ranges of the block.
     pub fn runs(self, mask: u16) -> impl Iterator<Item = (u32, u32)> {
         let shift = self.granule_shift;

@@ -61,7 +61,7 @@ pub(crate) use destager::{apart, owed};
 pub(crate) use entry::EntryId;
 use entry::UNREADABLE;
 pub(crate) use flash_tier::{Forgotten, MoveState};
-pub(crate) use piece::Piece;
+pub(crate) use piece::{Once, Piece};
 pub(crate) use pieces::Evaluated;
 use recover::ShardRecovery;
 use tiers::PieceStep;

@@ -17,6 +17,27 @@ pub(crate) struct Piece {
     pub counted: bool,
     /// Whether the replacement policy has been notified of it.
     pub told: bool,
-    /// Whether a write bypasses flash, once the admission policy has been asked.
+    /// Events that have been counted for it.
+    pub once: Once,
+    /// Whether a write bypasses flash, once the admission policy has been asked; or `Some(false)` if a write
+    /// through to the backing store is to bypass the cache but found its block there.
     pub around: Option<bool>,
+}
+
+/// Events that count once for a piece, however often it is evaluated.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Once(u8);
+
+impl Once {
+    /// It waited for room.
+    pub const WAITED_FOR_ROOM: u8 = 1;
+    /// It needed the rest of a granule.
+    pub const NEEDED_REST: u8 = 2;
+
+    /// 1 the first time for this event, then 0.
+    pub fn count(&mut self, event: u8) -> u64 {
+        let first = self.0 & event == 0;
+        self.0 |= event;
+        u64::from(first)
+    }
 }

@@ -5,9 +5,9 @@ use forebay_effect::IoError;
 use forebay_flash::BlockKey;
 use forebay_flash::sabotage::Bug;
 
-use super::Piece;
 use super::tiers::{PieceStep, lines, queues};
 use super::transfer::TransferKind;
+use super::{Once, Piece};
 use super::{Shard, ShardContext};
 use crate::slab::{Fifo, TransferIndex, WaiterIndex};
 use crate::volume::LogBypass;
@@ -90,7 +90,7 @@ impl Shard {
     fn end_or_wait(
         &mut self,
         context: &mut ShardContext<'_>,
-        piece: Piece,
+        mut piece: Piece,
         step: PieceStep,
         waiter: Option<WaiterIndex>,
     ) -> Evaluated {
@@ -131,7 +131,7 @@ impl Shard {
                     self.tiers.forget_failed_destages();
                     return Evaluated::Done(Err(IoError::Device));
                 }
-                context.stats.waits_room += 1;
+                context.stats.waits_room += piece.once.count(Once::WAITED_FOR_ROOM);
                 if let Some(log) = context.log.as_deref_mut() {
                     log.close_batch();
                     if self.tiers.blocks.is_full() {

@@ -31,13 +31,14 @@ impl Admitter<'_> {
             // The block was refused while it was dirty; it has been destaged since.
             return false;
         }
-        if context.config.written() == Written::Avoid
-            && context.config.write_policy.write_back
-            && self.blocks.owes_sync(context, key)
-        {
+        if takes_only_clean(context) && self.blocks.owes_sync(context, key) {
             // Until the store is synced, the block would have to enter as dirty.
             let has = e.position().is_some();
             context.stats.not_admitted += u64::from(!has);
+            if !has {
+                let most = context.config.dram_blocks;
+                context.volumes.note_kept_out(key.volume(), most, context.effects);
+            }
             return has;
         }
         // A marked block was admitted before its extent was marked.
@@ -145,6 +146,11 @@ impl Admitter<'_> {
         piece.around = Some(!admitted);
         !admitted
     }
+}
+
+/// Whether no block enters flash as dirty that can do without, under write-back.
+pub(super) fn takes_only_clean(context: &ShardContext<'_>) -> bool {
+    context.config.written() == Written::Avoid && context.config.write_policy.write_back
 }
 
 fn count_admission(context: &mut ShardContext<'_>, admitted: bool) {

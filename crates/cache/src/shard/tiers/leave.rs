@@ -4,6 +4,7 @@
 use forebay_block::Volume;
 use forebay_effect::{Place, Segment};
 
+use super::admit::takes_only_clean;
 use super::{PieceStep, Tiers};
 use crate::place::{Moment, OnFlash};
 use crate::shard::ShardContext;
@@ -69,6 +70,11 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
         if tiers.append(context, id, false).is_some() {
             return;
         }
+    }
+    if owes && tiers.is_in_transit(id) && takes_only_clean(context) {
+        let volume = tiers.blocks[id].key().volume();
+        let most = context.config.dram_blocks;
+        context.volumes.note_kept_out(volume, most, context.effects);
     }
     context.stats.evictions += 1;
     tiers.release_frame(id);

@@ -13,7 +13,6 @@ use crate::shard::Piece;
 use crate::shard::ShardContext;
 use crate::shard::entry::{DOUBTFUL, EntryId, WANTS_APPEND};
 use crate::shard::transfer::{TransferKind, Way};
-use crate::volume::SyncWaiter;
 
 /// Blocks that one call looks at.
 const STEPS: u32 = 32;
@@ -101,10 +100,7 @@ fn look_after_leaving(tiers: &mut Tiers) {
 /// enter flash.
 fn sync_stores(context: &mut ShardContext<'_>) {
     for volume in context.volumes.numbers() {
-        let owes = context.volumes[volume].owes_sync();
-        if owes && context.volumes.conditions[volume].takes_writes() {
-            context.volumes.sync(volume, SyncWaiter::Queues, context.effects);
-        }
+        context.volumes.sync_for_flash(volume, context.effects);
     }
 }
 

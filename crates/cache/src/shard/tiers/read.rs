@@ -67,7 +67,7 @@ impl Tiers {
             return PieceStep::Done(Ok(()));
         }
         if let Some(t) = e.transfer() {
-            let found = self.found_in_flight(t);
+            let found = self.found_in_flight(id, t, wanted);
             self.count(context, piece, found, false);
             return PieceStep::Wait(t);
         }
@@ -342,13 +342,21 @@ impl Tiers {
         PieceStep::Again
     }
 
-    /// An access to a block in transfer counts by where the transfer finds the block.
-    pub(super) fn found_in_flight(&self, t: TransferIndex) -> HitPlace {
-        match self.transfers[t].kind {
-            TransferKind::FlashRead { .. } | TransferKind::DestageRead { .. } => HitPlace::Tier2,
-            TransferKind::Fetch | TransferKind::FetchLine => HitPlace::Delayed,
-            TransferKind::Range { .. } | TransferKind::DirectRead { .. } => HitPlace::Nowhere,
-            _ => HitPlace::Tier1,
+    /// Where a read of these granules, of which the frame lacks some, finds a block in transfer.
+    fn found_in_flight(&self, id: EntryId, t: TransferIndex, wanted: u16) -> HitPlace {
+        let (e, transfer) = (&self.blocks[id], &self.transfers[t]);
+        let brought = match transfer.kind {
+            TransferKind::Fetch | TransferKind::FetchLine => return HitPlace::Delayed,
+            // The frame takes what is written when the backing store has it.
+            TransferKind::DirectWrite { keep: true, .. } => {
+                self.blocks.granules().covered(e.key(), (transfer.start, transfer.end))
+            }
+            _ => 0,
+        };
+        match wanted & !(e.valid() | brought) {
+            0 => HitPlace::Tier1,
+            lacks if lacks & (e.flash_valid() | e.lost()) != 0 => HitPlace::Tier2,
+            _ => HitPlace::Nowhere,
         }
     }
 

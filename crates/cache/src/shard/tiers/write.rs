@@ -18,7 +18,7 @@ use super::{PieceStep, Tiers, leave};
 use crate::place::{InMemory, Moment};
 use crate::shard::Piece;
 use crate::shard::ShardContext;
-use crate::shard::entry::{EntryId, WANTS_APPEND};
+use crate::shard::entry::{Entry, EntryId, WANTS_APPEND};
 use crate::shard::transfer::{TransferKind, Way};
 use crate::shard::transfers::backing;
 use crate::slab::TransferIndex;
@@ -70,13 +70,14 @@ impl Tiers {
         context.stats.flash_rescued += u64::from(late);
         let pulled =
             context.config.relation.has_queues() && e.position().is_none() && e.dirty() == 0;
-        let found = match e.transfer() {
+        let found = match e.transfer().map(|t| self.transfers[t].kind) {
             // It is dropped, wherever it is.
             _ if !context.config.write_policy.allocate_on_write || pulled => HitPlace::Nowhere,
-            Some(t) => self.found_in_flight(t),
-            None if e.frame().is_some() => HitPlace::Tier1,
-            None if e.flash_valid() != 0 => HitPlace::Tier2,
-            None => HitPlace::Nowhere,
+            Some(TransferKind::Fetch | TransferKind::FetchLine) => HitPlace::Delayed,
+            Some(TransferKind::FlashRead { .. }) => HitPlace::Tier2,
+            _ if e.frame().is_some() => HitPlace::Tier1,
+            _ if e.flash_valid() != 0 => HitPlace::Tier2,
+            _ => HitPlace::Nowhere,
         };
         self.count(context, piece, found, true);
     }
@@ -89,17 +90,18 @@ impl Tiers {
         piece: &mut Piece,
         op: Op,
     ) -> PieceStep {
-        let bypasses =
-            context.front.requests[piece.request].bypass && !context.config.write_policy.write_back;
-        context.stats.bypassed_writes += u64::from(bypasses && !piece.counted);
         let id = match self.blocks.find(key) {
             Some(id) => id,
             None => {
                 if let Some(step) = self.write_absent(context, key, piece) {
                     return step;
                 }
-                if context.place_for(piece, Moment::WriteMiss).memory != InMemory::Keep {
-                    return self.range(context, key, piece, op != Op::Write);
+                if !self.keeps_direct(context, None, piece) {
+                    let step = self.range(context, key, piece, op != Op::Write);
+                    let bypasses =
+                        matches!(step, PieceStep::Joined) && through_past(context, piece);
+                    context.stats.bypassed_writes += u64::from(bypasses);
+                    return step;
                 }
                 let Some(id) = self.blocks.insert(key) else { return PieceStep::NoRoom };
                 id
@@ -117,6 +119,26 @@ impl Tiers {
         step
     }
 
+    /// Whether memory keeps what a direct write writes. Under write-back, `goes_around` has decided which writes
+    /// bypass the cache; otherwise one that is to bypass it updates a block that the cache holds all the same.
+    fn keeps_direct(
+        &self,
+        context: &ShardContext<'_>,
+        id: Option<EntryId>,
+        piece: &mut Piece,
+    ) -> bool {
+        let holds = |e: &Entry| e.frame().is_some() || e.position().is_some();
+        if through_past(context, piece) && id.is_some_and(|id| holds(&self.blocks[id])) {
+            // The record becomes void before the write continues.
+            piece.around = Some(false);
+        }
+        let at = match piece.around {
+            Some(false) => context.place(Moment::WriteMiss),
+            _ => context.place_for(piece, Moment::WriteMiss),
+        };
+        at.memory == InMemory::Keep
+    }
+
     /// A direct write or zeroing over an entry without a transfer.
     fn direct(
         &mut self,
@@ -125,6 +147,7 @@ impl Tiers {
         piece: &mut Piece,
         op: Op,
     ) -> PieceStep {
+        let keep = self.keeps_direct(context, Some(id), piece);
         let key = self.blocks[id].key();
         if let Some(step) = context.wait_for_log_bypass(key) {
             return step;
@@ -132,10 +155,10 @@ impl Tiers {
         if let Some(step) = self.before_direct(context, id) {
             return step;
         }
-        let keep = context.place_for(piece, Moment::WriteMiss).memory == InMemory::Keep;
         if !(keep && op == Op::Write || self.transfers.may_be_loose()) {
             return PieceStep::NoRoom;
         }
+        context.stats.bypassed_writes += u64::from(through_past(context, piece));
         if keep && op == Op::Write {
             if !self.ensure_frame(context, id, piece, Moment::Write) {
                 return PieceStep::NoRoom;
@@ -352,4 +375,11 @@ impl Tiers {
         self.flushes.covered(&mut self.blocks, id, true);
         Some(t)
     }
+}
+
+/// Whether a write that does not end in the cache bypasses it, as part of a stream.
+fn through_past(context: &ShardContext<'_>, piece: &Piece) -> bool {
+    context.front.requests[piece.request].bypass
+        && !context.config.write_policy.write_back
+        && piece.around != Some(false)
 }

@@ -8,10 +8,11 @@ use forebay_flash::sabotage::Bug;
 use super::{PieceStep, Tiers};
 use crate::place::{InMemory, Moment, OnFlash};
 use crate::policy::{Acknowledge, Partial};
-use crate::shard::Piece;
 use crate::shard::ShardContext;
 use crate::shard::entry::EntryId;
 use crate::shard::frames::Frame;
+use crate::shard::{Once, Piece};
+
 use crate::shard::transfer::TransferKind;
 use crate::slab::TransferIndex;
 
@@ -100,7 +101,9 @@ fn take_in_rest(
     if partial_edges
         || (context.config.partial == Partial::Fill && tiers.blocks.granules().all() & missing != 0)
     {
-        context.stats.read_modify_writes += u64::from(partial_edges);
+        if partial_edges {
+            context.stats.read_modify_writes += piece.once.count(Once::NEEDED_REST);
+        }
         return Some(tiers.fetch(context, id, piece, Moment::Write));
     }
     None
