@@ -2,7 +2,7 @@
 //! whose blocks are spoilt where they lie.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use forebay_block::{Flags, Op, Volume};
 use forebay_config::Config;
@@ -14,9 +14,13 @@ const DIRTY: u8 = 0xD1;
 
 /// Writes `count` blocks full of `byte` from block `first` on.
 fn write(config: &Config, first: u64, count: u64, byte: u8, stop: StopMode) {
+    write_blocks(config, first..first + count, byte, stop);
+}
+
+fn write_blocks(config: &Config, blocks: impl Iterator<Item = u64>, byte: u8, stop: StopMode) {
     let engine = Engine::open(config, EngineOptions::default()).unwrap();
     let mut session = engine.session().unwrap();
-    for block in first..first + count {
+    for block in blocks {
         let mut buffer = session.buffer(BLOCK);
         buffer.fill(byte);
         let (volume, flags, length) = (Volume(0), Flags::NONE, BLOCK as u64);
@@ -177,4 +181,63 @@ fn the_inspection_of_a_store_without_a_header_says_where_to_see_what_is_dirty() 
             }
         }
     }
+}
+
+/// Method: a store so slow that the blocks take a minute; the signal comes once it destages.
+#[test]
+fn a_recovery_that_is_interrupted_leaves_the_rest_on_flash() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let text = |shape: &str| {
+        format!(
+            "[cache]\ndram = '1MiB'\nwrite_policy = 'write-back'\n\
+             [flash]\npath = '{}'\nsize = '16MiB'\n\
+             [[volume]]\nname = 'a'\nbacking = '{}'\nsize = '4MiB'\n{shape}",
+            path("flash.img"),
+            path("a.img")
+        )
+    };
+    let config = Config::from_toml(&text("")).unwrap();
+    // Apart, so that each takes a write of its own.
+    write_blocks(&config, (0..300).map(|n| n * 3), DIRTY, StopMode::Keep);
+    let slow = text("shape = 'slow'\n[shape.slow]\nwrite_latency = '200ms'\n");
+    std::fs::write(directory.path().join("f.toml"), slow).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.current_dir(directory.path());
+    command.args(["flash", "recover", "flash.img", "--config", "f.toml"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("dirty blocks on flash"), "{stderr}");
+    let (output, stdout, _) = check(directory.path(), &["--json"]);
+    assert!(output.status.success(), "{stdout}");
+    let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    let left = report["dirty_blocks"].as_u64().unwrap();
+    assert!(left > 0 && left < 300, "{left}");
+}
+
+#[test]
+fn the_release_of_a_store_without_a_header_is_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let text = format!(
+        "[cache]\ndram = '1MiB'\n[flash]\npath = '{}'\nsize = '16MiB'\n\
+         [[volume]]\nname = 'a'\nbacking = '{}'\nsize = '4MiB'\nlayout = 'none'\n",
+        path("flash.img"),
+        path("a.img")
+    );
+    std::fs::write(directory.path().join("f.toml"), &text).unwrap();
+    write(&Config::from_toml(&text).unwrap(), 0, 20, CLEAN, StopMode::Destage);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.current_dir(directory.path());
+    command.args(["backing", "release", "a.img", "--config", "f.toml", "--json"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["layout"], &report["released"]), (&"none".into(), &true.into()));
+    assert_eq!(report["data_bytes"], 4 << 20);
 }
