@@ -1,6 +1,7 @@
 //! Goal: `forebay flash check` says what damage means, at a length that can be read. Method: a tier
 //! whose blocks are spoilt where they lie.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -183,7 +184,7 @@ fn the_inspection_of_a_store_without_a_header_says_where_to_see_what_is_dirty() 
     }
 }
 
-/// Method: a store so slow that the blocks take a minute; the signal comes once it destages.
+/// Method: a store so slow that the blocks take half a minute; the signal comes once it destages.
 #[test]
 fn a_recovery_that_is_interrupted_leaves_the_rest_on_flash() {
     let directory = tempfile::tempdir().unwrap();
@@ -200,24 +201,26 @@ fn a_recovery_that_is_interrupted_leaves_the_rest_on_flash() {
     let config = Config::from_toml(&text("")).unwrap();
     // Apart, so that each takes a write of its own.
     write_blocks(&config, (0..300).map(|n| n * 3), DIRTY, StopMode::Keep);
-    let slow = text("shape = 'slow'\n[shape.slow]\nwrite_latency = '200ms'\n");
+    let slow = text("shape = 'slow'\n[shape.slow]\nwrite_latency = '100ms'\n");
     std::fs::write(directory.path().join("f.toml"), slow).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
     command.current_dir(directory.path());
     command.args(["flash", "recover", "flash.img", "--config", "f.toml"]);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(3));
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let destages = |line: &String| {
+        line.contains("destaging blocks: ") && !line.contains("destaging blocks: 0 of")
+    };
+    assert!(lines.by_ref().map_while(Result::ok).any(|line| destages(&line)));
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-    let output = child.wait_with_output().unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("dirty blocks on flash"), "{stderr}");
+    let said: Vec<String> = lines.map_while(Result::ok).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{said:?}");
+    assert!(said.iter().any(|line| line.contains("are still dirty")), "{said:?}");
     let (output, stdout, _) = check(directory.path(), &["--json"]);
     assert!(output.status.success(), "{stdout}");
     let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
-    let left = report["dirty_blocks"].as_u64().unwrap();
-    assert!(left > 0 && left < 300, "{left}");
+    assert!(report["dirty_blocks"].as_u64().unwrap() > 0, "{report}");
 }
 
 #[test]
@@ -240,4 +243,16 @@ fn the_release_of_a_store_without_a_header_is_reported() {
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["layout"], &report["released"]), (&"none".into(), &true.into()));
     assert_eq!(report["data_bytes"], 4 << 20);
+}
+
+#[test]
+fn a_file_that_is_too_short_for_a_header_has_no_damaged_one() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("notes"), "notes to self\n").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    let output = command.current_dir(directory.path()).args(["backing", "info", "notes"]).output();
+    let output = output.unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("too short") && !stderr.contains("damaged"), "{stderr}");
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use forebay_config::{BackingLayout, Config};
-use forebay_engine::backing_header::HeaderError;
+use forebay_engine::backing_header::{AREA_BYTES, HeaderError};
 use forebay_engine::{
     BackingHeader, Engine, EngineError, EngineOptions, StopMode, inspect_backing, is_as_left,
     release_backing,
@@ -125,7 +125,12 @@ fn without_header(error: EngineError) -> CliError {
         } => (path, error),
         error => return error.into(),
     };
+    let is_short = path.metadata().is_ok_and(|found| found.is_file() && found.len() < AREA_BYTES);
     let what = match error {
+        // A copy that is beyond the end counts as damaged.
+        Damaged if is_short => {
+            format!("{} is too short for a Forebay header, and has none", path.display())
+        }
         Damaged | Impossible(_) => {
             format!("the Forebay header of {} cannot be read: {error}", path.display())
         }

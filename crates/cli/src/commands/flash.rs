@@ -160,8 +160,9 @@ fn recover(args: &RecoverArgs, ctx: &Context) -> Result<(), CliError> {
         go_on()
     })?;
     if remain > 0 {
+        // (The tier may not have noted yet that the last ones were destaged.)
         let kept =
-            format_args!("{} dirty blocks on flash; the others were destaged", count(remain));
+            format_args!("all data; at least {} blocks on flash are still dirty", count(remain));
         return Err(CliError::interrupted()
             .kept(kept)
             .next("run the command again to destage them"));
