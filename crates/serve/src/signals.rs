@@ -17,7 +17,7 @@ static BELL: OnceLock<Doorbell> = OnceLock::new();
 pub struct IgnoredSignals(Vec<libc::c_int>);
 
 impl IgnoredSignals {
-    /// Those that are ignored now: to be called before handlers are installed.
+    /// Finds the signals that are ignored now; to be called before handlers are installed.
     pub fn now() -> IgnoredSignals {
         let is_ignored = |signal: &libc::c_int| {
             // SAFETY: without a new action, this only reads the present one into `action`, for which
