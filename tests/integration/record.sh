@@ -36,6 +36,26 @@ stop
 grep -q 'killed.parquet.partial is left over from an interrupted recording and is empty' server.log \
     || fail "the recording that was cut off was not named"
 [ -f killed.parquet.partial ] && [ -f killed-2.parquet ] || fail "it was not left alone"
+# After a save (there is one a minute), the command that the server advises recovers everything until then,
+# and takes nothing from the recording that was cut off.
+start --record saved.parquet
+io 'write -P 3 0 64k' 'read 0 64k'
+for _ in $(seq 900); do [ -s saved.parquet.partial.index ] && break; sleep 0.1; done
+[ -s saved.parquet.partial.index ] || fail "nothing was saved"
+! "$FOREBAY" trace convert saved.parquet.partial -o saved.parquet 2>refused || fail "it is still being recorded"
+grep -q 'recording in progress' refused || fail "$(cat refused)"
+crash
+: >server.log
+start --record saved.parquet
+stop
+advised=$(sed -n 's/.*`forebay \(trace convert [^`]*\)`.*/\1/p' server.log)
+[ "$advised" = 'trace convert saved.parquet.partial -o saved.parquet' ] || fail "$(cat server.log)"
+# shellcheck disable=SC2086
+"$FOREBAY" $advised
+for file in saved.parquet saved.parquet.partial; do
+    "$FOREBAY" trace info --json "$file" >info
+    grep -qE '"writes": 1\b' info || fail "$file: $(cat info)"
+done
 # A recording that fails says so at once, and is nothing to clients, stores and the stop.
 start --record /dev/full
 "$FOREBAY" load zipf:blocks=1Ki,write=0.1 --target "$URI" --write --requests 300000 >/dev/null

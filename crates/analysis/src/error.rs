@@ -85,7 +85,7 @@ pub enum AnalysisError {
     /// A file could not be read or written.
     #[error("cannot {what} {}: {source}", path.display())]
     File {
-        /// What was attempted: `read` or `write`.
+        /// What was attempted: `open`, `read` or `write`.
         what: &'static str,
         /// The file.
         path: PathBuf,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use forebay_analysis::Traces;
 use forebay_block::BlockSize;
-use forebay_config::{Config, Size};
+use forebay_config::{Config, Size, TimeSpan};
 use forebay_plan::JudgedBy;
 use forebay_trace::{Align, OpenOptions};
 
@@ -95,6 +95,12 @@ pub fn load_config(file: &Path) -> Result<Config, CliError> {
     })
 }
 
+/// The files and devices of a configuration: no result may take their place.
+pub fn files_of(config: &Config) -> Vec<PathBuf> {
+    let flash = config.flash.iter().map(|flash| flash.path.clone());
+    flash.chain(config.volume.iter().map(|volume| PathBuf::from(&volume.backing))).collect()
+}
+
 /// Reads what evaluates an answer, of these, each with its help; for clap's `value_parser`.
 pub fn judged_by<const N: usize>(
     known: [(JudgedBy, &'static str); N],
@@ -141,6 +147,15 @@ pub fn fraction(text: &str) -> Result<f64, String> {
     number(text).filter(|fraction| (0.0..=1.0).contains(fraction)).ok_or_else(|| {
         format!("`{text}` is not a fraction: write a number from 0 to 1, such as 0.05 or 5%")
     })
+}
+
+/// Reads the time of a row of results; for clap's `value_parser`.
+pub fn interval(text: &str) -> Result<TimeSpan, String> {
+    let time: TimeSpan = text.parse().map_err(|e: forebay_config::UnitError| e.to_string())?;
+    match time.nanos().0 {
+        0 => Err("the time per row must be longer than 0 seconds".to_owned()),
+        _ => Ok(time),
+    }
 }
 
 /// Reads a number above 0, such as a speed; for clap's `value_parser`.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use forebay_analysis::{Meter, Note, Observer, Unit};
+use forebay_serve::IgnoredSignals;
 
 use crate::error::CliError;
 use crate::progress::Progress;
@@ -23,7 +24,7 @@ pub struct Context {
 
 impl Context {
     /// Installs the handler of Ctrl-C and SIGTERM: the first asks the command to stop, the
-    /// second exits at once.
+    /// second exits at once. Signals that are ignored, as under `nohup`, stay so.
     pub fn new(quiet: bool) -> Self {
         let interrupted = Arc::new(AtomicBool::new(false));
         let impatient = Arc::new(AtomicBool::new(false));
@@ -38,8 +39,11 @@ impl Context {
                 note("stopping; a second signal exits immediately");
             }
         };
+        let ignored = IgnoredSignals::now();
         // Without a handler a signal ends the process, which is the second-best answer.
         let _ = ctrlc::set_handler(handler);
+        // `nohup` means what it says.
+        ignored.restore();
         Self { quiet, interrupted, impatient, silent, noted: Mutex::default() }
     }
 

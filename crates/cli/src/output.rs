@@ -36,11 +36,21 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Refuses files that cannot be written, that are to be written twice, or that are `read`,
-    /// before the work is done for nothing.
+    /// Refuses files that cannot be written, that are to be written twice, that another process uses, or
+    /// that are `read`, before the work is done for nothing.
     pub fn check<'a>(&self, read: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), CliError> {
+        self.check_with(None, read)
+    }
+
+    /// As [`check`](Self::check), for a command that also writes `further` files.
+    pub fn check_with<'a, 'b>(
+        &'b self,
+        further: impl IntoIterator<Item = &'b PathBuf>,
+        read: impl IntoIterator<Item = &'a PathBuf>,
+    ) -> Result<(), CliError> {
         let output = self.document.output.iter().filter(|_| self.document.file().is_some());
-        check_files(output.chain(&self.parquet).chain(&self.html), read)
+        let written = output.chain(&self.parquet).chain(&self.html).chain(further);
+        check_files(written, read)
     }
 
     /// Gives an answer in every form that was asked for.
@@ -129,17 +139,25 @@ impl DocumentArgs {
 
 /// Writes `bytes` to standard output; a reader that went away is no failure.
 pub fn write_stdout(bytes: &[u8]) -> Result<(), CliError> {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(bytes).and_then(|()| stdout.flush()).map_err(CliError::writing_stdout)
+    try_write_stdout(bytes).map_err(CliError::writing_stdout)
 }
 
-/// Refuses files to be `written` that cannot be, that are written twice, or that are `read`; and
-/// `-`, since traces, columns and pages go to files only.
+/// As [`write_stdout`], for a command to which it matters that the reader went away.
+pub fn try_write_stdout(bytes: &[u8]) -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(bytes).and_then(|()| stdout.flush())
+}
+
+/// Refuses files to be `written` that cannot be, that are written twice, that another process uses, or
+/// that are `read`; and `-`, since traces, columns and pages go to files only.
+///
+/// What is read is everything that the command reads or runs on: traces, configurations, devices.
 pub fn check_files<'a, 'b>(
     written: impl IntoIterator<Item = &'b PathBuf>,
     read: impl IntoIterator<Item = &'a PathBuf>,
 ) -> Result<(), CliError> {
-    let mut taken: Vec<(&Path, &str)> = read.into_iter().map(|p| (p.as_path(), "read")).collect();
+    let read = read.into_iter().flat_map(|path| [Some(path.clone()), index_of(path)]).flatten();
+    let mut taken: Vec<(Place, &str)> = read.map(|path| (Place::new(&path), "read")).collect();
     for path in written {
         if path.as_os_str() == "-" {
             let error =
@@ -147,10 +165,8 @@ pub fn check_files<'a, 'b>(
             let next = "name a file; write ./- for a file called `-`";
             return Err(error.kept("nothing was written").next(next));
         }
-        let same = |&&(other, _): &&(&Path, _)| {
-            same_file(path, other) || (path == other && !path.exists())
-        };
-        if let Some((_, how)) = taken.iter().find(same) {
+        let place = Place::new(path);
+        if let Some((_, how)) = taken.iter().find(|(other, _)| place.is(other)) {
             let what = match *how {
                 "read" => format!("{} is both read and written", path.display()),
                 _ => format!("{} would be written twice", path.display()),
@@ -158,10 +174,90 @@ pub fn check_files<'a, 'b>(
             let error = CliError::usage(what).kept("nothing was written");
             return Err(error.next("choose another file name"));
         }
+        check_unused(path)?;
         check_file(path)?;
-        taken.push((path, "written"));
+        taken.push((place, "written"));
     }
     Ok(())
+}
+
+/// The index of an interrupted recording, which is read with it.
+fn index_of(path: &Path) -> Option<PathBuf> {
+    path.extension().is_some_and(|extension| extension == "partial").then(|| with(path, ".index"))
+}
+
+/// The path with `more` at its end.
+fn with(path: &Path, more: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(more);
+    name.into()
+}
+
+/// Where a path leads, whether something is there or not.
+struct Place {
+    /// The directory without links, and the name in it.
+    path: PathBuf,
+    found: Option<std::fs::Metadata>,
+}
+
+impl Place {
+    fn new(path: &Path) -> Place {
+        let in_directory = || {
+            let directory = directory_of(path).canonicalize().ok()?;
+            Some(directory.join(path.file_name()?))
+        };
+        let real = path.canonicalize().ok().or_else(in_directory);
+        let path = real.unwrap_or_else(|| path.to_owned());
+        Place { found: path.metadata().ok(), path }
+    }
+
+    /// Whether both are one file or device. A pipe or a terminal may be named several times.
+    fn is(&self, other: &Place) -> bool {
+        use std::os::unix::fs::{FileTypeExt, MetadataExt};
+        match (&self.found, &other.found) {
+            (Some(a), Some(b)) if a.is_file() => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+            (Some(a), Some(b)) if a.file_type().is_block_device() => {
+                b.file_type().is_block_device() && a.rdev() == b.rdev()
+            }
+            (None, None) => self.path == other.path,
+            _ => false,
+        }
+    }
+}
+
+/// Refuses a file that another process has locked, such as the store of a running server, and the name
+/// of a recording in progress.
+fn check_unused(path: &Path) -> Result<(), CliError> {
+    let partial = with(path, ".partial");
+    let is = |path: &Path, kind: &str| path.extension().is_some_and(|extension| extension == kind);
+    let recorded = path.with_extension("");
+    let recorded = (is(path, "index") && is(&recorded, "partial")).then_some(recorded);
+    let locked = [Some(path.to_owned()), Some(partial), recorded];
+    match locked.into_iter().flatten().find(|path| is_locked(path)) {
+        None => Ok(()),
+        Some(by) => {
+            let what = match by == *path {
+                true => format!("{} is in use by another process", path.display()),
+                false => format!(
+                    "{} belongs to a recording in progress: {} is in use by another process",
+                    path.display(),
+                    by.display()
+                ),
+            };
+            let error = CliError::failed(what).kept("nothing was written");
+            Err(error.next("choose another file name, or stop that process first"))
+        }
+    }
+}
+
+/// Whether another process has locked a regular file. (On a file system without locks, none has.)
+fn is_locked(path: &Path) -> bool {
+    // Opening a pipe or a device could block, or change something.
+    if !path.is_file() {
+        return false;
+    }
+    let locked = std::fs::File::open(path).map(|file| file.try_lock());
+    matches!(locked, Ok(Err(std::fs::TryLockError::WouldBlock)))
 }
 
 /// Refuses a file that [`write_file`] could not write.
@@ -211,15 +307,6 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
 pub fn write_parquet(path: &Path, rows: &Columns) -> Result<(), CliError> {
     let bytes = forebay_render::parquet(rows);
     write_file(path, &bytes.map_err(|error| CliError::file("cannot encode", path, error))?)
-}
-
-/// Whether two paths lead to one regular file.
-pub fn same_file(a: &Path, b: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    match (a.metadata(), b.metadata()) {
-        (Ok(a), Ok(b)) => a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino()),
-        _ => false,
-    }
 }
 
 /// The directory that a path lies in.
@@ -316,6 +403,44 @@ mod tests {
         let error = args.check([&trace]).unwrap_err().to_string();
         assert!(error.contains("written twice"), "{error}");
         OutputArgs { html: Some(other), ..Default::default() }.check([&trace]).unwrap();
+    }
+
+    #[test]
+    fn one_file_is_known_by_any_of_its_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("d")).unwrap();
+        let check = |written: &[&str], read: &[&str]| {
+            let paths = |names: &[&str]| names.iter().map(|name| at(name)).collect::<Vec<_>>();
+            check_files(&paths(written), &paths(read)).map_err(|error| error.to_string())
+        };
+        // Nothing is there yet.
+        let twice = check(&["new.html", "d/../new.html"], &[]).unwrap_err();
+        assert!(twice.contains("written twice"), "{twice}");
+        let read = check(&["d/../new.img"], &["new.img"]).unwrap_err();
+        assert!(read.contains("both read and written"), "{read}");
+        check(&["new.html", "d/new.html"], &["new.img"]).unwrap();
+        // The index is read with the recording, and the name of the recording is free.
+        let read = check(&["x.parquet.partial.index"], &["x.parquet.partial"]).unwrap_err();
+        assert!(read.contains("both read and written"), "{read}");
+        check(&["x.parquet"], &["x.parquet.partial"]).unwrap();
+    }
+
+    #[test]
+    fn what_another_process_has_locked_is_not_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let store = std::fs::File::create(at("store.img")).unwrap();
+        let recording = std::fs::File::create(at("x.parquet.partial")).unwrap();
+        check_files([&at("store.img"), &at("x.parquet")], []).unwrap();
+        store.lock_shared().unwrap();
+        recording.lock().unwrap();
+        for name in ["store.img", "x.parquet", "x.parquet.partial", "x.parquet.partial.index"] {
+            let error = check_files([&at(name)], []).unwrap_err().to_string();
+            assert!(error.contains("in use by another process"), "{name}: {error}");
+        }
+        drop((store, recording));
+        check_files([&at("store.img"), &at("x.parquet")], []).unwrap();
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod flash;
 mod formulas;
 mod mrc;
 mod mrc_policies;
+mod outputs;
 mod partition;
 mod plan;
 mod plan_replay;

@@ -1,8 +1,9 @@
 //! Goal: `forebay flash check` says what damage means, at a length that can be read. Method: a tier
 //! whose blocks are spoilt where they lie.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use forebay_block::{Flags, Op, Volume};
 use forebay_config::Config;
@@ -14,9 +15,13 @@ const DIRTY: u8 = 0xD1;
 
 /// Writes `count` blocks full of `byte` from block `first` on.
 fn write(config: &Config, first: u64, count: u64, byte: u8, stop: StopMode) {
+    write_blocks(config, first..first + count, byte, stop);
+}
+
+fn write_blocks(config: &Config, blocks: impl Iterator<Item = u64>, byte: u8, stop: StopMode) {
     let engine = Engine::open(config, EngineOptions::default()).unwrap();
     let mut session = engine.session().unwrap();
-    for block in first..first + count {
+    for block in blocks {
         let mut buffer = session.buffer(BLOCK);
         buffer.fill(byte);
         let (volume, flags, length) = (Volume(0), Flags::NONE, BLOCK as u64);
@@ -177,4 +182,77 @@ fn the_inspection_of_a_store_without_a_header_says_where_to_see_what_is_dirty() 
             }
         }
     }
+}
+
+/// Method: a store so slow that the blocks take half a minute; the signal comes once it destages.
+#[test]
+fn a_recovery_that_is_interrupted_leaves_the_rest_on_flash() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let text = |shape: &str| {
+        format!(
+            "[cache]\ndram = '1MiB'\nwrite_policy = 'write-back'\n\
+             [flash]\npath = '{}'\nsize = '16MiB'\n\
+             [[volume]]\nname = 'a'\nbacking = '{}'\nsize = '4MiB'\n{shape}",
+            path("flash.img"),
+            path("a.img")
+        )
+    };
+    let config = Config::from_toml(&text("")).unwrap();
+    // Apart, so that each takes a write of its own.
+    write_blocks(&config, (0..300).map(|n| n * 3), DIRTY, StopMode::Keep);
+    let slow = text("shape = 'slow'\n[shape.slow]\nwrite_latency = '100ms'\n");
+    std::fs::write(directory.path().join("f.toml"), slow).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.current_dir(directory.path());
+    command.args(["flash", "recover", "flash.img", "--config", "f.toml"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let destages = |line: &String| {
+        line.contains("destaging blocks: ") && !line.contains("destaging blocks: 0 of")
+    };
+    assert!(lines.by_ref().map_while(Result::ok).any(|line| destages(&line)));
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let said: Vec<String> = lines.map_while(Result::ok).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{said:?}");
+    assert!(said.iter().any(|line| line.contains("are still dirty")), "{said:?}");
+    let (output, stdout, _) = check(directory.path(), &["--json"]);
+    assert!(output.status.success(), "{stdout}");
+    let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert!(report["dirty_blocks"].as_u64().unwrap() > 0, "{report}");
+}
+
+#[test]
+fn the_release_of_a_store_without_a_header_is_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let text = format!(
+        "[cache]\ndram = '1MiB'\n[flash]\npath = '{}'\nsize = '16MiB'\n\
+         [[volume]]\nname = 'a'\nbacking = '{}'\nsize = '4MiB'\nlayout = 'none'\n",
+        path("flash.img"),
+        path("a.img")
+    );
+    std::fs::write(directory.path().join("f.toml"), &text).unwrap();
+    write(&Config::from_toml(&text).unwrap(), 0, 20, CLEAN, StopMode::Destage);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.current_dir(directory.path());
+    command.args(["backing", "release", "a.img", "--config", "f.toml", "--json"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["layout"], &report["released"]), (&"none".into(), &true.into()));
+    assert_eq!(report["data_bytes"], 4 << 20);
+}
+
+#[test]
+fn a_file_that_is_too_short_for_a_header_has_no_damaged_one() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("notes"), "notes to self\n").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    let output = command.current_dir(directory.path()).args(["backing", "info", "notes"]).output();
+    let output = output.unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("too short") && !stderr.contains("damaged"), "{stderr}");
 }

@@ -101,6 +101,11 @@ fn a_study_goes_on_where_it_was_ended() {
     let message = refusal(&[&[&one[..]], &resume[..]].concat());
     assert!(message.contains("line 1") && message.contains("--resume"), "{message}");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "not ours\n");
+    // Nor is it ours without an end of line.
+    std::fs::write(&file, "not ours").unwrap();
+    let message = refusal(&[&[&one[..]], &resume[..]].concat());
+    assert!(message.contains("line 1") && message.contains("--resume"), "{message}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "not ours");
 }
 
 #[test]

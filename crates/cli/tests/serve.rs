@@ -101,3 +101,39 @@ fn a_file_without_its_directory_is_told_with_the_command_that_makes_it() {
         assert_eq!(files(dir.path()), ["f.toml"]);
     }
 }
+
+/// Method: a reader that has gone before the server is ready; then the server is stopped by a signal.
+#[test]
+fn a_server_serves_on_if_nobody_reads_its_addresses() {
+    let dir = tempfile::tempdir().unwrap();
+    configure(dir.path(), "nbd = 'unix:nbd.sock'\n");
+    let (reader, stdout) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.current_dir(dir.path()).args(["serve", "--config", "f.toml"]);
+    let mut server = command.stdout(stdout).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let ctl = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.current_dir(dir.path()).args(["ctl", "status", "--control", "unix:control.sock"]);
+        command.output().unwrap()
+    };
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let is_up = || {
+        let status = ctl();
+        let said = String::from_utf8_lossy(&status.stdout).into_owned();
+        status.status.success() && !said.contains("\"state\": \"recovering\"")
+    };
+    let mut up = is_up();
+    while !up && std::time::Instant::now() < until {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        up = is_up();
+    }
+    assert!(up, "{:?}", ctl());
+    assert!(server.try_wait().unwrap().is_none(), "the server has ended");
+    let pid = server.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    let output = server.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("serving, although"), "{said}");
+}

@@ -156,6 +156,64 @@ fn bad_input_is_refused_with_the_place_and_nothing_is_left_behind() {
     assert!(!dir.join("y.parquet").exists() && !dir.join("y.parquet.partial").exists());
 }
 
+/// Method: a recorder that dies after a checkpoint; the command that the next message advises, as printed.
+#[test]
+fn the_advised_command_rescues_an_interrupted_recording() {
+    use forebay_block::{Flags, Nanos, Op, Request, Volume};
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let mut writer =
+        forebay_trace::ParquetTraceWriter::create_recording(&dir.join("rec.parquet")).unwrap();
+    for n in 0..5000 {
+        let (volume, op, flags, offset) = (Volume(0), Op::Write, Flags::NONE, n * 4096);
+        let request = Request { time: Nanos(n), volume, op, flags, offset, length: 4096 };
+        writer.push(request.into()).unwrap();
+    }
+    writer.checkpoint(&forebay_trace::Metadata::default()).unwrap();
+    // It is still being recorded.
+    let rescue = ["trace", "convert", "rec.parquet.partial", "-o", "rec.parquet"];
+    let message = fails(dir, &rescue, 1);
+    assert!(message.contains("recording in progress"), "{message}");
+    drop(writer);
+    let message = fails(dir, &["trace", "info", "rec.parquet"], 1);
+    let advised = message.split('`').find_map(|part| part.strip_prefix("forebay ")).unwrap();
+    let advised: Vec<&str> = advised.split_whitespace().collect();
+    assert_eq!(advised, rescue);
+    let output = forebay(dir, &advised);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for name in ["rec.parquet", "rec.parquet.partial"] {
+        assert_eq!(json(dir, &["trace", "info", name, "--json"])["requests"], 5000, "{name}");
+    }
+    // A trace that happens to have the name takes nothing from what is left over.
+    let synth = ["trace", "synth", "zipf:requests=10", "-o", "rec.parquet", "--json"];
+    assert_eq!(json(dir, &synth)["requests"], 10);
+    let left = json(dir, &["trace", "info", "rec.parquet.partial", "--json"]);
+    assert_eq!(left["requests"], 5000);
+}
+
+#[test]
+fn signals_that_are_ignored_do_not_end_a_command() {
+    use std::io::Write;
+    let mut command = Command::new("sh")
+        .args(["-c", "trap '' HUP INT; exec \"$0\" mrc - --json", env!("CARGO_BIN_EXE_forebay")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = command.stdin.take().unwrap();
+    stdin.write_all(b"time_s,op,offset,length\n0,read,0,4096\n").unwrap();
+    let pid = command.id().to_string();
+    for signal in ["-HUP", "-INT", "-HUP"] {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+    drop(stdin);
+    let output = command.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && !said.contains("stopping"), "{said}");
+}
+
 #[test]
 fn a_csv_that_tells_no_volume_is_one_named_after_its_file() {
     let dir = tempfile::tempdir().unwrap();

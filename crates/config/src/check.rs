@@ -427,14 +427,18 @@ fn shape_name(config: &Config, key: &str, name: Option<&str>, problems: &mut Pro
     }
 }
 
+/// The model of a device has an entry for each operation that runs at the same time.
+const PARALLELISM_MAX: u32 = 1 << 16;
+
 fn check_shape(key: &str, shape: &Shape, problems: &mut Problems) {
     if let Some(name) = shape.device.as_deref().filter(|name| !Profile::NAMES.contains(name)) {
         problems.add(format!("{key}.device"), no_device(name));
     }
     let sigma = shape.sigma.is_finite() && (0.0..=5.0).contains(&shape.sigma);
     problems.unless(sigma, &format!("{key}.sigma"), "must be from 0 to 5");
-    let parallel = shape.parallelism != Some(0);
-    problems.unless(parallel, &format!("{key}.parallelism"), "must be at least 1");
+    let parallel = shape.parallelism.is_none_or(|n| (1..=PARALLELISM_MAX).contains(&n));
+    let message = format!("must be from 1 to {PARALLELISM_MAX}");
+    problems.unless(parallel, &format!("{key}.parallelism"), message);
     let points = &shape.percentiles;
     let key = format!("{key}.percentiles");
     match shape.distribution {

@@ -128,11 +128,24 @@ impl FromStr for TimeSpan {
 fn fractional(whole: &str, fraction: &str) -> Option<u64> {
     let digits = fraction.find(|c: char| !c.is_ascii_digit())?;
     let (fraction, unit) = fraction.split_at(digits);
-    let value: f64 = format!("{whole}.{fraction}").parse().ok()?;
-    let one = humantime::parse_duration(&format!("1{unit}")).ok()?;
-    let nanos = value * one.as_nanos() as f64;
-    (nanos.is_finite() && (0.0..1.8e19).contains(&nanos)).then_some(nanos.round() as u64)
+    let unit = unit.trim_start();
+    // (`humantime` would add up any further numbers and units, each of them multiplied by this number.)
+    if !whole.bytes().all(|c| c.is_ascii_digit()) || !unit.chars().all(char::is_alphabetic) {
+        return None;
+    }
+    let one = humantime::parse_duration(&format!("1{unit}")).ok()?.as_nanos();
+    let number =
+        |digits: &str| if digits.is_empty() { Some(0) } else { digits.parse::<u128>().ok() };
+    // Further digits are less than a nanosecond of any unit.
+    let fraction = &fraction[..fraction.len().min(FRACTION_DIGITS_MAX)];
+    let parts = 10u128.pow(fraction.len() as u32);
+    let of_fraction = (number(fraction)? * one + parts / 2) / parts;
+    let nanos = number(whole)?.checked_mul(one)?.checked_add(of_fraction)?;
+    (!(whole.is_empty() && fraction.is_empty())).then(|| u64::try_from(nanos).ok()).flatten()
 }
+
+/// Digits of a fraction that are read: their number times a year in nanoseconds fits 128 bits.
+const FRACTION_DIGITS_MAX: usize = 20;
 
 impl fmt::Display for TimeSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -187,6 +200,7 @@ impl<'de> Deserialize<'de> for TimeSpan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn sizes_are_read_in_both_systems_of_units() {
@@ -224,12 +238,53 @@ mod tests {
             ("30s", 30_000_000_000),
             ("5min", 300_000_000_000),
             ("1h 30min", 5_400_000_000_000),
+            ("1.5 s", 1_500_000_000),
+            (".5s", 500_000_000),
+            ("5.s", 5_000_000_000),
         ] {
             assert_eq!(text.parse::<TimeSpan>().unwrap(), TimeSpan(Nanos(nanos)), "{text}");
         }
-        for text in ["", "10", "ten ms", "-1s", "1.5", "1.x s", "1e9h", "99999999999999999y"] {
+        for text in ["", "10", "ten ms", "-1s", "1.5", "1.x s", "1e9h", "99999999999999999y", ".s"]
+        {
             let message = text.parse::<TimeSpan>().unwrap_err().to_string();
             assert!(message.contains("10ms"), "{text}: {message}");
+        }
+    }
+
+    /// One number with a fraction has one unit: what follows it would be multiplied by the number, too.
+    #[test]
+    fn a_fraction_with_several_units_is_refused() {
+        for text in ["1.5h 30min", "0.5s 1s", "1.5 0s", "1.5s1s", "1.5h30min", "1h 1.5min", "1.5s."]
+        {
+            assert!(text.parse::<TimeSpan>().is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        /// Goal: fractions are exact to the nanosecond. Method: the same number as a whole one of
+        /// nanoseconds, with as many places as the unit has, or fewer.
+        #[test]
+        fn fractions_of_units_are_exact(
+            whole in 0..1u64 << 20,
+            unit in 0..4usize,
+            places in 1..10usize,
+            fraction in 0..1_000_000_000u64,
+        ) {
+            let (name, unit, most) = [("ns", 1, 0), ("us", 1000, 3), ("ms", 1_000_000, 6), ("s", 1_000_000_000, 9)][unit];
+            let places = places.min(most).max(1);
+            let fraction = if most == 0 { 0 } else { fraction % 10u64.pow(places as u32) };
+            let text = format!("{whole}.{fraction:0places$}{name}");
+            let exact = whole * unit + fraction * unit / 10u64.pow(places as u32);
+            prop_assert_eq!(text.parse::<TimeSpan>().unwrap(), TimeSpan(Nanos(exact)), "{}", text);
+        }
+
+        #[test]
+        fn what_follows_a_fraction_is_never_multiplied(
+            whole in 0..100u64, fraction in 0..10u64, more in 0..100u64,
+            first in "ns|us|ms|s|min|h|days", second in "ns|us|ms|s|min|h|days", space in " ?",
+        ) {
+            let text = format!("{whole}.{fraction}{first}{space}{more}{second}");
+            prop_assert!(text.parse::<TimeSpan>().is_err(), "{}", text);
         }
     }
 

@@ -328,7 +328,14 @@ const CASES: &[Case] = &[
     ("nothing in parallel", "[flush]\nparallel = 0", 2, "flush.parallel", "at least 1"),
     ("too many shards", "[workers]\nshards = 65", 2, "workers.shards", "at most 64"),
     ("a wild spread", "[shape.a]\nsigma = inf", 2, "shape.a.sigma", "from 0 to 5"),
-    ("no parallelism", "[shape.a]\nparallelism = 0", 2, "shape.a.parallelism", "at least 1"),
+    ("no parallelism", "[shape.a]\nparallelism = 0", 2, "shape.a.parallelism", "from 1 to 65536"),
+    (
+        "too much parallelism",
+        "[shape.a]\nparallelism = 4294967295",
+        2,
+        "shape.a.parallelism",
+        "from 1 to 65536",
+    ),
     (
         "falling percentiles",
         "[shape.a]\ndistribution = 'percentiles'\npercentiles = [[99.0, '1ms'], [50.0, '2ms']]",

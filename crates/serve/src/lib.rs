@@ -20,4 +20,4 @@ pub use nbd::Stopped;
 pub use record::{RecordOptions, Recorded};
 pub use reload::Reload;
 pub use server::{Explain, Ready, Reported, Server, usual_stop};
-pub use signals::StopSignals;
+pub use signals::{IgnoredSignals, StopSignals};

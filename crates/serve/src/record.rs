@@ -211,7 +211,7 @@ impl<'a> RecordingFile<'a> {
     /// If it cannot be created, or there is no such sample.
     pub fn create(options: &'a RecordOptions) -> Result<Self, TraceError> {
         let sampler = options.sample.map(Sampler::new).transpose()?;
-        let writer = ParquetTraceWriter::create_private(&options.path)?;
+        let writer = ParquetTraceWriter::create_recording(&options.path)?;
         Ok(RecordingFile { options, sampler, writer })
     }
 

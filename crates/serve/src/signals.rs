@@ -12,6 +12,35 @@ static RELOADS: AtomicU32 = AtomicU32::new(0);
 static BELL_FD: AtomicI32 = AtomicI32::new(-1);
 static BELL: OnceLock<Doorbell> = OnceLock::new();
 
+/// The signals that would end this process, but that its parent let it ignore, as `nohup` does.
+#[derive(Clone, Debug)]
+pub struct IgnoredSignals(Vec<libc::c_int>);
+
+impl IgnoredSignals {
+    /// Finds the signals that are ignored now; to be called before handlers are installed.
+    pub fn now() -> IgnoredSignals {
+        let is_ignored = |signal: &libc::c_int| {
+            // SAFETY: without a new action, this only reads the present one into `action`, for which
+            // all-zero bytes are valid.
+            let (done, action) = unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                (libc::sigaction(*signal, std::ptr::null(), &mut action), action)
+            };
+            done == 0 && action.sa_sigaction == libc::SIG_IGN
+        };
+        let signals = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
+        IgnoredSignals(signals.into_iter().filter(is_ignored).collect())
+    }
+
+    /// Ignores them again, after something has installed handlers for them.
+    pub fn restore(&self) {
+        for &signal in &self.0 {
+            // SAFETY: no handler runs.
+            unsafe { libc::signal(signal, libc::SIG_IGN) };
+        }
+    }
+}
+
 /// SIGTERM and SIGINT, and SIGHUP, from [`StopSignals::install`] on. There is one set for the process.
 #[derive(Debug)]
 pub struct StopSignals {

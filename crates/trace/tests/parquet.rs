@@ -5,6 +5,7 @@ use crate::common::{Owned, records};
 use forebay_block::{Flags, Nanos, Op, Request, Volume};
 use forebay_trace::*;
 use proptest::prelude::*;
+use std::path::Path;
 
 fn metadata() -> Metadata {
     Metadata {
@@ -38,7 +39,7 @@ fn metadata() -> Metadata {
     }
 }
 
-fn write(path: &std::path::Path, records: &[Owned], metadata: &Metadata) -> Written {
+fn write(path: &Path, records: &[Owned], metadata: &Metadata) -> Written {
     let mut writer = ParquetTraceWriter::create(path).unwrap();
     for r in records {
         writer.push(r.record()).unwrap();
@@ -129,7 +130,7 @@ fn what_was_checkpointed_survives_a_writer_that_dies() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.parquet");
     let records = sequence(1000);
-    let mut writer = ParquetTraceWriter::create(&path).unwrap();
+    let mut writer = ParquetTraceWriter::create_recording(&path).unwrap();
     for part in records[..900].chunks(300) {
         part.iter().for_each(|r| writer.push(r.record()).unwrap());
         writer.checkpoint(&metadata()).unwrap();
@@ -151,7 +152,7 @@ fn what_was_checkpointed_survives_a_writer_that_dies() {
 fn checkpoints_leave_no_trace_in_a_finished_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.parquet");
-    let mut writer = ParquetTraceWriter::create(&path).unwrap();
+    let mut writer = ParquetTraceWriter::create_recording(&path).unwrap();
     for part in sequence(1000).chunks(500) {
         part.iter().for_each(|r| writer.push(r.record()).unwrap());
         writer.checkpoint(&metadata()).unwrap();
@@ -160,4 +161,57 @@ fn checkpoints_leave_no_trace_in_a_finished_file() {
     assert_eq!(dir.path().read_dir().unwrap().count(), 1);
     let read = open(&path, &OpenOptions::default()).unwrap().into_requests();
     assert!(read.map(|r| r.unwrap()).eq(sequence(1000).iter().map(|r| r.request)));
+}
+
+/// The command that messages and docs/trace-formats.md advise reads `NAME.partial` and writes `NAME`.
+#[test]
+fn an_interrupted_recording_is_rescued_under_its_own_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, partial) = (dir.path().join("x.parquet"), dir.path().join("x.parquet.partial"));
+    let records = sequence(1000);
+    interrupted(&path, &records);
+    let mut reader = open(&partial, &OpenOptions::default()).unwrap();
+    let mut writer = create(&path, None).unwrap();
+    let mut batch = Batch::default();
+    while reader.read_batch(&mut batch).unwrap() > 0 {
+        writer.write_batch(&batch, &metadata()).unwrap();
+    }
+    writer.finish(&metadata()).unwrap();
+    for file in [&path, &partial] {
+        let read = open(file, &OpenOptions::default()).unwrap().into_requests();
+        assert!(read.map(|r| r.unwrap()).eq(records.iter().map(|r| r.request)), "{file:?}");
+    }
+}
+
+#[test]
+fn no_other_writer_touches_what_was_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, partial) = (dir.path().join("x.parquet"), dir.path().join("x.parquet.partial"));
+    interrupted(&path, &sequence(1000));
+    let before = std::fs::read(&partial).unwrap();
+    for format in ["parquet", "csv", "oracleGeneral", "iolog"] {
+        drop(create(&path, Some(format)).unwrap());
+        assert!(std::fs::read(&partial).unwrap() == before, "{format}");
+    }
+    // Nor does a second recording of the name.
+    assert!(ParquetTraceWriter::create_recording(&path).is_err());
+    assert!(std::fs::read(&partial).unwrap() == before);
+}
+
+#[test]
+fn a_recording_in_progress_is_locked() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, partial) = (dir.path().join("x.parquet"), dir.path().join("x.parquet.partial"));
+    let writer = ParquetTraceWriter::create_recording(&path).unwrap();
+    let other = std::fs::File::open(&partial).unwrap();
+    assert!(matches!(other.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock)));
+    drop(writer);
+    other.try_lock_shared().unwrap();
+}
+
+/// Leaves a recording of these as a writer does that is killed after a checkpoint.
+fn interrupted(path: &Path, records: &[Owned]) {
+    let mut writer = ParquetTraceWriter::create_recording(path).unwrap();
+    records.iter().for_each(|r| writer.push(r.record()).unwrap());
+    writer.checkpoint(&metadata()).unwrap();
 }

@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use forebay_config::Config;
-use forebay_engine::backing_header::HeaderError;
+use forebay_config::{BackingLayout, Config};
+use forebay_engine::backing_header::{AREA_BYTES, HeaderError};
 use forebay_engine::{
     BackingHeader, Engine, EngineError, EngineOptions, StopMode, inspect_backing, is_as_left,
     release_backing,
@@ -71,12 +71,12 @@ pub struct Args {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "BackingReport")]
 pub(crate) struct Report {
-    /// UUID of the store, generated when its header was first written.
-    uuid: String,
-    /// Where the header is: `offset` or `tail`.
+    /// UUID of the store, generated when its header was first written; null if the store has no header.
+    uuid: Option<String>,
+    /// Where the header is: `offset`, `tail` or `none`.
     layout: String,
-    /// Sequence number of the last header write.
-    generation: u64,
+    /// Sequence number of the last header write; null if the store has no header.
+    generation: Option<u64>,
     /// Whether the newest data of some blocks is only on flash.
     dirty: bool,
     /// Whether the store was released: all its blocks on flash are invalid.
@@ -86,10 +86,11 @@ pub(crate) struct Report {
     as_left: Option<bool>,
     /// Size of the volume in bytes.
     data_bytes: u64,
-    /// UUID of the flash tier with which the store was last served; null if there was none.
+    /// UUID of the flash tier with which the store was last served; null if there was none, or if the
+    /// store has no header.
     flash_uuid: Option<String>,
-    /// Epoch (run number) of that tier when the store was last served.
-    flash_epoch: u64,
+    /// Epoch (run number) of that tier when the store was last served; null if the store has no header.
+    flash_epoch: Option<u64>,
     /// Always null: this version has no journal.
     journal: Option<()>,
 }
@@ -124,7 +125,12 @@ fn without_header(error: EngineError) -> CliError {
         } => (path, error),
         error => return error.into(),
     };
+    let is_short = path.metadata().is_ok_and(|found| found.is_file() && found.len() < AREA_BYTES);
     let what = match error {
+        // A copy that is beyond the end counts as damaged.
+        Damaged if is_short => {
+            format!("{} is too short for a Forebay header, and has none", path.display())
+        }
         Damaged | Impossible(_) => {
             format!("the Forebay header of {} cannot be read: {error}", path.display())
         }
@@ -155,37 +161,56 @@ fn release(args: &ReleaseArgs, ctx: &Context) -> Result<(), CliError> {
         );
         return Err(CliError::usage(what).next("give the configuration that the server used"));
     };
-    let name = volume.name.clone();
+    let (name, layout) = (volume.name.clone(), volume.layout);
     let engine = Engine::open(&config, EngineOptions::default())?;
-    let number = engine.volumes().iter().find(|v| v.name == name).map(|v| v.volume);
+    let found = engine.volumes().iter().find(|v| v.name == name);
+    let (number, data_bytes) = (found.map(|v| v.volume), found.map_or(0, |v| v.size_bytes));
     engine.invalidate(number.as_slice())?;
     engine.stop(StopMode::Destage, |_| {})?;
     ctx.note(format_args!("the flash tier no longer holds any blocks of volume {name}"));
-    match inspect_backing(&args.device) {
-        Ok(header) => emit(&args.device, &header, &args.output),
-        // Layout "none": there is nothing to show.
-        Err(_) => Ok(()),
+    if layout != BackingLayout::None {
+        let header = inspect_backing(&args.device).map_err(without_header)?;
+        return emit(&args.device, &header, &args.output);
     }
+    let report = Report {
+        uuid: None,
+        layout: layout.to_string(),
+        generation: None,
+        dirty: false,
+        released: true,
+        as_left: None,
+        data_bytes,
+        flash_uuid: None,
+        flash_epoch: None,
+        journal: None,
+    };
+    emit_report(&report, &args.output)
 }
 
 fn emit(device: &Path, header: &BackingHeader, output: &DocumentArgs) -> Result<(), CliError> {
     let report = Report {
-        uuid: hex(&header.uuid),
+        uuid: Some(hex(&header.uuid)),
         layout: header.layout.to_string(),
-        generation: header.generation,
+        generation: Some(header.generation),
         dirty: header.dirty,
         released: header.released,
         as_left: is_as_left(device, header)?,
         data_bytes: header.data_bytes,
         flash_uuid: (header.flash_uuid != [0; 16]).then(|| hex(&header.flash_uuid)),
-        flash_epoch: header.flash_epoch,
+        flash_epoch: Some(header.flash_epoch),
         journal: None,
     };
-    output.emit(&report, |out: &mut dyn Write| {
-        writeln!(out, "uuid          {}", report.uuid)?;
+    emit_report(&report, output)
+}
+
+fn emit_report(report: &Report, output: &DocumentArgs) -> Result<(), CliError> {
+    output.emit(report, |out: &mut dyn Write| {
+        writeln!(out, "uuid          {}", report.uuid.as_deref().unwrap_or("none"))?;
         writeln!(out, "layout        {}", report.layout)?;
         writeln!(out, "data          {} bytes", report.data_bytes)?;
-        writeln!(out, "generation    {}", report.generation)?;
+        if let Some(generation) = report.generation {
+            writeln!(out, "generation    {generation}")?;
+        }
         writeln!(out, "dirty         {}", if report.dirty { "yes" } else { "no" })?;
         let contents = match (report.released, report.as_left) {
             (true, _) => "released: its blocks on flash are invalid",
@@ -194,9 +219,11 @@ fn emit(device: &Path, header: &BackingHeader, output: &DocumentArgs) -> Result<
             (false, None) => "unknown: the store is in use, or the last run did not stop cleanly",
         };
         writeln!(out, "contents      {contents}")?;
-        match &report.flash_uuid {
-            Some(uuid) => writeln!(out, "flash tier    {uuid}, epoch {}", report.flash_epoch),
-            None => writeln!(out, "flash tier    none"),
+        match (&report.flash_uuid, report.flash_epoch) {
+            (Some(uuid), Some(epoch)) => writeln!(out, "flash tier    {uuid}, epoch {epoch}"),
+            (_, Some(_)) => writeln!(out, "flash tier    none"),
+            // A store without a header does not know it.
+            (_, None) => Ok(()),
         }
     })
 }

@@ -1,12 +1,14 @@
 //! `forebay flash`: looks at a flash tier offline.
 
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use forebay_analysis::{Meter, Unit};
 use forebay_config::Config;
 use forebay_engine::{
-    CheckReport, Engine, EngineOptions, Found, Loss, StopMode, check_flash, inspect_flash,
+    CheckReport, Engine, EngineError, EngineOptions, Found, Loss, StopMode, check_flash,
+    inspect_flash,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -105,8 +107,13 @@ struct Bound {
 /// Runs one of them.
 pub fn run(command: Command, ctx: &Context) -> Result<(), CliError> {
     match command {
-        Command::Info(args) => emit(&report(&args.device)?, &args.output),
+        Command::Info(args) => {
+            // It only reads.
+            ctx.end_at_first_signal();
+            emit(&report(&args.device)?, &args.output)
+        }
         Command::Check(args) => {
+            ctx.end_at_first_signal();
             let report = report(&args.device)?;
             emit(&report, &args.output)?;
             if report.errors.is_empty() {
@@ -137,10 +144,29 @@ fn recover(args: &RecoverArgs, ctx: &Context) -> Result<(), CliError> {
         // Says what is wrong with it, and does not format it.
         check_flash(&args.device)?;
     }
-    let engine = Engine::open(&config, EngineOptions::default())?;
+    let go_on = || match ctx.interrupted() {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    };
+    let opened = Engine::open_watched(&config, EngineOptions::default(), &mut |_| go_on());
+    let engine = opened.map_err(|error| match error {
+        EngineError::StartEnded => CliError::interrupted().kept("all data"),
+        error => error.into(),
+    })?;
     let left = engine.status().total.dirty_blocks;
     let progress = ctx.progress("destaging blocks", Unit::Count, Some(left));
-    engine.stop(StopMode::Destage, |dirty| progress.set(left.saturating_sub(dirty)))?;
+    let remain = engine.stop_unless(StopMode::Destage, |dirty| {
+        progress.set(left.saturating_sub(dirty));
+        go_on()
+    })?;
+    if remain > 0 {
+        // (The tier may not have noted yet that the last ones were destaged.)
+        let kept =
+            format_args!("all data; at least {} blocks on flash are still dirty", count(remain));
+        return Err(CliError::interrupted()
+            .kept(kept)
+            .next("run the command again to destage them"));
+    }
     progress.finish();
     emit(&report(&args.device)?, &args.output)
 }

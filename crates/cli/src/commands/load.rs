@@ -1,5 +1,7 @@
 //! `forebay load`: a synthetic workload against real devices.
 
+use std::path::PathBuf;
+
 use forebay_analysis::{Meter, Observer, Unit};
 use forebay_config::TimeSpan;
 use forebay_render::run::Echo;
@@ -11,9 +13,10 @@ use forebay_trace::{Spec, TraceError};
 
 use super::replay::answer::Answer;
 use super::replay::target::{Opened, TargetArgs};
+use crate::args::interval;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::{OutputArgs, check_file};
+use crate::output::OutputArgs;
 
 /// Requests of a workload that its identity is made of at most.
 const HASHED_MAX: u64 = 1_000_000;
@@ -58,7 +61,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = number, help_heading = "Length")]
     pub requests: Option<u64>,
     /// Time per row of --intervals and per point of --html [default: 100ms, or longer in long runs]
-    #[arg(long, value_name = "T", help_heading = "Output")]
+    #[arg(long, value_name = "T", value_parser = interval, help_heading = "Output")]
     pub interval: Option<TimeSpan>,
     /// Write a row for each interval to FILE as Parquet (--parquet writes one row for the whole
     /// run)
@@ -71,8 +74,10 @@ pub struct Args {
 /// Generates load.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.target.check()?;
-    args.output.check(&args.target.config)?;
-    args.intervals.iter().try_for_each(|path| check_file(path))?;
+    let mut read = args.target.files()?;
+    // (A line that describes a workload is the name of no file.)
+    read.push(PathBuf::from(&args.spec));
+    args.output.check_with(&args.intervals, &read)?;
     let open_loop = args.rate.is_some() || args.open_loop;
     let usual = if open_loop { 256 } else { 16 };
     let depth = if args.target.quiesce { 1 } else { args.queue_depth.unwrap_or(usual) };

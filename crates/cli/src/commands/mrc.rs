@@ -11,7 +11,7 @@ use forebay_render::curve::Curves;
 use forebay_render::miniature::Miniature;
 use forebay_render::policy_curves::PolicyCurves;
 
-use crate::args::{check_unique, load_config};
+use crate::args::{check_unique, files_of, load_config};
 use crate::context::Context;
 use crate::error::CliError;
 pub use args::Args;
@@ -19,7 +19,9 @@ use args::Key;
 
 /// Computes and prints the curves.
 pub fn run(mut args: Args, ctx: &Context) -> Result<(), CliError> {
-    args.output.check(args.traces.traces.iter().chain(&args.config))?;
+    let named = args.config.as_ref().map(|file| load_config(file)).transpose()?;
+    let named = named.as_ref().map(files_of).unwrap_or_default();
+    args.output.check(args.traces.traces.iter().chain(&args.config).chain(&named))?;
     if args.config.is_none() {
         args.check_sizes()?;
     }

@@ -17,7 +17,7 @@ use forebay_plan::{
 use forebay_render::format::counted;
 use forebay_render::plan::{Choices, Growths, Studies};
 
-use crate::args::{TraceArgs, block_size, judged_by, load_config, rate};
+use crate::args::{TraceArgs, block_size, files_of, judged_by, load_config, rate};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::{OutputArgs, write_stdout};
@@ -359,7 +359,11 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
         return write_stdout(Catalogue::DEFAULT_TOML.as_bytes());
     }
     args.check()?;
-    args.output.check(args.traces.traces.iter().chain(&args.devices))?;
+    let named = args.config.as_ref().map(|file| load_config(file)).transpose()?;
+    let named = named.as_ref().map(files_of).unwrap_or_default();
+    let read = args.traces.traces.iter().chain(&args.devices).chain(&args.config).chain(&named);
+    // (The file to resume from is both.)
+    args.output.check(read.chain(&args.resume))?;
     if args.judge() != JudgedBy::Analytic {
         args.traces.check_rereadable(", but each simulation or replay reads it again")?;
     }

@@ -15,10 +15,10 @@ use forebay_replay::{
 
 use self::answer::Answer;
 use self::target::{Opened, TargetArgs};
-use crate::args::{TraceArgs, positive};
+use crate::args::{TraceArgs, interval, positive};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::{OutputArgs, check_file};
+use crate::output::OutputArgs;
 
 /// Arguments of `forebay replay`.
 #[derive(clap::Args, Debug)]
@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(long, value_name = "T", help_heading = "Pace")]
     pub duration: Option<TimeSpan>,
     /// Time per row of --intervals and per point of --html [default: 100ms, or longer in long runs]
-    #[arg(long, value_name = "T", help_heading = "Output")]
+    #[arg(long, value_name = "T", value_parser = interval, help_heading = "Output")]
     pub interval: Option<TimeSpan>,
     /// Write a row for each interval to FILE as Parquet (--parquet writes one row for the whole
     /// run)
@@ -80,8 +80,8 @@ impl Args {
 /// Replays.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     args.target.check()?;
-    args.output.check(args.traces.traces.iter().chain(&args.target.config))?;
-    args.intervals.iter().try_for_each(|path| check_file(path))?;
+    let read = args.target.files()?;
+    args.output.check_with(&args.intervals, args.traces.traces.iter().chain(&read))?;
     let why = ", but a replay reads it twice, the first time to check that it fits the target";
     args.traces.check_rereadable(why)?;
     let mut survey = Survey::default();

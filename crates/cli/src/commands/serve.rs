@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::messages;
 use crate::notify::Notify;
-use crate::output::write_stdout;
+use crate::output::try_write_stdout;
 use forebay_render::format::percent;
 
 /// How often a stop says how far it is.
@@ -103,7 +103,12 @@ pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
     }
     let mut line = serde_json::to_vec(&server.ready())?;
     line.push(b'\n');
-    write_stdout(&line)?;
+    // The reader may have gone (`| head -n 1`). Clients do not depend on it.
+    if let Err(error) = try_write_stdout(&line) {
+        ctx.note(format_args!(
+            "serving, although the addresses could not be written to standard output: {error}"
+        ));
+    }
     notify.ready(format_args!("serving {}", server.ready().exports.join(", ")));
     let (mut of_engine, mut of_server) = Default::default();
     let mut reloads = Reloads::default();

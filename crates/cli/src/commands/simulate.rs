@@ -6,7 +6,7 @@ use forebay_render::simulation::{Compared, Simulated};
 use forebay_replacement::Kind;
 use forebay_simulate::{AssumeFlush, Defaults, Interval, Options, Outage, Pacing};
 
-use crate::args::{ConfigArgs, TraceArgs, check_unique, load_config, positive};
+use crate::args::{ConfigArgs, TraceArgs, check_unique, files_of, load_config, positive};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::OutputArgs;
@@ -95,10 +95,12 @@ impl Args {
 
 /// Simulates and tells.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
-    args.output.check(args.traces.traces.iter().chain([&args.config.config]))?;
+    let config = load_config(&args.config.config)?;
+    let named = files_of(&config);
+    args.output.check(args.traces.traces.iter().chain([&args.config.config]).chain(&named))?;
     let question = Question {
         traces: args.traces.recorded(),
-        config: load_config(&args.config.config)?,
+        config,
         config_name: args.config.config.display().to_string(),
         defaults: args.defaults(),
         options: args.options(),

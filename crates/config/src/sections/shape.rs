@@ -37,8 +37,8 @@ section! {
         /// Maximum number of operations of all kinds started per second; 0 means no limit. Unset means
         /// the device's value, or 0 without a `device`.
         iops: Option<u64> = unset;
-        /// Number of operations that run at the same time; further operations wait. For a device that seeks,
-        /// set the number of its disks. Unset means the device's value, or 1 without a `device`.
+        /// Number of operations that run at the same time, 1 to 65536; further operations wait. For a device
+        /// that seeks, set the number of its disks. Unset means the device's value, or 1 without a `device`.
         parallelism: Option<u32> = unset;
         /// Duration of a seek over the whole disk. A shorter seek takes time in proportion to the square root
         /// of its distance. 0 means no seeks. Unset means the device's value, or 0 without a `device`.

@@ -169,7 +169,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// It is too small for any block.
-    #[error("{} is too small: only {usable} of its {size} bytes are usable", path.display())]
+    #[error("{}", too_small(path, *size, *usable))]
     TooSmall {
         /// The file or device.
         path: PathBuf,
@@ -204,6 +204,15 @@ pub enum OpenError {
         /// The reason.
         reason: String,
     },
+}
+
+fn too_small(path: &Path, size: u64, usable: u64) -> String {
+    match size {
+        0 => format!("{} is empty: a file or device needs at least one block", path.display()),
+        _ => {
+            format!("{} is too small: only {usable} of its {size} bytes are usable", path.display())
+        }
+    }
 }
 
 /// An open file or block device, or a window of it.

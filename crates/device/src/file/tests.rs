@@ -107,7 +107,9 @@ fn readers_share_and_exclude_writers() {
 #[test]
 fn what_is_missing_too_small_or_no_file_is_refused_and_not_created() {
     let (directory, mut options) = image(0);
-    assert!(matches!(Target::open(&options), Err(OpenError::TooSmall { .. })));
+    let error = Target::open(&options).unwrap_err();
+    assert!(matches!(error, OpenError::TooSmall { .. }), "{error}");
+    assert!(error.to_string().contains("is empty"), "{error}");
     assert!(!options.path.exists() || std::fs::remove_file(&options.path).is_ok());
     options.create = None;
     let error = Target::open(&options).unwrap_err();

@@ -37,9 +37,9 @@ pub struct Written {
 
 /// Writes a trace in Forebay's format, request by request.
 ///
-/// The file appears under its name when it is complete: until [`finish`](Self::finish) it is
-/// `NAME.partial` next to it, which is removed if the writer is dropped before, unless there was a
-/// [`checkpoint`](Self::checkpoint). Times should not
+/// The file appears under its name when it is complete: until [`finish`](Self::finish) it has another
+/// name next to it, and is removed if the writer is dropped before. A recording is called `NAME.partial`
+/// until then, and stays if there was a [`checkpoint`](Self::checkpoint). Times should not
 /// go back, as readers move such requests to their predecessor's time.
 ///
 /// ```
@@ -65,8 +65,8 @@ pub struct ParquetTraceWriter {
     writer: Option<SerializedFileWriter<PartialFile>>,
     pending: Batch,
     requests: u64,
-    /// Permissions of new files.
-    mode: u32,
+    /// Whether it may have checkpoints.
+    is_recording: bool,
 }
 
 impl ParquetTraceWriter {
@@ -75,19 +75,20 @@ impl ParquetTraceWriter {
     /// # Errors
     /// If the file next to it cannot be created.
     pub fn create(path: &Path) -> Result<Self> {
-        Self::create_with(path, 0o666)
+        Self::new(path, PartialFile::create(path)?, false)
     }
 
-    /// As [`ParquetTraceWriter::create`], for a trace that only this user may read.
+    /// As [`ParquetTraceWriter::create`], for a trace of which something is to remain after a crash, and
+    /// that only this user may read: it is called `NAME.partial`, and locked, until it is complete.
     ///
     /// # Errors
-    /// As [`ParquetTraceWriter::create`].
-    pub fn create_private(path: &Path) -> Result<Self> {
-        Self::create_with(path, 0o600)
+    /// As [`ParquetTraceWriter::create`], and if there is a `NAME.partial`, which may be all that remains
+    /// of an interrupted recording.
+    pub fn create_recording(path: &Path) -> Result<Self> {
+        Self::new(path, PartialFile::create_recording(path)?, true)
     }
 
-    fn create_with(path: &Path, mode: u32) -> Result<Self> {
-        let file = PartialFile::create_with(path, mode)?;
+    fn new(path: &Path, file: PartialFile, is_recording: bool) -> Result<Self> {
         let writer = SerializedFileWriter::new(file, SCHEMA.clone(), Arc::new(properties()))
             .map_err(|e| error(path, e))?;
         Ok(ParquetTraceWriter {
@@ -95,7 +96,7 @@ impl ParquetTraceWriter {
             writer: Some(writer),
             pending: Batch::default(),
             requests: 0,
-            mode,
+            is_recording,
         })
     }
 
@@ -133,7 +134,11 @@ impl ParquetTraceWriter {
     ///
     /// # Errors
     /// If writing fails.
+    ///
+    /// # Panics
+    /// If it is not a recording ([`create_recording`](Self::create_recording)): nobody would find the file.
     pub fn checkpoint(&mut self, metadata: &Metadata) -> Result<()> {
+        assert!(self.is_recording, "only a recording has checkpoints");
         self.flush_row_group()?;
         let Some(writer) = &mut self.writer else { return Err(self.failed_before()) };
         let groups = writer.flushed_row_groups().to_vec();
@@ -148,7 +153,7 @@ impl ParquetTraceWriter {
         let file = writer.inner_mut();
         file.flushed().and_then(|f| f.sync_data()).map_err(|e| file.error(e))?;
         let Some(partial) = file.partial_path() else { return Ok(()) };
-        let mut index = PartialFile::create_with(&index_path(partial), self.mode)?;
+        let mut index = PartialFile::create_private(&index_path(partial))?;
         index.write_all(&end).map_err(|e| index.error(e))?;
         file.keep();
         index.finish().map(|_| ())
@@ -166,7 +171,7 @@ impl ParquetTraceWriter {
             writer.append_key_value_metadata(pair);
         }
         let file = writer.into_inner().map_err(|e| error(&self.path, e))?;
-        let index = file.partial_path().map(index_path);
+        let index = file.partial_path().filter(|_| self.is_recording).map(index_path);
         let bytes = file.finish()?;
         // There is one only if there was a checkpoint.
         index.map(std::fs::remove_file);

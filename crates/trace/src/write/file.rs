@@ -1,10 +1,11 @@
 //! Files that appear when they are complete.
 
 use std::{
-    fs::File,
+    fs::{File, OpenOptions},
     io::{self, BufWriter, Write},
     os::{fd::AsFd, unix::fs::OpenOptionsExt},
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use crate::{Result, TraceError};
@@ -12,9 +13,12 @@ use crate::{Result, TraceError};
 /// The path that means standard output.
 pub(super) const STDOUT: &str = "-";
 
-/// A file being written as `NAME.partial`: it gets its name when it is complete and is removed
-/// if it never is. Something at `NAME` that is no regular file (a pipe, `/dev/stdout`) is written
+/// A file being written under another name next to it: it gets its name when it is complete and is
+/// removed if it never is. Something at `NAME` that is no regular file (a pipe, `/dev/stdout`) is written
 /// directly; a link stays, and what it leads to is written.
+///
+/// The other name is one that nothing has, so that no file is lost. Only a recording is written as
+/// `NAME.partial`, where it can be found after a crash. That file is locked while it is written.
 pub(crate) struct PartialFile {
     path: PathBuf,
     partial: Option<PathBuf>,
@@ -25,7 +29,26 @@ pub(crate) struct PartialFile {
 impl PartialFile {
     /// A file that gets the permissions which the umask leaves.
     pub(crate) fn create(path: &Path) -> Result<Self> {
-        Self::create_with(path, 0o666)
+        Self::create_as(path, 0o666, create_nameless)
+    }
+
+    /// As [`create`](Self::create), for a file that only this user may read.
+    pub(crate) fn create_private(path: &Path) -> Result<Self> {
+        Self::create_as(path, 0o600, create_nameless)
+    }
+
+    /// A file that is called `NAME.partial` until it is complete, and that only this user may read. If
+    /// there is such a file already, it stays, and this fails.
+    pub(crate) fn create_recording(path: &Path) -> Result<Self> {
+        Self::create_as(path, 0o600, |path, options| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(".partial");
+            let partial = PathBuf::from(name);
+            let file = options.open(&partial).map_err(|source| failed(&partial, source))?;
+            // (Others lock it only to see whether they can. A file system may have no locks.)
+            let _ = file.lock();
+            Ok((partial, file))
+        })
     }
 
     /// As [`create`](Self::create), but `-` is standard output, which nothing else may write to meanwhile.
@@ -42,23 +65,25 @@ impl PartialFile {
         Ok(PartialFile { path, partial: None, kept: false, file: stdout })
     }
 
-    /// A file that gets at most the permissions `mode`. One that is there already keeps its own.
-    pub(crate) fn create_with(path: &Path, mode: u32) -> Result<Self> {
+    fn create_as(
+        path: &Path,
+        mode: u32,
+        create: impl FnOnce(&Path, &OpenOptions) -> Result<(PathBuf, File)>,
+    ) -> Result<Self> {
         let path = &path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let special = path.metadata().is_ok_and(|m| !m.is_file());
-        let partial = (!special).then(|| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(".partial");
-            PathBuf::from(name)
-        });
-        let target = partial.as_deref().unwrap_or(path);
-        let mut options = File::options();
-        options.read(!special).write(true).create(!special).truncate(!special).mode(mode);
-        let file = options.open(target).map_err(|source| TraceError::Io {
-            path: target.to_owned(),
-            doing: "create",
-            source,
-        })?;
+        let (partial, file) = match special {
+            true => {
+                let file = File::options().write(true).open(path);
+                (None, file.map_err(|source| failed(path, source))?)
+            }
+            false => {
+                let mut options = File::options();
+                options.read(true).write(true).create_new(true).mode(mode);
+                let (partial, file) = create(path, &options)?;
+                (Some(partial), file)
+            }
+        };
         let file = BufWriter::with_capacity(1 << 18, file);
         Ok(PartialFile { path: path.to_owned(), partial, kept: false, file })
     }
@@ -111,6 +136,26 @@ impl PartialFile {
     pub(crate) fn error(&self, source: io::Error) -> TraceError {
         TraceError::Io { path: self.path.clone(), doing: "write", source }
     }
+}
+
+/// Creates a file in the directory of `path`, under a name that nothing has.
+fn create_nameless(path: &Path, options: &OpenOptions) -> Result<(PathBuf, File)> {
+    static CREATED: AtomicU64 = AtomicU64::new(0);
+    loop {
+        let number = CREATED.fetch_add(1, Ordering::Relaxed);
+        let other = path.with_file_name(format!(".forebay-{}-{number}", std::process::id()));
+        match options.open(&other) {
+            Ok(file) => return Ok((other, file)),
+            // One of a process that was killed, or on another host.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            // Users know the name that they gave.
+            Err(source) => return Err(failed(path, source)),
+        }
+    }
+}
+
+fn failed(path: &Path, source: io::Error) -> TraceError {
+    TraceError::Io { path: path.to_owned(), doing: "create", source }
 }
 
 /// Makes a rename durable where the file system allows that.

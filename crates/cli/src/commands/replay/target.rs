@@ -18,7 +18,7 @@ use forebay_replay::{
 use forebay_serve::usual_stop;
 
 use crate::advice::engine::{Flags, explain_for, explain_notice};
-use crate::args::load_config;
+use crate::args::{files_of, load_config};
 use crate::context::Context;
 use crate::error::CliError;
 
@@ -103,6 +103,14 @@ impl TargetArgs {
             }
             None => Ok(()),
         }
+    }
+
+    /// What a run reads or runs on: the configuration and what it names, or the targets.
+    pub fn files(&self) -> Result<Vec<PathBuf>, CliError> {
+        let named = self.config.as_ref().map(|file| load_config(file)).transpose()?;
+        let named = named.as_ref().map(files_of).unwrap_or_default();
+        let targets = self.target.iter().filter(|target| !is_uri(target)).map(PathBuf::from);
+        Ok(self.config.iter().cloned().chain(named).chain(targets).collect())
     }
 
     /// How it was asked for, as far as the target goes.

@@ -8,6 +8,7 @@ use forebay_trace::{Spec, Synth, TraceReader, create};
 use super::written::{PROGRAM, WroteTrace, each_batch};
 use crate::context::Context;
 use crate::error::CliError;
+use crate::output::check_files;
 
 /// Arguments of `forebay trace synth`.
 #[derive(clap::Args, Debug)]
@@ -33,6 +34,8 @@ pub struct Args {
 
 /// Makes the workload.
 pub fn run(args: Args, ctx: &Context) -> Result<(), CliError> {
+    // (A line that describes a workload is the name of no file.)
+    check_files([&args.output], [&PathBuf::from(&args.spec)])?;
     let spec = Spec::parse(&args.spec)?;
     let mut synth = Synth::new(&spec)?;
     let mut writer = create(&args.output, None)?;
