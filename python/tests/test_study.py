@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -476,13 +477,77 @@ def test_a_trace_with_other_contents_of_the_same_size_and_time_runs_again(
     assert first["cell.trace_hash"][0] != second["cell.trace_hash"][0]
 
 
+def test_plans_with_an_edited_catalogue_run_again(synthetic, tmp_path, scheduler):
+    catalogue = tmp_path / "cat.toml"
+    words = [binary(), "plan", "--print-devices"]
+    builtin = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    catalogue.write_text(builtin)
+    file, out = tmp_path / "s.toml", tmp_path / "out"
+    file.write_text(
+        f"""
+        traces = ["{synthetic["zipf", 1]}"]
+        target = "plan"
+        [base]
+        "options.devices" = "{catalogue}"
+        "options.budget" = "20%"
+        """
+    )
+    first = study(file, out, scheduler=scheduler)
+    again = Study(spec.read(file), out, quiet=True).run(scheduler=scheduler)
+    assert again.known == 1 and again.rows.equals(first)
+    slower = re.sub(r"(?m)^read_latency_us = .*", "read_latency_us = 5000", builtin)
+    assert slower != builtin
+    catalogue.write_text(slower)
+    second = Study(spec.read(file), out, quiet=True).run(scheduler=scheduler)
+    assert second.known == 0
+    latency = "choices.0.mean_latency_us"
+    assert second.rows[latency][0] > 10 * first[latency][0]
+
+
+def test_a_workload_described_in_a_file_is_made_again_when_the_file_changes(
+    tmp_path, scheduler
+):
+    described, file, out = tmp_path / "w.toml", tmp_path / "s.toml", tmp_path / "out"
+    file.write_text(
+        f'traces = [{{ spec = "{described}" }}]\n[sweep]\n"cache.dram" = ["1MiB"]\n'
+    )
+
+    def requests(count):
+        component = '[[component]]\npattern = "uniform"\nblocks = 50\n'
+        described.write_text(f"requests = {count}\n{component}")
+        return study(file, out, scheduler=scheduler)["requests"].to_list()
+
+    assert (requests(100), requests(200)) == ([100], [200])
+    text = f'target = "load"\ntraces = [{{ spec = "{described}" }}]\n'
+    load = [traces.resolve(spec.parse(text, tmp_path), out, False)]
+    described.write_text("other")
+    load.append(traces.resolve(spec.parse(text, tmp_path), out, False))
+    assert load[0][0].hash != load[1][0].hash
+
+
+def test_files_that_a_cell_measures_or_writes_do_not_name_it(tmp_path):
+    disk = tmp_path / "disk"
+    one = traces.Trace("t", "t", (), "h")
+
+    def names(option, contents):
+        disk.write_text(contents)
+        text = (
+            f'traces = ["t"]\ntarget = "replay"\n[base]\n"options.{option}" = "{disk}"'
+        )
+        cells_made = cells.expand(spec.parse(text, tmp_path), [one])
+        return [cell.name("binary") for cell in cells_made]
+
+    assert names("target", "a") == names("target", "b")
+    assert names("config", "a") != names("config", "b")
+
+
 def test_a_worker_notices_another_command_of_the_same_size_and_time(tmp_path):
     path = tmp_path / "forebay"
     path.write_text("one")
-    first = running._binary_hash(str(path))
+    first = running.content_hash(str(path))
     assert first == running.binary_hash(str(path))
     rewritten(path, "two")
-    assert running._binary_hash(str(path)) == running.binary_hash(str(path)) != first
+    assert running.content_hash(str(path)) == running.binary_hash(str(path)) != first
 
 
 def test_shares_tables_and_constraints_make_cells(tmp_path):

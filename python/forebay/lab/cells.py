@@ -6,13 +6,14 @@ import hashlib
 import itertools
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from forebay._run import ForebayError
-from forebay.lab.running import Task
+from forebay.lab.running import Task, content_hash
 from forebay.lab.spec import OPTION, TIMED, StudySpec
 from forebay.lab.traces import Trace
 from forebay.lab.values import number, share, toml
@@ -23,6 +24,8 @@ GRAIN_BYTES = 64 * 1024
 DRAM_BYTES_MIN = 256 * 1024
 #: Targets whose runs depend on a seed.
 _SEEDED = ("simulate",)
+#: Options of files that the command writes or measures. Their contents are no input, and change with each run.
+_NOT_READ = ("target", "resume", "output", "parquet", "html", "intervals")
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,27 @@ class Cell:
         parts = [self.trace.hash, words, self.config(), binary_hash, self.repeat]
         if self.target == "load":
             parts.append(self.trace.path)
+        # Without such files, names are those of earlier versions, whose answers still count.
+        if files := self._files_read():
+            parts.append(files)
         text = json.dumps(parts, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+    def _files_read(self) -> dict[str, str]:
+        """A hash of the contents of each file that an option names, such as a catalogue of devices."""
+        options = (
+            (key.removeprefix(OPTION).replace("-", "_"), value)
+            for key, value in self.values.items()
+            if key.startswith(OPTION)
+        )
+        named = (
+            one
+            for key, value in options
+            if key not in _NOT_READ
+            for one in (value if isinstance(value, list) else [value])
+            if isinstance(one, str)
+        )
+        return {path: content_hash(path) for path in named if os.path.isfile(path)}
 
     def task(
         self,

@@ -85,7 +85,7 @@ def run(task: Task) -> Answer:
     wall_s = 0.0
     ended = _Ended(None, None, 0.0)
     try:
-        if _binary_hash(task.binary) != task.binary_hash:
+        if content_hash(task.binary) != task.binary_hash:
             raise OSError(f"{task.binary} is another version on {platform.node()}")
         with machine_lock(task.exclusive):
             started, begin = time.time(), time.monotonic()
@@ -251,7 +251,8 @@ def version_of(path: str) -> tuple[int, ...]:
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
-def _binary_hash(path: str) -> str:
+def content_hash(path: str) -> str:
+    """A hash of a file, which is read again only after it has changed."""
     return _known_hash(path, version_of(path))
 
 
