@@ -1,6 +1,7 @@
 """Fleets: a row for each volume of all files, whatever else lies there."""
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -302,3 +303,14 @@ def test_a_slice_that_was_killed_is_measured_again(traces, tmp_path, scheduler, 
     broken("", None)
     again = fleet(traces, out, **how)
     assert again.known == 3 and again.volumes["curve.error"].null_count() == 4
+
+
+def test_files_of_the_same_name_have_a_curve_each(synthetic, tmp_path, scheduler):
+    home, out = tmp_path / "traces", tmp_path / "out"
+    for month, kind in (("jan", "zipf"), ("feb", "uniform")):
+        (home / month).mkdir(parents=True)
+        shutil.copy(synthetic[kind, 1], home / month / "vol0.parquet")
+    fleet(home, out, scheduler=scheduler)
+    page = (out / "report.html").read_text()
+    names = re.findall(r'"name":"([^"]*vol0[^"]*)"', page.replace("\\u002f", "/"))
+    assert set(names) == {f"{month}/vol0.parquet#synthetic" for month in ("jan", "feb")}
