@@ -661,6 +661,31 @@ def test_journals_of_earlier_versions_are_read(file, tmp_path, scheduler):
 def test_two_studies_do_not_share_a_directory(file, tmp_path):
     from forebay.lab.journal import Journal
 
-    with Journal(tmp_path / "out"):
+    out = tmp_path / "out"
+    with Journal(out):
+        (out / "study.toml").write_text("the study that runs")
         with pytest.raises(forebay.ForebayError, match="another study is running"):
-            study(file, tmp_path / "out", workers=1)
+            study(file, out, workers=1)
+    assert (out / "study.toml").read_text() == "the study that runs"
+
+
+def test_tables_of_an_earlier_form_of_a_study_are_removed(
+    synthetic, tmp_path, scheduler
+):
+    file, out = tmp_path / "s.toml", tmp_path / "out"
+
+    def tables(text):
+        traces = f'traces = ["{synthetic["zipf", 1]}"]\n'
+        sweep = '\n[sweep]\n"cache.dram" = ["1MiB", "2MiB"]'
+        file.write_text(traces + text + sweep)
+        study(file, out, scheduler=scheduler)
+        return {path.stem for path in out.glob("*.parquet")}
+
+    assert tables("repeats = 2") == {"rows", "repeats"}
+    search = 'search = "random"\nobjective = "max hit_ratio"'
+    assert tables(search) == {"rows", "search"}
+    assert tables("") == {"rows"}
+    file.write_text(f'traces = ["{synthetic["zipf", 1]}"]\ntarget = "mrc"')
+    study(file, out, scheduler=scheduler)
+    assert (out / "points.parquet").exists()
+    assert tables("") == {"rows"}

@@ -263,17 +263,16 @@ def fleet(
             raise ForebayError(f"{what}; the same command resumes", 1) from None
         volumes, curves = _tables(scans, journal, binary, inside / "slices")
         answers = {name: journal[task.cell] for name, task in together().items()}
-    rows_of.write(volumes, output / "volumes.parquet")
-    if curves.width:
-        rows_of.write(curves, output / "curves.parquet")
-    from forebay.lab import report
+        from forebay.lab import report
 
-    report.write_fleet(str(source), output, volumes, curves)
-    for name, answer in answers.items():
-        if answer.document is None:
-            what = f"{name} failed, but volumes and curves are in {output}"
-            raise ForebayError(f"{what}: {answer.error}", 1)
-        (output / f"{name}.json").write_text(answer.document, encoding="utf-8")
+        rows_of.write(volumes, output / "volumes.parquet")
+        rows_of.replace(curves, output / "curves.parquet")
+        report.write_fleet(str(source), output, volumes, curves)
+        for name, answer in answers.items():
+            if answer.document is None:
+                what = f"{name} failed, but volumes and curves are in {output}"
+                raise ForebayError(f"{what}: {answer.error}", 1)
+            (output / f"{name}.json").write_text(answer.document, encoding="utf-8")
     wall_s = time.monotonic() - begin
     return Fleet(volumes, curves, len(scans), known, wall_s, backing, killed_plans)
 
