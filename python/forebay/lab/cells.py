@@ -174,8 +174,12 @@ def make(
     values = {key: _sized(key, value, trace) for key, value in values.items()}
     values = _set(values)
     known = {**shown, **values, "trace": trace.name, "target": target}
-    if not all(constraint.holds(known) for constraint in spec.constraints):
-        return None
+    try:
+        if not all(constraint.holds(known) for constraint in spec.constraints):
+            return None
+    except ForebayError as error:
+        where = f"{spec.path}: " if spec.path else ""
+        raise ForebayError(f"{where}{error}", error.status) from error
     return Cell(trace, target, repeat, spec.seed, shown, values, rate)
 
 
