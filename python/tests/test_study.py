@@ -451,6 +451,24 @@ def test_cells_are_named_by_all_that_their_answer_depends_on(tmp_path):
     assert len(set(names("repeats = 3\n" + base))) == 3
 
 
+def test_options_whose_value_can_be_omitted_take_it(synthetic, tmp_path, scheduler):
+    (tmp_path / "s.toml").write_text(
+        f"""
+        traces = [{{ path = "{synthetic["zipf", 1]}", limit = 200 }}]
+        target = "replay"
+        [base]
+        volume = [{{ name = "v", backing = "{{scratch}}/disk", size = "64MiB" }}]
+        "options.write" = true
+        "options.skip_idle" = "5ms"
+        [sweep]
+        "cache.dram" = ["1MiB"]
+        """
+    )
+    rows = study(tmp_path / "s.toml", tmp_path / "out", scheduler=scheduler)
+    assert rows["error"].to_list() == [None]
+    assert "--skip-idle=5ms" in rows["cell.command"][0]
+
+
 def rewritten(path, text):
     """Writes other contents of the same size, and sets back the time of modification."""
     before = path.stat()

@@ -69,11 +69,17 @@ class Cell:
 
     def name(self, binary_hash: str) -> str:
         """The hash that names the cell."""
-        words = [w for w in self.words() if w != self.trace.path]
+        # Apart, as in earlier versions, whose answers still count.
+        words = [
+            part
+            for word in self.words()
+            if word != self.trace.path
+            for part in (word.split("=", 1) if word.startswith("--") else [word])
+        ]
         parts = [self.trace.hash, words, self.config(), binary_hash, self.repeat]
         if self.target == "load":
             parts.append(self.trace.path)
-        # Without such files, names are those of earlier versions, whose answers still count.
+        # Likewise: cells without such files keep their names.
         if files := self._files_read():
             parts.append(files)
         text = json.dumps(parts, sort_keys=True)
@@ -232,4 +238,5 @@ def _option(key: str, value: Any) -> list[str]:
     if isinstance(value, Mapping):
         raise ForebayError(f"{OPTION}{key}: an option is no table", 2)
     several = value if isinstance(value, list) else [value]
-    return [word for one in several for word in (option, str(one))]
+    # In one word: an option whose value can be omitted takes no other.
+    return [f"{option}={one}" for one in several]
