@@ -559,6 +559,19 @@ def test_files_that_a_cell_measures_or_writes_do_not_name_it(tmp_path):
     assert names("config", "a") != names("config", "b")
 
 
+def test_a_worker_notices_that_a_file_of_an_option_has_changed(tmp_path, synthetic):
+    config = tmp_path / "c.toml"
+    config.write_text('cache.dram = "1MiB"')
+    text = f'traces = ["t"]\n[base]\n"options.config" = "{config}"'
+    one = traces.Trace("t", str(synthetic["zipf", 1]), (), "h")
+    (cell,) = cells.expand(spec.parse(text, tmp_path), [one])
+    found = running.binary_hash(binary())
+    task = cell.task(study="s", binary=binary(), binary_hash=found)
+    assert running.run(task).error is None
+    config.write_text('cache.dram = "2MiB"')
+    assert f"{config} has changed" in running.run(task).error
+
+
 def test_a_worker_notices_another_command_of_the_same_size_and_time(tmp_path):
     path = tmp_path / "forebay"
     path.write_text("one")

@@ -124,6 +124,7 @@ class Cell:
             series=str(series / f"{name}.parquet") if series and wanted else None,
             # With --parquet a replay writes its results as one row.
             series_option="--intervals" if self.target in TIMED else "--parquet",
+            files=tuple(self._files_read().items()),
         )
 
 

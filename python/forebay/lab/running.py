@@ -47,6 +47,8 @@ class Task:
     #: Where the rows of the intervals go, and the option that writes them.
     series: str | None = None
     series_option: str = "--parquet"
+    #: Files that the command reads besides the trace, each with the hash that names the cell.
+    files: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,12 @@ def run(task: Task) -> Answer:
     try:
         if content_hash(task.binary) != task.binary_hash:
             raise OSError(f"{task.binary} is another version on {platform.node()}")
+        for path, known in task.files:
+            if content_hash(path) != known:
+                where = (
+                    f"since the study began, or is another file on {platform.node()}"
+                )
+                raise OSError(f"{path} has changed {where}")
         with machine_lock(task.exclusive):
             started, begin = time.time(), time.monotonic()
             ended = _command(task)
