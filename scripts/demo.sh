@@ -90,7 +90,7 @@ record() {
     why="$(why_no_ext4)"
     trace="$out/demo.parquet"
     # The server does not overwrite a recording, complete or not: it would record to another file.
-    rm -f "$trace" "$trace.partial"
+    rm -f "$trace" "$trace.partial" "$trace.partial.index"
     if [ -z "$why" ]; then
         title "1. A shop on SQLite, on ext4, through nbdfuse and a loop device, on Forebay"
         say "    16 MiB of memory and 64 MiB of flash in front of a $BACKING; filling the database"
