@@ -282,4 +282,4 @@ def _workers(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="a Dask scheduler, such as tcp://host:8786",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="print no progress")
+    arguments.add_quiet(parser)
