@@ -5,6 +5,7 @@
 #   scripts/demo.sh [DIRECTORY]              results go to DIRECTORY, forebay-demo by default
 #   TRACE=file scripts/demo.sh [DIRECTORY]   the same for your own trace, without the application
 #
+# Of an earlier run, the results and the recording in DIRECTORY are replaced; other files there stay.
 # FOREBAY=path uses that binary instead of building one. The devices are files in a temporary
 # directory; the slow disk has the latencies of a hard disk in the planner's catalogue.
 set -euo pipefail
@@ -18,6 +19,9 @@ VOLUME_SIZE=$((2 << 30))
 # The replays take real time, so they use only this many requests of a long trace.
 REPLAYED_MAX=60000
 QUEUE_DEPTH=8
+# The results in $out.
+RESULTS="serve.toml live.json info.json mrc.json mrc.html plan.json plan.html one-tier.toml one-tier.json
+    one-tier-simulated.json two-tiers.toml two-tiers.json two-tiers-simulated.json report.html"
 
 fail() {
     say "demo: $*" >&2
@@ -74,11 +78,19 @@ set_up() {
     FOREBAY="${CARGO_TARGET_DIR:-$PWD/target}/release/forebay"
 }
 
+# Removes the results of an earlier run, and nothing else: the directory may have files of the user.
+remove_results() {
+    local file
+    for file in $RESULTS; do rm -f "$out/$file"; done
+}
+
 # Records a trace of an application on a cache in front of a slow disk.
 record() {
     local why
     why="$(why_no_ext4)"
     trace="$out/demo.parquet"
+    # The server does not overwrite a recording, complete or not: it would record to another file.
+    rm -f "$trace" "$trace.partial" "$trace.partial.index"
     if [ -z "$why" ]; then
         title "1. A shop on SQLite, on ext4, through nbdfuse and a loop device, on Forebay"
         say "    16 MiB of memory and 64 MiB of flash in front of a $BACKING; filling the database"
@@ -91,6 +103,7 @@ record() {
     else
         fail "neither SQLite on ext4 ($why) nor fio over NBD (fio is missing) can run here. Set TRACE=file"
     fi
+    [ -s "$trace" ] || fail "the server did not record to $trace"
     cp "$scratch/serve.toml" "$out/serve.toml"
     rm -f "$scratch"/*.img
     "$FOREBAY" -q trace info "$trace" | sed -n '1,8s/^/    /p'
@@ -167,7 +180,7 @@ report() {
 
 set_up
 started=$SECONDS
-rm -f "$out"/*.json "$out"/*.html
+remove_results
 if [ -n "$trace" ]; then
     title "1. The trace $trace"
     "$FOREBAY" -q trace info "$trace" | sed -n '1,8s/^/    /p'

@@ -77,8 +77,10 @@ def binary() -> str:
 def words(options: dict[str, Any]) -> list[str]:
     """Converts options to words of a command line.
 
+    A value is in the word of its option: an option whose value can be omitted takes no other.
+
     >>> words({"per_volume": True, "at": ["1MiB", "2MiB"], "limit": None})
-    ['--per-volume', '--at', '1MiB', '--at', '2MiB']
+    ['--per-volume', '--at=1MiB', '--at=2MiB']
     """
     line: list[str] = []
     for name, value in options.items():
@@ -90,10 +92,8 @@ def words(options: dict[str, Any]) -> list[str]:
             continue
         several = isinstance(value, Sequence) and not isinstance(value, str)
         for one in value if several else [value]:
-            line += [
-                option,
-                os.fspath(one) if isinstance(one, os.PathLike) else str(one),
-            ]
+            text = os.fspath(one) if isinstance(one, os.PathLike) else str(one)
+            line.append(f"{option}={text}")
     return line
 
 

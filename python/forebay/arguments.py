@@ -46,6 +46,12 @@ def add_flag(parser: argparse.ArgumentParser, name: str, what: str) -> None:
     parser.add_argument(name, action="store_true", help=what)
 
 
+def add_quiet(parser: argparse.ArgumentParser) -> None:
+    """`-q`, which every command of the package has, since `forebay -q NAME` passes it on."""
+    what = "print no progress"
+    parser.add_argument("-q", "--quiet", action="store_true", help=what)
+
+
 def count(text: str) -> int:
     """A whole number above 0.
 

@@ -54,6 +54,7 @@ def representatives(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="write the picture to FILE"
     )
+    arguments.add_quiet(parser)
     args = parser.parse_args(words)
     return arguments.guarded(lambda: _representatives(args))
 

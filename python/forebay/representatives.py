@@ -135,6 +135,8 @@ def representatives(
         raise ForebayError("give at least two traces", 2)
     if clusters is not None and not 1 <= clusters <= count:
         raise ForebayError(f"cannot form {clusters} groups from {count} traces", 2)
+    if dimensions < 1:
+        raise ForebayError(f"cannot keep {dimensions} dimensions: keep 1 or more", 2)
     if table is None:
         table = features(*traces, **options)
     names = table["trace"].to_list()

@@ -1,6 +1,7 @@
 """Fleets: a row for each volume of all files, whatever else lies there."""
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -202,3 +203,114 @@ def test_without_files_to_read_a_fleet_says_why(traces, tmp_path, capsys):
     assert "the pattern `/*`" in capsys.readouterr().err
     status, error = said(traces, file)
     assert status == 1 and f"{file}: it is a file, not a directory" in error
+
+
+@pytest.fixture
+def broken(tmp_path, monkeypatch):
+    """The command, but a function makes it fail: it is killed, or it ends with a status, until told otherwise."""
+    script, how = tmp_path / "broken-forebay", tmp_path / "how"
+    script.write_text(f'#!/bin/sh\n[ ! -e {how} ] || . {how}\nexec {binary()} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("FOREBAY", str(script))
+
+    def fail(pattern, what):
+        if what is None:
+            how.unlink()
+        else:
+            how.write_text(f'case "$*" in {pattern}) {what};; esac\n')
+
+    return fail
+
+
+KILL = "kill -KILL $$"
+FAIL = "echo 'forebay: out of luck' >&2; exit 1"
+
+
+@pytest.mark.parametrize("pattern", ["*mrc*zipf*", "*info*zipf*"])
+def test_a_file_whose_command_was_killed_is_read_again(
+    pattern, traces, tmp_path, scheduler, broken
+):
+    (traces / "README").unlink()
+    out = tmp_path / "out"
+    broken(pattern, KILL)
+    first = fleet(traces, out, scheduler=scheduler)
+    with pytest.raises(forebay.ForebayError, match="1 of 3 files failed\n.*SIGKILL"):
+        first.raise_for_failures(out)
+    broken(pattern, None)
+    again = fleet(traces, out, scheduler=scheduler)
+    assert (again.files, again.known) == (3, 2)
+    again.raise_for_failures(out)
+
+
+def test_a_plan_that_was_killed_is_an_error_and_made_again(
+    traces, tmp_path, scheduler, broken
+):
+    (traces / "README").unlink()
+    out = tmp_path / "out"
+    how = {"budget": "20%", "backing": "SlowHDD", "scheduler": scheduler}
+    whole = fleet(traces, tmp_path / "whole", **how)
+    whole.raise_for_failures(out)
+    broken('*" plan "*zipf*', KILL)
+    first = fleet(traces, out, **how)
+    with pytest.raises(forebay.ForebayError, match="1 plans failed\n.*SIGKILL"):
+        first.raise_for_failures(out)
+    broken("", None)
+    again = fleet(traces, out, **how)
+    assert again.known == 2
+    same = ["trace", "volume", "plan.tiers", "plan.error"]
+    assert again.volumes.select(same).equals(whole.volumes.select(same))
+
+
+def test_failed_features_are_an_error_and_computed_again(
+    traces, tmp_path, scheduler, broken, capsys
+):
+    (traces / "README").unlink()
+    out = tmp_path / "out"
+    line = [str(traces), "-o", str(out), "--scheduler", scheduler, "-q"]
+    broken("*info*two.csv*--volumes*", FAIL)
+    assert command(line) == 1
+    said, errors = capsys.readouterr()
+    assert "volumes without features: 2 (see features.error)" in said
+    assert "the features of 2 volumes failed\n  2 x out of luck" in errors
+    assert "--retry-failed" in errors
+    broken("", None)
+    # What a command itself calls an error stays until it is asked for again.
+    assert command(line) == 1
+    assert command([*line, "--retry-failed"]) == 0
+    assert "3 files, 2 of them from earlier runs, 0 failed" in capsys.readouterr().out
+
+
+def test_a_file_that_failed_is_read_again_with_retry_failed(
+    traces, tmp_path, scheduler, broken, capsys
+):
+    (traces / "README").unlink()
+    line = [str(traces), "-o", str(tmp_path / "out"), "--scheduler", scheduler, "-q"]
+    broken("*mrc*zipf*", FAIL)
+    assert command(line) == 1
+    broken("", None)
+    assert command(line) == 1
+    assert "out of luck" in capsys.readouterr().err
+    assert command([*line, "--retry-failed"]) == 0
+
+
+def test_a_slice_that_was_killed_is_measured_again(traces, tmp_path, scheduler, broken):
+    (traces / "README").unlink()
+    out = tmp_path / "out"
+    how = {"slices": 4, "slice_above": 0, "scheduler": scheduler}
+    broken('*zipf*"--slice 3 "*', KILL)
+    errors = fleet(traces, out, **how).volumes["curve.error"].drop_nulls()
+    assert errors.len() == 1 and "SIGKILL" in errors[0]
+    broken("", None)
+    again = fleet(traces, out, **how)
+    assert again.known == 3 and again.volumes["curve.error"].null_count() == 4
+
+
+def test_files_of_the_same_name_have_a_curve_each(synthetic, tmp_path, scheduler):
+    home, out = tmp_path / "traces", tmp_path / "out"
+    for month, kind in (("jan", "zipf"), ("feb", "uniform")):
+        (home / month).mkdir(parents=True)
+        shutil.copy(synthetic[kind, 1], home / month / "vol0.parquet")
+    fleet(home, out, scheduler=scheduler)
+    page = (out / "report.html").read_text()
+    names = re.findall(r'"name":"([^"]*vol0[^"]*)"', page.replace("\\u002f", "/"))
+    assert set(names) == {f"{month}/vol0.parquet#synthetic" for month in ("jan", "feb")}

@@ -4,6 +4,7 @@ import json
 import pathlib
 
 import forebay
+import polars as pl
 import pytest
 from forebay.commands import representatives as command
 
@@ -84,6 +85,19 @@ def test_the_features_of_a_hundred_published_traces_are_clustered():
 def test_what_makes_no_sense_is_bad_usage(words, capsys):
     assert command(words) == 2
     assert capsys.readouterr().err.startswith("forebay: ")
+
+
+def test_it_can_be_told_to_be_quiet(synthetic, capsys):
+    """`forebay -q NAME` passes the option on to each command of the package."""
+    first, second = list(synthetic.values())[:2]
+    assert command(["--quiet", str(first), str(second)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_no_dimensions_are_refused():
+    table = pl.DataFrame({"trace": ["a", "b"], "wss": [1, 2]})
+    with pytest.raises(forebay.ForebayError, match="cannot keep 0 dimensions"):
+        forebay.representatives(table=table, dimensions=0)
 
 
 def test_a_trace_is_not_written_over(synthetic, capsys):

@@ -22,6 +22,14 @@ def test_a_missing_command_is_named(monkeypatch):
         forebay.mrc("x.csv")
 
 
+def test_options_whose_value_can_be_omitted_take_it(example):
+    study = forebay.run("plan", example, study=3, rows=False).document
+    assert len(study["scaled_budgets"]) == 3
+    # A value can look like an option.
+    with pytest.raises(forebay.ForebayError, match="-1"):
+        forebay.run("mrc", example, sample=-1)
+
+
 def test_rows_and_document_agree(example):
     answer = forebay.run("mrc", example, at=["1MiB", "8MiB"])
     row, point = answer.rows.row(-1, named=True), answer.document["points"][-1]

@@ -16,7 +16,7 @@ import forebay
 import polars as pl
 import pytest
 from forebay._run import binary
-from forebay.lab import cells, cluster, running, spec, traces
+from forebay.lab import cluster, running, spec
 from forebay.lab.commands import study as command
 from forebay.lab.study import Study, study
 
@@ -430,83 +430,6 @@ def test_curves_and_plans_keep_their_points(synthetic, tmp_path, scheduler):
     assert points["miss_ratio"].max() <= 1 and points.height > 20
 
 
-def test_cells_are_named_by_all_that_their_answer_depends_on(tmp_path):
-    def names(text, **trace):
-        study = spec.parse(text, tmp_path)
-        given = {"name": "t", "path": "t", "words": (), "hash": "h", **trace}
-        one = traces.Trace(**given)
-        return [cell.name("binary") for cell in cells.expand(study, [one])]
-
-    base = 'traces = ["t"]\n[sweep]\n"cache.dram" = ["1MiB"]\n'
-    first = names(base)
-    assert names(base, name="other", path="elsewhere") == first
-    for other in (
-        names(base, hash="i"),
-        names(base.replace("1MiB", "2MiB")),
-        names("seed = 7\n" + base),
-        names(base + '[base]\n"options.untimed" = true\n'),
-    ):
-        assert other != first
-    assert len(set(names("repeats = 3\n" + base))) == 3
-
-
-def rewritten(path, text):
-    """Writes other contents of the same size, and sets back the time of modification."""
-    before = path.stat()
-    time.sleep(0.02)
-    path.write_text(text)
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    after = path.stat()
-    assert (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
-
-
-def test_a_trace_with_other_contents_of_the_same_size_and_time_runs_again(
-    tmp_path, scheduler
-):
-    path = tmp_path / "t.csv"
-    lines = [f"{n},r,{n % 9 * 4096},4096\n" for n in range(100)]
-    path.write_text("time_us,op,offset,length\n" + "".join(lines))
-    (tmp_path / "s.toml").write_text(
-        f'traces = ["{path}"]\n[sweep]\n"cache.dram" = ["1MiB"]\n'
-    )
-    first = study(tmp_path / "s.toml", tmp_path / "out", scheduler=scheduler)
-    rewritten(path, path.read_text().replace(",r,", ",w,"))
-    second = study(tmp_path / "s.toml", tmp_path / "out", scheduler=scheduler)
-    assert first["cell"][0] != second["cell"][0]
-    assert first["cell.trace_hash"][0] != second["cell.trace_hash"][0]
-
-
-def test_a_worker_notices_another_command_of_the_same_size_and_time(tmp_path):
-    path = tmp_path / "forebay"
-    path.write_text("one")
-    first = running._binary_hash(str(path))
-    assert first == running.binary_hash(str(path))
-    rewritten(path, "two")
-    assert running._binary_hash(str(path)) == running.binary_hash(str(path)) != first
-
-
-def test_shares_tables_and_constraints_make_cells(tmp_path):
-    study = spec.parse(
-        """
-        traces = ["t"]
-        constraints = ["cache.dram < flash.size", "not (tiers == 'two' and cache.dram == '1MiB')"]
-        [sweep]
-        "cache.dram" = ["1MiB", "10%"]
-        tiers = [{ name = "one", "flash.size" = "unset" }, { name = "two", "flash.size" = "8MiB" }]
-        """,
-        tmp_path,
-    )
-    trace = traces.Trace("t", "t", (), "h", footprint_bytes=40 << 20)
-    made = list(cells.expand(study, [trace]))
-    assert [tuple(cell.swept.values()) for cell in made] == [
-        ("1MiB", "one"),
-        ("10%", "one"),
-        ("10%", "two"),
-    ]
-    assert "cache.dram = 4194304" in made[1].config()
-    assert "flash" not in made[1].config() and "8MiB" in made[2].config()
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -520,6 +443,25 @@ def test_shares_tables_and_constraints_make_cells(tmp_path):
         ("traces = [", "Invalid"),
         ('traces = ["a"]\n[[figure]]\nkind = "series"\ny = "miss_ratio"', "series = true"),
         ('traces = [{ spec = "zipf", path = "a" }]', "either `path` or `spec`"),
+        ('traces = ["a"]\nseed = "abc"', "s.toml: seed must be a whole number, not 'abc'"),
+        ('traces = ["a"]\nsearch_seed = 0.5', "search_seed must be a whole number"),
+        ('traces = ["a"]\nconstraints = [1]', "constraints must be a list of texts, not [1]"),
+        ('traces = ["a"]\nfigure = [1]', "figure: a figure is a table, not 1"),
+        ('traces = ["a"]\nfigure = [{ x = 1 }]', "figure: x must be text, not 1"),
+        ('traces = ["a"]\nfigure = [{ kind = "line", y = ["a"] }]', "figure: y must be text"),
+        ('traces = ["a"]\nfigure = [{ x = "a", log = true }]', 'figure: log must be "x", "y" or'),
+        ("traces = [{ spec = 5 }]", "traces: spec must be text, not 5"),
+        ('traces = [{ path = "a", volumes = "vm1" }]', "traces: volumes must be a list of volumes"),
+        ('traces = [{ path = "a", each_volume = "no" }]', "traces: each_volume must be true or"),
+        ('traces = ["a"]\nseries = "no"', "series must be true or false, not 'no'"),
+        ('traces = ["a"]\nrepeats = 0.5', "repeats must be a whole number above 0, not 0.5"),
+        ('traces = ["a"]\ntarget = []', "target must name a command"),
+        ('traces = ["a"]\n[base]\n"cache.dram" = 2020-01-01', "base: cache.dram: a study cannot"),
+        ('traces = ["a"]\n[sweep]\n"cache.dram" = ["1MiB", "2MiB", "1MiB"]',
+         'sweep: cache.dram has the value "1MiB" more than once'),
+        ('traces = [{ spec = "zipf:requests=100" }]\nconstraints = ["-replacement.policy < 0"]\n'
+         '[sweep]\n"replacement.policy" = ["lru"]',
+         "s.toml: constraint `-replacement.policy < 0`: bad operand"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_refused_before_anything_runs(
@@ -596,6 +538,31 @@ def test_journals_of_earlier_versions_are_read(file, tmp_path, scheduler):
 def test_two_studies_do_not_share_a_directory(file, tmp_path):
     from forebay.lab.journal import Journal
 
-    with Journal(tmp_path / "out"):
+    out = tmp_path / "out"
+    with Journal(out):
+        (out / "study.toml").write_text("the study that runs")
         with pytest.raises(forebay.ForebayError, match="another study is running"):
-            study(file, tmp_path / "out", workers=1)
+            study(file, out, workers=1)
+    assert (out / "study.toml").read_text() == "the study that runs"
+
+
+def test_tables_of_an_earlier_form_of_a_study_are_removed(
+    synthetic, tmp_path, scheduler
+):
+    file, out = tmp_path / "s.toml", tmp_path / "out"
+
+    def tables(text):
+        traces = f'traces = ["{synthetic["zipf", 1]}"]\n'
+        sweep = '\n[sweep]\n"cache.dram" = ["1MiB", "2MiB"]'
+        file.write_text(traces + text + sweep)
+        study(file, out, scheduler=scheduler)
+        return {path.stem for path in out.glob("*.parquet")}
+
+    assert tables("repeats = 2") == {"rows", "repeats"}
+    search = 'search = "random"\nobjective = "max hit_ratio"'
+    assert tables(search) == {"rows", "search"}
+    assert tables("") == {"rows"}
+    file.write_text(f'traces = ["{synthetic["zipf", 1]}"]\ntarget = "mrc"')
+    study(file, out, scheduler=scheduler)
+    assert (out / "points.parquet").exists()
+    assert tables("") == {"rows"}

@@ -59,5 +59,5 @@ def test_the_page_of_studies_is_true(page, tmp_path):
 def test_the_page_of_studies_lists_every_key(page):
     from forebay.lab import spec
 
-    for key in (*spec._KEYS, *spec._TRACE_KEYS, *spec._FIGURE_KEYS):
+    for key in (*spec._KEYS, *spec._TRACE_KINDS, *spec._FIGURE_KINDS):
         assert f"`{key}`" in page or f"[{key}]" in page, key

@@ -1,6 +1,6 @@
 # A real systemd, in namespaces of its own, runs the server with the unit of the guide: what is ordered behind it
 # begins when clients are served, a start that takes long is not ended, `systemctl status` shows how far it is, a
-# server that dies comes back, and a stop destages.
+# server that dies comes back, `systemctl reload` reads the configuration, and a stop destages.
 . "$(dirname "$0")/lib.sh"
 need qemu-io unshare systemctl
 [ "$(id -u)" = 0 ] || skip "a service manager in a namespace needs root"
@@ -21,6 +21,8 @@ mkdir units
 # The unit of the guide, with paths of ours.
 guide=$(sed -n '/^    \[Service\]$/,/^$/p' "$ROOT/docs/user-guide.md" | sed 's/^    //')
 grep -q '^Type=notify$' <<<"$guide" || fail "the guide has no unit: $guide"
+reload=$(grep '^ExecReload=' "$ROOT/packaging/forebay.service") || fail "the unit of the package cannot reload"
+grep -qxF "$reload" <<<"$guide" || fail "the guide and the package reload in different ways: $guide"
 {
     printf '[Unit]\nDefaultDependencies=no\n'
     sed "s|^ExecStart=.*|ExecStart=$FOREBAY serve --config $WORK/forebay.toml|" <<<"$guide"
@@ -58,6 +60,9 @@ kill -KILL "\$(property MainPID)"
 until_is NRestarts 1
 until_is ActiveState active
 property ActiveState >state-restarted
+sed -i 's/^write_policy.*/write_policy = "write-through"/' forebay.toml
+systemctl reload forebay 2>reloaded && echo reloaded >reloaded
+for _ in \$(seq 100); do grep -q 'write_policy is now' server.log && break; sleep 0.1; done
 systemctl stop forebay
 property Result >result-stopped
 cp /run/forebay/kept kept-stopped
@@ -84,6 +89,8 @@ grep -q '^recovering: ' status-starting || fail "while it started: $(cat status-
 [ "$(cat restarts-first)" = 0 ] || fail "the start was ended by its time limit"
 grep -q '"state": "serving"' after || fail "what is ordered behind it began too soon: $(cat after)"
 [ "$(cat state-restarted)" = active ] || fail "it did not come back: $(cat state-restarted)"
+[ "$(cat reloaded)" = reloaded ] || fail "the reload: $(cat reloaded)"
+grep -q 'cache.write_policy is now write-through' server.log || fail "the reload changed nothing: $(tail -3 server.log)"
 [ -s kept-stopped ] || fail "the stop removed what was in /run/forebay, such as the control token"
 [ "$(cat result-stopped)" = success ] || fail "the stop: $(cat result-stopped)"
 "$FOREBAY" backing info disk.img | grep -q 'dirty *no' || fail "the stop did not destage"

@@ -47,6 +47,11 @@ impl Context {
         Self { quiet, interrupted, impatient, silent, noted: Mutex::default() }
     }
 
+    /// Whether the user asked for errors only.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// From now on the first signal exits at once.
     pub fn end_at_first_signal(&self) {
         self.impatient.store(true, Ordering::SeqCst);

@@ -146,6 +146,13 @@ fn unknown_commands_are_programs_on_the_path_as_with_git() {
     let own = std::path::Path::new(FOREBAY).canonicalize().unwrap();
     assert_eq!(stdout(&output), format!("study: a -x --json\n{}\n", own.display()));
     assert_eq!(output.status.code(), Some(7));
+    // The words before the first argument of the program are this command's own; the program learns of `-q`.
+    for words in [["-q", "study", "a"], ["study", "--quiet", "a"]] {
+        let path = format!("{}:/usr/bin:/bin", dir.path().display());
+        let output = Command::new(FOREBAY).args(words).env("PATH", path).output().unwrap();
+        let said = stdout(&output);
+        assert!(said.starts_with("study: --quiet a\n"), "{words:?}: {said}");
+    }
     let help = Command::new(FOREBAY).args(["study", "--help"]).env("PATH", "/nonexistent").output();
     let help = stdout(&help.unwrap());
     assert!(help.contains("Usage: forebay study"), "{help}");

@@ -6,13 +6,14 @@ import hashlib
 import itertools
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from forebay._run import ForebayError
-from forebay.lab.running import Task
+from forebay.lab.running import Task, content_hash
 from forebay.lab.spec import OPTION, TIMED, StudySpec
 from forebay.lab.traces import Trace
 from forebay.lab.values import number, share, toml
@@ -23,6 +24,8 @@ GRAIN_BYTES = 64 * 1024
 DRAM_BYTES_MIN = 256 * 1024
 #: Targets whose runs depend on a seed.
 _SEEDED = ("simulate",)
+#: Options of files that the command writes or measures. Their contents are no input, and change with each run.
+_NOT_READ = ("target", "resume", "output", "parquet", "html", "intervals")
 
 
 @dataclass(frozen=True)
@@ -66,12 +69,37 @@ class Cell:
 
     def name(self, binary_hash: str) -> str:
         """The hash that names the cell."""
-        words = [w for w in self.words() if w != self.trace.path]
+        # Apart, as in earlier versions, whose answers still count.
+        words = [
+            part
+            for word in self.words()
+            if word != self.trace.path
+            for part in (word.split("=", 1) if word.startswith("--") else [word])
+        ]
         parts = [self.trace.hash, words, self.config(), binary_hash, self.repeat]
         if self.target == "load":
             parts.append(self.trace.path)
+        # Likewise: cells without such files keep their names.
+        if files := self._files_read():
+            parts.append(files)
         text = json.dumps(parts, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+    def _files_read(self) -> dict[str, str]:
+        """A hash of the contents of each file that an option names, such as a catalogue of devices."""
+        options = (
+            (key.removeprefix(OPTION).replace("-", "_"), value)
+            for key, value in self.values.items()
+            if key.startswith(OPTION)
+        )
+        named = (
+            one
+            for key, value in options
+            if key not in _NOT_READ
+            for one in (value if isinstance(value, list) else [value])
+            if isinstance(one, str)
+        )
+        return {path: content_hash(path) for path in named if os.path.isfile(path)}
 
     def task(
         self,
@@ -96,6 +124,7 @@ class Cell:
             series=str(series / f"{name}.parquet") if series and wanted else None,
             # With --parquet a replay writes its results as one row.
             series_option="--intervals" if self.target in TIMED else "--parquet",
+            files=tuple(self._files_read().items()),
         )
 
 
@@ -152,8 +181,12 @@ def make(
     values = {key: _sized(key, value, trace) for key, value in values.items()}
     values = _set(values)
     known = {**shown, **values, "trace": trace.name, "target": target}
-    if not all(constraint.holds(known) for constraint in spec.constraints):
-        return None
+    try:
+        if not all(constraint.holds(known) for constraint in spec.constraints):
+            return None
+    except ForebayError as error:
+        where = f"{spec.path}: " if spec.path else ""
+        raise ForebayError(f"{where}{error}", error.status) from error
     return Cell(trace, target, repeat, spec.seed, shown, values, rate)
 
 
@@ -206,4 +239,5 @@ def _option(key: str, value: Any) -> list[str]:
     if isinstance(value, Mapping):
         raise ForebayError(f"{OPTION}{key}: an option is no table", 2)
     several = value if isinstance(value, list) else [value]
-    return [word for one in several for word in (option, str(one))]
+    # In one word: an option whose value can be omitted takes no other.
+    return [f"{option}={one}" for one in several]

@@ -125,6 +125,8 @@ def fleet(words: Sequence[str] | None = None) -> int:
         help="with --slices: files of more than SIZE are large (default: 4GiB)",
     )
     _workers(parser)
+    again = "run again what failed; commands that were killed run again in any case"
+    arguments.add_flag(parser, "--retry-failed", again)
     args = parser.parse_args(words)
     return guarded(lambda: _fleet(args))
 
@@ -149,6 +151,7 @@ def _fleet(args: argparse.Namespace) -> None:
         slice_above=args.slice_above,
         workers=args.workers,
         scheduler=args.scheduler,
+        retry_failed=args.retry_failed,
         quiet=args.quiet,
     )
     print(found.text(args.output), flush=True)
@@ -279,4 +282,4 @@ def _workers(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="a Dask scheduler, such as tcp://host:8786",
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="print no progress")
+    arguments.add_quiet(parser)

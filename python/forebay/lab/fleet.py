@@ -5,6 +5,9 @@ number of blocks, and, if a budget is given, what to buy for each volume. The cu
 than `slice_above` can be measured in slices instead; each slice is then a task (:mod:`forebay.lab.slices`).
 A worker holds the curves of one file at a time, and the process that collects rows holds only rows. Neither
 needs more memory for longer traces, except that ``trace info`` and slices need memory for each distinct block.
+
+A command that ends without an exit status, because it or its worker was killed, says nothing about the file. The
+journal does not keep what it left, so the next run asks again.
 """
 
 from __future__ import annotations
@@ -52,6 +55,17 @@ class Scan:
 
 
 @dataclass(frozen=True)
+class Scanned:
+    """What came of one file."""
+
+    answer: Answer
+    #: Whether every command ended with an exit status: only then the journal keeps the answer.
+    complete: bool
+    #: The errors of plans that ended without one.
+    killed_plans: list[str]
+
+
+@dataclass(frozen=True)
 class Fleet:
     """The result of a fleet."""
 
@@ -62,6 +76,8 @@ class Fleet:
     wall_s: float
     #: The backing store that was named for the plans.
     backing: str | None = None
+    #: The errors of plans that ended without an exit status, in this run.
+    killed_plans: list[str] = dataclasses.field(default_factory=list)
 
     def text(self, directory: Path) -> str:
         bad = self.volumes.filter(pl.col("status") != "ok")
@@ -71,31 +87,36 @@ class Fleet:
         return (
             f"{self.files} files, {self.known} of them from earlier runs, {failed} failed{names}; "
             f"{self.volumes.height - failed} volumes; {duration(self.wall_s)}\n"
-            f"{self._planned()}"
+            f"{self._planned()}{self._without_features()}"
             f"rows: {directory / 'volumes.parquet'}, curves: {directory / 'curves.parquet'}, "
             f"report: {directory / 'report.html'}"
         )
 
     def raise_for_failures(self, directory: Path) -> None:
-        """Raises a ForebayError with the most frequent errors if a file failed, a curve, or all plans.
+        """Raises a ForebayError with the most frequent errors if a file failed, a curve, features, or all plans.
 
         A budget can be too small for some volumes only, which is a result; an error in all plans is one of options.
+        A plan that was killed is no result.
         """
         files, curves = self._errors("error"), self._errors("curve.error")
-        plans = self._errors("plan.error")
+        features = self._errors("features.error")
+        plans, which = self._errors("plan.error"), "all "
         if len(plans) < self.volumes.height - len(files):
-            plans = []
-        if not files and not curves and not plans:
+            plans, which = self.killed_plans, ""
+        errors = files + curves + features + plans
+        if not errors:
             return
         counts = [f"{len(files)} of {self.files} files"] if files else []
         counts += [f"{len(curves)} curves"] if curves else []
-        counts += [f"all {len(plans)} plans"] if plans else []
-        glob = "--glob leaves files out; a file that has changed is read again"
+        counts += [f"the features of {len(features)} volumes"] if features else []
+        counts += [f"{which}{len(plans)} plans"] if plans else []
+        again = "repeat the command with --retry-failed to run what failed again"
+        glob = "; --glob leaves files out" if files else ""
         raise failure(
             f"{' and '.join(counts)} failed",
-            files + curves + plans,
+            errors,
             kept=f"all results, with their errors, in {directory / 'volumes.parquet'}",
-            next_=glob if files else None,
+            next_=again + glob,
         )
 
     def _errors(self, column: str) -> list[str]:
@@ -103,6 +124,12 @@ class Fleet:
         if column not in self.volumes.columns:
             return []
         return self.volumes[column].drop_nulls().to_list()
+
+    def _without_features(self) -> str:
+        count = len(self._errors("features.error"))
+        return (
+            f"volumes without features: {count} (see features.error)\n" if count else ""
+        )
 
     def _planned(self) -> str:
         """In front of which backing stores the plans are, if there are plans."""
@@ -136,6 +163,7 @@ def fleet(
     slice_above: int = SLICE_ABOVE_BYTES,
     workers: int | None = None,
     scheduler: str | None = None,
+    retry_failed: bool = False,
     quiet: bool = True,
 ) -> Fleet:
     """Features, curves and plans of all traces below a directory.
@@ -157,6 +185,7 @@ def fleet(
         slice_above: Files with more bytes than this are measured in slices.
         workers: Number of files to process at a time on this machine.
         scheduler: The address of a Dask scheduler; its workers then do the work instead of this machine.
+        retry_failed: Whether to run again what failed before. Commands that were killed run again in any case.
         quiet: Whether to print no progress.
 
     Raises:
@@ -185,7 +214,9 @@ def fleet(
             )
         ]
     }
+    killed_plans: list[str] = []
     with Journal(output) as journal:
+        journal.forget(n for n, a in journal.items() if _again(a, retry_failed))
         left = [scan for cell, scan in scans.items() if cell not in journal]
         known = len(scans) - len(left)
         wanted = {"consolidate": ("--size", consolidate)}
@@ -221,7 +252,9 @@ def fleet(
         try:
             if left or not settled():
                 with interruptible(), Cluster(workers, scheduler) as cluster:
-                    _run(cluster, left, sliced, together, journal, study, quiet)
+                    killed_plans = _run(
+                        cluster, left, sliced, together, journal, study, quiet
+                    )
         except KeyboardInterrupt:
             kept = (
                 f"{sum(cell in journal for cell in scans)} files are kept in {output}"
@@ -230,18 +263,35 @@ def fleet(
             raise ForebayError(f"{what}; the same command resumes", 1) from None
         volumes, curves = _tables(scans, journal, binary, inside / "slices")
         answers = {name: journal[task.cell] for name, task in together().items()}
-    rows_of.write(volumes, output / "volumes.parquet")
-    if curves.width:
-        rows_of.write(curves, output / "curves.parquet")
-    from forebay.lab import report
+        from forebay.lab import report
 
-    report.write_fleet(str(source), output, volumes, curves)
-    for name, answer in answers.items():
-        if answer.document is None:
-            what = f"{name} failed, but volumes and curves are in {output}"
-            raise ForebayError(f"{what}: {answer.error}", 1)
-        (output / f"{name}.json").write_text(answer.document, encoding="utf-8")
-    return Fleet(volumes, curves, len(scans), known, time.monotonic() - begin, backing)
+        rows_of.write(volumes, output / "volumes.parquet")
+        rows_of.replace(curves, output / "curves.parquet")
+        report.write_fleet(str(source), output, volumes, curves)
+        for name, answer in answers.items():
+            if answer.document is None:
+                what = f"{name} failed, but volumes and curves are in {output}"
+                raise ForebayError(f"{what}: {answer.error}", 1)
+            (output / f"{name}.json").write_text(answer.document, encoding="utf-8")
+    wall_s = time.monotonic() - begin
+    return Fleet(volumes, curves, len(scans), known, wall_s, backing, killed_plans)
+
+
+def _again(answer: Answer, retry_failed: bool) -> bool:
+    """Whether an answer of an earlier run no longer counts."""
+    if answer.status != "ok":
+        return retry_failed or answer.exit_status is None
+    return retry_failed and _failed_in_part(answer)
+
+
+def _failed_in_part(answer: Answer) -> bool:
+    """Whether features or a plan failed in a file that could be read."""
+    rows = json.loads(answer.document or "null")
+    # Other answers are curves and what was asked of all files.
+    if not isinstance(rows, list):
+        return False
+    errors = ("plan.error", "features.error")
+    return any(one["row"].get(error) for one in rows for error in errors)
 
 
 def _files(source: Path, pattern: str, output: Path) -> list[str]:
@@ -267,11 +317,11 @@ def _files(source: Path, pattern: str, output: Path) -> list[str]:
     return files
 
 
-def scan(wanted: Scan) -> Answer:
+def scan(wanted: Scan) -> Scanned:
     """One file on a worker: the rows of its volumes."""
     info = _ask(wanted, "trace", "info", wanted.path)
     if info.document is None:
-        return info
+        return _scanned(info)
     used = [info]
     document = json.loads(info.document)
     volumes = [v["volume"] for v in document["per_volume"]]
@@ -282,10 +332,10 @@ def scan(wanted: Scan) -> Answer:
         line += ["--per-volume"] if len(volumes) > 1 else []
         used.append(curve := _ask(wanted, *line))
         if curve.document is None:
-            return curve
+            return _scanned(curve)
         drawn = json.loads(curve.document)
     curves = {v["volume"]: v for v in drawn.get("volumes") or []}
-    made = []
+    made, killed_plans = [], []
     for known in document["per_volume"]:
         name = known["volume"]
         only = ["--volumes", name] if len(volumes) > 1 else []
@@ -297,6 +347,7 @@ def scan(wanted: Scan) -> Answer:
             if own.document is not None:
                 own_features = json.loads(own.document)["features"]
                 row |= rows_of.flat(own_features, "feature.")
+            row["features.error"] = own.error
         if wanted.budget is not None:
             line = ["plan", wanted.path, *only, "--budget", wanted.budget]
             line += [] if wanted.backing is None else ["--backing", wanted.backing]
@@ -304,14 +355,27 @@ def scan(wanted: Scan) -> Answer:
             if plan.document is not None:
                 row |= _choice(json.loads(plan.document))
             row["plan.error"] = plan.error
+            if _killed(plan):
+                killed_plans.append(plan.error or "")
         own_curve = curves.get(name, drawn)
         made.append({"row": row | _known(own_curve), "points": _points(own_curve)})
-    return dataclasses.replace(
+    answer = dataclasses.replace(
         info,
         document=json.dumps(made),
         wall_s=sum(answer.wall_s for answer in used),
         cpu_s=sum(answer.cpu_s for answer in used),
     )
+    return Scanned(answer, not any(map(_killed, used)), killed_plans)
+
+
+def _scanned(failed: Answer) -> Scanned:
+    """A file of which nothing is known but why."""
+    return Scanned(failed, not _killed(failed), [])
+
+
+def _killed(answer: Answer) -> bool:
+    """Whether a command ended without an exit status."""
+    return answer.status != "ok" and answer.exit_status is None
 
 
 def _ask(wanted: Scan, *words: str) -> Answer:
@@ -408,27 +472,35 @@ def _run(
     journal: Journal,
     study: str,
     quiet: bool,
-) -> None:
+) -> list[str]:
+    """Runs what is left; the errors of plans that were killed."""
+    killed_plans: list[str] = []
+
+    def add(answer: Answer) -> bool:
+        return journal.add(answer, keep=not _killed(answer))
+
     try:
         with Progress(len(left), "files", quiet) as progress:
             # The largest first, so that no worker is left with one at the end.
             left = sorted(left, key=lambda s: -os.stat(s.path).st_size)
-            for wanted, answer in cluster.map(scan, left):
-                if isinstance(answer, BaseException):
-                    answer = _lost(wanted.task, answer)
-                if journal.add(answer):
-                    progress.add(answer.status != "ok")
+            for wanted, found in cluster.map(scan, left):
+                if isinstance(found, BaseException):
+                    found = _scanned(_lost(wanted.task, found))
+                if journal.add(found.answer, keep=found.complete):
+                    killed_plans += found.killed_plans
+                    progress.add(found.answer.status != "ok")
         for what, tasks in slices_of.measure(sliced(), journal):
             with Progress(len(tasks), what, quiet or not tasks) as progress:
                 for answer in cluster.run(tasks):
-                    if journal.add(answer):
+                    if add(answer):
                         progress.add(answer.status != "ok")
         for curve in sliced():
             if curve.answer(journal).status == "ok":
                 curve.remove_slices()
         tasks = [task for task in together().values() if task.cell not in journal]
         for answer in cluster.run(tasks):
-            journal.add(answer)
+            add(answer)
+        return killed_plans
     except KeyboardInterrupt:
         cluster.kill(study)
         raise

@@ -77,14 +77,18 @@ class Journal(Mapping[str, Answer]):
             os.fsync(self._file.fileno())
             self._file.close()
 
-    def add(self, answer: Answer) -> bool:
-        """Keeps an answer; whether it is the first one of its cell."""
+    def add(self, answer: Answer, *, keep: bool = True) -> bool:
+        """Adds an answer; whether it is the first one of its cell.
+
+        An answer that is not kept counts until the journal is closed.
+        """
         assert self._file is not None, "the journal is open"
         if answer.cell in self._answers:
             return False
-        line = json.dumps(dataclasses.asdict(answer)) + "\n"
-        self._file.write(line.encode())
-        self._file.flush()
+        if keep:
+            line = json.dumps(dataclasses.asdict(answer)) + "\n"
+            self._file.write(line.encode())
+            self._file.flush()
         self._answers[answer.cell] = answer
         return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,9 @@ def write_fleet(
     pictures, tables = [], []
     if ok.height:
         shown = ok.sort("requests", descending=True).head(PARTS_MAX)
+        short = short_names(ok["trace"].unique().to_list())
         label = pl.concat_str(
-            pl.col("trace").str.split("/").list.last(), pl.lit("#"), pl.col("volume")
+            pl.col("trace").replace_strict(short), pl.lit("#"), pl.col("volume")
         )
         largest = curves.join(shown.select("cell", "volume"), on=["cell", "volume"])
         largest = largest.with_columns(label.alias("of"))
@@ -122,6 +124,26 @@ def write_fleet(
     )
     summary += "The rows are in volumes.parquet, the curves in curves.parquet."
     page(directory / "report.html", f"Fleet {source}", summary, tables, pictures, "")
+
+
+def short_names(paths: list[str]) -> dict[str, str]:
+    """The shortest end of each path that no other path has.
+
+    >>> short_names(["t/jan/vol0.csv", "t/feb/vol0.csv", "t/web.csv"])
+    {'t/jan/vol0.csv': 'jan/vol0.csv', 't/feb/vol0.csv': 'feb/vol0.csv', 't/web.csv': 'web.csv'}
+    """
+    ends = {path: _ends(path) for path in paths}
+    counts = Counter(end for of_path in ends.values() for end in of_path)
+    return {
+        path: next((end for end in of_path if counts[end] == 1), path)
+        for path, of_path in ends.items()
+    }
+
+
+def _ends(path: str) -> list[str]:
+    """The last part of a path, the last two, and so on."""
+    parts = path.split("/")
+    return ["/".join(parts[-count:]) for count in range(1, len(parts) + 1)]
 
 
 def page(

@@ -186,6 +186,14 @@ def write(frame: pl.DataFrame, path: Path) -> None:
     partial.replace(path)
 
 
+def replace(frame: pl.DataFrame | None, path: Path) -> None:
+    """Writes a table, or removes that of an earlier run if there is nothing to write."""
+    if frame is not None and frame.height:
+        write(frame, path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def _ordered(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
     """What a row was first, then results, then where they come from."""
     last = ("cell.", "forebay.")

@@ -47,6 +47,8 @@ class Task:
     #: Where the rows of the intervals go, and the option that writes them.
     series: str | None = None
     series_option: str = "--parquet"
+    #: Files that the command reads besides the trace, each with the hash that names the cell.
+    files: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,14 @@ def run(task: Task) -> Answer:
     wall_s = 0.0
     ended = _Ended(None, None, 0.0)
     try:
-        if _binary_hash(task.binary) != task.binary_hash:
+        if content_hash(task.binary) != task.binary_hash:
             raise OSError(f"{task.binary} is another version on {platform.node()}")
+        for path, known in task.files:
+            if content_hash(path) != known:
+                where = (
+                    f"since the study began, or is another file on {platform.node()}"
+                )
+                raise OSError(f"{path} has changed {where}")
         with machine_lock(task.exclusive):
             started, begin = time.time(), time.monotonic()
             ended = _command(task)
@@ -251,7 +259,8 @@ def version_of(path: str) -> tuple[int, ...]:
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
-def _binary_hash(path: str) -> str:
+def content_hash(path: str) -> str:
+    """A hash of a file, which is read again only after it has changed."""
     return _known_hash(path, version_of(path))
 
 

@@ -5,15 +5,18 @@ The whole file is checked before anything runs. An unknown key is rejected with 
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from forebay._run import ForebayError, reason
-from forebay.lab.values import Constraint, number
+from forebay.lab import checks
+from forebay.lab.checks import check, whole
+from forebay.lab.values import Constraint, number, toml
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -40,11 +43,31 @@ _KEYS = (
         "figure",
     ),
 )
-_TRACE_KEYS = ("path", "spec", "name", "volumes", "each_volume", "format", "limit")
-_FIGURE_KEYS = (
-    *("kind", "x", "y", "color", "facet", "z", "title", "where", "log"),
-    *("every", "share"),
-)
+#: Kinds of keys that hold a single value and that nothing else checks.
+_KINDS = {
+    "constraints": checks.TEXTS,
+    "repeats": checks.COUNT,
+    "seed": checks.WHOLE,
+    "series": checks.FLAG,
+    "search_seed": checks.WHOLE,
+}
+_TRACE_KINDS = {
+    "path": checks.TEXT,
+    "spec": checks.TEXT,
+    "name": checks.TEXT,
+    "volumes": checks.NAMES,
+    "each_volume": checks.FLAG,
+    "format": checks.TEXT,
+    "limit": checks.LIMIT,
+}
+_FIGURE_KINDS = {
+    **dict.fromkeys(("kind", "x", "color", "facet", "z"), checks.TEXT),
+    "y": checks.TEXT,
+    **dict.fromkeys(("title", "where"), checks.TEXT),
+    "log": checks.AXES,
+    "every": checks.TIME,
+    "share": checks.FLAG,
+}
 
 
 @dataclass(frozen=True)
@@ -84,6 +107,8 @@ class StudySpec:
     #: Sample rates of successive halving, rising, the last of them 1.
     fidelity: list[float] = field(default_factory=lambda: [1.0])
     figures: list[dict[str, Any]] = field(default_factory=list)
+    #: The file, for errors that show only when cells are made.
+    path: Path | None = None
 
 
 def read(path: str | Path) -> StudySpec:
@@ -98,7 +123,7 @@ def read(path: str | Path) -> StudySpec:
     except (OSError, UnicodeDecodeError) as error:
         raise ForebayError(f"cannot read {path}: {reason(error)}", 1) from error
     try:
-        return parse(text, path.parent)
+        return dataclasses.replace(parse(text, path.parent), path=path)
     except ForebayError as error:
         raise ForebayError(f"{path}: {error}", error.status) from error
 
@@ -119,8 +144,11 @@ def parse(text: str, directory: Path) -> StudySpec:
     except tomllib.TOMLDecodeError as error:
         raise ForebayError(str(error), 2) from error
     _known(document, _KEYS, "")
+    check(document, _KINDS)
     targets = document.get("target", "simulate")
     targets = [targets] if isinstance(targets, str) else _list(targets, "target")
+    if not targets:
+        raise ForebayError("target must name a command", 2)
     for target in targets:
         _one_of(target, TARGETS, "target")
     sweep = {
@@ -128,7 +156,11 @@ def parse(text: str, directory: Path) -> StudySpec:
         for key, values in _flat(_table(document, "sweep")).items()
     }
     base = _flat(_table(document, "base"))
-    constraints = [Constraint(c) for c in _list(document.get("constraints", []))]
+    for key, value in base.items():
+        _written(value, f"base: {key}")
+    for key, values in sweep.items():
+        _different(values, f"sweep: {key}")
+    constraints = [Constraint(text) for text in document.get("constraints", [])]
     inner = {k for vs in sweep.values() for v in vs if isinstance(v, dict) for k in v}
     known = {*base, *sweep, *inner, "trace", "target"}
     for constraint in constraints:
@@ -140,7 +172,7 @@ def parse(text: str, directory: Path) -> StudySpec:
         what = f'search = "{search}" needs an objective, such as "max hit_ratio"'
         raise ForebayError(what, 2)
     figures = [_figure(f) for f in _list(document.get("figure", []), "figure")]
-    series = bool(document.get("series", False))
+    series = document.get("series", False)
     if not series and any(figure.get("kind") == "series" for figure in figures):
         what = 'a figure of kind "series" needs `series = true`'
         raise ForebayError(what, 2)
@@ -153,12 +185,12 @@ def parse(text: str, directory: Path) -> StudySpec:
         base=base,
         sweep=sweep,
         constraints=constraints,
-        repeats=int(_positive(document, "repeats", 1)),
-        seed=int(document.get("seed", 1)),
+        repeats=whole(document.get("repeats", 1)) or 1,
+        seed=whole(document.get("seed", 1)) or 0,
         timeout_s=_positive(document, "timeout", None),
         series=series,
         search=search,
-        search_seed=int(document.get("search_seed", 1)),
+        search_seed=whole(document.get("search_seed", 1)) or 0,
         objective=objective,
         trials=_positive(document, "trials", 0.1) or 0.1,
         fidelity=_fidelity(document.get("fidelity", [1.0])),
@@ -166,7 +198,7 @@ def parse(text: str, directory: Path) -> StudySpec:
     )
 
 
-def _known(table: Mapping[str, Any], keys: tuple[str, ...], where: str) -> None:
+def _known(table: Mapping[str, Any], keys: Iterable[str], where: str) -> None:
     for key in table:
         if key not in keys:
             _unknown(key, list(keys), where)
@@ -184,7 +216,7 @@ def _one_of(value: Any, names: tuple[str, ...], where: str) -> str:
     return value
 
 
-def _list(value: Any, where: str = "constraints") -> list[Any]:
+def _list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list) or (where.startswith("sweep") and not value):
         raise ForebayError(f"{where} must be a list of values", 2)
     return value
@@ -208,6 +240,22 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def _written(value: Any, where: str) -> str:
+    """A value as a configuration file has it."""
+    try:
+        return toml(value)
+    except ForebayError as error:
+        raise ForebayError(f"{where}: {error}", error.status) from error
+
+
+def _different(values: list[Any], where: str) -> None:
+    """Checks that no two values are the same: their cells would be one."""
+    texts = [_written(value, where) for value in values]
+    twice = next((text for text in texts if texts.count(text) > 1), None)
+    if twice is not None:
+        raise ForebayError(f"{where} has the value {twice} more than once", 2)
+
+
 def _positive(
     document: Mapping[str, Any], key: str, default: float | None
 ) -> float | None:
@@ -225,12 +273,17 @@ def _trace(entry: Any) -> dict[str, Any]:
     if not isinstance(entry, dict) or ("path" in entry) == ("spec" in entry):
         what = "a trace is a path, or a table with either `path` or `spec`"
         raise ForebayError(f"traces: {what}, not {entry!r}", 2)
-    _known(entry, _TRACE_KEYS, "traces: ")
+    _known(entry, _TRACE_KINDS, "traces: ")
+    check(entry, _TRACE_KINDS, "traces: ")
     return entry
 
 
 def _figure(entry: Any) -> dict[str, Any]:
-    _known(entry, _FIGURE_KEYS, "figure: ")
+    if not isinstance(entry, dict):
+        raise ForebayError(f"figure: a figure is a table, not {entry!r}", 2)
+    _known(entry, _FIGURE_KINDS, "figure: ")
+    several = {"y": checks.TEXT_OR_TEXTS} if entry.get("kind") == "stack" else {}
+    check(entry, {**_FIGURE_KINDS, **several}, "figure: ")
     return entry
 
 

@@ -175,8 +175,10 @@ class Study:
     ) -> Outcome:
         """Runs what is not answered yet, and writes rows and report, also when interrupted."""
         begin = time.monotonic()
-        (self.directory / "study.toml").write_text(self.spec.text, encoding="utf-8")
         with Journal(self.directory) as journal:
+            # Within the lock: the file is that of the study that runs.
+            text = self.spec.text
+            (self.directory / "study.toml").write_text(text, encoding="utf-8")
             if retry_failed:
                 journal.forget(n for n, a in journal.items() if a.status != "ok")
             if self.spec.series and self.spec.search == "grid":
@@ -304,14 +306,12 @@ class Study:
         points = rows_of.table(
             point for n, c, a in answered for point in rows_of.points(c, n, a)
         )
-        if points.height:
-            rows_of.write(points, self.directory / "points.parquet")
         spread = None
         if self.spec.repeats > 1 and table.height:
             spread = rows_of.spread(table, ["trace", "target", *self.spec.sweep])
-            rows_of.write(spread, self.directory / "repeats.parquet")
-        if found is not None:
-            rows_of.write(found, self.directory / "search.parquet")
+        rows_of.replace(points, self.directory / "points.parquet")
+        rows_of.replace(spread, self.directory / "repeats.parquet")
+        rows_of.replace(found, self.directory / "search.parquet")
         report.write(self.spec, self.directory, table, points, spread, found)
         return table
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay._run import ForebayError, binary
-from forebay.lab.running import version_of
+from forebay.lab.running import content_hash, version_of
 from forebay.lab.spec import StudySpec
 
 BLOCK_BYTES = 4096
@@ -137,7 +137,7 @@ def _traces(
     )
     if "spec" in entry and load:
         name, text = entry.get("name", entry["spec"]), entry["spec"]
-        return [Trace(name, text, (), hashlib.sha256(text.encode()).hexdigest())]
+        return [Trace(name, text, (), _spec_hash(text))]
     path = _synthesise(entry["spec"], made) if "spec" in entry else entry["path"]
     name = entry.get("name", entry.get("spec", path))
     volumes = entry.get("volumes")
@@ -163,12 +163,18 @@ def _traces(
 
 def _synthesise(text: str, made: Path) -> str:
     made.mkdir(parents=True, exist_ok=True)
-    path = made / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.parquet"
+    path = made / f"{_spec_hash(text)[:16]}.parquet"
     if not path.exists():
         partial = path.with_suffix(".partial.parquet")
         _ask(["trace", "synth", text, "-o", str(partial)])
         partial.replace(path)
     return str(path)
+
+
+def _spec_hash(text: str) -> str:
+    """A hash of a synthetic workload: of its SPEC and, if that is the path of a file, of the file."""
+    contents = content_hash(text) if os.path.isfile(text) else ""
+    return hashlib.sha256(f"{text}{contents}".encode()).hexdigest()
 
 
 def sampled(trace: Trace, rate: float, directory: Path) -> Trace:

@@ -102,8 +102,9 @@ class Constraint:
         self.text = text
         try:
             self._tree = ast.parse(text, mode="eval").body
-        except SyntaxError as error:
-            raise ForebayError(f"constraint `{text}`: {error.msg}", 2) from error
+        except (SyntaxError, ValueError) as error:
+            what = getattr(error, "msg", str(error))
+            raise ForebayError(f"constraint `{text}`: {what}", 2) from error
 
     def keys(self) -> set[str]:
         """The keys that it speaks of."""
@@ -146,7 +147,8 @@ class Constraint:
             case ast.UnaryOp(op=ast.Not()):
                 return not self._value(node.operand, values)
             case ast.UnaryOp(op=ast.USub()):
-                return -self._value(node.operand, values)
+                value = self._value(node.operand, values)
+                return None if value is None else self._apply(operator.neg, value)
             case ast.BoolOp():
                 every = all if isinstance(node.op, ast.And) else any
                 return every(self._value(part, values) for part in node.values)
@@ -169,9 +171,9 @@ class Constraint:
                 return True
         raise self._refused()
 
-    def _apply(self, operation: Any, left: Any, right: Any) -> Any:
+    def _apply(self, operation: Any, *operands: Any) -> Any:
         try:
-            return operation(left, right)
+            return operation(*operands)
         except (TypeError, ZeroDivisionError) as error:
             raise ForebayError(f"constraint `{self.text}`: {error}", 2) from error
 

@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 
+use crate::context::Context;
 use crate::error::CliError;
 use crate::output::write_stdout;
 
@@ -23,8 +24,8 @@ macro_rules! commands {
 
             impl $args {
                 /// Runs the package's program; returns only on failure.
-                pub fn run(&self) -> Result<(), CliError> {
-                    run($name, &self.words)
+                pub fn run(&self, ctx: &Context) -> Result<(), CliError> {
+                    run($name, &self.words, ctx)
                 }
             }
         )+
@@ -52,8 +53,8 @@ Example:
   $ echo '\"cache.dram\" = [\"5%\", \"20%\"]' >> sizes.toml
   $ forebay study sizes.toml -o sizes";
     Fleet = "fleet", "DIR", "A directory with traces, and options",
-        "Options: -o DIR, --budget N, --backing DEVICE, --consolidate, --partition, --workers N, --scheduler ADDRESS. With the \
-package installed, `forebay fleet --help` describes them; see also docs/studies.md.
+        "Options: -o DIR, --budget N, --backing DEVICE, --consolidate, --partition, --workers N, --scheduler ADDRESS, \
+--retry-failed. With the package installed, `forebay fleet --help` describes them; see also docs/studies.md.
 
 Example:
   $ mkdir traces
@@ -69,8 +70,11 @@ Example:
   $ forebay advise a.csv";
 }
 
-fn run(name: &str, words: &[OsString]) -> Result<(), CliError> {
-    let error = super::external::run_python(name, words);
+fn run(name: &str, words: &[OsString], ctx: &Context) -> Result<(), CliError> {
+    // The parser has taken `-q`, which is also an option of every program of the package.
+    let quiet = ctx.is_quiet().then(|| OsString::from("--quiet"));
+    let all: Vec<OsString> = quiet.into_iter().chain(words.iter().cloned()).collect();
+    let error = super::external::run_python(name, &all);
     if words.iter().any(|word| word == "--help" || word == "-h") {
         // Without the package there is still this page.
         let mut command = super::description();
