@@ -161,6 +161,20 @@ mod tests {
     }
 
     #[test]
+    fn a_sector_that_is_being_written_in_part_is_not_checked() {
+        let mut ledger = written(1);
+        ledger.begin(1, Op::Write, 2, 0, (256, 100));
+        ledger.begin(2, Op::Write, 3, 0, (0, 512));
+        ledger.end(2, true);
+        let mut watch = Watch::default();
+        watch.begin(&ledger, 0, 0, 1024);
+        let mut mixed = sector(0, 3);
+        Content::new(CONTENT).fill(0, 256, 2, &mut mixed[256..356]);
+        assert_eq!(check(&watch, &ledger, 0, &mixed), (0, 0));
+        assert_eq!(check(&watch, &ledger, 512, &sector(1, 1)), (512, 0));
+    }
+
+    #[test]
     fn pieces_and_misaligned_reads_are_checked_in_their_whole_sectors() {
         let ledger = written(1);
         let mut watch = Watch::default();
