@@ -30,6 +30,8 @@ pub(crate) struct Ledger {
     contested: BTreeMap<(u32, u64), u32>,
     /// Modifications in flight.
     open: Vec<Change>,
+    /// The version of the last write.
+    last_write: u32,
     disturbances: u64,
 }
 
@@ -63,6 +65,11 @@ impl Ledger {
             Op::WriteZeroes => VERSION_ZERO,
             _ => UNKNOWN,
         };
+        if op == Op::Write {
+            // Versions that start again say no longer which write was first.
+            self.disturbances += u64::from(version < self.last_write);
+            self.last_write = version;
+        }
         let (first, last) = (offset.div_ceil(SECTOR_BYTES), end / SECTOR_BYTES);
         // Sectors that are covered in part hold something of both, also if they are written as a whole while
         // this is in flight.
@@ -131,7 +138,7 @@ impl Ledger {
         }
         let versions = |state| (VERSION_ZERO + 1..=VERSION_MAX).contains(&state);
         for sector in first..end {
-            if versions(older.state) && versions(newer.state) {
+            if versions(older.state) && versions(newer.state) && older.state <= newer.state {
                 let oldest = self.contested.entry((newer.volume, sector)).or_insert(older.state);
                 *oldest = older.state.min(*oldest);
             } else {
@@ -166,6 +173,11 @@ impl Ledger {
     /// no write's data.
     pub fn disturbances(&self) -> u64 {
         self.disturbances
+    }
+
+    /// The version of the last write that set out.
+    pub fn last_write(&self) -> u32 {
+        self.last_write
     }
 
     /// Whether a modification of a sector is in flight.
@@ -280,5 +292,16 @@ mod tests {
         write(&mut ledger, 1, 5, 0, 4096);
         let certain: Vec<bool> = (0..8).map(|sector| ledger.expected(0, sector).is_some()).collect();
         assert_eq!(certain, [true, false, true, true, true, false, true, true]);
+    }
+
+    #[test]
+    fn writes_at_the_same_time_of_which_one_starts_the_numbers_again_are_not_checked() {
+        let mut ledger = Ledger::default();
+        write(&mut ledger, 0, VERSION_MAX, 0, 512);
+        write(&mut ledger, 1, 1, 0, 512);
+        assert_eq!(ledger.expected(0, 0), None);
+        ledger.end(0, true);
+        write(&mut ledger, 0, 2, 0, 512);
+        assert_eq!(ledger.expected(0, 0), Some((1, 2)));
     }
 }
