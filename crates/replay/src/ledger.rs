@@ -290,7 +290,8 @@ mod tests {
         // Both edges of one write, and neither of one that is aligned.
         write(&mut ledger, 0, 4, 1000, 2000);
         write(&mut ledger, 1, 5, 0, 4096);
-        let certain: Vec<bool> = (0..8).map(|sector| ledger.expected(0, sector).is_some()).collect();
+        let certain: Vec<bool> =
+            (0..8).map(|sector| ledger.expected(0, sector).is_some()).collect();
         assert_eq!(certain, [true, false, true, true, true, false, true, true]);
     }
 
