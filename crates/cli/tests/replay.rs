@@ -472,3 +472,24 @@ fn the_report_of_a_run_is_kept_if_the_target_fails_while_it_is_read_back() {
     assert!(said.contains("the check of the written data is incomplete"), "{said}");
     assert!(said.contains("kept: the report") && !said.contains("signal"), "{said}");
 }
+
+#[test]
+fn a_run_that_only_reads_leaves_the_dirty_data_of_an_earlier_one_on_flash() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    trace(dir);
+    let config = "[cache]\ndram = '4MiB'\nwrite_policy = 'write-back'\n\
+                  [flash]\npath = 'flash.img'\nsize = '256MiB'\n\
+                  [[volume]]\nname = 'v'\nbacking = 'disk.img'\nsize = '8MiB'\n";
+    std::fs::write(dir.join("f.toml"), config).unwrap();
+    let with_config = [&["replay"], &FAST[..], &["--config", "f.toml"]].concat();
+    json(dir, &[&with_config[..], &["--keep-dirty"]].concat());
+    let dirty = || json(dir, &["flash", "info", "flash.img"])["dirty_blocks"].clone();
+    let before = dirty();
+    assert!(before.as_u64() > Some(0), "{before}");
+    let answer = json(dir, &[&with_config[..], &["--reads-only"]].concat());
+    assert!(answer["adjusted"]["writes_left_out"].as_u64() > Some(0), "{answer}");
+    assert_eq!(dirty(), before, "flush.on_stop is `destage`");
+    json(dir, &[&with_config[..], &["--write"]].concat());
+    assert_eq!(dirty(), 0);
+}
