@@ -399,7 +399,7 @@ fn a_replay_that_is_interrupted_reports_what_was_done_and_fails() {
 
 /// An NBD server with an export of 1 MiB that ends the session at the first read.
 fn server_that_fails_at_the_first_read(socket: &Path) -> std::thread::JoinHandle<()> {
-    const OPTION_MAGIC: u64 = 0x3E88_9045_565A9;
+    const OPTION_MAGIC: u64 = 0x0003_E889_0455_65A9;
     let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
     std::thread::spawn(move || {
         let (mut client, _) = listener.accept().unwrap();

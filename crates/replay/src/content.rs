@@ -182,9 +182,8 @@ mod tests {
     fn every_word_of_a_torn_sector_is_of_a_possible_version() {
         let content = Content::new(7);
         let sector = |version| content.sector(3, 16, version);
-        let torn = |possible: &dyn Fn(u32) -> bool, bytes: &[u8]| {
-            content.is_torn(3, 16, |version| possible(version), bytes)
-        };
+        let torn =
+            |possible: &dyn Fn(u32) -> bool, bytes: &[u8]| content.is_torn(3, 16, possible, bytes);
         for at in (0..=512).step_by(8) {
             let bytes = [&sector(5)[..at], &sector(u32::MAX)[at..]].concat();
             assert!(torn(&|version| [5, u32::MAX].contains(&version), &bytes), "{at}");

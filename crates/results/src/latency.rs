@@ -81,7 +81,8 @@ pub struct LatencyByOp {
     pub all: Latency,
 }
 
-/// Counts latencies, in constant memory, a few nanoseconds each.
+/// Counts latencies, a few nanoseconds each, in constant memory; latencies of more than 18 minutes need more, but
+/// less than as much again.
 #[derive(Clone, Debug)]
 pub struct LatencyHistogram {
     histogram: Histogram<u64>,
