@@ -1,6 +1,6 @@
 //! `forebay replay` and `forebay load` as users run them.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -395,4 +395,101 @@ fn a_replay_that_is_interrupted_reports_what_was_done_and_fails() {
     assert_eq!((&answer["complete"], &answer["ended_by"]), (&false.into(), &"signal".into()));
     assert!(answer["requests"].as_u64().unwrap() > 0);
     assert!(said.iter().any(|line| line.contains("stopped by a signal")), "{said:?}");
+}
+
+/// An NBD server with an export of 1 MiB that ends the session at the first read.
+fn server_that_fails_at_the_first_read(socket: &Path) -> std::thread::JoinHandle<()> {
+    const OPTION_MAGIC: u64 = 0x0003_E889_0455_65A9;
+    let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
+    std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        fn take<const N: usize>(client: &mut impl Read) -> [u8; N] {
+            let mut bytes = [0; N];
+            client.read_exact(&mut bytes).unwrap();
+            bytes
+        }
+        client.write_all(b"NBDMAGICIHAVEOPT\0\x03").unwrap();
+        take::<4>(&mut client);
+        loop {
+            let header: [u8; 16] = take(&mut client);
+            let option = u32::from_be_bytes(header[8..12].try_into().unwrap());
+            let length = u32::from_be_bytes(header[12..].try_into().unwrap());
+            client.read_exact(&mut vec![0; length as usize]).unwrap();
+            let mut reply = |kind: u32, data: &[u8]| {
+                let header = [
+                    &OPTION_MAGIC.to_be_bytes()[..],
+                    &option.to_be_bytes(),
+                    &kind.to_be_bytes(),
+                    &(data.len() as u32).to_be_bytes(),
+                    data,
+                ];
+                client.write_all(&header.concat()).unwrap();
+            };
+            match option {
+                // NBD_OPT_INFO and NBD_OPT_GO: size and flags (HAS_FLAGS, SEND_FLUSH).
+                6 | 7 => {
+                    let info = [&[0, 0][..], &(1u64 << 20).to_be_bytes(), &[0, 0b101]].concat();
+                    reply(3, &info);
+                    reply(1, &[]);
+                    if option == 7 {
+                        break;
+                    }
+                }
+                _ => reply(1 << 31 | 1, &[]),
+            }
+        }
+        loop {
+            let header: [u8; 28] = take(&mut client);
+            let length = u32::from_be_bytes(header[24..].try_into().unwrap());
+            match header[7] {
+                0 => return,
+                1 => client.read_exact(&mut vec![0; length as usize]).unwrap(),
+                _ => {}
+            }
+            let reply = [&0x6744_6698u32.to_be_bytes()[..], &[0; 4], &header[8..16]].concat();
+            client.write_all(&reply).unwrap();
+        }
+    })
+}
+
+#[test]
+fn the_report_of_a_run_is_kept_if_the_target_fails_while_it_is_read_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let spec = "zipf:blocks=256,requests=100,write=1,rate=100000";
+    assert!(forebay(dir, &["trace", "synth", spec, "-o", "w.parquet"]).status.success());
+    let server = server_that_fails_at_the_first_read(&dir.join("s"));
+    let uri = format!("nbd+unix:///?socket={}", dir.join("s").display());
+    let args = ["replay", "w.parquet", "--target", &uri, "--write", "--verify", "--json"];
+    let output = forebay(dir, &args);
+    server.join().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let answer: Value = serde_json::from_slice(&output.stdout).expect(&said);
+    assert_eq!((&answer["requests"], &answer["errors"]), (&100.into(), &0.into()));
+    assert_eq!(answer["verify"]["complete"], false);
+    assert_eq!(answer["verify"]["wrong_bytes"], 0);
+    assert!(said.contains("the check of the written data is incomplete"), "{said}");
+    assert!(said.contains("kept: the report") && !said.contains("signal"), "{said}");
+}
+
+#[test]
+fn a_run_that_only_reads_leaves_the_dirty_data_of_an_earlier_one_on_flash() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    trace(dir);
+    let config = "[cache]\ndram = '4MiB'\nwrite_policy = 'write-back'\n\
+                  [flash]\npath = 'flash.img'\nsize = '256MiB'\n\
+                  [[volume]]\nname = 'v'\nbacking = 'disk.img'\nsize = '8MiB'\n";
+    std::fs::write(dir.join("f.toml"), config).unwrap();
+    let with_config = [&["replay"], &FAST[..], &["--config", "f.toml"]].concat();
+    json(dir, &[&with_config[..], &["--keep-dirty"]].concat());
+    let dirty = || json(dir, &["flash", "info", "flash.img"])["dirty_blocks"].clone();
+    let before = dirty();
+    assert!(before.as_u64() > Some(0), "{before}");
+    let answer = json(dir, &[&with_config[..], &["--reads-only"]].concat());
+    assert!(answer["adjusted"]["writes_left_out"].as_u64() > Some(0), "{answer}");
+    assert_eq!(dirty(), before, "flush.on_stop is `destage`");
+    json(dir, &[&with_config[..], &["--write"]].concat());
+    assert_eq!(dirty(), 0);
 }

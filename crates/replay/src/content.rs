@@ -4,8 +4,6 @@
 //! the write that wrote it (its *version*). So a reader can check that it is the right sector, that
 //! it is complete, and which write it is from. It does not compress, and no two sectors are equal.
 
-use std::ops::RangeInclusive;
-
 /// Bytes that are checked together.
 pub const SECTOR_BYTES: u64 = 512;
 
@@ -70,20 +68,25 @@ impl Content {
         bytes.iter().all(|&b| b == 0).then_some(VERSION_ZERO)
     }
 
-    /// Whether a whole sector is mixed, in words of 8 bytes, from some of these versions.
+    /// Whether a whole sector is mixed, in words of 8 bytes, from versions that are `possible`, among
+    /// them perhaps [`VERSION_ZERO`], all zero.
     pub fn is_torn(
         &self,
         volume: u32,
         sector: u64,
-        versions: RangeInclusive<u32>,
+        possible: impl Fn(u32) -> bool,
         bytes: &[u8],
     ) -> bool {
-        let mut left: Vec<(usize, &[u8])> = bytes.chunks_exact(8).enumerate().collect();
-        for version in versions {
-            let whole = self.sector(volume, sector, version);
-            left.retain(|&(word, bytes)| whole[word * 8..][..8] != *bytes);
-        }
-        left.is_empty()
+        let key = self.key(volume, sector);
+        bytes.chunks_exact(8).zip(0u64..).all(|(bytes, i)| {
+            let mut word = [0; 8];
+            word.copy_from_slice(bytes);
+            let word = u64::from_le_bytes(word);
+            // Words tell their version, so there is no need to try all.
+            let version = u32::try_from(first_word(word, i).wrapping_sub(key)).ok();
+            version.is_some_and(|version| version != VERSION_ZERO && possible(version))
+                || (word == 0 && possible(VERSION_ZERO))
+        })
     }
 
     fn sector(&self, volume: u32, sector: u64, version: u32) -> [u8; SECTOR_BYTES as usize] {
@@ -97,8 +100,7 @@ impl Content {
         let first = self.key(volume, sector).wrapping_add(version.into());
         let base = mix(first);
         for (word, i) in bytes.chunks_exact_mut(8).zip(0u64..) {
-            let value = base.wrapping_add(GOLDEN.wrapping_mul(i));
-            word.copy_from_slice(&(value ^ (value >> 31)).to_le_bytes());
+            word.copy_from_slice(&later_word(base, i).to_le_bytes());
         }
         bytes[..8].copy_from_slice(&first.to_le_bytes());
     }
@@ -108,11 +110,38 @@ impl Content {
     }
 }
 
+/// Word `i` of a sector, for all but the first; `base` is what the first becomes by [`mix`].
+#[inline]
+fn later_word(base: u64, i: u64) -> u64 {
+    let value = base.wrapping_add(GOLDEN.wrapping_mul(i));
+    value ^ (value >> 31)
+}
+
+/// The first word of the sector of which this is word `i`.
+fn first_word(word: u64, i: u64) -> u64 {
+    match i {
+        0 => word,
+        _ => unmix(unshift(word, 31).wrapping_sub(GOLDEN.wrapping_mul(i))),
+    }
+}
+
 /// SplitMix64's finalizer (Steele, Lea and Flood, OOPSLA 2014).
 fn mix(z: u64) -> u64 {
     let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
+}
+
+/// What becomes `z` by [`mix`]: its steps backwards, with the inverses of its factors modulo 2^64.
+fn unmix(z: u64) -> u64 {
+    let z = unshift(z, 31).wrapping_mul(0x3196_42B2_D24D_8EC3);
+    let z = unshift(z, 27).wrapping_mul(0x96DE_1B17_3F11_9089);
+    unshift(z, 30)
+}
+
+/// What becomes `z` by `z ^ (z >> by)`, for shifts of more than a third of the bits.
+fn unshift(z: u64, by: u32) -> u64 {
+    z ^ (z >> by) ^ (z >> (2 * by))
 }
 
 #[cfg(test)]
@@ -146,6 +175,35 @@ mod tests {
             let mut piece = vec![0; length];
             content.fill(0, offset as u64, 9, &mut piece);
             assert_eq!(piece, whole[offset..offset + length], "{offset}+{length}");
+        }
+    }
+
+    #[test]
+    fn every_word_of_a_torn_sector_is_of_a_possible_version() {
+        let content = Content::new(7);
+        let sector = |version| content.sector(3, 16, version);
+        let torn =
+            |possible: &dyn Fn(u32) -> bool, bytes: &[u8]| content.is_torn(3, 16, possible, bytes);
+        for at in (0..=512).step_by(8) {
+            let bytes = [&sector(5)[..at], &sector(u32::MAX)[at..]].concat();
+            assert!(torn(&|version| [5, u32::MAX].contains(&version), &bytes), "{at}");
+            assert_eq!(torn(&|version| version == 5, &bytes), at == 512, "{at}");
+            let zeroed = [&sector(5)[..at], &[0; 512][at..]].concat();
+            assert!(torn(&|version| [VERSION_ZERO, 5].contains(&version), &zeroed), "{at}");
+            assert_eq!(torn(&|version| version == 5, &zeroed), at == 512, "{at}");
+            let mut other = bytes;
+            other[at.min(511)] ^= 1;
+            assert!(!torn(&|_| true, &other), "{at}");
+            assert!(!content.is_torn(3, 17, |_| true, &zeroed) || at == 0, "{at}");
+        }
+        // What `fill` makes of the version 0 is nobody's data.
+        assert!(!torn(&|_| true, &sector(VERSION_ZERO)));
+    }
+
+    #[test]
+    fn mixing_can_be_undone() {
+        for z in [0, 1, GOLDEN, 1 << 63, u64::MAX, 0x0123_4567_89AB_CDEF] {
+            assert_eq!((unmix(mix(z)), mix(unmix(z))), (z, z));
         }
     }
 }

@@ -30,10 +30,13 @@ pub(crate) struct Ledger {
     contested: BTreeMap<(u32, u64), u32>,
     /// Modifications in flight.
     open: Vec<Change>,
+    /// The version of the last write.
+    last_write: u32,
     disturbances: u64,
 }
 
-/// A modification of sectors `first..end`, all of them whole.
+/// A modification of sectors `first..end`: of all of each, or of a part of one sector, which then is
+/// [`UNKNOWN`].
 #[derive(Clone, Copy, Debug)]
 struct Change {
     tag: u64,
@@ -62,27 +65,36 @@ impl Ledger {
             Op::WriteZeroes => VERSION_ZERO,
             _ => UNKNOWN,
         };
+        if op == Op::Write {
+            // Versions that start again say no longer which write was first.
+            self.disturbances += u64::from(version < self.last_write);
+            self.last_write = version;
+        }
         let (first, last) = (offset.div_ceil(SECTOR_BYTES), end / SECTOR_BYTES);
-        // Sectors that are covered in part hold something of both.
+        // Sectors that are covered in part hold something of both, also if they are written as a whole while
+        // this is in flight.
         for edge in [offset, end] {
             if !edge.is_multiple_of(SECTOR_BYTES) {
-                self.disturbances += 1;
-                self.set(volume, edge / SECTOR_BYTES, UNKNOWN);
+                let sector = edge / SECTOR_BYTES;
+                self.change(Change { tag, volume, first: sector, end: sector + 1, state: UNKNOWN });
             }
         }
-        if first >= last {
-            return;
+        if first < last {
+            self.change(Change { tag, volume, first, end: last, state });
         }
+    }
+
+    fn change(&mut self, change: Change) {
+        let Change { volume, first, end, state, .. } = change;
         if !(VERSION_ZERO + 1..=VERSION_MAX).contains(&state) {
             self.disturbances += 1;
         }
-        let change = Change { tag, volume, first, end: last, state };
-        for sector in first..last {
+        for sector in first..end {
             self.set(volume, sector, state);
         }
         if !self.contested.is_empty() {
             let keys: Vec<_> =
-                self.contested.range((volume, first)..(volume, last)).map(|(&k, _)| k).collect();
+                self.contested.range((volume, first)..(volume, end)).map(|(&k, _)| k).collect();
             for key in keys {
                 if !self.open.iter().any(|c| c.covers(key.0, key.1)) {
                     self.contested.remove(&key);
@@ -126,7 +138,7 @@ impl Ledger {
         }
         let versions = |state| (VERSION_ZERO + 1..=VERSION_MAX).contains(&state);
         for sector in first..end {
-            if versions(older.state) && versions(newer.state) {
+            if versions(older.state) && versions(newer.state) && older.state <= newer.state {
                 let oldest = self.contested.entry((newer.volume, sector)).or_insert(older.state);
                 *oldest = older.state.min(*oldest);
             } else {
@@ -161,6 +173,11 @@ impl Ledger {
     /// no write's data.
     pub fn disturbances(&self) -> u64 {
         self.disturbances
+    }
+
+    /// The version of the last write that set out.
+    pub fn last_write(&self) -> u32 {
+        self.last_write
     }
 
     /// Whether a modification of a sector is in flight.
@@ -253,5 +270,39 @@ mod tests {
         write(&mut ledger, 1, 3, 512, 512);
         ledger.end(1, false);
         assert_eq!(ledger.expected(0, 0), Some((2, 2)));
+    }
+
+    #[test]
+    fn a_write_in_part_that_is_still_in_flight_makes_a_whole_write_uncertain() {
+        let mut ledger = Ledger::default();
+        write(&mut ledger, 0, 1, 256, 100);
+        write(&mut ledger, 1, 2, 0, 512);
+        assert_eq!(ledger.expected(0, 0), None, "either may take effect last");
+        assert!(ledger.is_open(0, 0));
+        ledger.end(1, true);
+        assert!(ledger.is_open(0, 0), "the write in part is still in flight");
+        ledger.end(0, true);
+        assert_eq!((ledger.expected(0, 0), ledger.is_open(0, 0)), (None, false));
+        write(&mut ledger, 0, 3, 0, 512);
+        assert_eq!(ledger.expected(0, 0), Some((3, 3)), "a later write settles it");
+        ledger.end(0, true);
+
+        // Both edges of one write, and neither of one that is aligned.
+        write(&mut ledger, 0, 4, 1000, 2000);
+        write(&mut ledger, 1, 5, 0, 4096);
+        let certain: Vec<bool> =
+            (0..8).map(|sector| ledger.expected(0, sector).is_some()).collect();
+        assert_eq!(certain, [true, false, true, true, true, false, true, true]);
+    }
+
+    #[test]
+    fn writes_at_the_same_time_of_which_one_starts_the_numbers_again_are_not_checked() {
+        let mut ledger = Ledger::default();
+        write(&mut ledger, 0, VERSION_MAX, 0, 512);
+        write(&mut ledger, 1, 1, 0, 512);
+        assert_eq!(ledger.expected(0, 0), None);
+        ledger.end(0, true);
+        write(&mut ledger, 0, 2, 0, 512);
+        assert_eq!(ledger.expected(0, 0), Some((1, 2)));
     }
 }

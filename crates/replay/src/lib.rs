@@ -68,7 +68,7 @@ pub use target::engine::{EngineHost, EngineTarget};
 pub use target::nbd::{NbdOptions, NbdTarget};
 pub use target::{Abilities, Done, Io, Limits, Target, TargetInfo, TargetVolume};
 pub use usage::{Machine, Usage};
-pub use verify::{Difference, VerifyResult, Written};
+pub use verify::{Difference, Verified, VerifyResult, Written};
 pub use workload::{Length, Workload, at_rate};
 
 /// A run that is ready to go.

@@ -65,6 +65,15 @@ pub struct Difference {
     pub found: String,
 }
 
+/// How a check ended.
+#[derive(Debug)]
+pub struct Verified {
+    /// What was found; not complete if the check was stopped or failed.
+    pub result: VerifyResult,
+    /// What ended the check before its end, if the target could not be used any more.
+    pub error: Option<ReplayError>,
+}
+
 /// What a run has written.
 #[derive(Debug)]
 pub struct Written {
@@ -79,16 +88,13 @@ impl Written {
         self.ledger.stretches().iter().map(|s| s.sectors * SECTOR_BYTES).sum()
     }
 
-    /// Reads everything back. `hooks.progress` gets the bytes.
-    ///
-    /// # Errors
-    /// If the target cannot be used any more.
+    /// Reads everything back, until the target cannot be used any more. `hooks.progress` gets the bytes.
     pub fn verify<T: Target + ?Sized>(
         &self,
         target: &mut T,
         clock: &impl Clock,
         hooks: Hooks<'_>,
-    ) -> Result<VerifyResult, ReplayError> {
+    ) -> Verified {
         let most = target.limits().transfer_bytes_max / SECTOR_BYTES;
         let stretches: Vec<Stretch> =
             self.ledger.stretches().into_iter().flat_map(|s| cut(s, most)).collect();
@@ -103,17 +109,18 @@ impl Written {
         let mut pool = BufferPool::new(DEPTH << 21);
         let (mut next, mut pending, mut done) = (0, 0, Vec::new());
         let depth = DEPTH.min(target.limits().depth_max as usize);
-        while next < stretches.len() || pending > 0 {
+        let mut error = None;
+        while error.is_none() && (next < stretches.len() || pending > 0) {
             if hooks.stop.load(Ordering::Relaxed) {
                 next = stretches.len();
             }
-            while next < stretches.len() && pending < depth {
+            while next < stretches.len() && pending < depth && error.is_none() {
                 let io = read(next, stretches[next], target, &mut pool);
-                target.submit(io, &mut done)?;
+                error = target.submit(io, &mut done).err();
                 (next, pending) = (next + 1, pending + 1);
             }
-            if done.is_empty() {
-                target.wait(Nanos(clock.now().0 + 50_000_000), &mut done)?;
+            if done.is_empty() && error.is_none() {
+                error = target.wait(Nanos(clock.now().0 + 50_000_000), &mut done).err();
             }
             for Done { io, result: outcome } in done.drain(..) {
                 pending -= 1;
@@ -130,8 +137,9 @@ impl Written {
                 pool.give(buffer);
             }
         }
-        result.complete = !hooks.stop.load(Ordering::Relaxed) && result.failed_reads == 0;
-        Ok(result)
+        let stopped = hooks.stop.load(Ordering::Relaxed);
+        result.complete = !stopped && error.is_none() && result.failed_reads == 0;
+        Verified { result, error }
     }
 
     fn check(&self, stretch: Stretch, bytes: &[u8], result: &mut VerifyResult) {

@@ -1,8 +1,8 @@
 //! Checks the data of reads during a run against what the run has written.
 //!
-//! A read may return any version from the one that was certain when it was sent to the newest one
-//! sent before it ended, or parts of several of them: a device writes a sector as a whole, the page
-//! cache does not. Sectors with a modification in flight when the read was sent are not checked.
+//! A read may return a version that the sector could have when the read was sent, one that was sent
+//! since and before the read ended, or parts of several of them: a device writes a sector as a whole,
+//! the page cache does not. Sectors with a modification in flight when the read was sent are not checked.
 //! Nor is a read that overlapped a modification after which the contents of a sector are unknown.
 
 use crate::content::{Content, SECTOR_BYTES};
@@ -14,8 +14,10 @@ use crate::verify::{Difference, SHOWN_MAX, describe};
 pub(crate) struct Watch {
     volume: u32,
     first: u64,
-    /// The oldest version that each whole sector may bring, if that is known.
-    oldest: Vec<Option<u32>>,
+    /// The versions, oldest and newest, that each whole sector may have, if that is known.
+    before: Vec<Option<(u32, u32)>>,
+    /// The last write that was sent before the read.
+    last_write: u32,
     disturbances: u64,
 }
 
@@ -31,12 +33,13 @@ impl Watch {
     /// Notes what a read of `length` bytes at `offset` may bring; keeps its memory.
     pub fn begin(&mut self, ledger: &Ledger, volume: u32, offset: u64, length: u64) {
         (self.volume, self.first) = (volume, offset.div_ceil(SECTOR_BYTES));
+        self.last_write = ledger.last_write();
         self.disturbances = ledger.disturbances();
-        self.oldest.clear();
+        self.before.clear();
         let end = (offset + length) / SECTOR_BYTES;
-        self.oldest.extend((self.first..end).map(|sector| {
+        self.before.extend((self.first..end).map(|sector| {
             let certain = !ledger.is_open(volume, sector);
-            ledger.expected(volume, sector).filter(|_| certain).map(|(oldest, _)| oldest)
+            ledger.expected(volume, sector).filter(|_| certain)
         }));
     }
 
@@ -56,14 +59,18 @@ impl Watch {
         let from = offset.div_ceil(SECTOR_BYTES);
         let sectors = bytes.get(skip..).unwrap_or_default().chunks_exact(SECTOR_BYTES as usize);
         for (sector, bytes) in (from..).zip(sectors) {
-            let known = sector.checked_sub(self.first).and_then(|at| self.oldest.get(at as usize));
-            let Some(&Some(oldest)) = known else { continue };
+            let known = sector.checked_sub(self.first).and_then(|at| self.before.get(at as usize));
+            let Some(&Some((oldest, newest_before))) = known else { continue };
             let Some((_, newest)) = ledger.expected(self.volume, sector) else { continue };
+            let possible = |version| {
+                (oldest..=newest_before).contains(&version)
+                    || (self.last_write < version && version <= newest)
+            };
             let version = content.version(self.volume, sector, bytes);
             found.checked_bytes += SECTOR_BYTES;
             let right = match version {
-                Some(version) => (oldest..=newest).contains(&version),
-                None => content.is_torn(self.volume, sector, oldest..=newest, bytes),
+                Some(version) => possible(version),
+                None => content.is_torn(self.volume, sector, possible, bytes),
             };
             if right {
                 continue;
@@ -83,6 +90,7 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::VERSION_MAX;
     use forebay_block::Op;
 
     const CONTENT: u64 = 3;
@@ -150,6 +158,46 @@ mod tests {
     }
 
     #[test]
+    fn a_zeroed_sector_that_is_written_while_it_is_read_may_be_half_zero() {
+        let mut ledger = written(1);
+        ledger.begin(0, Op::WriteZeroes, 0, 0, (0, 512));
+        ledger.end(0, true);
+        let mut watch = Watch::default();
+        watch.begin(&ledger, 0, 0, 512);
+        let torn = [&sector(0, 2)[..256], &[0; 256]].concat();
+        assert_eq!(check(&watch, &ledger, 0, &torn), (512, 512), "there is no write 2 yet");
+        ledger.begin(1, Op::Write, 2, 0, (0, 512));
+        for right in [&torn, &sector(0, 2), &vec![0; 512]] {
+            assert_eq!(check(&watch, &ledger, 0, right), (512, 0));
+        }
+        // Zeroed before the read was sent, so write 1 has gone.
+        let stale = [&sector(0, 1)[..256], &[0; 256]].concat();
+        for wrong in [&sector(0, 1), &stale] {
+            assert_eq!(check(&watch, &ledger, 0, wrong), (512, 512));
+        }
+    }
+
+    #[test]
+    fn foreign_data_is_told_at_once_however_many_writes_there_were() {
+        let mut ledger = written(1);
+        let mut watch = Watch::default();
+        watch.begin(&ledger, 0, 0, 512);
+        ledger.begin(1, Op::Write, VERSION_MAX, 0, (0, 512));
+        assert_eq!(check(&watch, &ledger, 0, &[7; 512]), (512, 512));
+    }
+
+    #[test]
+    fn a_read_during_which_the_numbers_of_writes_start_again_is_left_out() {
+        let mut ledger = Ledger::default();
+        ledger.begin(0, Op::Write, VERSION_MAX, 0, (0, 512));
+        ledger.end(0, true);
+        let mut watch = Watch::default();
+        watch.begin(&ledger, 0, 0, 512);
+        ledger.begin(1, Op::Write, 1, 0, (0, 512));
+        assert_eq!(check(&watch, &ledger, 0, &sector(0, VERSION_MAX)), (0, 0));
+    }
+
+    #[test]
     fn a_read_that_met_a_trim_is_left_out_even_if_it_was_written_again_since() {
         let mut ledger = written(1);
         let mut watch = Watch::default();
@@ -158,6 +206,20 @@ mod tests {
         ledger.end(1, true);
         ledger.begin(2, Op::Write, 2, 0, (0, 512));
         assert_eq!(check(&watch, &ledger, 0, &[0; 512]), (0, 0));
+    }
+
+    #[test]
+    fn a_sector_that_is_being_written_in_part_is_not_checked() {
+        let mut ledger = written(1);
+        ledger.begin(1, Op::Write, 2, 0, (256, 100));
+        ledger.begin(2, Op::Write, 3, 0, (0, 512));
+        ledger.end(2, true);
+        let mut watch = Watch::default();
+        watch.begin(&ledger, 0, 0, 1024);
+        let mut mixed = sector(0, 3);
+        Content::new(CONTENT).fill(0, 256, 2, &mut mixed[256..356]);
+        assert_eq!(check(&watch, &ledger, 0, &mixed), (0, 0));
+        assert_eq!(check(&watch, &ledger, 512, &sector(1, 1)), (512, 0));
     }
 
     #[test]

@@ -71,7 +71,7 @@ fn data_that_changed_behind_our_back_is_found() {
     file.write_all(&[!block[0]]).unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
     let hooks = forebay_replay::Hooks { stop: &stop, progress: &|_| {} };
-    let verified = finished.written.unwrap().verify(&mut target, &clock, hooks).unwrap();
+    let verified = finished.written.unwrap().verify(&mut target, &clock, hooks).result;
     assert_eq!(verified.wrong_bytes, 4096 + 512);
     assert_eq!(verified.differences[0].offset, 40_960);
     assert!(!verified.is_right());

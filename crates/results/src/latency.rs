@@ -5,8 +5,8 @@ use hdrhistogram::{Counter, Histogram};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Latencies above this count as this: 18 minutes.
-const LATENCY_NS_MAX: u64 = 1 << 40;
+/// Histograms have room for latencies up to this, 18 minutes; they grow when a longer one arrives.
+const LATENCY_NS_EXPECTED: u64 = 1 << 40;
 /// Significant decimal digits of percentiles; the mean and the maximum are exact.
 const DIGITS: u8 = 3;
 
@@ -33,7 +33,7 @@ impl Latency {
     /// What a histogram of nanoseconds holds, of latencies whose sum and maximum are known exactly.
     pub fn from_histogram<T: Counter>(
         histogram: &Histogram<T>,
-        sum_ns: u64,
+        sum_ns: u128,
         max_ns: u64,
     ) -> Latency {
         if histogram.is_empty() {
@@ -42,7 +42,7 @@ impl Latency {
         let us = |ns: u64| ns as f64 / 1e3;
         let at = |quantile: f64| us(histogram.value_at_quantile(quantile).min(max_ns));
         Latency {
-            mean: us(sum_ns) / histogram.len() as f64,
+            mean: sum_ns as f64 / 1e3 / histogram.len() as f64,
             p50: at(0.5),
             p90: at(0.9),
             p99: at(0.99),
@@ -81,14 +81,16 @@ pub struct LatencyByOp {
     pub all: Latency,
 }
 
-/// Counts latencies, in constant memory, a few nanoseconds each.
+/// Counts latencies, a few nanoseconds each, in constant memory; latencies of more than 18 minutes need more, but
+/// less than as much again.
 #[derive(Clone, Debug)]
 pub struct LatencyHistogram {
     histogram: Histogram<u64>,
     /// The longest, to the nanosecond.
     max_ns: u64,
-    /// All of them, to the nanosecond.
-    sum_ns: u64,
+    /// All of them, to the nanosecond: u64 would overflow after 584 years, which many requests that wait
+    /// for long reach together.
+    sum_ns: u128,
 }
 
 /// The latencies counted so far. All numbers only grow, so the differences of two totals describe the
@@ -97,7 +99,7 @@ pub struct LatencyHistogram {
 pub struct LatencyTotal {
     /// How many.
     pub count: u64,
-    /// Their sum, nanoseconds.
+    /// Their sum, nanoseconds; at most [`u64::MAX`], 584 years.
     pub sum_ns: u64,
     /// How many were at most as long as each of [`LatencyTotal::BOUNDS_NS`], to 1 % of the bound.
     pub at_most: Vec<u64>,
@@ -168,23 +170,26 @@ impl LatencyHistogram {
     }
 
     fn with_digits(digits: u8) -> Self {
-        let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, digits);
-        let histogram = histogram.expect("the bounds are sound");
+        let histogram = Histogram::new_with_bounds(1, LATENCY_NS_EXPECTED, digits);
+        let mut histogram = histogram.expect("the bounds are sound");
+        histogram.auto(true);
         LatencyHistogram { histogram, max_ns: 0, sum_ns: 0 }
     }
 
-    /// Counts a latency.
+    /// Counts a latency; one of 0 as 1 ns.
     pub fn record(&mut self, latency: Nanos) {
-        let ns = latency.0.clamp(1, LATENCY_NS_MAX);
+        let ns = latency.0.max(1);
         self.max_ns = self.max_ns.max(ns);
-        self.sum_ns += ns;
-        self.histogram.saturating_record(ns);
+        self.sum_ns += u128::from(ns);
+        // It grows to hold any latency, so it takes this one.
+        let recorded = self.histogram.record(ns);
+        debug_assert!(recorded.is_ok());
     }
 
     /// All that were counted.
     pub fn total(&self) -> LatencyTotal {
-        let mut total =
-            LatencyTotal { count: self.count(), sum_ns: self.sum_ns, ..LatencyTotal::default() };
+        let sum_ns = u64::try_from(self.sum_ns).unwrap_or(u64::MAX);
+        let mut total = LatencyTotal { count: self.count(), sum_ns, ..LatencyTotal::default() };
         let mut at = 0;
         let mut counted = 0;
         for cell in self.histogram.iter_recorded() {
@@ -207,7 +212,7 @@ impl LatencyHistogram {
 
     /// Adds what another counted.
     pub fn add(&mut self, other: &LatencyHistogram) {
-        // They have the same bounds, or room for each other's, so they add.
+        // It grows to hold the longest of the other, so they add.
         let added = self.histogram.add(&other.histogram);
         debug_assert!(added.is_ok());
         self.max_ns = self.max_ns.max(other.max_ns);
@@ -386,14 +391,46 @@ mod tests {
     }
 
     #[test]
-    fn latencies_beyond_the_largest_count_as_the_largest() {
+    fn latencies_of_hours_and_years_are_as_exact_as_short_ones() {
+        for mut histogram in [LatencyHistogram::default(), LatencyHistogram::coarse()] {
+            for ns in [1 << 41, 1 << 42] {
+                histogram.record(Nanos(ns));
+            }
+            let summary = histogram.summary();
+            let exact = (3 * (1u64 << 40)) as f64 / 1e3;
+            assert_eq!((summary.mean, summary.max), (exact, (1u64 << 42) as f64 / 1e3));
+            let median = (1u64 << 41) as f64 / 1e3;
+            assert!((summary.p50 / median - 1.0).abs() < 0.01, "{summary:?}");
+            histogram.record(Nanos(u64::MAX));
+            assert_eq!(histogram.summary().max, u64::MAX as f64 / 1e3);
+            let mut sum = LatencyHistogram::coarse();
+            sum.add(&histogram);
+            assert_eq!((sum.count(), sum.summary().max), (3, u64::MAX as f64 / 1e3));
+            histogram.clear();
+            assert_eq!(histogram.summary(), Latency::default());
+            assert_eq!(histogram.total(), LatencyTotal::default());
+        }
+    }
+
+    #[test]
+    fn the_sum_of_many_long_latencies_does_not_overflow() {
+        let mut histogram = LatencyHistogram::coarse();
+        let hour = Nanos(3_600_000_000_000);
+        histogram.record(hour);
+        // 2^24 hours are 1,900 years; 2^64 ns are 584 years.
+        for _ in 0..24 {
+            let half = histogram.clone();
+            histogram.add(&half);
+        }
+        assert_eq!(histogram.count(), 1 << 24);
+        assert_eq!((histogram.summary().mean, histogram.summary().max), (3.6e9, 3.6e9));
+        assert_eq!(histogram.total().sum_ns, u64::MAX, "what a total can hold");
+    }
+
+    #[test]
+    fn a_latency_of_nothing_counts_as_a_nanosecond() {
         let mut histogram = LatencyHistogram::default();
-        histogram.record(Nanos(u64::MAX));
         histogram.record(Nanos(0));
-        assert_eq!(histogram.summary().max, LATENCY_NS_MAX as f64 / 1e3);
-        assert_eq!(histogram.count(), 2);
-        histogram.clear();
-        assert_eq!(histogram.summary(), Latency::default());
-        assert_eq!(histogram.total(), LatencyTotal::default());
+        assert_eq!((histogram.count(), histogram.summary().max), (1, 1e-3));
     }
 }

@@ -12,8 +12,8 @@ use crate::options::Interval;
 const ROW_REQUESTS: u64 = 1024;
 /// When rows adapt and get more than this, each two become one.
 const ROWS_MAX: usize = 512;
-/// Latencies above this count as this: 18 minutes.
-const LATENCY_NS_MAX: u64 = 1 << 40;
+/// Histograms have room for latencies up to this, 18 minutes; they grow when a longer one arrives.
+const LATENCY_NS_EXPECTED: u64 = 1 << 40;
 
 /// What happened in an interval.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -193,28 +193,32 @@ impl Row {
 #[derive(Debug)]
 struct Latencies {
     histogram: Histogram<u32>,
-    sum_ns: u64,
+    sum_ns: u128,
     max_ns: u64,
 }
 
 impl Default for Latencies {
     fn default() -> Self {
-        let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2);
-        Self { histogram: histogram.expect("the bounds are sound"), sum_ns: 0, max_ns: 0 }
+        let histogram = Histogram::new_with_bounds(1, LATENCY_NS_EXPECTED, 2);
+        let mut histogram = histogram.expect("the bounds are sound");
+        histogram.auto(true);
+        Self { histogram, sum_ns: 0, max_ns: 0 }
     }
 }
 
 impl Latencies {
     #[inline]
     fn record(&mut self, latency: Nanos) {
-        let ns = latency.0.clamp(1, LATENCY_NS_MAX);
-        self.histogram.saturating_record(ns);
-        self.sum_ns += ns;
+        let ns = latency.0.max(1);
+        // It grows to hold any latency, so it takes this one.
+        let recorded = self.histogram.record(ns);
+        debug_assert!(recorded.is_ok());
+        self.sum_ns += u128::from(ns);
         self.max_ns = self.max_ns.max(ns);
     }
 
     fn and(mut self, other: &Self) -> Self {
-        // They have the same bounds, so they add.
+        // It grows to hold the longest of the other, so they add.
         let added = self.histogram.add(&other.histogram);
         debug_assert!(added.is_ok());
         self.sum_ns += other.sum_ns;
@@ -295,5 +299,22 @@ mod tests {
             .collect();
         assert_eq!(seen, [(0.0, 10.0, 2), (10.0, 20.0, 1), (30.0, 38.0, 2)]);
         assert_eq!(rows.iter().map(|r| r.backing_read_bytes).sum::<u64>(), 15);
+    }
+
+    #[test]
+    fn latencies_of_hours_and_years_are_as_exact_as_short_ones() {
+        let mut latencies = Latencies::default();
+        for ns in [1 << 41, 1 << 42] {
+            latencies.record(Nanos(ns));
+        }
+        let summary = latencies.summary();
+        let exact = (3 * (1u64 << 40)) as f64 / 1e3;
+        assert_eq!((summary.mean, summary.max), (exact, (1u64 << 42) as f64 / 1e3));
+        assert!((summary.p50 / ((1u64 << 41) as f64 / 1e3) - 1.0).abs() < 0.01, "{summary:?}");
+        // Both rows as one: the first has no room for the latency of the second.
+        let mut second = Latencies::default();
+        second.record(Nanos(u64::MAX));
+        let both = Latencies::default().and(&second).and(&second).summary();
+        assert_eq!((both.mean, both.max), (u64::MAX as f64 / 1e3, u64::MAX as f64 / 1e3));
     }
 }

@@ -24,8 +24,8 @@ use crate::output::OutputArgs;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 A replay writes generated data, which destroys the data on the target; confirm this with --write. \
-With --config, --write is required only if the flash tier or a store already exists. Forebay never \
-opens a target that another program is using.
+With --config, --write is required only if the flash tier or a store already exists. Forebay refuses \
+to write to a target that is mounted or that another program has locked.
 
 Example:
   $ forebay trace synth 'zipf:blocks=4Ki,requests=10k,write=0.2' -o z.parquet

@@ -128,7 +128,7 @@ fn exceptions(r: &RealRun) -> Facts {
 /// What the cache of the target made of the requests.
 fn cache_facts(cache: &CacheResult) -> Facts {
     let hits = &cache.hits;
-    let all = hits.tier1.sum() + hits.tier2.sum() + cache.misses.sum();
+    let all = hits.tier1.sum() + hits.tier2.sum() + hits.delayed.sum() + cache.misses.sum();
     let share = |n: u64| format!("{} ({})", percent(n as f64 / all.max(1) as f64), count(n));
     let backing = &cache.backing;
     let moved = format!("{} read, {} written", Size(backing.read_bytes), Size(backing.write_bytes));
@@ -136,6 +136,7 @@ fn cache_facts(cache: &CacheResult) -> Facts {
         ("hit ratio", percent(cache.hit_ratio)),
         ("hits in memory", share(hits.tier1.sum())),
         ("hits on flash", share(hits.tier2.sum())),
+        ("delayed hits", share(hits.delayed.sum())),
         ("misses", share(cache.misses.sum())),
         ("written to flash", Size(cache.tier2_bytes_written).to_string()),
         ("backing stores", moved),
@@ -172,6 +173,8 @@ fn micros(us: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use forebay_results::{Hits, ReadWrite};
+
     use super::*;
 
     #[test]
@@ -182,5 +185,21 @@ mod tests {
         assert_eq!(verdict(&failed), "INCOMPLETE, 12 reads failed");
         let both = VerifyResult { reads_wrong_bytes: 512, failed_reads: 1, ..failed };
         assert_eq!(verdict(&both), "NOT what was written, 1 read failed");
+    }
+
+    #[test]
+    fn the_counts_of_hits_and_misses_add_up_to_all_accesses() {
+        let n = |read| ReadWrite { read, write: 1 };
+        let hits = Hits { tier1: n(499), tier2: n(99), delayed: n(299) };
+        let misses = n(99);
+        let hit_ratio = CacheResult::ratio_of(&hits, &misses);
+        let cache = CacheResult { hits, misses, hit_ratio, ..CacheResult::default() };
+        let facts = cache_facts(&cache);
+        let of = |name| facts.iter().find(|fact| fact.0 == name).map(|fact| fact.1.as_str());
+        assert_eq!(of("hit ratio"), Some("90.0 %"));
+        assert_eq!(of("hits in memory"), Some("50.0 % (500)"));
+        assert_eq!(of("hits on flash"), Some("10.0 % (100)"));
+        assert_eq!(of("delayed hits"), Some("30.0 % (300)"));
+        assert_eq!(of("misses"), Some("10.0 % (100)"));
     }
 }

@@ -10,6 +10,20 @@ use crate::run;
 /// A name and the value of a row under it.
 type Series = (&'static str, fn(&Row) -> f64);
 
+/// The hit ratio, as results report it, and the part of it that memory serves.
+const HITS: [Series; 2] = [
+    ("all hits", |r| hits(r) / accesses(r)),
+    ("memory", |r| r.hits.tier1.sum() as f64 / accesses(r)),
+];
+
+fn hits(r: &Row) -> f64 {
+    (r.hits.tier1.sum() + r.hits.tier2.sum() + r.hits.delayed.sum()) as f64
+}
+
+fn accesses(r: &Row) -> f64 {
+    hits(r) + r.misses.sum() as f64
+}
+
 pub(super) fn report(answer: &Answer) -> Report {
     let result = &answer.result;
     let mut summary = Section::new("Summary").facts(facts(answer));
@@ -58,18 +72,14 @@ fn latency_over_time(rows: &[Row]) -> Lines {
 
 fn over_time(answer: &Answer) -> Section {
     let rows = &answer.result.rows;
-    fn accesses(r: &Row) -> f64 {
-        (r.hits.tier1.sum() + r.hits.tier2.sum() + r.misses.sum()) as f64
-    }
     fn per_second(bytes: u64, r: &Row) -> f64 {
         bytes as f64 / (r.end_s - r.start_s)
     }
     let y = Axis::new("share of block accesses", Unit::Fraction).from_zero();
-    let hits: [Series; 2] = [
-        ("both tiers", |r| (r.hits.tier1.sum() + r.hits.tier2.sum()) as f64 / accesses(r)),
-        ("memory", |r| r.hits.tier1.sum() as f64 / accesses(r)),
-    ];
-    let hits = if answer.result.flash.is_some() { &hits[..] } else { &hits[1..] };
+    // Without flash and delayed hits, both lines would be the same.
+    let elsewhere = |r: &Row| r.hits.tier2.sum() + r.hits.delayed.sum() > 0;
+    let both = answer.result.flash.is_some() || rows.iter().any(elsewhere);
+    let hits = if both { &HITS[..] } else { &HITS[1..] };
     let mut section =
         Section::new("Over time").figure(chart("Hit ratio over time", y, rows, hits).figure());
     let y = Axis::new("traffic", Unit::BytesPerSecond).from_zero();
@@ -91,4 +101,21 @@ fn over_time(answer: &Answer) -> Section {
         section = section.figure(chart("Flash in use over time", y, rows, &used).figure());
     }
     section
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_results::{CacheResult, Hits, ReadWrite};
+
+    use super::*;
+
+    #[test]
+    fn the_curve_of_hits_is_the_hit_ratio_that_is_reported() {
+        let n = |read| ReadWrite { read, write: 1 };
+        let hits = Hits { tier1: n(499), tier2: n(99), delayed: n(299) };
+        let row = Row { hits, misses: n(99), ..Row::default() };
+        let [(_, all), (_, memory)] = HITS;
+        assert_eq!((all(&row), memory(&row)), (0.9, 0.5));
+        assert_eq!(all(&row), CacheResult::ratio_of(&row.hits, &row.misses));
+    }
 }

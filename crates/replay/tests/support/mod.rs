@@ -238,7 +238,11 @@ pub fn run(
     let run = Run { clock, feed: Feed::start(synth), placement, options, hooks };
     let finished = run.go(targets);
     let verified = match (&finished.written, &finished.error) {
-        (Some(written), None) => Some(written.verify(&mut *targets[0], &clock, hooks).unwrap()),
+        (Some(written), None) => {
+            let Verified { result, error } = written.verify(&mut *targets[0], &clock, hooks);
+            assert!(error.is_none(), "{error:?}");
+            Some(result)
+        }
         _ => None,
     };
     (finished, verified)

@@ -7,7 +7,9 @@ use forebay_analysis::{Columns, Meter, Observer, Unit};
 use forebay_config::Size;
 use forebay_render::format::{count, counted};
 use forebay_render::run::{Document, Echo};
-use forebay_replay::{Finished, Hooks, Machine, RealRun, VerifyResult, Written};
+use forebay_replay::{
+    Finished, Hooks, Machine, RealRun, ReplayError, Verified, VerifyResult, Written,
+};
 use forebay_results::TraceIdentity;
 
 use super::target::Opened;
@@ -38,9 +40,12 @@ impl Answer {
         (result.run.cache, result.component_latency_us) =
             opened.host().map(|host| host.cache()).unzip();
         let interrupted = ctx.interrupted();
-        let verify = match written.filter(|_| error.is_none() && !interrupted) {
-            Some(written) => Some(read_back(&written, &mut opened, ctx)?),
-            None => None,
+        let (verify, unread) = match written.filter(|_| error.is_none() && !interrupted) {
+            Some(written) => {
+                let Verified { result, error } = read_back(&written, &mut opened, ctx);
+                (Some(result), error)
+            }
+            None => (None, None),
         };
         echo.config = opened.config.clone();
         let target = opened.info.clone();
@@ -58,8 +63,8 @@ impl Answer {
             Some(error) => Some(CliError::from(error)),
             None => failure(&result, interrupted),
         };
-        let failures =
-            [failure, verify.as_ref().and_then(wrong), stopped.err().map(CliError::from)];
+        let wrong = verify.as_ref().and_then(|verify| wrong(verify, unread.as_ref()));
+        let failures = [failure, wrong, stopped.err().map(CliError::from)];
         let failure = CliError::all(failures.into_iter().flatten());
         let document = Document {
             result,
@@ -86,15 +91,11 @@ impl Answer {
     }
 }
 
-fn read_back(
-    written: &Written,
-    opened: &mut Opened,
-    ctx: &Context,
-) -> Result<VerifyResult, CliError> {
+fn read_back(written: &Written, opened: &mut Opened, ctx: &Context) -> Verified {
     let progress = ctx.progress("reading back", Unit::Bytes, Some(written.bytes()));
     let clock = opened.clock;
     let hooks = Hooks { stop: ctx.stop_flag(), progress: &|bytes| progress.inc(bytes) };
-    Ok(written.verify(opened.first(), &clock, hooks)?)
+    written.verify(opened.first(), &clock, hooks)
 }
 
 /// What a user must hear of who does not read the report.
@@ -117,19 +118,24 @@ fn failure(result: &RealRun, interrupted: bool) -> Option<CliError> {
     None
 }
 
-fn wrong(verify: &VerifyResult) -> Option<CliError> {
+/// What a check found; `unread` is the error that ended it early.
+fn wrong(verify: &VerifyResult, unread: Option<&ReplayError>) -> Option<CliError> {
     if verify.is_right() {
         return None;
     }
     let failed = counted(verify.failed_reads, "read");
     if !verify.is_wrong() {
-        if verify.failed_reads == 0 {
-            let kept = "the report, although part of the data was not read back";
-            return Some(CliError::interrupted().kept(kept));
-        }
+        let why = match unread {
+            Some(error) => error.to_string(),
+            None if verify.failed_reads > 0 => format!("{failed} failed"),
+            None => {
+                let kept = "the report, although part of the data was not read back";
+                return Some(CliError::interrupted().kept(kept));
+            }
+        };
         let what = format!(
-            "the check of the written data is incomplete, because {failed} failed; the {} that \
-             could be read back are correct",
+            "the check of the written data is incomplete, because {why}; the {} that could be \
+             read back are correct",
             Size(verify.checked_bytes)
         );
         return Some(CliError::failed(what).kept("the report"));
@@ -145,6 +151,9 @@ fn wrong(verify: &VerifyResult) -> Option<CliError> {
     if verify.failed_reads > 0 {
         what += &format!("; {failed} failed");
     }
+    if let Some(error) = unread {
+        what += &format!("; the check is incomplete: {error}");
+    }
     for d in verify.differences.iter().take(3) {
         what += &format!("; volume {} at {}: {}", d.volume, d.offset, d.found);
     }
@@ -158,14 +167,29 @@ mod tests {
     #[test]
     fn reads_that_fail_make_a_check_incomplete_and_no_data_wrong() {
         let whole = VerifyResult { checked_bytes: 4096, complete: true, ..Default::default() };
-        assert!(wrong(&whole).is_none());
+        assert!(wrong(&whole, None).is_none());
         let failed = VerifyResult { failed_reads: 2, complete: false, ..whole.clone() };
-        let said = wrong(&failed).unwrap().to_string();
+        let said = wrong(&failed, None).unwrap().to_string();
         assert!(said.contains("incomplete, because 2 reads failed; the 4 KiB"), "{said}");
         let both = VerifyResult { wrong_bytes: 512, failed_reads: 1, ..failed };
-        let said = wrong(&both).unwrap().to_string();
+        let said = wrong(&both, None).unwrap().to_string();
         assert!(said.contains("512 of 4096 bytes") && said.contains("; 1 read failed"), "{said}");
         let stopped = VerifyResult { complete: false, ..whole };
-        assert!(wrong(&stopped).unwrap().to_string().contains("stopped by a signal"));
+        assert!(wrong(&stopped, None).unwrap().to_string().contains("stopped by a signal"));
+    }
+
+    #[test]
+    fn a_target_that_fails_makes_a_check_incomplete_and_says_why() {
+        let gone = ReplayError::System("reach it", std::io::ErrorKind::BrokenPipe.into());
+        let part = VerifyResult { checked_bytes: 4096, ..Default::default() };
+        let said = wrong(&part, Some(&gone)).unwrap().to_string();
+        assert!(said.contains("incomplete, because cannot reach it"), "{said}");
+        assert!(
+            said.contains("the 4 KiB that could") && said.contains("kept: the report"),
+            "{said}"
+        );
+        let wrong_too = VerifyResult { wrong_bytes: 512, ..part };
+        let said = wrong(&wrong_too, Some(&gone)).unwrap().to_string();
+        assert!(said.contains("512 of 4096 bytes") && said.contains("cannot reach it"), "{said}");
     }
 }

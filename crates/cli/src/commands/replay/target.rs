@@ -42,7 +42,8 @@ pub struct TargetArgs {
     #[arg(long, conflicts_with_all = ["target", "rate", "queue_depth"])]
     #[arg(help_heading = "Pace")]
     pub quiesce: bool,
-    /// Send only reads; leave out writes, trims and write-zeroes requests
+    /// Send only reads; leave out writes, trims and write-zeroes requests, and with --config leave
+    /// dirty data of earlier runs on flash at the end
     #[arg(long)]
     pub reads_only: bool,
     /// If a --target file does not exist, create it with this size
@@ -275,7 +276,9 @@ impl Opened {
             targets.push(Box::new(host.target(clock)?));
         }
         let info = host.info();
-        let on_stop = if args.keep_dirty { StopMode::Keep } else { usual_stop(&config) };
+        // A run that only reads leaves the data of earlier runs where it is.
+        let keeps = args.keep_dirty || args.reads_only;
+        let on_stop = if keeps { StopMode::Keep } else { usual_stop(&config) };
         let (config, host) = (Some(text), Some(host));
         Ok(Opened { clock, info, config, placing, on_stop, targets, host })
     }
