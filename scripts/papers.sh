@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
-cargo build --release --quiet -p forebay
+[ -n "${FOREBAY:-}" ] || cargo build --release --quiet -p forebay
 python3 -m venv target/python
 target/python/bin/pip install -q --disable-pip-version-check ./python
 built="${CARGO_TARGET_DIR:-$PWD/target}/release"
