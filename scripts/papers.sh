@@ -2,6 +2,7 @@
 # Runs every study in studies/ in full, a report each in target/papers, and compares the tables of
 # docs/papers.md with the results. Studies that were interrupted resume.
 # STUDIES="NAME..." for some, without the comparison; ARGS for forebay study, such as "--workers 8".
+# FOREBAY=path of a binary, which is built otherwise.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
