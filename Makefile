@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
-.PHONY: help setup build test oracles guest mutants corpora coverage demo bench papers traces doc msrv package crates clean
+.PHONY: help setup build test oracles guest mutants corpora coverage demo bench figures papers traces doc msrv package crates clean
 
 help: ## print this list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -37,6 +37,10 @@ demo: ## measure, plan and replay a real application, and write a report; TRACE=
 
 bench: ## run the benchmarks on this machine; BENCHES="hits plan" for only these, SKIP="hits" for all but this one
 	@SKIP="$(SKIP)" scripts/bench.sh $(BENCHES)
+
+figures: ## put simulated and computed tables into the docs, where they change; ONLY="simulation rates" for some, ARGS=--check
+	@[ -n "$(FOREBAY)" ] || $(MAKE) --no-print-directory build
+	@bench/figures.py $(ARGS) $(ONLY)
 
 papers: ## run every study in studies/ in full, into target/papers: minutes; STUDIES="policies" for some
 	@STUDIES="$(STUDIES)" ARGS="$(ARGS)" scripts/papers.sh

@@ -11,6 +11,25 @@ FOREBAY = os.environ.get(
 FOREBAY = str(Path(FOREBAY).resolve())
 BLOCK = 4096
 MIB = 1 << 20
+# What tables call traces, by their paths; see `traces`.
+NAMES = {}
+
+
+def traces(words):
+    """Paths for words of a command line such as `trace.csv` or `NAME=trace.csv`; other words stay as they are."""
+    for word in words:
+        name, _, path = word.rpartition("=")
+        if not Path(path).exists():
+            yield word
+            continue
+        path = str(Path(path).resolve())
+        if name:
+            NAMES[path] = name
+        yield path
+
+
+def name_of(trace):
+    return NAMES.get(str(trace), Path(trace).name.split(".")[0])
 
 
 def ask(*words):
@@ -82,4 +101,23 @@ def tier_sizes(trace, *shares):
 
 def named(trace, dram, flash):
     """The first cells of a row about a trace: its name, and the sizes of the tiers."""
-    return Path(trace).name.split(".")[0], f"{dram // MIB} + {flash // MIB} MiB"
+    return name_of(trace), f"{dram // MIB} + {flash // MIB} MiB"
+
+
+def compared_policies():
+    """Replacement policies in tables of single volumes, where `derivative-lru`, which weighs volumes, is `lru`."""
+    names = [policy["name"] for policy in ask("policies")["policies"]]
+    return [name for name in names if name != "derivative-lru"]
+
+
+# The studies from which bench/papers.py makes each of its tables.
+PAPERS = {
+    "classes": "bhandari-3-4-classes",
+    "cydonia": "bhandari-3-5-cydonia",
+    "tiers": "bhandari-4-tiers",
+    "lines": "ajdari-line-size",
+    "promotion": "ajdari-promotion",
+    "levels": "etica-levels",
+    "pages": "hazan-two-tiers",
+    "policies": "policies",
+}

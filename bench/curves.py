@@ -14,6 +14,7 @@ from common import (
     ask,
     at_or_last,
     curve,
+    name_of,
     named,
     row,
     simulate,
@@ -100,7 +101,7 @@ def ratio(answer, plain, of):
 
 
 # Columns of `rates`: flash, backing store, requests in flight.
-RATES = [("nvme", "san", 16), ("nvme", "hdd-7200", 8), ("sata-ssd", "hdd-7200", 8)]
+RATES = [("nvme", "san", 16), ("sata-ssd", "hdd-7200", 8)]
 # What each cell compares.
 RATED = {
     "slots": ("slots", []),
@@ -115,9 +116,12 @@ def rates(*traces):
     row(*["---"] * 4, *["---:"] * len(RATED))
     for trace in traces:
         *_, (dram, flash) = kept_tiers(trace)
+        policies = {policy: policy for policy in ["write-through", "write-back"]}
+        if ask("trace", "info", trace)["writes"] == 0:
+            policies = {"either (reads only)": "write-through"}
         for device, store, depth in RATES:
             volume = f'[[volume]]\nname = "a"\nbacking = "/b"\nshape = "{store}"'
-            for policy in ["write-through", "write-back"]:
+            for shown, policy in policies.items():
                 cells = []
                 for layout, lines in RATED.values():
                     answer = simulate(
@@ -141,7 +145,7 @@ def rates(*traces):
                 row(
                     *named(trace, dram, flash),
                     f"{device}, {store}, depth {depth}",
-                    policy,
+                    shown,
                     *cells,
                 )
 
@@ -269,6 +273,40 @@ def lru():
         row(f"{dram:,} + {flash:,}", *shares)
 
 
+def copies(trace):
+    """Slots layout with `give_up_copies`: the share of `kept` without and with it, and how much more is written."""
+    row(
+        "memory + flash",
+        "acknowledged from",
+        "increase in the share of LRU's hits",
+        "more writes to the backing store",
+        "more writes to flash",
+    )
+    row("---", "---", "---", "---:", "---:")
+    for dram, flash in kept_tiers(trace):
+        ideal = hits(simulate(trace, dram + flash, "write-back"))
+        for where in ["memory", "flash"]:
+            given = (trace, dram, "write-back", flash, "slots")
+            plain, answer = (
+                simulate(*given, volatile=where == "memory", of_flash=lines)
+                for lines in ([], ["give_up_copies = true"])
+            )
+            before, after = (hits(each) / ideal for each in (plain, answer))
+            more = (
+                of(answer) / of(plain) - 1
+                for of in (
+                    lambda a: a["backing"]["write_bytes"],
+                    lambda a: a["tier2_bytes_written"],
+                )
+            )
+            row(
+                named(trace, dram, flash)[1],
+                where,
+                f"from {before:.2f} to {after:.2f}",
+                *(f"{100 * share:.0f} %" for share in more),
+            )
+
+
 def pod(trace):
     """Compares the curves of write policies, which model LRU caches, with the simulated cache."""
     sizes = [16, 128, 256, 512, 1024]
@@ -347,31 +385,41 @@ def read_hits(accesses, policy, size):
     return hits
 
 
-def sampling(trace):
-    """Mean and largest absolute difference in miss ratio over 100 evenly spaced sizes."""
-    exact, _ = curve(trace)
-    end = max(exact)
-    sizes = [end * n // 100 for n in range(1, 101)]
-    exact, _ = curve(trace, at=sizes)
-    row("", "mean error", "largest error", "rate")
-    row(*["---"] * 4)
-    for options in [
-        ("--sample", "0.1"),
-        ("--sample", "0.01"),
-        ("--max-blocks", "8192"),
-        ("--max-blocks", "1024"),
-    ]:
-        sampled, document = curve(trace, *options, at=sizes)
-        errors = [
-            abs(
-                at_or_last(exact, size)["miss_ratio"]
-                - at_or_last(sampled, size)["miss_ratio"]
-            )
-            for size in sizes
-        ]
-        mean, most = sum(errors) / len(errors), max(errors)
-        rate = document["sampled_rate"]
-        row(f"`{' '.join(options)}`", f"{mean:.4f}", f"{most:.3f}", f"{rate:.3g}")
+def sampling(*traces):
+    """Mean absolute difference in miss ratio over 100 evenly spaced sizes, and the largest."""
+    heads, columns = [], []
+    for trace in traces:
+        exact, document = curve(trace)
+        end = max(exact)
+        sizes = [end * n // 100 for n in range(1, 101)]
+        exact, _ = curve(trace, at=sizes)
+        blocks = document["distinct_blocks"] / 1e6
+        heads.append(f"{name_of(trace)}, {blocks:.2g} M blocks")
+        columns.append([sampled(trace, exact, sizes, ways) for ways in SAMPLED])
+    row("", *heads)
+    row("---", *["---"] * len(heads))
+    for options, *cells in zip(SAMPLED, *columns, strict=True):
+        row(f"`{' '.join(options)}`", *cells)
+
+
+SAMPLED = [
+    ("--sample", "0.1"),
+    ("--sample", "0.01"),
+    ("--max-blocks", "8192"),
+    ("--max-blocks", "1024"),
+]
+
+
+def sampled(trace, exact, sizes, options):
+    points, _ = curve(trace, *options, at=sizes)
+    errors = [
+        abs(
+            at_or_last(exact, size)["miss_ratio"]
+            - at_or_last(points, size)["miss_ratio"]
+        )
+        for size in sizes
+    ]
+    return f"{sum(errors) / len(errors):.4f} ({max(errors):.3f})"
 
 
 def miniature(trace):
@@ -386,14 +434,8 @@ def miniature(trace):
         words = ["--at", ",".join(f"{mib}MiB" for mib in memory[:3])]
         words += ["--flash", ",".join(f"{mib}MiB" for mib in flash)]
         sizes[f"memory and flash, {layout}"] = (section, words)
-    row(
-        "tiers",
-        "share of blocks",
-        "mean error",
-        "largest error",
-        "time relative to all blocks",
-    )
-    row("---", "---:", "---:", "---:", "---:")
+    row("tiers", "share of blocks", "mean error", "largest error")
+    row("---", "---:", "---:", "---:")
     for name, (section, words) in sizes.items():
         Path("cache.toml").write_text(
             f'[cache]\nwrite_policy = "write-back"\n{section}'
@@ -403,8 +445,9 @@ def miniature(trace):
             part, taken = miss_ratios(trace, words, rate)
             errors = [abs(part[at] - whole[at]) for at in part]
             mean, most = sum(errors) / len(errors), max(errors)
+            row(name, rate, f"{mean:.4f}", f"{most:.4f}")
             share = taken / seconds
-            row(name, rate, f"{mean:.4f}", f"{most:.4f}", f"{share:.2f}")
+            print(f"{name}, {rate}: {share:.2f} of the time", file=sys.stderr)
 
 
 def miss_ratios(trace, words, rate):

@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
 """Prints the tables of docs/papers.md from what `make papers` has made.
 
-bench/papers.py [DIR]           DIR with a directory for each study (target/papers)
-bench/papers.py --check [DIR]   compare them with the page: names the lines that differ, status 1
+bench/papers.py [TABLE...]          all tables, or those named: classes, cydonia, tiers, lines, promotion, levels,
+                                    pages, policies
+bench/papers.py --check             compare all with the page: names the lines that differ, status 1
+
+PAPERS=directory with one for each study (target/papers).
 """
 
 import contextlib
 import io
+import os
 import sys
 from pathlib import Path
 
 import polars as pl
-from common import row
+from common import PAPERS, row
 
-WORDS = [word for word in sys.argv[1:] if word != "--check"]
-HOME = Path(WORDS[0] if WORDS else "target/papers")
+HOME = Path(os.environ.get("PAPERS", "target/papers"))
 PAGE = Path(__file__).parent.parent / "docs/papers.md"
 REQUESTS = "throughput.requests_per_s"
 
@@ -30,8 +33,7 @@ def heads(*names):
     row("---", *["---:"] * (len(names) - 1))
 
 
-def classes():
-    table = rows("bhandari-3-4-classes")
+def classes(table):
     budget, kind = pl.col("options.budget"), pl.col("choices.0.class")
     low = ~budget.is_in(["60%", "80%", "100%"])
     disk = pl.col("options.backing") != "SlowSSD"
@@ -55,8 +57,7 @@ def classes():
         row(name, own.height, f"{two.height / own.height:.0%}", pyramidal, shown)
 
 
-def cydonia():
-    table = rows("bhandari-3-5-cydonia")
+def cydonia(table):
     keys = ["trace", "options.budget", "options.policy"]
     heads(
         "write policy",
@@ -79,8 +80,7 @@ def cydonia():
         row(policy, wide.height, f"{off.mean():.2%}", f"{off.max():.2%}", *shares)
 
 
-def tiers():
-    table = rows("bhandari-4-tiers")
+def tiers(table):
     keys = ["trace", "cache.dram", "options.queue_depth"]
     flash = pl.col("flash.size")
     one = table.filter(flash == "unset").select(*keys, pl.col(REQUESTS).alias("one"))
@@ -104,8 +104,8 @@ def tiers():
         row(depth, own.height, *shares, *ends)
 
 
-def lines():
-    table = rows("ajdari-line-size").filter(pl.col("replacement.policy") == "lru")
+def lines(table):
+    table = table.filter(pl.col("replacement.policy") == "lru")
     sizes = ["4KiB", "8KiB", "16KiB", "32KiB", "64KiB"]
     wide = table.pivot(on="cache.block_size", index="trace", values=REQUESTS)
     heads("requests", *sizes)
@@ -114,8 +114,7 @@ def lines():
         row(one["trace"], *(f"{one[size] / most:.2f}" for size in sizes))
 
 
-def promotion():
-    table = rows("ajdari-promotion")
+def promotion(table):
     wide = table.pivot(on="admission.hits", index="trace", values=REQUESTS)
     wrote = table.pivot(
         on="admission.hits", index="trace", values="tier2_bytes_written"
@@ -129,8 +128,7 @@ def promotion():
         row(one["trace"], *shares)
 
 
-def levels():
-    table = rows("etica-levels")
+def levels(table):
     latency, wrote = (
         table.pivot(on="cache.relation", index=["trace", "flash.size"], values=name)
         for name in ("latency_us.all.mean", "tier2_bytes_written")
@@ -145,8 +143,7 @@ def levels():
         row(f"{trace}; {one['flash.size']}", *shares)
 
 
-def pages():
-    table = rows("hazan-two-tiers")
+def pages(table):
     hits, latency, wrote = (
         table.pivot(
             on="cache.relation", index=["trace", "options.backing_device"], values=name
@@ -166,8 +163,7 @@ def pages():
         row(f"{trace}; {one['options.backing_device']}", *cells)
 
 
-def policies():
-    table = rows("policies")
+def policies(table):
     own = table.filter(pl.col("cache.dram") == "10%")
     wide = own.pivot(on="replacement.policy", index="trace", values="hit_ratio")
     names = wide.columns[1:]
@@ -177,9 +173,21 @@ def policies():
         row(name, *(f"{one[policy]:.3f}" for policy in names))
 
 
-def tables():
-    for table in (classes, cydonia, tiers, lines, promotion, levels, pages, policies):
-        table()
+TABLES = {
+    "classes": classes,
+    "cydonia": cydonia,
+    "tiers": tiers,
+    "lines": lines,
+    "promotion": promotion,
+    "levels": levels,
+    "pages": pages,
+    "policies": policies,
+}
+
+
+def tables(*names):
+    for name in names or TABLES:
+        TABLES[name](rows(PAPERS[name]))
 
 
 def differences():
@@ -195,8 +203,10 @@ def differences():
     return old + [f"+ {line}" for line in made if line not in page]
 
 
-if "--check" not in sys.argv:
-    tables()
+if unknown := [name for name in sys.argv[1:] if name not in [*TABLES, "--check"]]:
+    sys.exit(f"there is no table {', '.join(unknown)}\n\n{__doc__}")
+elif "--check" not in sys.argv:
+    tables(*sys.argv[1:])
 elif found := differences():
     sys.exit("\n".join([f"{PAGE} differs from the studies:", *found]))
 else:

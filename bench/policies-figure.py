@@ -14,7 +14,7 @@ import math
 import sys
 from pathlib import Path
 
-from common import ask
+from common import ask, compared_policies, name_of, traces
 
 # Colours of Okabe and Ito, which colour-blind readers can tell apart; what shares one differs in dashes.
 # LRU, which others are compared with, and the optimum are black and wide, and drawn last.
@@ -44,8 +44,7 @@ def main():
     words = sys.argv[1:]
     if len(words) < 2:
         sys.exit(__doc__)
-    known = ask("policies")["policies"]
-    policies = [policy["name"] for policy in known] + ["opt"]
+    policies = [*compared_policies(), "opt"]
     unknown = [name for name in policies if name not in STYLES]
     if unknown:
         sys.exit(f"give STYLES a line for {', '.join(unknown)}")
@@ -53,11 +52,11 @@ def main():
     height = ABOVE + PANEL * math.ceil(len(words[1:]) / COLUMNS) - 16
     what = "Miss ratio by size: the cache as a share of the blocks of the trace; each panel has a scale of its own"
     out = [text(LEFT, 18, what, size=13), *legend(names)]
-    for number, word in enumerate(words[1:]):
-        name, _, path = word.rpartition("=")
-        name = name or Path(path).name.split(".")[0]
+    for number, path in enumerate(traces(words[1:])):
         x = LEFT + number % COLUMNS * (WIDTH - 10) / COLUMNS
-        out += panel(x, ABOVE + number // COLUMNS * PANEL, name, curves(path, names))
+        out += panel(
+            x, ABOVE + number // COLUMNS * PANEL, name_of(path), curves(path, names)
+        )
     body = "\n".join(out)
     Path(words[0]).write_text(
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '

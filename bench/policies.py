@@ -14,7 +14,7 @@ another name in the table.
 import sys
 from pathlib import Path
 
-from common import BLOCK, ask, row
+from common import BLOCK, ask, compared_policies, name_of, row, traces
 
 SHARES = [1, 5, 10, 25]
 
@@ -26,15 +26,12 @@ def main():
         shares = [float(share) for share in words.pop(0).split(",")]
     if not words:
         sys.exit(__doc__)
-    known = ask("policies")["policies"]
-    policies = [policy["name"] for policy in known]
+    policies = compared_policies()
     row("trace", "of the blocks", *policies, "opt")
     row("---", "---:", *["---:"] * (len(policies) + 1))
     cases = []
-    for word in words:
-        name, _, path = word.rpartition("=")
-        name = name or Path(path).name.split(".")[0]
-        cases += measure(name, path, shares, policies)
+    for trace in traces(words):
+        cases += measure(trace, shares, policies)
     names = [*policies, "opt"]
     means = [sum(case[name] for case in cases) / len(cases) for name in names]
     row("mean", "", *(f"{mean:.3f}" for mean in means))
@@ -42,7 +39,7 @@ def main():
     row("worst, less LRU's", "", *(f"{excess:+.3f}" for excess in worst))
 
 
-def measure(name, path, shares, policies):
+def measure(path, shares, policies):
     """Prints the rows of one trace; returns the miss ratios of each by policy."""
     footprint = ask("trace", "info", path)["footprint_blocks"]["all"]
     sizes = [max(1, round(footprint * share / 100)) for share in shares]
@@ -61,7 +58,7 @@ def measure(name, path, shares, policies):
         ratios = [f"{misses[policy, blocks]:.3f}" for policy in policies]
         best = min(ratios)
         cells = [f"**{ratio}**" if ratio == best else ratio for ratio in ratios]
-        row(name, f"{share:g} %", *cells, f"{misses['opt', blocks]:.3f}")
+        row(name_of(path), f"{share:g} %", *cells, f"{misses['opt', blocks]:.3f}")
     return [
         {name: misses[name, blocks] for name in [*policies, "opt"]} for blocks in sizes
     ]

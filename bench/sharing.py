@@ -1,6 +1,6 @@
 """The tables of docs/policies.md about what enters flash and how the tiers share blocks; see tables.py."""
 
-from common import MIB, named, row, simulate, tier_sizes
+from common import MIB, name_of, named, row, simulate, tier_sizes
 
 # Memory and flash, as shares of the distinct data.
 SMALL = (0.02, 0.2)
@@ -70,6 +70,24 @@ def relations(*traces):
         row(*named(trace, dram, flash), *cells)
 
 
+def etica(*traces):
+    """Memory of 11 MiB, 47 MiB of flash in slots with pages of 4 KiB, write-back by flash, no times."""
+    names = ["eci", "etica-npe", "etica", "exclusive"]
+    row("trace", *names)
+    row("---", *["---:"] * len(names))
+    for trace in traces:
+        found = []
+        for relation in names:
+            lines = [f'relation = "{relation}"']
+            pages = ['page_size = "4KiB"']
+            given = {"of_cache": lines, "of_flash": pages}
+            tiers = (trace, 11 * MIB, "write-back", 47 * MIB, "slots")
+            answer = simulate(*tiers, **given)
+            written = answer["tier2_bytes_written"] / MIB
+            found.append(f"{answer['hit_ratio']:.1%}, {written:.0f}")
+        row(name_of(trace), *found)
+
+
 # What orders the cells; the log layout as it is by default comes before them.
 CELLS = ["lru", "fifo", "clock", "sieve", "s3-fifo", "2q", "arc", "lfu", "w-tinylfu"]
 
@@ -94,7 +112,7 @@ def cells(*traces):
 def bypass(*traces):
     """As `relations`, by the length of the streams of which the rest goes past the cache."""
     least = ["none", "256KiB", "1MiB", "4MiB"]
-    row("trace", "memory + flash", *least, "past it, at 1MiB")
+    row("trace", "memory + flash", *least, "bypassed at 1MiB")
     row("---", "---", *["---:"] * (len(least) + 1))
     for trace in traces:
         ((dram, flash),) = tier_sizes(trace, SMALL)

@@ -9,22 +9,29 @@
     bench/tables.py promotion TRACE...
                                      hits, writes to flash and latency, by promote_after and sizes
     bench/tables.py promotion-phases the same where the blocks in use change and all are on flash
+    bench/tables.py copies TRACE     hits and writes of slots that give up dirty copies
     bench/tables.py replacement TRACE...
                                      the same by [flash] replacement, and write amplification
     bench/tables.py admission TRACE...
                                      hits and writes to flash, by write policy and admission
     bench/tables.py relations TRACE...
-    bench/tables.py cells TRACE...
                                      hits and writes to flash, by relation of the tiers
+    bench/tables.py etica TRACE...   the same of ETICA's relations, with pages of 4 KiB
+    bench/tables.py cells TRACE...   hits and writes to flash, by what replaces blocks on flash
     bench/tables.py bypass TRACE...  hits and writes to flash, by length of the streams that go past
     bench/tables.py pod TRACE        read-only and write-only caches, compared with their curves
-    bench/tables.py sampling TRACE   errors of sampled curves
+    bench/tables.py sampling TRACE...
+                                     errors of sampled curves
     bench/tables.py miniature TRACE  errors of miniature simulations
     bench/tables.py formulas TRACE...
                                      the planner's formulas against the simulator, by layout
     bench/tables.py info TRACE...    what is in traces with content hashes
     bench/tables.py contents TRACE... reuse of contents, compared with reuse of sectors
     bench/tables.py sample TRACE...  errors of samples of a tenth, by size of the regions
+    bench/tables.py sample-regions TRACE
+    bench/tables.py sample-reduced TRACE
+    bench/tables.py sample-default TRACE...
+                                     the same in other forms, of single samples
     bench/tables.py sample-runs TRACE...
                                      simulations of such samples, compared with the whole trace
     bench/tables.py cydonia TRACE... Cydonia, compared with exhaustive search
@@ -34,8 +41,9 @@
     bench/tables.py consolidate [TRACE VOLUME...]
                                      wastage by the number of workloads (synthetic ones without)
 
-FOREBAY=path of the binary (target/release/forebay). Everything is counted but the times of
-`miniature`: the same figures come out on every machine.
+NAME=TRACE gives a trace a name in the table. FOREBAY=path of the binary (target/release/forebay). The same
+figures come out on every machine; the times of `miniature` go to standard error. bench/figures.py puts the
+tables into the documents.
 """
 
 import os
@@ -45,10 +53,21 @@ import tempfile
 from collections import OrderedDict
 from pathlib import Path
 
-from common import BLOCK, FOREBAY, MIB, ask, at_or_last, curve, row, simulate
-from sharing import admission, bypass, cells, relations
+from common import (
+    BLOCK,
+    FOREBAY,
+    MIB,
+    ask,
+    at_or_last,
+    curve,
+    name_of,
+    row,
+    simulate,
+    traces,
+)
 from curves import (
     block_accesses,
+    copies,
     kept,
     kept_with,
     lru,
@@ -60,6 +79,8 @@ from curves import (
     replacement,
     sampling,
 )
+from samples import by_default, reduced, regions
+from sharing import admission, bypass, cells, etica, relations
 
 # Ten minutes each of two web servers, five desktops and a mail server, in the manner of Koller
 # 2012, figure 4.5: what is popular, and a flood that is never read again.
@@ -106,10 +127,14 @@ def consolidate(*words):
         row(
             count,
             f"{own:.1f} MiB",
-            f"{wasted:.1f} MiB, {wasted / (own + wasted):.1%}",
+            f"{wasted:.1f} MiB, {percent(wasted / (own + wasted))}",
             f"{predicted:.1f} MiB",
-            f"{wasted_slow:.1f} MiB, {wasted_slow / (own_slow + wasted_slow):.1%}",
+            f"{wasted_slow:.1f} MiB, {percent(wasted_slow / (own_slow + wasted_slow))}",
         )
+
+
+def percent(share):
+    return f"{100 * share:.1f} %"
 
 
 def measured(answer):
@@ -140,7 +165,7 @@ def info(*traces):
         blocks = [found["footprint_blocks"]["all"], held["distinct"]["all"]]
         duplicates = held["blocks_at_end"] - held["contents_at_end"]
         row(
-            Path(trace).name.split(".")[0],
+            name_of(trace),
             f"{found['requests']:,}",
             ", ".join(f"{share:.0%}" for share in ops),
             ", ".join(
@@ -171,7 +196,7 @@ def contents(*traces):
         at_end = found["contents"]
         end = found["footprint_blocks"]["all"]
         sizes = [max(1, int(end * share)) for share in shares]
-        names = [Path(trace).name.split(".")[0]] + [""] * len(shares)
+        names = [name_of(trace)] + [""] * len(shares)
         held = [
             f"{at_end[key] * BLOCK / MIB:.0f} MiB"
             for key in ("blocks_at_end", "contents_at_end")
@@ -212,7 +237,7 @@ def sample(*traces):
     row("", *heads)
     row("---", *["---:"] * len(heads))
     for trace in traces:
-        label = Path(trace).name.split(".")[0]
+        label = name_of(trace)
         for name, options in ways:
             words = ["--rate", "0.1", *options, "-o", "tenth.parquet"]
             found = ask("sample", trace, *words)
@@ -250,7 +275,7 @@ def sample_runs(*traces):
     row("---", "---", "---", "---", "---:", "---:")
     shares = [(m, f) for m in (0.01, 0.02, 0.05, 0.1) for f in (0.05, 0.1, 0.2, 0.4)]
     for trace in traces:
-        label = Path(trace).name.split(".")[0]
+        label = name_of(trace)
         blocks = ask("trace", "info", trace)["footprint_blocks"]["all"]
         tiers = [[int(blocks * share) for share in pair] for pair in shares]
         wholes = {}
@@ -319,16 +344,21 @@ def memory():
         "bytes included for the policy's own lists, counts, ghosts and sketches",
     )
     row(*["---"] * 3)
+    names = {}
     for policy in ask("policies")["policies"]:
         name = policy["name"]
         alone = simulate(trace, 4096 * MIB, "write-back", replacement=name)
         each = alone["metadata_bytes"] * BLOCK / (4096 * MIB)
-        row(name, f"{each:.1f}", policy["bytes_per_block"])
+        figures = f"{each:.1f}", f"{policy['bytes_per_block']:.1f}"
+        names.setdefault(figures, []).append(name)
+    for figures in sorted(names, key=lambda both: float(both[0])):
+        row(", ".join(names[figures]), *figures)
 
 
 def backing(trace):
     """Operations of the backing store, a disk, with eight requests in flight."""
-    row("tiers", "write policy", "requests/s", "reads", "writes", "KiB per write")
+    reads, writes = "reads from the disk", "writes to the disk"
+    row("tiers", "write policy", "requests/s", reads, writes, "KiB per write")
     row(*["---"] * 6)
     for name, sizes in [
         ("64 MiB of memory", (64 * MIB,)),
@@ -389,7 +419,7 @@ def formulas(*traces):
                     )
                     off.append(deviations(trace, accesses, policy, answer))
                 cells = (f"{a} / {b}" for a, b in zip(*off, strict=True))
-                row(Path(trace).stem, policy, f"{dram} + {flash} MiB", *cells)
+                row(name_of(trace), policy, f"{dram} + {flash} MiB", *cells)
 
 
 def deviations(trace, accesses, policy, answer):
@@ -477,7 +507,11 @@ def device_time(counts, devices, policy):
 
 def cydonia(*traces):
     """Every combination of the catalogue, 50 budgets from what buys little to what holds all data."""
-    row("", "mean excess latency", "two tiers exist, single tier found")
+    row(
+        "",
+        "mean excess latency",
+        "two tiers are best, but Cydonia finds a single tier",
+    )
     row(*["---"] * 3)
     for policy in ["write-through", "write-back"]:
         excess, missed, two_tiers = [], 0, 0
@@ -524,10 +558,10 @@ def study(*traces):
     document = ask("plan", *traces, "--study")
     row("trace", "distinct data", "single", "pyramidal", "non-pyramidal", "Cydonia")
     row("---", *["---:"] * 5)
-    for trace in document["traces"]:
+    for path, trace in zip(traces, document["traces"], strict=True):
         of = trace["policies"]
         size = f"{trace['footprint_bytes'] / MIB:,.0f} MiB"
-        row(trace["trace"], size, *shares(of), both("cydonia_excess", of))
+        row(name_of(path), size, *shares(of), both("cydonia_excess", of))
     row(
         "all",
         "",
@@ -563,40 +597,47 @@ def choices(document):
     return found
 
 
+TABLES = {
+    "lru": lru,
+    "kept": kept,
+    "rates": rates,
+    "kept-with": kept_with,
+    "promotion": promotion,
+    "promotion-phases": promotion_phases,
+    "copies": copies,
+    "replacement": replacement,
+    "admission": admission,
+    "relations": relations,
+    "cells": cells,
+    "etica": etica,
+    "bypass": bypass,
+    "pod": pod,
+    "sampling": sampling,
+    "miniature": miniature,
+    "sample": sample,
+    "sample-regions": regions,
+    "sample-reduced": reduced,
+    "sample-default": by_default,
+    "sample-runs": sample_runs,
+    "info": info,
+    "contents": contents,
+    "memory": memory,
+    "backing": backing,
+    "formulas": formulas,
+    "cydonia": cydonia,
+    "consolidate": consolidate,
+    "study": study,
+}
+
+
 def main():
-    tables = {
-        "lru": lru,
-        "kept": kept,
-        "rates": rates,
-        "kept-with": kept_with,
-        "promotion": promotion,
-        "promotion-phases": promotion_phases,
-        "replacement": replacement,
-        "admission": admission,
-        "relations": relations,
-        "cells": cells,
-        "bypass": bypass,
-        "pod": pod,
-        "sampling": sampling,
-        "miniature": miniature,
-        "sample": sample,
-        "sample-runs": sample_runs,
-        "info": info,
-        "contents": contents,
-        "memory": memory,
-        "backing": backing,
-        "formulas": formulas,
-        "cydonia": cydonia,
-        "consolidate": consolidate,
-        "study": study,
-    }
-    if len(sys.argv) < 2 or sys.argv[1] not in tables:
+    if len(sys.argv) < 2 or sys.argv[1] not in TABLES:
         sys.exit(__doc__)
     # Names of volumes are no files.
-    traces = [str(Path(w).resolve()) if Path(w).exists() else w for w in sys.argv[2:]]
+    words = list(traces(sys.argv[2:]))
     with tempfile.TemporaryDirectory() as directory:
         os.chdir(directory)
-        tables[sys.argv[1]](*traces)
+        TABLES[sys.argv[1]](*words)
 
 
 if __name__ == "__main__":

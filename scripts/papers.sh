@@ -2,10 +2,11 @@
 # Runs every study in studies/ in full, a report each in target/papers, and compares the tables of
 # docs/papers.md with the results. Studies that were interrupted resume.
 # STUDIES="NAME..." for some, without the comparison; ARGS for forebay study, such as "--workers 8".
+# FOREBAY=path of a binary, which is built otherwise.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
-cargo build --release --quiet -p forebay
+[ -n "${FOREBAY:-}" ] || cargo build --release --quiet -p forebay
 python3 -m venv target/python
 target/python/bin/pip install -q --disable-pip-version-check ./python
 built="${CARGO_TARGET_DIR:-$PWD/target}/release"

@@ -54,7 +54,8 @@ compiled_once() {
     fi
 }
 
-# The shell scripts themselves, and whether every mutant still applies to the source.
+# The shell scripts themselves, whether every mutant still applies to the source, and whether the markers of
+# figures in the documents name what exists.
 step_scripts() {
     local file files status=0
     mapfile -t files < <(git ls-files '*.sh' .ci/run tests/integration/run)
@@ -67,6 +68,7 @@ step_scripts() {
         say "skipped: shellcheck is missing"
     fi
     compiled_once || status=1
+    bench/figures.py --list >/dev/null || status=1
     if python3 -c 'import tomllib' 2>/dev/null; then
         tests/mutants/run --check || status=1
     else
