@@ -62,25 +62,31 @@ pub(super) struct Left {
 impl Cleaner {
     /// Carries on the remaining records of the region to reclaim.
     pub(super) fn step_carry(&mut self, s: &mut Surroundings<'_>, region: u32) -> Turn {
-        let mut done = true;
+        let (mut busy, mut unreadable) = (false, false);
         for n in 0..s.world.shards.len() {
             let shard = &mut s.world.shards[n];
             match shard.destager.carry_step(&mut shard.tiers, &mut shard_context!(s.world)) {
                 CarryState::Done => {}
-                CarryState::Busy => done = false,
-                CarryState::Unreadable => {
-                    // (`Stores` learned when carrying began that the region makes room.)
-                    self.end(Ending::Unreadable, s.world.now);
-                    return self.consider_giving_up(s.world).or(true);
-                }
+                CarryState::Busy => busy = true,
+                CarryState::Unreadable => unreadable = true,
                 CarryState::Failed => {
                     self.end(Ending::Dropped, s.world.now);
                     return Turn::Something;
                 }
             }
         }
-        if !done {
-            return Turn::Nothing;
+        if busy {
+            // The records that other shards read now still go to the log, which forms their batch only when these
+            // shards close it.
+            let shards = s.world.shards.iter_mut();
+            let told = unreadable
+                && shards.fold(false, |told, shard| shard.destager.carry_no_more() || told);
+            return Turn::from(told);
+        }
+        if unreadable {
+            // (`Stores` learned when carrying began that the region makes room.)
+            self.end(Ending::Unreadable, s.world.now);
+            return self.consider_giving_up(s.world).or(true);
         }
         s.stores.note_carried(s.world);
         self.begin_release(s, region).or(true)

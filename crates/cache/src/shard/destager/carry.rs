@@ -79,7 +79,7 @@ pub(super) struct Carrying {
     closed: bool,
     /// Blocks of the batch with a transfer in progress.
     blocks: Vec<BlockKey>,
-    /// A record could not be read.
+    /// A record could not be read, here or in another shard: no more are taken up.
     unread: bool,
     /// Records that are being read.
     reads: u32,
@@ -155,6 +155,12 @@ impl Destager {
         }
         self.chosen = left;
         state
+    }
+
+    /// A record of another shard could not be read: the region will not be freed. What is being carried ends, and
+    /// no more records are taken up. Returns whether this was not known.
+    pub fn carry_no_more(&mut self) -> bool {
+        !core::mem::replace(&mut self.carrying.unread, true)
     }
 
     /// Carries on as many remaining records as possible now, and forgets those that no longer
