@@ -23,6 +23,7 @@
 //! | `StillFailing` | | over | | |
 //! | `Dropped` | over | over | over | over |
 //! | `Unreadable` | last; pause, unless regions wait for a destage; `Stores` | | | |
+//! | `Crowded` | first, when the log has freed the regions released before | | | |
 //! | `Postponed` | first, after all writes that end apart; `Stores` | | | |
 //! | `Parked` | first, when a request waits for room or mappings can move | | | |
 //!
@@ -146,6 +147,11 @@ impl Cleaner {
                     self.retries.pause(now);
                 }
                 Told::Stores
+            }
+            Ending::Crowded => {
+                debug_assert!(work.reclaims(), "{work:?}: {ending:?}");
+                self.queue.put_back_crowded(work);
+                Told::Nobody
             }
             Ending::Postponed => {
                 debug_assert!(work.reclaims(), "{work:?}: {ending:?}");
@@ -372,6 +378,7 @@ mod tests {
                 (Ending::StillFailing(error), Destage(1), &over, Reclaim(2), false, Told::Nobody),
                 (Ending::Unreadable, Reclaim(1), &last, Reclaim(2), false, Told::Stores),
                 (Ending::Postponed, Reclaim(1), &first, Reclaim(1), false, Told::Stores),
+                (Ending::Crowded, Reclaim(1), &first, Reclaim(1), false, Told::Nobody),
                 (Ending::Parked, Reclaim(1), &first, Destage(3), false, Told::Nobody),
             ] {
                 let case = format!("{work:?}: {ending:?}");

@@ -38,21 +38,21 @@ use crate::types::Mapping;
 use forebay_effect::IoError;
 use std::collections::VecDeque;
 
-/// Slots layout: whether the mappings of a region can move to other regions.
+/// Whether the log has room for what it takes from a region to be reclaimed: mappings that move
+/// (slots layout), or records that are carried on (log layout).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MoveRoom {
     /// There is room for them.
     Now,
     /// There is room when the released regions are free.
     Later,
-    /// There is no room; then the region's records are destaged and dropped.
+    /// There is no room. In the slots layout, the region's records are then destaged and dropped.
     Never,
 }
 
 impl MoveRoom {
-    /// The room for `count` mappings, whatever else is appended.
-    pub(crate) fn new(count: u64, regions: &Regions, io: &Io) -> MoveRoom {
-        let pages = count.div_ceil(io.geometry.batch_entries_max.into());
+    /// The room for `pages` pages, whatever else is appended.
+    pub(crate) fn new(pages: u64, regions: &Regions) -> MoveRoom {
         let (left, coming) = (regions.pages_left(), regions.pages_coming());
         match () {
             () if pages <= left => MoveRoom::Now,

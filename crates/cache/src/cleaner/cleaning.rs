@@ -8,7 +8,7 @@ use forebay_flash::sabotage::Bug;
 use forebay_flash::{BatchSequence, Layout, MoveRoom};
 
 use super::apart::{is_whole, note_taken};
-use super::reclaim::{Left, Reclaimed, may_carry, room_for_moves};
+use super::reclaim::{Left, Reclaimed, room_to_carry};
 use super::{Cleaner, Ending, Phase, Told, Work, Writing};
 use crate::destage::Destages;
 use crate::shard::{JobState, Target};
@@ -135,7 +135,7 @@ impl Cleaner {
         // A destage of everything, or a stop, leaves no volume out. It waits for writes that end apart.
         let may = self.apart.let_begin(is_whole(s)) && may && !s.world.holds.cleanings;
 
-        let room = self.queue.moves_next().map_or(MoveRoom::Never, |r| room_for_moves(s.world, r));
+        let room = self.room_to_reclaim(s.world);
         if !may || self.begin(s.world.volumes.conditions.sync_failures(), wanted, room).is_none() {
             return false;
         }
@@ -185,7 +185,8 @@ impl Cleaner {
         }
         if writing.shards.count_ones() as usize != s.world.shards.len() {
             let may_settle = |world: &World, region, untaken| {
-                may_carry(&self.retries, world, region, untaken, true)
+                let room = room_to_carry(&self.retries, world, region, untaken, true);
+                room == MoveRoom::Now
             };
             return Turn::from(self.apart.part(active, s, may_settle));
         }
@@ -404,7 +405,7 @@ impl Cleaner {
             Told::Stores => s.stores.note_reclaimed(false),
             Told::Destage(error) => s.destages.fail(error),
         }
-        if matches!(ending, Ending::Postponed | Ending::Parked) {
+        if matches!(ending, Ending::Crowded | Ending::Postponed | Ending::Parked) {
             return Turn::Something;
         }
         if self.consider_giving_up(s.world) == Turn::GiveUp {

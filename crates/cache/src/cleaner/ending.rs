@@ -17,6 +17,8 @@ pub(super) enum Ending {
     Dropped,
     /// A reclaim: the region holds records that cannot be read, so it cannot be emptied.
     Unreadable,
+    /// A reclaim: the region's records can be carried on as soon as the regions released before are free.
+    Crowded,
     /// A reclaim: the region cannot be emptied before late stores have ended their writes.
     Postponed,
     /// A reclaim: the region cannot be emptied, and no request needs it so far.
@@ -28,7 +30,8 @@ impl Ending {
     pub fn is_failure(self) -> bool {
         match self {
             Ending::Failed(_) | Ending::StillFailing(_) | Ending::Unreadable => true,
-            Ending::Done | Ending::Dropped | Ending::Postponed | Ending::Parked => false,
+            Ending::Done | Ending::Dropped => false,
+            Ending::Crowded | Ending::Postponed | Ending::Parked => false,
         }
     }
 }

@@ -19,8 +19,8 @@ pub(super) struct Conditions {
     pub reclaimed_last: bool,
     /// Regions are reclaimed by moving their mappings.
     pub moves: bool,
-    /// The room for the mappings of the region to reclaim, if they would be moved. Without room for now, only other
-    /// work begins.
+    /// The room for the mappings of the region to reclaim, if they would be moved, or for its records, if they wait for
+    /// it. Without room for now, only other work begins.
     pub room: MoveRoom,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Conditions {
 /// | conditions, the first that holds | begins |
 /// | --- | --- |
 /// | paused, and no room to move now | nothing |
-/// | parked, or room to move only later | the first that is no reclaim, or nothing |
+/// | parked, or room only later | the first that is no reclaim, or nothing |
 /// | yields, and no room to move now; there is another | the first that is no reclaim |
 /// | the first is no reclaim | the first |
 /// | moves, and the region is also to be destaged | that destage: the region must not move before |

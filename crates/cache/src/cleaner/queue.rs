@@ -22,6 +22,8 @@ pub(super) struct Queue {
     reclaimed_last: bool,
     /// The region to reclaim cannot be destaged, and no request needs it so far.
     parked: bool,
+    /// The region to reclaim waits until the log has freed the regions released before.
+    crowded: bool,
     /// The last attempt to reclaim failed: next is the turn of other work.
     yields: bool,
 }
@@ -36,6 +38,7 @@ impl Queue {
             moves,
             reclaimed_last: false,
             parked: false,
+            crowded: false,
             yields: false,
         }
     }
@@ -79,6 +82,12 @@ impl Queue {
         self.yields = true;
     }
 
+    /// Queues a reclaim again, before all other work; it does not begin while the log frees regions.
+    pub fn put_back_crowded(&mut self, reclaim: Work) {
+        self.put_back(reclaim);
+        self.crowded = true;
+    }
+
     /// Queues a reclaim again, before all other work; it does not begin until a request waits for
     /// room.
     pub fn park(&mut self, reclaim: Work) {
@@ -89,7 +98,8 @@ impl Queue {
     // ---- work goes ----
 
     /// Takes the work that begins now, if any may. `paused`: a failed cleaning pauses. `needed`: a
-    /// request waits for room. `room`: for the mappings that [`Queue::moves_next`] would move.
+    /// request waits for room. `room`: for the mappings that [`Queue::moves_next`] would move, or
+    /// for the records of a region that was put back because the log is crowded.
     pub fn take_next(&mut self, paused: bool, needed: bool, room: MoveRoom) -> Option<Work> {
         self.parked &= !needed && room != MoveRoom::Now;
         let conditions = Conditions {
@@ -106,6 +116,7 @@ impl Queue {
             self.wanted[region as usize] = false;
         }
         self.reclaimed_last = work.reclaims();
+        self.crowded &= !work.reclaims();
         Some(work)
     }
 
@@ -119,6 +130,7 @@ impl Queue {
     pub fn forget(&mut self) {
         self.works.clear();
         self.wanted.fill(false);
+        self.crowded = false;
     }
 
     // ---- what waits ----
@@ -140,6 +152,11 @@ impl Queue {
     /// Whether any region waits for a destage.
     pub fn is_destaging(&self) -> bool {
         self.works.iter().any(|work| work.destages())
+    }
+
+    /// Whether the region to reclaim waits until the log has freed others.
+    pub fn is_crowded(&self) -> bool {
+        self.crowded
     }
 
     /// The region to reclaim next, if its mappings are moved: a region to be cleaned must not move
@@ -193,6 +210,17 @@ mod tests {
         queue.put_back_yielding(Reclaim(2));
         let mut begins = || queue.take_next(false, true, MoveRoom::Never);
         assert_eq!([begins(), begins(), begins()], [Destage(0), Reclaim(2), Destage(1)].map(Some));
+    }
+
+    #[test]
+    fn a_reclaim_that_waits_for_the_log_to_free_regions_lets_other_work_begin() {
+        let mut queue = queue(&[Evict]);
+        queue.put_back_crowded(Reclaim(2));
+        let mut begins = |room| queue.take_next(false, true, room);
+        assert_eq!(begins(MoveRoom::Later), Some(Evict));
+        assert_eq!(begins(MoveRoom::Later), None);
+        assert_eq!(begins(MoveRoom::Never), Some(Reclaim(2)), "it is judged again");
+        assert!(!queue.is_crowded());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! again; then the region is freed.
 
 use forebay_effect::Outcome;
-use forebay_flash::{Geometry, Layout, LogStats, MoveRoom};
+use forebay_flash::{Geometry, Layout, Log, LogStats, MoveRoom};
 
 use super::{Cleaner, Ending, Phase, Retries, Surroundings, Work};
 use crate::shard::owed::{self, Owed};
@@ -33,6 +33,7 @@ fn may_reinsert(log: &LogStats, geometry: &Geometry) -> u32 {
 /// | holds no dirty record, and no write failed | `Clean` |
 /// | holds none, but a write or sync failed | `Failed` |
 /// | holds some that can be carried on, and that helps | `CarriedOn` |
+/// | likewise, but the log has room for them only when the regions released before are free | `Crowded` |
 /// | likewise, but carrying on makes no room, and no request needs any | `Parked` |
 /// | holds others, and a write or sync failed | `Failed` |
 /// | holds some of late stores, and all else went well | `Postponed` |
@@ -191,10 +192,17 @@ impl Cleaner {
         let carries = s.stores.may_carry_failing(s.world);
         let carried = if carries { skipped | failed } else { VolumeSet::EMPTY };
         let helps = written.is_ok() || known && !carried.is_empty();
-        if helps && may_carry(&self.retries, s.world, region, carried, false) {
+        let room = match helps {
+            true => room_to_carry(&self.retries, s.world, region, carried, false),
+            false => MoveRoom::Never,
+        };
+        if room != MoveRoom::Never {
             let needed = carried.is_empty() || s.world.somebody_waits();
             return match needed || !s.stores.carries_in_vain() {
-                true => Reclaimed::CarriedOn(carried),
+                true if room == MoveRoom::Now => Reclaimed::CarriedOn(carried),
+                // Regions that were carried on just before. They are free after a sync of the log, far sooner than a
+                // late store ends its writes.
+                true => Reclaimed::Stays(Ending::Crowded),
                 false => Reclaimed::Stays(Ending::Parked),
             };
         }
@@ -223,6 +231,19 @@ impl Cleaner {
             shard.destager.carry_begin(&shard.tiers, region, carried);
         }
         Turn::Something
+    }
+
+    /// The room for the region to reclaim next, if it begins only with room.
+    pub(super) fn room_to_reclaim(&self, world: &World) -> MoveRoom {
+        match self.queue.moves_next() {
+            Some(region) => room_for_moves(world, region),
+            None if self.queue.is_crowded()
+                && world.log.as_ref().is_some_and(Log::frees_regions) =>
+            {
+                MoveRoom::Later
+            }
+            None => MoveRoom::Never,
+        }
     }
 
     /// Begins to move the mappings of the region to reclaim, if regions are reclaimed that way;
@@ -283,17 +304,17 @@ impl Cleaner {
     }
 }
 
-/// Whether the remaining records are to be carried on. Unreadable records are given up as lost
+/// The room to carry on the remaining records; `Never` if they must not be. Unreadable records are given up as lost
 /// only if room is needed, several attempts have failed, and they are few: many rather indicate
 /// a device that may come back.
-pub(super) fn may_carry(
+pub(super) fn room_to_carry(
     retries: &Retries,
     world: &World,
     region: u32,
     carried: VolumeSet,
     settles: bool,
-) -> bool {
-    let Some(log) = &world.log else { return false };
+) -> MoveRoom {
+    let Some(log) = &world.log else { return MoveRoom::Never };
     let mut sum = Owed::default();
     for shard in &world.shards {
         match owed::needs(shard, region, carried, settles, log.geometry()) {
@@ -301,12 +322,12 @@ pub(super) fn may_carry(
                 sum.lost += owed.lost;
                 sum.pages += owed.pages;
             }
-            None => return false,
+            None => return MoveRoom::Never,
         }
     }
     let hopeless = retries.reads_in_vain_next() && world.somebody_waits_in_vain();
     let few = sum.lost == 0 || hopeless && sum.lost <= LOST_MAX;
-    few && log.may_carry(sum.pages)
+    if few { log.room_to_carry(sum.pages) } else { MoveRoom::Never }
 }
 
 fn holds_unreadable(world: &World, region: u32) -> bool {
@@ -314,7 +335,7 @@ fn holds_unreadable(world: &World, region: u32) -> bool {
 }
 
 /// Room in the log for the mappings of a region.
-pub(super) fn room_for_moves(world: &World, region: u32) -> MoveRoom {
+fn room_for_moves(world: &World, region: u32) -> MoveRoom {
     let entries = world.shards.iter().map(|shard| shard.tiers.blocks.region_entries(region));
     let count = entries.map(u64::from).sum();
     world.log.as_ref().map_or(MoveRoom::Never, |log| log.room_for_moves(count))

@@ -29,6 +29,7 @@ use super::flash_tier::returns::Returns;
 use super::flash_tier::{FlashTier, IfEvicted};
 use super::flush::Flushes;
 use super::frames::{Frame, Frames};
+use super::transfer::{Transfer, TransferKind};
 use super::transfers::Transfers;
 use crate::config::CacheConfig;
 use crate::flash_condition::Jam;
@@ -439,10 +440,20 @@ impl Tiers {
         if context.flash.takes_records() {
             self.flash.update_residence(&self.blocks, id, IfEvicted::Stays);
         }
-        if self.blocks[id].transfer().is_none() {
-            leave::try_leave(self, context, id);
+        match self.blocks[id].transfer() {
+            None => leave::try_leave(self, context, id),
+            // It would keep a spare frame until the store answers; when none is left, all volumes wait.
+            Some(t) if self.is_fetched_late(context, t) => self.readmit(id),
+            Some(_) => {}
         }
         self.evict_from_flash(context);
+    }
+
+    /// Whether the transfer fetches a block from a late store.
+    fn is_fetched_late(&self, context: &ShardContext<'_>, t: TransferIndex) -> bool {
+        let Transfer { kind, key, .. } = &self.transfers[t];
+        matches!(kind, TransferKind::Fetch | TransferKind::FetchLine)
+            && context.volumes.conditions.late.volumes().has(*key)
     }
 
     /// Prefetches the data needed when the next victims leave, one step further each time.

@@ -29,10 +29,20 @@ impl Log {
         self.placement.queue.holds(key)
     }
 
-    /// Whether there is room to carry on `pages` pages. After a crash during carrying there may be
+    /// Log layout: the room to carry on `pages` pages. After a crash during carrying there may be
     /// none.
-    pub fn may_carry(&self, pages: u64) -> bool {
-        !self.io.geometry.has_slots() && self.placement.regions.pages_left() >= pages
+    pub fn room_to_carry(&self, pages: u64) -> MoveRoom {
+        match MoveRoom::new(pages, &self.placement.regions) {
+            _ if self.layout() == Layout::Slots => MoveRoom::Never,
+            // A log that has failed frees no region.
+            MoveRoom::Later if self.error.is_some() => MoveRoom::Never,
+            room => room,
+        }
+    }
+
+    /// Whether released regions are about to be free.
+    pub fn frees_regions(&self) -> bool {
+        self.error.is_none() && self.placement.regions.pages_coming() > 0
     }
 
     /// How records are placed.
@@ -46,7 +56,10 @@ impl Log {
         // (A log that has failed refuses them at once.)
         match self.error {
             Some(_) => MoveRoom::Now,
-            None => MoveRoom::new(count, &self.placement.regions, &self.io),
+            None => {
+                let pages = count.div_ceil(self.io.geometry.batch_entries_max.into());
+                MoveRoom::new(pages, &self.placement.regions)
+            }
         }
     }
 
