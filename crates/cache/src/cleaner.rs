@@ -65,7 +65,7 @@ use forebay_block::Nanos;
 use forebay_effect::IoError;
 use forebay_flash::MoveRoom;
 use phase::{Cleaning, Phase, Writing};
-use queue::Queue;
+use queue::WorkQueue;
 use retries::Retries;
 
 /// Consecutive failures after which a cleaning, a region, a record or a store counts as failing.
@@ -74,7 +74,7 @@ pub(crate) const FAILURES_MAX: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct Cleaner {
     /// The work that waits.
-    queue: Queue,
+    queue: WorkQueue,
     active: Option<Cleaning>,
     /// Writes to late stores, which end apart from cleanings.
     apart: LateWrites,
@@ -88,7 +88,7 @@ impl Cleaner {
     /// what they hold.
     pub fn new(regions: u32, moves: bool) -> Cleaner {
         Cleaner {
-            queue: Queue::new(regions, moves),
+            queue: WorkQueue::new(regions, moves),
             active: None,
             apart: LateWrites::new(),
             retries: Retries::new(),
@@ -104,7 +104,7 @@ impl Cleaner {
     }
 
     /// Begins the next work, if a cleaning may begin now. `needed`: a request waits for room.
-    /// `room`: for the mappings that [`Queue::moves_next`] would move; stores and failures do not
+    /// `room`: for the mappings that [`WorkQueue::moves_next`] would move; stores and failures do not
     /// delay that.
     fn begin(&mut self, sync_failures: u64, needed: bool, room: MoveRoom) -> Option<Work> {
         let paused = self.retries.is_paused();

@@ -47,13 +47,13 @@ struct Group {
 
 /// Extents of a volume, in the order in which they came.
 #[derive(Clone, Copy)]
-struct Queue {
+struct VolumeQueue {
     oldest: u32,
     newest: u32,
 }
 
-impl Queue {
-    const EMPTY: Queue = Queue { oldest: NONE, newest: NONE };
+impl VolumeQueue {
+    const EMPTY: VolumeQueue = VolumeQueue { oldest: NONE, newest: NONE };
 }
 
 /// See the module. It grows to the largest number of marks that ever waited.
@@ -64,7 +64,7 @@ pub(crate) struct WaitingMarks {
     groups_unused: u32,
     buckets: Vec<u32>,
     /// By the number of the volume.
-    queues: Vec<Queue>,
+    queues: Vec<VolumeQueue>,
     /// Number of extents in the queues.
     extents: usize,
     /// Number of extents that came so far.
@@ -163,7 +163,7 @@ impl WaitingMarks {
         self.arrivals += 1;
         let volume = first.volume().index();
         if self.queues.len() <= volume {
-            self.queues.resize(volume + 1, Queue::EMPTY);
+            self.queues.resize(volume + 1, VolumeQueue::EMPTY);
         }
         let queue = &mut self.queues[volume];
         match core::mem::replace(&mut queue.newest, n) {

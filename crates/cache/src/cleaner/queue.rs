@@ -12,7 +12,7 @@ use super::next::{Conditions, next};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct WorkQueue {
     works: VecDeque<Work>,
     /// By region: whether it waits for a destage.
     wanted: Box<[bool]>,
@@ -28,11 +28,11 @@ pub(super) struct Queue {
     yields: bool,
 }
 
-impl Queue {
+impl WorkQueue {
     /// An empty queue for `regions` regions. `moves`: regions are reclaimed by moving what they
     /// hold.
-    pub fn new(regions: u32, moves: bool) -> Queue {
-        Queue {
+    pub fn new(regions: u32, moves: bool) -> WorkQueue {
+        WorkQueue {
             works: VecDeque::with_capacity(2 * regions as usize + 1),
             wanted: vec![false; regions as usize].into_boxed_slice(),
             moves,
@@ -98,7 +98,7 @@ impl Queue {
     // ---- work goes ----
 
     /// Takes the work that begins now, if any may. `paused`: a failed cleaning pauses. `needed`: a
-    /// request waits for room. `room`: for the mappings that [`Queue::moves_next`] would move, or
+    /// request waits for room. `room`: for the mappings that [`WorkQueue::moves_next`] would move, or
     /// for the records of a region that was put back because the log is crowded.
     pub fn take_next(&mut self, paused: bool, needed: bool, room: MoveRoom) -> Option<Work> {
         self.parked &= !needed && room != MoveRoom::Now;
@@ -176,13 +176,13 @@ mod tests {
     use super::*;
     use Work::{Destage, Evict, Late, Reclaim};
 
-    fn queue(works: &[Work]) -> Queue {
-        let mut queue = Queue::new(4, false);
+    fn queue(works: &[Work]) -> WorkQueue {
+        let mut queue = WorkQueue::new(4, false);
         works.iter().for_each(|&work| queue.push(work));
         queue
     }
 
-    fn works(queue: &Queue) -> Vec<Work> {
+    fn works(queue: &WorkQueue) -> Vec<Work> {
         queue.iter().collect()
     }
 
