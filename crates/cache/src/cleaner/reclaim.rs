@@ -79,9 +79,10 @@ impl Cleaner {
         if busy {
             // The records that other shards read now still go to the log, which forms their batch only when these
             // shards close it.
-            let shards = s.world.shards.iter_mut();
-            let told = unreadable
-                && shards.fold(false, |told, shard| shard.destager.carry_no_more() || told);
+            let mut told = false;
+            for shard in s.world.shards.iter_mut().filter(|_| unreadable) {
+                told |= shard.destager.carry_no_more();
+            }
             return Turn::from(told);
         }
         if unreadable {

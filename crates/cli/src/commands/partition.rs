@@ -126,11 +126,12 @@ pub struct SearchArgs {
     /// How to search for the shares
     #[arg(long, value_enum, default_value = "exact")]
     pub search: Search,
-    /// Divide flash in units of this size, a whole number of blocks [default: the smallest unit
-    /// that is quick to search]
+    /// Divide flash among the volumes in units of this size, which must be a whole number of
+    /// blocks [default: the smallest unit that is quick to search]
     #[arg(long, value_name = "SIZE")]
     pub unit: Option<Size>,
-    /// Divide memory in units of this size, a whole number of blocks
+    /// Divide memory among the volumes in units of this size, which must be a whole number of
+    /// blocks
     #[arg(long, value_name = "SIZE")]
     pub dram_unit: Option<Size>,
     /// Seed for annealing and for the devices' random numbers
