@@ -438,15 +438,13 @@ fn choose(
     ctx: &Context,
 ) -> Result<(), CliError> {
     let question = args.question(catalogue, combinations)?;
-    question.check().map_err(|error| match (error, &args.config) {
+    let answer = question.ask(ctx).map_err(|error| match (error, &args.config) {
         (AnalysisError::NoFlash, Some(file)) => CliError::usage(format_args!(
             "{} has no [flash] section for the second tier",
             file.display()
         )),
         (error, _) => error.into(),
     })?;
-    let workload = question.measure(ctx)?;
-    let mut answer = question.plan(&workload, ctx)?;
     if args.backing.is_empty() && answer.basis.backings().len() > 1 {
         let stores = answer.basis.backings().join(", ");
         ctx.note(format_args!(
@@ -454,7 +452,6 @@ fn choose(
              can be compared, so name yours with --backing"
         ));
     }
-    question.judge(&workload, &mut answer, ctx)?;
     args.output.give(&Choices {
         answer: &answer,
         files: args.traces.names(),
