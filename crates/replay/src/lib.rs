@@ -57,7 +57,7 @@ pub use at_stake::{at_stake, local_paths};
 pub use clock::{Clock, SystemClock};
 pub use content::{Content, SECTOR_BYTES};
 pub use error::ReplayError;
-pub use placement::{Adjusted, Placed, Placement, PlacementOptions, Writes};
+pub use placement::{Adjusted, Placed, Placement, PlacementOptions, Writes, targets_of};
 pub use record::{Interval, Intervals, QueueResult};
 pub use result::{Operations, RealRun, Throughput};
 pub use run::{End, Hooks, Pace, RunOptions};

@@ -217,30 +217,43 @@ impl Placement {
     }
 }
 
+/// Which of the targets with these names each volume of a workload goes to, if there are requests
+/// for it: the one of the same name if all have one, else the first to the first, and so on. With a
+/// target for each volume, each keeps its own, whichever of them have requests; otherwise those
+/// without requests do not count. `None` if there are too few targets.
+pub fn targets_of(volumes: &[VolumeSurvey], names: &[&str]) -> Option<Vec<Option<usize>>> {
+    let used = || volumes.iter().enumerate().filter(|(_, volume)| volume.used);
+    let named =
+        |v: &VolumeSurvey| names.iter().position(|&name| name == v.name && !v.name.is_empty());
+    let all_named = used().all(|(_, volume)| named(volume).is_some());
+    let each_has_one = volumes.len() <= names.len();
+    if !all_named && used().count() > names.len() {
+        return None;
+    }
+    let mut targets = vec![None; volumes.len()];
+    for (among_used, (among_all, volume)) in used().enumerate() {
+        let number = if each_has_one { among_all } else { among_used };
+        targets[among_all] = if all_named { named(volume) } else { Some(number) };
+    }
+    Some(targets)
+}
+
 /// The places of the volumes with requests.
 fn side_by_side(
     all: &[VolumeSurvey],
     targets: &[TargetVolume],
     alignment: u64,
 ) -> Result<Vec<Place>, ReplayError> {
-    // With a target for each volume, each keeps its own, whichever of them have requests.
-    let each_has_one = all.len() <= targets.len();
-    let volumes: Vec<(usize, &VolumeSurvey)> =
-        all.iter().enumerate().filter(|(_, volume)| volume.used).collect();
-    let named =
-        |v: &VolumeSurvey| targets.iter().position(|t| t.name == v.name && !v.name.is_empty());
-    let all_named = volumes.iter().all(|(_, volume)| named(volume).is_some());
-    if !all_named && volumes.len() > targets.len() {
-        let (volumes, targets) = (volumes.len(), targets.len());
-        return Err(ReplayError::TooManyVolumes { volumes, targets });
-    }
-    let place = |(among_used, &(among_all, volume)): (usize, &(usize, &VolumeSurvey))| {
-        let number = if each_has_one { among_all } else { among_used };
-        let target = if all_named { named(volume).unwrap_or(number) } else { number };
+    let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
+    let Some(numbers) = targets_of(all, &names) else {
+        let volumes = all.iter().filter(|volume| volume.used).count();
+        return Err(ReplayError::TooManyVolumes { volumes, targets: targets.len() });
+    };
+    let place = |target: usize| {
         let size = targets[target].size_bytes & !(alignment - 1);
         Place { target: target as u32, base: 0, size }
     };
-    Ok(volumes.iter().enumerate().map(place).collect())
+    Ok(numbers.into_iter().flatten().map(place).collect())
 }
 
 /// One after the other, each from a multiple of 1 MiB on; with wrapping, in equal parts.

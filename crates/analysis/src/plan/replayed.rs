@@ -12,7 +12,7 @@ use forebay_plan::{
 };
 use forebay_replay::{
     EngineHost, Feed, Hooks, Intervals, Pace, Placement, PlacementOptions, ReplayError, Run,
-    RunOptions, Survey, SystemClock, Writes, at_stake, local_paths,
+    RunOptions, Survey, SystemClock, VolumeSurvey, Writes, at_stake, local_paths, targets_of,
 };
 use forebay_trace::open_all;
 
@@ -122,14 +122,7 @@ pub struct Replayer<'a> {
 impl<'a> Replayer<'a> {
     /// Gives volumes whose files are to be created the size that the traces need.
     pub fn with_sizes(mut self) -> Self {
-        let used = self.survey.volumes.iter().filter(|v| v.used);
-        let ends = used.map(|v| v.end_bytes);
-        for (volume, end) in self.base.volume.iter_mut().zip(ends) {
-            let local = !volume.backing.contains("://");
-            if volume.size.is_none() && local && !Path::new(&volume.backing).exists() {
-                volume.size = Some(Size(end.max(1).next_multiple_of(VOLUME_STEP)));
-            }
-        }
+        give_sizes(&mut self.base, &self.survey.volumes);
         self
     }
 
@@ -202,5 +195,48 @@ impl<'a> Replayer<'a> {
         }
         run.cache = Some(cache);
         Ok(Some(judged(&run, &self.cost, sizes.len(), self.duration)))
+    }
+}
+
+/// Gives volumes whose files are to be created the size that the volumes need that are replayed on
+/// them.
+fn give_sizes(config: &mut Config, traced: &[VolumeSurvey]) {
+    let names: Vec<&str> = config.volume.iter().map(|volume| volume.name.as_str()).collect();
+    // (If there are too few, the replay says so.)
+    let targets = targets_of(traced, &names).unwrap_or_default();
+    for (traced, target) in traced.iter().zip(targets) {
+        let Some(volume) = target.map(|number| &mut config.volume[number]) else { continue };
+        let local = !volume.backing.contains("://");
+        if volume.size.is_none() && local && !Path::new(&volume.backing).exists() {
+            volume.size = Some(Size(traced.end_bytes.max(1).next_multiple_of(VOLUME_STEP)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_file_has_the_size_of_the_volume_that_is_replayed_on_it() {
+        let volumes = |names: [&str; 2]| {
+            let volume = |name| format!("[[volume]]\nname = '{name}'\nbacking = '/none/{name}'\n");
+            Config::from_toml(&names.map(volume).concat()).unwrap()
+        };
+        let traced = |name: &str, used, megabytes: u64| VolumeSurvey {
+            name: name.into(),
+            used,
+            end_bytes: megabytes << 20,
+            modified: false,
+        };
+        let sizes = |mut config: Config, traced: &[VolumeSurvey]| {
+            give_sizes(&mut config, traced);
+            config.volume.iter().map(|v| v.size.map(|s| s.0 >> 20)).collect::<Vec<_>>()
+        };
+        let both = [traced("a", true, 3), traced("b", true, 5)];
+        assert_eq!(sizes(volumes(["b", "a"]), &both), [Some(5), Some(3)], "by name");
+        assert_eq!(sizes(volumes(["x", "y"]), &both), [Some(3), Some(5)], "in order");
+        let one = [traced("a", false, 0), traced("b", true, 5)];
+        assert_eq!(sizes(volumes(["x", "y"]), &one), [None, Some(5)], "each has its own");
     }
 }
