@@ -75,7 +75,9 @@ section! {
         /// Maximum number of extents that are marked at the same time: 1 to 7000 with pages of up to 4KiB,
         /// and up to 32768 with larger pages. With more extents, scattered writes to the backing store need
         /// fewer updates of the activity log, but the cache loses more in a crash: afterwards, it does not
-        /// trust clean blocks in marked extents.
+        /// trust clean blocks in marked extents. One sixteenth of the number is kept for volumes that have
+        /// few marked extents, so that their writes do not wait for a backing store that hangs and has all
+        /// others (with fewer than 16 extents, none is kept).
         activity_extents: u32 = 1024;
         /// Slow the flash tier down to the speed of a modelled device: the NAME of a `[shape.NAME]`, or a
         /// device such as "san".
