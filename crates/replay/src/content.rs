@@ -69,7 +69,7 @@ impl Content {
     }
 
     /// Whether a whole sector is mixed, in words of 8 bytes, from versions that are `possible`, among
-    /// them perhaps [`VERSION_ZERO`], all zero.
+    /// them perhaps `VERSION_ZERO`, all zero.
     pub fn is_torn(
         &self,
         volume: u32,
