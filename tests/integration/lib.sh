@@ -84,10 +84,11 @@ STORE=$WORK/store.sock
 EXPORT="nbd+unix:///?socket=$STORE"
 KIT=
 kit() {
-    rm -f "$STORE"
-    nbdkit -f -U "$STORE" "$@" &
+    rm -f "$STORE" kit.pid
+    # It writes the file when it accepts connections; its socket is there before.
+    nbdkit -f -P kit.pid -U "$STORE" "$@" &
     KIT=$!
-    for _ in $(seq 200); do [ -S "$STORE" ] && return 0; sleep 0.05; done
+    for _ in $(seq 200); do [ -s kit.pid ] && return 0; sleep 0.05; done
     fail "nbdkit did not start"
 }
 unkit() { kill "$KIT"; wait "$KIT" || true; KIT=; }
