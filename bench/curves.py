@@ -60,8 +60,10 @@ def kept(*traces):
                         trace, dram, policy, flash, layout, pace, volatile
                     )
                     written = answer["flash"]["write_amplification"]
-                    share = f"{hits(answer) / ideal:.2f}" if ideal else "-"
-                    shares.append(f"{share}, {written:.2f}")
+                    # (Without hits, nothing was written, either.)
+                    shares.append(
+                        f"{hits(answer) / ideal:.2f}, {written:.2f}" if ideal else "-"
+                    )
                 cells.append(" / ".join(shares))
             row(*named(trace, dram, flash), *cells)
 

@@ -1,4 +1,4 @@
-# The demo removes only files that it writes itself, and records anew: a recording of an earlier run, complete or
+# The demo removes only files that it writes itself, and makes a new recording: that of an earlier run, complete or
 # not, must be gone, or the server records to another file, and the demo reports the earlier run. A program that
 # always fails ends the demo right after it has prepared the directory.
 . "$(dirname "$0")/lib.sh"

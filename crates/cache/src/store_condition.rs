@@ -1,8 +1,8 @@
 //! The condition of the backing stores: what is known of each from how its operations ended, and which ones the
 //! cache works around.
 //!
-//! Whoever learns how an operation on a store ended notes it here, and whoever must know whether a store works asks
-//! here: no one else keeps a copy, except the slots layout (see [`StoreConditions::left_out`]). Three kinds of
+//! Code that learns how an operation on a store ended notes it here, and code that must know whether a store works
+//! asks here: nothing else keeps a copy, except the slots layout (see [`StoreConditions::left_out`]). Three kinds of
 //! knowledge are kept apart, because they end differently:
 //!
 //! - How the *last* read and the *last* write ended. The next read or write decides again, so these answer only

@@ -16,7 +16,7 @@ use crate::volume_set::VolumeSet;
 /// How many blocks are kept out of flash before a sync is worth its time. It takes about as long as a few reads of
 /// the store, and each block that was kept out may cost one.
 const WORTH_A_SYNC: u32 = 256;
-/// So many at least where memory is tiny.
+/// The smallest number, for caches whose memory holds fewer blocks than [`WORTH_A_SYNC`].
 const WORTH_A_SYNC_MIN: u32 = 4;
 
 /// The volumes' shares of flash, and the requests that wait for them.

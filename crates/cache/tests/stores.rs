@@ -21,6 +21,8 @@ struct Stores {
     next: u64,
     /// When both shards carry on records that were written here on flash, that of the first one cannot be read, once.
     misread: Option<Vec<Range<u64>>>,
+    /// The records carried on until then.
+    carried_before: Option<u64>,
 }
 
 impl Stores {
@@ -36,6 +38,7 @@ impl Stores {
             silent: 0,
             next: 5000,
             misread: None,
+            carried_before: None,
         }
     }
 
@@ -68,6 +71,7 @@ impl Stores {
         for turn in 0.. {
             if self.misreads_one() {
                 self.misread = None;
+                self.carried_before = Some(self.d.cache.stats().carried);
                 continue;
             }
             let Some(next) = self.d.pending.iter().find(|(effect, _)| answers(effect)) else {
@@ -76,6 +80,10 @@ impl Stores {
             assert!(turn < 100_000, "no end: {}", self.d.cache.describe());
             let bad = fails(&next.0);
             self.d.complete_first(answers, if bad { Err(IoError::NoSpace) } else { Ok(()) });
+        }
+        if let Some(before) = self.carried_before.take() {
+            let carried = self.d.cache.stats().carried;
+            assert!(carried > before, "the other shard's record waits in an open batch");
         }
     }
 
@@ -358,7 +366,7 @@ fn a_volume_that_is_alone_in_what_it_fills_resumes_without_a_restart() {
     let flash = forebay_cache::FlashConfig { entries_max: 4, ..config.flash.clone().unwrap() };
     let give_up_after = Nanos(60 * SECOND);
     let d = Driver::new(CacheConfig { flash: Some(flash), give_up_after, ..config });
-    let mut s = Stores { d, dead: 1, silent: 0, next: 5000, misread: None };
+    let mut s = Stores { d, dead: 1, silent: 0, next: 5000, misread: None, carried_before: None };
     let writes: Vec<u64> = (0..64).map(|block| s.write(0, block)).collect();
     s.wait(70);
     assert!(writes.iter().all(|&id| s.d.reply_to(id).is_some()), "nobody waits any more");
@@ -395,7 +403,7 @@ fn requests_larger_than_flash_go_on_beside_a_store_that_takes_nothing() {
         ..CacheConfig::dram_only(256)
     };
     let d = Driver::with_volumes(config, 64 << 20);
-    let mut s = Stores { d, dead: 1, silent: 0, next: 5000, misread: None };
+    let mut s = Stores { d, dead: 1, silent: 0, next: 5000, misread: None, carried_before: None };
     let long = |s: &mut Stores, volume: u32, blocks: u64| {
         s.next += 1;
         let (id, now) = (RequestId(s.next), Nanos(s.d.next));
@@ -441,7 +449,8 @@ fn jammed(acknowledge: Acknowledge) -> (Stores, u64) {
     let config = with_flash(WritePolicy::WRITE_BACK, acknowledge);
     let config = CacheConfig { give_up_after: Nanos(60 * SECOND), ..config };
     let d = Driver::with_so_many_volumes(config, 1 << 20, 3);
-    let mut s = Stores { d, dead: 0b01, silent: 0, next: 5000, misread: None };
+    let mut s =
+        Stores { d, dead: 0b01, silent: 0, next: 5000, misread: None, carried_before: None };
     (0..64).for_each(|block| _ = s.write(0, block));
     s.wait(200);
     assert!(s.d.cache.suspended(Volume(0)).is_some(), "it is waited for");
