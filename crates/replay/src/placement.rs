@@ -220,22 +220,26 @@ impl Placement {
 /// Which of the targets with these names each volume of a workload goes to, if there are requests
 /// for it: the one of the same name if all have one, else the first to the first, and so on. With a
 /// target for each volume, each keeps its own, whichever of them have requests; otherwise those
-/// without requests do not count. `None` if there are too few targets.
-pub fn targets_of(volumes: &[VolumeSurvey], names: &[&str]) -> Option<Vec<Option<usize>>> {
+/// without requests do not count. An error if there are too few targets.
+pub fn targets_of(
+    volumes: &[VolumeSurvey],
+    names: &[&str],
+) -> Result<Vec<Option<usize>>, ReplayError> {
     let used = || volumes.iter().enumerate().filter(|(_, volume)| volume.used);
     let named =
         |v: &VolumeSurvey| names.iter().position(|&name| name == v.name && !v.name.is_empty());
     let all_named = used().all(|(_, volume)| named(volume).is_some());
     let each_has_one = volumes.len() <= names.len();
-    if !all_named && used().count() > names.len() {
-        return None;
+    let (count, targets) = (used().count(), names.len());
+    if !all_named && count > targets {
+        return Err(ReplayError::TooManyVolumes { volumes: count, targets });
     }
     let mut targets = vec![None; volumes.len()];
     for (among_used, (among_all, volume)) in used().enumerate() {
         let number = if each_has_one { among_all } else { among_used };
         targets[among_all] = if all_named { named(volume) } else { Some(number) };
     }
-    Some(targets)
+    Ok(targets)
 }
 
 /// The places of the volumes with requests.
@@ -245,10 +249,7 @@ fn side_by_side(
     alignment: u64,
 ) -> Result<Vec<Place>, ReplayError> {
     let names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
-    let Some(numbers) = targets_of(all, &names) else {
-        let volumes = all.iter().filter(|volume| volume.used).count();
-        return Err(ReplayError::TooManyVolumes { volumes, targets: targets.len() });
-    };
+    let numbers = targets_of(all, &names)?;
     let place = |target: usize| {
         let size = targets[target].size_bytes & !(alignment - 1);
         Place { target: target as u32, base: 0, size }

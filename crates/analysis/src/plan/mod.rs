@@ -297,7 +297,7 @@ impl Question {
                 let base = replay.config_of(&self.combinations[0]);
                 let replayer =
                     Replayer { traces, observer, cost, base, survey, queue_depth, duration };
-                let replayer = replayer.with_sizes();
+                let replayer = replayer.with_sizes().map_err(AnalysisError::Judging)?;
                 answer.judge(*shortlist, &mut |h, sizes| replayer.judge(h, sizes))
             }
             Evaluate::Analytic => Ok(()),

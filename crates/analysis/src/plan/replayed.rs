@@ -121,9 +121,9 @@ pub struct Replayer<'a> {
 
 impl<'a> Replayer<'a> {
     /// Gives volumes whose files are to be created the size that the traces need.
-    pub fn with_sizes(mut self) -> Self {
-        give_sizes(&mut self.base, &self.survey.volumes);
-        self
+    pub fn with_sizes(mut self) -> Result<Self, BoxError> {
+        give_sizes(&mut self.base, &self.survey.volumes).map_err(misplaced)?;
+        Ok(self)
     }
 
     /// What a hierarchy whose tiers have these sizes does; `None`, with a note, where there is no
@@ -200,17 +200,16 @@ impl<'a> Replayer<'a> {
 
 /// Gives volumes whose files are to be created the size that the volumes need that are replayed on
 /// them.
-fn give_sizes(config: &mut Config, traced: &[VolumeSurvey]) {
+fn give_sizes(config: &mut Config, traced: &[VolumeSurvey]) -> Result<(), ReplayError> {
     let names: Vec<&str> = config.volume.iter().map(|volume| volume.name.as_str()).collect();
-    // (If there are too few, the replay says so.)
-    let targets = targets_of(traced, &names).unwrap_or_default();
-    for (traced, target) in traced.iter().zip(targets) {
+    for (traced, target) in traced.iter().zip(targets_of(traced, &names)?) {
         let Some(volume) = target.map(|number| &mut config.volume[number]) else { continue };
         let local = !volume.backing.contains("://");
         if volume.size.is_none() && local && !Path::new(&volume.backing).exists() {
             volume.size = Some(Size(traced.end_bytes.max(1).next_multiple_of(VOLUME_STEP)));
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -230,7 +229,7 @@ mod tests {
             modified: false,
         };
         let sizes = |mut config: Config, traced: &[VolumeSurvey]| {
-            give_sizes(&mut config, traced);
+            give_sizes(&mut config, traced).unwrap();
             config.volume.iter().map(|v| v.size.map(|s| s.0 >> 20)).collect::<Vec<_>>()
         };
         let both = [traced("a", true, 3), traced("b", true, 5)];
