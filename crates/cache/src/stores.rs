@@ -22,7 +22,7 @@ use forebay_flash::BatchSequence;
 
 use crate::cleaner::{Cleaner, FAILURES_MAX, Work, destage_oldest, oldest_for_late};
 use crate::flash_condition::Jam;
-use crate::shard::{Tiers, apart};
+use crate::shard::{Shard, Tiers};
 use crate::stamp::Stamps;
 use crate::volume_set::VolumeSet;
 use crate::volumes::Volumes;
@@ -81,7 +81,8 @@ impl Stores {
         let conditions = &world.volumes.conditions;
         let late = conditions.late.volumes() & !conditions.failing() & !cleaner.apart();
         let busy = cleaner.has_late() || !may_tend(world) || conditions.late.pauses(world.now);
-        let may = !late.is_empty() && !busy && world.shards.iter().all(apart::has_frames);
+        let has_frames = |shard: &Shard| shard.destager.writes.has_frames(&shard.tiers);
+        let may = !late.is_empty() && !busy && world.shards.iter().all(has_frames);
         let Some(most) = world.dirty_blocks_max().filter(|_| may) else { return false };
         let owed: u64 = late.iter().map(|volume| world.volumes[volume].owed).sum();
         let time = world.volumes.conditions.late.is_time(world.now);

@@ -9,7 +9,7 @@ use forebay_flash::sabotage::Bug;
 
 use super::{Cleaning, Phase, Surroundings, Work, Writing};
 use crate::cache::VOLUMES_MAX;
-use crate::shard::apart;
+use crate::shard::Shard;
 use crate::volume::SyncWaiter;
 use crate::volume_set::VolumeSet;
 use crate::world::{CacheState, World, shard_context};
@@ -146,7 +146,7 @@ impl LateWrites {
         let mut awaited = VolumeSet::EMPTY;
         for (n, shard) in s.world.shards.iter().enumerate() {
             if shards >> n & 1 == 0 {
-                let Some(volumes) = apart::awaited(shard) else { return false };
+                let Some(volumes) = shard.destager.awaited() else { return false };
                 awaited |= volumes;
             }
         }
@@ -172,7 +172,9 @@ impl LateWrites {
             let writes = begun(s.world, volume);
             self.add(volume, Begun { since, writes, sync_failures: active.sync_failures });
         }
-        s.world.shards.iter_mut().for_each(|shard| apart::part(shard, awaited));
+        for shard in &mut s.world.shards {
+            shard.destager.part(&mut shard.tiers, awaited);
+        }
         active.skipped |= awaited;
         active.volumes &= !awaited;
         writing.awaited = VolumeSet::EMPTY;
@@ -222,7 +224,7 @@ impl LateWrites {
     fn end_writing(&mut self, world: &World) {
         self.failed = VolumeSet::EMPTY;
         for shard in &world.shards {
-            let (failed, error) = apart::failed(shard, self.settling);
+            let (failed, error) = shard.destager.writes.apart.failed(self.settling);
             if !failed.is_empty() {
                 (self.failed, self.error) = (self.failed | failed, error);
             }
@@ -243,7 +245,8 @@ impl LateWrites {
         let (volumes, synced) = (self.settling, !self.unsynced);
         for n in 0..s.world.shards.len() {
             let context = &mut shard_context!(s.world);
-            if !apart::mark_clean(&mut s.world.shards[n], context, volumes, synced) {
+            let Shard { destager, tiers, .. } = &mut s.world.shards[n];
+            if !destager.writes.apart.mark_clean(tiers, context, volumes, synced) {
                 return false;
             }
         }
@@ -266,7 +269,7 @@ impl LateWrites {
 
 /// Whether writes of a cleaning to the volume are in flight.
 fn is_writing(world: &World, volume: Volume) -> bool {
-    world.shards.iter().any(|shard| apart::is_writing(shard, volume))
+    world.shards.iter().any(|shard| shard.destager.writes.is_writing(volume))
 }
 
 /// Whether nothing may be left out: a destage of everything or a stop is in progress.
@@ -302,5 +305,5 @@ fn all_late_at(s: &Surroundings<'_>, awaited: VolumeSet, since: Nanos) -> Option
 
 /// Writes to the volume that the cleaning has begun.
 fn begun(world: &World, volume: Volume) -> u32 {
-    world.shards.iter().map(|shard| apart::begun(shard, volume)).sum()
+    world.shards.iter().map(|shard| shard.destager.writes.begun(volume)).sum()
 }

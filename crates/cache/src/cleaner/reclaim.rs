@@ -71,6 +71,7 @@ impl Cleaner {
                 CarryState::Busy => busy = true,
                 CarryState::Unreadable => unreadable = true,
                 CarryState::Failed => {
+                    end_appending(&mut s.world.shards);
                     self.end(Ending::Dropped, s.world.now);
                     return Turn::Something;
                 }
@@ -85,6 +86,7 @@ impl Cleaner {
             }
             return Turn::from(told);
         }
+        end_appending(&mut s.world.shards);
         if unreadable {
             // (`Stores` learned when carrying began that the region makes room.)
             self.end(Ending::Unreadable, s.world.now);
@@ -145,16 +147,18 @@ impl Cleaner {
             let shard = &mut s.world.shards[n];
             match shard.destager.reinsert_step(&mut shard.tiers, &mut shard_context!(s.world)) {
                 CarryState::Failed => {
+                    end_appending(&mut s.world.shards);
                     self.end(Ending::Dropped, s.world.now);
                     return Turn::Something;
                 }
                 state => done &= state == CarryState::Done,
             }
         }
-        match done {
-            true => self.begin_release(s, region).or(true),
-            false => Turn::Nothing,
+        if !done {
+            return Turn::Nothing;
         }
+        end_appending(&mut s.world.shards);
+        self.begin_release(s, region).or(true)
     }
 
     /// All dirty records of the region are taken care of. It is freed when the stores' stamps cover
@@ -329,6 +333,11 @@ pub(super) fn room_to_carry(
     let hopeless = retries.reads_in_vain_next() && world.somebody_waits_in_vain();
     let few = sum.lost == 0 || hopeless && sum.lost <= LOST_MAX;
     if few { log.room_to_carry(sum.pages) } else { MoveRoom::Never }
+}
+
+/// The cleaning appends no more records of its region again.
+fn end_appending(shards: &mut [Shard]) {
+    shards.iter_mut().for_each(|shard| shard.destager.append_end());
 }
 
 fn holds_unreadable(world: &World, region: u32) -> bool {

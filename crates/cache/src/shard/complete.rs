@@ -240,7 +240,7 @@ impl Shard {
             return;
         }
         match end {
-            Ok(true) if destage => self.destager.record_read(&mut self.tiers, context, t),
+            Ok(true) if destage => self.destager.writes.record_read(&mut self.tiers, context, t),
             Ok(true) => {
                 let bounce = self.tiers.transfers[t].bounce;
                 let id = self.tiers.blocks.entry_of(self.tiers.transfers[t].key);

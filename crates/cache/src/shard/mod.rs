@@ -56,8 +56,8 @@ use crate::volumes::Volumes;
 use crate::world::Mode;
 pub(crate) use blocks::{FlashRecord, entry};
 use destager::Destager;
+pub(crate) use destager::owed;
 pub(crate) use destager::{CarryState, JobState, Target};
-pub(crate) use destager::{apart, owed};
 pub(crate) use entry::EntryId;
 use entry::UNREADABLE;
 pub(crate) use flash_tier::{Forgotten, MoveState};
@@ -221,7 +221,7 @@ impl Shard {
         let flash = self.tiers.flash.describe(&self.tiers.blocks);
         format!(
             "{flash}\nshard {}: {} blocks, {} frames and {} bounce frames free, {} of {} resident, \
-             {} pieces waiting, job {:?}, in flight {transfers:#?}",
+             {} pieces waiting, destager {:?}, in flight {transfers:#?}",
             self.number,
             self.tiers.blocks.len(),
             self.tiers.blocks.frames_free(),
@@ -229,7 +229,7 @@ impl Shard {
             self.tiers.dram.len(),
             self.tiers.dram.capacity(),
             self.waiting.in_use(),
-            self.destager.job()
+            self.destager.describe()
         )
     }
 

@@ -19,7 +19,7 @@ pub(super) fn record_unread(
     let Some(Unread { overtaken, stretch }) = unread else { return };
     end_record(shard, context, t, overtaken);
     if stretch != StretchIndex::NONE {
-        shard.destager.stretch_read(&mut shard.tiers, context, stretch);
+        shard.destager.writes.stretch_read(&mut shard.tiers, context, stretch);
     }
 }
 
@@ -50,6 +50,6 @@ fn end_record(shard: &mut Shard, context: &mut ShardContext<'_>, t: TransferInde
         let tiers = &mut shard.tiers;
         note_destaged(&tiers.transfers, &mut tiers.blocks, context, t);
     }
-    shard.destager.record_ends(&shard.tiers, t);
+    shard.destager.writes.record_ends(&shard.tiers, t);
     shard.finish(context, t, |_, _, _| {});
 }

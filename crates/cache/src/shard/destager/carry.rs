@@ -18,7 +18,8 @@ use forebay_flash::sabotage::{Bug, Sabotage};
 use forebay_flash::{Append, BlockKey, Geometry, Position};
 
 use super::sorting::Sorting;
-use super::{Destager, Purpose, owed};
+use super::state::{DestagerState, PickPhase, Picking};
+use super::{Destager, owed};
 use crate::shard::ShardContext;
 use crate::shard::blocks::FlashRecord;
 use crate::shard::entry::{DOUBTFUL, Entry, EntryId, UNREADABLE};
@@ -44,6 +45,15 @@ pub(crate) enum CarryState {
     Failed,
 }
 
+/// Why records of a region are appended again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Purpose {
+    /// They are still needed: the region can be released only without them.
+    CarryOn,
+    /// They are clean, and worth keeping.
+    Reinsert,
+}
+
 /// A record that may be inserted again, in the order in which records are taken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Hot {
@@ -55,32 +65,17 @@ struct Hot {
     pages: u16,
 }
 
-/// The phase of choosing the records to insert again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Choice {
-    Collecting,
-    /// Sorting by worth.
-    Ranking,
-    /// Sorting the chosen ones by position.
-    Ordering,
-}
-
-/// The records being carried on, or inserted again.
+/// The records being carried on, or inserted again. Those that the log has not taken yet, when it
+/// fails, end after the cleaning.
 #[derive(Debug)]
 pub(super) struct Carrying {
     /// Records to be inserted again; the first to be taken is last.
     hot: Vec<Hot>,
     sorting: Sorting<Hot>,
-    choice: Choice,
-    /// Pages of the log that they may take; once they are chosen, those that they take.
-    pages: u32,
+    /// Why the blocks of the batch are appended again.
     purpose: Purpose,
-    /// A batch of them has been closed.
-    closed: bool,
     /// Blocks of the batch with a transfer in progress.
     blocks: Vec<BlockKey>,
-    /// A record could not be read, here or in another shard: no more are taken up.
-    unread: bool,
     /// Records that are being read.
     reads: u32,
     /// The log takes no records any more: it has failed, or a stop has closed it.
@@ -94,12 +89,8 @@ impl Carrying {
         Carrying {
             hot: Vec::with_capacity(most),
             sorting: Sorting::new(most),
-            choice: Choice::Ordering,
-            pages: 0,
             purpose: Purpose::CarryOn,
-            closed: false,
             blocks: Vec::new(),
-            unread: false,
             reads: 0,
             refused: false,
         }
@@ -114,90 +105,65 @@ impl Destager {
     /// Begins to carry on the remaining records of a region: those of volumes with failing stores,
     /// or unreadable ones.
     pub fn carry_begin(&mut self, tiers: &Tiers, region: u32, failing: VolumeSet) {
-        let mut left = core::mem::take(&mut self.chosen);
-        left.clear();
+        self.state.enter(DestagerState::CarryingOn { unread: false });
+        (self.carrying.purpose, self.carrying.refused) = (Purpose::CarryOn, false);
+        self.chosen.clear();
         for id in tiers.blocks.blocks_of(region) {
             let e = &tiers.blocks[id];
             if let (true, Some(position)) = (e.flash_dirty() != 0, e.position()) {
                 let hopeless = e.owed() == 0 || e.has(UNREADABLE);
                 let fails = failing.has(e.key());
                 assert!(hopeless || fails, "readable data would be given up as lost");
-                left.push((e.key(), position));
+                self.chosen.push((e.key(), position));
             }
         }
         // Records are taken from the end of the list, so the first comes last.
-        left.reverse();
-        self.chosen = left;
-        (self.carrying.unread, self.carrying.purpose) = (false, Purpose::CarryOn);
-        self.carrying.refused = false;
+        self.chosen.reverse();
     }
 
     /// Continues carrying on the remaining records of the region.
     pub fn carry_step(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>) -> CarryState {
+        let unread = *self.state.unread();
         if context.flash.is_lost() || self.carrying.refused {
             return CarryState::Failed;
         }
-        let mut left = core::mem::take(&mut self.chosen);
-        self.carry_some(tiers, context, &mut left);
-        let state = match (left.is_empty(), self.carrying.unread) {
+        self.carrying.carry_some(tiers, context, &mut self.chosen, unread);
+        let left = &self.chosen;
+        let state = match (left.is_empty(), unread) {
             (true, _) => CarryState::Done,
             (_, true) if self.carrying.blocks.is_empty() => CarryState::Unreadable,
             _ => CarryState::Busy,
         };
         let log = context.log.as_deref_mut().expect("a record needs a log");
         let together = owed::together(tiers, log.geometry()).min(left.len());
-        let enough = self.carrying.blocks.len() >= together.max(1) || self.carrying.unread;
+        let enough = self.carrying.blocks.len() >= together.max(1) || unread;
         // If fewer blocks are ready, other transfers hold the frames or the blocks, and will give them back. Only
         // notes of losses need places that the carrying itself holds: then it does not wait for more.
         let cramped = !self.carrying.blocks.is_empty() && !tiers.transfers.may_be_loose();
         if self.carrying.reads == 0 && (enough || cramped) {
             log.close_carried();
         }
-        self.chosen = left;
         state
     }
 
     /// A record of another shard could not be read: the region will not be freed. What is being carried ends, and
     /// no more records are taken up. Returns whether this was not known.
     pub fn carry_no_more(&mut self) -> bool {
-        !core::mem::replace(&mut self.carrying.unread, true)
+        !core::mem::replace(self.state.unread(), true)
     }
 
-    /// Carries on as many remaining records as possible now, and forgets those that no longer
-    /// exist: as many as fill a few batches, or all if they do not obstruct each other.
-    fn carry_some(
-        &mut self,
-        tiers: &mut Tiers,
-        context: &mut ShardContext<'_>,
-        left: &mut Vec<(BlockKey, Position)>,
-    ) {
-        let (mut seen, mut at) = (0, left.len());
-        while at > 0 && seen < CARRY_WINDOW {
-            at -= 1;
-            let (key, position) = left[at];
-            // Records that were destaged apart may have become clean.
-            let carries = self.carrying.blocks.contains(&key);
-            let owed = |&id: &EntryId| carries || tiers.blocks[id].flash_dirty() != 0;
-            let Some(id) = tiers.blocks.find_at(key, position).filter(owed) else {
-                left.remove(at);
-                continue;
-            };
-            if !self.carrying.unread && self.may_carry(tiers, context, id) {
-                self.carry(tiers, context, id, position);
-                seen += 1;
-            } else {
-                seen += usize::from(carries);
-            }
-        }
+    /// The cleaning no longer appends records of this region again: all that it could are done, or
+    /// the log has failed.
+    pub fn append_end(&mut self) {
+        self.state.enter(DestagerState::Idle);
     }
 
     /// Begins to choose which clean records of a region are inserted again: those worth most, in at
     /// most `pages` pages of the log.
     pub fn reinsert_choose(&mut self, tiers: &mut Tiers, region: u32, pages: u32) {
-        let carrying = &mut self.carrying;
-        carrying.hot.clear();
-        (carrying.purpose, carrying.closed) = (Purpose::Reinsert, false);
-        (carrying.choice, carrying.pages) = (Choice::Collecting, pages);
+        self.state.enter(DestagerState::Picking(Picking { phase: PickPhase::Collecting, pages }));
+        self.carrying.hot.clear();
+        self.carrying.purpose = Purpose::Reinsert;
         tiers.blocks.begin_walk(region);
     }
 
@@ -210,8 +176,9 @@ impl Destager {
     ) -> Option<u32> {
         let log = context.log.as_deref().expect("a region needs a log");
         let geometry = log.geometry();
-        let Carrying { hot, sorting, choice, pages, .. } = &mut self.carrying;
-        if *choice == Choice::Collecting {
+        let Carrying { hot, sorting, .. } = &mut self.carrying;
+        let Picking { phase, pages } = self.state.picking();
+        if *phase == PickPhase::Collecting {
             while !tiers.blocks.has_walked() {
                 if !context.budget.take() {
                     return None;
@@ -227,24 +194,26 @@ impl Destager {
                 }
             }
             sorting.begin();
-            *choice = Choice::Ranking;
+            *phase = PickPhase::Ranking;
         }
         if !sorting.step(hot, context.budget) {
             return None;
         }
-        if *choice == Choice::Ranking {
+        if *phase == PickPhase::Ranking {
             *pages = take_best(hot, *pages, reinsertions(tiers, geometry) as u32);
             // The chosen records are read in the order of the log, so that neighbours are read one after the other.
             hot.iter_mut().for_each(|hot| hot.rank = 0);
             sorting.begin();
-            *choice = Choice::Ordering;
+            *phase = PickPhase::Ordering;
             if !sorting.step(hot, context.budget) {
                 return None;
             }
         }
         // The first to be taken last.
         hot.reverse();
-        Some(*pages)
+        let pages = *pages;
+        self.state.enter(DestagerState::Reinserting { closed: false });
+        Some(pages)
     }
 
     /// Continues inserting the chosen records again.
@@ -253,35 +222,34 @@ impl Destager {
         tiers: &mut Tiers,
         context: &mut ShardContext<'_>,
     ) -> CarryState {
+        let closed = self.state.closed();
         if context.flash.is_lost() || self.carrying.refused {
             return CarryState::Failed;
         }
         let log = context.log.as_deref().expect("a record needs a log");
         let together = reinsertions(tiers, log.geometry());
-        if self.carrying.blocks.is_empty() {
-            self.carrying.closed = false;
-        }
-        while !self.carrying.closed
-            && self.carrying.blocks.len() < together
+        let carrying = &mut self.carrying;
+        *closed &= !carrying.blocks.is_empty();
+        while !*closed
+            && carrying.blocks.len() < together
             && tiers.transfers.bounces_free() > 0
-            && let Some(Hot { position, key, .. }) = self.carrying.hot.pop()
+            && let Some(Hot { position, key, .. }) = carrying.hot.pop()
         {
             let id = tiers.blocks.find_at(key, position);
             let sabotage = context.mode.sabotage;
             if let Some(id) = id.filter(|&id| is_reinsertable(&tiers.blocks[id], sabotage)) {
-                self.carry(tiers, context, id, position);
+                carrying.carry(tiers, context, id, position);
             }
         }
-        if self.carrying.blocks.is_empty() {
-            if !self.carrying.hot.is_empty() {
+        if carrying.blocks.is_empty() {
+            if !carrying.hot.is_empty() {
                 // Other transfers hold the frames, and will give them back.
                 return CarryState::Busy;
             }
-            self.carrying.purpose = Purpose::CarryOn;
             return CarryState::Done;
         }
-        if self.carrying.reads == 0 && !self.carrying.closed {
-            self.carrying.closed = true;
+        if carrying.reads == 0 && !*closed {
+            *closed = true;
             context.log.as_deref_mut().expect("a record needs a log").close_carried();
         }
         CarryState::Busy
@@ -305,44 +273,6 @@ impl Destager {
         self.carrying.blocks.retain(|&carried| carried != key);
         context.stats.reinsertions_refused += 1 + self.carrying.hot.len() as u64;
         self.carrying.hot.clear();
-    }
-
-    fn may_carry(&self, tiers: &Tiers, context: &ShardContext<'_>, id: EntryId) -> bool {
-        let e = &tiers.blocks[id];
-        let place = if is_lost(e) {
-            tiers.transfers.may_be_loose()
-        } else {
-            tiers.transfers.bounces_free() > 0
-        };
-        place && !self.carrying.blocks.contains(&e.key()) && comes_before(tiers, context, id, None)
-    }
-
-    fn carry(
-        &mut self,
-        tiers: &mut Tiers,
-        context: &mut ShardContext<'_>,
-        id: EntryId,
-        position: Position,
-    ) {
-        let e = &tiers.blocks[id];
-        let (key, dirty) = (e.key(), e.flash_dirty());
-        let lost = self.carrying.purpose == Purpose::CarryOn && is_lost(e);
-        let kind = match lost {
-            true => TransferKind::Carry { position, valid: 0, dirty },
-            false => TransferKind::CarryRead { position },
-        };
-        let t = match e.transfer() {
-            None => tiers.transfers.start_on(&mut tiers.blocks, context, id, kind, (0, 0)),
-            Some(_) => tiers.transfers.start(context, kind, key, (0, 0)),
-        };
-        self.carrying.blocks.push(key);
-        if lost {
-            return hand_on(tiers, context, t, Frame::NONE, Purpose::CarryOn);
-        }
-        let bounce = tiers.transfers.take_bounce().expect("a bounce frame is available");
-        tiers.transfers[t].bounce = Some(bounce);
-        self.carrying.reads += 1;
-        tiers.transfers.read_record(&tiers.blocks, context, (id, t), bounce);
     }
 
     /// A record to be carried on was read: `Ok(true)` good, `Ok(false)` a newer record has replaced
@@ -370,7 +300,7 @@ impl Destager {
             return false;
         }
         if end.is_err() && self.carrying.purpose == Purpose::CarryOn {
-            self.carrying.unread = true;
+            self.state.note_unread();
             tiers.flash.note_unreadable(&mut tiers.blocks, key);
         }
         self.carrying.blocks.retain(|&carried| carried != key);
@@ -408,6 +338,76 @@ impl Destager {
             tiers.flash.set_record(&mut tiers.blocks, context, id, Some(to));
         }
         moved
+    }
+}
+
+impl Carrying {
+    /// Carries on as many remaining records as possible now, and forgets those that no longer
+    /// exist: as many as fill a few batches, or all if they do not obstruct each other. If a record was
+    /// `unread`, none is taken up.
+    fn carry_some(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+        left: &mut Vec<(BlockKey, Position)>,
+        unread: bool,
+    ) {
+        let (mut seen, mut at) = (0, left.len());
+        while at > 0 && seen < CARRY_WINDOW {
+            at -= 1;
+            let (key, position) = left[at];
+            // Records that were destaged apart may have become clean.
+            let carries = self.blocks.contains(&key);
+            let owed = |&id: &EntryId| carries || tiers.blocks[id].flash_dirty() != 0;
+            let Some(id) = tiers.blocks.find_at(key, position).filter(owed) else {
+                left.remove(at);
+                continue;
+            };
+            if !unread && self.may_carry(tiers, context, id) {
+                self.carry(tiers, context, id, position);
+                seen += 1;
+            } else {
+                seen += usize::from(carries);
+            }
+        }
+    }
+
+    fn may_carry(&self, tiers: &Tiers, context: &ShardContext<'_>, id: EntryId) -> bool {
+        let e = &tiers.blocks[id];
+        let place = if is_lost(e) {
+            tiers.transfers.may_be_loose()
+        } else {
+            tiers.transfers.bounces_free() > 0
+        };
+        place && !self.blocks.contains(&e.key()) && comes_before(tiers, context, id, None)
+    }
+
+    fn carry(
+        &mut self,
+        tiers: &mut Tiers,
+        context: &mut ShardContext<'_>,
+        id: EntryId,
+        position: Position,
+    ) {
+        let e = &tiers.blocks[id];
+        let (key, dirty) = (e.key(), e.flash_dirty());
+        let lost = self.purpose == Purpose::CarryOn && is_lost(e);
+        let kind = match lost {
+            true => TransferKind::Carry { position, valid: 0, dirty },
+            false => TransferKind::CarryRead { position },
+        };
+        let t = match e.transfer() {
+            None => tiers.transfers.start_on(&mut tiers.blocks, context, id, kind, (0, 0)),
+            Some(_) => tiers.transfers.start(context, kind, key, (0, 0)),
+        };
+        self.blocks.push(key);
+        if lost {
+            return hand_on(tiers, context, t, Frame::NONE, Purpose::CarryOn);
+        }
+        let bounce = tiers.transfers.take_bounce().expect("a bounce frame is available");
+        tiers.transfers[t].bounce = Some(bounce);
+        self.reads += 1;
+        tiers.transfers.read_record(&tiers.blocks, context, (id, t), bounce);
     }
 }
 

@@ -10,16 +10,16 @@ use forebay_effect::{Effect, Place, Segment};
 use forebay_flash::sabotage::Bug;
 use forebay_flash::{BlockKey, Position};
 
-use super::{ChosenRecords, Destager, Job, is_owed};
+use super::state::Job;
+use super::writes::Writes;
 use crate::shard::ShardContext;
 use crate::shard::blocks::Blocks;
-use crate::shard::entry::{EntryId, WANTS_APPEND};
+use crate::shard::entry::{DESTAGED, EntryId, UNREADABLE, WANTS_APPEND};
 use crate::shard::frames::Frame;
 use crate::shard::tiers::Tiers;
 use crate::shard::transfer::TransferKind;
 use crate::shard::transfers::{Transfers, backing};
 use crate::slab::{StretchIndex, TransferIndex};
-use crate::volume_set::VolumeSet;
 
 /// Longest stretch, in blocks and in bytes.
 const STRETCH_BLOCKS_MAX: usize = 32;
@@ -58,16 +58,17 @@ enum RecordState {
     Ready { id: EntryId, appending: bool },
 }
 
-impl Destager {
+impl Writes {
     /// Starts to write the next records; false if other transfers must end first.
     pub(super) fn next(
         &mut self,
         tiers: &mut Tiers,
         context: &mut ShardContext<'_>,
         job: &mut Job,
+        chosen: &[(BlockKey, Position)],
     ) -> bool {
         let Some((at, part)) = self.at(tiers, job) else { return false };
-        let (key, position) = self.chosen[at];
+        let (key, position) = chosen[at];
         let state = state_of(tiers, job, key, position);
         let RecordState::Ready { id, appending } = state else {
             // The budget is not charged for another look at a busy block: a call that has used up its budget is
@@ -83,69 +84,37 @@ impl Destager {
             return true;
         };
         let taken = if tiers.blocks[id].owed() == tiers.blocks.granules().all() {
-            self.destage_stretch(tiers, context, job, at)
+            self.destage_stretch(tiers, context, job, &chosen[at..])
         } else {
             self.destage_parts(tiers, context, job, (id, appending))
         };
         if taken == 0 {
             // Other volumes may need no frames.
-            self.starved |= VolumeSet::only(key.volume());
+            job.starved.insert(key.volume());
             return part.is_some();
         }
         self.advance(job, part, taken);
-        self.writes.begun[key.volume()] += 1;
-        job.volumes |= VolumeSet::only(key.volume());
+        self.note_begun(job, key.volume());
         true
     }
 
-    /// The next chosen record to look at, and its part: first all, volume by volume; then, whenever
-    /// nothing is in flight, those that were busy. During an append, a record in flight cannot be distinguished from a
-    /// ready one.
-    pub(super) fn at(&self, tiers: &Tiers, job: &Job) -> Option<(usize, Option<usize>)> {
-        // The volume with the fewest writes in flight comes first.
-        let startable = |&(_, part): &(usize, &ChosenRecords)| {
-            part.at < part.end
-                && !self.starved.contains(part.volume)
-                && self.may_begin(tiers, job, part.volume)
-        };
-        let parts = self.parts.iter().enumerate().filter(startable);
-        let next = parts.min_by_key(|(_, part)| self.writes.in_flight[part.volume]);
-        if let Some((n, part)) = next {
-            return Some((part.at, Some(n)));
-        }
-        let busy = self.busy.get(job.retry).filter(|_| !self.has_left());
-        busy.map(|&at| (at as usize, None))
-    }
-
-    /// Leaves `count` records behind: begun, busy, or no longer owed.
-    fn advance(&mut self, job: &mut Job, part: Option<usize>, count: usize) {
-        if let Some(part) = part {
-            self.parts[part].at += count;
-            return;
-        }
-        let end = self.busy[job.retry] as usize + count;
-        while self.busy.get(job.retry).is_some_and(|&at| (at as usize) < end) {
-            job.retry += 1;
-        }
-    }
-
-    /// Starts to write the record there and those that follow; returns their number, 0 if bounce
-    /// frames are lacking.
+    /// Starts to write the first of these records and those that follow its block; returns their
+    /// number, 0 if bounce frames are lacking.
     fn destage_stretch(
         &mut self,
         tiers: &mut Tiers,
         context: &mut ShardContext<'_>,
         job: &Job,
-        at: usize,
+        chosen: &[(BlockKey, Position)],
     ) -> usize {
         let mut members = core::mem::take(&mut self.members_scratch);
         members.clear();
         let most = STRETCH_BLOCKS_MAX
             .min((STRETCH_BYTES_MAX >> tiers.blocks.granules().block_shift()).max(1));
-        let first = self.chosen[at].0;
+        let first = chosen[0].0;
         let frames = self.frames_for(tiers, job, first.volume());
         let mut reads = 0;
-        for (n, &(key, position)) in self.chosen[at..].iter().take(most).enumerate() {
+        for (n, &(key, position)) in chosen.iter().take(most).enumerate() {
             let follows =
                 key.volume() == first.volume() && key.block().0 == first.block().0 + n as u64;
             let RecordState::Ready { id, appending } = state_of(tiers, job, key, position) else {
@@ -212,7 +181,7 @@ impl Destager {
         context: &mut ShardContext<'_>,
         t: TransferIndex,
     ) {
-        self.writes.reading -= 1;
+        self.read_ended();
         let key: BlockKey = tiers.transfers[t].key;
         let id = tiers.blocks.entry_of(key);
         let from: Frame = tiers.transfers[t].bounce.expect("a bounce frame was read into");
@@ -230,14 +199,15 @@ impl Destager {
     /// The record cannot be used: another has replaced it (`overtaken`: this one need not be
     /// destaged any more), or it cannot be read. Returns the remaining work, unless it is written
     /// from memory.
-    pub fn record_unread(
+    pub(super) fn record_unread(
         &mut self,
         tiers: &mut Tiers,
         context: &mut ShardContext<'_>,
+        job: &mut Job,
         t: TransferIndex,
         overtaken: bool,
     ) -> Option<Unread> {
-        self.writes.reading -= 1;
+        self.read_ended();
         let key = tiers.transfers[t].key;
         let TransferKind::DestageRead { position } = tiers.transfers[t].kind else {
             unreachable!("a record is read")
@@ -261,9 +231,7 @@ impl Destager {
         if !overtaken {
             tiers.flash.note_unreadable(&mut tiers.blocks, key);
         }
-        if let Some(job) = &mut self.job {
-            job.unreadable |= !overtaken;
-        }
+        job.unreadable |= !overtaken;
         let stretch = tiers.transfers[t].stretch;
         match stretch {
             StretchIndex::NONE => self.write_ended(key),
@@ -413,6 +381,13 @@ impl Destager {
         }
         1
     }
+}
+
+/// Whether the chosen record is still the newest, dirty and writable.
+pub(super) fn is_owed(tiers: &Tiers, job: &Job, id: EntryId, position: Position) -> bool {
+    let e = &tiers.blocks[id];
+    let tried = e.has(DESTAGED | UNREADABLE) || job.leaves_out(e.key());
+    e.owed() != 0 && !tried && e.position() == Some(position)
 }
 
 /// A block whose newer version is being appended is not waited for: that append may itself wait for
