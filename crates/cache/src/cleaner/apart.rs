@@ -30,6 +30,11 @@ struct Begun {
 
 /// The writes that end apart, by volume, and when a cleaning may leave more to them. See the module. `Stores` knows
 /// which stores are late; each shard has the records that its writes will clean (`shard/destager/apart.rs`).
+///
+/// A shard needs to know which volumes are apart whenever a write ends, so it keeps a copy of the set. A volume that one
+/// of them did not have would be destaged by two cleanings at once, or its records would count as clean
+/// before its store is synced. [`LateWrites::check_shards`] therefore compares the copies whenever a volume enters
+/// or leaves the set, and before a cleaning chooses.
 #[derive(Debug)]
 pub(super) struct LateWrites {
     writing: VolumeSet,
@@ -74,6 +79,22 @@ impl LateWrites {
     #[inline]
     pub fn volumes(&self) -> VolumeSet {
         self.writing | self.syncing | self.synced | self.settling
+    }
+
+    /// Checks that all shards agree on which volumes are apart. While volumes settle, a shard that has marked their
+    /// records clean does not have them any more.
+    ///
+    /// # Panics
+    /// If one has another set.
+    pub fn check_shards(&self, shards: &[Shard]) {
+        for shard in shards {
+            let apart = shard.destager.writes.apart.volumes();
+            let differ = (apart ^ self.volumes()) & !self.settling | apart & !self.volumes();
+            assert!(
+                differ.is_empty(),
+                "a shard differs in which of {differ:?} are apart: {self:?}"
+            );
+        }
     }
 
     /// Whether nothing is written apart.
@@ -178,6 +199,7 @@ impl LateWrites {
         active.skipped |= awaited;
         active.volumes &= !awaited;
         writing.awaited = VolumeSet::EMPTY;
+        self.check_shards(&s.world.shards);
         s.world.stats.cleanings_parted += 1;
         // The other awaited volumes had no place for a write, or their records were busy.
         s.stores.note_late(s.world, in_flight);
@@ -251,6 +273,7 @@ impl LateWrites {
             }
         }
         self.settling = VolumeSet::EMPTY;
+        self.check_shards(&s.world.shards);
         let begun = volumes.iter().filter(|&volume| self.begun[volume].writes > 0);
         let written: VolumeSet = begun.collect();
         for volume in written.iter() {
@@ -306,4 +329,72 @@ fn all_late_at(s: &Surroundings<'_>, awaited: VolumeSet, since: Nanos) -> Option
 /// Writes to the volume that the cleaning has begun.
 fn begun(world: &World, volume: Volume) -> u32 {
     world.shards.iter().map(|shard| shard.destager.writes.begun(volume)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::Cache;
+    use crate::config::CacheConfig;
+    use crate::shard::Target;
+
+    /// A cache whose only shard is writing.
+    fn writing() -> Cache {
+        let mut cache = Cache::new(CacheConfig::dram_only(4));
+        let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
+        destager.choose(tiers, Target::Region(0), false, VolumeSet::EMPTY);
+        assert!(destager.choose_step(tiers, &mut shard_context!(cache.world)));
+        destager.begin(VolumeSet::EMPTY, true, VolumeSet::EMPTY);
+        cache
+    }
+
+    /// The shard parts from these volumes, of which it writes nothing.
+    fn part(cache: &mut Cache, volumes: VolumeSet) {
+        let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
+        destager.part(tiers, volumes);
+    }
+
+    #[test]
+    fn shards_agree_on_what_is_apart_until_they_have_settled_it() {
+        let (mut cache, mut late) = (writing(), LateWrites::new());
+        let (one, both) = (VolumeSet::only(Volume(1)), [Volume(1), Volume(2)]);
+        late.check_shards(&cache.world.shards);
+        both.into_iter().for_each(|volume| late.add(volume, Begun::default()));
+        part(&mut cache, both.into_iter().collect());
+        late.check_shards(&cache.world.shards);
+        late.writing.remove(Volume(1));
+        late.settling = one;
+        late.check_shards(&cache.world.shards);
+        let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
+        let context = &mut shard_context!(cache.world);
+        assert!(destager.writes.apart.mark_clean(tiers, context, one, one));
+        late.check_shards(&cache.world.shards);
+        late.settling = VolumeSet::EMPTY;
+        late.check_shards(&cache.world.shards);
+    }
+
+    #[test]
+    #[should_panic(expected = "a shard differs in which of")]
+    fn a_shard_that_has_not_parted_from_a_late_store_is_found() {
+        let (cache, mut late) = (writing(), LateWrites::new());
+        late.add(Volume(1), Begun::default());
+        late.check_shards(&cache.world.shards);
+    }
+
+    #[test]
+    #[should_panic(expected = "a shard differs in which of")]
+    fn a_shard_that_still_has_what_has_settled_is_found() {
+        let (mut cache, late) = (writing(), LateWrites::new());
+        part(&mut cache, VolumeSet::only(Volume(1)));
+        late.check_shards(&cache.world.shards);
+    }
+
+    #[test]
+    #[should_panic(expected = "a shard differs in which of")]
+    fn a_shard_that_parts_from_more_than_settles_is_found() {
+        let (mut cache, mut late) = (writing(), LateWrites::new());
+        late.settling = VolumeSet::only(Volume(1));
+        part(&mut cache, VolumeSet::only(Volume(2)));
+        late.check_shards(&cache.world.shards);
+    }
 }

@@ -233,6 +233,7 @@ impl Cleaner {
         active.whole = s.destages.is_cleaning();
         active.skipped = s.stores.to_skip(s.world, active.work, active.whole);
         // An older version must not reach a store after a newer one.
+        self.apart.check_shards(&s.world.shards);
         if !s.world.mode.sabotage.is(Bug::ApartOvertaken) {
             active.skipped |= self.apart.volumes();
         }

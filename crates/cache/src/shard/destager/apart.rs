@@ -14,7 +14,8 @@ use crate::volume_set::VolumeSet;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct ApartWrites {
-    /// Volumes that are apart. `LateWrites` of the cleaner has them too, and what becomes of each.
+    /// Volumes that are apart. `LateWrites` of the cleaner has them too, and what becomes of each; it
+    /// checks that all shards agree with it.
     volumes: VolumeSet,
     /// Volumes that are apart of which a write has failed.
     failed: VolumeSet,
