@@ -154,6 +154,7 @@ impl Destager {
 
     /// No more of the chosen records are begun.
     pub fn cut(&mut self) {
+        // (Only a job begins any.)
         _ = self.state.job();
         self.writes.cut();
     }
@@ -291,9 +292,9 @@ mod tests {
 
     const EMPTY: VolumeSet = VolumeSet::EMPTY;
 
-    /// A cache with two volumes over a log, whose region 0 holds a dirty record of each of these
+    /// A cache with three volumes over a log, whose region 0 holds a dirty record of each of these
     /// blocks.
-    fn holding(keys: &[BlockKey]) -> Cache {
+    pub(super) fn holding(keys: &[BlockKey]) -> Cache {
         let geometry = Geometry::for_device(64 << 20, 4096).expect("a device of that size");
         let flash = FlashConfig {
             geometry,
@@ -308,7 +309,7 @@ mod tests {
             written: Default::default(),
         };
         let mut cache = Cache::new(CacheConfig { flash: Some(flash), ..CacheConfig::dram_only(4) });
-        (0..2).for_each(|_| _ = cache.attach(VolumeConfig::new(1 << 20)));
+        (0..3).for_each(|_| _ = cache.attach(VolumeConfig::new(1 << 20)));
         for (n, &key) in keys.iter().enumerate() {
             let position = Position(geometry.first_region_page() + 1 + n as u32);
             let shard = &mut cache.world.shards[0];
@@ -320,7 +321,7 @@ mod tests {
 
     /// Calls a method of the destager until it is done, with a budget of one step a call; returns
     /// the number of calls.
-    fn repeat(
+    pub(super) fn repeat(
         cache: &mut Cache,
         mut step: impl FnMut(&mut Destager, &mut Tiers, &mut ShardContext<'_>) -> bool,
     ) -> u32 {
@@ -335,7 +336,7 @@ mod tests {
         unreachable!()
     }
 
-    fn choose(cache: &mut Cache, skipped: VolumeSet) -> VolumeSet {
+    pub(super) fn choose(cache: &mut Cache, skipped: VolumeSet) -> VolumeSet {
         let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
         destager.choose(tiers, Target::Region(0), true, skipped);
         repeat(cache, Destager::choose_step);
@@ -343,7 +344,7 @@ mod tests {
         cache.world.shards[0].destager.chosen_volumes()
     }
 
-    fn is_owed(cache: &Cache, key: BlockKey) -> bool {
+    pub(super) fn is_owed(cache: &Cache, key: BlockKey) -> bool {
         let blocks = &cache.world.shards[0].tiers.blocks;
         blocks[blocks.find(key).expect("it has a record")].owed() != 0
     }

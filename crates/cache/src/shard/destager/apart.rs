@@ -124,3 +124,135 @@ impl ApartWrites {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_block::Volume;
+    use forebay_effect::Outcome;
+
+    use super::super::tests::{choose, holding, is_owed, repeat};
+    use super::*;
+    use crate::cache::Cache;
+    use crate::shard::Shard;
+    use crate::shard::entry::DESTAGED;
+    use crate::shard::frames::Frame;
+    use crate::world::shard_context;
+
+    const EMPTY: VolumeSet = VolumeSet::EMPTY;
+
+    /// The records of three volumes, in one region.
+    fn keys() -> [[BlockKey; 3]; 3] {
+        [0, 1, 2].map(|volume| [4, 1, 6].map(|block| BlockKey::new(Volume(volume), block)))
+    }
+
+    /// A cache that has chosen these records and looked at all of them.
+    fn looked_at(keys: &[BlockKey]) -> Cache {
+        let mut cache = holding(keys);
+        choose(&mut cache, EMPTY);
+        let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
+        // Volumes that are left out are looked at, and nothing is written to them.
+        destager.begin(VolumeSet::ALL, true, EMPTY);
+        cache.world.budget.refill(100);
+        destager.step(tiers, &mut shard_context!(cache.world));
+        cache
+    }
+
+    fn part(cache: &mut Cache, volumes: VolumeSet) {
+        let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
+        destager.part(tiers, volumes);
+    }
+
+    fn mark_clean(cache: &mut Cache, volumes: VolumeSet, synced: VolumeSet) -> u32 {
+        repeat(cache, |destager, tiers, context| {
+            destager.writes.apart.mark_clean(tiers, context, volumes, synced)
+        })
+    }
+
+    /// Goal: what a late store has taken is clean once that store is synced: not when the cleaning
+    /// ends, nor when another late store is synced. Method: calls with the smallest budget.
+    #[test]
+    fn records_apart_are_clean_when_their_own_store_is_synced() {
+        let [cleaned, late, later] = keys();
+        let mut cache = looked_at(keys().as_flattened());
+        let [_, one, other] = [0, 1, 2].map(|volume| VolumeSet::only(Volume(volume)));
+        part(&mut cache, one);
+        part(&mut cache, other);
+        for &key in keys().as_flattened() {
+            let blocks = &mut cache.world.shards[0].tiers.blocks;
+            let id = blocks.find(key).expect("it has a record");
+            blocks[id].set(DESTAGED);
+        }
+        let owed =
+            |cache: &Cache| [cleaned, late, later].map(|keys| keys.map(|key| is_owed(cache, key)));
+        repeat(&mut cache, |destager, tiers, context| destager.end(tiers, context, EMPTY));
+        assert_eq!(owed(&cache), [[false; 3], [true; 3], [true; 3]], "the cleaning has ended");
+        mark_clean(&mut cache, other, other);
+        assert_eq!(owed(&cache), [[false; 3], [true; 3], [false; 3]]);
+        assert_eq!(cache.world.shards[0].destager.writes.apart.volumes(), one);
+        assert_eq!(mark_clean(&mut cache, other, other), 1, "another shard is not done");
+        mark_clean(&mut cache, one, one);
+        assert_eq!(owed(&cache), [[false; 3]; 3]);
+        assert_eq!(cache.world.shards[0].destager.writes.apart.volumes(), EMPTY);
+    }
+
+    #[test]
+    fn records_apart_stay_dirty_if_their_store_was_not_synced() {
+        let key = BlockKey::new(Volume(1), 3);
+        let (mut cache, volume) = (looked_at(&[key]), VolumeSet::only(Volume(1)));
+        part(&mut cache, volume);
+        let blocks = &mut cache.world.shards[0].tiers.blocks;
+        let id = blocks.find(key).expect("it has a record");
+        blocks[id].set(DESTAGED);
+        mark_clean(&mut cache, volume, EMPTY);
+        assert!(is_owed(&cache, key));
+        assert!(!cache.world.shards[0].tiers.blocks[id].has(DESTAGED), "it is destaged again");
+    }
+
+    /// A record that no job has looked at belongs to the next cleaning.
+    #[test]
+    fn only_what_was_looked_at_parts() {
+        let [_, keys, _] = keys();
+        let mut cache = holding(&keys);
+        choose(&mut cache, EMPTY);
+        cache.world.shards[0].destager.begin(VolumeSet::ALL, true, EMPTY);
+        cache.world.budget.refill(2);
+        let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
+        destager.step(tiers, &mut shard_context!(cache.world));
+        part(&mut cache, VolumeSet::only(Volume(1)));
+        let parted = &cache.world.shards[0].destager.writes.apart.keys;
+        assert_eq!(*parted, [1, 4].map(|block| BlockKey::new(Volume(1), block)));
+    }
+
+    /// A write of one record begins and ends.
+    fn write(cache: &mut Cache, key: BlockKey, result: Outcome) {
+        let Shard { destager, tiers, .. } = &mut cache.world.shards[0];
+        let (from, position) = (Frame::NONE, Position::NONE);
+        let kind = TransferKind::DestageRecord { rest: 0, from, position };
+        let t = tiers.transfers.start(&mut shard_context!(cache.world), kind, key, (0, 0));
+        destager.writes.write_begins(key);
+        assert!(destager.writes.is_writing(key.volume()));
+        destager.written(tiers, t, result);
+        assert!(!destager.writes.is_writing(key.volume()));
+        tiers.transfers.remove(t);
+    }
+
+    #[test]
+    fn a_failed_write_counts_when_its_volume_settles_whenever_it_failed() {
+        let [before, after] = [1, 2].map(|volume| BlockKey::new(Volume(volume), 3));
+        let both: VolumeSet = [Volume(1), Volume(2)].into_iter().collect();
+        let mut cache = holding(&[before, after]);
+        choose(&mut cache, EMPTY);
+        cache.world.shards[0].destager.begin(EMPTY, true, EMPTY);
+        let failed = |cache: &Cache| cache.world.shards[0].destager.writes.apart.failed(both);
+        write(&mut cache, before, Err(IoError::Device));
+        assert_eq!(failed(&cache).0, EMPTY);
+        part(&mut cache, both);
+        assert_eq!(failed(&cache), (VolumeSet::only(Volume(1)), IoError::Device));
+        write(&mut cache, after, Ok(()));
+        assert_eq!(failed(&cache).0, VolumeSet::only(Volume(1)));
+        write(&mut cache, after, Err(IoError::NoSpace));
+        assert_eq!(failed(&cache), (both, IoError::NoSpace));
+        mark_clean(&mut cache, both, EMPTY);
+        assert_eq!(failed(&cache).0, EMPTY, "it counts once");
+    }
+}
