@@ -216,7 +216,7 @@ impl FlashTier {
         if self.holding_cells && !careless {
             self.held_cells.push(old);
         } else {
-            let log = context.log.as_deref_mut().expect("a record needs a log");
+            let log = context.log.of_mut(old);
             log.release_cell(old);
         }
     }
@@ -247,7 +247,7 @@ impl FlashTier {
 
     /// The inputs of an admission policy, apart from the block.
     pub fn offer(&self, context: &ShardContext<'_>) -> Offer {
-        let written = context.log.as_deref().map_or(0, |log| log.stats().bytes_written());
+        let written = context.log.get().map_or(0, |log| log.stats().bytes_written());
         let (second, flash, stores) = context.loads.map_or((0, 0, 0), |loads| loads.last());
         Offer { now: context.now.0, written, size: self.size, second, flash, stores }
     }

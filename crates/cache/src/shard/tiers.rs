@@ -204,7 +204,7 @@ impl Tiers {
     }
 
     fn is_short(&self, context: &ShardContext<'_>) -> bool {
-        self.blocks.is_full() || context.log.as_deref().is_some_and(Log::is_short)
+        self.blocks.is_full() || context.log.get().is_some_and(Log::is_short)
     }
 
     fn request_place(&self, context: &ShardContext<'_>, piece: &Piece) -> Place {

@@ -15,7 +15,7 @@
 
 use forebay_effect::IoError;
 use forebay_flash::sabotage::{Bug, Sabotage};
-use forebay_flash::{Append, BlockKey, Geometry, Position};
+use forebay_flash::{Append, BlockKey, Geometry, Log, Position};
 
 use super::sorting::Sorting;
 use super::{Destager, Purpose, owed};
@@ -134,9 +134,8 @@ impl Destager {
 
     /// Continues carrying on the remaining records of the region.
     pub fn carry_step(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>) -> CarryState {
-        if context.flash.is_lost() || self.carrying.refused {
-            return CarryState::Failed;
-        }
+        let Some(log) = self.log_that_takes(context) else { return CarryState::Failed };
+        let most = owed::together(tiers, log.geometry());
         let mut left = core::mem::take(&mut self.chosen);
         self.carry_some(tiers, context, &mut left);
         let state = match (left.is_empty(), self.carrying.unread) {
@@ -144,13 +143,13 @@ impl Destager {
             (_, true) if self.carrying.blocks.is_empty() => CarryState::Unreadable,
             _ => CarryState::Busy,
         };
-        let log = context.log.as_deref_mut().expect("a record needs a log");
-        let together = owed::together(tiers, log.geometry()).min(left.len());
+        let together = most.min(left.len());
         let enough = self.carrying.blocks.len() >= together.max(1) || self.carrying.unread;
         // If fewer blocks are ready, other transfers hold the frames or the blocks, and will give them back. Only
         // notes of losses need places that the carrying itself holds: then it does not wait for more.
         let cramped = !self.carrying.blocks.is_empty() && !tiers.transfers.may_be_loose();
-        if self.carrying.reads == 0 && (enough || cramped) {
+        let closes = self.carrying.reads == 0 && (enough || cramped);
+        if let Some(log) = context.log.get_mut().filter(|_| closes) {
             log.close_carried();
         }
         self.chosen = left;
@@ -208,7 +207,8 @@ impl Destager {
         tiers: &mut Tiers,
         context: &mut ShardContext<'_>,
     ) -> Option<u32> {
-        let log = context.log.as_deref().expect("a region needs a log");
+        // Without a log, no record can be inserted again.
+        let Some(log) = context.log.get() else { return Some(0) };
         let geometry = log.geometry();
         let Carrying { hot, sorting, choice, pages, .. } = &mut self.carrying;
         if *choice == Choice::Collecting {
@@ -253,10 +253,7 @@ impl Destager {
         tiers: &mut Tiers,
         context: &mut ShardContext<'_>,
     ) -> CarryState {
-        if context.flash.is_lost() || self.carrying.refused {
-            return CarryState::Failed;
-        }
-        let log = context.log.as_deref().expect("a record needs a log");
+        let Some(log) = self.log_that_takes(context) else { return CarryState::Failed };
         let together = reinsertions(tiers, log.geometry());
         if self.carrying.blocks.is_empty() {
             self.carrying.closed = false;
@@ -280,11 +277,17 @@ impl Destager {
             self.carrying.purpose = Purpose::CarryOn;
             return CarryState::Done;
         }
-        if self.carrying.reads == 0 && !self.carrying.closed {
+        let closes = self.carrying.reads == 0 && !self.carrying.closed;
+        if let Some(log) = context.log.get_mut().filter(|_| closes) {
             self.carrying.closed = true;
-            context.log.as_deref_mut().expect("a record needs a log").close_carried();
+            log.close_carried();
         }
         CarryState::Busy
+    }
+
+    /// The log, if there is one that takes records.
+    fn log_that_takes<'c>(&self, context: &'c ShardContext<'_>) -> Option<&'c Log> {
+        context.log.get().filter(|_| !context.flash.is_lost() && !self.carrying.refused)
     }
 
     /// The log takes no records any more.
@@ -332,8 +335,8 @@ impl Destager {
             false => TransferKind::CarryRead { position },
         };
         let t = match e.transfer() {
-            None => tiers.transfers.start_on(&mut tiers.blocks, context, id, kind, (0, 0)),
-            Some(_) => tiers.transfers.start(context, kind, key, (0, 0)),
+            None => tiers.transfers.start_on(&mut tiers.blocks, context.volumes, id, kind, (0, 0)),
+            Some(_) => tiers.transfers.start(context.volumes, kind, key, (0, 0)),
         };
         self.carrying.blocks.push(key);
         if lost {
@@ -390,7 +393,7 @@ impl Destager {
         let key = tiers.transfers[t].key;
         self.carrying.blocks.retain(|&carried| carried != key);
         let id = tiers.blocks.find_at(key, from);
-        let log = context.log.as_deref().expect("a record needs a log");
+        let log = context.log.of(to.position);
         let moved = id.map(|_| (log.region_of(from), log.region_of(to.position)));
         if self.carrying.purpose == Purpose::Reinsert {
             if let Some(id) = id {
@@ -457,14 +460,13 @@ fn comes_before(
 ) -> bool {
     let e = &tiers.blocks[id];
     e.transfer() == own
-        || e.transfer().is_none_or(|t| {
-            let log = context.log.as_deref().expect("a record needs a log");
-            match tiers.transfers[t].kind {
-                TransferKind::Append { .. } => log.is_waiting(e.key()),
-                // The record is being written to a late store.
-                TransferKind::DestageRecord { .. } => true,
-                _ => false,
+        || e.transfer().is_none_or(|t| match tiers.transfers[t].kind {
+            TransferKind::Append { .. } => {
+                context.log.get().is_some_and(|log| log.is_waiting(e.key()))
             }
+            // The record is being written to a late store.
+            TransferKind::DestageRecord { .. } => true,
+            _ => false,
         })
 }
 
@@ -476,11 +478,11 @@ fn hand_on(
     frame: Frame,
     purpose: Purpose,
 ) {
-    let TransferKind::Carry { valid, dirty, .. } = tiers.transfers[t].kind else {
+    let TransferKind::Carry { position, valid, dirty } = tiers.transfers[t].kind else {
         unreachable!("the transfer carries a record")
     };
     let (ticket, key) = (tiers.transfers.ticket(t), tiers.transfers[t].key);
-    let log = context.log.as_deref_mut().expect("a record needs a log");
+    let log = context.log.of_mut(position);
     let append = Append { ticket, key, valid, dirty, frame, urgent: true };
     match purpose {
         Purpose::CarryOn => log.carry(append),

@@ -197,7 +197,7 @@ impl FlashTier {
             return;
         }
         // A log that is being stopped accepts no records, but records that it has accepted may wait for this cell.
-        if context.log.as_deref().is_some_and(|log| log.error().is_some()) {
+        if context.log.get().is_some_and(|log| log.error().is_some()) {
             return;
         }
         if e.flash_dirty() != 0 {
@@ -210,8 +210,7 @@ impl FlashTier {
             // It continues when that transfer ends.
             return;
         }
-        let log = context.log.as_deref_mut().expect("a record needs a log");
-        if log.unmap(e.key(), position) {
+        if context.log.of_mut(position).unmap(e.key(), position) {
             flash.set_unmapping(id, true);
             self.update_residence(blocks, id, IfEvicted::Leaves);
         }
@@ -290,8 +289,7 @@ impl FlashTier {
         if !flash.is_unmapping(id) {
             let e = &blocks[id];
             let position = e.position().expect("a record to disown");
-            let log = context.log.as_deref_mut().expect("a record needs a log");
-            let taken = log.unmap(e.key(), position);
+            let taken = context.log.of_mut(position).unmap(e.key(), position);
             assert!(taken, "a block being appended has another transfer");
             flash.set_unmapping(id, true);
         }
@@ -306,7 +304,7 @@ impl FlashTier {
     pub fn release_cells(&mut self, context: &mut ShardContext<'_>) {
         self.holding_cells = false;
         for position in self.held_cells.drain(..) {
-            context.log.as_deref_mut().expect("a record needs a log").release_cell(position);
+            context.log.of_mut(position).release_cell(position);
         }
     }
 }

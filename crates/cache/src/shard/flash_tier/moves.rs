@@ -120,7 +120,7 @@ impl FlashTier {
             return MoveState::Failed;
         }
         let careless = context.mode.sabotage.is(Bug::MappingLeftBehind);
-        let log = context.log.as_deref_mut().expect("a region needs a log");
+        let log = context.log.get_mut().expect("a region needs a log");
         // A newer record was being written when the others moved.
         for n in (0..moves.later.len()).rev() {
             let (key, position) = moves.later[n];
@@ -150,7 +150,7 @@ impl FlashTier {
     /// record. Returns whether the list has ended.
     fn move_some(&mut self, blocks: &mut Blocks, context: &mut ShardContext<'_>) -> bool {
         let Some(moves) = &mut self.moves else { return true };
-        let log = context.log.as_deref_mut().expect("a region needs a log");
+        let log = context.log.get_mut().expect("a region needs a log");
         while !blocks.has_walked() {
             if !context.budget.take() {
                 log.expect_moves(moves.left);

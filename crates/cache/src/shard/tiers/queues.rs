@@ -171,7 +171,7 @@ fn end_round(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
         });
         if under_way {
             // When all of them have been read, they enter though the batch is not full.
-            if let Some(log) = context.log.as_deref_mut()
+            if let Some(log) = context.log.get_mut()
                 && !tiers.lines.is_fetching()
             {
                 log.close_batch();
