@@ -276,8 +276,8 @@ impl Shard {
                     self.tiers.blocks.record_unusable(context, id);
                     self.finish(context, t, |tiers, context, id| {
                         // The record's region may have been freed meanwhile.
-                        if tiers.blocks[id].position().is_some() {
-                            tiers.flash.disown(&tiers.blocks, context, id);
+                        if let Some(position) = tiers.blocks[id].position() {
+                            tiers.flash.disown(&tiers.blocks, context, id, position);
                             tiers.flash.update_residence(&tiers.blocks, id, IfEvicted::Leaves);
                         }
                     });
@@ -414,7 +414,7 @@ impl Shard {
             } else if let Some(position) = tiers.blocks[id].position() {
                 context.stats.poisoned += 1;
                 context.log.of_mut(position).poison(key);
-                tiers.flash.disown(&tiers.blocks, context, id);
+                tiers.flash.disown(&tiers.blocks, context, id, position);
                 tiers.flash.set_record(&mut tiers.blocks, context, id, None);
                 if tiers.blocks[id].frame().is_none() {
                     tiers.dram.lose(key);
@@ -442,7 +442,7 @@ impl Shard {
         context.stats.voided_alone += 1;
         // Forgotten now: after the tombstone, the mapping must not move nor the record be inserted again.
         let tiers = &mut self.tiers;
-        tiers.flash.disown(&tiers.blocks, context, id);
+        tiers.flash.disown(&tiers.blocks, context, id, position);
         tiers.flash.set_record(&mut tiers.blocks, context, id, None);
         if tiers.blocks[id].frame().is_none() {
             tiers.dram.lose(key);

@@ -191,7 +191,9 @@ impl Shard {
     /// No more lines are fetched ahead, and queues choose no more blocks.
     pub fn stop_lines(&mut self) {
         self.tiers.stop_lines();
-        self.tiers.flash.queues.iter_mut().for_each(|queues| queues.stop());
+        if let Some(queues) = self.tiers.flash.queues() {
+            queues.stop();
+        }
     }
 
     /// The most steps of one eviction, by the replacement policies of memory and of flash.

@@ -56,7 +56,7 @@ impl Shard {
     /// A request of a client arrives.
     #[inline]
     pub fn count_request(&mut self) {
-        if let Some(queues) = &mut self.tiers.flash.queues {
+        if let Some(queues) = self.tiers.flash.queues() {
             queues.count_request();
         }
     }
