@@ -155,7 +155,7 @@ impl StoreConditions {
     }
 
     /// Volumes that are left out where others need room: their stores are known to fail, or late. The slots layout
-    /// does not evict their dirty records, and keeps a copy of this set (`FlashTier::pin`).
+    /// does not evict their dirty records, and keeps a copy of this set (`SlotsLayout::pin`).
     #[inline]
     pub fn left_out(&self) -> VolumeSet {
         self.failing | self.late.volumes()

@@ -183,7 +183,7 @@ macro_rules! shard_context {
             front: &mut $world.front,
             volumes: &mut $world.volumes,
             loads: &mut $world.loads,
-            log: $world.log.as_mut(),
+            log: $crate::shard::LogAccess::new($world.log.as_mut()),
             effects: &mut $world.effects,
             stats: &mut $world.stats,
             budget: &mut $world.budget,

@@ -191,8 +191,7 @@ impl Shard {
             return self.flash_read_ended(context, t, Ok(true));
         }
         let e = &self.tiers.blocks[id];
-        let log = context.log.as_deref().expect("a record needs a log");
-        let seed = log.payload_seed(key, position);
+        let seed = context.log.of(position).payload_seed(key, position);
         let frame = self.tiers.transfers[t].bounce.or(e.frame()).expect("a frame was read into");
         let segments = self.tiers.blocks.granules().payload(frame, e.flash_valid(), None);
         let effect = Effect::Checksum { token: self.tiers.transfers.token(t), seed };
@@ -277,8 +276,8 @@ impl Shard {
                     self.tiers.blocks.record_unusable(context, id);
                     self.finish(context, t, |tiers, context, id| {
                         // The record's region may have been freed meanwhile.
-                        if tiers.blocks[id].position().is_some() {
-                            tiers.flash.disown(&tiers.blocks, context, id);
+                        if let Some(position) = tiers.blocks[id].position() {
+                            tiers.flash.disown(&tiers.blocks, context, id, position);
                             tiers.flash.update_residence(&tiers.blocks, id, IfEvicted::Leaves);
                         }
                     });
@@ -316,7 +315,7 @@ impl Shard {
         self.finish(context, t, |tiers, context, id| {
             let e = &tiers.blocks[id];
             if let (Some(old), true) = (e.position(), e.flash_dirty() != 0) {
-                let log = context.log.as_deref().expect("a record needs a log");
+                let log = context.log.of(position);
                 moved = Some((log.region_of(old), log.region_of(position)));
             }
             let mut to = FlashRecord { position, checksum, valid, dirty };
@@ -410,13 +409,12 @@ impl Shard {
         // backing store that begins later.
         self.finish(context, t, |tiers, context, id| {
             let key = tiers.blocks[id].key();
-            let log = context.log.as_deref_mut().expect("a marked extent needs a log");
             if !poison {
                 tiers.blocks[id].set(MARKED);
-            } else if tiers.blocks[id].position().is_some() {
+            } else if let Some(position) = tiers.blocks[id].position() {
                 context.stats.poisoned += 1;
-                log.poison(key);
-                tiers.flash.disown(&tiers.blocks, context, id);
+                context.log.of_mut(position).poison(key);
+                tiers.flash.disown(&tiers.blocks, context, id, position);
                 tiers.flash.set_record(&mut tiers.blocks, context, id, None);
                 if tiers.blocks[id].frame().is_none() {
                     tiers.dram.lose(key);
@@ -435,22 +433,22 @@ impl Shard {
     fn unmarked(&mut self, context: &mut ShardContext<'_>, t: TransferIndex) {
         let (key, kind) = (self.tiers.transfers[t].key, self.tiers.transfers[t].kind);
         let id = self.tiers.blocks.entry_of(key);
-        let recorded = self.tiers.blocks[id].position().is_some();
-        if kind != (TransferKind::Activate { poison: true }) || !recorded {
+        let direct = kind == TransferKind::Activate { poison: true };
+        let Some(position) = self.tiers.blocks[id].position().filter(|_| direct) else {
             // (The record's region was freed meanwhile, or a block that leaves memory finds that it gets no mark.)
             self.finish(context, t, |_, _, _| {});
             return self.close_runs(context);
-        }
+        };
         context.stats.voided_alone += 1;
         // Forgotten now: after the tombstone, the mapping must not move nor the record be inserted again.
         let tiers = &mut self.tiers;
-        tiers.flash.disown(&tiers.blocks, context, id);
+        tiers.flash.disown(&tiers.blocks, context, id, position);
         tiers.flash.set_record(&mut tiers.blocks, context, id, None);
         if tiers.blocks[id].frame().is_none() {
             tiers.dram.lose(key);
         }
         let ticket = tiers.transfers.ticket(t);
-        context.log.as_deref_mut().expect("a record needs a log").void_record(key, ticket);
+        context.log.of_mut(position).void_record(key, ticket);
     }
 
     /// No start will find a record of the block, or this could not be made sure.

@@ -1,112 +1,97 @@
-//! The state of a shard's flash: what becomes of the records of its blocks and, in the slots layout, which blocks
-//! count for flash and which are evicted (`evict.rs`). The records themselves are part of [`Blocks`].
+//! The state of a shard's flash: what becomes of the records of its blocks, and what depends on their layout. The
+//! records themselves are part of [`Blocks`].
 
 mod evict;
+mod held_cells;
+mod log_layout;
 mod moves;
-pub(super) mod replacement;
-pub(super) mod returns;
+mod replacement;
+mod returns;
+mod slots_layout;
+mod unreadable;
 
 use forebay_flash::sabotage::Bug;
-use forebay_flash::{BlockKey, Position};
+use forebay_flash::{BlockKey, Log};
+use forebay_replacement::{Offer, Queues};
 
-pub(super) use self::evict::IfEvicted;
+use self::log_layout::LogLayout;
 use self::replacement::FlashReplacement;
+pub(super) use self::slots_layout::IfEvicted;
+use self::slots_layout::SlotsLayout;
+use self::unreadable::UnreadableBlocks;
 use super::blocks::{Blocks, FlashRecord};
-use super::entry::{DESTAGED, DOUBTFUL, Entry, EntryId, UNREADABLE};
-use super::{ShardContext, UNREADABLE_MAX};
-use crate::config::{CacheConfig, FlashLayout, LogReplacement};
-use crate::slab::Key;
-use crate::volume_set::VolumeSet;
-use forebay_replacement::{Offer, Popularity, Queues};
-use moves::Moves;
-pub(crate) use moves::{Forgotten, MoveState};
+use super::entry::{DESTAGED, DOUBTFUL, EntryId, UNREADABLE};
+use super::{LogAccess, ShardContext};
+use crate::config::{CacheConfig, FlashLayout};
+pub(crate) use moves::MoveState;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct FlashTier {
-    shard: u8,
     /// Index entries for blocks on flash.
     entries: u32,
-    /// Volumes whose dirty records are not evicted. It equals `StoreConditions::left_out`, because
-    /// [`FlashTier::pin`] follows each change of that set and moves the records between the lists of the replacement.
-    pinned: VolumeSet,
     /// Bytes of the device.
     size: u64,
-    /// The first blocks whose dirty record could not be read.
-    unreadable: Vec<BlockKey>,
-    /// Log layout: how often each block's record was read from flash, by entry; and which records
-    /// are inserted again for that.
-    uses: Box<[u8]>,
-    /// The popularity of records, if that decides.
-    popularity: Option<Popularity>,
-    policy: LogReplacement,
+    /// The number of reads from flash that moves a block into DRAM.
     promote_after: u8,
-    promote_dirty_after: u8,
-    /// Slots layout: which blocks are evicted.
-    replacement: Option<FlashReplacement>,
-    /// Slots layout: which blocks leave and enter, if accesses alone do not decide that.
-    pub queues: Option<Box<Queues>>,
-    /// From the choice of the records to clean to the end of their cleaning.
-    holding_cells: bool,
-    /// Cells superseded during that: a read may still access them. A chosen record is known by its
-    /// cell, which must not become that of another record of the same block meanwhile.
-    held_cells: Vec<Position>,
-    /// Mappings that are moving out of a region.
-    moves: Option<Moves>,
-    moves_scratch: Vec<(BlockKey, Position)>,
-    leaving_scratch: Vec<EntryId>,
+    /// The first blocks whose dirty record could not be read.
+    unreadable: UnreadableBlocks,
+    layout: TierLayout,
+}
+
+/// The state that depends on how flash stores records. A shard has one of them, for the whole run.
+#[derive(Debug)]
+enum TierLayout {
+    /// There is no flash.
+    Absent,
+    Log(LogLayout),
+    Slots(SlotsLayout),
+}
+
+/// Progress of forgetting a freed region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Forgotten {
+    All,
+    /// Some records were forgotten just now; more follow.
+    Some,
+    /// None was: the call has used its budget.
+    Nothing,
 }
 
 impl FlashTier {
-    /// `entries`: index entries for blocks on flash; `all`: all index entries.
+    /// `entries`: index entries for blocks on flash; `all`: all index entries; `frames`: the blocks that fit in memory.
     pub fn new(
         shard: u8,
         config: &CacheConfig,
         (entries, all): (u32, u32),
-        replacement: Option<FlashReplacement>,
+        frames: u32,
     ) -> FlashTier {
-        let dirty_waits = config.dirty_waits();
-        let has_queues = config.relation.has_queues();
-        let config = config.flash.as_ref();
-        let queues = config.filter(|_| has_queues).map(|flash| {
-            assert!(replacement.is_some(), "queues evict single blocks");
-            Queues::new(flash.blocks(), flash.entries_max, flash.queues)
-        });
-        let in_log = config.is_some() && replacement.is_none();
-        let policy = match config.map(|f| f.layout) {
-            Some(FlashLayout::Log { replacement }) => replacement,
-            _ => LogReplacement::Fifo,
+        let flash = config.flash.as_ref();
+        let layout = match flash.map(|flash| (flash, &flash.layout)) {
+            None => TierLayout::Absent,
+            Some((_, &FlashLayout::Log { replacement })) => {
+                assert!(!config.relation.has_queues(), "queues evict single blocks");
+                TierLayout::Log(LogLayout::new(replacement, (entries, all)))
+            }
+            Some((flash, FlashLayout::Slots(slots))) => {
+                TierLayout::Slots(SlotsLayout::new(shard, config, flash, slots, (all, frames)))
+            }
         };
-        let by_popularity = in_log && policy == LogReplacement::Popularity;
         FlashTier {
-            shard,
             entries,
-            pinned: VolumeSet::EMPTY,
-            size: config.map_or(0, |f| f.geometry.device_bytes()),
-            unreadable: Vec::with_capacity(UNREADABLE_MAX),
-            uses: vec![0; if in_log { all as usize } else { 0 }].into_boxed_slice(),
-            popularity: by_popularity.then(|| Popularity::new(all, entries)),
-            policy,
-            promote_after: config.map_or(1, |f| f.promote_after),
-            promote_dirty_after: config
-                .and_then(|f| f.slots().filter(|_| dirty_waits))
-                .map_or(1, |slots| slots.promote_dirty_after),
-            replacement,
-            queues: queues.map(Box::new),
-            holding_cells: false,
-            held_cells: Vec::new(),
-            moves: None,
-            moves_scratch: Vec::new(),
-            leaving_scratch: Vec::new(),
+            size: flash.map_or(0, |f| f.geometry.device_bytes()),
+            promote_after: flash.map_or(1, |f| f.promote_after),
+            unreadable: UnreadableBlocks::new(),
+            layout,
         }
     }
 
     pub fn memory_bytes(&self) -> u64 {
-        let replacement = self.replacement.as_ref().map_or(0, FlashReplacement::memory_bytes);
-        let popularity = self.popularity.as_ref().map_or(0, Popularity::memory_bytes);
-        let uses = size_of_val(&*self.uses) as u64;
-        let queues = self.queues.as_ref().map_or(0, |queues| queues.memory_bytes());
-        replacement + queues + uses + popularity
+        match &self.layout {
+            TierLayout::Absent => 0,
+            TierLayout::Log(log) => log.memory_bytes(),
+            TierLayout::Slots(slots) => slots.memory_bytes(),
+        }
     }
 
     /// Index entries for blocks on flash.
@@ -116,14 +101,38 @@ impl FlashTier {
 
     /// The state of replacement on flash; empty in other layouts.
     pub fn describe(&self, blocks: &Blocks) -> String {
-        self.replacement.as_ref().map_or_else(String::new, |flash| {
-            let entry = |id: EntryId| {
-                let e = &blocks[id];
-                (e.key().to_string(), e.flash_dirty(), flash.is_unmapping(id))
-            };
-            let leaving: Vec<_> = flash.leaving().map(entry).collect();
-            format!("\nflash: {flash}, leaving {leaving:?}")
-        })
+        self.slots().map_or_else(String::new, |slots| slots.describe(blocks))
+    }
+
+    #[inline]
+    fn slots(&self) -> Option<&SlotsLayout> {
+        match &self.layout {
+            TierLayout::Slots(slots) => Some(slots),
+            TierLayout::Absent | TierLayout::Log(_) => None,
+        }
+    }
+
+    #[inline]
+    fn slots_mut(&mut self) -> Option<&mut SlotsLayout> {
+        match &mut self.layout {
+            TierLayout::Slots(slots) => Some(slots),
+            TierLayout::Absent | TierLayout::Log(_) => None,
+        }
+    }
+
+    /// The slots layout, with the log that its steps need. (Where there is flash, there is a log.)
+    #[inline]
+    fn slots_with<'l>(
+        &mut self,
+        log: &'l mut LogAccess<'_>,
+    ) -> Option<(&mut SlotsLayout, &'l mut Log)> {
+        self.slots_mut().zip(log.get_mut())
+    }
+
+    /// Replacement on flash, in the slots layout.
+    #[inline]
+    fn replacement(&self) -> Option<&FlashReplacement> {
+        self.slots().map(SlotsLayout::replacement)
     }
 
     // ---- records ----
@@ -161,12 +170,8 @@ impl FlashTier {
     ) {
         context.stats.records_outdated += u64::from(blocks[id].position().is_some());
         self.put_record(blocks, context, id, to, taken);
-        if let Some(popularity) = &mut self.popularity {
-            if to.is_some() {
-                popularity.insert(id.number())
-            } else {
-                popularity.remove(id.number())
-            }
+        if let TierLayout::Log(log) = &mut self.layout {
+            log.record_replaced(id, to.is_some());
         }
     }
 
@@ -181,43 +186,12 @@ impl FlashTier {
     ) {
         let old = blocks[id].position();
         blocks.record_replaced(context, id, to, taken);
-        let key = blocks[id].key();
-        if let Some(old) = old {
-            self.leave_cell(context, id, old);
-        }
-        if let Some(queues) = &mut self.queues {
-            match (old, to) {
-                (_, Some(_)) => queues.enters_flash(key.0),
-                (Some(_), None) => queues.leaves_flash(key.0),
-                (None, None) => {}
-            }
-        }
-        if let Some(uses) = self.uses.get_mut(id.number() as usize) {
-            *uses = 0;
-        }
         if blocks[id].lost_on_flash() != 0 {
-            self.name_unreadable(blocks, key);
-        }
-        // A block that was evicted on its way to flash stays evicted.
-        let gone = blocks[id].is_leaving() && self.has_given_way(id);
-        let stays = to.is_some() && !gone;
-        let evicted = if stays { IfEvicted::Stays } else { IfEvicted::Leaves };
-        self.update_residence(blocks, id, evicted);
-    }
-
-    /// Slots layout: the block's record is no longer in the cell `old`.
-    fn leave_cell(&mut self, context: &mut ShardContext<'_>, id: EntryId, old: Position) {
-        let Some(flash) = &mut self.replacement else { return };
-        if flash.is_unmapping(id) {
-            // The log already knows that a record that is being forgotten is void.
-            return flash.set_unmapping(id, false);
+            self.unreadable.note(blocks, blocks[id].key());
         }
         let careless = context.mode.sabotage.is(Bug::ChosenCellsUsedAgain);
-        if self.holding_cells && !careless {
-            self.held_cells.push(old);
-        } else {
-            let log = context.log.as_deref_mut().expect("a record needs a log");
-            log.release_cell(old);
+        if let Some((slots, log)) = self.slots_with(&mut context.log) {
+            slots.record_replaced(blocks, log, id, (old, to.is_some()), careless);
         }
     }
 
@@ -243,56 +217,6 @@ impl FlashTier {
         }
     }
 
-    // ---- admission ----
-
-    /// The inputs of an admission policy, apart from the block.
-    pub fn offer(&self, context: &ShardContext<'_>) -> Offer {
-        let written = context.log.as_deref().map_or(0, |log| log.stats().bytes_written());
-        let (second, flash, stores) = context.loads.map_or((0, 0, 0), |loads| loads.last());
-        Offer { now: context.now.0, written, size: self.size, second, flash, stores }
-    }
-
-    // ---- readings from flash ----
-
-    /// A client's access reads the block's record from flash.
-    #[inline]
-    pub fn note_use(&mut self, id: EntryId) {
-        if let Some(uses) = self.uses.get_mut(id.number() as usize) {
-            *uses = uses.saturating_add(1);
-            self.popularity.iter_mut().for_each(|popularity| popularity.access(id.number()));
-        } else if let Some(flash) = &mut self.replacement {
-            flash.on_reading(id);
-        }
-    }
-
-    /// Whether the next read from flash moves the block into DRAM. An evicted block always moves.
-    #[inline]
-    pub fn promotes(&self, blocks: &Blocks, id: EntryId) -> bool {
-        let readings = || match &self.replacement {
-            Some(flash) => flash.readings(id),
-            None => self.uses[id.number() as usize],
-        };
-        // A dirty record stays, and would take a place that others miss.
-        let stays = blocks[id].flash_dirty() != 0
-            && self.replacement.as_ref().is_some_and(FlashReplacement::copies_cost_hits);
-        let after = self.promote_after.max(if stays { self.promote_dirty_after } else { 1 });
-        after == 1
-            || readings().saturating_add(1) >= after
-            || self.is_held_after_eviction(blocks, id)
-    }
-
-    /// The reads or the popularity of the block's record, if that makes it worth inserting again.
-    pub fn worth(&self, id: EntryId) -> Option<u8> {
-        let uses = *self.uses.get(id.number() as usize)?;
-        let worth = self.popularity.as_ref().map_or(uses, |popularity| popularity.sum(id.number()));
-        self.policy.uses_min().filter(|&least| worth >= least).map(|_| worth)
-    }
-
-    /// Whether the records with the highest worth are taken first.
-    pub fn takes_hottest(&self) -> bool {
-        self.policy.takes_hottest()
-    }
-
     /// The block's record is at the head of the log, unchanged.
     pub fn reinserted(
         &mut self,
@@ -301,10 +225,10 @@ impl FlashTier {
         id: EntryId,
         to: FlashRecord,
     ) {
-        let uses = self.uses[id.number() as usize];
         self.put_record(blocks, context, id, Some(to), 0);
-        self.uses[id.number() as usize] = self.policy.aged(uses);
-        self.popularity.iter_mut().for_each(|popularity| popularity.age(id.number()));
+        if let TierLayout::Log(log) = &mut self.layout {
+            log.reinserted(id);
+        }
     }
 
     /// The block's record is void.
@@ -321,6 +245,32 @@ impl FlashTier {
         }
     }
 
+    /// The region is free: nothing may refer to it any more. Forgets its records within the budget
+    /// of the call; returns whether that made room in the index.
+    pub fn forget_region(
+        &mut self,
+        blocks: &mut Blocks,
+        context: &mut ShardContext<'_>,
+        region: u32,
+    ) -> (Forgotten, bool) {
+        let (mut any, mut room) = (false, false);
+        while let Some(id) = blocks.first_of(region) {
+            if !context.budget.take() {
+                return (if any { Forgotten::Some } else { Forgotten::Nothing }, room);
+            }
+            any = true;
+            assert!(blocks[id].flash_dirty() == 0, "a freed region holds dirty records");
+            blocks.prefetch_chain(blocks.record(id).next);
+            self.put_record(blocks, context, id, None, 0);
+            if let TierLayout::Log(log) = &mut self.layout {
+                log.record_replaced(id, false);
+            }
+            context.stats.reclaim_dropped += u64::from(blocks[id].frame().is_none());
+            room |= self.forget_if_empty(blocks, context, id);
+        }
+        (Forgotten::All, room)
+    }
+
     /// Forgets an empty entry; returns whether it was empty.
     #[inline]
     pub fn forget_if_empty(
@@ -333,8 +283,9 @@ impl FlashTier {
         let holds = e.frame().is_some() || e.position().is_some() || e.transfer().is_some();
         let forget = !holds && (!e.has(DOUBTFUL) || context.flash.is_without(e.key()));
         if forget {
-            self.set_aside(blocks, id);
-            self.replacement.iter_mut().for_each(|flash| flash.forget(id));
+            if let Some(slots) = self.slots_mut() {
+                slots.forget(blocks, id);
+            }
             blocks.remove(id);
         }
         forget
@@ -342,10 +293,10 @@ impl FlashTier {
 
     // ---- records that cannot be read ----
 
-    /// Blocks whose newest data cannot be read from flash: at most [`UNREADABLE_MAX`] of those that
-    /// cleaning has found, excluding those written again since.
+    /// Blocks whose newest data cannot be read from flash: some of those that cleaning has found, excluding those
+    /// written again since.
     pub fn unreadable(&self, blocks: &Blocks) -> impl Iterator<Item = BlockKey> {
-        self.unreadable.iter().copied().filter(|&key| is_unreadable(blocks, key))
+        self.unreadable.iter(blocks)
     }
 
     /// The block's record could not be read.
@@ -354,24 +305,66 @@ impl FlashTier {
             blocks[id].set(UNREADABLE);
             self.update_residence(blocks, id, IfEvicted::Leaves);
         }
-        self.name_unreadable(blocks, key);
+        self.unreadable.note(blocks, key);
     }
 
-    /// The block is one of those reported to operators.
-    fn name_unreadable(&mut self, blocks: &Blocks, key: BlockKey) {
-        if self.unreadable.contains(&key) {
-            return;
-        }
-        if self.unreadable.len() == UNREADABLE_MAX {
-            self.unreadable.retain(|&key| is_unreadable(blocks, key));
-        }
-        if self.unreadable.len() < UNREADABLE_MAX {
-            self.unreadable.push(key);
+    // ---- admission ----
+
+    /// The inputs of an admission policy, apart from the block.
+    pub fn offer(&self, context: &ShardContext<'_>) -> Offer {
+        let written = context.log.get().map_or(0, |log| log.stats().bytes_written());
+        let (second, flash, stores) = context.loads.map_or((0, 0, 0), |loads| loads.last());
+        Offer { now: context.now.0, written, size: self.size, second, flash, stores }
+    }
+
+    /// The queues that decide which blocks enter flash and leave it, if they do.
+    #[inline]
+    pub fn queues(&mut self) -> Option<&mut Queues> {
+        self.slots_mut().and_then(SlotsLayout::queues)
+    }
+
+    // ---- readings from flash ----
+
+    /// A client's access reads the block's record from flash.
+    #[inline]
+    pub fn note_use(&mut self, id: EntryId) {
+        match &mut self.layout {
+            TierLayout::Absent => {}
+            TierLayout::Log(log) => log.note_use(id),
+            TierLayout::Slots(slots) => slots.note_use(id),
         }
     }
-}
 
-fn is_unreadable(blocks: &Blocks, key: BlockKey) -> bool {
-    let still = |e: &Entry| e.has(UNREADABLE) || e.lost_on_flash() != 0;
-    blocks.find(key).is_some_and(|id| still(&blocks[id]))
+    /// Whether the next read from flash moves the block into DRAM. An evicted block always moves.
+    #[inline]
+    pub fn promotes(&self, blocks: &Blocks, id: EntryId) -> bool {
+        let least = self.slots().map_or(1, |slots| slots.promotes_after(blocks, id));
+        let after = self.promote_after.max(least);
+        after == 1
+            || self.readings(id).saturating_add(1) >= after
+            || self.is_held_after_eviction(blocks, id)
+    }
+
+    /// How often the block's record was read, as far as the layout counts.
+    #[inline]
+    fn readings(&self, id: EntryId) -> u8 {
+        match &self.layout {
+            TierLayout::Absent => 0,
+            TierLayout::Log(log) => log.uses(id),
+            TierLayout::Slots(slots) => slots.replacement().readings(id),
+        }
+    }
+
+    /// The reads or the popularity of the block's record, if that makes it worth inserting again.
+    pub fn worth(&self, id: EntryId) -> Option<u8> {
+        match &self.layout {
+            TierLayout::Log(log) => log.worth(id),
+            TierLayout::Absent | TierLayout::Slots(_) => None,
+        }
+    }
+
+    /// Whether the records with the highest worth are taken first.
+    pub fn takes_hottest(&self) -> bool {
+        matches!(&self.layout, TierLayout::Log(log) if log.takes_hottest())
+    }
 }

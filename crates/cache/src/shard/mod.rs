@@ -30,6 +30,7 @@ pub(crate) mod flush;
 mod frames;
 mod granules;
 pub(crate) mod index;
+mod log_access;
 mod piece;
 mod pieces;
 mod recover;
@@ -40,7 +41,7 @@ mod waiting_pieces;
 
 use forebay_block::Nanos;
 use forebay_effect::{EffectQueue, Outcome};
-use forebay_flash::{BlockKey, Log, Position};
+use forebay_flash::{BlockKey, Position};
 
 use crate::budget::CallBudget;
 use crate::config::CacheConfig;
@@ -61,6 +62,7 @@ pub(crate) use destager::{CarryState, JobState, Target};
 pub(crate) use entry::EntryId;
 use entry::UNREADABLE;
 pub(crate) use flash_tier::{Forgotten, MoveState};
+pub(crate) use log_access::LogAccess;
 pub(crate) use piece::{Once, Piece};
 pub(crate) use pieces::Evaluated;
 use recover::ShardRecovery;
@@ -77,7 +79,7 @@ pub(crate) struct ShardContext<'a> {
     pub front: &'a mut Front,
     pub volumes: &'a mut Volumes,
     pub loads: &'a mut Option<Loads>,
-    pub log: Option<&'a mut Log>,
+    pub log: LogAccess<'a>,
     pub effects: &'a mut EffectQueue,
     pub stats: &'a mut CacheStats,
     pub budget: &'a mut CallBudget,
@@ -90,7 +92,7 @@ impl ShardContext<'_> {
     pub fn wait_for_log_bypass(&mut self, key: BlockKey) -> Option<PieceStep> {
         let volume = key.volume();
         let log_bypass = &mut self.volumes[volume].log_bypass;
-        match (*log_bypass, self.log.as_deref_mut()) {
+        match (*log_bypass, self.log.get_mut()) {
             (LogBypass::Allowed, _) | (_, None) => None,
             // A failed log can note nothing. Under these policies it need not: the store has all data.
             _ if self.flash.is_closed() && !self.config.write_policy.write_back => None,
@@ -189,7 +191,9 @@ impl Shard {
     /// No more lines are fetched ahead, and queues choose no more blocks.
     pub fn stop_lines(&mut self) {
         self.tiers.stop_lines();
-        self.tiers.flash.queues.iter_mut().for_each(|queues| queues.stop());
+        if let Some(queues) = self.tiers.flash.queues() {
+            queues.stop();
+        }
     }
 
     /// The most steps of one eviction, by the replacement policies of memory and of flash.

@@ -56,7 +56,7 @@ impl Shard {
     /// A request of a client arrives.
     #[inline]
     pub fn count_request(&mut self) {
-        if let Some(queues) = &mut self.tiers.flash.queues {
+        if let Some(queues) = self.tiers.flash.queues() {
             queues.count_request();
         }
     }
@@ -109,7 +109,7 @@ impl Shard {
             PieceStep::Wait(t) | PieceStep::Applied(t) => {
                 context.stats.waits_block += u64::from(!applied);
                 let appending = matches!(self.tiers.transfers[t].kind, TransferKind::Append { .. });
-                if let (true, false, Some(log)) = (appending, applied, context.log.as_deref_mut()) {
+                if let (true, false, Some(log)) = (appending, applied, context.log.get_mut()) {
                     // A piece waits for a block in an open batch.
                     log.close_batch();
                 }
@@ -132,7 +132,7 @@ impl Shard {
                     return Evaluated::Done(Err(IoError::Device));
                 }
                 context.stats.waits_room += piece.once.count(Once::WAITED_FOR_ROOM);
-                if let Some(log) = context.log.as_deref_mut() {
+                if let Some(log) = context.log.get_mut() {
                     log.close_batch();
                     if self.tiers.blocks.is_full() {
                         log.reclaim();

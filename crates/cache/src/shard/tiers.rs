@@ -24,8 +24,6 @@ use super::ShardContext;
 use super::blocks::Blocks;
 use super::dram::Dram;
 use super::entry::EntryId;
-use super::flash_tier::replacement::FlashReplacement;
-use super::flash_tier::returns::Returns;
 use super::flash_tier::{FlashTier, IfEvicted};
 use super::flush::Flushes;
 use super::frames::{Frame, Frames};
@@ -90,19 +88,11 @@ impl Tiers {
             None => share(all),
         };
         let entries = on_flash + frames + 1;
-        let replacement = in_slots.map(|slots| {
-            let counts = slots.give_up_copies || config.dirty_waits();
-            let returns = counts.then(|| Returns::new(frames));
-            let blocks = share(slots.blocks);
-            let mut flash = FlashReplacement::new(blocks, entries, returns, &slots.cells);
-            flash.gives_up = slots.give_up_copies;
-            flash
-        });
         let bounce = Frames::new(working + base(config.bounce_frames), bounce, 0);
         Tiers {
             blocks: Blocks::new(config, entries, Frames::new(base(working), frames, 0)),
             dram: Dram::new(config, frames, share(config.dram_blocks), on_flash),
-            flash: FlashTier::new(shard, config, (on_flash, entries), replacement),
+            flash: FlashTier::new(shard, config, (on_flash, entries), frames),
             transfers: Transfers::new(shard, frames, bounce, config.transfers_spare),
             flushes: Flushes::default(),
             lines: Lines::new(config),
@@ -204,7 +194,7 @@ impl Tiers {
     }
 
     fn is_short(&self, context: &ShardContext<'_>) -> bool {
-        self.blocks.is_full() || context.log.as_deref().is_some_and(Log::is_short)
+        self.blocks.is_full() || context.log.get().is_some_and(Log::is_short)
     }
 
     fn request_place(&self, context: &ShardContext<'_>, piece: &Piece) -> Place {

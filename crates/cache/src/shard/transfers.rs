@@ -19,6 +19,7 @@ use super::transfer::{Transfer, TransferKind, Way};
 use crate::load::Source;
 use crate::slab::{Fifo, Key, RequestIndex, Slab, StretchIndex, TransferIndex};
 use crate::ticket::Ticket;
+use crate::volumes::Volumes;
 
 /// The runs being collected, by [`Way`]: transfers not yet given to the driver, and the places of
 /// their bytes.
@@ -110,13 +111,13 @@ impl Transfers {
     #[inline]
     pub fn start(
         &mut self,
-        context: &mut ShardContext<'_>,
+        volumes: &mut Volumes,
         kind: TransferKind,
         key: BlockKey,
         range: (u64, u64),
     ) -> TransferIndex {
         if kind.is_direct() {
-            context.volumes[key.volume()].direct_begins();
+            volumes[key.volume()].direct_begins();
         }
         self.loose += u32::from(kind.is_loose());
         self.under_way.insert(Transfer {
@@ -137,12 +138,12 @@ impl Transfers {
     pub fn start_on(
         &mut self,
         blocks: &mut Blocks,
-        context: &mut ShardContext<'_>,
+        volumes: &mut Volumes,
         id: EntryId,
         kind: TransferKind,
         range: (u64, u64),
     ) -> TransferIndex {
-        let t = self.start(context, kind, blocks[id].key(), range);
+        let t = self.start(volumes, kind, blocks[id].key(), range);
         blocks[id].set_transfer(Some(t));
         t
     }
@@ -240,10 +241,10 @@ impl Transfers {
         (id, t): (EntryId, TransferIndex),
         into: Frame,
     ) {
-        let log = context.log.as_deref().expect("a record needs a log");
         let e = &blocks[id];
-        let page = log.geometry().page_size;
-        let offset = log.byte_offset(e.position().expect("a record to read"));
+        let position = e.position().expect("a record to read");
+        let log = context.log.of(position);
+        let (page, offset) = (log.geometry().page_size, log.byte_offset(position));
         let granules = blocks.granules();
         let length = granules.bytes(e.flash_valid()).next_multiple_of(page);
         let effect = Effect::Read { token: self.token(t), device: Device::Flash, offset, length };
@@ -334,7 +335,7 @@ impl Transfers {
             }
         }
         self.close_run(context, way);
-        let transfer = self.start(context, kind, key, range);
+        let transfer = self.start(context.volumes, kind, key, range);
         let (open, segments) = &mut self.runs.0[way as usize];
         *open = Some(transfer);
         segments.extend(segment);

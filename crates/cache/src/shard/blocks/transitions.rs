@@ -254,5 +254,5 @@ impl Blocks {
 }
 
 fn region_of(context: &ShardContext<'_>, position: Position) -> u32 {
-    context.log.as_deref().expect("a record needs a log").region_of(position)
+    context.log.of(position).region_of(position)
 }

@@ -15,7 +15,7 @@
 
 use forebay_effect::IoError;
 use forebay_flash::sabotage::{Bug, Sabotage};
-use forebay_flash::{Append, BlockKey, Geometry, Position};
+use forebay_flash::{Append, BlockKey, Geometry, Log, Position};
 
 use super::sorting::Sorting;
 use super::state::{DestagerState, PickPhase, Picking};
@@ -124,9 +124,8 @@ impl Destager {
     /// Continues carrying on the remaining records of the region.
     pub fn carry_step(&mut self, tiers: &mut Tiers, context: &mut ShardContext<'_>) -> CarryState {
         let unread = *self.state.unread();
-        if context.flash.is_lost() || self.carrying.refused {
-            return CarryState::Failed;
-        }
+        let Some(log) = self.carrying.log_that_takes(context) else { return CarryState::Failed };
+        let most = owed::together(tiers, log.geometry());
         self.carrying.carry_some(tiers, context, &mut self.chosen, unread);
         let left = &self.chosen;
         let state = match (left.is_empty(), unread) {
@@ -134,13 +133,13 @@ impl Destager {
             (_, true) if self.carrying.blocks.is_empty() => CarryState::Unreadable,
             _ => CarryState::Busy,
         };
-        let log = context.log.as_deref_mut().expect("a record needs a log");
-        let together = owed::together(tiers, log.geometry()).min(left.len());
+        let together = most.min(left.len());
         let enough = self.carrying.blocks.len() >= together.max(1) || unread;
         // If fewer blocks are ready, other transfers hold the frames or the blocks, and will give them back. Only
         // notes of losses need places that the carrying itself holds: then it does not wait for more.
         let cramped = !self.carrying.blocks.is_empty() && !tiers.transfers.may_be_loose();
-        if self.carrying.reads == 0 && (enough || cramped) {
+        let closes = self.carrying.reads == 0 && (enough || cramped);
+        if let Some(log) = context.log.get_mut().filter(|_| closes) {
             log.close_carried();
         }
         state
@@ -174,7 +173,8 @@ impl Destager {
         tiers: &mut Tiers,
         context: &mut ShardContext<'_>,
     ) -> Option<u32> {
-        let log = context.log.as_deref().expect("a region needs a log");
+        // Without a log, no record can be inserted again.
+        let Some(log) = context.log.get() else { return Some(0) };
         let geometry = log.geometry();
         let Carrying { hot, sorting, .. } = &mut self.carrying;
         let Picking { phase, pages } = self.state.picking();
@@ -223,10 +223,7 @@ impl Destager {
         context: &mut ShardContext<'_>,
     ) -> CarryState {
         let closed = self.state.closed();
-        if context.flash.is_lost() || self.carrying.refused {
-            return CarryState::Failed;
-        }
-        let log = context.log.as_deref().expect("a record needs a log");
+        let Some(log) = self.carrying.log_that_takes(context) else { return CarryState::Failed };
         let together = reinsertions(tiers, log.geometry());
         let carrying = &mut self.carrying;
         *closed &= !carrying.blocks.is_empty();
@@ -248,9 +245,10 @@ impl Destager {
             }
             return CarryState::Done;
         }
-        if carrying.reads == 0 && !*closed {
+        let closes = carrying.reads == 0 && !*closed;
+        if let Some(log) = context.log.get_mut().filter(|_| closes) {
             *closed = true;
-            context.log.as_deref_mut().expect("a record needs a log").close_carried();
+            log.close_carried();
         }
         CarryState::Busy
     }
@@ -320,7 +318,7 @@ impl Destager {
         let key = tiers.transfers[t].key;
         self.carrying.blocks.retain(|&carried| carried != key);
         let id = tiers.blocks.find_at(key, from);
-        let log = context.log.as_deref().expect("a record needs a log");
+        let log = context.log.of(to.position);
         let moved = id.map(|_| (log.region_of(from), log.region_of(to.position)));
         if self.carrying.purpose == Purpose::Reinsert {
             if let Some(id) = id {
@@ -342,6 +340,11 @@ impl Destager {
 }
 
 impl Carrying {
+    /// The log, if there is one that takes records.
+    fn log_that_takes<'c>(&self, context: &'c ShardContext<'_>) -> Option<&'c Log> {
+        context.log.get().filter(|_| !context.flash.is_lost() && !self.refused)
+    }
+
     /// Carries on as many remaining records as possible now, and forgets those that no longer
     /// exist: as many as fill a few batches, or all if they do not obstruct each other. If a record was
     /// `unread`, none is taken up.
@@ -397,8 +400,8 @@ impl Carrying {
             false => TransferKind::CarryRead { position },
         };
         let t = match e.transfer() {
-            None => tiers.transfers.start_on(&mut tiers.blocks, context, id, kind, (0, 0)),
-            Some(_) => tiers.transfers.start(context, kind, key, (0, 0)),
+            None => tiers.transfers.start_on(&mut tiers.blocks, context.volumes, id, kind, (0, 0)),
+            Some(_) => tiers.transfers.start(context.volumes, kind, key, (0, 0)),
         };
         self.blocks.push(key);
         if lost {
@@ -457,14 +460,13 @@ fn comes_before(
 ) -> bool {
     let e = &tiers.blocks[id];
     e.transfer() == own
-        || e.transfer().is_none_or(|t| {
-            let log = context.log.as_deref().expect("a record needs a log");
-            match tiers.transfers[t].kind {
-                TransferKind::Append { .. } => log.is_waiting(e.key()),
-                // The record is being written to a late store.
-                TransferKind::DestageRecord { .. } => true,
-                _ => false,
+        || e.transfer().is_none_or(|t| match tiers.transfers[t].kind {
+            TransferKind::Append { .. } => {
+                context.log.get().is_some_and(|log| log.is_waiting(e.key()))
             }
+            // The record is being written to a late store.
+            TransferKind::DestageRecord { .. } => true,
+            _ => false,
         })
 }
 
@@ -476,11 +478,11 @@ fn hand_on(
     frame: Frame,
     purpose: Purpose,
 ) {
-    let TransferKind::Carry { valid, dirty, .. } = tiers.transfers[t].kind else {
+    let TransferKind::Carry { position, valid, dirty } = tiers.transfers[t].kind else {
         unreachable!("the transfer carries a record")
     };
     let (ticket, key) = (tiers.transfers.ticket(t), tiers.transfers[t].key);
-    let log = context.log.as_deref_mut().expect("a record needs a log");
+    let log = context.log.of_mut(position);
     let append = Append { ticket, key, valid, dirty, frame, urgent: true };
     match purpose {
         Purpose::CarryOn => log.carry(append),

@@ -431,9 +431,9 @@ fn start_record(
         None => TransferKind::DestageRead { position },
     };
     if appending {
-        transfers.start(context, kind, key, range)
+        transfers.start(context.volumes, kind, key, range)
     } else {
-        transfers.start_on(blocks, context, id, kind, range)
+        transfers.start_on(blocks, context.volumes, id, kind, range)
     }
 }
 

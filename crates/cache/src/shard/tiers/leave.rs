@@ -41,7 +41,7 @@ pub(super) fn try_leave(tiers: &mut Tiers, context: &mut ShardContext<'_>, id: E
     let owes = tiers.blocks.owes_sync(context, e.key());
     let waits = !e.has(MARKED)
         && !context.writes_back(e.key())
-        && context.log.as_deref().is_some_and(|log| !log.has_mark(e.key()))
+        && context.log.get().is_some_and(|log| !log.has_mark(e.key()))
         && !context.volumes.conditions.all_take_writes();
     let takes = at.flash != OnFlash::Never
         && !(owes && (waits || tiers.is_in_transit(id)))
@@ -109,7 +109,7 @@ pub(in crate::shard) fn destage(
         return t;
     }
     let kind = TransferKind::Destage { rest: dirty };
-    let t = tiers.transfers.start_on(&mut tiers.blocks, context, id, kind, range);
+    let t = tiers.transfers.start_on(&mut tiers.blocks, context.volumes, id, kind, range);
     tiers.transfers.destage_step(&tiers.blocks, context, t, frame);
     t
 }
@@ -123,18 +123,18 @@ pub(super) fn activate(
     poison: bool,
 ) -> PieceStep {
     assert!(tiers.blocks[id].flash_dirty() == 0, "direct write over a dirty record");
-    if context.flash.is_closed() {
+    let Some(log) = context.log.get_mut().filter(|_| !context.flash.is_closed()) else {
         // The record cannot be disowned any more: the backing store must not move on.
         return PieceStep::Done(Err(forebay_effect::IoError::Device));
-    }
+    };
     if poison && !tiers.transfers.may_be_loose() {
         return PieceStep::NoRoom;
     }
     let key = tiers.blocks[id].key();
     let kind = TransferKind::Activate { poison };
-    let t = tiers.transfers.start_on(&mut tiers.blocks, context, id, kind, (0, 0));
+    let t = tiers.transfers.start_on(&mut tiers.blocks, context.volumes, id, kind, (0, 0));
     let ticket = tiers.transfers.ticket(t);
-    context.log.as_deref_mut().expect("a record needs a log").mark_active(key, ticket);
+    log.mark_active(key, ticket);
     PieceStep::Wait(t)
 }
 

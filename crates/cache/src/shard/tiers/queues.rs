@@ -33,7 +33,7 @@ pub(super) fn note_access(
     piece: &Piece,
     found: HitPlace,
 ) {
-    let Some(queues) = &mut tiers.flash.queues else { return };
+    let Some(queues) = tiers.flash.queues() else { return };
     let request = &context.front.requests[piece.request];
     let reaches = match request.op {
         Op::Read => !matches!(found, HitPlace::Tier1),
@@ -48,7 +48,7 @@ pub(super) fn note_access(
 /// The next steps of a round, if one is in progress.
 #[inline]
 pub(in crate::shard) fn step(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
-    if tiers.flash.queues.as_ref().is_some_and(|queues| queues.is_busy()) {
+    if tiers.flash.queues().is_some_and(|queues| queues.is_busy()) {
         take_steps(tiers, context);
     }
 }
@@ -56,7 +56,7 @@ pub(in crate::shard) fn step(tiers: &mut Tiers, context: &mut ShardContext<'_>) 
 fn take_steps(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
     for _ in 0..STEPS {
         look_after_leaving(tiers);
-        let Some(queues) = &mut tiers.flash.queues else { return };
+        let Some(queues) = tiers.flash.queues() else { return };
         if let Some(key) = queues.next_eviction() {
             evict(tiers, context, BlockKey(key));
             continue;
@@ -68,10 +68,10 @@ fn take_steps(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
             sync_stores(context);
         }
         let room = tiers.flash.room();
-        let Some(queues) = &mut tiers.flash.queues else { return };
+        let Some(queues) = tiers.flash.queues() else { return };
         let Some(key) = queues.next_promotion(room) else { break };
         let entry = promote(tiers, context, BlockKey(key));
-        let Some(queues) = &mut tiers.flash.queues else { return };
+        let Some(queues) = tiers.flash.queues() else { return };
         match entry {
             Promotion::Begun => {}
             // A skipped block is a candidate again when the round ends.
@@ -88,10 +88,10 @@ fn take_steps(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
 
 /// A block that was to leave flash stays if it was used meanwhile, or if its store failed.
 fn look_after_leaving(tiers: &mut Tiers) {
-    let Some(queues) = &mut tiers.flash.queues else { return };
+    let Some(queues) = tiers.flash.queues() else { return };
     let Some(key) = queues.next_leaving() else { return };
     let leaves = tiers.blocks.find(BlockKey(key)).is_some_and(|id| tiers.flash.has_given_way(id));
-    if !leaves && let Some(queues) = &mut tiers.flash.queues {
+    if !leaves && let Some(queues) = tiers.flash.queues() {
         queues.enters_flash(key);
     }
 }
@@ -160,7 +160,7 @@ fn rests(tiers: &Tiers, id: EntryId) -> bool {
 /// again. The round ends when nothing is in transit.
 fn end_round(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
     for _ in 0..STEPS {
-        let Some(queues) = &mut tiers.flash.queues else { return };
+        let Some(queues) = tiers.flash.queues() else { return };
         let Some(key) = queues.oldest_entering() else {
             context.stats.queue_rounds += u64::from(queues.end());
             return;
@@ -171,14 +171,14 @@ fn end_round(tiers: &mut Tiers, context: &mut ShardContext<'_>) {
         });
         if under_way {
             // When all of them have been read, they enter though the batch is not full.
-            if let Some(log) = context.log.as_deref_mut()
+            if let Some(log) = context.log.get_mut()
                 && !tiers.lines.is_fetching()
             {
                 log.close_batch();
             }
             return;
         }
-        if let Some(queues) = &mut tiers.flash.queues {
+        if let Some(queues) = tiers.flash.queues() {
             queues.leaves_flash(key);
         }
     }

@@ -183,7 +183,13 @@ impl Tiers {
         }
         let Some(bounce) = self.transfers.take_bounce() else { return PieceStep::NoRoom };
         self.zero_beyond(context, id, bounce);
-        let t = self.transfers.start_on(&mut self.blocks, context, id, TransferKind::Fetch, range);
+        let t = self.transfers.start_on(
+            &mut self.blocks,
+            context.volumes,
+            id,
+            TransferKind::Fetch,
+            range,
+        );
         self.transfers[t].bounce = Some(bounce);
         let stats = &mut context.volumes[key.volume()].stats;
         stats.backing_read_bytes += u64::from(length);
@@ -298,7 +304,7 @@ impl Tiers {
         let position = e.position().expect("a record to read");
         let target = bounce.or(e.frame()).expect("just ensured");
         let kind = TransferKind::FlashRead { position };
-        let t = self.transfers.start_on(&mut self.blocks, context, id, kind, (0, 0));
+        let t = self.transfers.start_on(&mut self.blocks, context.volumes, id, kind, (0, 0));
         self.transfers[t].bounce = bounce;
         self.transfers.read_record(&self.blocks, context, (id, t), target);
         PieceStep::Wait(t)
@@ -320,9 +326,7 @@ impl Tiers {
 
     /// Whether neither the log nor a region being forgotten will remove records soon.
     fn is_log_quiet(&self, context: &ShardContext<'_>) -> bool {
-        let log = context.log.as_deref().expect("a record needs a log");
-        !log.has_effects()
-            && !log.has_events()
+        context.log.get().is_none_or(|log| !log.has_effects() && !log.has_events())
             && self.blocks.has_walked()
             && !self.flash.wants_destage()
     }

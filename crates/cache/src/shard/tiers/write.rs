@@ -177,7 +177,7 @@ impl Tiers {
         let request = piece.request;
         if op != Op::Write {
             let kind = TransferKind::DirectZero { request };
-            let t = self.transfers.start_on(&mut self.blocks, context, id, kind, range);
+            let t = self.transfers.start_on(&mut self.blocks, context.volumes, id, kind, range);
             let stats = &mut context.volumes[key.volume()].stats;
             stats.backing_zero_bytes += u64::from(piece.length);
             let punch = context.front.may_punch(request);
@@ -339,7 +339,7 @@ impl Tiers {
     }
 
     /// Gives the frame to the log. The record includes all dirty granules, also those of the older
-    /// record.
+    /// record. `None` if there is no log that takes it.
     pub fn append(
         &mut self,
         context: &mut ShardContext<'_>,
@@ -364,12 +364,12 @@ impl Tiers {
         let e = &self.blocks[id];
         assert!(dirty & !valid & !lost == 0, "a record would hide dirty granules of an older one");
         let frame = e.frame().expect("a frame to append");
+        let log = context.log.get_mut()?;
         let kind = TransferKind::Append { valid, dirty };
-        let t = self.transfers.start_on(&mut self.blocks, context, id, kind, (0, 0));
+        let t = self.transfers.start_on(&mut self.blocks, context.volumes, id, kind, (0, 0));
         self.blocks.unlist_dirty(id);
         self.blocks[id].clear(WANTS_APPEND);
         let ticket = self.transfers.ticket(t);
-        let log = context.log.as_deref_mut().expect("a shard with flash has a log");
         log.append(Append { ticket, key, valid, dirty, frame, urgent });
         // The sync that follows a flush covers what was handed to the log.
         self.flushes.covered(&mut self.blocks, id, true);

@@ -1,0 +1,83 @@
+//! The log layout: how often each record is read, which decides which records are inserted again when
+//! their region is reclaimed.
+
+use forebay_replacement::Popularity;
+
+use crate::config::LogReplacement;
+use crate::shard::entry::EntryId;
+use crate::slab::Key;
+
+/// See the module. Entries are named by their number in the index.
+#[derive(Debug)]
+pub(super) struct LogLayout {
+    /// How often the record of each block was read from flash.
+    uses: Box<[u8]>,
+    /// The popularity of records, if that decides.
+    popularity: Option<Popularity>,
+    policy: LogReplacement,
+}
+
+impl LogLayout {
+    /// `entries`: index entries for blocks on flash; `all`: all index entries.
+    pub fn new(policy: LogReplacement, (entries, all): (u32, u32)) -> LogLayout {
+        let by_popularity = policy == LogReplacement::Popularity;
+        LogLayout {
+            uses: vec![0; all as usize].into_boxed_slice(),
+            popularity: by_popularity.then(|| Popularity::new(all, entries)),
+            policy,
+        }
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        let popularity = self.popularity.as_ref().map_or(0, Popularity::memory_bytes);
+        size_of_val(&*self.uses) as u64 + popularity
+    }
+
+    /// The block has another record, or (unless it `exists`) none.
+    pub fn record_replaced(&mut self, id: EntryId, exists: bool) {
+        self.uses[id.number() as usize] = 0;
+        if let Some(popularity) = &mut self.popularity {
+            match exists {
+                true => popularity.insert(id.number()),
+                false => popularity.remove(id.number()),
+            }
+        }
+    }
+
+    /// The block's record is at the head of the log, unchanged.
+    pub fn reinserted(&mut self, id: EntryId) {
+        let uses = &mut self.uses[id.number() as usize];
+        *uses = self.policy.aged(*uses);
+        if let Some(popularity) = &mut self.popularity {
+            popularity.age(id.number());
+        }
+    }
+
+    /// A client's access reads the block's record from flash.
+    #[inline]
+    pub fn note_use(&mut self, id: EntryId) {
+        let uses = &mut self.uses[id.number() as usize];
+        *uses = uses.saturating_add(1);
+        if let Some(popularity) = &mut self.popularity {
+            popularity.access(id.number());
+        }
+    }
+
+    /// How often the block's record was read.
+    #[inline]
+    pub fn uses(&self, id: EntryId) -> u8 {
+        self.uses[id.number() as usize]
+    }
+
+    /// The reads or the popularity of the block's record, if that makes it worth inserting again.
+    pub fn worth(&self, id: EntryId) -> Option<u8> {
+        let by_popularity = |popularity: &Popularity| popularity.sum(id.number());
+        let worth = self.popularity.as_ref().map_or(self.uses(id), by_popularity);
+        self.policy.uses_min().filter(|&least| worth >= least).map(|_| worth)
+    }
+
+    /// Whether the records with the highest worth are taken first.
+    pub fn takes_hottest(&self) -> bool {
+        self.policy.takes_hottest()
+    }
+}
