@@ -18,6 +18,7 @@ mod flushes;
 mod front;
 mod holds;
 mod late;
+mod lifecycle;
 mod load;
 mod machine;
 mod notice;

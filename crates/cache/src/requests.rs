@@ -14,7 +14,7 @@ use crate::shard::{Evaluated, Tiers};
 use crate::shard::{Once, Piece};
 use crate::slab::{Fifo, RequestIndex};
 use crate::stores::Stores;
-use crate::world::{CacheState, World, shard_context};
+use crate::world::{World, shard_context};
 
 /// Why a request hands out no more blocks in this step.
 enum Halt {
@@ -237,7 +237,7 @@ impl World {
         let (v, share) = (&self.volumes[volume], self.volumes.shares.share);
         v.owed + u64::from(v.pieces) >= share
             && self.config.write_policy.write_back
-            && self.state == CacheState::Ready
+            && self.lifecycle.is_ready()
             && !self.flash.is_lost()
     }
 

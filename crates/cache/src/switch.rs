@@ -25,7 +25,7 @@ use crate::holds::HoldReason;
 use crate::notice::Notice;
 use crate::policy::{Acknowledge, WritePolicy};
 use crate::ticket::Ticket;
-use crate::world::{CacheState, World};
+use crate::world::World;
 
 /// Why a change of policy was refused, or has failed. The old policy is still in force.
 ///
@@ -111,7 +111,7 @@ impl Switch {
 
     /// Whether a change to this policy may begin.
     fn may_begin(&self, world: &World, to: (WritePolicy, Acknowledge)) -> Result<(), PolicyError> {
-        if world.state != CacheState::Ready {
+        if !world.lifecycle.is_ready() {
             return Err(PolicyError::Shutdown);
         }
         if self.is_under_way() {
@@ -153,7 +153,7 @@ impl Switch {
         destages: &mut Destages,
     ) -> bool {
         let Some(mut change) = self.change else { return false };
-        if world.state != CacheState::Ready {
+        if !world.lifecycle.is_ready() {
             // A stop: what is held ends under the old policy.
             self.end(world, Err(PolicyError::Shutdown));
             return true;
