@@ -144,7 +144,7 @@ impl Cache {
         for shard in &mut self.world.shards {
             shard.add_volume(volume.priority);
         }
-        self.world.volumes.attach(volume, self.world.front.capacity())
+        self.world.volumes.attach(volume, self.world.front.requests.capacity())
     }
 
     /// For a driver without bytes: effects have no memory operands, and the cache requests no checksums. All data

@@ -17,6 +17,7 @@ mod flash_condition;
 mod flushes;
 mod front;
 mod holds;
+mod in_flight;
 mod late;
 mod lifecycle;
 mod load;

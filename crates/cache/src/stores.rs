@@ -22,6 +22,7 @@ use forebay_flash::BatchSequence;
 
 use crate::cleaner::{Cleaner, FAILURES_MAX, Work, destage_oldest, oldest_for_late};
 use crate::flash_condition::Jam;
+use crate::in_flight::RequestPlace;
 use crate::shard::{Tiers, apart};
 use crate::stamp::Stamps;
 use crate::volume_set::VolumeSet;
@@ -123,7 +124,7 @@ impl Stores {
             world.shards.iter().all(|shard| shard.tiers.flash.pins(conditions.left_out())),
             "a shard does not know which volumes are left out"
         );
-        shares.waiting > 0
+        world.front.requests.count(RequestPlace::OverShare) > 0
             || !(shares.crowded() & !conditions.left_out()).is_empty()
             || !conditions.failing().is_empty() && (world.lifecycle.is_stop_near() || stops())
             || !conditions.late.volumes().is_empty()
@@ -137,7 +138,7 @@ impl Stores {
         stamps: &mut Stamps,
     ) -> Turn {
         let mut any = false;
-        if world.volumes.shares.waiting > 0 {
+        if world.front.requests.count(RequestPlace::OverShare) > 0 {
             for volume in world.volumes.numbers() {
                 if !world.is_over_share(volume) {
                     any |= world.release_one(volume);
@@ -145,7 +146,8 @@ impl Stores {
             }
         }
         let Volumes { shares, conditions, .. } = &world.volumes;
-        if shares.waiting > 0 && !(conditions.failing() & shares.crowded()).is_empty() {
+        let waits = world.front.requests.count(RequestPlace::OverShare) > 0;
+        if waits && !(conditions.failing() & shares.crowded()).is_empty() {
             self.review_failing(world);
         }
         if !world.volumes.conditions.late.volumes().is_empty() {

@@ -244,9 +244,7 @@ impl World {
 
     /// Whether a request that may make blocks dirty, or a flush, is in flight and not held back.
     pub fn is_modified(&self) -> bool {
-        let World { front, volumes, holds, .. } = self;
-        let waiting = holds.waiting() + volumes.shares.waiting + front.zeroings_waiting;
-        front.modifying > waiting || volumes.iter().any(|(_, v)| v.pieces > 0)
+        self.front.requests.is_modified() || self.volumes.iter().any(|(_, v)| v.pieces > 0)
     }
 
     /// Whether a request that arrives now has to wait for the end of a procedure.

@@ -455,6 +455,7 @@ mod tests {
     use super::*;
     use crate::Open;
     use crate::config::{CacheConfig, VolumeConfig};
+    use crate::in_flight::RequestPlace;
     use crate::policy::{Acknowledge, WritePolicy};
     use forebay_block::{Nanos, Op, Request, Volume};
     use forebay_effect::RequestId;
@@ -471,10 +472,18 @@ mod tests {
         cache.world.holds.add(HoldReason::Destage);
         let write = Request::new(Nanos(1), Volume(0), Op::Write, 0, 4096);
         cache.handle_request(RequestId(1), write);
-        assert_eq!(cache.world.holds.waiting(), 1);
+        assert_eq!(cache.world.front.requests.count(RequestPlace::Held), 1);
         cache.end_destage(Ok(()));
-        assert_eq!(cache.world.holds.waiting(), 1, "the change lets it go");
+        assert_eq!(
+            cache.world.front.requests.count(RequestPlace::Held),
+            1,
+            "the change lets it go"
+        );
         cache.world.unhold(HoldReason::Switch);
-        assert_eq!(cache.world.holds.waiting(), 0, "nothing holds it any more");
+        assert_eq!(
+            cache.world.front.requests.count(RequestPlace::Held),
+            0,
+            "nothing holds it any more"
+        );
     }
 }

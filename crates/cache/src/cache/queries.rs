@@ -169,6 +169,16 @@ impl Cache {
         self.world.log.as_ref().map(Log::stats)
     }
 
+    /// Checks what must hold between calls of the requests in flight: each is where the lists and counts say.
+    /// The time that this takes depends on the number of requests.
+    ///
+    /// # Panics
+    /// If it does not hold.
+    #[doc(hidden)]
+    pub fn check_requests(&self) {
+        self.world.check_requests();
+    }
+
     /// The state of the cache in words, for a bug report.
     pub fn describe(&self) -> String {
         let mut s = format!(
@@ -177,10 +187,8 @@ impl Cache {
             self.cleaner,
             self.log_stats()
         );
-        for i in self.world.front.requests.keys() {
-            if let Some(r) = self.world.front.requests.get(i) {
-                s += &format!("\n{r:?}");
-            }
+        for (_, request) in self.world.front.requests.iter() {
+            s += &format!("\n{request:?}");
         }
         let Front { running, blocked, finished, .. } = &self.world.front;
         s += &format!("\nrunning {running:?}, blocked {blocked:?}, finished {finished:?}");
