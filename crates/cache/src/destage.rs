@@ -162,7 +162,8 @@ impl Destages {
 
     /// No more regions are cleaned for a destage outside a stop.
     pub fn cut(&mut self, cleaner: &mut Cleaner) {
-        if let Some(destage) = self.under_way.as_mut().filter(|destage| destage.cleaning) {
+        let Some(destage) = &mut self.under_way else { return };
+        if destage.cleaning && destage.purpose == DestagePurpose::Service {
             destage.fail(IoError::Shutdown);
             cleaner.forget_destages();
         }
